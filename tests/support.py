@@ -1,0 +1,97 @@
+"""What tests of trackers share: a run on paper, records as a delivery hands them over, a driver for one tracker."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from trackers.records import Config, Finish, Metrics, Record, Start
+from trackers.tracker import Cursor, RunInfo, State, Status, Tracker
+
+T0 = 1_763_688_000.123
+
+
+def run_info(directory: Path, **fields: Any) -> RunInfo:
+    """A run in ``directory``, with the fields that tests rarely care about filled in."""
+    directory.mkdir(parents=True, exist_ok=True)
+    values: dict[str, Any] = {
+        "id": "abcd1234",
+        "name": "baseline",
+        "project": "digits",
+        "tags": ["first"],
+        "config": {"lr": 1e-3, "model": {"depth": 4}},
+        "created": T0,
+        "directory": str(directory),
+    }
+    return RunInfo(**{**values, **fields})
+
+
+def stream(records: Iterable[Record], *, name: str = "rank-0.1", first_seq: int = 1) -> list[Record]:
+    """Records with the ``id`` and ``seq`` that a reader of the journal gives them."""
+    return [
+        msgspec.structs.replace(record, id=f"{name}:{number * 100}", seq=number)
+        for number, record in enumerate(records, first_seq)
+    ]
+
+
+def training(steps: int = 100, values: int = 10, finish: bool = True) -> list[Record]:
+    """The records of an ordinary run: start, config, ``steps`` rows of ``values`` metrics 0.1 s apart, finish."""
+    records: list[Record] = [
+        Start(time=T0, pid=1),
+        Config(time=T0, values={"lr": 1e-3, "model": {"depth": 4}}),
+    ]
+    for step in range(steps):
+        row = {f"metric_{k}": step + k / 10 for k in range(values)}
+        records.append(Metrics(step=step, time=T0 + step / 10, values=row))
+    if finish:
+        records.append(Finish(time=T0 + steps / 10, status="finished", exit_code=0))
+    return stream(records)
+
+
+@dataclasses.dataclass
+class Driver:
+    """Delivers records to one tracker as the relay does: batches, cursor and state committed after each write."""
+
+    tracker_class: type[Tracker]
+    info: RunInfo
+    state: dict[str, Any] = dataclasses.field(default_factory=dict)
+    cursor: int = 0
+    tracker: Tracker | None = None
+
+    def open(self) -> None:
+        """A new object of the tracker, as a new process would have it, opened with the committed state."""
+        self.tracker = self.tracker_class()
+        live = State(self.state)
+        live._save = lambda: self.state.update(live)
+        self._live = live
+        answer = self.tracker.open(self.info, live)
+        self.state = dict(live)
+        if answer is not None:
+            self.cursor = min(self.cursor, answer.seq)
+
+    def write(self, records: Sequence[Record], batch: int = 100, commit: bool = True) -> None:
+        """Write what lies behind the cursor. ``commit=False``: as if killed before the cursor was stored."""
+        assert self.tracker is not None
+        waiting = [record for record in records if record.seq > self.cursor]
+        for start in range(0, len(waiting), batch):
+            part = waiting[start : start + batch]
+            taken = [record for record in part if type(record) in self.tracker.accepts]
+            self.tracker.write(taken, Cursor(part[-1].seq))
+            if commit:
+                self.state = dict(self._live)
+                self.cursor = part[-1].seq
+
+    def close(self, status: Status | None = None) -> None:
+        assert self.tracker is not None
+        self.tracker.close(status or Status("finished", 0, T0 + 1000))
+        self.state = dict(self._live)
+
+    def deliver(self, records: Sequence[Record], batch: int = 100, status: Status | None = None) -> None:
+        """Open, write everything, close."""
+        self.open()
+        self.write(records, batch)
+        self.close(status)

@@ -1,0 +1,1 @@
+"""The trackers that come with the package: one module each."""

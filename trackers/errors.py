@@ -1,0 +1,76 @@
+"""What can go wrong, as one small tree.
+
+TrackersError
+├── UsageError              raised by ``init`` and the command line, before the first step (exit code 2)
+│   ├── UnknownTracker
+│   ├── MissingPackage
+│   ├── ConfigError         an option, a defconfig line, a flag
+│   └── CredentialsMissing
+├── NotFound                a run, a file, a project that isn't there (exit code 1)
+└── DeliveryError           raised by a tracker's ``open``, ``write`` and ``close``; never reaches training
+    ├── Unavailable         retried from the cursor, for as long as it takes
+    ├── Refused             login or address refused: retried slowly, credentials read afresh
+    ├── Rejected            this batch can't be taken: halved until the record is alone, which is set aside
+    └── Fatal               this delivery stops, with the command that continues it
+
+Every message says what happened, what is known, and the next command.
+"""
+
+from __future__ import annotations
+
+
+class TrackersError(Exception):
+    """Root of everything that trackers raises."""
+
+
+class UsageError(TrackersError, ValueError):
+    """A call or a command that can't be carried out as it was given."""
+
+
+class UnknownTracker(UsageError):
+    """A tracker name that is neither built in nor registered as an entry point."""
+
+
+class MissingPackage(UsageError):
+    """A tracker's client package isn't installed."""
+
+
+class ConfigError(UsageError):
+    """An option that is unknown, of the wrong type, or whose dependency is unmet."""
+
+
+class CredentialsMissing(UsageError):
+    """A tracker needs a login that isn't there."""
+
+
+class NotFound(TrackersError, LookupError):
+    """A run, file or project that doesn't exist."""
+
+
+class DeliveryError(TrackersError):
+    """A tracker couldn't take what it was given."""
+
+
+class Unavailable(DeliveryError):
+    """The destination can't be reached or is busy; the same batch will be tried again.
+
+    Args:
+        message: what happened, without the tracker's name.
+        retry_after_s: what the destination asked for (HTTP ``Retry-After``), in seconds.
+    """
+
+    def __init__(self, message: str, retry_after_s: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class Refused(DeliveryError):
+    """Login or address refused (401, 403, 404)."""
+
+
+class Rejected(DeliveryError):
+    """The destination won't take this batch because of what is in it."""
+
+
+class Fatal(DeliveryError):
+    """Going on makes no sense: a broken package, a refused version."""

@@ -1,0 +1,274 @@
+"""Records: the only thing that passes between sources, trackers and analysis.
+
+One record is one line of a stream: JSON with the field ``kind``. Non-finite numbers are the strings
+``"NaN"``, ``"Infinity"``, ``"-Infinity"``; once read they are floats again. Unknown fields are ignored and
+unknown kinds are skipped by :func:`decode`, so that an older reader can follow a newer writer.
+
+``time`` is Unix seconds. ``step`` is the number of finished optimizer steps, or None where a record has none.
+``id`` and ``seq`` are never written: a reader of a run's streams sets them. ``id`` names the record for ever
+(``"rank-0.1:8192"``: stream and byte offset); ``seq`` is its place, from 1, in the order one delivery chose.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any, Union
+
+import msgspec
+
+Number = Union[float, int, bool]
+
+SUMMARY_PREFIX = "final/"
+"""Metric names that begin so are results: recorded once, never a time series."""
+
+
+class Record(msgspec.Struct, tag_field="kind", omit_defaults=True, kw_only=True):
+    step: int | None = None
+    time: float
+    id: str = ""
+    seq: int = 0
+
+
+class Start(Record, tag="start"):
+    """A process began to write this stream. First record of each stream.
+
+    ``from_step``: this attempt supersedes what earlier attempts logged above that step (a rewind).
+    """
+
+    attempt: int = 1
+    rank: int | None = None
+    world_size: int = 1
+    node: int = 0
+    host: str = ""
+    pid: int = 0
+    from_step: int | None = None
+    version: int = 1
+
+
+class Config(Record, tag="config"):
+    """Configuration values, nested as the user gave them; later records override earlier ones, key by key."""
+
+    values: dict[str, Any]
+
+
+class Metrics(Record, tag="metrics"):
+    """Numbers at a step. Names are flat; nested mappings were joined with "/"."""
+
+    values: dict[str, Number]
+
+
+class Text(Record, tag="text"):
+    """Text at a step, by name."""
+
+    values: dict[str, str]
+
+
+class MediaFile(msgspec.Struct, omit_defaults=True, kw_only=True):
+    """One image, sound, video, table or histogram.
+
+    file: path relative to the run's directory, or "" where everything is in ``data``.
+    format: how the file is encoded: npy, png, jpg, gif, wav, mp4, json, html, …
+    data: small payloads inline: a histogram's ``{"counts": [n], "edges": [n + 1]}``, a table's
+        ``{"columns": [...], "rows": [[...]]}`` (larger tables lie in ``file``, format json, same shape).
+    width, height: pixels. sample_rate: Hz. fps: frames per second.
+    """
+
+    format: str
+    file: str = ""
+    data: Any = None
+    caption: str | None = None
+    width: int | None = None
+    height: int | None = None
+    sample_rate: int | None = None
+    fps: float | None = None
+    meta: dict[str, Any] = {}
+
+
+class Media(Record, tag="media"):
+    """One or several media of one type under one name. type: image, audio, video, table, histogram, html."""
+
+    name: str
+    type: str
+    items: list[MediaFile]
+
+
+class ArtifactFile(msgspec.Struct, omit_defaults=True, kw_only=True):
+    """path: name inside the artifact. file: relative to the run's directory; "" for a mere reference (uri)."""
+
+    path: str
+    file: str = ""
+    uri: str = ""
+    size: int = 0
+    digest: str = ""
+
+
+class Artifact(Record, tag="artifact"):
+    """Files kept with the run. type: "model", "dataset", "file", …; a checkpoint is of type "model"."""
+
+    name: str
+    type: str = "file"
+    files: list[ArtifactFile] = []
+    aliases: list[str] = []
+    description: str | None = None
+    metadata: dict[str, Any] = {}
+
+
+class Summary(Record, tag="summary"):
+    """Results of the run, by the name the user gave (see :func:`final_name`). The last value of a name counts."""
+
+    values: dict[str, Any]
+
+
+class Define(Record, tag="define"):
+    """How a metric is to be read. name may be a glob; summary: min, max, mean, last, best, none."""
+
+    name: str
+    step_metric: str | None = None
+    summary: list[str] = []
+    goal: str | None = None
+    hidden: bool = False
+
+
+class Alert(Record, tag="alert"):
+    """A message to the people who watch the run. level: INFO, WARN, ERROR."""
+
+    title: str
+    text: str = ""
+    level: str = "INFO"
+
+
+class Info(Record, tag="info"):
+    """A change of the run's own attributes. None: unchanged."""
+
+    name: str | None = None
+    group: str | None = None
+    tags: list[str] | None = None
+    notes: str | None = None
+
+
+class Environment(Record, tag="environment"):
+    """What the run ran on, gathered beside training: git, packages, hardware."""
+
+    values: dict[str, Any]
+
+
+class Finish(Record, tag="finish"):
+    """The end of an attempt. status: finished, failed, crashed, preempted."""
+
+    status: str
+    exit_code: int | None = None
+    reason: str = ""
+
+
+KINDS: tuple[type[Record], ...] = (
+    Start, Config, Metrics, Text, Media, Artifact, Summary, Define, Alert, Info, Environment, Finish,
+)  # fmt: skip
+ALL_KINDS: frozenset[type[Record]] = frozenset(KINDS)
+
+_AnyRecord = Union[
+    Start, Config, Metrics, Text, Media, Artifact, Summary, Define, Alert, Info, Environment, Finish
+]
+# Not strict, so that "NaN" and "Infinity" become floats where a number is expected.
+_decoder = msgspec.json.Decoder(_AnyRecord, strict=False)
+_kind_decoder = msgspec.json.Decoder(msgspec.defstruct("_Kind", [("kind", str, "")]))
+_encoder = msgspec.json.Encoder(decimal_format="number")
+_KNOWN = frozenset(kind.__struct_config__.tag for kind in KINDS)
+
+
+class CorruptLine(ValueError):
+    """A complete line that isn't a record."""
+
+
+def decode(line: bytes) -> Record | None:
+    """One line (without its newline) as a record, or None if its kind isn't known here.
+
+    Raises:
+        CorruptLine: the line isn't JSON, or not a record.
+    """
+    try:
+        return _decoder.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        try:
+            kind = _kind_decoder.decode(line).kind
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            kind = ""
+        if kind and kind not in _KNOWN:
+            return None
+        raise CorruptLine(str(error)) from None
+
+
+def decode_lines(block: bytes) -> list[Record]:
+    """All lines of a block at once: the quick way, for a block of known kinds.
+
+    Raises:
+        CorruptLine: some line needs :func:`decode`, one by one.
+    """
+    try:
+        return _decoder.decode_lines(block)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise CorruptLine(str(error)) from None
+
+
+def encode(record: Record) -> bytes:
+    """One line, newline included. Non-finite numbers anywhere in the record are kept as strings."""
+    line = _encoder.encode(record)
+    if b"null" in line:  # msgspec writes NaN and infinities as null
+        line = _encoder.encode(_with_named_floats(msgspec.structs.asdict(record), type(record)))
+    return line + b"\n"
+
+
+def _with_named_floats(fields: dict[str, Any], kind: type[Record]) -> dict[str, Any]:
+    defaults = {f.name: f.default for f in msgspec.structs.fields(kind)}
+    named: dict[str, Any] = {"kind": kind.__struct_config__.tag}
+    for name, value in fields.items():
+        if name not in ("id", "seq") and value != defaults.get(name, msgspec.NODEFAULT):
+            named[name] = name_floats(value)
+    return named
+
+
+def name_floats(value: Any) -> Any:
+    """The same value with NaN and infinities as the strings the journal uses, at any depth."""
+    if isinstance(value, float):
+        if math.isfinite(value):
+            return value
+        return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, dict):
+        return {key: name_floats(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [name_floats(item) for item in value]
+    if isinstance(value, msgspec.Struct):
+        return {
+            key: name_floats(item) for key, item in msgspec.to_builtins(value).items()
+        }
+    return value
+
+
+def final_name(name: str) -> str:
+    """A result's name in the ``final/`` namespace: both ``best`` and ``final/best`` give ``final/best``."""
+    return name if name.startswith(SUMMARY_PREFIX) else SUMMARY_PREFIX + name
+
+
+def plain_name(name: str) -> str:
+    """A result's name without ``final/``."""
+    return name.removeprefix(SUMMARY_PREFIX)
+
+
+def merge(into: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
+    """Merge nested ``values`` into ``into`` key by key, in place, and return it: how Config records add up."""
+    for key, value in values.items():
+        if isinstance(value, dict) and isinstance(into.get(key), dict):
+            merge(into[key], value)
+        else:
+            into[key] = value
+    return into
+
+
+def flatten(values: dict[str, Any], separator: str = "/", prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Leaves of a nested mapping, their keys joined. An empty mapping is a leaf."""
+    for key, value in values.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, dict) and value:
+            yield from flatten(value, separator, name + separator)
+        else:
+            yield name, value

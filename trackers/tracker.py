@@ -1,0 +1,157 @@
+"""The contract between a run's records and one destination.
+
+A tracker is constructed without arguments and does nothing until ``open``. One process calls it, from one
+thread, in this order: ``open``, then ``write`` again and again with ``tick`` between, then ``close``. It is
+killed without notice at any of these points, and opened again in a new process.
+
+Exactly once. The delivery commits its cursor and the tracker's ``state`` together, after ``write`` returned.
+So a batch can come again: after a kill between the two, after an error, after a lost cursor. A tracker makes
+that harmless in one of three ways: the destination ignores what it has (an idempotent key made from
+``record.id``), or ``open`` asks the destination what it holds and answers with that cursor, or the tracker
+owns its files and cuts them back to the length in its state before it appends. Inside one process a batch may
+also be repeated, whole or in halves; ``record.seq`` tells what was taken already.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, Protocol, runtime_checkable
+
+import msgspec
+
+from trackers.records import Record
+
+StatusName = Literal["running", "finished", "failed", "crashed", "preempted"]
+
+
+class Cursor(msgspec.Struct, frozen=True):
+    """How far a delivery has got: the number of records, in its chosen order, that are safely delivered."""
+
+    seq: int = 0
+
+
+class Status(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How a run stands. time: Unix seconds of the end, or of the last sign of life."""
+
+    name: StatusName
+    exit_code: int | None = None
+    time: float = 0.0
+    reason: str = ""
+
+
+class RunInfo(msgspec.Struct, omit_defaults=True, kw_only=True):
+    """Who a run is: the content of ``run.json``.
+
+    options: every option's resolved value, by Kconfig symbol (``"MLFLOW_TRACKING_URI"``), and what ``init`` was
+        given for one tracker only (``settings``).
+    config: the configuration as ``init`` got it; later changes are Config records. Trackers take the
+        configuration from the records, the first of which repeats this one.
+    directory: the run's directory, absolute; set by whoever reads the file, never stored.
+    """
+
+    id: str
+    name: str
+    project: str
+    trackers: list[str] = []
+    group: str | None = None
+    job_type: str | None = None
+    tags: list[str] = []
+    notes: str | None = None
+    config: dict[str, Any] = {}
+    mode: str = "online"
+    options: dict[str, Any] = {}
+    created: float = 0.0
+    program: str = ""
+    argv: list[str] = []
+    cwd: str = ""
+    python: str = ""
+    host: str = ""
+    boot_id: str = ""
+    pid: int = 0
+    pid_start: float = 0.0
+    user: str = ""
+    git: dict[str, Any] = {}
+    attempts: list[dict[str, Any]] = []
+    version: int = 1
+    directory: str = ""
+
+    def path(self, *parts: str) -> Path:
+        """A path inside the run's directory."""
+        return Path(self.directory, *parts)
+
+    def option(self, symbol: str, default: Any = None) -> Any:
+        """An option's value; ``default`` where it is unset or empty."""
+        value = self.options.get(symbol)
+        return default if value is None or value == "" else value
+
+
+class State(MutableMapping[str, Any]):
+    """What a tracker must remember across restarts: JSON values by name.
+
+    It is stored with the cursor after each ``write``; ``save()`` stores it at once (a native run id, before the
+    first record goes out). ``url`` (where people look) is shown to the user as soon as it is saved or committed.
+    """
+
+    def __init__(self, values: Mapping[str, Any] | None = None, save: Callable[[], None] | None = None) -> None:
+        self._values = dict(values or {})
+        self._save = save
+
+    def __getitem__(self, name: str) -> Any:
+        return self._values[name]
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        self._values[name] = value
+
+    def __delitem__(self, name: str) -> None:
+        del self._values[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __repr__(self) -> str:
+        return f"State({json.dumps(self._values, default=str)})"
+
+    def save(self) -> None:
+        """Store the state now, with the cursor as last committed."""
+        if self._save is not None:
+            self._save()
+
+
+@runtime_checkable
+class Tracker(Protocol):
+    """One destination. See the module's text for the promises on both sides.
+
+    Besides these, a tracker may define as class attributes:
+        needs: import names of the packages it uses, checked by ``init`` (default none).
+        deadline_s: how long one call may take before its process is killed and restarted (default 300).
+        batch_records: the most records one ``write`` gets (default 1000).
+        inside: True if it must run in the training process (default False).
+    and as methods:
+        check(options): classmethod; raise a UsageError in ``init`` for what can be seen before the first step.
+        tick(): called between batches, at least once a second: timed flushes.
+    """
+
+    name: str
+    accepts: frozenset[type[Record]]
+
+    def open(self, info: RunInfo, state: State) -> Cursor | None:
+        """Create the native run or resume it.
+
+        Returns:
+            None to go on from the committed cursor, or an earlier cursor where the destination holds less
+            than we believed.
+
+        Raises:
+            DeliveryError: see ``trackers.errors`` for what each kind leads to.
+        """
+
+    def write(self, records: Sequence[Record], cursor: Cursor) -> None:
+        """Deliver records (only of accepted kinds, in order, perhaps none); ``cursor`` is committed on return."""
+
+    def close(self, status: Status) -> None:
+        """The run has ended so, or pauses ("running": the delivery ends, the run goes on). May be opened again."""
