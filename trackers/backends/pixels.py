@@ -1,0 +1,172 @@
+"""Media as training stored them, in the shapes that the vendors' clients take.
+
+Training writes media raw (DESIGN.md, "Media and files"); a delivery turns them into pictures and tables here.
+Files are only read, and a file that is missing or broken rejects the one record that names it.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import wave
+from pathlib import Path
+from typing import Any
+
+from trackers.errors import Rejected
+from trackers.records import MediaFile
+from trackers.tracker import RunInfo
+
+
+def path(info: RunInfo, item: MediaFile) -> Path:
+    """The file that holds an item.
+
+    Raises:
+        Rejected: the item has no file, the file lies outside the run's directory, or it is gone.
+    """
+    if not item.file:
+        raise Rejected(f"a {item.format} without a file")
+    root = Path(info.directory).resolve()
+    found = (root / item.file).resolve()
+    if not found.is_relative_to(root):
+        raise Rejected(f"{item.file!r} lies outside the run's directory")
+    if not found.is_file():
+        raise Rejected(f"{item.file} is gone from {info.directory}")
+    return found
+
+
+def image(info: RunInfo, item: MediaFile) -> Any:
+    """An image item as a ``PIL.Image.Image``, decoded (mode L, LA, RGB or RGBA for arrays).
+
+    Arrays are height × width, with an optional last axis of 1 to 4 channels (or a first one, as torch has it).
+    Integers are 0 to 255; floats are 0 to 1, or -1 to 1 where some are negative, or else taken as 0 to 255.
+    NaN is black.
+
+    Raises:
+        Rejected: the file is missing or isn't an image.
+    """
+    from PIL import Image, UnidentifiedImageError
+
+    source = path(info, item)
+    try:
+        if item.format == "npy":
+            return Image.fromarray(_bytes_of_array(source))
+        with Image.open(source) as opened:
+            opened.load()
+            return opened.copy()
+    except (OSError, ValueError, TypeError, EOFError, UnidentifiedImageError) as error:
+        raise Rejected(f"{item.file} is not an image: {error}") from error
+
+
+def png(info: RunInfo, item: MediaFile) -> bytes:
+    """An image item as the bytes of a PNG file.
+
+    Raises:
+        Rejected: as :func:`image`.
+    """
+    if item.format == "png":
+        return path(info, item).read_bytes()
+    picture = image(info, item)
+    if picture.mode not in ("1", "L", "LA", "P", "RGB", "RGBA", "I", "I;16"):
+        picture = picture.convert("RGB")
+    out = io.BytesIO()
+    picture.save(out, format="PNG")
+    return out.getvalue()
+
+
+def wav(info: RunInfo, item: MediaFile) -> bytes:
+    """A sound as the bytes of a 16-bit WAV file: arrays are samples, or samples × channels, floats from -1 to 1.
+
+    Raises:
+        Rejected: the file is missing, or an array isn't one of samples.
+    """
+    source = path(info, item)
+    if item.format != "npy":
+        return source.read_bytes()
+    import numpy
+
+    try:
+        samples = numpy.load(source, allow_pickle=False)
+        if samples.dtype.kind == "f":
+            samples = numpy.clip(numpy.nan_to_num(samples), -1, 1) * 32767
+        samples = samples.astype("<i2")
+        out = io.BytesIO()
+        with wave.open(out, "wb") as sound:
+            sound.setnchannels(1 if samples.ndim == 1 else samples.shape[1])
+            sound.setsampwidth(2)
+            sound.setframerate(item.sample_rate or 44100)
+            sound.writeframes(samples.tobytes())
+    except (OSError, ValueError, TypeError, IndexError, wave.Error) as error:
+        raise Rejected(f"{item.file} is not a sound: {error}") from error
+    return out.getvalue()
+
+
+def table(info: RunInfo, item: MediaFile) -> tuple[list[str], list[list[Any]]]:
+    """A table item as its column names and rows.
+
+    Raises:
+        Rejected: the file is missing or isn't a table.
+    """
+    data = payload(info, item)
+    if (
+        not isinstance(data, dict)
+        or not isinstance(data.get("columns"), list)
+        or not isinstance(data.get("rows"), list)
+    ):
+        raise Rejected(f"{item.file or 'a table'} has no columns and rows")
+    return [str(column) for column in data["columns"]], [list(row) for row in data["rows"]]
+
+
+def histogram(info: RunInfo, item: MediaFile) -> tuple[list[float], list[float]]:
+    """A histogram item as its n counts and n + 1 edges.
+
+    Raises:
+        Rejected: the file is missing, or the numbers don't fit together.
+    """
+    data = payload(info, item)
+    try:
+        counts = [float(count) for count in data["counts"]]
+        edges = [float(edge) for edge in data["edges"]]
+    except (KeyError, TypeError, ValueError) as error:
+        raise Rejected(f"{item.file or 'a histogram'} has no counts and edges") from error
+    if len(edges) != len(counts) + 1:
+        raise Rejected(f"a histogram of {len(counts)} counts needs {len(counts) + 1} edges, not {len(edges)}")
+    return counts, edges
+
+
+def payload(info: RunInfo, item: MediaFile) -> Any:
+    """What an item holds as JSON: inline, or in its file.
+
+    Raises:
+        Rejected: the file is missing or isn't JSON.
+    """
+    if not item.file:
+        return item.data
+    source = path(info, item)
+    try:
+        return json.loads(source.read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        raise Rejected(f"{item.file} is not JSON: {error}") from error
+
+
+def _bytes_of_array(source: Path) -> Any:
+    """An array file as uint8 pixels of height × width (× channels)."""
+    import numpy
+
+    pixels = numpy.load(source, allow_pickle=False)
+    if pixels.ndim == 3 and pixels.shape[2] not in (1, 2, 3, 4) and pixels.shape[0] in (1, 2, 3, 4):
+        pixels = pixels.transpose(1, 2, 0)
+    if pixels.ndim == 3 and pixels.shape[2] == 1:
+        pixels = pixels[:, :, 0]
+    if pixels.ndim not in (2, 3) or 0 in pixels.shape:
+        raise ValueError(f"an array of shape {pixels.shape}")
+    if pixels.dtype.kind == "b":
+        return pixels.astype("uint8") * 255
+    if pixels.dtype.kind == "f":
+        pixels = numpy.nan_to_num(pixels.astype("float32"), nan=0.0)
+        low, high = float(pixels.min()), float(pixels.max())
+        if low < 0 and low >= -1 and high <= 1:
+            pixels = (pixels + 1) * 127.5
+        elif low >= 0 and high <= 1:
+            pixels = pixels * 255
+        pixels = pixels.round()
+    return numpy.ascontiguousarray(pixels.clip(0, 255).astype("uint8"))
