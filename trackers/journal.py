@@ -1,0 +1,289 @@
+"""Streams on disk: one writer each, one line a record, one ``write`` a call.
+
+A writer appends to a file opened with O_APPEND, so what ``write`` returned from is in the kernel's page cache
+and survives the death of the process. A reader takes complete lines only: a torn tail is left until its end
+comes, and a line that isn't a record is skipped and counted. A tail of NUL bytes, as network filesystems show
+for data that is on its way, counts as torn for a while and as damage afterwards.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from collections import deque
+from pathlib import Path
+
+from trackers import records
+from trackers.failpoints import failpoint
+from trackers.records import Record
+
+BUFFER_BYTES = 64 * 1024 * 1024
+"""How much waits in memory while the file can't be written (disk full); what overflows is counted as lost."""
+RETRY_S = 0.25
+NUL_PATIENCE_S = 10.0
+BLOCK_BYTES = 4 * 1024 * 1024
+
+
+class StreamWriter:
+    """Appends lines to one stream.
+
+    Args:
+        path: the stream's file; its directory exists. A torn tail of an earlier writer is cut off.
+        exclusive: the file must not exist yet: whoever creates it has the claim.
+
+    Raises:
+        OSError: the file can't be created or opened.
+    """
+
+    def __init__(self, path: Path, *, exclusive: bool = False) -> None:
+        self.path = path
+        self.lost = 0
+        self.error: OSError | None = None
+        self._lock = threading.RLock()
+        self._waiting: deque[bytes] = deque()
+        self._waiting_bytes = 0
+        self._retry_at = 0.0
+        self._flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_CLOEXEC", 0)
+        self.fd = os.open(path, self._flags | (os.O_EXCL if exclusive else 0), 0o666)
+        if not exclusive:
+            cut_torn_tail(self.fd)
+
+    @property
+    def healthy(self) -> bool:
+        """True while every line went straight to the file: the caller may ``os.write`` to ``fd`` itself."""
+        return not self._waiting
+
+    @property
+    def waiting(self) -> int:
+        """Lines that wait for the disk."""
+        return len(self._waiting)
+
+    def write(self, line: bytes) -> None:
+        """Append one or several complete lines; keeps them in memory while the disk refuses. Never raises."""
+        with self._lock:
+            if self._waiting:
+                self._keep(line)
+                self.retry()
+            else:
+                self._append(line)
+
+    def repair(self, line: bytes, written: int) -> None:
+        """Take over a line of which a direct ``os.write`` to ``fd`` wrote only the first ``written`` bytes."""
+        with self._lock:
+            self._cut(written)
+            self._keep(line)
+
+    def retry(self, force: bool = False) -> bool:
+        """Try to write what waits, at most every quarter second. True if nothing waits any more."""
+        with self._lock:
+            now = time.monotonic()
+            if not self._waiting or (now < self._retry_at and not force):
+                return not self._waiting
+            self._retry_at = now + RETRY_S
+            while self._waiting:
+                line = self._waiting.popleft()
+                self._waiting_bytes -= len(line)
+                before = len(self._waiting)
+                self._append(line, front=True)
+                if len(self._waiting) > before:
+                    return False
+            self.error = None
+            return True
+
+    def missing(self) -> bool:
+        """True if the file was deleted or replaced underneath."""
+        try:
+            here, there = os.fstat(self.fd), os.stat(self.path)
+        except OSError:
+            return True
+        return (here.st_dev, here.st_ino) != (there.st_dev, there.st_ino)
+
+    def restore(self) -> bool:
+        """Put a file that was deleted underneath back, with all that was written. True if it is there again."""
+        with self._lock:
+            try:
+                fresh = os.open(self.path, self._flags | os.O_EXCL, 0o666)
+            except OSError as error:
+                self.error = error
+                return False
+            offset = 0
+            try:
+                while block := os.pread(self.fd, BLOCK_BYTES, offset):
+                    os.write(fresh, block)
+                    offset += len(block)
+            except OSError as error:
+                self.error = error
+                os.close(fresh)
+                with contextlib.suppress(OSError):
+                    os.unlink(self.path)
+                return False
+            old, self.fd = self.fd, fresh
+            os.close(old)
+            return True
+
+    def close(self) -> None:
+        """Write what waits, if the disk takes it, and close the file. What still waits counts as lost."""
+        with self._lock:
+            if self.fd < 0:
+                return
+            self.retry(force=True)
+            self.lost += sum(line.count(b"\n") for line in self._waiting)
+            self._waiting.clear()
+            os.close(self.fd)
+            self.fd = -1
+
+    def _append(self, line: bytes, front: bool = False) -> None:
+        failpoint("journal.write.before")
+        try:
+            written = os.write(self.fd, line)
+        except OSError as error:
+            self.error = error
+            written = 0
+        if written == len(line):
+            failpoint("journal.write.after")
+            return
+        if written:
+            self._cut(written)
+        self._keep(line, front)
+
+    def _cut(self, written: int) -> None:
+        if written <= 0:
+            return
+        try:
+            os.ftruncate(self.fd, os.lseek(self.fd, 0, os.SEEK_END) - written)
+        except OSError:
+            # The fragment stays; ending its line keeps it apart from the next one. Readers skip and count it.
+            self._waiting.appendleft(b"\n")
+
+    def _keep(self, line: bytes, front: bool = False) -> None:
+        if self._waiting_bytes + len(line) > BUFFER_BYTES:
+            self.lost += line.count(b"\n")
+            return
+        (self._waiting.appendleft if front else self._waiting.append)(line)
+        self._waiting_bytes += len(line)
+
+
+def cut_torn_tail(fd: int) -> int:
+    """Cut what follows the last newline, and return the file's length."""
+    size = os.lseek(fd, 0, os.SEEK_END)
+    end = size
+    while end > 0:
+        start = max(0, end - 65536)
+        newline = os.pread(fd, end - start, start).rfind(b"\n")
+        if newline >= 0:
+            end = start + newline + 1
+            break
+        end = start
+    if end < size:
+        os.ftruncate(fd, end)
+    return end
+
+
+class StreamReader:
+    """Reads one stream from an offset on, as far as complete lines go.
+
+    Attributes:
+        offset: where the next line begins; set it to read from elsewhere.
+        corrupt: complete lines skipped because they aren't records.
+        unknown: records skipped because their kind isn't known here.
+    """
+
+    def __init__(self, path: Path, offset: int = 0) -> None:
+        self.path = path
+        self.name = path.name.removesuffix(".jsonl")
+        self.offset = offset
+        self.corrupt = 0
+        self.unknown = 0
+        self._nul_since = 0.0
+
+    def size(self) -> int:
+        """Length of the file in bytes; 0 if there is none."""
+        try:
+            return self.path.stat().st_size
+        except OSError:
+            return 0
+
+    def read(self, limit: int = 1000, max_bytes: int = BLOCK_BYTES, end: int | None = None) -> list[Record]:
+        """The next records, at most ``limit``, with ``id`` set; [] if no complete line has come.
+
+        Args:
+            end: stop before the line that begins at or after this offset.
+        """
+        if end is not None:
+            max_bytes = min(max_bytes, end - self.offset)
+        block = self._block(max_bytes)
+        found: list[Record] = []
+        position = 0
+        while len(found) < limit:
+            newline = block.find(b"\n", position)
+            if newline < 0:
+                break
+            line = block[position:newline]
+            if b"\0" in line:
+                if self._wait_for_nuls():
+                    break
+                line = line.strip(b"\0")
+            record = self._decode(line)
+            if record is not None:
+                record.id = f"{self.name}:{self.offset + position}"
+                found.append(record)
+            position = newline + 1
+        self.offset += position
+        return found
+
+    def _block(self, max_bytes: int) -> bytes:
+        if max_bytes <= 0:
+            return b""
+        try:
+            with open(self.path, "rb", buffering=0) as file:
+                file.seek(self.offset)
+                block = file.read(max_bytes) or b""
+                while len(block) >= max_bytes and b"\n" not in block:  # one line longer than a block
+                    more = file.read(max_bytes)
+                    if not more:
+                        break
+                    block += more
+        except FileNotFoundError:
+            return b""
+        return block
+
+    def _wait_for_nuls(self) -> bool:
+        now = time.monotonic()
+        self._nul_since = self._nul_since or now
+        if now - self._nul_since < NUL_PATIENCE_S:
+            return True
+        self._nul_since = 0.0
+        return False
+
+    def _decode(self, line: bytes) -> Record | None:
+        if not line:
+            return None
+        try:
+            record = records.decode(line)
+        except records.CorruptLine:
+            self.corrupt += 1
+            return None
+        if record is None:
+            self.unknown += 1
+        return record
+
+
+def last_record(path: Path) -> Record | None:
+    """The last complete record of a stream, or None."""
+    try:
+        size = path.stat().st_size
+        with open(path, "rb") as file:
+            for back in (4096, 65536, 1 << 22):
+                file.seek(max(0, size - back))
+                for line in reversed(file.read().split(b"\n")[: -1 or None]):
+                    with contextlib.suppress(records.CorruptLine):
+                        record = records.decode(line.strip(b"\0")) if line else None
+                        if record is not None:
+                            return record
+                if back >= size:
+                    return None
+    except OSError:
+        pass
+    return None
