@@ -277,7 +277,7 @@ def last_record(path: Path) -> Record | None:
         with open(path, "rb") as file:
             for back in (4096, 65536, 1 << 22):
                 file.seek(max(0, size - back))
-                for line in reversed(file.read().split(b"\n")[: -1 or None]):
+                for line in reversed(file.read().split(b"\n")[:-1]):
                     with contextlib.suppress(records.CorruptLine):
                         record = records.decode(line.strip(b"\0")) if line else None
                         if record is not None:

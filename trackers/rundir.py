@@ -1,0 +1,223 @@
+"""A run on disk: which file lies where, how runs are found, and how files are replaced whole."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import secrets
+import socket
+import string
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+import msgspec
+
+from trackers.errors import NotFound, UsageError
+from trackers.tracker import RunInfo
+
+_ALPHABET = string.ascii_lowercase + string.digits
+_STREAM = re.compile(r"(?P<writer>rank|node)-(?P<index>\d+)\.(?P<attempt>\d+)")
+_SAFE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._\-]{0,127}")
+
+
+class StreamName(NamedTuple):
+    """``rank-0.1``: who writes (rank or node), its number, and the attempt."""
+
+    writer: str
+    index: int
+    attempt: int
+
+    def __str__(self) -> str:
+        return f"{self.writer}-{self.index}.{self.attempt}"
+
+    @classmethod
+    def parse(cls, text: str) -> StreamName | None:
+        match = _STREAM.fullmatch(text)
+        return cls(match["writer"], int(match["index"]), int(match["attempt"])) if match else None
+
+
+class RunDirectory:
+    """Paths inside ``runs/<project>/<run id>/``. Makes nothing until asked to."""
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+
+    def __repr__(self) -> str:
+        return f"RunDirectory({str(self.path)!r})"
+
+    @property
+    def identity(self) -> Path:
+        return self.path / "run.json"
+
+    @property
+    def streams(self) -> Path:
+        return self.path / "streams"
+
+    @property
+    def delivery(self) -> Path:
+        return self.path / "delivery"
+
+    @property
+    def media(self) -> Path:
+        return self.path / "media"
+
+    @property
+    def relay_log(self) -> Path:
+        return self.path / "relay.log"
+
+    @property
+    def messages(self) -> Path:
+        return self.path / "messages.jsonl"
+
+    def stream(self, name: StreamName) -> Path:
+        return self.streams / f"{name}.jsonl"
+
+    def stream_names(self) -> list[StreamName]:
+        """All streams there are, ranks first, in order of index and attempt."""
+        found = []
+        with contextlib.suppress(FileNotFoundError):
+            for entry in os.listdir(self.streams):
+                name = StreamName.parse(entry.removesuffix(".jsonl")) if entry.endswith(".jsonl") else None
+                if name is not None:
+                    found.append(name)
+        return sorted(found, key=lambda name: (name.attempt, name.writer != "rank", name.index))
+
+    def attempt(self) -> int:
+        """The newest attempt's number; 0 before the first."""
+        return max((name.attempt for name in self.stream_names() if name.writer == "rank"), default=0)
+
+    def delivery_state(self, tracker: str) -> Path:
+        return self.delivery / f"{tracker}.json"
+
+    def deliveries(self) -> list[str]:
+        """Trackers that a delivery was ever begun for."""
+        with contextlib.suppress(FileNotFoundError):
+            return sorted(
+                entry.removesuffix(".json")
+                for entry in os.listdir(self.delivery)
+                if entry.endswith(".json") and not entry.startswith(".")
+            )
+        return []
+
+    def make(self) -> None:
+        """Make the directory and its folders; an existing one is fine."""
+        for path in (self.streams, self.delivery, self.media):
+            path.mkdir(parents=True, exist_ok=True)
+
+    def read_info(self) -> RunInfo:
+        """The run's identity, with ``directory`` set.
+
+        Raises:
+            NotFound: no readable ``run.json`` here.
+        """
+        try:
+            info = msgspec.json.decode(self.identity.read_bytes(), type=RunInfo, strict=False)
+        except FileNotFoundError:
+            raise NotFound(f"no run in {self.path}: there is no run.json; `trackers ls` lists runs") from None
+        except (msgspec.DecodeError, OSError) as error:
+            raise NotFound(f"{self.identity} can't be read: {error}") from None
+        info.directory = str(self.path.resolve())
+        return info
+
+    def write_info(self, info: RunInfo) -> None:
+        stored = msgspec.structs.replace(info, directory="")
+        replace_file(self.identity, msgspec.json.format(msgspec.json.encode(stored)) + b"\n")
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Replace a file whole: a reader sees the old or the new content, never a part.
+
+    Raises:
+        OSError: nothing was changed; no temporary file is left behind.
+    """
+    temporary = path.with_name(f".{path.name}.{socket.gethostname()}.{os.getpid()}.tmp")
+    try:
+        temporary.write_bytes(content)
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object from a file; {} if it is missing, empty or damaged."""
+    try:
+        value = msgspec.json.decode(path.read_bytes())
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def new_id() -> str:
+    """Eight random letters and digits, as W&B's run ids."""
+    return "".join(secrets.choice(_ALPHABET) for _ in range(8))
+
+
+def check_id(run_id: str) -> str:
+    """The id itself, if it can name a directory on every filesystem and a run in every tracker.
+
+    Raises:
+        UsageError: it can't.
+    """
+    if not _SAFE_ID.fullmatch(run_id) or run_id.endswith(".") or ".." in run_id:
+        raise UsageError(
+            f"run id {run_id[:80]!r} can't be a file name: use letters, digits, '-', '_' and '.', "
+            "begin with a letter or digit, at most 128 characters"
+        )
+    return run_id
+
+
+def project_folder(project: str) -> str:
+    """A project's name as one path component: what isn't a letter, digit or one of ``-_. `` is %-encoded."""
+    name = quote(project, safe=" -_.")
+    if name.strip(". ") == "":
+        name = name.replace(".", "%2E").replace(" ", "%20")
+    if len(name) > 200:
+        raise UsageError(f"project name of {len(project)} characters is too long for a folder: use at most 200")
+    return name
+
+
+def find_runs(root: Path) -> Iterator[RunDirectory]:
+    """Every run below ``runs/``, or the one run if ``root`` is a run's directory itself."""
+    if (root / "run.json").exists():
+        yield RunDirectory(root)
+        return
+    for identity in sorted(root.glob("*/run.json")) + sorted(root.glob("*/*/run.json")):
+        yield RunDirectory(identity.parent)
+
+
+def find_run(reference: str, root: Path) -> RunDirectory:
+    """A run by directory, id, name, ``project/id`` or ``latest``.
+
+    Raises:
+        NotFound: nothing fits, or several runs have that name (the message lists their ids).
+    """
+    given = Path(reference).expanduser()
+    if (given / "run.json").exists():
+        return RunDirectory(given)
+    runs = list(find_runs(root))
+    if not runs:
+        raise NotFound(f"no runs in {root}: give --dir, or a run's directory")
+    if reference == "latest":
+        return max(runs, key=lambda run: run.identity.stat().st_mtime)
+    exact = [run for run in runs if reference in (run.path.name, f"{run.path.parent.name}/{run.path.name}")]
+    if len(exact) == 1:
+        return exact[0]
+    named = exact or [run for run in runs if _name_of(run) == reference]
+    if len(named) == 1:
+        return named[0]
+    if named:
+        listed = ", ".join(f"{run.path.parent.name}/{run.path.name}" for run in named)
+        raise NotFound(f"{len(named)} runs are called {reference!r}: {listed}; name one by its id")
+    raise NotFound(f"no run {reference!r} in {root}; `trackers ls` lists them")
+
+
+def _name_of(run: RunDirectory) -> str:
+    try:
+        return run.read_info().name
+    except NotFound:
+        return ""
