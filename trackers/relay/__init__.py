@@ -1,0 +1,1 @@
+"""What runs beside training: the supervisor, and one delivery for each tracker."""

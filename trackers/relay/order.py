@@ -1,0 +1,284 @@
+"""The streams of a run as one sequence of records, the same after every restart.
+
+Several streams have no common order, so a delivery chooses one and writes down each change from one stream to
+another before it uses it: ``{"seq": 41, "stream": "node-0.1", "start": 0}`` says that record 41 is the first one
+of ``node-0.1`` from offset 0 on, and all that follow come from there until the next line. Record n is then the
+same record for ever, whatever died in between. The file's first line is the number of the last record that was
+ever given out: up to there the order is settled, behind it the choice is free.
+"""
+
+from __future__ import annotations
+
+import bisect
+import os
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from trackers.journal import StreamReader, cut_torn_tail
+from trackers.records import Finish, Record, Start
+from trackers.rundir import RunDirectory, StreamName
+
+
+class Switch(msgspec.Struct, frozen=True):
+    """From record ``seq`` on, records come from ``stream``, beginning at byte ``start``."""
+
+    seq: int
+    stream: str
+    start: int
+
+
+class Position(msgspec.Struct):
+    """A place in the sequence: records passed, and how far each stream is read."""
+
+    seq: int = 0
+    offsets: dict[str, int] = {}
+
+
+class Order:
+    """The sequence: reads ahead from a position, and goes back to any earlier record.
+
+    Args:
+        run: whose streams.
+        path: where the changes between streams are written down.
+        position: as committed; a position the file knows nothing of begins anew (its order was lost).
+
+    Attributes:
+        position: after the last record that ``read`` gave.
+    """
+
+    def __init__(self, run: RunDirectory, path: Path, position: Position | None = None) -> None:
+        self._run = run
+        self._path = path
+        self._switches: list[Switch] = []
+        self._settled = 0
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o666)
+        self._load()
+        self._readers: dict[str, StreamReader] = {}
+        self._cuts: dict[str, float] = {}
+        self._ahead: dict[str, list[Record]] = {}
+        self._finished: dict[str, bool] = {}
+        self.position = position or Position()
+        self.seek(self.position)
+
+    @property
+    def corrupt(self) -> int:
+        """Damaged lines skipped so far."""
+        return sum(reader.corrupt for reader in self._readers.values())
+
+    @property
+    def unknown(self) -> int:
+        """Records of unknown kinds skipped so far."""
+        return sum(reader.unknown for reader in self._readers.values())
+
+    def seek(self, position: Position) -> None:
+        """Go on reading at a position that this order gave earlier."""
+        self.position = Position(position.seq, dict(position.offsets))
+        self._ahead.clear()
+        for name in list(self._readers):
+            self._readers[name].offset = self.position.offsets.get(name, 0)
+
+    def seek_seq(self, seq: int) -> None:
+        """Go back so that the next record is ``seq + 1``."""
+        index = bisect.bisect_right([switch.seq for switch in self._switches], seq + 1) - 1
+        offsets: dict[str, int] = {}
+        for switch in self._switches[: max(index, 0)]:
+            offsets[switch.stream] = self._end_of(switch)
+        if index < 0:  # further back than what was written down: the order begins anew
+            os.ftruncate(self._fd, 0)
+            self._switches.clear()
+            self._settle(0)
+            self.seek(Position())
+            return
+        here = self._switches[index]
+        reader = StreamReader(self._run.streams / f"{here.stream}.jsonl", here.start)
+        left = seq + 1 - here.seq
+        while left > 0:
+            passed = reader.read(min(left, 5000))
+            if not passed:
+                break
+            left -= len(passed)
+        offsets[here.stream] = reader.offset
+        self.seek(Position(seq - left, offsets))
+
+    def read(self, limit: int = 1000) -> list[Record]:
+        """The next records with ``id`` and ``seq`` set; [] while nothing new has come.
+
+        ``position`` is then behind them. A change of stream is on disk before its first record is returned.
+        """
+        replayed = self._replay(limit)
+        if replayed is not None:
+            return replayed
+        found: list[Record] = []
+        self._look_for_streams()
+        for name, reader in self._readers.items():
+            if not self._ahead.get(name):
+                self._ahead[name] = self._fetch(name, reader, limit)
+        while len(found) < limit:
+            waiting = [(records[0].time, name) for name, records in self._ahead.items() if records]
+            if not waiting:
+                break
+            waiting.sort()
+            name = waiting[0][1]
+            until = waiting[1][0] if len(waiting) > 1 else None
+            found.extend(self._take(name, until, limit - len(found)))
+            if not self._ahead[name]:
+                self._ahead[name] = self._fetch(name, self._readers[name], limit)
+        if found:
+            self._settle(self.position.seq)
+        return found
+
+    def close(self) -> None:
+        """Release the file."""
+        os.close(self._fd)
+
+    def ended(self) -> bool:
+        """All streams are read to their ends, and the newest attempt's last writer has said that it is over.
+
+        Where a relay wrote a stream for the attempt, its finish record is the last word; else the rank's.
+        """
+        names = self._run.stream_names()
+        if not names:
+            return False
+        newest = max(name.attempt for name in names)
+        current = [name for name in names if name.attempt == newest]
+        said = [name for name in current if name.writer == "node"] or current
+        for name in names:
+            offset = self.position.offsets.get(str(name), 0)
+            if str(name) not in self._cuts and self._size(name) > offset and self._more(name, offset):
+                return False
+        return any(self._finished.get(str(name)) or self._has_finish(name) for name in said)
+
+    def _has_finish(self, name: StreamName) -> bool:
+        from trackers.journal import last_record
+
+        return isinstance(last_record(self._run.stream(name)), Finish)
+
+    def _size(self, name: StreamName) -> int:
+        try:
+            return os.stat(self._run.stream(name)).st_size
+        except OSError:
+            return 0
+
+    def _more(self, name: StreamName, offset: int) -> bool:
+        return bool(self._ahead.get(str(name)) or StreamReader(self._run.stream(name), offset).read(1))
+
+    def _replay(self, limit: int) -> list[Record] | None:
+        # Up to the last record that was ever given out there is only one way to go on.
+        seq = self.position.seq
+        if seq >= self._settled:
+            return None
+        index = bisect.bisect_right([switch.seq for switch in self._switches], seq + 1) - 1
+        if index < 0:
+            return None
+        here = self._switches[index]
+        last = self._switches[index + 1].seq - 1 if index + 1 < len(self._switches) else self._settled
+        reader = self._reader(here.stream)
+        if seq + 1 == here.seq:
+            reader.offset = here.start
+        found = reader.read(min(limit, last - seq))
+        self._ahead.pop(here.stream, None)
+        if not found:  # the stream was cut underneath: those records are gone, the others must still come
+            self.position.seq = last
+            return self.read(limit)
+        self._number(found)
+        self.position.offsets[here.stream] = reader.offset
+        return found
+
+    def _take(self, name: str, until: float | None, limit: int) -> list[Record]:
+        ahead = self._ahead[name]
+        count = 0
+        while count < min(limit, len(ahead)) and (count == 0 or until is None or ahead[count].time <= until):
+            count += 1
+        taken, self._ahead[name] = ahead[:count], ahead[count:]
+        if not self._switches or self._switches[-1].stream != name:
+            self._switch(Switch(self.position.seq + 1, name, self.position.offsets.get(name, 0)))
+        self._number(taken)
+        rest = self._ahead[name]
+        self.position.offsets[name] = _offset(rest[0]) if rest else self._readers[name].offset
+        if any(isinstance(record, Finish) for record in taken):
+            self._finished[name] = True
+        return taken
+
+    def _number(self, records: list[Record]) -> None:
+        for record in records:
+            self.position.seq += 1
+            record.seq = self.position.seq
+
+    def _fetch(self, name: str, reader: StreamReader, limit: int) -> list[Record]:
+        found = reader.read(limit)
+        cut = self._cuts.get(name)
+        if cut is not None:
+            found = [record for record in found if record.time <= cut]
+        return found
+
+    def _look_for_streams(self) -> None:
+        names = self._run.stream_names()
+        newest = max((name.attempt for name in names), default=0)
+        for name in names:
+            self._reader(str(name))
+            if name.attempt < newest and str(name) not in self._cuts:
+                # What a superseded attempt still writes after the new one began doesn't belong to the run.
+                began = self._began(newest)
+                if began is not None:
+                    self._cuts[str(name)] = began
+                    self._ahead[str(name)] = [r for r in self._ahead.get(str(name), []) if r.time <= began]
+
+    def _began(self, attempt: int) -> float | None:
+        for name in self._run.stream_names():
+            if name.attempt == attempt and name.writer == "rank":
+                first = StreamReader(self._run.stream(name)).read(1)
+                if first and isinstance(first[0], Start):
+                    return first[0].time
+        return None
+
+    def _reader(self, name: str) -> StreamReader:
+        if name not in self._readers:
+            offset = self.position.offsets.get(name, 0)
+            self._readers[name] = StreamReader(self._run.streams / f"{name}.jsonl", offset)
+        return self._readers[name]
+
+    def _end_of(self, switch: Switch) -> int:
+        index = self._switches.index(switch)
+        later = [s for s in self._switches[index + 1 :] if s.stream == switch.stream]
+        if later:
+            return later[0].start
+        reader = StreamReader(self._run.streams / f"{switch.stream}.jsonl", switch.start)
+        left = self._switches[index + 1].seq - switch.seq
+        while left > 0 and (passed := reader.read(min(left, 5000))):
+            left -= len(passed)
+        return reader.offset
+
+    def _load(self) -> None:
+        cut_torn_tail(self._fd)
+        head, *lines = os.pread(self._fd, os.fstat(self._fd).st_size, 0).split(b"\n")
+        try:
+            self._settled = int(head)
+        except ValueError:
+            os.ftruncate(self._fd, 0)
+            self._settle(0)
+            return
+        for line in lines:
+            try:
+                switch = msgspec.json.decode(line, type=Switch)
+            except msgspec.DecodeError:
+                continue
+            self._switches.append(switch)
+
+    def _settle(self, seq: int) -> None:
+        os.pwrite(self._fd, b"%020d\n" % seq, 0)
+        self._settled = seq
+
+    def _switch(self, switch: Switch) -> None:
+        os.pwrite(self._fd, msgspec.json.encode(switch) + b"\n", os.fstat(self._fd).st_size)
+        self._switches.append(switch)
+
+
+def _offset(record: Record) -> int:
+    return int(record.id.rpartition(":")[2])
+
+
+def stored(position: Position) -> dict[str, Any]:
+    """A position as JSON values."""
+    return {"seq": position.seq, "offsets": position.offsets}
