@@ -1,0 +1,78 @@
+# Two commands do everything on a fresh machine: `make demo` and `make test`. Each makes the environment it needs
+# in .venv, in steps: the package alone, with every tracker (demo), with all that the tests use (test).
+#
+#   make test PYTHON=/path/to/python     use an environment of your own; nothing is installed
+#   make test PYTEST="-k wandb -x"       what pytest is told besides
+#   make BASE_PYTHON=python3.12 test     make .venv with another Python
+#
+# On Linux, PyPI's torch brings several gigabytes of CUDA. Where a CPU build of the pinned version is at hand, pip
+# prefers it: PIP_FIND_LINKS=/folder/of/wheels or PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+BASE_PYTHON ?= python3
+VENV ?= .venv
+PYTEST ?=
+WORKERS ?= 2
+
+ifneq ($(origin PYTHON),command line)
+PYTHON := $(VENV)/bin/python
+ENV := $(VENV)/.installed-core
+DEMO_ENV := $(VENV)/.installed-demo
+DEV_ENV := $(VENV)/.installed-dev
+endif
+
+export PIP_CACHE_DIR ?= $(CURDIR)/.cache/pip
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export PYTHON
+
+# Exact versions, for a Python that they were tested with; others get what pyproject.toml allows.
+PYTHON_VERSION = $(shell $(BASE_PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+CONSTRAINTS = $(patsubst %,-c %,$(wildcard constraints/python-$(PYTHON_VERSION).txt))
+
+define install
+	@$(BASE_PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "needs Python 3.10 or newer: make BASE_PYTHON=...")'
+	@test -x $(PYTHON) || $(BASE_PYTHON) -m venv $(VENV)
+	@echo "Installing $(1) into $(VENV); the first time takes minutes"
+	@$(PYTHON) -m pip install --quiet $(CONSTRAINTS) $(1)
+	@touch $@
+endef
+
+# What this machine sets for itself (targets of the configuration: menuconfig, defconfig-NAME, …).
+-include config.mk
+
+.PHONY: help demo test check bench wheel clean
+
+help:  ## this list
+	@grep -hE '^[a-z][a-z-]*:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 24
+
+demo: $(DEMO_ENV)  ## train on real digits, log to five trackers, show where each landed
+	@WANDB_MODE=offline $(PYTHON) examples/digits.py --tracker wandb,trackio,tensorboard,mlflow,json
+
+test: $(DEV_ENV)  ## every check: style, types, tests
+	@scripts/check
+	@$(PYTHON) -m pytest -n $(WORKERS) --dist loadfile $(PYTEST)
+
+check: $(DEV_ENV)  ## style and types only
+	@scripts/check
+
+bench: $(DEV_ENV)  ## the figures of docs/benchmarks.md, measured here
+	@$(PYTHON) -m benchmarks
+
+wheel: $(ENV)  ## build the wheel into dist/
+	@$(PYTHON) -m pip wheel --quiet --no-deps --wheel-dir dist .
+
+clean:  ## remove environment, caches and build outputs; runs stay
+	rm -rf $(VENV) .cache build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+$(VENV)/.installed-core: pyproject.toml
+	$(call install,-e .)
+
+$(VENV)/.installed-demo: pyproject.toml $(wildcard constraints/*.txt)
+	$(call install,-e '.[all]' scikit-learn)
+
+$(VENV)/.installed-dev: pyproject.toml $(wildcard constraints/*.txt)
+	$(call install,-e '.[dev]')

@@ -1,0 +1,210 @@
+"""Every test runs as on a machine of its own: no settings, no accounts, no leftovers, and no silent skips.
+
+The environment is set twice: once for the whole session, so that fixtures of wider scope (servers) are isolated
+too, and for each test, in its own ``tmp_path``, which is also its working directory.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+MARK = "TRACKERS_TEST"
+"""Environment variable with an id for each test: names the processes it started, also those it is no parent of."""
+
+GRACE_S = 10.0
+"""How long processes that a test started may go on after it: a relay ends by itself once all is delivered."""
+
+LASTING = ("multiprocessing.resource_tracker", "multiprocessing.forkserver", "loky.process_executor")
+"""Parts of command lines: helpers that libraries keep for as long as the test process lives."""
+
+# Variables that could reach the outside, or make a run believe it is part of a cluster.
+FOREIGN = (
+    *("TRACKER_", "WANDB_", "TRACKIO_", "MLFLOW_", "TENSORBOARD_", "JSON_DIR", "BASELINE_RUN_ID", "HF_", "XDG_"),
+    *("RANK", "LOCAL_RANK", "GROUP_RANK", "NODE_RANK", "ROLE_", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_"),
+    *("SLURM_", "OMPI_", "PMI_", "PMIX_", "TORCHELASTIC_", "MAKEFLAGS", "MAKELEVEL", "MFLAGS", "KCONFIG_", "CONFIG_"),
+)
+
+
+def _has_gpu() -> bool:
+    return Path("/dev/nvidiactl").exists() or Path("/dev/kfd").exists()
+
+
+def _may_lack_postgresql() -> bool:
+    return "CI" not in os.environ and shutil.which("postgres") is None and not Path("/usr/lib/postgresql").exists()
+
+
+ALLOWED_SKIPS: dict[str, Callable[[], bool]] = {
+    "needs a GPU": lambda: not _has_gpu(),
+    "needs PostgreSQL": _may_lack_postgresql,
+    "needs Linux": lambda: sys.platform != "linux",
+    "needs root": lambda: not hasattr(os, "geteuid") or os.geteuid() != 0,
+}
+"""How a skip's reason may begin, and when it holds. Any other skip fails: a test not run proves nothing."""
+
+
+def environment(home: Path) -> dict[str, str]:
+    """The variables that keep vendors' clients inside ``home``, off the network and quiet."""
+    return {
+        "HOME": str(home),
+        "XDG_CONFIG_HOME": str(home / ".config"),
+        "XDG_CACHE_HOME": str(home / ".cache"),
+        "XDG_DATA_HOME": str(home / ".local/share"),
+        "XDG_STATE_HOME": str(home / ".local/state"),
+        "WANDB_MODE": "offline",
+        "WANDB_DIR": str(home),
+        "WANDB_CONFIG_DIR": str(home / ".config/wandb"),
+        "WANDB_CACHE_DIR": str(home / ".cache/wandb"),
+        "WANDB_DATA_DIR": str(home / ".local/share/wandb"),
+        "WANDB_ARTIFACT_DIR": str(home / "wandb-artifacts"),
+        "WANDB_ERROR_REPORTING": "false",
+        "TRACKIO_DIR": str(home / "trackio"),
+        "GRADIO_ANALYTICS_ENABLED": "False",
+        "HF_HUB_OFFLINE": "1",
+        "HF_HUB_DISABLE_TELEMETRY": "1",
+        "HF_HOME": str(home / ".cache/huggingface"),
+        "MLFLOW_DISABLE_TELEMETRY": "true",
+        "DO_NOT_TRACK": "1",
+        "MPLBACKEND": "Agg",
+    }
+
+
+def _isolate(patch: pytest.MonkeyPatch, home: Path) -> None:
+    for name in list(os.environ):
+        if name.startswith(FOREIGN) or name == "TRACKER":
+            patch.delenv(name)
+    home.mkdir(parents=True, exist_ok=True)
+    for name, value in environment(home).items():
+        patch.setenv(name, value)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _session_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Isolation for what fixtures of wider scope than a test start."""
+    with pytest.MonkeyPatch.context() as patch:
+        home = tmp_path_factory.mktemp("session-home")
+        _isolate(patch, home)
+        # Matplotlib lists the machine's fonts for seconds wherever it finds no cache.
+        patch.setenv("MPLCONFIGDIR", str(home / "matplotlib"))
+        yield
+
+
+@pytest.fixture(autouse=True)
+def _no_leftovers(_session_environment: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Isolation for each test, and a failure that names the processes it left behind."""
+    matplotlib = os.environ["MPLCONFIGDIR"]
+    _isolate(monkeypatch, tmp_path / "home")
+    monkeypatch.setenv("MPLCONFIGDIR", matplotlib)
+    mark = uuid.uuid4().hex
+    monkeypatch.setenv(MARK, mark)
+    monkeypatch.chdir(tmp_path)
+    _redirect_trackio(monkeypatch, tmp_path / "home/trackio")
+    before = {child.pid for child in psutil.Process().children(recursive=True)}
+
+    yield
+
+    left = _wait_for_end(lambda: _leftovers(mark, before))
+    if left:
+        names = [_describe(process) for process in left]
+        for _ in range(10):  # a supervisor may start a process while we kill another
+            for process in _leftovers(mark, before):
+                process.kill()
+            if not _leftovers(mark, before):
+                break
+        pytest.fail(f"left processes behind, killed now: {'; '.join(names)}", pytrace=False)
+
+
+def _redirect_trackio(patch: pytest.MonkeyPatch, directory: Path) -> None:
+    """trackio reads its directory once, at import: where a test imported it, later tests need it moved."""
+    for name, module in list(sys.modules.items()):
+        if name.partition(".")[0] == "trackio" and hasattr(module, "TRACKIO_DIR"):
+            patch.setattr(module, "TRACKIO_DIR", directory)
+
+
+def _leftovers(mark: str, before: set[int]) -> list[psutil.Process]:
+    """Living processes that this test started: new children, and whoever carries its mark."""
+    _stop_wandb_service()
+    own = psutil.Process()
+    found = {child.pid: child for child in own.children(recursive=True) if child.pid not in before}
+    for process in psutil.process_iter():
+        if process.pid != own.pid and process.pid not in before and _environ(process).get(MARK) == mark:
+            found.setdefault(process.pid, process)
+    return [process for process in found.values() if _lives(process)]
+
+
+def _stop_wandb_service() -> None:
+    """wandb keeps one service per process, with the environment of the test that started it."""
+    wandb = sys.modules.get("wandb")
+    if wandb is not None and any("wandb-core" in _command(child) for child in psutil.Process().children()):
+        wandb.teardown()
+
+
+def _wait_for_end(look: Callable[[], list[psutil.Process]]) -> list[psutil.Process]:
+    deadline = time.monotonic() + GRACE_S
+    while left := look():
+        remaining = deadline - time.monotonic()
+        if remaining <= 0:
+            break
+        psutil.wait_procs(left, timeout=min(remaining, 0.2))
+    return left
+
+
+def _lives(process: psutil.Process) -> bool:
+    try:
+        if not process.is_running() or process.status() == psutil.STATUS_ZOMBIE:
+            return False
+    except psutil.Error:
+        return False
+    return not any(part in _command(process) for part in LASTING)
+
+
+def _environ(process: psutil.Process) -> dict[str, str]:
+    try:
+        return process.environ()
+    except (psutil.Error, OSError):
+        return {}
+
+
+def _command(process: psutil.Process) -> str:
+    try:
+        return " ".join(process.cmdline())
+    except (psutil.Error, OSError):
+        return ""
+
+
+def _describe(process: psutil.Process) -> str:
+    return f"{process.pid}: {_command(process)[:300] or 'ended meanwhile'}"
+
+
+def _refuse_skip(report: Any) -> None:
+    """Turn a skip whose reason isn't allowed here into a failure."""
+    if not report.skipped or hasattr(report, "wasxfail"):
+        return
+    reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+    reason = reason.removeprefix("Skipped: ")
+    if not any(reason.startswith(start) and holds() for start, holds in ALLOWED_SKIPS.items()):
+        report.outcome = "failed"
+        report.longrepr = f"skipped for a reason that isn't in ALLOWED_SKIPS of {__file__}: {reason}"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Any:
+    report = yield
+    _refuse_skip(report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector: pytest.Collector) -> Any:
+    report = yield
+    _refuse_skip(report)
+    return report

@@ -1,0 +1,92 @@
+"""The rules that tests/conftest.py lays on every test do bite."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+CONFTEST = Path(__file__).with_name("conftest.py")
+
+
+def run_pytest(directory: Path, body: str) -> subprocess.CompletedProcess[str]:
+    """Run a test file under a copy of our conftest, with a short grace for what it leaves behind."""
+    directory.mkdir()
+    (directory / "conftest.py").write_text(CONFTEST.read_text().replace("GRACE_S = 10.0", "GRACE_S = 0.5"))
+    (directory / "test_inner.py").write_text(body)
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "--rootdir",
+        str(directory),
+        str(directory),
+    ]
+    return subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=120)
+
+
+@pytest.mark.parametrize(
+    "skip",
+    [
+        "def test_one():\n    pytest.skip('not today')",
+        "@pytest.mark.skip(reason='not today')\ndef test_one(): pass",
+        "pytest.importorskip('no_such_package', reason='not today')\ndef test_one(): pass",
+    ],
+)
+def test_skip_for_an_unlisted_reason_fails_the_run(tmp_path: Path, skip: str) -> None:
+    """A test that is skipped for a reason nobody allowed can't hide in a green run."""
+    result = run_pytest(tmp_path / "inner", f"import pytest\n{skip}\ndef test_two(): pass\n")
+    assert result.returncode != 0
+    assert "not today" in result.stdout
+    assert "skipped" not in result.stdout.splitlines()[-1]
+
+
+def test_skip_for_a_listed_reason_passes(tmp_path: Path) -> None:
+    """A test that this machine can't run may be skipped, if its reason is one of those agreed on."""
+    body = "import os, pytest\nos.geteuid = lambda: 1000\ndef test_one(): pytest.skip('needs root: mounts')\n"
+    result = run_pytest(tmp_path / "inner", body)
+    assert result.returncode == 0, result.stdout
+    assert "1 skipped" in result.stdout.splitlines()[-1]
+
+
+@pytest.mark.parametrize("session", [False, True])
+def test_process_left_behind_is_named_killed_and_fails_its_test(tmp_path: Path, session: bool) -> None:
+    """A process that outlives its test, also one that left its parent's session, is found, ended and reported."""
+    sleeper = "import time; time.sleep(999)"
+    parent = (
+        "import subprocess, sys;"
+        f"p = subprocess.Popen([sys.executable, '-c', {sleeper!r}], start_new_session={session});"
+        f"open({str(tmp_path / 'pid')!r}, 'w').write(str(p.pid))"
+    )
+    body = f"import subprocess, sys\ndef test_one(): subprocess.run([sys.executable, '-c', {parent!r}], check=True)\n"
+    result = run_pytest(tmp_path / "inner", body)
+    pid = int((tmp_path / "pid").read_text())
+    assert result.returncode == 1, result.stdout
+    assert f"left processes behind, killed now: {pid}:" in result.stdout
+    assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+
+
+def test_test_sees_no_settings_of_the_machine(tmp_path: Path) -> None:
+    """A test runs in an empty home and directory, with no account, no rank and no option from outside."""
+    body = """
+import os, pathlib
+def test_one(tmp_path):
+    assert pathlib.Path.cwd() == tmp_path
+    assert pathlib.Path.home() == tmp_path / "home" and not any(pathlib.Path.home().iterdir())
+    assert not {"RANK", "WANDB_API_KEY", "TRACKER", "TRACKER_PROJECT", "MLFLOW_TRACKING_URI"} & set(os.environ)
+    assert os.environ["WANDB_MODE"] == "offline"
+"""
+    outside = {"RANK": "3", "WANDB_API_KEY": "k", "TRACKER": "json", "TRACKER_PROJECT": "p", "MLFLOW_TRACKING_URI": "u"}
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in outside.items():
+            patch.setenv(name, value)
+        result = run_pytest(tmp_path / "inner", body)
+    assert result.returncode == 0, result.stdout
+    assert os.environ["WANDB_MODE"] == "offline"
