@@ -1,0 +1,24 @@
+"""Options: declared once in the Kconfig file; given by file, environment, flag or argument.
+
+Importing this package is cheap; kconfiglib is loaded when options are first resolved.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from trackers.config.flags import add_arguments, flags_from_args
+    from trackers.config.options import Options, resolve
+
+__all__ = ["Options", "add_arguments", "flags_from_args", "resolve"]
+
+_HOMES = {"Options": "options", "resolve": "options", "add_arguments": "flags", "flags_from_args": "flags"}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        import importlib
+
+        return getattr(importlib.import_module(f"trackers.config.{_HOMES[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,152 @@
+"""Files of option values: a ``.config``, the defconfigs, and where they lie."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from trackers.config.kconfig import Assignment, Tree
+from trackers.errors import ConfigError
+
+_PACKAGE = Path(__file__).resolve().parents[1]
+_SET = re.compile(r"CONFIG_([A-Za-z0-9_]+)=(.*)")
+_UNSET = re.compile(r"# CONFIG_([A-Za-z0-9_]+) is not set")
+_QUOTED = re.compile(r'"((?:[^\\"]|\\.)*)"')
+_ESCAPE = re.compile(r"\\(.)")
+_MENTION = re.compile(r"\s*(CONFIG_)?([A-Za-z][A-Za-z0-9_]*)")
+
+
+class Contents(NamedTuple):
+    """What a file sets. strangers: symbols of no tree that we know, left out."""
+
+    assignments: list[Assignment]
+    strangers: list[str]
+
+
+def config_path(environ: Mapping[str, str], cwd: Path) -> Path:
+    """Where the configuration of this directory lies: ``.config``, or what KCONFIG_CONFIG says."""
+    return cwd / (environ.get("KCONFIG_CONFIG") or ".config")
+
+
+def defconfig_folders(cwd: Path) -> list[Path]:
+    """Where defconfigs are looked for by name: the working directory's first, then those that we bring."""
+    # In a wheel they lie inside the package; in a checkout beside it.
+    packaged = _PACKAGE / "defconfigs"
+    brought = packaged if packaged.is_dir() else _PACKAGE.parent / "defconfigs"
+    return [folder for folder in dict.fromkeys([(cwd / "defconfigs"), brought]) if folder.is_dir()]
+
+
+def list_defconfigs(cwd: Path) -> dict[str, Path]:
+    """Defconfigs by name, sorted."""
+    found: dict[str, Path] = {}
+    for folder in defconfig_folders(cwd):
+        for path in folder.iterdir():
+            if path.is_file() and not path.name.startswith(".") and not path.name.endswith("~"):
+                found.setdefault(path.name, path)
+    return dict(sorted(found.items()))
+
+
+def describe(path: Path) -> str:
+    """The first comment of a defconfig: what it is for."""
+    with path.open(encoding="utf-8", errors="replace") as lines:
+        first = lines.readline()
+    return first.lstrip("# ").strip() if first.startswith("#") else ""
+
+
+def find_defconfig(name: str, cwd: Path) -> tuple[Path, str]:
+    """A defconfig by name or path, and what to call it in messages.
+
+    Raises:
+        ConfigError: there is none; the message lists the known ones.
+    """
+    known = list_defconfigs(cwd)
+    if name in known:
+        return known[name], f"defconfigs/{name}"
+    path = cwd / Path(name).expanduser()
+    if path.is_file():
+        return path, name
+    near = difflib.get_close_matches(name, known, n=1)
+    hint = f": did you mean {near[0]!r}?" if near else "."
+    raise ConfigError(f"no defconfig {name!r}{hint} Known: {', '.join(known)}, or a path")
+
+
+def read(path: Path, label: str, tree: Tree, *, explicit: bool) -> Contents:
+    """Read the values that a file gives to options of ``tree``.
+
+    Args:
+        label: what to call the file in messages.
+        explicit: the user named this file as ours. Else it may be another program's ``.config``, and lines that
+            don't speak of our options are left out.
+
+    Raises:
+        ConfigError: with file and line: an unknown symbol, a malformed line, a value of the wrong form, or
+            an option that is set twice.
+    """
+    contents = Contents([], [])
+    for number, line in enumerate(_lines(path, label), 1):
+        source = f"{label}:{number}"
+        if match := _SET.fullmatch(line):
+            _take(contents, match.group(1), match.group(2), source, tree, explicit)
+        elif match := _UNSET.fullmatch(line):
+            if not (tree.knows(match.group(1)) and tree.kind(match.group(1)) != "bool"):
+                _take(contents, match.group(1), "n", source, tree, explicit)
+        elif line and not line.lstrip().startswith("#"):
+            mention = _MENTION.match(line)
+            name = mention.group(2).removeprefix("CONFIG_") if mention else ""
+            ours = "CONFIG_" in line and (tree.knows(name) or tree.means_ours(name))
+            if explicit or ours:
+                raise ConfigError(f"{source}: malformed line {line.strip()!r}: {_advice(line, name, tree)}")
+    return contents
+
+
+def _lines(path: Path, label: str) -> list[str]:
+    try:
+        text = path.read_bytes().decode("utf-8-sig", errors="surrogateescape")
+    except OSError as error:
+        raise ConfigError(f"{label}: can't be read: {error.strerror}") from None
+    return [line.rstrip() for line in text.split("\n")]
+
+
+def _take(contents: Contents, name: str, text: str, source: str, tree: Tree, explicit: bool) -> None:
+    if tree.knows(name):
+        value = _value(name, text, source, tree)
+        contents.assignments.append(Assignment(name, value, source))
+    elif tree.knows_elsewhere(name):
+        quoted = _QUOTED.fullmatch(text)
+        contents.assignments.append(Assignment(name, _unescape(quoted.group(1)) if quoted else text, source))
+    elif explicit or tree.means_ours(name):
+        raise tree.unknown(name, source)
+    else:
+        contents.strangers.append(name)
+
+
+def _value(name: str, text: str, source: str, tree: Tree) -> str:
+    if tree.kind(name) == "string":
+        quoted = _QUOTED.fullmatch(text)
+        if quoted is None:
+            raise ConfigError(
+                f'{source}: {name} is text in double quotes, with \\" and \\\\ for a quote and a backslash '
+                f"inside, not {text}"
+            )
+        return _unescape(quoted.group(1))
+    if tree.kind(name) == "bool" and text not in ("y", "n"):
+        raise ConfigError(f"{source}: {name} is y or n, not {text}")
+    return text
+
+
+def _unescape(text: str) -> str:
+    return _ESCAPE.sub(r"\1", text)
+
+
+def _advice(line: str, name: str, tree: Tree) -> str:
+    if not tree.knows(name):
+        return 'write CONFIG_NAME=value, CONFIG_NAME="text", or "# CONFIG_NAME is not set"'
+    example = {"bool": "y", "string": '"text"'}.get(tree.kind(name), "10")
+    if line[0].isspace():
+        return "it must begin at the start of the line"
+    if re.match(r"CONFIG_\w+\s+=|CONFIG_\w+=\s", line):
+        return f"write CONFIG_{name}={example}, without spaces around ="
+    return f"write CONFIG_{name}={example}"

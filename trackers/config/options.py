@@ -1,0 +1,147 @@
+"""Every option's value, and where it came from."""
+
+from __future__ import annotations
+
+import difflib
+import logging
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from trackers.config import files
+from trackers.config.kconfig import BOOLEANS, PATH_VARIABLE, Assignment, Tree, find_root
+
+DEFAULT = "default"
+ENVIRONMENT = "environment"
+ARGUMENT = "argument"
+
+_NOT_OPTIONS = frozenset({"TRACKER_DEFCONFIG", "TRACKER_KCONFIG", PATH_VARIABLE})
+
+
+class Options(Mapping[str, Any]):
+    """Options by Kconfig symbol, without ``CONFIG_``: ``options["TRACKER_PROJECT"]``. Values are bool, int or str."""
+
+    def __init__(self, values: Mapping[str, bool | int | str], sources: Mapping[str, str]) -> None:
+        self._values = dict(values)
+        self._sources = dict(sources)
+
+    def __getitem__(self, symbol: str) -> Any:
+        return self._values[symbol]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __repr__(self) -> str:
+        return f"Options({self._values!r})"
+
+    def source(self, symbol: str) -> str:
+        """Where a value came from.
+
+        "default", ".config:3", "defconfigs/gpt2-local:2", "environment", "flag --tracker-project" or "argument".
+        """
+        if symbol not in self._values:
+            raise KeyError(symbol)
+        return self._sources.get(symbol, DEFAULT)
+
+    def to_dict(self) -> dict[str, bool | int | str]:
+        """The plain values, fit for JSON."""
+        return dict(self._values)
+
+
+def resolve(
+    arguments: Mapping[str, Any] | None = None,
+    flags: Mapping[str, Any] | None = None,
+    *,
+    defconfig: str | None = None,
+    environ: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+) -> Options:
+    """Work out every option. Later wins: Kconfig default, file, environment, flag, argument.
+
+    Args:
+        arguments: what ``init`` was given, by symbol. None: not given.
+        flags: what the command line gave, by symbol. None: not given.
+        defconfig: name or path of the file to read, rather than ``.config``. None: what the environment's
+            TRACKER_DEFCONFIG says, else ``.config`` where there is one.
+        environ: None for the process's own. An empty variable counts as not set.
+        cwd: None for the process's own.
+
+    Raises:
+        ConfigError: an option that is unknown, of the wrong form, or whose dependency is unmet.
+    """
+    environ = os.environ if environ is None else environ
+    cwd = Path.cwd() if cwd is None else cwd
+    tree = Tree(find_root(environ, cwd))
+    sources = tree.assign(file_assignments(tree, defconfig or environ.get("TRACKER_DEFCONFIG"), environ, cwd))
+    sources |= tree.assign(environment_assignments(tree, environ))
+    sources |= tree.assign(_given(tree, flags, None))
+    sources |= tree.assign(_given(tree, arguments, ARGUMENT))
+    return Options({name: tree.value(name) for name in tree.declarations}, sources)
+
+
+def file_assignments(tree: Tree, defconfig: str | None, environ: Mapping[str, str], cwd: Path) -> list[Assignment]:
+    """What the named defconfig gives, or the directory's own ``.config``."""
+    if defconfig:
+        path, label = files.find_defconfig(defconfig, cwd)
+        return files.read(path, label, tree, explicit=True).assignments
+    path = files.config_path(environ, cwd)
+    if not path.is_file():  # ~/.config is a folder
+        return []
+    label = str(path.relative_to(cwd)) if path.is_relative_to(cwd) else str(path)
+    return files.read(path, label, tree, explicit=False).assignments
+
+
+def environment_assignments(tree: Tree, environ: Mapping[str, str]) -> list[Assignment]:
+    """What the environment gives: variables of the options' names, and the vendors' own words for them."""
+    _warn_of_misspelt(tree, environ)
+    found = []
+    for name, declaration in tree.declarations.items():
+        if text := environ.get(name):
+            found.append(Assignment(name, declaration.text(text, f"environment variable {name}"), ENVIRONMENT))
+        elif (alias := _alias(name, environ)) is not None:
+            found.append(Assignment(name, *alias))
+    # A choice's value may be spelt as Kconfig does: TRACKER_MODE_OFFLINE=y.
+    for name in tree.members:
+        if BOOLEANS.get(environ.get(name, "").lower()):
+            found.append(Assignment(name, "y", ENVIRONMENT))
+    return found
+
+
+def _alias(name: str, environ: Mapping[str, str]) -> tuple[str, str] | None:
+    if name == "WANDB_OFFLINE" and environ.get("WANDB_MODE"):
+        mode = environ["WANDB_MODE"].strip().lower()
+        if mode in ("offline", "dryrun"):
+            return "y", f"{ENVIRONMENT} WANDB_MODE"
+        if mode == "online":
+            return "n", f"{ENVIRONMENT} WANDB_MODE"
+    if name == "MLFLOW_EXPERIMENT" and environ.get("MLFLOW_EXPERIMENT_NAME"):
+        return environ["MLFLOW_EXPERIMENT_NAME"], f"{ENVIRONMENT} MLFLOW_EXPERIMENT_NAME"
+    return None
+
+
+def _given(tree: Tree, values: Mapping[str, Any] | None, source: str | None) -> list[Assignment]:
+    assignments = []
+    for name, value in (values or {}).items():
+        if value is None:
+            continue
+        if name not in tree.declarations:
+            raise tree.unknown(name, source or "flag")
+        declaration = tree.declarations[name]
+        origin = source or f"flag {declaration.flag}"
+        assignments.append(Assignment(name, declaration.text(value, origin), origin))
+    return assignments
+
+
+def _warn_of_misspelt(tree: Tree, environ: Mapping[str, str]) -> None:
+    # Not an error: other programs have variables that begin so (GNOME's TRACKER_DEBUG).
+    for name in environ:
+        if name.startswith("TRACKER_") and not tree.knows(name) and name not in _NOT_OPTIONS:
+            near = difflib.get_close_matches(name, tree.declarations, n=1, cutoff=0.85)
+            if near:
+                logging.getLogger("trackers.config").warning(
+                    "environment variable %s isn't an option and does nothing: did you mean %s?", name, near[0]
+                )
