@@ -1,0 +1,375 @@
+"""One tracker's delivery: read records behind the cursor, give them to the tracker, commit the cursor.
+
+The loop is a method that does one step, so that the same code runs in a process of its own (the relay), by hand
+(``trackers sync``) and inside training (``FanOut``).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from trackers import errors, records, registry
+from trackers.failpoints import failpoint
+from trackers.records import Record
+from trackers.relay.order import Order, Position
+from trackers.relay.status import last_status
+from trackers.rundir import RunDirectory, read_json, replace_file
+from trackers.tracker import Cursor, RunInfo, State, Status, Tracker
+
+IDLE_S = (0.1, 0.5)
+"""Pause when nothing new has come: it grows from the first to the second."""
+GATHER_S = 0.2
+"""Pause after a batch that wasn't full, so that records come in batches."""
+TICK_S = 1.0
+RETRY_S = (0.5, 30.0)
+REFUSED_RETRY_S = (5.0, 60.0)
+STRANGE_TRIES = 3
+"""How often a batch is tried again after an exception that no tracker is meant to raise, before it is halved."""
+TOLD_KINDS = frozenset({"metrics", "text", "media", "artifact", "summary", "alert"})
+"""Kinds whose absence from a tracker the user should know of."""
+STRANGE_REJECTS = 20
+"""So many records in a row refused with such exceptions: it isn't the records."""
+
+
+class Account(msgspec.Struct, kw_only=True):
+    """What is known of a delivery: the content of ``delivery/<tracker>.json``.
+
+    delivered, rejected: records, up to number ``counted``. skipped: by kind, records that the tracker doesn't take.
+    error: the failure that lasts, or "". stopped: it won't go on by itself. closed: the status it closed with.
+    """
+
+    tracker: str
+    seq: int = 0
+    offsets: dict[str, int] = {}
+    state: dict[str, Any] = {}
+    delivered: int = 0
+    rejected: int = 0
+    counted: int = 0
+    skipped: dict[str, int] = {}
+    error: str = ""
+    error_since: float = 0.0
+    stopped: bool = False
+    closed: str = ""
+    time: float = 0.0
+
+
+def read_account(run: RunDirectory, tracker: str) -> Account:
+    """What the file says; a fresh account where it is missing or damaged."""
+    try:
+        return msgspec.convert({"tracker": tracker, **read_json(run.delivery_state(tracker))}, Account, strict=False)
+    except msgspec.ValidationError:
+        return Account(tracker=tracker)
+
+
+class Stop(Exception):
+    """The delivery can't go on in this process. restart: it can in a new one, after ``delay_s``."""
+
+    def __init__(self, reason: str, *, restart: bool, delay_s: float = 0.0) -> None:
+        super().__init__(reason)
+        self.restart = restart
+        self.delay_s = delay_s
+
+
+class Delivery:
+    """Brings one run's records to one tracker.
+
+    Args:
+        say: called with one line when something must be known by the user.
+        beat: called before each call that may take long, with the seconds it may take.
+        alone: this process serves this delivery only, so it may be replaced by a new one.
+    """
+
+    def __init__(
+        self,
+        run: RunDirectory,
+        name: str,
+        *,
+        say: Callable[[str], None],
+        beat: Callable[[float], None] = lambda allow_s: None,
+        alone: bool = True,
+    ) -> None:
+        self.run = run
+        self.name = name
+        self.info: RunInfo = run.read_info()
+        self.account = read_account(run, name)
+        self._say = say
+        self._beat = beat
+        self._alone = alone
+        self._class = registry.load(name)
+        self._limit = int(getattr(self._class, "batch_records", 1000))
+        self._deadline_s = float(getattr(self._class, "deadline_s", 300.0))
+        self._tracker: Tracker | None = None
+        self._state = State()
+        run.delivery.mkdir(parents=True, exist_ok=True)
+        self._order = Order(run, run.delivery / f"{name}.order", Position(self.account.seq, self.account.offsets))
+        self._batch: list[Record] = []
+        self._behind: Position = self._order.position
+        self._failures = 0
+        self._strange = 0
+        self._strange_rejects = 0
+        self._retry_at = 0.0
+        self._idle_s = IDLE_S[0]
+        self._ticked = 0.0
+        self._rejected_ids = _ids(self.rejected_path)
+
+    @property
+    def rejected_path(self) -> Path:
+        """Records that the tracker refused, one a line, each with the reason."""
+        return self.run.delivery / f"{self.name}.rejected.jsonl"
+
+    def step(self) -> float | None:
+        """Do one piece of work.
+
+        Returns:
+            seconds until the next step is useful; None when the run has ended and all is delivered and closed.
+
+        Raises:
+            Stop: this process can't go on.
+        """
+        wait = self._retry_at - time.monotonic()
+        if wait > 0:
+            return wait
+        try:
+            if not self._batch:
+                self._batch = self._read()
+            if not self._batch:
+                return self._rest()
+            self._open()
+            self._deliver(self._batch)
+            self._commit_batch()
+        except errors.DeliveryError as error:
+            return self._failed(error)
+        except Stop:
+            raise
+        except Exception as error:
+            translated = _translate(error)
+            self._strange += 1
+            if isinstance(translated, errors.Fatal) and self._strange < STRANGE_TRIES:
+                translated = errors.Unavailable(str(translated))
+            return self._failed(translated)
+        self._idle_s = IDLE_S[0]
+        return 0.0 if self._order_has_more() else GATHER_S
+
+    def pump(self) -> None:
+        """Deliver what there is now, in this thread; failures are left for later. For delivery inside training."""
+        while self.step() == 0.0:
+            pass
+
+    def close(self, status: Status | None = None) -> None:
+        """Stop here; ``status`` "running" (the default) if the run goes on."""
+        if self._tracker is not None:
+            self._beat(self._deadline_s)
+            self._tracker.close(status or Status("running", time=time.time()))
+            self._tracker = None
+            self._commit()
+        self._order.close()
+
+    def _read(self) -> list[Record]:
+        self._behind = Position(self._order.position.seq, dict(self._order.position.offsets))
+        return self._order.read(self._limit)
+
+    def _order_has_more(self) -> bool:
+        self._batch = self._read()
+        return bool(self._batch)
+
+    def _rest(self) -> float | None:
+        if self._order.ended():
+            return self._end()
+        self._beat(0.0)
+        tick = getattr(self._tracker, "tick", None)
+        if tick is not None and time.monotonic() - self._ticked >= TICK_S:
+            self._beat(self._deadline_s)
+            tick()
+            self._ticked = time.monotonic()
+        elif self._tracker is None:
+            self._open()  # the native run appears before the first record does
+        self._idle_s = min(self._idle_s * 1.5, IDLE_S[1])
+        return self._idle_s
+
+    def _end(self) -> float | None:
+        status = last_status(self.run)
+        if self.account.closed == status.name and self._tracker is None:
+            return None
+        self._open()
+        if self._batch:  # the destination holds less than we believed
+            return 0.0
+        assert self._tracker is not None
+        self._beat(self._deadline_s)
+        failpoint(f"{self.name}.close.before")
+        self._tracker.close(status)
+        failpoint(f"{self.name}.close.after")
+        self._tracker = None
+        self.account.closed = status.name
+        self.account.error = ""
+        self._commit()
+        return None
+
+    def _open(self) -> None:
+        if self._tracker is not None:
+            return
+        self._beat(self._deadline_s)
+        tracker = self._class()
+        self._state = State(self.account.state, self._save_state)
+        failpoint(f"{self.name}.open.before")
+        answer = tracker.open(self.info, self._state)
+        failpoint(f"{self.name}.open.after")
+        self._tracker = tracker
+        self.account.closed = ""
+        self.account.state = dict(self._state)
+        if answer is not None and answer.seq < self._behind.seq:
+            self._order.seek_seq(answer.seq)
+            self._batch = self._read()
+        self._commit()
+
+    def _deliver(self, batch: Sequence[Record]) -> None:
+        """Write a batch; halve it while it is refused, until the refused record stands alone."""
+        tracker = self._tracker
+        if not batch or tracker is None:
+            return
+        taken = [record for record in batch if type(record) in tracker.accepts]
+        self._beat(self._deadline_s)
+        try:
+            failpoint(f"{self.name}.write.before")
+            tracker.write(taken, Cursor(batch[-1].seq))
+            failpoint(f"{self.name}.write.after")
+        except (errors.Unavailable, errors.Refused, errors.Fatal):
+            raise
+        except Exception as error:
+            rejected = isinstance(error, errors.Rejected)
+            if not rejected:
+                translated = _translate(error)
+                if isinstance(translated, errors.Unavailable):
+                    raise translated from error
+                self._strange += 1
+                if self._strange < STRANGE_TRIES:
+                    raise errors.Unavailable(f"{type(error).__name__}: {error}") from error
+            if len(taken) > 1:
+                middle = len(batch) // 2
+                self._deliver(batch[:middle])
+                self._deliver(batch[middle:])
+            elif taken:
+                self._reject(taken[0], error, strange=not rejected)
+            else:
+                raise errors.Fatal(f"an empty batch was refused: {error}") from error
+            return
+        self._strange_rejects = 0
+
+    def _reject(self, record: Record, error: Exception, *, strange: bool) -> None:
+        reason = str(error) if not strange else f"{type(error).__name__}: {error}"
+        if strange:
+            self._strange_rejects += 1
+            if self._strange_rejects >= STRANGE_REJECTS:
+                raise errors.Fatal(f"{STRANGE_REJECTS} records in a row failed, the last with {reason}")
+        if record.id not in self._rejected_ids:
+            self._rejected_ids.add(record.id)
+            line = msgspec.json.encode({"id": record.id, "reason": reason, "record": records.encode(record).decode()})
+            with open(self.rejected_path, "ab") as file:
+                file.write(line + b"\n")
+            self.account.rejected += 1
+        self._say(
+            f"{self.name} refused a record ({reason}); it is kept in {self.rejected_path}, everything else goes on: "
+            f"`trackers show --rejected {self.run.path.name}` lists it"
+        )
+
+    def _count(self, batch: Sequence[Record]) -> None:
+        for record in batch:
+            if record.seq <= self.account.counted:
+                continue
+            self.account.counted = record.seq
+            if type(record) in self._class.accepts:
+                self.account.delivered += record.id not in self._rejected_ids
+                continue
+            kind = str(type(record).__struct_config__.tag)
+            self.account.skipped[kind] = self.account.skipped.get(kind, 0) + 1
+            if kind in TOLD_KINDS:
+                self._say(f"{self.name} can't hold records of kind {kind!r}: they are skipped there")
+
+    def _commit_batch(self) -> None:
+        self._count(self._batch)
+        self._batch = []
+        self._failures = self._strange = 0
+        if self.account.error:
+            self._say(f"{self.name}: delivering again")
+            self.account.error, self.account.error_since = "", 0.0
+        self._commit()
+
+    def _commit(self) -> None:
+        # While a batch is in hand, what is safely delivered ends before it.
+        position = self._behind if self._batch else self._order.position
+        self.account.seq = position.seq
+        self.account.offsets = dict(position.offsets)
+        self.account.state = dict(self._state)
+        self._store()
+        self._committed = time.monotonic()
+
+    def _save_state(self) -> None:
+        self.account.state = dict(self._state)
+        self._store()
+
+    def _store(self) -> None:
+        self.account.time = time.time()
+        failpoint(f"{self.name}.commit.before")
+        try:
+            replace_file(self.run.delivery_state(self.name), msgspec.json.encode(self.account))
+        except OSError as error:
+            raise errors.Unavailable(f"the cursor can't be written: {error}") from error
+        failpoint(f"{self.name}.commit.after")
+
+    def _failed(self, error: errors.DeliveryError) -> float:
+        """What DESIGN.md's table says for each kind of failure. Returns the pause until the next try."""
+        self._failures += 1
+        text = f"{self.name}: {error}"
+        if isinstance(error, (errors.Fatal, errors.Rejected)):
+            self._note(str(error), stopped=True)
+            self._say(
+                f"{text}; its delivery stopped, training and the other trackers go on. "
+                f"Continue with: trackers sync {self.run.path} --to {self.name}"
+            )
+            raise Stop(str(error), restart=False)
+        low, high = REFUSED_RETRY_S if isinstance(error, errors.Refused) else RETRY_S
+        pause = min(high, low * 2 ** min(self._failures - 1, 10)) * random.uniform(0.7, 1.0)
+        if isinstance(error, errors.Unavailable) and error.retry_after_s is not None:
+            pause = max(pause, min(error.retry_after_s, 3600.0))
+        if isinstance(error, errors.Refused) or self._failures >= 3:
+            self._note(str(error))
+            waits = "its records wait in the journal"
+            self._say(f"{text}; training goes on, {waits}, tried again by itself")
+        again = getattr(self._class, "restart_after_error", False) or isinstance(error, errors.Refused)
+        if again and self._alone:
+            # A client that failed may hold on to what it read at its start: credentials, addresses, dead threads.
+            raise Stop(str(error), restart=True, delay_s=pause)
+        if isinstance(error, errors.Refused) or again:
+            self._tracker = None
+        self._retry_at = time.monotonic() + pause
+        return pause
+
+    def _note(self, text: str, *, stopped: bool = False) -> None:
+        self.account.error = text
+        self.account.error_since = self.account.error_since or time.time()
+        self.account.stopped = stopped
+        with contextlib.suppress(errors.DeliveryError):
+            self._store()
+
+
+def _translate(error: Exception) -> errors.DeliveryError:
+    if isinstance(error, errors.DeliveryError):
+        return error
+    if isinstance(error, (OSError, TimeoutError)):
+        return errors.Unavailable(f"{type(error).__name__}: {error}")
+    return errors.Fatal(f"{type(error).__name__}: {error}")
+
+
+def _ids(path: Path) -> set[str]:
+    found = set()
+    with contextlib.suppress(OSError):
+        for line in path.read_bytes().splitlines():
+            with contextlib.suppress(msgspec.DecodeError, KeyError, TypeError):
+                found.add(msgspec.json.decode(line)["id"])
+    return found

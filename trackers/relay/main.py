@@ -1,0 +1,103 @@
+"""Entry of the helper processes: ``relay RUN``, ``delivery RUN TRACKER``."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from types import FrameType
+
+from trackers.relay import process
+from trackers.relay.delivery import Delivery, Stop
+from trackers.relay.lease import Lease
+from trackers.relay.messages import MessageHandler, Messages
+from trackers.relay.supervisor import AGAIN, DONE, STOPPED, Supervisor, ignore_interrupts
+from trackers.rundir import RunDirectory
+
+LEASE_WAIT_S = 150.0
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Do what the first argument says, for the run in the second; returns the exit code."""
+    role, directory, *rest = arguments
+    run = RunDirectory(directory)
+    ignore_interrupts()
+    messages = Messages(run.messages)
+    logging.basicConfig(format="%(asctime)s %(process)d %(name)s %(levelname)s %(message)s", level=logging.WARNING)
+    if role == "relay":
+        return relay(run, messages, json.loads(rest[0]))
+    return delivery(run, rest[0], messages, parent=int(rest[1]))
+
+
+def relay(run: RunDirectory, messages: Messages, options: dict[str, object]) -> int:
+    """Serve one run until all is delivered.
+
+    Args:
+        options: ``trackers`` (names), ``pid`` and ``pid_start`` of training, ``nice``.
+    """
+    process.lower_priority(int(str(options.get("nice", 0))))
+    lease = Lease(run.path / "relay.lease")
+    until = time.monotonic() + LEASE_WAIT_S
+    while not lease.acquire():  # the relay of an earlier attempt hands over, or is found dead
+        if time.monotonic() > until:
+            return STOPPED
+        time.sleep(0.1)
+    names = options.get("trackers", [])
+    assert isinstance(names, list)
+    watch = (int(str(options["pid"])), float(str(options["pid_start"])))
+    supervisor = Supervisor(run, names, watch=watch, say=lambda text, name: messages.say(text, source=name))
+    signal.signal(signal.SIGTERM, supervisor.stop)
+    try:
+        supervisor.serve(lease.beat)
+    finally:
+        lease.release()
+    return DONE
+
+
+def delivery(run: RunDirectory, name: str, messages: Messages, parent: int) -> int:
+    """Deliver one run to one tracker until it has ended and all is there, or until the parent is gone."""
+    stopping = False
+
+    def stop(_signal: int, _frame: FrameType | None) -> None:
+        nonlocal stopping
+        stopping = True
+
+    signal.signal(signal.SIGTERM, stop)
+    logging.getLogger("trackers").addHandler(MessageHandler(messages, name))
+    lease = Lease(run.delivery / f"{name}.lease")
+    while not lease.acquire():
+        if stopping or os.getppid() != parent:
+            return AGAIN
+        time.sleep(0.1)
+
+    def beat(allow_s: float) -> None:
+        if not lease.beat(allow_s):
+            print(f"{name}: the lease was taken over", file=sys.stderr)
+            os._exit(AGAIN)
+
+    work: Delivery | None = None
+    try:
+        work = Delivery(run, name, say=lambda text: messages.say(text, source=name), beat=beat)
+        while not stopping and os.getppid() == parent:
+            pause = work.step()
+            if pause is None:
+                return DONE
+            beat(0.0)
+            if pause:
+                time.sleep(min(pause, 0.5))
+        with contextlib.suppress(Exception):
+            work.close()
+        return AGAIN
+    except Stop as reason:
+        until = time.monotonic() + reason.delay_s
+        while reason.restart and not stopping and os.getppid() == parent and time.monotonic() < until:
+            beat(0.0)
+            time.sleep(0.1)
+        return AGAIN if reason.restart else STOPPED
+    finally:
+        lease.release()

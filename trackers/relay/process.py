@@ -1,0 +1,114 @@
+"""Helper processes: started with subprocess, in a session of their own, from a safe import path."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from trackers.identity import LAUNCHER_VARIABLES
+from trackers.rundir import RunDirectory
+
+_HURTFUL = LAUNCHER_VARIABLES | {
+    "PYTHONSTARTUP", "PYTHONINSPECT", "PYTHONBREAKPOINT", "PYTHONPROFILEIMPORTTIME", "PYTHONVERBOSE",
+    "PYTHONTRACEMALLOC", "PYTHONWARNINGS", "PYTHONDEVMODE", "PYTHONFAULTHANDLER", "PYTHONDUMPREFS",
+    "COVERAGE_PROCESS_START", "COV_CORE_SOURCE", "WANDB_SERVICE", "WANDB_RUN_ID", "WANDB_RESUME", "WANDB_SWEEP_ID",
+    "MLFLOW_RUN_ID", "TRACKER_CONFIG_FILE",
+}  # fmt: skip
+_ONE_THREAD = (
+    "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS", "VECLIB_MAXIMUM_THREADS",
+)  # fmt: skip
+JOB_GPUS = "TRACKER_JOB_"
+"""Prefix under which the job's own choice of GPUs is passed on, while the helpers themselves see none."""
+_GPU_VARIABLES = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
+
+# The package is loaded from its own place, whatever else is called `trackers`, `json` or `wandb` around training.
+_BOOT = """
+import importlib.util, os, sys
+avoid = {'', os.getcwd(), *AVOID}
+sys.path[:] = [p for p in sys.path if p not in avoid and os.path.isabs(p)]
+spec = importlib.util.spec_from_file_location('trackers', os.path.join(HOME, '__init__.py'),
+                                              submodule_search_locations=[HOME])
+module = importlib.util.module_from_spec(spec)
+sys.modules['trackers'] = module
+spec.loader.exec_module(module)
+from trackers.relay.main import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def command(arguments: list[str], *, python: str = "", avoid: tuple[str, ...] = ()) -> list[str]:
+    """The command line of a helper.
+
+    Args:
+        python: another interpreter (with msgspec and the tracker's client installed).
+        avoid: directories that must not be on its import path (training's own).
+    """
+    home = str(Path(__file__).resolve().parent.parent)
+    parent = str(Path(home).parent)
+    places = [os.path.abspath(p) for p in avoid if p and os.path.abspath(p) != parent]
+    boot = f"HOME = {home!r}\nAVOID = {places!r}\n{_BOOT}"
+    return [python or sys.executable, "-c", boot, *arguments]
+
+
+def environment(base: Mapping[str, str] | None = None) -> dict[str, str]:
+    """What a helper inherits: credentials and proxies, but no rank, no GPU, one thread for maths."""
+    base = os.environ if base is None else base
+    env = {name: value for name, value in base.items() if name not in _HURTFUL and not name.startswith("_WANDB")}
+    for name in _GPU_VARIABLES:
+        if name in env and JOB_GPUS + name not in env:
+            env[JOB_GPUS + name] = env[name]
+    env["CUDA_VISIBLE_DEVICES"] = ""
+    env.update(dict.fromkeys(_ONE_THREAD, "1"))
+    env["PYTHONSAFEPATH"] = "1"
+    env["PYTHONUNBUFFERED"] = "1"
+    env.setdefault("TOKENIZERS_PARALLELISM", "false")
+    return env
+
+
+def start(run: RunDirectory, arguments: list[str], *, python: str = "", avoid: tuple[str, ...] = ()) -> Any:
+    """Start a helper for a run. It inherits no standard stream: what it prints goes to ``relay.log``.
+
+    Returns:
+        the ``subprocess.Popen``.
+
+    Raises:
+        OSError: it can't be started.
+    """
+    with open(run.relay_log, "ab") as log:
+        return subprocess.Popen(
+            command(arguments, python=python, avoid=avoid),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd=run.path,
+            env=environment(),
+            start_new_session=True,
+            close_fds=True,
+        )
+
+
+def python_for(trackers: str) -> dict[str, str]:
+    """``TRACKER_PYTHON`` as a table: ``"mlflow=/opt/py/bin/python,wandb=…"``."""
+    table = {}
+    for part in filter(None, (piece.strip() for piece in trackers.split(","))):
+        name, _, path = part.partition("=")
+        table[name.strip()] = os.path.expanduser(path.strip())
+    return table
+
+
+def lower_priority(nice: int) -> None:
+    """Give way to training: a lower CPU priority for this process and its children."""
+    if nice > 0 and hasattr(os, "nice"):
+        with contextlib.suppress(OSError):
+            os.nice(max(0, nice - os.nice(0)))
+
+
+def dump(value: Any) -> str:
+    """Arguments as one command-line word."""
+    return json.dumps(value, separators=(",", ":"))

@@ -1,0 +1,246 @@
+"""The relay's first process: starts deliveries, restarts them, watches training, writes the finish that it couldn't.
+
+The same supervisor serves ``trackers sync``, where there is no training to watch.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import select
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from trackers import identity, records
+from trackers.failpoints import failpoint
+from trackers.journal import StreamWriter, last_record
+from trackers.records import Environment, Finish, Start
+from trackers.relay import process
+from trackers.relay.environment import gather
+from trackers.relay.lease import read_holder
+from trackers.relay.status import last_status, observe
+from trackers.rundir import RunDirectory, StreamName
+from trackers.tracker import RunInfo
+
+POLL_S = 0.1
+RESTART_S = (0.2, 30.0)
+AFTER_FINISH_S = 24 * 3600.0
+"""How long the relay goes on trying to deliver after training has ended."""
+STUCK_GRACE_S = 5.0
+DONE, AGAIN, STOPPED = 0, 75, 70
+"""Exit codes of a delivery process: all delivered; start me anew; going on makes no sense."""
+
+
+class Child:
+    """One delivery process, started again when it dies."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.process: subprocess.Popen[bytes] | None = None
+        self.done = False
+        self.stopped = False
+        self.deaths = 0
+        self.start_at = 0.0
+        self.started = 0.0
+
+
+class Supervisor:
+    """Runs a run's deliveries until all is delivered.
+
+    Args:
+        trackers: which deliveries to run.
+        watch: the training process (pid, start) whose death ends the run; None if there is none to watch.
+        owner: this supervisor may write the node's stream: no other relay lives.
+        say: called with (text, tracker) for what the user must know.
+        limit_s: how long to go on after the run has ended.
+    """
+
+    def __init__(
+        self,
+        run: RunDirectory,
+        trackers: Sequence[str],
+        *,
+        watch: tuple[int, float] | None,
+        owner: bool = True,
+        say: Callable[[str, str], None],
+        limit_s: float = AFTER_FINISH_S,
+    ) -> None:
+        self.run = run
+        self.info: RunInfo = run.read_info()
+        self.children = [Child(name) for name in trackers]
+        self._say = say
+        self._watch = watch
+        self._owner = owner
+        self._pidfd = _open_pidfd(watch)
+        self._limit_s = limit_s
+        self._pythons = process.python_for(str(self.info.option("TRACKER_PYTHON", "")))
+        self._avoid = (self.info.cwd, os.path.dirname(self.info.program) if self.info.program else "")
+        self._attempt = run.attempt()
+        self._node: StreamWriter | None = None
+        self._ended_at = 0.0
+        self.stopping = False
+
+    def serve(self, alive: Callable[[], bool] = lambda: True) -> None:
+        """Work until the run has ended and every delivery is done or stopped.
+
+        Args:
+            alive: asked at each turn, ten times a second; False ends the work at once.
+        """
+        if self._owner:
+            self._open_node_stream()
+        try:
+            while not self.stopping and alive():
+                self._tend_children()
+                if not self._ended_at and self._has_ended():
+                    self._ended_at = time.monotonic()
+                if self._ended_at:
+                    idle = all(child.done or child.stopped for child in self.children)
+                    if idle or time.monotonic() - self._ended_at > self._limit_s:
+                        break
+                self._pause()
+        finally:
+            self._end_children()
+            if self._node is not None:
+                self._node.close()
+            if self._pidfd >= 0:
+                os.close(self._pidfd)
+
+    def _open_node_stream(self) -> None:
+        path = self.run.stream(StreamName("node", 0, self._attempt))
+        if isinstance(last_record(path), Finish):
+            return
+        fresh = not path.exists()
+        self._node = StreamWriter(path)
+        if fresh:
+            now = time.time()
+            start = Start(time=now, attempt=self._attempt, host=identity.host(), pid=os.getpid())
+            self._node.write(records.encode(start))
+        if fresh and self._watch is not None:
+            values = gather(self.info)
+            self._node.write(records.encode(Environment(time=time.time(), values=values)))
+
+    def _has_ended(self) -> bool:
+        """Has this attempt ended? Says so in the node's stream, where training couldn't."""
+        if self._node is None:
+            return last_status(self.run).name != "running"
+        finish = last_record(self.run.stream(StreamName("rank", 0, self._attempt)))
+        if isinstance(finish, Finish):
+            self._write_finish(finish)
+            return True
+        if not (identity.alive(*self._watch) if self._watch else observe(self.run).name == "running"):
+            finish = last_record(self.run.stream(StreamName("rank", 0, self._attempt)))
+            if not isinstance(finish, Finish):
+                finish = Finish(time=time.time(), status="crashed", reason="the process was killed or died")
+            self._write_finish(finish)
+            return True
+        return False
+
+    def _write_finish(self, finish: Finish) -> None:
+        assert self._node is not None
+        failpoint("relay.finish.before")
+        ended = Finish(time=finish.time, status=finish.status, exit_code=finish.exit_code, reason=finish.reason)
+        self._node.write(records.encode(ended))
+        self._node.close()
+        self._node = None
+        failpoint("relay.finish.after")
+
+    def _tend_children(self) -> None:
+        for child in self.children:
+            if child.done or child.stopped:
+                continue
+            if child.process is None:
+                if time.monotonic() >= child.start_at:
+                    self._start(child)
+                continue
+            code = child.process.poll()
+            if code is None:
+                self._end_if_stuck(child)
+            else:
+                self._bury(child, code)
+
+    def _start(self, child: Child) -> None:
+        try:
+            child.process = process.start(
+                self.run,
+                ["delivery", str(self.run.path.resolve()), child.name, str(os.getpid())],
+                python=self._pythons.get(child.name, ""),
+                avoid=self._avoid,
+            )
+        except OSError as error:
+            self._postpone(child, f"its delivery can't be started: {error}")
+            return
+        child.started = time.monotonic()
+
+    def _bury(self, child: Child, code: int) -> None:
+        child.process = None
+        if code == DONE:
+            child.done = True
+        elif code == STOPPED:
+            child.stopped = True
+        elif code == AGAIN:
+            child.start_at = time.monotonic()
+        else:
+            if time.monotonic() - child.started > 60.0:
+                child.deaths = 0
+            reason = f"signal {-code}" if code < 0 else f"exit code {code}"
+            self._postpone(child, f"its delivery died ({reason}) and is started again; see {self.run.relay_log}")
+
+    def _postpone(self, child: Child, text: str) -> None:
+        low, high = RESTART_S
+        child.start_at = time.monotonic() + min(high, low * 2 ** min(child.deaths, 10)) * random.uniform(0.7, 1.0)
+        child.deaths += 1
+        if child.deaths > 2:
+            self._say(text, child.name)
+
+    def _end_if_stuck(self, child: Child) -> None:
+        holder = read_holder(self.run.delivery / f"{child.name}.lease")
+        assert child.process is not None
+        if holder is None or holder.pid != child.process.pid or holder.allow_s <= 0:
+            return
+        silent = time.time() - holder.time
+        if silent > holder.allow_s + STUCK_GRACE_S:
+            self._say(f"no progress for {silent:.0f} s: its delivery is started again from its cursor", child.name)
+            child.process.kill()
+
+    def _end_children(self) -> None:
+        running = [child.process for child in self.children if child.process is not None]
+        for running_process in running:
+            running_process.terminate()
+        deadline = time.monotonic() + 15.0
+        for running_process in running:
+            try:
+                running_process.wait(max(0.1, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                running_process.kill()
+                running_process.wait()
+
+    def _pause(self) -> None:
+        if self._pidfd >= 0 and not self._ended_at:
+            if select.select([self._pidfd], [], [], POLL_S)[0]:
+                time.sleep(0.01)
+        else:
+            time.sleep(POLL_S)
+
+    def stop(self, *_: Any) -> None:
+        """Stop soon: as a signal handler."""
+        self.stopping = True
+
+
+def _open_pidfd(watch: tuple[int, float] | None) -> int:
+    if watch is None or not hasattr(os, "pidfd_open"):
+        return -1
+    try:
+        fd: int = os.pidfd_open(watch[0])
+    except OSError:
+        return -1
+    return fd
+
+
+def ignore_interrupts() -> None:
+    """Ctrl-C and a hang-up are meant for training; the relay ends when its work is done."""
+    for name in ("SIGINT", "SIGHUP"):
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), signal.SIG_IGN)
