@@ -44,12 +44,13 @@ def image(info: RunInfo, item: MediaFile) -> Any:
     Raises:
         Rejected: the file is missing or isn't an image.
     """
+    import numpy
     from PIL import Image, UnidentifiedImageError
 
     source = path(info, item)
     try:
         if item.format == "npy":
-            return Image.fromarray(_bytes_of_array(source))
+            return Image.fromarray(_pixels(numpy.load(source, allow_pickle=False)))
         with Image.open(source) as opened:
             opened.load()
             return opened.copy()
@@ -148,11 +149,42 @@ def payload(info: RunInfo, item: MediaFile) -> Any:
         raise Rejected(f"{item.file} is not JSON: {error}") from error
 
 
-def _bytes_of_array(source: Path) -> Any:
-    """An array file as uint8 pixels of height × width (× channels)."""
+def frames(info: RunInfo, item: MediaFile) -> list[Any]:
+    """A video stored as an array (frames × height × width × channels, or channels before height) as PIL images.
+
+    Raises:
+        Rejected: the file is missing, or isn't such an array.
+    """
+    import numpy
+    from PIL import Image
+
+    source = path(info, item)
+    try:
+        array = numpy.load(source, allow_pickle=False)
+        if array.ndim not in (3, 4) or 0 in array.shape:
+            raise ValueError(f"an array of shape {array.shape}")
+        return [Image.fromarray(_pixels(frame)) for frame in array]
+    except (OSError, ValueError, TypeError, EOFError) as error:
+        raise Rejected(f"{item.file} is not a video: {error}") from error
+
+
+def gif(info: RunInfo, item: MediaFile) -> bytes:
+    """A video stored as an array as the bytes of an animated GIF, which needs no ffmpeg.
+
+    Raises:
+        Rejected: as :func:`frames`.
+    """
+    pictures = [picture.convert("RGB") for picture in frames(info, item)]
+    out = io.BytesIO()
+    duration_ms = round(1000 / item.fps) if item.fps else 250
+    pictures[0].save(out, format="GIF", save_all=True, append_images=pictures[1:], duration=duration_ms, loop=0)
+    return out.getvalue()
+
+
+def _pixels(pixels: Any) -> Any:
+    """An array as uint8 pixels of height × width (× channels)."""
     import numpy
 
-    pixels = numpy.load(source, allow_pickle=False)
     if pixels.ndim == 3 and pixels.shape[2] not in (1, 2, 3, 4) and pixels.shape[0] in (1, 2, 3, 4):
         pixels = pixels.transpose(1, 2, 0)
     if pixels.ndim == 3 and pixels.shape[2] == 1:

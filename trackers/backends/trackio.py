@@ -1,0 +1,241 @@
+"""Trackio: one row per record, in its local store or at a trackio server.
+
+What a user finds there: the run under its name and group, its configuration with the results beside it
+(``final/<name>``: trackio has no summary), and ``trackers/status``, ``trackers/exit_code``, ``trackers/tags``,
+``trackers/notes``. Records without a step (hardware samples) go to trackio's system metrics, which have times only.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+from urllib.parse import urlsplit
+
+from trackers.backends.trackio_media import INTEGERS, artifact_files, media_values, plain
+from trackers.backends.trackio_store import AlertRow, FragmentStore, LocalStore, Row, RunKey, Store, iso, translated
+from trackers.errors import ConfigError, Rejected
+from trackers.records import (
+    SUMMARY_PREFIX,
+    Alert,
+    Artifact,
+    Config,
+    Environment,
+    Info,
+    Media,
+    Metrics,
+    Record,
+    Summary,
+    Text,
+    final_name,
+    merge,
+    name_floats,
+)
+from trackers.tracker import Cursor, RunInfo, State, Status
+
+RESERVED = frozenset({"project", "run", "timestamp", "step", "time", "metrics"})
+"""trackio/utils.py RESERVED_KEYS: these, and what begins with "__", get another "__" in front."""
+
+LEVELS = {"INFO": "info", "WARN": "warn", "WARNING": "warn", "ERROR": "error"}
+
+_logger = logging.getLogger("trackers.trackio")
+
+
+class TrackioTracker:
+    """Delivers a run to trackio. A run's id there is ours, so that whoever delivers, it is one run."""
+
+    name = "trackio"
+    needs = ("trackio",)
+    accepts: frozenset[type[Record]] = frozenset(
+        {Alert, Artifact, Config, Environment, Info, Media, Metrics, Summary, Text}
+    )
+    deadline_s: ClassVar[float] = 300
+
+    def __init__(self) -> None:
+        self._info = RunInfo(id="", name="", project="")
+        self._state = State()
+        self._key = RunKey("", "")
+        self._store: Store = LocalStore(self._key, "")
+        self._keys: dict[str, str] = {}
+
+    @classmethod
+    def check(cls, options: Mapping[str, Any]) -> None:
+        """See that the server's address is one.
+
+        Raises:
+            ConfigError: ``TRACKIO_SERVER_URL`` isn't an http or https address.
+        """
+        url = str(options.get("TRACKIO_SERVER_URL") or "")
+        parts = urlsplit(url)
+        if url and (parts.scheme not in ("http", "https") or not parts.hostname):
+            raise ConfigError(
+                f"TRACKIO_SERVER_URL {url!r} is not an address: use http://HOST:PORT/?write_token=TOKEN, "
+                "as `trackio show` prints it"
+            )
+
+    def open(self, info: RunInfo, state: State) -> Cursor | None:
+        os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+        self._info, self._state = info, state
+        self._key = RunKey(info.project, info.id)
+        state.setdefault("name", info.name)
+        state.setdefault("config", {})
+        state.setdefault("final", {})
+        state.setdefault("about", {"group": info.group, "tags": info.tags, "notes": info.notes})
+        state["status"] = "running"
+        state["dirty"] = True
+        url = info.option("TRACKIO_SERVER_URL") or os.environ.get("TRACKIO_SERVER_URL")
+        self._store = self._remote(str(url)) if url else self._local()
+        state["native_id"] = info.id
+        state.save()
+        return None
+
+    def _remote(self, url: str) -> Store:
+        from trackers.backends.trackio_server import ServerStore
+
+        store = ServerStore(self._key, self._state["name"], url)
+        store.connect()
+        self._state["url"] = url.split("?")[0]
+        return store
+
+    def _local(self) -> Store:
+        from trackio.sqlite_storage import SQLiteStorage
+        from trackio.utils import get_storage_mode
+
+        with translated():
+            SQLiteStorage.validate_project_name(self._info.project)
+            kind = FragmentStore if get_storage_mode() == "jsonl" else LocalStore
+        where = os.environ.get("TRACKIO_DIR")
+        port = self._info.option("TRACKIO_PORT")
+        self._state["url"] = " ".join(
+            [f"TRACKIO_DIR={shlex.quote(where)}"] * bool(where)
+            + [f"GRADIO_SERVER_PORT={port}"] * bool(port and int(port) != 7860)
+            + ["trackio show --project", shlex.quote(self._info.project)]
+        )
+        return kind(self._key, self._state["name"])
+
+    def write(self, records: Sequence[Record], cursor: Cursor) -> None:
+        rows: list[Row] = []
+        system: list[Row] = []
+        alerts: list[AlertRow] = []
+        for record in records:
+            log_id = f"{self._info.id}:{record.id}"
+            if isinstance(record, Metrics):
+                values = self._numbers(record.values)
+                if record.step is None:
+                    system.append(Row(log_id, None, record.time, values))
+                elif values or not record.values:
+                    rows.append(Row(log_id, self._step(record), record.time, values))
+            elif isinstance(record, Text):
+                texts = {self._named(name): text for name, text in record.values.items()}
+                rows.append(Row(log_id, self._step(record), record.time, texts))
+            elif isinstance(record, Media):
+                step = self._step(record)
+                media = media_values(self._info, self._store, record, step)
+                rows.append(Row(log_id, step, record.time, {self._named(name): v for name, v in media.items()}))
+            elif isinstance(record, Alert):
+                level = LEVELS.get(record.level.upper(), "warn")
+                alerts.append(AlertRow(log_id, record.step, record.time, record.title, record.text, level))
+            elif isinstance(record, Artifact):
+                self._store.artifact(artifact_files(self._info, record))
+            else:
+                self._describe(record)
+        self._send(rows)
+        if system:
+            self._store.log_system(system)
+        if alerts:
+            self._store.alert(alerts)
+
+    def close(self, status: Status) -> None:
+        self._state["status"] = status.name
+        self._state["exit_code"] = status.exit_code
+        self._state["dirty"] = True
+        if status.name != "running" and "row" not in self._state:
+            # A run without a row has no configuration, and isn't listed.
+            self._send([Row(f"{self._info.id}:end", self._state.get("step", 0), status.time, {})])
+        self._send([])
+
+    def _send(self, rows: list[Row]) -> None:
+        """Rows, with the configuration when it has changed; alone it rides on a row that is there already."""
+        config = self._config() if self._state["dirty"] else None
+        if not rows:
+            known = self._state.get("row")
+            if config is None or known is None:
+                return
+            rows = [Row(known[0], known[1], known[2], {})]
+        self._store.log(rows, config)
+        self._state["dirty"] = False
+        self._state["row"] = rows[0][:3]
+
+    def _describe(self, record: Record) -> None:
+        """Take what trackio keeps in a run's configuration."""
+        if isinstance(record, Config):
+            merge(self._state["config"], plain(name_floats(record.values)))
+        elif isinstance(record, Summary):
+            for name, value in record.values.items():
+                self._state["final"][final_name(name)] = plain(name_floats(value))
+        elif isinstance(record, Environment):
+            merge(self._state.setdefault("environment", {}), plain(name_floats(record.values)))
+        elif isinstance(record, Info):
+            changed = {"group": record.group, "tags": record.tags, "notes": record.notes}
+            self._state["about"].update({name: value for name, value in changed.items() if value is not None})
+            if record.name and record.name != self._state["name"]:
+                self._rename(record.name)
+        self._state["dirty"] = True
+
+    def _rename(self, name: str) -> None:
+        if "row" in self._state:
+            try:
+                self._store.rename(name)
+            except Rejected as error:
+                _logger.warning("the run keeps its name %r in trackio: %s", self._state["name"], error)
+                return
+        else:
+            self._store.name = name  # type: ignore[attr-defined]
+        self._state["name"] = name
+
+    def _config(self) -> dict[str, Any]:
+        """The whole configuration of the run in trackio, its own keys included (trackio/run.py)."""
+        state, about = self._state, self._state["about"]
+        # Trackio refuses keys that begin with "_", as its own do.
+        config = {f"_{key}" if key.startswith("_") else key: value for key, value in state["config"].items()}
+        config.update(state["final"])
+        config["trackers/status"] = state["status"]
+        if state.get("exit_code") is not None:
+            config["trackers/exit_code"] = state["exit_code"]
+        if about["tags"]:
+            config["trackers/tags"] = list(about["tags"])
+        if about["notes"]:
+            config["trackers/notes"] = about["notes"]
+        if state.get("environment"):
+            config["_Environment"] = state["environment"]
+        config["_Username"] = self._info.user or None
+        config["_Created"] = iso(self._info.created)
+        config["_Group"] = about["group"]
+        return config
+
+    def _numbers(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """The values of a row as trackio takes them; results go to the configuration instead."""
+        row = {}
+        for name, value in values.items():
+            if isinstance(value, int) and value not in INTEGERS:
+                _logger.warning("trackio skips integers above 64 bits, as in %r; log them as floats or text", name)
+            elif name.startswith(SUMMARY_PREFIX):
+                self._state["final"][name] = name_floats(value)
+                self._state["dirty"] = True
+            else:
+                row[self._named(name)] = value
+        return row
+
+    def _named(self, name: str) -> str:
+        key = self._keys.get(name)
+        if key is None:
+            key = self._keys[name] = f"__{name}" if name in RESERVED or name.startswith("__") else name
+        return key
+
+    def _step(self, record: Record) -> int:
+        """A record's step; one without is put at the last step seen, for a row must have one."""
+        if record.step is not None:
+            self._state["step"] = record.step
+        return int(self._state.get("step", 0))

@@ -1,0 +1,136 @@
+"""Media and artifacts in trackio's own types (``trackio.image``, ``trackio.table``, …)."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from trackers.backends import pixels
+from trackers.backends.trackio_store import Files, Store
+from trackers.errors import Rejected
+from trackers.records import Artifact, Media, MediaFile
+from trackers.tracker import RunInfo
+
+INTEGERS = range(-(2**63), 2**64)
+"""What trackio's JSON (orjson) holds; it skips larger integers."""
+
+# trackio/cas.py: names and aliases of artifacts; "v3" would be a version.
+_ARTIFACT_REFUSED = re.compile(r"[^A-Za-z0-9._-]")
+_VERSION = re.compile(r"v\d+")
+_FOLDER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_. -]*(/[A-Za-z0-9_][A-Za-z0-9_. -]*)*")
+_VIDEO_FORMATS = ("gif", "mp4", "webm")
+
+
+def media_values(info: RunInfo, store: Store, record: Media, step: int) -> dict[str, Any]:
+    """A media record as values of a row; several items of one record become ``name/0``, ``name/1``, …
+
+    Raises:
+        Rejected: a file is missing or broken.
+    """
+    values = {}
+    for number, item in enumerate(record.items):
+        name = record.name if len(record.items) == 1 else f"{record.name}/{number}"
+        values[name] = _value(info, store, record, item, number, step)
+    return values
+
+
+def _value(info: RunInfo, store: Store, record: Media, item: MediaFile, number: int, step: int) -> dict[str, Any]:
+    if record.type == "table":
+        columns, rows = pixels.table(info, item)
+        return {
+            "_type": "trackio.table",
+            "_value": [plain(dict(zip(_unique(columns), row, strict=False))) for row in rows],
+        }
+    if record.type == "histogram":
+        counts, edges = pixels.histogram(info, item)
+        return {"_type": "trackio.histogram", "bins": edges, "values": counts}
+    if record.type not in ("image", "audio", "video", "html"):
+        raise Rejected(f"trackio has no {record.type}")
+    content, suffix = _file(info, record.type, item)
+    # The name is the same each time this record is delivered, so that no second file appears.
+    digest = hashlib.sha256(f"{info.id}:{record.id}:{number}".encode()).hexdigest()[:32]
+    folder = run_folder(info.name, info.id)
+    if isinstance(content, Path):
+        where = store.media(content, folder, step, f"{digest}.{suffix}")
+    else:
+        with tempfile.TemporaryDirectory() as directory:
+            made = Path(directory, f"{digest}.{suffix}")
+            made.write_bytes(content)
+            where = store.media(made, folder, step, made.name)
+    return {"_type": f"trackio.{record.type}", "file_path": where, "caption": item.caption}
+
+
+def _file(info: RunInfo, kind: str, item: MediaFile) -> tuple[bytes | Path, str]:
+    """The content of a media file as trackio shows it, and its suffix."""
+    if kind == "image" and item.format not in ("png", "jpg", "jpeg", "gif", "webp"):
+        return pixels.png(info, item), "png"
+    if kind == "audio" and item.format == "npy":
+        return pixels.wav(info, item), "wav"
+    if kind == "video" and item.format not in _VIDEO_FORMATS:
+        return pixels.gif(info, item), "gif"
+    if kind == "html" and not item.file:
+        return str(item.data or "").encode("utf-8", "replace"), "html"
+    return pixels.path(info, item), item.format
+
+
+def artifact_files(info: RunInfo, record: Artifact) -> Files:
+    """An artifact record as one version of a trackio artifact. A name it would refuse has "_" in those places.
+
+    Raises:
+        Rejected: the artifact is empty, or a file of it is gone.
+    """
+    files: dict[str, Path] = {}
+    references: dict[str, tuple[str, int]] = {}
+    for file in record.files:
+        name = "/".join(part for part in file.path.replace("\\", "/").split("/") if part not in ("", ".", ".."))
+        if not name:
+            raise Rejected(f"artifact {record.name!r} has a file without a name")
+        if file.file:
+            files[name] = pixels.path(info, MediaFile(format="file", file=file.file))
+        else:
+            references[name] = (file.uri, file.size)
+    if not files and not references:
+        raise Rejected(f"artifact {record.name!r} is empty: trackio keeps none without files")
+    return Files(
+        name=_ARTIFACT_REFUSED.sub("_", record.name) or "_",
+        type=record.type or "file",
+        description=record.description,
+        metadata=plain(record.metadata),
+        aliases=[_alias(alias) for alias in record.aliases if alias],
+        files=files,
+        references=references,
+    )
+
+
+def run_folder(name: str, run_id: str) -> str:
+    """The folder of a run's media: its name, as trackio has it, unless that would leave the project's folder."""
+    return name if _FOLDER.fullmatch(name) else run_id
+
+
+def plain(value: Any) -> Any:
+    """The same value as far as trackio's JSON holds it: keys are text, integers above 64 bits become text."""
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    if isinstance(value, int) and value not in INTEGERS:
+        return str(value)
+    return value
+
+
+def _alias(alias: str) -> str:
+    name = _ARTIFACT_REFUSED.sub("_", alias)
+    return f"{name}_" if _VERSION.fullmatch(name) else name
+
+
+def _unique(columns: list[str]) -> list[str]:
+    """Column names, where one comes again numbered: trackio's rows are mappings."""
+    seen: dict[str, int] = {}
+    unique = []
+    for column in columns:
+        seen[column] = seen.get(column, 0) + 1
+        unique.append(column if seen[column] == 1 else f"{column} ({seen[column]})")
+    return unique

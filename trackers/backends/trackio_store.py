@@ -1,0 +1,272 @@
+"""Where trackio keeps runs: its SQLite file, its fragments on a network filesystem, or a trackio server.
+
+The three take the same rows. Every row carries a ``log_id``, which trackio's own unique index ignores when it
+comes again, so all of them are idempotent. ``trackio.log`` isn't used: it has no timestamp, makes up ids, and
+buffers in a thread that loses what it holds when it is killed.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+from trackers.errors import DeliveryError, Fatal, Refused, Rejected, Unavailable
+
+REQUEST_ROWS = 1000
+"""Rows in one request to a server; trackio has no limit of its own."""
+
+TIMEOUT_S = 30.0
+"""How long a trackio server may take for one answer."""
+
+
+class Row(NamedTuple):
+    """One row of a run. step: None for the table of system metrics, which has times only."""
+
+    log_id: str
+    step: int | None
+    time: float
+    values: dict[str, Any]
+
+
+class AlertRow(NamedTuple):
+    """One alert. level: info, warn or error."""
+
+    alert_id: str
+    step: int | None
+    time: float
+    title: str
+    text: str
+    level: str
+
+
+class Files(NamedTuple):
+    """One version of an artifact. files: path inside the artifact to local file; references: path to (uri, size)."""
+
+    name: str
+    type: str
+    description: str | None
+    metadata: dict[str, Any]
+    aliases: list[str]
+    files: dict[str, Path]
+    references: dict[str, tuple[str, int]]
+
+
+class Store(Protocol):
+    """One place for one run. All calls may come again with the same ids and then change nothing."""
+
+    def log(self, rows: Sequence[Row], config: dict[str, Any] | None) -> None: ...
+
+    def log_system(self, rows: Sequence[Row]) -> None: ...
+
+    def alert(self, rows: Sequence[AlertRow]) -> None: ...
+
+    def media(self, source: Path, folder: str, step: int, name: str) -> str:
+        """Keep a file with the run; returns the ``file_path`` that trackio's media types carry."""
+
+    def artifact(self, files: Files) -> None: ...
+
+    def rename(self, name: str) -> None: ...
+
+
+class RunKey(NamedTuple):
+    """Which run: trackio shows the name, and tells runs apart by id."""
+
+    project: str
+    run_id: str
+
+
+class LocalStore:
+    """The SQLite file of a project below ``TRACKIO_DIR``."""
+
+    def __init__(self, key: RunKey, name: str) -> None:
+        self._key = key
+        self.name = name
+
+    def log(self, rows: Sequence[Row], config: dict[str, Any] | None) -> None:
+        from trackio.sqlite_storage import SQLiteStorage
+
+        with translated():
+            SQLiteStorage.bulk_log(
+                self._key.project,
+                self.name,
+                [row.values for row in rows],
+                steps=[row.step for row in rows],
+                timestamps=[iso(row.time) for row in rows],
+                config=config,
+                log_ids=[row.log_id for row in rows],
+                run_id=self._key.run_id,
+            )
+
+    def log_system(self, rows: Sequence[Row]) -> None:
+        from trackio.sqlite_storage import SQLiteStorage
+
+        with translated():
+            SQLiteStorage.bulk_log_system(
+                self._key.project,
+                self.name,
+                [row.values for row in rows],
+                timestamps=[iso(row.time) for row in rows],
+                log_ids=[row.log_id for row in rows],
+                run_id=self._key.run_id,
+            )
+
+    def alert(self, rows: Sequence[AlertRow]) -> None:
+        from trackio.sqlite_storage import SQLiteStorage
+
+        with translated():
+            SQLiteStorage.bulk_alert(
+                self._key.project,
+                self.name,
+                titles=[row.title for row in rows],
+                texts=[row.text for row in rows],
+                levels=[row.level for row in rows],
+                steps=[row.step for row in rows],
+                timestamps=[iso(row.time) for row in rows],
+                alert_ids=[row.alert_id for row in rows],
+                run_id=self._key.run_id,
+            )
+
+    def media(self, source: Path, folder: str, step: int, name: str) -> str:
+        from trackio.media.utils import get_project_media_path
+        from trackio.utils import MEDIA_DIR
+
+        with translated():
+            target = get_project_media_path(self._key.project, folder, step) / name
+            shutil.copyfile(source, target)
+            return str(target.relative_to(MEDIA_DIR))
+
+    def artifact(self, files: Files) -> None:
+        from trackio import cas
+        from trackio.sqlite_storage import SQLiteStorage
+
+        with translated():
+            manifest = references(files)
+            for path, local in files.files.items():
+                digest, size = cas.stage_blob_into_project(local, self._key.project)
+                manifest.append({"path": path, "digest": digest, "size": size})
+            SQLiteStorage.commit_artifact_version(
+                project=self._key.project,
+                name=files.name,
+                type=files.type,
+                description=files.description,
+                manifest=manifest,
+                metadata=files.metadata,
+                aliases=cas.validate_aliases(files.aliases),
+                run_name=self.name,
+                run_id=self._key.run_id,
+            )
+
+    def rename(self, name: str) -> None:
+        from trackio.sqlite_storage import SQLiteStorage
+
+        with translated():
+            SQLiteStorage.rename_run(self._key.project, self.name, name, run_id=self._key.run_id)
+        self.name = name
+
+
+class FragmentStore(LocalStore):
+    """Trackio's append-only fragments, which it prefers on network filesystems and imports when it shows them.
+
+    Media and artifacts go where the SQLite store has them; a run keeps the name it has.
+    """
+
+    def __init__(self, key: RunKey, name: str) -> None:
+        super().__init__(key, name)
+        self._writer: Any = None
+
+    def log(self, rows: Sequence[Row], config: dict[str, Any] | None) -> None:
+        from trackio import fragments
+
+        entries = [
+            {**self._entry(row), "step": row.step, "config": config if number == 0 else None}
+            for number, row in enumerate(rows)
+        ]
+        self._append([fragments.metric_record(entry) for entry in entries])
+
+    def log_system(self, rows: Sequence[Row]) -> None:
+        from trackio import fragments
+
+        self._append([fragments.system_metric_record(self._entry(row)) for row in rows])
+
+    def alert(self, rows: Sequence[AlertRow]) -> None:
+        from trackio import fragments
+
+        self._append([fragments.alert_record(alert_entry(self._key, self.name, row)) for row in rows])
+
+    def rename(self, name: str) -> None:
+        raise Rejected(f"a run among fragments can't be renamed to {name!r}")
+
+    def _entry(self, row: Row) -> dict[str, Any]:
+        return {**log_entry(self._key, self.name, row), "timestamp": iso(row.time)}
+
+    def _append(self, records: list[dict[str, Any]]) -> None:
+        from trackio import fragments
+
+        if self._writer is None:
+            self._writer = fragments.FragmentWriter()
+        with translated():
+            self._writer.write_local(records)
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Trackio's and SQLite's errors as ours."""
+    try:
+        yield
+    except DeliveryError:
+        raise
+    except sqlite3.OperationalError as error:  # locked, disk full, I/O error
+        if "readonly" in str(error) or "unable to open" in str(error):
+            raise Refused(f"{error}; is TRACKIO_DIR writable?") from error
+        raise Unavailable(str(error)) from error
+    except sqlite3.DatabaseError as error:
+        raise Fatal(f"{error}; move the damaged file in TRACKIO_DIR away") from error
+    except PermissionError as error:
+        raise Refused(f"{error}; is TRACKIO_DIR writable?") from error
+    except OSError as error:  # trackio's lock file, a full disk
+        raise Unavailable(str(error)) from error
+    except (TypeError, ValueError, OverflowError) as error:  # a value that JSON or SQLite can't hold
+        raise Rejected(str(error)) from error
+    except RuntimeError as error:  # trackio's word for any failed transaction
+        raise Unavailable(str(error)) from error
+
+
+def iso(time: float) -> str:
+    """Unix seconds as the text that trackio stores: UTC, to the microsecond."""
+    return datetime.fromtimestamp(time, timezone.utc).isoformat()
+
+
+def log_entry(key: RunKey, name: str, row: Row) -> dict[str, Any]:
+    """A row as trackio's servers and fragments take it."""
+    return {
+        "project": key.project,
+        "run": name,
+        "run_id": key.run_id,
+        "metrics": row.values,
+        "log_id": row.log_id,
+    }
+
+
+def alert_entry(key: RunKey, name: str, row: AlertRow) -> dict[str, Any]:
+    """An alert as trackio's servers and fragments take it."""
+    return {
+        "project": key.project,
+        "run": name,
+        "run_id": key.run_id,
+        "title": row.title,
+        "text": row.text,
+        "level": row.level,
+        "step": row.step,
+        "timestamp": iso(row.time),
+        "alert_id": row.alert_id,
+    }
+
+
+def references(files: Files) -> list[dict[str, Any]]:
+    """The manifest entries of what an artifact only points to."""
+    return [{"path": path, "ref": uri, "digest": uri, "size": size} for path, (uri, size) in files.references.items()]
