@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from trackers.config.kconfig import Assignment, Tree
+from trackers.config.kconfig import Assignment, Tree, UnknownOption
 from trackers.errors import ConfigError
 
 _PACKAGE = Path(__file__).resolve().parents[1]
@@ -20,10 +20,14 @@ _MENTION = re.compile(r"\s*(CONFIG_)?([A-Za-z][A-Za-z0-9_]*)")
 
 
 class Contents(NamedTuple):
-    """What a file sets. strangers: symbols of no tree that we know, left out."""
+    """What a file sets.
+
+    strangers: symbols of no tree that we know, left out. dropped: messages on unknown options, left out.
+    """
 
     assignments: list[Assignment]
     strangers: list[str]
+    dropped: list[str]
 
 
 def config_path(environ: Mapping[str, str], cwd: Path) -> Path:
@@ -73,26 +77,32 @@ def find_defconfig(name: str, cwd: Path) -> tuple[Path, str]:
     raise ConfigError(f"no defconfig {name!r}{hint} Known: {', '.join(known)}, or a path")
 
 
-def read(path: Path, label: str, tree: Tree, *, explicit: bool) -> Contents:
+def read(path: Path, label: str, tree: Tree, *, explicit: bool, drop_unknown: bool = False) -> Contents:
     """Read the values that a file gives to options of ``tree``.
 
     Args:
         label: what to call the file in messages.
         explicit: the user named this file as ours. Else it may be another program's ``.config``, and lines that
             don't speak of our options are left out.
+        drop_unknown: leave unknown options out (an older version's, to be brought up to date) rather than raise.
 
     Raises:
         ConfigError: with file and line: an unknown symbol, a malformed line, a value of the wrong form, or
             an option that is set twice.
     """
-    contents = Contents([], [])
+    contents = Contents([], [], [])
     for number, line in enumerate(_lines(path, label), 1):
         source = f"{label}:{number}"
-        if match := _SET.fullmatch(line):
-            _take(contents, match.group(1), match.group(2), source, tree, explicit)
-        elif match := _UNSET.fullmatch(line):
-            if not (tree.knows(match.group(1)) and tree.kind(match.group(1)) != "bool"):
-                _take(contents, match.group(1), "n", source, tree, explicit)
+        if match := _SET.fullmatch(line) or _UNSET.fullmatch(line):
+            name, text = match.group(1), match.group(2) if match.re is _SET else "n"
+            if match.re is _UNSET and tree.knows(name) and tree.kind(name) != "bool":
+                continue
+            try:
+                _take(contents, name, text, source, tree, explicit)
+            except UnknownOption as error:
+                if not drop_unknown:
+                    raise
+                contents.dropped.append(str(error))
         elif line and not line.lstrip().startswith("#"):
             mention = _MENTION.match(line)
             name = mention.group(2).removeprefix("CONFIG_") if mention else ""

@@ -55,6 +55,10 @@ _PATTERNS: dict[str, tuple[re.Pattern[str], str]] = {
 """What a string that isn't empty must look like, where Kconfig can't say it, and the same in words."""
 
 
+class UnknownOption(ConfigError):
+    """A symbol that no Kconfig file declares."""
+
+
 class Assignment(NamedTuple):
     """One value given to one option. value: as Kconfig writes it, strings without quotes and escapes."""
 
@@ -102,7 +106,7 @@ class Declaration:
         if isinstance(value, str):
             return value if self.kind == "string" else value.strip()
         if isinstance(value, os.PathLike):
-            return os.fspath(value)
+            return str(os.fspath(value))
         if self.symbol in _LISTS and isinstance(value, (list, tuple, set, frozenset)):
             return ",".join(str(item) for item in (value if isinstance(value, (list, tuple)) else sorted(value)))
         raise ConfigError(f"{source}: {self.symbol} is text, not {type(value).__name__} {value!r}")
@@ -185,6 +189,7 @@ class Tree:
                 continue
             assignment = self._by_option(assignment)
             if assignment.symbol in self.members:  # a choice's value that isn't chosen
+                self.kconf.syms[assignment.symbol].set_value(0)
                 continue
             earlier = given.get(assignment.symbol)
             if earlier is not None and earlier.value != assignment.value:
@@ -231,9 +236,9 @@ class Tree:
 
     def _set(self, assignment: Assignment) -> None:
         name, value, _ = assignment
-        if self.declarations[name].choices:
-            name, value = self._member(name, value), "y"
         self.kconf.syms[name].set_value(value)
+        if self.declarations[name].choices:
+            self.kconf.syms[self._member(name, value)].set_value("y")
 
     def _member(self, option: str, value: str) -> str:
         return next(name for name, chosen in self.members.items() if chosen == (option, value))
@@ -265,11 +270,11 @@ class Tree:
             return _WHEN_OFF.get(name, declaration.default)
         return _typed(declaration.kind, symbol.str_value)
 
-    def unknown(self, name: str, source: str) -> ConfigError:
+    def unknown(self, name: str, source: str) -> UnknownOption:
         """The error that names an unknown symbol and the nearest known one."""
         known = (*self.declarations, *self.members)
         near = _near(name, known) or f". Known: {', '.join(self.declarations)}"
-        return ConfigError(f"{source}: unknown option {name}{near}")
+        return UnknownOption(f"{source}: unknown option {name}{near}")
 
     def means_ours(self, name: str) -> bool:
         """Whether an unknown symbol, met in a file that may be another program's, was meant for us."""
@@ -294,7 +299,7 @@ def find_root(environ: Mapping[str, str], cwd: Path) -> Path:
         if not root.is_file():
             raise ConfigError(f"TRACKER_KCONFIG={named}: no such file")
         if not _sources_ours(root, environ):
-            raise ConfigError(f'TRACKER_KCONFIG={named}: doesn\'t source trackers\' options: source "{KCONFIG}"')
+            raise ConfigError(f"TRACKER_KCONFIG={named}: doesn't source trackers' options: source \"{KCONFIG}\"")
         return _same(root)
     for candidate in (environ.get("KCONFIG"), "Kconfig"):
         if candidate and (cwd / candidate).is_file() and _sources_ours(cwd / candidate, environ):

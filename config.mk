@@ -1,0 +1,35 @@
+# The configuration targets, as Kconfig users know them. The Makefile that includes this defines PYTHON, and ENV: a
+# target that makes that Python's environment, or nothing.
+#
+#   make menuconfig                               change options in a menu
+#   make defconfig-gpt2-local                     write .config from a defconfig; also: make defconfig DEFCONFIG=x
+#   make TRACKER=wandb,trackio defconfig-local    … with what is given here written into it
+#   make savedefconfig list-defconfigs show-config olddefconfig oldconfig allyesconfig allnoconfig
+
+DEFCONFIG ?= local
+
+CONFIG_COMMAND = $(PYTHON) -m trackers
+CONFIG_SIMPLE := menuconfig oldconfig olddefconfig allyesconfig allnoconfig
+CONFIG_READERS := savedefconfig list-defconfigs show-config
+
+# Options given to make itself, as in `make TRACKER=wandb`: make hands them on in the environment.
+CONFIG_GIVEN = $(foreach v,$(filter TRACKER% WANDB_% MLFLOW_% TRACKIO_% TENSORBOARD_% JSON_% CSV_% BASELINE_%,\
+	$(.VARIABLES)),$(if $(findstring command line,$(origin $v)),--env $v))
+
+.PHONY: $(CONFIG_SIMPLE) $(CONFIG_READERS) nconfig defconfig
+
+$(CONFIG_SIMPLE): $(ENV)
+	@$(CONFIG_COMMAND) $@
+
+nconfig: $(ENV)
+	@$(CONFIG_COMMAND) menuconfig
+
+defconfig: $(ENV)
+	@$(CONFIG_COMMAND) defconfig $(CONFIG_GIVEN) '$(DEFCONFIG)'
+
+defconfig-%: $(ENV)
+	@$(CONFIG_COMMAND) defconfig $(CONFIG_GIVEN) '$*'
+
+# After those that write .config, also under make -j.
+$(CONFIG_READERS): $(ENV) | $(filter $(CONFIG_SIMPLE) nconfig defconfig defconfig-%,$(MAKECMDGOALS))
+	@$(CONFIG_COMMAND) $@

@@ -1,0 +1,141 @@
+"""The configuration commands: menuconfig, defconfig, savedefconfig, olddefconfig, list-defconfigs, show-config, …"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from trackers.errors import UsageError
+
+_Variables = Annotated[
+    list[str] | None,
+    typer.Option("--env", metavar="NAME", help="Also write this environment variable's value into the file."),
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the configuration commands to the program."""
+    for name, command in _COMMANDS.items():
+        app.command(name, rich_help_panel="Configuration")(_reporting(command))
+
+
+def show_config(
+    defconfig: Annotated[str | None, typer.Option(metavar="NAME|PATH", help="Read this file, not .config.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_markdown: Annotated[bool, typer.Option("--markdown", help="Print the reference of all options.")] = False,
+) -> None:
+    """Show every option's value and where it came from."""
+    from trackers.config import table
+    from trackers.config.kconfig import Tree
+    from trackers.config.options import resolve
+
+    if as_markdown:
+        typer.echo(table.as_markdown(Tree().declarations), nl=False)
+        return
+    options = resolve(defconfig=defconfig)
+    typer.echo(json.dumps(table.as_json(options), indent=2) if as_json else table.as_text(options))
+
+
+def list_defconfigs() -> None:
+    """List the defconfigs that can be named here, with what each is for."""
+    from trackers.config import files
+
+    found = files.list_defconfigs(Path.cwd())
+    width = max(map(len, found), default=0)
+    for name, path in found.items():
+        typer.echo(f"{name:<{width}}  {files.describe(path)}".rstrip())
+
+
+def defconfig(
+    name: Annotated[str, typer.Argument(metavar="NAME|PATH", help="A defconfig's name, or a file.")],
+    env: _Variables = None,
+) -> None:
+    """Write .config from a defconfig, with every option resolved."""
+    from trackers.config.menu import Workspace
+
+    typer.echo(Workspace().defconfig(name, env or ()))
+
+
+def savedefconfig(
+    path: Annotated[Path, typer.Argument(help="The file to write.")] = Path("defconfig"),
+) -> None:
+    """Write what .config changes from the defaults to a file of its own."""
+    from trackers.config.menu import Workspace
+
+    typer.echo(Workspace().savedefconfig(path))
+
+
+def olddefconfig() -> None:
+    """Bring .config up to date: new options get their defaults, unknown ones are dropped."""
+    from trackers.config.menu import Workspace
+
+    done, dropped = Workspace().olddefconfig()
+    for message in dropped:
+        typer.echo(f"dropped: {message}", err=True)
+    typer.echo(done)
+
+
+def oldconfig() -> None:
+    """Ask for the options that .config doesn't set yet."""
+    from trackers.config.menu import Workspace
+
+    typer.echo(Workspace().oldconfig())
+
+
+def menuconfig() -> None:
+    """Change the options in a menu on the terminal."""
+    from trackers.config.menu import Workspace
+
+    Workspace().menuconfig()
+
+
+def allyesconfig() -> None:
+    """Write .config with every yes-or-no option y."""
+    from trackers.config.menu import Workspace
+
+    typer.echo(Workspace().allconfig(yes=True))
+
+
+def allnoconfig() -> None:
+    """Write .config with every yes-or-no option n."""
+    from trackers.config.menu import Workspace
+
+    typer.echo(Workspace().allconfig(yes=False))
+
+
+def kconfig() -> None:
+    """Print the path of the Kconfig file, for a tree that sources it."""
+    from trackers.config.kconfig import KCONFIG
+
+    typer.echo(KCONFIG)
+
+
+_COMMANDS: dict[str, Callable[..., None]] = {
+    "show-config": show_config,
+    "menuconfig": menuconfig,
+    "list-defconfigs": list_defconfigs,
+    "defconfig": defconfig,
+    "savedefconfig": savedefconfig,
+    "olddefconfig": olddefconfig,
+    "oldconfig": oldconfig,
+    "allyesconfig": allyesconfig,
+    "allnoconfig": allnoconfig,
+    "kconfig": kconfig,
+}
+
+
+def _reporting(command: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(command)
+    def reporting(*args: Any, **kwargs: Any) -> None:
+        try:
+            command(*args, **kwargs)
+        except (UsageError, OSError) as error:
+            typer.echo(f"trackers: {error}", err=True)
+            raise typer.Exit(2) from None
+
+    return reporting

@@ -1,0 +1,163 @@
+"""Making and changing configuration files: what `make menuconfig`, `defconfig` and their relatives do."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from trackers.config import files
+from trackers.config.kconfig import Tree, find_root
+from trackers.config.options import environment_assignments
+from trackers.errors import ConfigError
+
+
+class Workspace:
+    """The configuration of one directory: its Kconfig tree and its ``.config``.
+
+    Args:
+        environ, cwd: as for :func:`trackers.config.resolve`.
+
+    Raises:
+        ConfigError: the Kconfig tree can't be read.
+    """
+
+    def __init__(self, environ: Mapping[str, str] | None = None, cwd: Path | None = None) -> None:
+        self.environ = os.environ if environ is None else environ
+        self.cwd = Path.cwd() if cwd is None else cwd
+        self.tree = Tree(find_root(self.environ, self.cwd))
+        self.path = files.config_path(self.environ, self.cwd)
+        self.label = str(self.path.relative_to(self.cwd)) if self.path.is_relative_to(self.cwd) else str(self.path)
+
+    def load(self, *, drop_unknown: bool = False) -> list[str]:
+        """Take the values of ``.config``, if there is one.
+
+        Returns:
+            one message for each unknown option that was dropped.
+
+        Raises:
+            ConfigError: the file has a mistake, or belongs to another program's tree.
+        """
+        if not self.path.is_file():
+            return []
+        contents = files.read(self.path, self.label, self.tree, explicit=False, drop_unknown=drop_unknown)
+        self._check_ours(contents)
+        self.tree.assign(contents.assignments)
+        return contents.dropped
+
+    def defconfig(self, name: str, variables: Iterable[str] = ()) -> str:
+        """Write ``.config`` from a defconfig, every option resolved. Returns a message for people.
+
+        Args:
+            name: name or path of the defconfig.
+            variables: environment variables whose values go into the file too (``make TRACKER=wandb defconfig``).
+        """
+        path, label = files.find_defconfig(name, self.cwd)
+        self._check_writable()
+        self.tree.assign(files.read(path, label, self.tree, explicit=True).assignments)
+        wanted = {variable: self.environ[variable] for variable in variables if variable in self.environ}
+        self.tree.assign(environment_assignments(self.tree, wanted))
+        return self.write()
+
+    def olddefconfig(self) -> tuple[str, list[str]]:
+        """Bring ``.config`` up to date: new options get their defaults, unknown ones are dropped, each with a message.
+
+        Returns:
+            what was done, and the messages.
+        """
+        dropped = self.load(drop_unknown=True)
+        return self.write(), dropped
+
+    def savedefconfig(self, target: Path) -> str:
+        """Write what differs from the defaults to ``target``."""
+        self.load()
+        return self._message(self.tree.kconf.write_min_config(str(target)))
+
+    def allconfig(self, yes: bool) -> str:
+        """Write ``.config`` with every bool y, or n."""
+        self._check_writable()
+        for symbol in self.tree.kconf.unique_defined_syms:
+            if not symbol.choice:
+                symbol.set_value(2 if yes else 0)
+        return self.write()
+
+    def oldconfig(self) -> str:
+        """Ask on the terminal for every option that ``.config`` doesn't set, then write it."""
+        import oldconfig  # type: ignore[import-untyped]
+
+        _check_terminal("oldconfig", "olddefconfig takes the defaults without asking")
+        self.load(drop_unknown=True)
+        changed = True
+        while changed:  # an answer can make further options visible
+            oldconfig.conf_changed = False
+            for node in self.tree.kconf.node_iter():
+                oldconfig.oldconfig(node)
+            changed = oldconfig.conf_changed
+        return self.write()
+
+    def menuconfig(self) -> None:
+        """Show the menu on the terminal; it writes ``.config`` when the user saves.
+
+        Raises:
+            ConfigError: no terminal, or what was saved holds a value that no tracker can use.
+        """
+        _check_terminal("menuconfig", f"edit {self.label}, or write it with `trackers defconfig NAME`")
+        try:
+            import curses
+
+            import menuconfig  # type: ignore[import-untyped]
+        except ImportError as error:
+            raise ConfigError(
+                f"menuconfig needs Python's curses module (on Windows: windows-curses): {error}"
+            ) from None
+        self.load()
+        self.tree.kconf.load_config = self._load_for_menu
+        try:
+            menuconfig.menuconfig(self.tree.kconf)
+        except curses.error as error:
+            raise ConfigError(
+                f"menuconfig can't draw on this terminal (TERM={self.environ.get('TERM', '')}): {error}"
+            ) from None
+        Workspace(self.environ, self.cwd).load()
+
+    def write(self) -> str:
+        """Write every option to ``.config``; the file that was there becomes ``.config.old``."""
+        self._check_writable()
+        for name in self.tree.declarations:
+            if any(char in str(self.tree.value(name)) for char in "\r\n"):
+                raise ConfigError(f"{name} holds a line break, which a configuration file can't: leave it out there")
+        return self._message(self.tree.kconf.write_config(str(self.path)))
+
+    def _message(self, text: str) -> str:
+        return text.replace(str(self.cwd) + os.sep, "")
+
+    def _load_for_menu(self, filename: str | None = None, replace: bool = True, verbose: Any = None) -> str:
+        # kconfiglib's own reader is silent about mistakes and doesn't know CONFIG_TRACKER_MODE="offline".
+        if filename is None:
+            return f"Configuration of {self.label}"
+        try:
+            contents = files.read(Path(filename), filename, self.tree, explicit=True)
+            self.tree.kconf.unset_values()
+            self.tree.assign(contents.assignments)
+        except ConfigError as error:
+            raise OSError(errno.EINVAL, str(error)) from None
+        return f"Loaded {filename}"
+
+    def _check_writable(self) -> None:
+        if self.path.is_file():
+            self._check_ours(files.read(self.path, self.label, self.tree, explicit=False, drop_unknown=True))
+
+    def _check_ours(self, contents: files.Contents) -> None:
+        if contents.strangers:
+            raise ConfigError(
+                f"{self.label} belongs to another Kconfig tree (it sets CONFIG_{contents.strangers[0]}) and is left "
+                "as it is: work in another directory, or name that tree in TRACKER_KCONFIG"
+            )
+
+
+def _check_terminal(command: str, instead: str) -> None:
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise ConfigError(f"{command} needs a terminal: {instead}")
