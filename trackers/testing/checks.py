@@ -1,0 +1,367 @@
+"""What a tracker must hold to, one small function each. :func:`all_checks` lists them in order.
+
+Each gets a :class:`Bench`, delivers records in its own way, and lets ``Bench.verify`` compare what the destination
+holds with what a faultless tracker would have left there.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from trackers.records import ALL_KINDS, Config, Metrics, Record, Summary
+from trackers.testing import streams
+from trackers.testing.driver import Driver, Job, Process, import_path, number, python_path, resolve
+from trackers.testing.stored import Limits, Stored, differences, expected
+from trackers.tracker import Cursor, RunInfo, Status
+
+FINISHED = Status("finished", 0, streams.T0 + 10_000)
+
+
+class Skipped(Exception):
+    """This check says nothing about this tracker; the message says why."""
+
+
+@dataclasses.dataclass
+class Trial:
+    """One run of the tracker under test, in a directory of its own."""
+
+    bench: Bench
+    info: RunInfo
+    file: Path
+
+    def driver(self) -> Driver:
+        """A driver in this process, on this run's committed cursor."""
+        return Driver(self.bench.cls, self.info, self.file)
+
+    def deliver(self, records: Sequence[Record], batch: int = 100, status: Status = FINISHED) -> None:
+        """Open, write, close, in this process."""
+        driver = self.driver()
+        driver.open()
+        driver.write(records, batch)
+        driver.close(status)
+
+    def process(
+        self,
+        records: Sequence[Record],
+        batch: int = 100,
+        *,
+        die_after: int | None = None,
+        hold_after: int | None = None,
+        status: Status | None = FINISHED,
+    ) -> Process:
+        """The same in a process of its own; see :class:`Job`."""
+        job = Job(
+            tracker=import_path(self.bench.tracker),
+            info=self.info,
+            records=str(self.info.path("records.jsonl")),
+            file=str(self.file),
+            batch=batch,
+            die_after=die_after,
+            hold_after=hold_after,
+            status=status,
+        )
+        return Process(job, Path(self.info.directory), records)
+
+    def verify(self, records: Sequence[Record], status: Status = FINISHED) -> None:
+        """The destination holds these records, each once, and nothing else.
+
+        Raises:
+            AssertionError: it doesn't; each difference is one line.
+        """
+        limits = self.bench.limits
+        found = self.bench.read(self.info, dict(self.driver().state))
+        assert isinstance(found, Stored), f"the reader must answer with a Stored, not {type(found).__name__}"
+        taken = [record for record in records if type(record) in self.bench.cls.accepts]
+        wanted = expected(self.info, taken, limits, status)
+        lines = list(differences(wanted, found, limits, self.bench.cls.accepts))
+        shown = "\n".join(lines[:10]) + (f"\nand {len(lines) - 10} more" if len(lines) > 10 else "")
+        assert not lines, shown
+
+
+class Bench:
+    """The tracker under test, its reader and its limits."""
+
+    def __init__(
+        self,
+        tracker: Any,
+        read: Callable[[RunInfo, Mapping[str, Any]], Stored],
+        directory: Path,
+        options: Mapping[str, Any],
+        limits: Limits,
+        mode: str,
+    ) -> None:
+        self.tracker, self.read, self.directory = tracker, read, directory
+        self.options, self.limits, self.mode = options, limits, mode
+        self.cls = resolve(tracker) if isinstance(tracker, str) else tracker
+
+    def trial(self, **fields: Any) -> Trial:
+        """A run that no other check uses."""
+        run_id = uuid.uuid4().hex[:8]
+        directory = self.directory / run_id
+        directory.mkdir(parents=True)
+        values: dict[str, Any] = {
+            "id": run_id,
+            "name": f"run-{run_id}",
+            "project": "conformance",
+            "tags": ["first", "second"],
+            "created": streams.T0,
+            "mode": self.mode,
+            "options": dict(self.options),
+            "directory": str(directory),
+        }
+        return Trial(self, RunInfo(**{**values, **fields}), directory / "delivery.json")
+
+    def needs_own_process(self) -> None:
+        """Skip what means nothing for a tracker that lives and dies with the training process."""
+        if getattr(self.cls, "inside", False):
+            raise Skipped("it runs inside the training process")
+        path = import_path(self.tracker)
+        assert _importable(path), f"{path} can't be imported elsewhere: put the class at the top level of a module"
+
+
+def check_import(bench: Bench) -> None:
+    """Importing the module and constructing the class loads no vendor package and writes no file."""
+    path = import_path(bench.tracker)
+    if not _importable(path):
+        raise Skipped(f"{path} can't be imported by another process")
+    directory = bench.trial().info.directory
+    code = (
+        "import sys; from trackers.testing.driver import resolve\n"
+        "before = set(sys.modules); cls = resolve(sys.argv[1]); cls()\n"
+        "print(*(m for m in getattr(cls, 'needs', ()) if m in sys.modules and m not in before))"
+    )
+    command = [sys.executable, "-c", code, path]
+    process = subprocess.run(command, cwd=directory, env=python_path(), capture_output=True, text=True, check=False)
+    assert process.returncode == 0, f"it can't be imported and constructed without arguments:\n{process.stderr[-2000:]}"
+    loaded = process.stdout.split()
+    assert not loaded, f"expected no vendor package before open(), found {', '.join(loaded)} imported"
+    left = [file.name for file in Path(directory).iterdir()]
+    assert not left, f"expected no file before open(), found {', '.join(left)}"
+
+
+def check_declaration(bench: Bench) -> None:
+    """``name`` and ``accepts`` are well formed, and each accepted kind is taken beside metrics, which stay."""
+    cls = bench.cls
+    assert isinstance(cls.name, str), f"expected a name, found {cls.name!r}"
+    assert cls.name, "expected a name, found none"
+    assert isinstance(cls.accepts, frozenset), f"expected accepts to be a frozenset, found {type(cls.accepts).__name__}"
+    strange = cls.accepts - ALL_KINDS
+    assert not strange, f"expected kinds of trackers.records in accepts, found {strange}"
+    assert cls.accepts, "expected at least one kind in accepts, found none"
+    trial = bench.trial()
+    records = number([*streams.rows(10), *streams.one_of_each(trial.info.path()), *streams.rows(10, first=10)])
+    trial.deliver(records)
+    trial.verify(records)
+
+
+def check_batches(bench: Bench) -> None:
+    """The size of the batches makes no difference."""
+    for batch, rows in ((1, 30), (7, 100), (1000, 400)):
+        trial = bench.trial()
+        records = streams.training(rows)
+        trial.deliver(records, batch)
+        trial.verify(records)
+
+
+def check_empty_batches(bench: Bench) -> None:
+    """A batch without a record (all were of other kinds) stores nothing and hurts nothing."""
+    trial = bench.trial()
+    records = streams.training(20)
+    driver = trial.driver()
+    driver.open()
+    assert driver.tracker is not None
+    driver.tracker.write([], Cursor(0))
+    driver.write(records)
+    driver.tracker.write([], Cursor(records[-1].seq + 5))
+    driver.close(FINISHED)
+    trial.verify(records)
+    nothing = bench.trial()
+    nothing.deliver([])
+
+
+def check_redelivery(bench: Bench) -> None:
+    """A batch that comes again in one process, whole or in halves, changes nothing."""
+    trial = bench.trial()
+    records = streams.training(60)
+    driver = trial.driver()
+    driver.open()
+    assert driver.tracker is not None
+    for start in range(0, len(records), 20):
+        part = records[start : start + 20]
+        for low, high in ((0, 10), (0, 20), (0, 20), (0, 10), (10, 20)):
+            piece = part[low:high]
+            if piece:
+                driver.tracker.write(driver.accepted(piece), Cursor(piece[-1].seq))
+        driver.cursor = part[-1].seq
+    driver.close(FINISHED)
+    trial.verify(records)
+
+
+def check_lost_cursor(bench: Bench) -> None:
+    """A run delivered once more from its beginning, cursor and state lost, is there once."""
+    trial = bench.trial()
+    records = streams.training(60)
+    trial.deliver(records, 25)
+    trial.file.unlink()
+    trial.deliver(records, 40)
+    trial.verify(records)
+
+
+def check_resume(bench: Bench) -> None:
+    """A run that pauses, is preempted and is synced once more, each time in a new process, is one whole run."""
+    bench.needs_own_process()
+    trial = bench.trial()
+    records = streams.training(90)
+    trial.process(records[:30], 20, status=Status("running", None, streams.T0)).wait()
+    trial.process(records[:60], 20, status=Status("preempted", None, streams.T0)).wait()
+    trial.process(records, 20).wait()
+    trial.process(records, 20).wait()
+    trial.verify(records)
+
+
+def check_killed_before_commit(bench: Bench) -> None:
+    """A process killed between ``write`` and the commit of its cursor doubles nothing and loses nothing."""
+    bench.needs_own_process()
+    trial = bench.trial()
+    records = streams.training(90)
+    trial.process(records, 20, die_after=1, status=None).wait_until_dead()
+    trial.process(records, 15, die_after=0, status=None).wait_until_dead()
+    trial.process(records, 20).wait()
+    trial.verify(records)
+
+
+def check_killed_while_writing(bench: Bench) -> None:
+    """A process killed in the midst of a batch, again and again, doubles nothing and loses nothing."""
+    bench.needs_own_process()
+    trial = bench.trial()
+    records = streams.training(600)
+    for batch, part in ((1, 0.25), (2, 0.5), (1, 0.9)):
+        trial.process(records, 100, hold_after=batch, status=None).kill_in(batch, part)
+    trial.process(records, 100).wait()
+    trial.verify(records)
+
+
+def check_nan_and_infinity(bench: Bench) -> None:
+    """NaN and both infinities come back, among ordinary values and alone in a row."""
+    values = [1.0, math.nan, math.inf, -math.inf, 2.0, math.nan]
+    _check_rows(bench, [{"loss": value, "other": 1.0} for value in values] + [{"loss": value} for value in values])
+
+
+def check_numbers(bench: Bench) -> None:
+    """Numbers come back bit for bit, but for what ``Limits`` says: single precision, integers as doubles."""
+    numbers = [0, 1, -1, 0.1, 1 / 3, math.pi, 1e-300, 5e-324, 1.7976931348623157e308, 1e-40, 3.5e38, 16_777_217]
+    wide = [2**53 + 1, -(2**53) - 1, 2**63 - 1, -(2**63), 2**63, 2**64 - 1]
+    _check_rows(bench, [{"loss": value, "flag": True, "other": False} for value in [*numbers, *wide]])
+
+
+def check_big_integers(bench: Bench) -> None:
+    """Integers beyond 64 bits do what ``Limits.big_integers`` says, and leave their neighbours alone."""
+    values = [2**64, -(2**63) - 1, 2**70, 10**40]
+    _check_rows(bench, [{"count": value, "loss": float(place)} for place, value in enumerate([1, *values, 2])])
+
+
+def check_names(bench: Bench) -> None:
+    """Names with every printable character, reserved words and great length are stored, each with its own values."""
+    names = streams.names()
+    stored = [bench.limits.name(name) for name in names]
+    assert len(set(stored)) == len(names), "Limits.rename maps two names to one"
+    _check_rows(bench, [{name: place + row / 2 for place, name in enumerate(names)} for row in range(2)])
+
+
+def check_steps(bench: Bench) -> None:
+    """Steps that go back, repeat, jump or are absent from no row lose nothing."""
+    trial = bench.trial()
+    steps = [0, 1, 2, 2, 2, 5, 3, 4, 4, 0, 1_000_000, 7, 7, 2**40, 8]
+    records = number(
+        Metrics(step=step, time=streams.T0 + place / 4, values={"loss": place / 8, "other": float(place % 2)})
+        for place, step in enumerate(steps)
+    )
+    trial.deliver(records, 4)
+    trial.verify(records)
+
+
+def check_long_params(bench: Bench) -> None:
+    """A configuration with long values, long names, deep nesting and odd types is stored whole."""
+    _accepts(bench, Config)
+    trial = bench.trial(config=streams.LONG_CONFIG)
+    records = number([Config(time=streams.T0, values=streams.LONG_CONFIG), *streams.rows(5)])
+    trial.deliver(records)
+    trial.verify(records)
+
+
+def check_config_changes(bench: Bench) -> None:
+    """A later configuration record changes its keys and leaves the others, in this process and the next."""
+    _accepts(bench, Config)
+    first = {"lr": 1e-3, "model": {"depth": 4, "width": 64}}
+    trial = bench.trial(config=first)
+    records = number(
+        [
+            Config(time=streams.T0, values=first),
+            *streams.rows(5),
+            Config(time=streams.T0 + 5, values={"model": {"depth": 5}, "seed": 1}),
+            *streams.rows(5, first=5),
+            Config(time=streams.T0 + 9, values={"lr": 2e-3}),
+        ]
+    )
+    trial.deliver(records[:8], 3, Status("running", None, streams.T0))
+    trial.deliver(records, 3)
+    trial.verify(records)
+
+
+def check_results(bench: Bench) -> None:
+    """Results lie in the summary, the last value of each, and in no time series."""
+    _accepts(bench, Summary)
+    trial = bench.trial()
+    records = number(
+        [
+            *streams.rows(5),
+            Summary(time=streams.T0 + 5, values={"best_val_loss": 0.5, "final/steps": 5}),
+            *streams.rows(5, first=5),
+            Summary(time=streams.T0 + 10, values={"best_val_loss": 0.25, "final/perplexity": 8.125}),
+        ]
+    )
+    trial.deliver(records, 4)
+    trial.verify(records)
+
+
+def check_statuses(bench: Bench) -> None:
+    """Each way in which a run can end is what the destination says afterwards."""
+    if bench.limits.statuses is None:
+        raise Skipped("the destination keeps no status")
+    for name, exit_code in (("finished", 0), ("failed", 1), ("crashed", None), ("preempted", None), ("running", None)):
+        trial = bench.trial()
+        records = streams.training(5, Status(name, exit_code, streams.T0 + 6))  # type: ignore[arg-type]
+        status = Status(name, exit_code, streams.T0 + 6)  # type: ignore[arg-type]
+        trial.deliver(records, status=status)
+        trial.verify(records, status)
+
+
+def all_checks() -> dict[str, Callable[[Bench], None]]:
+    """Every check by its name, in the order in which they are made."""
+    prefix = "check_"
+    return {name.removeprefix(prefix): check for name, check in globals().items() if name.startswith(prefix)}
+
+
+def _importable(path: str) -> bool:
+    return "<locals>" not in path and not path.startswith("__main__:")
+
+
+def _accepts(bench: Bench, kind: type[Record]) -> None:
+    if kind not in bench.cls.accepts:
+        raise Skipped(f"it takes no {kind.__name__} records")
+
+
+def _check_rows(bench: Bench, rows: Sequence[Mapping[str, Any]]) -> None:
+    trial = bench.trial()
+    records = number(
+        Metrics(step=step, time=streams.T0 + step / 4, values=dict(values)) for step, values in enumerate(rows)
+    )
+    trial.deliver(records)
+    trial.verify(records)

@@ -1,0 +1,259 @@
+"""What a destination holds after a delivery, what it should hold, and the difference in words.
+
+An author writes one function, the *reader*: it looks into the destination without the tracker's help (another
+client, an SQL query, the vendor's loader) and answers with a :class:`Stored`. :class:`Limits` says which changes
+the destination makes to values by its nature; everything else must come back as it was logged.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import struct
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+from trackers.records import (
+    Config,
+    Info,
+    Metrics,
+    Number,
+    Record,
+    Summary,
+    Text,
+    flatten,
+    merge,
+    name_floats,
+    plain_name,
+)
+from trackers.tracker import RunInfo, Status
+
+
+class Point(NamedTuple):
+    """One stored value of a metric. time: Unix seconds, None where the destination keeps none."""
+
+    step: int | None
+    value: Number
+    time: float | None = None
+
+
+@dataclasses.dataclass
+class Stored:
+    """What an independent reader found in the destination for one run.
+
+    Names are as stored (``Limits.rename`` maps the logged name to them). What is None is not compared: the
+    destination has no place for it, or the reader doesn't look.
+
+    metrics: the time series by name, in the destination's own order.
+    summary: results by name; ``final/`` before a name makes no difference.
+    config: nested or flat; nested keys are joined with "/" before comparison.
+    texts: (step, text) by name.
+    tags, name, group: the run's own attributes.
+    status: one of our words, or the destination's (see ``Limits.statuses``).
+    """
+
+    metrics: dict[str, list[Point]] = dataclasses.field(default_factory=dict)
+    summary: dict[str, Any] | None = None
+    config: dict[str, Any] | None = None
+    texts: dict[str, list[tuple[int | None, str]]] | None = None
+    tags: list[str] | None = None
+    name: str | None = None
+    group: str | None = None
+    status: str | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Limits:
+    """How a destination changes values. The defaults say: not at all.
+
+    float32: numbers are rounded to single precision; what is too large for it becomes infinite.
+    integers: "float" where every number is a double.
+    big_integers: what becomes of integers outside 64 bits.
+    infinity: "max_float" where ±Inf come back as the largest finite doubles.
+    time_resolution_s: how far a time may be off; None where no times are kept.
+    order: "step" where the destination sorts by step; the order within a step must stay.
+    repeated: "last" where one step of one metric holds one value.
+    rename: the logged metric name to the stored one; it must map no two names to one.
+    config: "text" where every configuration value is stored as its ``str``.
+    config_chars: configuration values longer than this may be cut, to no less than this.
+    statuses: our status to the reader's word for it; None where the destination keeps none.
+    """
+
+    float32: bool = False
+    integers: Literal["kept", "float"] = "kept"
+    big_integers: Literal["kept", "float", "skipped"] = "kept"
+    infinity: Literal["kept", "max_float"] = "kept"
+    time_resolution_s: float | None = 1e-6
+    order: Literal["arrival", "step"] = "arrival"
+    repeated: Literal["kept", "last"] = "kept"
+    rename: Callable[[str], str] | None = None
+    config: Literal["kept", "text"] = "kept"
+    config_chars: int | None = None
+    statuses: Mapping[str, str] | None = dataclasses.field(
+        default_factory=lambda: {name: name for name in ("running", "finished", "failed", "crashed", "preempted")}
+    )
+
+    def name(self, logged: str) -> str:
+        """The name under which a metric is stored."""
+        return self.rename(logged) if self.rename else logged
+
+    def number(self, value: Number) -> Number | None:
+        """A logged number as the destination stores it; None where it is skipped."""
+        if isinstance(value, int) and not isinstance(value, bool):
+            if not -(2**63) <= value < 2**64:
+                if self.big_integers == "skipped":
+                    return None
+                if self.big_integers == "float":
+                    value = float(value)
+            elif self.integers == "float":
+                value = float(value)
+        if self.float32:
+            value = _single(float(value))
+        if isinstance(value, float) and math.isinf(value) and self.infinity == "max_float":
+            value = math.copysign(sys.float_info.max, value)
+        return value
+
+
+def expected(info: RunInfo, records: Iterable[Record], limits: Limits, status: Status) -> Stored:
+    """What a faultless tracker leaves behind after these records, each delivered once."""
+    metrics: dict[str, list[Point]] = {}
+    summary: dict[str, Any] = {}
+    config: dict[str, Any] = {}
+    texts: dict[str, list[tuple[int | None, str]]] = {}
+    name, tags, group = info.name, info.tags, info.group
+    for record in records:
+        if isinstance(record, Metrics):
+            for metric, value in record.values.items():
+                number = limits.number(value)
+                if number is not None:
+                    metrics.setdefault(limits.name(metric), []).append(Point(record.step, number, record.time))
+        elif isinstance(record, Summary):
+            summary.update({plain_name(key): value for key, value in record.values.items()})
+        elif isinstance(record, Config):
+            merge(config, record.values)
+        elif isinstance(record, Text):
+            for key, text in record.values.items():
+                texts.setdefault(key, []).append((record.step, text))
+        elif isinstance(record, Info):
+            name, group = record.name or name, record.group or group
+            tags = tags if record.tags is None else record.tags
+    for metric, points in metrics.items():
+        if limits.repeated == "last":
+            points = list({point.step: point for point in points}.values())
+        if limits.order == "step":
+            points = sorted(points, key=lambda point: -1 if point.step is None else point.step)
+        metrics[metric] = points
+    word = limits.statuses[status.name] if limits.statuses is not None else None
+    return Stored(metrics, summary, config, texts, tags, name, group, word)
+
+
+def differences(want: Stored, found: Stored, limits: Limits, accepts: frozenset[type[Record]]) -> Iterator[str]:
+    """Each way in which ``found`` is not what it should be, as one line; kinds outside ``accepts`` aren't compared."""
+    if Metrics in accepts:
+        yield from _metrics(want.metrics, found.metrics, limits)
+    if Summary in accepts and found.summary is not None:
+        stored = {plain_name(name): value for name, value in found.summary.items()}
+        for name, value in (want.summary or {}).items():
+            value = limits.number(value) if isinstance(value, (int, float)) else value
+            if name not in stored:
+                yield f"result {name!r}: expected {value!r}, found nothing"
+            elif not same(value, stored[name]):
+                yield f"result {name!r}: expected {value!r}, found {stored[name]!r}"
+    if Config in accepts and found.config is not None:
+        yield from _config(want.config or {}, found.config, limits)
+    if Text in accepts and found.texts is not None:
+        for name, texts in (want.texts or {}).items():
+            if found.texts.get(name) != texts:
+                yield f"text {name!r}: expected {_short(texts)}, found {_short(found.texts.get(name))}"
+    for attribute in ("name", "group", "status"):
+        wanted, got = getattr(want, attribute), getattr(found, attribute)
+        if wanted is not None and got is not None and wanted != got:
+            yield f"{attribute}: expected {wanted!r}, found {got!r}"
+    if limits.statuses is not None and found.status is None:
+        yield f"status: expected {want.status!r}, found none (a destination without one: Limits(statuses=None))"
+    if found.tags is not None and sorted(found.tags) != sorted(want.tags or []):
+        yield f"tags: expected {want.tags!r}, found {found.tags!r}"
+
+
+def _metrics(want: Mapping[str, list[Point]], found: Mapping[str, list[Point]], limits: Limits) -> Iterator[str]:
+    missing = [name for name in want if name not in found]
+    extra = [name for name in found if name not in want]
+    if missing:
+        yield f"metrics that are missing: {_short(missing)}" + (
+            f"; unknown ones instead: {_short(extra)}" if extra else ""
+        )
+    elif extra:
+        yield f"metrics that were never logged: {_short(extra)}"
+    for name, points in want.items():
+        if name in found:
+            line = _points(points, found[name], limits)
+            if line:
+                yield f"metric {name!r}: {line}"
+
+
+def _points(want: Sequence[Point], found: Sequence[Point], limits: Limits) -> str:
+    for place, (wanted, got) in enumerate(zip(want, found, strict=False)):
+        if wanted.step != got.step or not same(wanted.value, got.value):
+            return _counts(want, found) + f"at place {place} expected {_point(wanted)}, found {_point(got)}"
+        resolution = limits.time_resolution_s
+        if resolution is None or wanted.time is None:
+            continue
+        if got.time is None or abs(got.time - wanted.time) > resolution + 1e-6:
+            return (
+                f"at place {place} (step {got.step}) expected time {wanted.time!r} within {resolution:g} s, "
+                f"found {got.time!r}"
+            )
+    if len(want) != len(found):
+        place = min(len(want), len(found))
+        longer = want if len(want) > len(found) else found
+        word = "missing" if longer is want else "not logged"
+        return _counts(want, found) + f"{word} from place {place} on: {_point(longer[place])}"
+    return ""
+
+
+def _config(want: Mapping[str, Any], found: Mapping[str, Any], limits: Limits) -> Iterator[str]:
+    stored = dict(flatten(dict(found)))
+    for name, value in flatten(dict(want)):
+        if name not in stored:
+            yield f"config {name!r}: expected {_short(value)}, found nothing"
+            continue
+        got = stored[name]
+        if limits.config == "text":
+            value, got = str(value), str(got)
+        if same(value, got):
+            continue
+        kept = limits.config_chars
+        if kept is not None and len(str(value)) > kept and str(got)[:kept] == str(value)[:kept]:
+            continue
+        yield f"config {name!r}: expected {_short(value)}, found {_short(got)}"
+
+
+def same(one: Any, other: Any) -> bool:
+    """Equal, with NaN equal to NaN and True equal to 1; containers are compared through JSON."""
+    if isinstance(one, (int, float)) and isinstance(other, (int, float)):
+        return one == other or (one != one and other != other)
+    if isinstance(one, (dict, list, tuple)):
+        return json.dumps(name_floats(one), sort_keys=True) == json.dumps(name_floats(other), sort_keys=True)
+    return bool(one == other)
+
+
+def _single(value: float) -> float:
+    try:
+        return float(struct.unpack("<f", struct.pack("<f", value))[0])
+    except OverflowError:
+        return math.copysign(math.inf, value)
+
+
+def _counts(want: Sequence[Point], found: Sequence[Point]) -> str:
+    return f"expected {len(want)} points, found {len(found)}; " if len(want) != len(found) else ""
+
+
+def _point(point: Point) -> str:
+    return f"{point.value!r} at step {point.step}"
+
+
+def _short(value: Any, length: int = 200) -> str:
+    text = repr(value)
+    return text if len(text) <= length else f"{text[:length]}… ({len(text)} characters)"
