@@ -281,8 +281,9 @@ class Tree:
         if name.startswith(_PREFIXES):
             return True
         # A kernel has thousands of symbols: only one that shares letters with ours in its first word is compared.
-        head = sorted(name.partition("_")[0])
-        if not any(_alike(head, sorted(prefix.rstrip("_"))) for prefix in _PREFIXES):
+        first, _, rest = name.partition("_")
+        head = sorted(first)
+        if not rest or not any(_alike(head, sorted(prefix.rstrip("_"))) for prefix in _PREFIXES):
             return False
         return bool(difflib.get_close_matches(name, self.declarations, n=1, cutoff=0.85))
 
