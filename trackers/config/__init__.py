@@ -9,11 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from trackers.config.flags import add_arguments, flags_from_args
+    from trackers.config.names import fill_template, project_name, run_name
     from trackers.config.options import Options, resolve
 
-__all__ = ["Options", "add_arguments", "flags_from_args", "resolve"]
+__all__ = ["Options", "add_arguments", "fill_template", "flags_from_args", "project_name", "resolve", "run_name"]
 
-_HOMES = {"Options": "options", "resolve": "options", "add_arguments": "flags", "flags_from_args": "flags"}
+_HOMES = {
+    "Options": "options", "resolve": "options",
+    "add_arguments": "flags", "flags_from_args": "flags",
+    "fill_template": "names", "project_name": "names", "run_name": "names",
+}  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
