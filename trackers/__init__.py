@@ -1,1 +1,78 @@
-"""Log a training run once; every tracker gets all of it, none of them can hurt the training, nothing is lost."""
+"""Log a training run once; every tracker gets all of it, none of them can hurt the training, nothing is lost.
+
+    import trackers
+    run = trackers.init("json,tensorboard,mlflow", project="digits", config={"lr": 1e-3})
+    run.log({"train_loss": loss}, step=step)
+    run.log({"final/best_val_loss": best})
+    run.finish()
+
+``import trackers as wandb`` runs an ordinary W&B script. This module imports no tracker's package, no NumPy and no
+torch, and what it doesn't need at once it imports on first use.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from trackers.artifacts import Artifact
+    from trackers.config import add_arguments
+    from trackers.errors import NotFound, TrackersError, UsageError
+    from trackers.media import Audio, Histogram, Html, Image, Table, Video
+    from trackers.nullrun import NullRun
+    from trackers.runs import Run
+    from trackers.start import init, init_from_args
+    from trackers.tracker import Cursor, RunInfo, State, Status, Tracker
+
+__version__ = "0.1.0"
+
+_PLACES = {
+    "init": "start", "init_from_args": "start", "add_arguments": "config",
+    "Run": "runs", "NullRun": "nullrun",
+    "Tracker": "tracker", "RunInfo": "tracker", "State": "tracker", "Status": "tracker", "Cursor": "tracker",
+    "TrackersError": "errors", "UsageError": "errors", "NotFound": "errors",
+    "Artifact": "artifacts",
+    "Image": "media", "Audio": "media", "Video": "media", "Table": "media", "Histogram": "media", "Html": "media",
+}  # fmt: skip
+
+__all__ = [
+    "Artifact",
+    "Audio",
+    "Cursor",
+    "Histogram",
+    "Html",
+    "Image",
+    "NotFound",
+    "NullRun",
+    "Run",
+    "RunInfo",
+    "State",
+    "Status",
+    "Table",
+    "Tracker",
+    "TrackersError",
+    "UsageError",
+    "Video",
+    "__version__",
+    "add_arguments",
+    "init",
+    "init_from_args",
+]
+
+
+def __getattr__(name: str) -> Any:
+    place = _PLACES.get(name)
+    if place is not None:
+        value = globals()[name] = getattr(importlib.import_module(f"trackers.{place}"), name)
+        return value
+    if name.startswith("__") or importlib.util.find_spec(f"trackers.{name}") is not None:
+        # A submodule that isn't imported yet: this error makes `from trackers import …` import it.
+        raise AttributeError(f"module 'trackers' has no attribute {name!r}")
+    # What a W&B script calls on the module: log, config, summary, run, … or an error that names the real call.
+    return importlib.import_module("trackers.dialect").lookup(name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -45,6 +45,7 @@ class StreamWriter:
         self._waiting: deque[bytes] = deque()
         self._waiting_bytes = 0
         self._retry_at = 0.0
+        self._closed = False
         self._flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_CLOEXEC", 0)
         self.fd = os.open(path, self._flags | (os.O_EXCL if exclusive else 0), 0o666)
         if not exclusive:
@@ -124,15 +125,29 @@ class StreamWriter:
             return True
 
     def close(self) -> None:
-        """Write what waits, if the disk takes it, and close the file. What still waits counts as lost."""
+        """Write what waits, if the disk takes it, and leave the file. What still waits counts as lost.
+
+        The descriptor's number stays taken until ``release``: another thread may be about to write to it, and
+        must not hit a file that was opened under the same number.
+        """
         with self._lock:
-            if self.fd < 0:
+            if self._closed:
                 return
+            self._closed = True
             self.retry(force=True)
             self.lost += sum(line.count(b"\n") for line in self._waiting)
             self._waiting.clear()
-            os.close(self.fd)
-            self.fd = -1
+            null = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(null, self.fd, inheritable=False)
+            os.close(null)
+
+    def release(self) -> None:
+        """Close, and give the descriptor's number back."""
+        with self._lock:
+            self.close()
+            if self.fd >= 0:
+                os.close(self.fd)
+                self.fd = -1
 
     def _append(self, line: bytes, front: bool = False) -> None:
         failpoint("journal.write.before")

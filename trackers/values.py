@@ -11,7 +11,7 @@ import enum
 import math
 import numbers
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from trackers.records import Number
@@ -29,14 +29,18 @@ class Unrecordable(ValueError):
 class Split:
     """The values of one ``log`` call, by kind.
 
+    Args:
+        move: starts moving a value from an accelerator; None for a value that can be read at once.
+
     Attributes:
         numbers: name to number. texts: name to text. media: name to whatever ``media`` understands.
         problems: one line for each value or name that couldn't be recorded.
     """
 
-    __slots__ = ("media", "numbers", "problems", "texts")
+    __slots__ = ("_move", "media", "numbers", "problems", "texts")
 
-    def __init__(self) -> None:
+    def __init__(self, move: Callable[[Any], Any] = lambda value: None) -> None:
+        self._move = move
         self.numbers: dict[str, Any] = {}
         self.texts: dict[str, str] = {}
         self.media: dict[str, Any] = {}
@@ -77,7 +81,8 @@ class Split:
         elif is_media(value):
             self.media[name] = value
         else:
-            self.numbers[name] = number(value)
+            moving = self._move(value)
+            self.numbers[name] = number(value) if moving is None else moving
 
 
 def _name(key: Any, problems: list[str]) -> str:

@@ -1,4 +1,4 @@
-"""Who may do a job on a run's directory, without file locks: a file created exclusively, kept fresh, taken over when stale."""
+"""Who may do a job on a run's directory, without file locks: a file created exclusively, kept fresh, taken over."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import sys
@@ -86,10 +87,8 @@ class MessageReader:
 def show(message: Message) -> None:
     """Print a message on stderr as ``trackers: mlflow: no answer …``. A closed stderr is no error."""
     source = f"{message.source}: " if message.source and not message.text.startswith(message.source) else ""
-    try:
+    with contextlib.suppress(OSError, ValueError, AttributeError):
         print(f"trackers: {source}{message.text}", file=sys.stderr, flush=True)
-    except (OSError, ValueError, AttributeError):
-        pass
 
 
 def one_line(text: str, limit: int = 600) -> str:

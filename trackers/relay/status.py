@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from pathlib import Path
 
 from trackers import identity
 from trackers.errors import NotFound
@@ -69,3 +70,8 @@ def _last_sign(run: RunDirectory) -> float:
         except OSError:
             continue
     return max(times, default=0.0)
+
+
+def preempting(run: RunDirectory, attempt: int) -> Path:
+    """A file that says: if this attempt ends without a word, it was preempted."""
+    return run.path / f"preempting.{attempt}"

@@ -21,7 +21,7 @@ from trackers.records import Environment, Finish, Start
 from trackers.relay import process
 from trackers.relay.environment import gather
 from trackers.relay.lease import read_holder
-from trackers.relay.status import last_status, observe
+from trackers.relay.status import last_status, observe, preempting
 from trackers.rundir import RunDirectory, StreamName
 from trackers.tracker import RunInfo
 
@@ -104,7 +104,7 @@ class Supervisor:
         finally:
             self._end_children()
             if self._node is not None:
-                self._node.close()
+                self._node.release()
             if self._pidfd >= 0:
                 os.close(self._pidfd)
 
@@ -133,17 +133,22 @@ class Supervisor:
         if not (identity.alive(*self._watch) if self._watch else observe(self.run).name == "running"):
             finish = last_record(self.run.stream(StreamName("rank", 0, self._attempt)))
             if not isinstance(finish, Finish):
-                finish = Finish(time=time.time(), status="crashed", reason="the process was killed or died")
+                finish = self._crash()
             self._write_finish(finish)
             return True
         return False
+
+    def _crash(self) -> Finish:
+        if preempting(self.run, self._attempt).exists():
+            return Finish(time=time.time(), status="preempted", reason="the job was preempted")
+        return Finish(time=time.time(), status="crashed", reason="the process was killed or died")
 
     def _write_finish(self, finish: Finish) -> None:
         assert self._node is not None
         failpoint("relay.finish.before")
         ended = Finish(time=finish.time, status=finish.status, exit_code=finish.exit_code, reason=finish.reason)
         self._node.write(records.encode(ended))
-        self._node.close()
+        self._node.release()
         self._node = None
         failpoint("relay.finish.after")
 

@@ -1,0 +1,114 @@
+"""``run.config`` and ``run.summary``: mappings that record what is set in them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from typing import Any
+
+from trackers.records import final_name, merge
+from trackers.values import mapping, plain
+
+
+class RunConfig(MutableMapping[str, Any]):
+    """The configuration, nested as given; keys can be read and set as attributes too.
+
+    Setting a key records the change. ``update`` takes mappings, namespaces and dataclasses.
+    """
+
+    def __init__(self, values: Mapping[str, Any], record: Callable[[dict[str, Any]], None]) -> None:
+        self.__dict__["_values"] = dict(values)
+        self.__dict__["_record"] = record
+
+    def __getitem__(self, name: str) -> Any:
+        return self._values[name]
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        self.update({name: value})
+
+    def __delitem__(self, name: str) -> None:
+        raise TypeError("a configuration value can be changed, not removed")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self.__dict__["_values"][name]
+        except KeyError:
+            known = ", ".join(sorted(self.__dict__["_values"])[:20]) or "nothing"
+            raise AttributeError(f"the config has no {name!r}; it has {known}") from None
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        self.update({name: value})
+
+    def __repr__(self) -> str:
+        return repr(self._values)
+
+    def update(self, values: Any = None, allow_val_change: bool | None = None, **more: Any) -> None:  # type: ignore[override]
+        """Merge values in and record the change. ``allow_val_change`` is taken for W&B's sake: it always is."""
+        changes = {**mapping(values), **plain(more)}
+        if changes:
+            merge(self._values, changes)
+            self._record(changes)
+
+    def setdefaults(self, values: Any) -> None:
+        """Set what isn't set yet."""
+        self.update({key: value for key, value in mapping(values).items() if key not in self._values})
+
+    def as_dict(self) -> dict[str, Any]:
+        """A copy as a plain dict."""
+        return dict(plain(self._values))
+
+
+class RunSummary(MutableMapping[str, Any]):
+    """The run's results. What is set here is recorded as a result; reading also finds the last logged values."""
+
+    def __init__(
+        self, record: Callable[[dict[str, Any]], None], last_logged: Callable[[], Mapping[str, Any]] = dict
+    ) -> None:
+        self.__dict__["_values"] = {}
+        self.__dict__["_record"] = record
+        self.__dict__["_last_logged"] = last_logged
+
+    def __getitem__(self, name: str) -> Any:
+        for key in (name, final_name(name), name.removeprefix("final/")):
+            if key in self._values:
+                return self._values[key]
+        return self._last_logged()[name]
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        self.update({name: value})
+
+    def __delitem__(self, name: str) -> None:
+        raise TypeError("a result can be changed, not removed")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter({**self._last_logged(), **self._values})
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(f"the summary has no {name!r}") from None
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        self.update({name: value})
+
+    def __repr__(self) -> str:
+        return repr({**self._last_logged(), **self._values})
+
+    def update(self, values: Any = None, **more: Any) -> None:  # type: ignore[override]
+        """Set several results at once."""
+        changes = {**dict(values or {}), **more}
+        if changes:
+            self._record(changes)
+
+    def keep(self, values: Mapping[str, Any]) -> None:
+        """Remember values that were recorded already."""
+        self._values.update(values)

@@ -1,0 +1,72 @@
+"""Several trackers inside the training process, isolated from each other: ``inline=True``, and ``console``."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+
+from trackers.relay.delivery import Delivery, Stop
+from trackers.relay.lease import Lease
+from trackers.rundir import RunDirectory
+
+
+class FanOut:
+    """Pumps the journal into trackers, in the caller's thread. One that fails never keeps another from its records.
+
+    Args:
+        say: called with one line when something must be known by the user.
+    """
+
+    def __init__(self, run: RunDirectory, names: list[str], say: Callable[[str], None]) -> None:
+        self._say = say
+        self._pumping = False
+        self._entries: list[tuple[Delivery, Lease]] = []
+        for name in names:
+            lease = Lease(run.delivery / f"{name}.lease")
+            if not lease.acquire():
+                say(f"{name}: {lease.holder()} delivers this run already; it goes on doing so")
+                continue
+            beat = functools.partial(_beat, lease)
+            delivery = Delivery(run, name, say=say, beat=beat, alone=False)
+            self._entries.append((delivery, lease))
+
+    def pump(self) -> None:
+        """Give each tracker what is new in the journal. Never raises."""
+        if self._pumping:  # a tracker that logs, or a signal handler: the outer call takes it along
+            return
+        self._pumping = True
+        try:
+            for entry in list(self._entries):
+                self._pump_one(entry)
+        finally:
+            self._pumping = False
+
+    def close(self) -> None:
+        """Deliver what is left and close every tracker with the run's status. Never raises."""
+        for entry in list(self._entries):
+            self._pump_one(entry)
+        for delivery, lease in self._entries:
+            try:
+                delivery.close()
+            except Exception as error:
+                where = delivery.run.path
+                self._say(f"{delivery.name}: {error}; its records are in the journal: trackers sync {where}")
+            lease.release()
+        self._entries.clear()
+
+    def _pump_one(self, entry: tuple[Delivery, Lease]) -> None:
+        delivery, lease = entry
+        try:
+            delivery.pump()
+        except Stop:
+            self._entries.remove(entry)  # it has said why
+            lease.release()
+        except Exception as error:
+            self._say(f"{delivery.name}: {type(error).__name__}: {error}; training and the other trackers go on")
+            self._entries.remove(entry)
+            lease.release()
+
+
+def _beat(lease: Lease, allow_s: float) -> None:
+    if not lease.beat(allow_s):
+        raise Stop("the lease was taken over", restart=False)

@@ -1,0 +1,164 @@
+"""Values still on their way from an accelerator: copied without waiting, recorded when they have arrived.
+
+A record that holds such a value waits in a queue, and so do all records behind it, so that order is kept. The
+queue is bounded: when it is full, values of the oldest record that haven't arrived are given up and counted.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+from trackers.records import Number
+from trackers.values import Unrecordable, number
+
+MAX_PENDING = 1024
+"""Records that may wait for an accelerator. CUDA itself queues about as many kernels before a launch blocks."""
+
+
+class Transfer:
+    """One value on its way. ``ready`` never waits; ``value`` is called once it is ready."""
+
+    def ready(self) -> bool:
+        raise NotImplementedError
+
+    def value(self) -> Number:
+        raise NotImplementedError
+
+
+class TorchTransfer(Transfer):
+    """A CUDA (or ROCm) scalar, copied to pinned memory on a stream of its own, behind the producing stream."""
+
+    _streams: ClassVar[dict[int, Any]] = {}
+
+    def __init__(self, tensor: Any) -> None:
+        torch = sys.modules["torch"]
+        source = tensor.detach().reshape(())
+        self._kind = source.dtype
+        if source.dtype in (torch.bfloat16, torch.float16):
+            source = source.float()
+        producer = torch.cuda.current_stream(source.device)
+        if source.device.index not in self._streams:
+            self._streams[source.device.index] = torch.cuda.Stream(source.device)
+        side = self._streams[source.device.index]
+        # The value is taken as it is now: a copy on the producer's stream comes before any later in-place change.
+        snapshot = source.clone()
+        side.wait_stream(producer)
+        self._host = torch.empty((), dtype=source.dtype, pin_memory=True)
+        with torch.cuda.stream(side):
+            self._host.copy_(snapshot, non_blocking=True)
+            snapshot.record_stream(side)
+            self._event = torch.cuda.Event()
+            self._event.record(side)
+
+    def ready(self) -> bool:
+        return bool(self._event.query())
+
+    def value(self) -> Number:
+        return number(self._host)
+
+
+class JaxTransfer(Transfer):
+    """A JAX scalar: the copy to the host is started at once; ``is_ready`` tells when it can be read."""
+
+    def __init__(self, array: Any) -> None:
+        self._array = array.copy() if hasattr(array, "copy") else array  # the caller may donate its buffer
+        self._array.copy_to_host_async()
+
+    def ready(self) -> bool:
+        return bool(self._array.is_ready())
+
+    def value(self) -> Number:
+        return number(self._array)
+
+
+def transfer(value: Any) -> Transfer | None:
+    """Start moving a value to the host if it lies on an accelerator; None if it can be read at once.
+
+    Raises:
+        Unrecordable: not a scalar.
+    """
+    if getattr(value, "is_cuda", False) is True:
+        if value.numel() != 1:
+            raise Unrecordable(f"a tensor of shape {tuple(value.shape)} is not a scalar: log a reduction of it")
+        return TorchTransfer(value)
+    if callable(getattr(value, "copy_to_host_async", None)) and callable(getattr(value, "is_ready", None)):
+        if getattr(value, "size", 1) != 1:
+            raise Unrecordable(f"an array of shape {tuple(value.shape)} is not a scalar: log a reduction of it")
+        return None if value.is_ready() else JaxTransfer(value)
+    return None
+
+
+class Waiting:
+    """A record some of whose numbers are still on their way."""
+
+    __slots__ = ("build", "numbers")
+
+    def __init__(self, numbers: dict[str, Any], build: Callable[[dict[str, Number]], bytes]) -> None:
+        self.numbers = numbers
+        self.build = build
+
+    def ready(self) -> bool:
+        return all(value.ready() for value in self.numbers.values() if isinstance(value, Transfer))
+
+    def line(self) -> tuple[bytes, int]:
+        """The record as lines, and how many values had to be left out because they hadn't arrived."""
+        arrived: dict[str, Number] = {}
+        lost = 0
+        for name, value in self.numbers.items():
+            if not isinstance(value, Transfer):
+                arrived[name] = value
+            elif value.ready():
+                arrived[name] = value.value()
+            else:
+                lost += 1
+        return self.build(arrived), lost
+
+
+class Queue:
+    """Records in order, some of which wait. ``lost`` counts values given up."""
+
+    def __init__(self, write: Callable[[bytes], None]) -> None:
+        self._write = write
+        self._entries: deque[bytes | Waiting] = deque()
+        self.lost = 0
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def add(self, entry: bytes | Waiting) -> None:
+        self._entries.append(entry)
+        if len(self._entries) > MAX_PENDING:
+            self._pass_one()
+        self.drain()
+
+    def drain(self) -> None:
+        """Write what is ready, in order, without waiting."""
+        while self._entries:
+            head = self._entries[0]
+            if isinstance(head, Waiting) and not head.ready():
+                return
+            self._pass_one()
+
+    def finish(self, timeout_s: float) -> None:
+        """Write all, waiting up to ``timeout_s`` for what is on its way; the rest is given up."""
+        until = time.monotonic() + timeout_s
+        while self._entries:
+            self.drain()
+            if self._entries:
+                if time.monotonic() > until:
+                    self._pass_one()
+                else:
+                    time.sleep(0.001)
+
+    def _pass_one(self) -> None:
+        head = self._entries.popleft()
+        if isinstance(head, Waiting):
+            line, lost = head.line()
+            self.lost += lost
+            self._write(line)
+        else:
+            self._write(head)

@@ -1,0 +1,157 @@
+"""Training's side of the relay: start it, look after it, wait for it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import time
+from typing import Any
+
+from trackers.relay import process
+from trackers.relay.delivery import read_account
+from trackers.relay.messages import Message, MessageReader, show
+from trackers.relay.status import preempting
+from trackers.rundir import RunDirectory
+from trackers.tracker import RunInfo
+
+RESTARTS = 10
+WAIT_S = 0.02
+
+
+class RelayClient:
+    """Knows the relay of one run.
+
+    Args:
+        names: the trackers it delivers to.
+        start: False: there is none (offline without relay, or delivery inside training).
+    """
+
+    def __init__(self, run: RunDirectory, info: RunInfo, names: list[str], *, start: bool = True) -> None:
+        self._run = run
+        self._info = info
+        self._names = names
+        self._messages = MessageReader(run.messages)
+        self._process: Any = None
+        self._wanted = start
+        self._restarts = 0
+        self._attempt = len(info.attempts)
+
+    def start(self) -> None:
+        """Start the relay. It can't hurt training if that fails: the journal is there, and this is said."""
+        if not self._wanted:
+            return
+        options = {
+            "trackers": self._names,
+            "pid": self._info.pid,
+            "pid_start": self._info.pid_start,
+            "nice": int(self._info.option("TRACKER_NICE", 10)),
+        }
+        avoid = (self._info.cwd, os.path.dirname(self._info.program) if self._info.program else "")
+        try:
+            self._process = process.start(
+                self._run, ["relay", str(self._run.path.resolve()), process.dump(options)], avoid=avoid
+            )
+        except OSError as error:
+            self._wanted = False
+            self._say(f"the relay can't be started ({error}); deliver with: trackers sync {self._run.path}")
+
+    def look_after(self) -> None:
+        """Print what the relay has to say, and start it again if it died. Takes microseconds when all is well."""
+        for message in self._messages.read():
+            show(message)
+        if self._process is not None and self._process.poll() is not None:
+            self._process = None
+            if self._restarts < RESTARTS:
+                self._restarts += 1
+                self.start()
+            else:
+                self._say(f"the relay died {RESTARTS} times; deliver with: trackers sync {self._run.path}")
+
+    def mark_preempting(self) -> None:
+        """If training ends without a word from now on, it was preempted."""
+        preempting(self._run, self._attempt).touch()
+
+    def wait(self, timeout_s: float, *, closed: bool, progress: bool = False) -> bool:
+        """Wait until every delivery is through. True if none lags behind.
+
+        Args:
+            closed: wait also until each tracker has been told how the run ended.
+            progress: show one line on stderr that is rewritten.
+        """
+        until = time.monotonic() + timeout_s
+        pause = WAIT_S
+        shown = 0.0
+        sizes = {str(name): self._run.stream(name).stat().st_size for name in self._run.stream_names()}
+        try:
+            while True:
+                behind = self._behind(sizes, closed)
+                if not behind:
+                    return True
+                now = time.monotonic()
+                if now >= until or self._process is None:
+                    return False
+                if progress and now - shown > 0.2:
+                    shown = now
+                    _rewrite("trackers: delivering " + ", ".join(f"{n} {f:.0%}" for n, f in behind.items()))
+                for message in self._messages.read():
+                    if progress:
+                        _rewrite("")
+                    show(message)
+                if self._process.poll() is not None:
+                    return not self._behind(sizes, closed)
+                time.sleep(min(pause, max(0.0, until - now)))
+                pause = min(pause * 1.2, 0.25)
+        finally:
+            if progress and shown:
+                _rewrite("")
+
+    def finish(self, timeout_s: float, quiet: bool) -> None:
+        """Wait for the deliveries and say what remains."""
+        if not self._wanted or not self._names:
+            self._reap()
+            return
+        terminal = not quiet and bool(getattr(sys.stderr, "isatty", lambda: False)())
+        interrupted = False
+        try:
+            done = self.wait(timeout_s, closed=True, progress=terminal)
+        except KeyboardInterrupt:
+            done, interrupted = False, True
+        for message in self._messages.read():
+            show(message)
+        if not done:
+            behind = ", ".join(self._behind({}, True)) or "the trackers"
+            why = "interrupted" if interrupted else f"not delivered within {timeout_s:.0f} s"
+            going = "the relay goes on; " if self._process is not None and self._process.poll() is None else ""
+            self._say(f"{behind}: {why}; {going}to deliver or to see how it stands: trackers sync {self._run.path}")
+        self._reap()
+
+    def _behind(self, sizes: dict[str, int], closed: bool) -> dict[str, float]:
+        """Trackers that lag, with the fraction they have."""
+        found = {}
+        for name in self._names:
+            account = read_account(self._run, name)
+            if account.stopped:
+                continue
+            total = sum(sizes.values())
+            done = sum(min(account.offsets.get(stream, 0), size) for stream, size in sizes.items())
+            if (closed and not account.closed) or done < total:
+                found[name] = done / total if total else 0.0
+        return found
+
+    def _reap(self) -> None:
+        # The relay may outlive this process; a relay that has ended must not stay behind as a zombie.
+        if self._process is not None:
+            with contextlib.suppress(Exception):
+                self._process.wait(0.5 if not self._behind({}, True) else 0.0)
+            if self._process.returncode is None:
+                self._process.returncode = 0  # tells subprocess that nobody waits for it: no warning at its end
+
+    def _say(self, text: str) -> None:
+        show(Message(time.time(), text))
+
+
+def _rewrite(text: str) -> None:
+    with contextlib.suppress(OSError, ValueError):
+        sys.stderr.write("\r\x1b[2K" + text[:150])
+        sys.stderr.flush()

@@ -1,0 +1,52 @@
+"""How each tracker of a run stands, from the files that the deliveries keep."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from trackers.relay.delivery import read_account
+from trackers.relay.lease import read_holder
+from trackers.rundir import RunDirectory
+
+
+def report(run: RunDirectory, trackers: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """By tracker: ``state`` (delivered, waiting, delivering, stopped, not begun), ``delivered`` and ``rejected``
+    records, ``waiting_bytes`` of the journal, ``error``, ``url``, ``closed`` (the status it was told), ``skipped``.
+    """
+    sizes = {}
+    for name in run.stream_names():
+        try:
+            sizes[str(name)] = run.stream(name).stat().st_size
+        except OSError:
+            continue
+    names = list(dict.fromkeys([*trackers, *run.deliveries()]))
+    return {name: _one(run, name, sizes) for name in names}
+
+
+def _one(run: RunDirectory, name: str, sizes: dict[str, int]) -> dict[str, Any]:
+    account = read_account(run, name)
+    waiting = sum(max(0, size - account.offsets.get(stream, 0)) for stream, size in sizes.items())
+    holder = read_holder(run.delivery / f"{name}.lease")
+    alive = holder is not None and not holder.dead()
+    if account.stopped:
+        state = "stopped"
+    elif not waiting and account.closed:
+        state = "delivered"
+    elif alive:
+        state = "delivering"
+    elif not account.time:
+        state = "not begun"
+    else:
+        state = "waiting"
+    return {
+        "state": state,
+        "delivered": account.delivered,
+        "rejected": account.rejected,
+        "skipped": account.skipped,
+        "waiting_bytes": waiting,
+        "closed": account.closed,
+        "error": account.error,
+        "url": str(account.state.get("url", "")),
+        "held_by": str(holder) if alive else "",
+    }

@@ -1,0 +1,85 @@
+"""Secrets stay out of everything that is written: masked by the name of their key, or by their known form.
+
+Only text is masked, and a key must hold one of the words whole: ``max_tokens`` and ``tokenizer`` stay.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Sequence
+from typing import Any
+
+MASK = "***"
+
+_WORDS = {"token", "password", "passwd", "passphrase", "secret", "secrets", "credential", "credentials", "apikey"}
+_PAIRS = {("api", "key"), ("access", "key"), ("secret", "key"), ("private", "key"), ("auth", "key"), ("auth", "token")}
+_SPLIT = re.compile(r"[^A-Za-z0-9]+|(?<=[a-z0-9])(?=[A-Z])")
+
+# Forms that vendors document for their keys.
+_FORMS = re.compile(
+    r"(?<![A-Za-z0-9])(?:"
+    r"hf_[A-Za-z0-9]{30,}"  # Hugging Face
+    r"|gh[pousr]_[A-Za-z0-9]{36,}|github_pat_[A-Za-z0-9_]{40,}"  # GitHub
+    r"|sk-[A-Za-z0-9_\-]{20,}"  # OpenAI, Anthropic
+    r"|AKIA[0-9A-Z]{16}|ASIA[0-9A-Z]{16}"  # AWS access key id
+    r"|xox[abprs]-[A-Za-z0-9\-]{10,}"  # Slack
+    r"|AIza[0-9A-Za-z_\-]{35}"  # Google
+    r"|wandb_v1_[A-Za-z0-9_]{20,}"  # W&B
+    r"|eyJ[A-Za-z0-9_\-]{10,}\.[A-Za-z0-9_\-]{10,}\.[A-Za-z0-9_\-]{10,}"  # JSON web token
+    r")"
+)
+_HEX40 = re.compile(r"[0-9a-f]{40}")
+_URL_LOGIN = re.compile(r"(://[^/\s:@]+):[^/\s@]+@")
+_URL_QUERY = re.compile(r"([?&](?:[a-z_]*token|api_?key|password|secret)=)[^&\s]+", re.IGNORECASE)
+
+
+def is_secret_key(key: str) -> bool:
+    """Does a value under this key have to be masked?"""
+    words = [word.lower() for word in _SPLIT.split(key) if word]
+    return any(word in _WORDS for word in words) or any(pair in _PAIRS for pair in itertools.pairwise(words))
+
+
+def mask_text(text: str) -> str:
+    """Text with known forms of keys, and logins inside addresses, masked."""
+    if len(text) < 12:
+        return text
+    text = _FORMS.sub(MASK, text)
+    if "://" in text:
+        text = _URL_QUERY.sub(r"\1" + MASK, _URL_LOGIN.sub(r"\1:" + MASK + "@", text))
+    return text
+
+
+def mask(value: Any, key: str = "") -> Any:
+    """A nested value with secrets masked; numbers and other types are untouched."""
+    if isinstance(value, dict):
+        return {name: mask(item, str(name)) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [mask(item, key) for item in value]
+    if isinstance(value, str):
+        return MASK if value and is_secret_key(key) else mask_text(value)
+    return value
+
+
+def mask_argv(argv: Sequence[str]) -> list[str]:
+    """A command line with secrets masked: ``--api-key X``, ``--api-key=X``, ``TOKEN=X``, and known forms."""
+    masked: list[str] = []
+    hide_next = False
+    for word in argv:
+        name, equals, value = word.partition("=")
+        if hide_next and not word.startswith("--"):
+            masked.append(MASK)
+            hide_next = False
+            continue
+        hide_next = False
+        secret = is_secret_key(name.lstrip("-"))
+        if equals and secret and value:
+            masked.append(f"{name}={MASK}")
+        elif secret and word.startswith("-") and not equals:
+            masked.append(word)
+            hide_next = True
+        elif _HEX40.fullmatch(value or word):  # the older form of a W&B key
+            masked.append(f"{name}={MASK}" if equals else MASK)
+        else:
+            masked.append(mask_text(word))
+    return masked

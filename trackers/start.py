@@ -1,0 +1,298 @@
+"""``init``: what is asked for, checked before the first step, becomes a run."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from trackers import __version__, identity, records, registry
+from trackers import config as configuration
+from trackers.announce import line
+from trackers.ending import ending
+from trackers.errors import NotFound, UsageError
+from trackers.fanout import FanOut
+from trackers.journal import StreamWriter
+from trackers.nullrun import NullRun
+from trackers.records import Config, Start
+from trackers.relay.client import RelayClient
+from trackers.relay.messages import Message, show
+from trackers.relay.process import python_for
+from trackers.rundir import RunDirectory, StreamName, check_id, new_id, project_folder
+from trackers.runs import Run
+from trackers.secret import mask, mask_argv, mask_text
+from trackers.tracker import RunInfo
+from trackers.values import mapping
+
+RESUME = ("allow", "must", "never", "auto")
+CLAIM_TRIES = 20
+
+_current: Run | NullRun | None = None
+_lock = threading.RLock()
+
+
+def current() -> Run | NullRun | None:
+    """The run of this process that ``init`` made last and that hasn't finished, for the drop-in calls."""
+    return _current
+
+
+def init(
+    trackers: str | Sequence[str] | None = None,
+    project: str | None = None,
+    name: str | None = None,
+    config: Any = None,
+    *,
+    tags: Sequence[str] | str | None = None,
+    group: str | None = None,
+    notes: str | None = None,
+    job_type: str | None = None,
+    id: str | None = None,
+    resume: str | bool | None = None,
+    mode: str | None = None,
+    dir: str | os.PathLike[str] | None = None,
+    rank: int | None = None,
+    inline: bool | None = None,
+    defconfig: str | None = None,
+    options: Mapping[str, Any] | None = None,
+    flags: Mapping[str, Any] | None = None,
+    reinit: str | bool | None = None,
+    **wandb: Any,
+) -> Run | NullRun:
+    """Begin a run, or continue one.
+
+    Args:
+        trackers: names, "wandb,json" or a list; "none" records nothing. Default: TRACKER, else "json".
+        project, name: default: made from the script's name and the time. A name may be a template that the
+            config fills: "{model}_{optimizer}".
+        config: nested mapping, dataclass or namespace; secrets in it are masked before anything is written.
+        tags: a list, or "a,b".
+        id: the run's id; default a random one. resume: with an id of an earlier run: "allow" continues it if it
+            is there, "must" insists, "never" forbids; None is an error if it is there.
+        mode: online, offline (journal only, deliver later with ``trackers sync``) or disabled.
+        dir: where runs lie; default TRACKER_DIR, else "runs".
+        rank: this process's rank; default the launcher's. Only the main rank logs.
+        inline: run the trackers inside this process, without a relay: for debugging.
+        defconfig: a defconfig's name or path. options: any option by its Kconfig symbol.
+        flags: options as ``add_arguments`` parsed them.
+        reinit: "create_new" leaves a run that is still open as it is; else it is finished.
+        **wandb: what else ``wandb.init`` takes; what has no meaning here is named in a warning.
+
+    Raises:
+        UsageError: whatever can be seen before the first step: an unknown tracker or option, a missing package
+            or login, a directory that can't be written, an id that can't be a file name.
+    """
+    given = {
+        "TRACKER": ",".join(trackers) if trackers is not None and not isinstance(trackers, str) else trackers,
+        "TRACKER_PROJECT": project,
+        "TRACKER_RUN_NAME": name,
+        "TRACKER_TAGS": ",".join(tags) if tags is not None and not isinstance(tags, str) else tags,
+        "TRACKER_GROUP": group,
+        "TRACKER_NOTES": notes,
+        "TRACKER_MODE": mode,
+        "TRACKER_DIR": os.fspath(dir) if dir is not None else None,
+        "TRACKER_RUN_ID": id,
+        "TRACKER_INLINE": inline,
+    }
+    if wandb:
+        from trackers import dialect
+
+        extra = dialect.init_arguments(wandb)
+        given.update({symbol: value for symbol, value in extra.items() if symbol.isupper()})
+        config = _filtered(config, extra)
+    given.update(options or {})
+    resolved = configuration.resolve(given, flags, defconfig=defconfig)
+    mode = str(resolved["TRACKER_MODE"])
+    names = registry.parse(str(resolved["TRACKER"]))
+    settings = mask(mapping(config))
+    with _lock:
+        _finish_current(reinit)
+        if mode == "disabled" or not names:
+            return _become(NullRun(config=settings, project=str(resolved["TRACKER_PROJECT"] or "")))
+        if not _is_main(rank, str(resolved.get("TRACKER_RANK") or "0")):
+            for tracker in names:
+                registry.load(tracker)
+            return _become(NullRun(config=settings, project=str(resolved["TRACKER_PROJECT"] or ""), mode=mode))
+        _check(names, resolved, mode)
+        run = _begin(names, resolved, settings, mode, _resume_word(resume or resolved.get("TRACKER_RESUME")), job_type)
+        return _become(run)
+
+
+def init_from_args(args: argparse.Namespace, **more: Any) -> Run | NullRun:
+    """:func:`init` with what :func:`trackers.add_arguments` parsed; ``more`` as for ``init``, and stronger."""
+    flags, defconfig = configuration.flags_from_args(args)
+    more.setdefault("defconfig", defconfig)
+    return init(flags=flags, **more)
+
+
+def _begin(
+    names: list[str], options: Any, config: dict[str, Any], mode: str, resume: str | None, job_type: str | None
+) -> Run:
+    program, argv = identity.program()
+    cwd = Path.cwd()
+    clock = identity.Clock()
+    now = clock.now()
+    project = str(options["TRACKER_PROJECT"] or configuration.project_name(config, program, cwd))
+    wanted = str(options["TRACKER_RUN_NAME"] or "")
+    name = configuration.fill_template(wanted, config) if wanted else configuration.run_name(program, now)
+    run_id = check_id(str(options["TRACKER_RUN_ID"])) if options["TRACKER_RUN_ID"] else ""
+    root = Path(str(options["TRACKER_DIR"] or "runs")).expanduser().absolute()
+    run, fresh = _place(root, project, run_id, resume)
+    writer, attempt = _claim(run)
+    inline = bool(options["TRACKER_INLINE"])
+    pid = os.getpid()
+    info = RunInfo(
+        id=run.path.name,
+        name=mask_text(name),
+        project=project,
+        trackers=names,
+        group=str(options["TRACKER_GROUP"]) or None,
+        job_type=job_type,
+        tags=list(dict.fromkeys(tag.strip() for tag in str(options["TRACKER_TAGS"]).split(",") if tag.strip())),
+        notes=str(options["TRACKER_NOTES"]) or None,
+        config=config,
+        mode=mode,
+        options=options.to_dict(),
+        created=now,
+        program=program,
+        argv=mask_argv(argv),
+        cwd=str(cwd),
+        python=sys.executable,
+        host=identity.host(),
+        boot_id=identity.boot_id(),
+        pid=pid,
+        pid_start=identity.process_start(pid),
+        user=identity.user(),
+        git=identity.git(os.path.dirname(program) if os.path.isabs(program) else str(cwd)),
+        directory=str(run.path),
+    )
+    first_step = 0
+    if not fresh:
+        first_step = _continue(info, run.read_info(), run)
+    info.attempts.append(
+        {"number": attempt, "time": now, "host": info.host, "pid": pid, "argv": info.argv, "version": __version__}
+    )
+    start = Start(
+        time=now, attempt=attempt, rank=identity.rank(), world_size=identity.world_size(), host=info.host, pid=pid
+    )
+    writer.write(records.encode(start) + (records.encode(Config(time=now, values=config)) if config else b""))
+    run.write_info(info)
+    inside = [tracker for tracker in names if inline or getattr(registry.load(tracker), "inside", False)]
+    beside = [tracker for tracker in names if tracker not in inside]
+    delivered = beside if mode == "online" else []
+    relay = RelayClient(run, info, delivered, start=bool(options["TRACKER_RELAY"]) and not inline)
+    relay.start()
+    fanout = FanOut(run, inside, lambda text: show(Message(time.time(), text))) if inside else None
+    result = Run(info, run, writer, relay, clock=clock.now, first_step=first_step, inside=fanout)
+    result._on_finish.append(_forget)
+    ending.add(result)
+    show(Message(now, line(info, names)))
+    return result
+
+
+def _place(root: Path, project: str, run_id: str, resume: str | None) -> tuple[RunDirectory, bool]:
+    """The run's directory, and whether it is new."""
+    folder = root / project_folder(project)
+    exists = bool(run_id) and (folder / run_id / "run.json").exists()
+    if exists and resume in (None, "never"):
+        raise UsageError(
+            f"run {run_id!r} exists in {folder}: resume='allow' continues it, another id makes a new one"
+        )
+    if not exists and resume == "must":
+        where = f"no run {run_id!r} in {folder}" if run_id else "resume='must' needs the id of a run"
+        raise NotFound(f"{where}: `trackers ls` lists runs")
+    run = RunDirectory(folder / (run_id or new_id()))
+    try:
+        run.make()
+        if not os.access(run.streams, os.W_OK):
+            raise PermissionError(13, "Permission denied")
+    except OSError as error:
+        raise UsageError(f"{run.path} can't be written ({error.strerror}): choose another TRACKER_DIR") from None
+    return run, not exists
+
+
+def _claim(run: RunDirectory) -> tuple[StreamWriter, int]:
+    for _ in range(CLAIM_TRIES):
+        attempt = run.attempt() + 1
+        try:
+            return StreamWriter(run.stream(StreamName("rank", 0, attempt)), exclusive=True), attempt
+        except FileExistsError:  # another process of the same id was quicker: this one is a later attempt
+            continue
+        except OSError as error:
+            raise UsageError(f"{run.streams} can't be written ({error.strerror}): choose another TRACKER_DIR") from None
+    raise UsageError(f"{run.path}: too many processes begin this run at once")
+
+
+def _continue(info: RunInfo, before: RunInfo, run: RunDirectory) -> int:
+    """Take over what a continued run keeps; the next step."""
+    from trackers.journal import StreamReader
+    from trackers.records import Metrics
+
+    info.created = before.created
+    info.name = before.name
+    info.attempts = before.attempts
+    info.config = records.merge(dict(before.config), info.config)
+    info.trackers = list(dict.fromkeys([*before.trackers, *info.trackers]))
+    info.tags = list(dict.fromkeys([*before.tags, *info.tags]))
+    info.group = info.group or before.group
+    info.notes = info.notes or before.notes
+    info.job_type = info.job_type or before.job_type
+    last = -1
+    for stream in run.stream_names():
+        reader = StreamReader(run.stream(stream)) if stream.writer == "rank" else None
+        while reader is not None and (found := reader.read(5000)):
+            last = max([last, *(r.step for r in found if isinstance(r, Metrics) and r.step is not None)])
+    return last + 1
+
+
+def _check(names: list[str], options: Any, mode: str) -> None:
+    elsewhere = python_for(str(options.get("TRACKER_PYTHON") or ""))
+    for name in names:
+        if mode == "offline" and not options["TRACKER_INLINE"]:
+            registry.load(name)  # packages and logins matter where it will be delivered
+        else:
+            registry.check(name, options, elsewhere=name in elsewhere)
+
+
+def _is_main(rank: int | None, wanted: str) -> bool:
+    own = identity.rank() if rank is None else rank
+    return own == (identity.world_size() - 1 if wanted == "last" else int(wanted))
+
+
+def _resume_word(resume: Any) -> str | None:
+    if resume is None or resume == "" or resume is False:
+        return None
+    word = "auto" if resume is True else str(resume)
+    if word not in RESUME:
+        raise UsageError(f"resume={word!r}: known are {', '.join(RESUME)}")
+    return word
+
+
+def _filtered(config: Any, extra: Mapping[str, Any]) -> Any:
+    include, exclude = extra.get("config_include_keys"), extra.get("config_exclude_keys")
+    if not include and not exclude:
+        return config
+    values = mapping(config)
+    return {k: v for k, v in values.items() if (not include or k in include) and k not in (exclude or ())}
+
+
+def _finish_current(reinit: str | bool | None) -> None:
+    if _current is not None and reinit != "create_new":
+        _current.finish()
+
+
+def _become(run: Run | NullRun) -> Run | NullRun:
+    global _current
+    _current = run
+    return run
+
+
+def _forget(run: Run) -> None:
+    global _current
+    ending.remove(run)
+    if _current is run:
+        _current = None
