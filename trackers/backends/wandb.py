@@ -1,0 +1,316 @@
+"""W&B, through the real client: online or offline.
+
+What goes where: metrics, text and media are rows of the history (:mod:`trackers.backends.wandb_rows`), each with
+its original time; results are the summary; configuration, names and tags are W&B's own. Once and only once: the
+server's word, or offline the rows that lie in the ``.wandb`` files, decides from where the stream is sent again,
+and rows that are there already are skipped. What isn't a row (configuration, summary, definitions) may be sent
+again without harm and is, on every open; alerts and artifacts are remembered by the record's id. An alert in flight
+when the client is killed can be lost.
+
+Ends: finished is exit code 0, failed its own exit code, crashed 255 (W&B shows both as "failed"; its "crashed" is
+a run whose client went silent), preempted is marked so and ends with exit code 1. A pause leaves the run running.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+from trackers.backends import wandb_file, wandb_login, wandb_media, wandb_session
+from trackers.backends.wandb_rows import STEP, Mark, Row, Rows, remember, resume_mark
+from trackers.errors import Rejected, Unavailable
+from trackers.records import (
+    Alert,
+    Artifact,
+    Config,
+    Define,
+    Finish,
+    Info,
+    Media,
+    Metrics,
+    Record,
+    Start,
+    Summary,
+    Text,
+    merge,
+)
+from trackers.tracker import Cursor, RunInfo, State, Status
+
+IDLE_S = 5.0
+"""A row that waits for more values of its step is sent after so long without any."""
+ASK_S = 10.0
+"""Between questions to the server, how much of what was sent it has."""
+IN_FLIGHT_ROWS = 20_000
+"""So many rows may be with the client, unconfirmed: what lags further waits in the journal, not in memory."""
+STALL_S = 60.0
+"""No row confirmed for so long, though some are on their way: the client is given up and opened afresh."""
+ARTIFACT_TIMEOUT_S = 1500.0
+ARTIFACT_NAME = re.compile(r"[^\w.-]")
+"""Artifact names: letters, digits, "-", "_" and ".", at most 128 (https://docs.wandb.ai/ref/python/artifact)."""
+ARTIFACT_NAME_CHARACTERS = 128
+EXIT_CODES = {"finished": 0, "failed": 1, "crashed": 255, "preempted": 1, "running": 0}
+
+
+class WandbTracker:
+    """W&B as a tracker. ``restart_after_error``: after a failure, open it in a new process."""
+
+    name = "wandb"
+    needs = ("wandb",)
+    accepts = frozenset({Start, Config, Metrics, Text, Media, Artifact, Summary, Define, Alert, Info, Finish})
+    deadline_s = 1800.0
+    batch_records = 1000
+    restart_after_error = True
+
+    @classmethod
+    def check(cls, options: Mapping[str, Any]) -> None:
+        """Raise CredentialsMissing where a login is needed and none can be found."""
+        wandb_login.check(options)
+
+    def open(self, info: RunInfo, state: State) -> Cursor | None:
+        """Open the run in W&B and find out which rows it has. See :class:`trackers.tracker.Tracker`."""
+        self._info = info
+        self._state = state
+        self._marks = [Mark(*mark) for mark in state.get("marks", [])]
+        self._config: dict[str, Any] = dict(state.get("config") or info.config)
+        self._config.setdefault("run_name", info.name)
+        self._session = wandb_session.Session(info, resume=bool(state), fields=self._fields())
+        self._run = self._session.run
+        state["native_id"] = info.id
+        state["url"] = self._session.url
+        state.save()
+        held, names = self._held_rows()
+        mark = resume_mark(self._marks, held)
+        self._skip_to = held
+        self._sent = self._confirmed = held
+        self._asked = self._advanced = self._changed = wandb_session.monotonic()
+        self._taken = mark.seq
+        self._marks = [kept for kept in self._marks if kept.seq <= mark.seq]
+        self._rows = Rows(self._send, mark.last, state.get("breaks", []), names.get)
+        self._reapply()
+        return Cursor(mark.seq)
+
+    def write(self, records: Sequence[Record], cursor: Cursor) -> None:
+        """Deliver records; see :class:`trackers.tracker.Tracker`."""
+        for record in records:
+            if record.seq > self._taken:
+                self._take(record)
+                self._taken = record.seq
+        self._taken = max(self._taken, cursor.seq)
+        if records:
+            self._changed = wandb_session.monotonic()
+        remember(self._marks, self._rows.mark(cursor.seq))
+        self._state["marks"] = [[mark.seq, mark.last] for mark in self._marks]
+        self._state["breaks"] = self._rows.breaks
+        self._confirm(IN_FLIGHT_ROWS)
+
+    def tick(self) -> None:
+        """Send a row that has waited long enough for more values, and hear what the server has."""
+        if self._rows.waiting and wandb_session.monotonic() - self._changed >= IDLE_S:
+            self._rows.flush()
+        self._confirm(IN_FLIGHT_ROWS)
+
+    def close(self, status: Status) -> None:
+        """Upload everything, make sure that the server has it, and end the run so; see the module's text."""
+        running = status.name == "running"
+        self._rows.flush()
+        if not running:
+            self._rows.end()
+        if status.name == "preempted":
+            self._run.mark_preempting()
+        if self._session.online:
+            self._confirm(0)
+        code = EXIT_CODES[status.name]
+        if status.name in ("failed", "preempted") and status.exit_code:
+            code = status.exit_code
+        self._session.end(code, complete=not running, timeout_s=wandb_session.FINISH_TIMEOUT_S)
+
+    def _fields(self) -> dict[str, Any]:
+        known = self._state.get("info") or {}
+        if self._session_known():
+            return {}
+        info = self._info
+        return {
+            "name": known.get("name") or info.name,
+            "group": known.get("group") or info.group,
+            "job_type": info.job_type,
+            "tags": known.get("tags", info.tags) or None,
+            "notes": known.get("notes") or info.notes,
+        }
+
+    def _session_known(self) -> bool:
+        # Online a resumed run has its name and tags; who changed them in the browser meant it.
+        return bool(self._state.get("native_id")) and wandb_login.mode(self._info.options) == "online"
+
+    def _held_rows(self) -> tuple[int, dict[int, frozenset[str]]]:
+        """The last ``_step`` that the destination holds, and, if we don't know what we sent, the names in its rows."""
+        if not self._session.online:
+            found: dict[int, frozenset[str]] = {}
+            root = wandb_session.directory(self._info) / "wandb"
+            for path in wandb_file.offline_files(root, self._info.id):
+                if path.parent != self._session.files:
+                    found.update((int(row["_step"]), frozenset(row)) for row in wandb_file.history(path))
+            return max(found, default=-1), found
+        held = self._run.starting_step - 1 if self._run.resumed else -1
+        if held >= 0 and not self._marks:
+            return held, self._session.names(held + 1)
+        return held, {}
+
+    def _reapply(self) -> None:
+        """Say again what isn't a row: W&B's client may have lost it without losing rows that came later."""
+        self._update_config(self._config)
+        self._run.define_metric(STEP, hidden=True)
+        self._run.define_metric("*", step_metric=STEP)
+        for fields in self._state.get("defined", {}).values():
+            self._run.define_metric(**fields)
+        for name, value in self._state.get("summary", {}).items():
+            self._run.summary[name] = value
+
+    def _take(self, record: Record) -> None:
+        if isinstance(record, (Metrics, Text)):
+            self._rows.add(record)
+        elif isinstance(record, Media):
+            self._rows.add(record)
+        elif isinstance(record, (Start, Finish)):
+            self._rows.end()
+        else:
+            self._take_other(record)
+
+    def _take_other(self, record: Record) -> None:
+        try:
+            if isinstance(record, Config):
+                merge(self._config, record.values)
+                self._state["config"] = self._config
+                self._update_config({name: self._config[name] for name in record.values})
+            elif isinstance(record, Summary):
+                self._state["summary"] = {**self._state.get("summary", {}), **record.values}
+                for name, value in record.values.items():
+                    self._run.summary[name] = value
+            elif isinstance(record, Define):
+                self._define(record)
+            elif isinstance(record, Info):
+                self._rename(record)
+            elif isinstance(record, Alert):
+                self._alert(record)
+            elif isinstance(record, Artifact):
+                self._artifact(record)
+        except Exception as error:
+            wandb_session.raise_translated(error)
+
+    def _update_config(self, values: dict[str, Any]) -> None:
+        self._run.config.update(values, allow_val_change=True)
+
+    def _send(self, row: Row) -> None:
+        if row.number <= self._skip_to:
+            return
+        scratch = Path(self._session.files) / "media"
+        values: dict[str, Any] = {"_timestamp": row.time}
+        if row.step is not None:
+            values[STEP] = row.step
+        for name, value in row.values.items():
+            values[name] = wandb_media.value(self._info, value, scratch) if isinstance(value, Media) else value
+        try:
+            self._run.log(values, step=row.number, commit=True)
+        except Exception as error:
+            wandb_session.raise_translated(error)
+        self._sent = row.number
+
+    def _define(self, record: Define) -> None:
+        fields: dict[str, Any] = {"name": record.name, "step_metric": record.step_metric or STEP}
+        if record.summary:
+            fields["summary"] = ",".join(record.summary)
+        if record.goal:
+            fields["goal"] = record.goal
+        if record.hidden:
+            fields["hidden"] = True
+        self._run.define_metric(**fields)
+        self._state["defined"] = {**self._state.get("defined", {}), record.name: fields}
+
+    def _rename(self, record: Info) -> None:
+        if record.name is not None:
+            self._run.name = record.name
+            self._update_config({"run_name": record.name})
+        if record.tags is not None:
+            self._run.tags = tuple(record.tags)
+        if record.notes is not None:
+            self._run.notes = record.notes
+        changed = {"name": record.name, "tags": record.tags, "notes": record.notes, "group": record.group}
+        known = dict(self._state.get("info") or {})
+        self._state["info"] = {**known, **{name: value for name, value in changed.items() if value is not None}}
+
+    def _alert(self, record: Alert) -> None:
+        import wandb
+
+        if record.id in self._done("alerts"):
+            return
+        # W&B keeps alerts of one title apart by a minute unless told otherwise, and drops the rest.
+        self._run.alert(record.title, record.text, level=wandb.AlertLevel(record.level.upper()), wait_duration=0)
+        self._do("alerts", record)
+
+    def _artifact(self, record: Artifact) -> None:
+        import wandb
+        from wandb.sdk.artifacts.artifact_manifest_entry import ArtifactManifestEntry
+
+        if record.id in self._done("artifacts"):
+            return
+        metadata = dict(record.metadata)
+        name = artifact_name(record.name)
+        if name != record.name:
+            metadata.setdefault("name", record.name)
+        artifact = wandb.Artifact(name, type=record.type, description=record.description, metadata=metadata)
+        for file in record.files:
+            if file.file:
+                source = self._info.path(file.file)
+                if not source.is_file():
+                    raise Rejected(f"artifact {record.name!r}: {file.file} is missing")
+                artifact.add_file(str(source), name=file.path)
+            else:
+                # Not add_reference: it asks the cloud, with the cloud's own packages and login.
+                entry = ArtifactManifestEntry(path=file.path, digest=file.uri, ref=file.uri, size=file.size)
+                artifact.manifest.add_entry(entry)
+        logged = self._run.log_artifact(artifact, aliases=[*record.aliases])
+        if self._session.online:
+            logged.wait(timeout=int(ARTIFACT_TIMEOUT_S))
+        self._do("artifacts", record)
+
+    def _done(self, kind: str) -> list[str]:
+        return cast("list[str]", self._state.get(kind, []))
+
+    def _do(self, kind: str, record: Record) -> None:
+        self._state[kind] = [*self._done(kind), record.id]
+
+    def _confirm(self, allowed: int) -> None:
+        """Ask the server how far it is, now and then; wait while more than ``allowed`` rows are on their way.
+
+        Raises:
+            Unavailable: the server takes no rows.
+        """
+        if not self._session.online:
+            return
+        now = wandb_session.monotonic()
+        if self._sent - self._confirmed <= allowed and now - self._asked < ASK_S:
+            return
+        while True:
+            self._asked = wandb_session.monotonic()
+            _, held = self._session.held()
+            if held > self._confirmed or held >= self._sent:
+                self._confirmed, self._advanced = held, self._asked
+            if self._sent - self._confirmed <= allowed:
+                return
+            if self._asked - self._advanced > STALL_S:
+                wandb_session.abandon()
+                raise Unavailable(f"W&B has taken no row for {STALL_S:g} s, {self._sent - self._confirmed} wait")
+            time.sleep(0.2)
+
+
+def artifact_name(name: str) -> str:
+    """A name as W&B takes it for an artifact; a name that had to be changed gets a hash of the original."""
+    clean = ARTIFACT_NAME.sub("-", name)
+    if clean == name and len(name) <= ARTIFACT_NAME_CHARACTERS:
+        return name
+    import hashlib
+
+    mark = hashlib.sha256(name.encode()).hexdigest()[:8]
+    return f"{clean[: ARTIFACT_NAME_CHARACTERS - 9]}-{mark}"

@@ -1,0 +1,95 @@
+"""Where a W&B login comes from, and how a run is to be delivered, without importing wandb."""
+
+from __future__ import annotations
+
+import configparser
+import netrc
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+from trackers.errors import CredentialsMissing
+
+DEFAULT_URLS = ("https://api.forge.coreweave.com", "https://api.wandb.ai")
+"""The client's default address (wandb 0.31), and the one before it, whose logins still count."""
+
+
+def mode(options: Mapping[str, Any]) -> Literal["online", "offline", "disabled"]:
+    """How W&B gets a run whose delivery runs: online, unless options or the environment say otherwise.
+
+    ``WANDB_OFFLINE`` (option or variable) and ``WANDB_MODE`` are read as the wandb client does.
+    """
+    asked = str(options.get("WANDB_MODE") or os.environ.get("WANDB_MODE") or "").lower()
+    if asked == "disabled":
+        return "disabled"
+    if asked in ("offline", "dryrun") or truth(options.get("WANDB_OFFLINE")) or truth(os.environ.get("WANDB_OFFLINE")):
+        return "offline"
+    return "online"
+
+
+def truth(value: Any) -> bool:
+    """An option as a boolean: Kconfig's ``y``, the environment's ``true`` and ``1``, or a bool."""
+    return value is True or str(value or "").strip().lower() in ("y", "yes", "true", "1", "on")
+
+
+def check(options: Mapping[str, Any]) -> None:
+    """See whether there is a login, where one is needed.
+
+    Raises:
+        CredentialsMissing: online, and no key anywhere.
+    """
+    if mode(options) == "online" and not logged_in():
+        raise CredentialsMissing(
+            f"wandb: no API key for {host()}; run 'wandb login', set WANDB_API_KEY, or set WANDB_MODE=offline"
+        )
+
+
+def logged_in() -> bool:
+    """Whether a key or an identity token can be found; it isn't tried."""
+    if os.environ.get("WANDB_API_KEY") or os.environ.get("WANDB_IDENTITY_TOKEN_FILE"):
+        return True
+    if any(_setting(name) for name in ("api_key", "identity_token_file")):
+        return True
+    return any(_in_netrc(path) for path in _netrc_files())
+
+
+def host() -> str:
+    """The host that the client talks to."""
+    url = os.environ.get("WANDB_BASE_URL") or _setting("base_url") or DEFAULT_URLS[0]
+    return urlsplit(url).hostname or url
+
+
+def _hosts() -> set[str]:
+    own = host()
+    defaults = {urlsplit(url).hostname or "" for url in DEFAULT_URLS}
+    return defaults if own in defaults else {own}
+
+
+def _netrc_files() -> list[Path]:
+    named = os.environ.get("NETRC")
+    return [Path(named).expanduser()] if named else [Path.home() / ".netrc", Path.home() / "_netrc"]
+
+
+def _in_netrc(path: Path) -> bool:
+    try:
+        known = netrc.netrc(str(path)).hosts
+    except (OSError, netrc.NetrcParseError):
+        return False
+    names = {name.partition(":")[0] for name, (_, _, password) in known.items() if password}
+    return bool(names & (_hosts() | {"default"}))
+
+
+def _setting(name: str) -> str | None:
+    directory = os.environ.get("WANDB_CONFIG_DIR") or str(Path.home() / ".config" / "wandb")
+    for path in (Path("wandb", "settings"), Path(directory, "settings")):
+        parser = configparser.ConfigParser(interpolation=None)
+        try:
+            parser.read(path)
+            found = parser.get("default", name, fallback=None)
+        except (configparser.Error, OSError, UnicodeDecodeError):
+            continue
+        if found:
+            return found
+    return None

@@ -1,0 +1,149 @@
+"""Media records as W&B's own types."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from trackers.backends import pixels
+from trackers.errors import Rejected
+from trackers.records import Media, MediaFile
+from trackers.tracker import RunInfo
+
+HISTOGRAM_BINS = 512
+"""``wandb.Histogram.MAX_LENGTH``: more are refused."""
+IMAGE_FORMATS = ("png", "jpg", "jpeg", "bmp", "gif", "webp", "tif", "tiff")
+VIDEO_FORMATS = ("gif", "mp4", "webm", "ogg")
+"""``wandb.Video.EXTS``."""
+CELL_FIELDS = {field.name for field in msgspec.structs.fields(MediaFile)}
+
+
+def value(info: RunInfo, record: Media, scratch: Path) -> Any:
+    """What ``run.log`` takes for a media record: one object, or a list of them where W&B knows lists.
+
+    Args:
+        scratch: a directory for files that W&B needs and the run hasn't got.
+
+    Raises:
+        Rejected: a file is missing or isn't what it was said to be.
+    """
+    made = [_item(info, record.type, item, scratch) for item in record.items]
+    return made[0] if len(made) == 1 else made
+
+
+def _item(info: RunInfo, kind: str, item: MediaFile, scratch: Path) -> Any:
+    make = _MAKERS.get(kind)
+    if make is None:
+        raise Rejected(f"media of type {kind!r}; known: {', '.join(_MAKERS)}")
+    try:
+        return make(info, item, scratch)
+    except (ValueError, TypeError, KeyError, OSError) as error:
+        raise Rejected(f"{kind} {item.file or 'without a file'}: {error}") from error
+
+
+def _image(info: RunInfo, item: MediaFile, scratch: Path) -> Any:
+    import wandb
+
+    known = {name: item.meta[name] for name in ("grouping", "boxes", "classes") if item.meta.get(name) is not None}
+    masks = {name: _mask(info, mask) for name, mask in (item.meta.get("masks") or {}).items()}
+    if masks:
+        known["masks"] = masks
+    if item.format in IMAGE_FORMATS:
+        return wandb.Image(str(pixels.path(info, item)), caption=item.caption, **known)
+    file_type = item.meta.get("file_type")
+    picture = pixels.image(info, item)
+    return wandb.Image(picture, mode=picture.mode, caption=item.caption, file_type=file_type, **known)
+
+
+def _mask(info: RunInfo, mask: dict[str, Any]) -> dict[str, Any]:
+    data = mask.get("mask_data")
+    if not isinstance(data, dict):
+        return mask
+    import numpy
+
+    source = pixels.path(info, MediaFile(format="npy", file=data.get("file", "")))
+    return {**mask, "mask_data": numpy.load(source, allow_pickle=False)}
+
+
+def _audio(info: RunInfo, item: MediaFile, scratch: Path) -> Any:
+    import wandb
+
+    if item.format != "npy":
+        return wandb.Audio(str(pixels.path(info, item)), sample_rate=item.sample_rate, caption=item.caption)
+    file = _scratch(scratch, item, "wav", pixels.wav(info, item))
+    return wandb.Audio(str(file), sample_rate=item.sample_rate, caption=item.caption)
+
+
+def _video(info: RunInfo, item: MediaFile, scratch: Path) -> Any:
+    import wandb
+
+    if item.format in VIDEO_FORMATS:
+        return wandb.Video(str(pixels.path(info, item)), caption=item.caption, format=item.format)
+    if item.format != "npy":
+        raise Rejected(f"a video in format {item.format!r}; W&B shows {', '.join(VIDEO_FORMATS)}")
+    # W&B would need moviepy and ffmpeg to encode frames.
+    file = _scratch(scratch, item, "gif", pixels.gif(info, item))
+    return wandb.Video(str(file), caption=item.caption, format="gif")
+
+
+def _html(info: RunInfo, item: MediaFile, scratch: Path) -> Any:
+    import wandb
+
+    text = pixels.path(info, item).read_text(encoding="utf-8", errors="replace")
+    return wandb.Html(text, inject=bool(item.meta.get("inject", True)), data_is_not_path=True)
+
+
+def _histogram(info: RunInfo, item: MediaFile, scratch: Path) -> Any:
+    import wandb
+
+    counts, edges = pixels.histogram(info, item)
+    if len(counts) > HISTOGRAM_BINS:
+        together = -(-len(counts) // HISTOGRAM_BINS)
+        edges = [*edges[:-1:together], edges[-1]]
+        counts = [sum(counts[start : start + together]) for start in range(0, len(counts), together)]
+    return wandb.Histogram(np_histogram=(counts, edges))
+
+
+def _table(info: RunInfo, item: MediaFile, scratch: Path) -> Any:
+    import wandb
+
+    columns, rows = pixels.table(info, item)
+    cells = [[_cell(info, cell, scratch) for cell in row] for row in rows]
+    table = wandb.Table(columns=columns, data=[], allow_mixed_types=True)
+    for row in cells:
+        table.add_data(*row)
+    return table
+
+
+def _cell(info: RunInfo, cell: Any, scratch: Path) -> Any:
+    if isinstance(cell, str):
+        return {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}.get(cell, cell)
+    if not isinstance(cell, dict):
+        return cell
+    media = cell.get("_media") if isinstance(cell.get("_media"), dict) else cell
+    kind = media.get("_type") or media.get("type")
+    if kind not in _MAKERS or "format" not in media:
+        return cell
+    fields = {name: media[name] for name in CELL_FIELDS if name in media}
+    return _item(info, kind, msgspec.convert(fields, MediaFile), scratch)
+
+
+def _scratch(scratch: Path, item: MediaFile, suffix: str, content: bytes) -> Path:
+    name = re.sub(r"[^\w.-]", "_", item.file)
+    scratch.mkdir(parents=True, exist_ok=True)
+    file = scratch / f"{name}.{suffix}"
+    file.write_bytes(content)
+    return file
+
+
+_MAKERS = {
+    "image": _image,
+    "audio": _audio,
+    "video": _video,
+    "html": _html,
+    "histogram": _histogram,
+    "table": _table,
+}

@@ -1,0 +1,310 @@
+"""One open run of the real wandb client: its settings, its end, its failures, and what the server says it holds.
+
+wandb's own ``finish`` waits for ever and always tells the server that the run has ended. So the exit record is
+sent from here: with a time limit, and marked "not complete" where the run only pauses, which uploads everything and
+leaves the run running.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import re
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NoReturn
+
+import psutil
+
+from trackers.backends import wandb_login
+from trackers.errors import DeliveryError, Fatal, Refused, Rejected, Unavailable
+from trackers.tracker import RunInfo
+
+logger = logging.getLogger("trackers.wandb")
+
+INIT_TIMEOUT_S = 30.0
+FINISH_TIMEOUT_S = 900.0
+"""How long the last uploads may take before the whole is tried again."""
+ASK_TIMEOUT_S = 20.0
+RETRIES = 2
+FLUSH_S = 0.5
+"""Between writes of the offline file, and between requests of the file stream (W&B: 15 s each)."""
+
+HELD = """
+query RunResumeStatus($project: String, $entity: String, $name: String!) {
+    model(name: $project, entityName: $entity) {
+        bucket(name: $name, missingOk: true) { historyLineCount historyTail }
+    }
+}
+"""
+ROWS = """
+query HistoryPage($entity: String!, $project: String!, $run: String!, $minStep: Int64!, $maxStep: Int64!,
+                  $pageSize: Int!) {
+    project(name: $project, entityName: $entity) {
+        run(name: $run) { history(minStep: $minStep, maxStep: $maxStep, samples: $pageSize) }
+    }
+}
+"""
+REFUSED = (401, 403, 404)
+STATUS = re.compile(r"(?:status|error|HTTP|code)\D{0,12}\b([45]\d\d)\b|\b([45]\d\d) (?:[A-Z][a-z]+)", re.IGNORECASE)
+
+
+class Session:
+    """A run opened with ``wandb.init``. ``run`` is wandb's own object."""
+
+    def __init__(self, info: RunInfo, *, resume: bool, fields: dict[str, Any]) -> None:
+        """Open the run; ``fields`` go to ``wandb.init`` as they are.
+
+        Raises:
+            DeliveryError: as :func:`translate` says.
+        """
+        import wandb
+
+        self.online = wandb_login.mode(info.options) == "online"
+        self._api: Any = None
+        self._info = info
+        key = wandb_login.logged_in()
+        if self.online and not key:
+            raise Refused("no API key; run 'wandb login', set WANDB_API_KEY, or set WANDB_MODE=offline")
+        try:
+            with _as_training(info):
+                self.run: Any = wandb.init(
+                    id=info.id,
+                    project=info.option("WANDB_PROJECT") or os.environ.get("WANDB_PROJECT") or info.project,
+                    entity=info.option("WANDB_ENTITY") or os.environ.get("WANDB_ENTITY"),
+                    dir=str(directory(info)),
+                    mode="online" if self.online else "offline",
+                    resume="allow" if resume or self.online else None,
+                    reinit="create_new",
+                    settings=wandb.Settings(**settings(info)),
+                    **fields,
+                )
+        except Exception as error:
+            abandon()
+            raise_translated(error)
+        self.files = Path(self.run.dir).parent
+
+    @property
+    def url(self) -> str:
+        """Where people look: a link, or the command that uploads the offline files."""
+        return str(self.run.url) if self.online else f"{self.files} (upload: wandb sync {self.files})"
+
+    def held(self) -> tuple[int, int]:
+        """Rows that the server holds, and the ``_step`` of the last one (-1 if there is none).
+
+        Raises:
+            DeliveryError: it can't be asked.
+        """
+        import json
+
+        data = self._ask(HELD, {"project": self.run.project, "entity": self.run.entity, "name": self.run.id})
+        bucket = ((data or {}).get("model") or {}).get("bucket")
+        if bucket is None:
+            return 0, -1
+        tail = json.loads(bucket.get("historyTail") or "[]") or []
+        last = max((int(json.loads(line).get("_step", -1)) for line in tail), default=-1)
+        return int(bucket.get("historyLineCount") or 0), last
+
+    def names(self, below: int) -> dict[int, frozenset[str]]:
+        """The names in each row that the server holds below a ``_step``, by ``_step``.
+
+        Raises:
+            DeliveryError: it can't be asked.
+        """
+        import json
+
+        found: dict[int, frozenset[str]] = {}
+        size = 1000
+        target = {"entity": self.run.entity, "project": self.run.project, "run": self.run.id}
+        for start in range(0, below, size):
+            limits = {"minStep": start, "maxStep": min(below, start + size), "pageSize": size}
+            data = self._ask(ROWS, {**target, **limits})
+            for line in data["project"]["run"]["history"]:
+                row = json.loads(line)
+                found[int(row["_step"])] = frozenset(row)
+        return found
+
+    def end(self, exit_code: int, *, complete: bool, timeout_s: float) -> None:
+        """Upload all that waits and close the client; with ``complete``, the run has ended with this exit code.
+
+        Raises:
+            Unavailable: it took longer than ``timeout_s``; the client is gone, and what it held with it.
+        """
+        from wandb.proto import wandb_internal_pb2 as protocol
+
+        run = self.run
+        exit_record = protocol.RunExitRecord(exit_code=exit_code, not_complete=not complete)
+        try:
+            if run._run_status_checker is not None:
+                run._run_status_checker.stop()
+            result = run._interface._deliver_exit(exit_record).wait_or(timeout=timeout_s)
+            if result.exit_result.timed_out:
+                raise TimeoutError
+            if run._run_messages is not None:
+                run._run_messages.stop(timeout=5)
+            run._interface.join()
+            if run._run_status_checker is not None:
+                run._run_status_checker.join()
+            run._atexit_cleanup_called = True
+            with _quiet():
+                run.finish(exit_code=exit_code)
+        except TimeoutError:
+            abandon()
+            raise Unavailable(f"W&B took more than {timeout_s:g} s for the last uploads") from None
+        except Exception as error:
+            abandon()
+            raise_translated(error)
+
+    def _ask(self, query: str, variables: dict[str, Any]) -> Any:
+        from wandb.apis.public.service_api import ServiceApi
+
+        try:
+            if self._api is None:
+                self._api = ServiceApi(self.run.settings)
+            return self._api.execute_graphql(query, variables, timeout=ASK_TIMEOUT_S)
+        except Exception as error:
+            raise_translated(error)
+
+
+def directory(info: RunInfo) -> Path:
+    """The directory in which W&B makes its ``wandb`` folder: the run's own, unless WANDB_DIR says otherwise."""
+    return Path(os.environ.get("WANDB_DIR") or info.directory)
+
+
+def settings(info: RunInfo) -> dict[str, Any]:
+    """Settings under which W&B shows the training script, and failures show soon."""
+    lives = _lives(info)
+    program = info.program or (info.argv[0] if info.argv else "")
+    wanted: dict[str, Any] = {
+        "console": "off",
+        "silent": True,
+        "disable_code": True,
+        "save_code": False,
+        "disable_git": not info.git,
+        "git_remote_url": info.git.get("remote") or info.git.get("remote_url") or info.git.get("url"),
+        "git_commit": info.git.get("commit"),
+        "git_root": info.git.get("root"),
+        "program": program or None,
+        "program_relpath": _relative(program, info) or None,
+        "program_abspath": str(Path(info.cwd, program)) if program and info.cwd else None,
+        "x_executable": info.python or None,
+        "host": info.host or None,
+        "username": info.user or None,
+        "x_stats_pid": info.pid if lives else None,
+        "x_disable_stats": not lives,
+        "x_disable_machine_info": not _same_host(info),
+        "x_save_requirements": lives,
+        "x_transaction_log_flush_interval": FLUSH_S,
+        "x_file_stream_transmit_interval": FLUSH_S,
+        "x_file_stream_retry_max": RETRIES,
+        "x_file_stream_retry_wait_min_seconds": 0.5,
+        "x_file_stream_retry_wait_max_seconds": 5.0,
+        "x_file_transfer_retry_max": RETRIES,
+        "x_file_transfer_retry_wait_min_seconds": 0.5,
+        "x_file_transfer_retry_wait_max_seconds": 5.0,
+        "x_graphql_retry_max": RETRIES,
+        "x_graphql_retry_wait_min_seconds": 0.2,
+        "x_graphql_retry_wait_max_seconds": 2.0,
+        "x_graphql_timeout_seconds": ASK_TIMEOUT_S,
+        "init_timeout": INIT_TIMEOUT_S,
+    }
+    return {name: value for name, value in wanted.items() if value is not None}
+
+
+def abandon() -> None:
+    """End wandb's service without waiting for it, so that the client can be opened afresh."""
+    from wandb.sdk import wandb_setup
+
+    singleton = wandb_setup._singleton
+    connection = getattr(singleton, "_connection", None)
+    process = getattr(getattr(connection, "_proc", None), "_process", None)
+    if process is not None:
+        process.kill()
+        process.wait()
+    with contextlib.suppress(Exception), _quiet():  # whatever it still holds is lost; the server's word decides
+        wandb_setup.teardown(exit_code=1)
+    wandb_setup._singleton = None
+    os.environ.pop("WANDB_SERVICE", None)
+
+
+def raise_translated(error: Exception) -> NoReturn:
+    """Raise what :func:`translate` makes of an error."""
+    raise translate(error) from error
+
+
+def translate(error: Exception) -> DeliveryError:
+    """A failure of wandb as one of ours: Refused for 401, 403 and 404, Fatal where the client is too old or broken,
+    Rejected for values it won't take, Unavailable for everything that may pass."""
+    from wandb import errors
+
+    if isinstance(error, DeliveryError):
+        return error
+    text = " ".join(str(error).split())[:300] or type(error).__name__
+    status = getattr(getattr(error, "response", None), "http_status", 0) or 0
+    if not status:
+        found = STATUS.search(text)
+        status = int(found.group(1) or found.group(2)) if found else 0
+    if status in REFUSED or isinstance(error, errors.AuthenticationError):
+        return Refused(f"W&B refused ({text}); check 'wandb login', WANDB_ENTITY and the project's name")
+    if status == 429:
+        return Unavailable(f"W&B asks for fewer requests ({text})", retry_after_s=30.0)
+    if isinstance(error, (errors.UnsupportedError, ImportError)) or "upgrade" in text.lower():
+        return Fatal(f"{text}")
+    if isinstance(error, (ValueError, TypeError)) and not isinstance(error, errors.Error):
+        return Rejected(text)
+    return Unavailable(text)
+
+
+@contextlib.contextmanager
+def _as_training(info: RunInfo) -> Iterator[None]:
+    # wandb takes the script's arguments from sys.argv and, in some cases, the run's address from the environment.
+    kept, own = sys.argv, os.environ.pop("WANDB_RUN_ID", None)
+    if info.argv:
+        sys.argv = list(info.argv)
+    try:
+        with _quiet():
+            yield
+    finally:
+        sys.argv = kept
+        if own is not None:
+            os.environ["WANDB_RUN_ID"] = own
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """wandb writes to the terminal whatever ``silent`` says; here what matters is raised."""
+    with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere), contextlib.redirect_stderr(nowhere):
+        yield
+
+
+def _same_host(info: RunInfo) -> bool:
+    return not info.host or info.host == socket.gethostname()
+
+
+def _lives(info: RunInfo) -> bool:
+    """Whether training runs now, on this host."""
+    if not info.pid or not info.host or not _same_host(info):
+        return False
+    try:
+        started = psutil.Process(info.pid).create_time()
+    except psutil.Error:
+        return False
+    return not info.pid_start or abs(started - info.pid_start) < 2.0
+
+
+def _relative(program: str, info: RunInfo) -> str:
+    root = info.git.get("root") or info.cwd
+    full = os.path.join(info.cwd, program) if info.cwd else program
+    if not root or not program or program.startswith("-"):
+        return program
+    relative = os.path.relpath(full, root)
+    return program if relative.startswith("..") else relative
+
+
+def monotonic() -> float:
+    """Seconds that no change of the clock bends."""
+    return time.monotonic()
