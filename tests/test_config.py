@@ -165,6 +165,8 @@ def test_unmet_dependency_names_both_sides(tmp_path: Path) -> None:
         ({"TRACKER_MODE": "on-line"}, "argument: TRACKER_MODE is online, offline or disabled, not 'on-line': did you"),
         ({"TRACKER_NOTES": "\udcff"}, "argument: TRACKER_NOTES isn't valid UTF-8"),
         ({"TRACKER_RELAY": 7}, "argument: TRACKER_RELAY is y or n, not 7"),
+        ({"TRACKER": []}, 'argument: TRACKER names no tracker: write "none"'),
+        ({"TRACKER": " , "}, 'argument: TRACKER names no tracker: write "none"'),
     ],
 )
 def test_wrong_argument(tmp_path: Path, arguments: dict[str, object], message: str) -> None:

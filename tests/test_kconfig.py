@@ -134,7 +134,7 @@ def test_harmless_files_are_taken(tmp_path: Path, text: str) -> None:
 )  # fmt: skip
 def test_config_of_another_program_is_left_alone(tmp_path: Path, line: str) -> None:
     """A kernel's .config in the working directory stops nothing and changes nothing."""
-    write(tmp_path, line + "\n")
+    write(tmp_path, f"CONFIG_SMP=y\n{line}\n")
     options = resolve(environ={}, cwd=tmp_path)
     assert {options.source(name) for name in options} == {"default"}
 
@@ -150,8 +150,11 @@ def test_config_of_another_program_is_left_alone(tmp_path: Path, line: str) -> N
 )
 def test_misspelt_option_in_config_is_an_error(tmp_path: Path, line: str, near: str) -> None:
     """In a .config that may be another program's, what was clearly meant for us must still be right."""
-    write(tmp_path, f"CONFIG_64BIT=y\n{line}\n")
+    write(tmp_path, f'CONFIG_TRACKER="csv"\n{line}\n')
     with pytest.raises(ConfigError, match=rf"^\.config:2: .*{near}"):
+        resolve(environ={}, cwd=tmp_path)
+    write(tmp_path, line)
+    with pytest.raises(ConfigError, match=rf"^\.config:1: .*{near}"):
         resolve(environ={}, cwd=tmp_path)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from trackers.config.kconfig import Assignment, Tree, UnknownOption
+from trackers.config.kconfig import Assignment, Tree, is_prefixed
 from trackers.errors import ConfigError
 
 _PACKAGE = Path(__file__).resolve().parents[1]
@@ -16,6 +16,7 @@ _SET = re.compile(r"CONFIG_([A-Za-z0-9_]+)=(.*)")
 _UNSET = re.compile(r"# CONFIG_([A-Za-z0-9_]+) is not set")
 _QUOTED = re.compile(r'"((?:[^\\"]|\\.)*)"')
 _ESCAPE = re.compile(r"\\(.)")
+_FEW, _MANY = 20, 500
 _MENTION = re.compile(r"\s*(CONFIG_)?([A-Za-z][A-Za-z0-9_]*)")
 
 
@@ -91,25 +92,42 @@ def read(path: Path, label: str, tree: Tree, *, explicit: bool, drop_unknown: bo
             an option that is set twice.
     """
     contents = Contents([], [], [])
+    unknown: list[tuple[str, str]] = []
     for number, line in enumerate(_lines(path, label), 1):
         source = f"{label}:{number}"
         if match := _SET.fullmatch(line) or _UNSET.fullmatch(line):
             name, text = match.group(1), match.group(2) if match.re is _SET else "n"
             if match.re is _UNSET and tree.knows(name) and tree.kind(name) != "bool":
                 continue
-            try:
-                _take(contents, name, text, source, tree, explicit)
-            except UnknownOption as error:
-                if not drop_unknown:
-                    raise
-                contents.dropped.append(str(error))
+            if tree.knows(name) or tree.knows_elsewhere(name):
+                contents.assignments.append(Assignment(name, _value(name, text, source, tree), source))
+            else:
+                unknown.append((name, source))
         elif line and not line.lstrip().startswith("#"):
             mention = _MENTION.match(line)
             name = mention.group(2).removeprefix("CONFIG_") if mention else ""
-            ours = "CONFIG_" in line and (tree.knows(name) or tree.means_ours(name))
+            ours = "CONFIG_" in line and (tree.knows(name) or is_prefixed(name))
             if explicit or ours:
                 raise ConfigError(f"{source}: malformed line {line.strip()!r}: {_advice(line, name, tree)}")
+    meant = unknown if explicit else _meant_for_us(unknown, contents, tree)
+    contents.strangers.extend(name for name, source in unknown if (name, source) not in meant)
+    errors = [tree.unknown(name, source) for name, source in meant]
+    if errors and not drop_unknown:
+        raise errors[0]
+    contents.dropped.extend(map(str, errors))
     return contents
+
+
+def _meant_for_us(unknown: list[tuple[str, str]], contents: Contents, tree: Tree) -> list[tuple[str, str]]:
+    """Which unknown symbols of a file that may be another program's are ours, misspelt."""
+    meant = [(name, source) for name, source in unknown if is_prefixed(name)]
+    # A stranger's file has thousands of symbols, some like ours by chance; one that has ours, or no others, is ours.
+    ours = any(tree.knows(assignment.symbol) for assignment in contents.assignments)
+    if ours or len(unknown) < _FEW:
+        near = [(name, source) for name, source in unknown[:_MANY] if not is_prefixed(name) and tree.near(name)]
+        if ours or len(near) + len(meant) == len(unknown):
+            meant += near
+    return meant
 
 
 def _lines(path: Path, label: str) -> list[str]:
@@ -120,20 +138,10 @@ def _lines(path: Path, label: str) -> list[str]:
     return [line.rstrip() for line in text.split("\n")]
 
 
-def _take(contents: Contents, name: str, text: str, source: str, tree: Tree, explicit: bool) -> None:
-    if tree.knows(name):
-        value = _value(name, text, source, tree)
-        contents.assignments.append(Assignment(name, value, source))
-    elif tree.knows_elsewhere(name):
-        quoted = _QUOTED.fullmatch(text)
-        contents.assignments.append(Assignment(name, _unescape(quoted.group(1)) if quoted else text, source))
-    elif explicit or tree.means_ours(name):
-        raise tree.unknown(name, source)
-    else:
-        contents.strangers.append(name)
-
-
 def _value(name: str, text: str, source: str, tree: Tree) -> str:
+    if not tree.knows(name):  # another tree's option: its own tools check it
+        quoted = _QUOTED.fullmatch(text)
+        return _unescape(quoted.group(1)) if quoted else text
     if tree.kind(name) == "string":
         quoted = _QUOTED.fullmatch(text)
         if quoted is None:

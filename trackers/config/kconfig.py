@@ -276,16 +276,14 @@ class Tree:
         near = _near(name, known) or f". Known: {', '.join(self.declarations)}"
         return UnknownOption(f"{source}: unknown option {name}{near}")
 
-    def means_ours(self, name: str) -> bool:
-        """Whether an unknown symbol, met in a file that may be another program's, was meant for us."""
-        if name.startswith(_PREFIXES):
-            return True
-        # A kernel has thousands of symbols: only one that shares letters with ours in its first word is compared.
-        first, _, rest = name.partition("_")
-        head = sorted(first)
-        if not rest or not any(_alike(head, sorted(prefix.rstrip("_"))) for prefix in _PREFIXES):
-            return False
-        return bool(difflib.get_close_matches(name, self.declarations, n=1, cutoff=0.85))
+    def near(self, name: str) -> bool:
+        """Whether an unknown symbol is spelt nearly as one of ours."""
+        return bool(difflib.get_close_matches(name, self.declarations, n=1, cutoff=0.8))
+
+
+def is_prefixed(name: str) -> bool:
+    """Whether a symbol begins as ours do: TRACKER, WANDB_, …"""
+    return name.startswith(_PREFIXES)
 
 
 def find_root(environ: Mapping[str, str], cwd: Path) -> Path:
@@ -447,6 +445,8 @@ def _check_text(name: str, value: str, source: str) -> None:
         value.encode()
     except UnicodeEncodeError:
         raise ConfigError(f"{source}: {name} isn't valid UTF-8: {value!r}") from None
+    if name == "TRACKER" and not value.strip(", "):
+        raise ConfigError(f'{source}: TRACKER names no tracker: write "none" to track nothing')
     pattern, words = _PATTERNS.get(name, (None, ""))
     if value and pattern is not None and pattern.fullmatch(value) is None:
         raise ConfigError(f"{source}: {name} is {words}, not {value!r}")
@@ -459,7 +459,3 @@ def _near(name: str, known: Iterable[str]) -> str:
 
 def _either(words: tuple[str, ...]) -> str:
     return f"{', '.join(words[:-1])} or {words[-1]}"
-
-
-def _alike(letters: list[str], ours: list[str]) -> bool:
-    return abs(len(letters) - len(ours)) <= 2 and sum(letter in ours for letter in letters) >= len(letters) - 2
