@@ -1,0 +1,47 @@
+"""Images, sounds, videos, tables, histograms and HTML, as values that ``run.log`` takes.
+
+A value takes over its content when it is made, so that an array changed afterwards changes nothing; a file is
+read when it is logged. Nothing is encoded in the training process. How each lies in the run (see
+:class:`trackers.records.MediaFile`):
+
+=========  =====================================================================================================
+image      ``npy``: uint8, height x width (grey) or height x width x 3 or 4; or a file as given (png, jpg, …).
+           ``meta``: file_type (what to encode to), grouping, classes, boxes, masks (``mask_data`` of a mask is
+           ``{"file": …, "format": "npy"}``)
+audio      ``wav``, 16-bit PCM; or a file as given
+video      ``npy``: uint8, frames x height x width x 3 or 4, with fps; or a file as given. ``meta``: file_type
+table      ``json``: ``{"columns": [str], "rows": [[cell]]}``, inline up to 8 KiB, else a file of the same shape.
+           A cell that is media is ``{"_type": "image", …}`` with the fields of MediaFile
+histogram  ``json``, inline: ``{"counts": [n], "edges": [n + 1]}``. ``meta``: nan, infinite (values left out)
+html       ``html``. ``meta``: inject (False: leave the page as it is)
+=========  =====================================================================================================
+
+NumPy, torch, Pillow, matplotlib, pandas and polars are recognised without being imported.
+"""
+
+from __future__ import annotations
+
+from trackers.media.audio import Audio
+from trackers.media.base import MediaValue, record
+from trackers.media.histogram import Histogram
+from trackers.media.html import Html
+from trackers.media.image import Classes, Image
+from trackers.media.recognize import as_media, is_media
+from trackers.media.store import MediaStore
+from trackers.media.table import Table
+from trackers.media.video import Video
+
+__all__ = [
+    "Audio",
+    "Classes",
+    "Histogram",
+    "Html",
+    "Image",
+    "MediaStore",
+    "MediaValue",
+    "Table",
+    "Video",
+    "as_media",
+    "is_media",
+    "record",
+]

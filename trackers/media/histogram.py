@@ -1,0 +1,142 @@
+"""Histograms, counted where the values are."""
+
+from __future__ import annotations
+
+import bisect
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from trackers.media.base import MediaValue, comes_from
+from trackers.media.pixels import as_numpy, is_array
+from trackers.media.store import MediaStore
+from trackers.records import MediaFile
+
+MAX_BINS = 512
+"""As in W&B (https://docs.wandb.ai/ref/python/data-types/histogram)."""
+
+
+class Histogram(MediaValue):
+    """How values are distributed.
+
+    Args:
+        sequence: values, of any shape: an array, a tensor, a (nested) list. NaN and infinities are left out, and
+            their numbers kept as ``nan`` and ``infinite``. A tensor on a GPU is counted there; fetching the
+            counts waits for it.
+        np_histogram: counts and edges, as ``numpy.histogram`` returns them.
+        num_bins: bins of equal width from the least to the greatest value, at most 512.
+        counts, edges: the same as np_histogram, by name.
+
+    Raises:
+        ValueError: no values and no counts, too many bins, or not one more edge than counts.
+    """
+
+    type = "histogram"
+
+    def __init__(
+        self,
+        sequence: Any = None,
+        np_histogram: Sequence[Any] | None = None,
+        num_bins: int = 64,
+        *,
+        counts: Any = None,
+        edges: Any = None,
+    ) -> None:
+        self.nan = 0
+        self.infinite = 0
+        if np_histogram is not None:
+            if len(np_histogram) != 2:
+                raise ValueError("np_histogram is a pair: counts and bin edges")
+            counts, edges = np_histogram
+        if counts is not None or edges is not None:
+            self.histogram, self.bins = _plain(counts), _plain(edges)
+        elif sequence is None:
+            raise ValueError("Histogram needs values, or counts and edges")
+        elif not 0 < num_bins <= MAX_BINS:
+            raise ValueError(f"a histogram has 1 to {MAX_BINS} bins, not {num_bins}")
+        else:
+            self.histogram, self.bins = self._count(sequence, num_bins)
+        if len(self.histogram) > MAX_BINS:
+            raise ValueError(f"a histogram has at most {MAX_BINS} bins, not {len(self.histogram)}")
+        if len(self.bins) != len(self.histogram) + 1:
+            raise ValueError(f"{len(self.histogram)} counts need {len(self.histogram) + 1} edges, not {len(self.bins)}")
+
+    def items(self, store: MediaStore) -> list[MediaFile]:
+        meta = {name: count for name, count in (("nan", self.nan), ("infinite", self.infinite)) if count}
+        return [MediaFile(format="json", data={"counts": self.histogram, "edges": self.bins}, meta=meta)]
+
+    def _count(self, values: Any, bins: int) -> tuple[list[float], list[float]]:
+        if comes_from(values, "torch") and values.device.type not in ("cpu", "meta"):
+            return self._count_tensor(values, bins)
+        if not is_array(values):
+            first = next(iter(values), None) if isinstance(values, (list, tuple)) else None
+            if first is None or isinstance(first, (int, float)):
+                return self._count_numbers(values, bins)
+            values = _stack(values)
+        import numpy as np
+
+        array = as_numpy(values).ravel()
+        if array.dtype.kind in "bO":
+            array = array.astype(np.float64)
+        finite = array[np.isfinite(array)]
+        self._left_out(int(np.isnan(array).sum()), array.size - finite.size)
+        if finite.dtype.kind == "f" and finite.dtype.itemsize < 4:
+            finite = finite.astype(np.float32)
+        if _too_wide(finite):
+            return self._count_numbers(finite.tolist(), bins)
+        counts, edges = np.histogram(finite, bins=bins)
+        return counts.tolist(), edges.tolist()
+
+    def _count_numbers(self, values: Iterable[Any], bins: int) -> tuple[list[float], list[float]]:
+        numbers = [float(value) for value in values]
+        finite = [number for number in numbers if math.isfinite(number)]
+        self._left_out(sum(number != number for number in numbers), len(numbers) - len(finite))
+        low, high = (min(finite), max(finite)) if finite else (0.0, 1.0)
+        if low == high:
+            low, high = low - 0.5, high + 0.5
+        # Halves, so that a range wider than the largest float doesn't overflow.
+        width = (high / 2 - low / 2) / bins * 2
+        edges = [low + index * width for index in range(bins)] + [high]
+        counts: list[float] = [0] * bins
+        for number in finite:
+            counts[min(bisect.bisect_right(edges, number) - 1, bins - 1)] += 1
+        return counts, edges
+
+    def _count_tensor(self, values: Any, bins: int) -> tuple[list[float], list[float]]:
+        import torch
+
+        flat = values.detach().reshape(-1)
+        if not flat.is_floating_point() or flat.element_size() < 4:
+            flat = flat.float()
+        finite = flat[torch.isfinite(flat)]
+        self._left_out(int(torch.isnan(flat).sum()), flat.numel() - finite.numel())
+        if not finite.numel():
+            return self._count_numbers([], bins)
+        low, high = torch.stack(torch.aminmax(finite)).tolist()
+        if low == high:
+            low, high = low - 0.5, high + 0.5
+        counts = torch.histc(finite, bins, low, high).tolist()
+        width = (high - low) / bins
+        return [int(count) for count in counts], [low + index * width for index in range(bins)] + [high]
+
+    def _left_out(self, nan: int, all_of_them: int) -> None:
+        self.nan, self.infinite = nan, all_of_them - nan
+
+
+def _plain(values: Any) -> list[float]:
+    plain = as_numpy(values).tolist() if is_array(values) else list(values or [])
+    return [item.item() if hasattr(item, "item") else item for item in plain]
+
+
+def _stack(values: Iterable[Any]) -> Any:
+    import numpy as np
+
+    parts = [as_numpy(item) if is_array(item) else np.asarray(item, dtype=np.float64) for item in values]
+    return np.concatenate([part.ravel() for part in parts])
+
+
+def _too_wide(values: Any) -> bool:
+    """True where numpy.histogram would overflow."""
+    return bool(
+        values.dtype.kind == "f" and values.size and not math.isfinite(float(values.max()) - float(values.min()))
+    )

@@ -1,0 +1,243 @@
+"""Images."""
+
+from __future__ import annotations
+
+import io
+import logging
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from trackers.media.base import MediaValue, comes_from
+from trackers.media.pixels import Pixels, image_pixels
+from trackers.media.store import MediaStore
+from trackers.records import MediaFile
+
+logger = logging.getLogger("trackers.media")
+
+FILE_TYPES = ("png", "jpg", "jpeg", "bmp")
+"""What an image made from pixels can be encoded to, as W&B has it."""
+
+_CHANNELS = {"L": 1, "RGB": 3, "RGBA": 4}
+
+
+class Classes:
+    """Names of class ids, for boxes and masks.
+
+    Args:
+        class_set: mappings with ``id`` and ``name``.
+    """
+
+    def __init__(self, class_set: Iterable[Mapping[str, Any]]) -> None:
+        self.class_set = [dict(item) for item in class_set]
+
+
+class Image(MediaValue):
+    """One image.
+
+    Args:
+        data_or_path: an array or tensor (height x width, with 1, 3 or 4 channels last or, as in torch, first), a
+            nested list, a Pillow image, a matplotlib figure (drawn at once), the bytes of an image file, or the
+            path of one. The range of values is taken as :mod:`trackers.media.pixels` says. A tensor on a GPU is
+            copied to the host, which waits for the GPU.
+        mode: Pillow's mode to convert to.
+        caption: text shown with it.
+        grouping, classes, boxes, masks: as in W&B; kept with the image for the trackers that can show them.
+        file_type: png (default), jpg or bmp: what trackers encode pixels to.
+        normalize: False takes floats as 0…255 whatever their range.
+
+    Raises:
+        ValueError: not an image.
+        FileNotFoundError: no such file.
+    """
+
+    type = "image"
+
+    def __init__(
+        self,
+        data_or_path: Any,
+        mode: str | None = None,
+        caption: str | None = None,
+        grouping: int | None = None,
+        classes: Any = None,
+        boxes: Mapping[str, Any] | None = None,
+        masks: Mapping[str, Any] | None = None,
+        file_type: str | None = None,
+        normalize: bool = True,
+    ) -> None:
+        if file_type is not None and file_type not in FILE_TYPES:
+            raise ValueError(f"file_type must be one of {', '.join(FILE_TYPES)}, not {file_type!r}")
+        self.caption = caption
+        self.format = file_type or "png"
+        self.width: int | None = None
+        self.height: int | None = None
+        self._path: Path | None = None
+        self._content = b""
+        self._suffix = ""
+        self._masks: dict[str, tuple[Pixels | None, dict[str, Any]]] = {}
+        self._take(data_or_path, mode, normalize)
+        self._meta = self._annotations(grouping, classes, boxes, masks)
+        if file_type is not None:
+            self._meta["file_type"] = file_type
+
+    def items(self, store: MediaStore) -> list[MediaFile]:
+        width, height = self.width, self.height
+        if self._path is not None:
+            file, content = store.put_file(self._path)
+            width, height = dimensions(content)
+        else:
+            file = store.put(self._content, self._suffix)
+        meta = dict(self._meta)
+        if self._masks:
+            meta["masks"] = {
+                key: {**rest, **({"mask_data": _stored(store, pixels)} if pixels is not None else {})}
+                for key, (pixels, rest) in self._masks.items()
+            }
+        suffix = file.rpartition(".")[2]
+        return [MediaFile(format=suffix, file=file, caption=self.caption, width=width, height=height, meta=meta)]
+
+    def _take(self, data: Any, mode: str | None, normalize: bool) -> None:
+        if isinstance(data, Image):
+            self.width, self.height, self._path = data.width, data.height, data._path
+            self._content, self._suffix, self.format = data._content, data._suffix, data.format
+            self.caption = self.caption if self.caption is not None else data.caption
+        elif isinstance(data, (str, os.PathLike)):
+            self._path = existing(data, "an image")
+            self.format = self._path.suffix.lstrip(".").lower()
+        elif isinstance(data, (bytes, bytearray)):
+            self._file(bytes(data))
+        elif comes_from(data, "matplotlib") or getattr(data, "__name__", "") == "matplotlib.pyplot":
+            self._file(render(data, self.format))
+        elif comes_from(data, "PIL"):
+            self._take_pillow(data.convert(mode) if mode else data)
+        else:
+            pixels = image_pixels(data, normalize)
+            channels = pixels.shape[2] if len(pixels.shape) == 3 else 1
+            if mode is None or _CHANNELS.get(mode) == channels:
+                self._pixels(pixels)
+            else:
+                from PIL import Image as pillow
+
+                source = {1: "L", 3: "RGB", 4: "RGBA"}[channels]
+                self._take_pillow(pillow.frombytes(source, pixels.shape[1::-1], pixels.data).convert(mode))
+
+    def _take_pillow(self, image: Any) -> None:
+        if image.mode in ("1", "P", "PA", "LA", "La", "RGBa"):
+            grey = image.mode == "1"
+            clear = image.mode not in ("1", "P") or "transparency" in image.info
+            image = image.convert("L" if grey else "RGBA" if clear else "RGB")
+        if image.mode in _CHANNELS:
+            width, height = image.size
+            channels = _CHANNELS[image.mode]
+            shape = (height, width) if channels == 1 else (height, width, channels)
+            self._pixels(Pixels(shape, image.tobytes()))
+        else:
+            # 16-bit and other modes have no place in uint8 pixels; PNG keeps what it can of them.
+            buffer = io.BytesIO()
+            (image if image.mode.startswith("I") else image.convert("RGB")).save(buffer, "png")
+            self._file(buffer.getvalue())
+
+    def _pixels(self, pixels: Pixels) -> None:
+        self.height, self.width = pixels.shape[:2]
+        self._content, self._suffix = pixels.npy(), "npy"
+
+    def _file(self, content: bytes) -> None:
+        kind = sniff(content)
+        if kind is None:
+            raise ValueError("these bytes are no image file that is known: png, jpg, gif, bmp, webp, tiff")
+        self.width, self.height = dimensions(content)
+        self._content, self._suffix, self.format = content, kind, kind
+
+    def _annotations(
+        self, grouping: int | None, classes: Any, boxes: Mapping[str, Any] | None, masks: Mapping[str, Any] | None
+    ) -> dict[str, Any]:
+        meta: dict[str, Any] = {}
+        if grouping is not None:
+            meta["grouping"] = grouping
+        if classes is not None:
+            meta["classes"] = _plain("classes", classes.class_set if isinstance(classes, Classes) else classes)
+        if boxes:
+            meta["boxes"] = _plain("boxes", boxes)
+        for key, mask in (masks or {}).items():
+            if not isinstance(mask, Mapping):
+                logger.warning("mask %r left out: give a dict with mask_data, not %s", key, type(mask).__name__)
+                continue
+            data = mask.get("mask_data")
+            pixels = None if data is None else image_pixels(data, normalize=False)
+            rest = _plain("masks", {name: item for name, item in mask.items() if name not in ("mask_data", "path")})
+            self._masks[str(key)] = (pixels, rest or {})
+        return {key: value for key, value in meta.items() if value is not None}
+
+
+def existing(path: str | os.PathLike[str], what: str) -> Path:
+    """The absolute path of a file that is there.
+
+    Raises:
+        ValueError: an address (s3://…), which can't be copied into the run.
+        FileNotFoundError: no such file.
+    """
+    if "://" in os.fspath(path):
+        raise ValueError(f"{what} is logged from a local file, not from {os.fspath(path)!r}")
+    found = Path(path).absolute()
+    if not found.is_file():
+        raise FileNotFoundError(f"no such file: {found}")
+    return found
+
+
+def render(value: Any, file_type: str = "png") -> bytes:
+    """A matplotlib figure, something drawn in one, or ``pyplot`` itself, as the bytes of an image file."""
+    if hasattr(value, "gcf"):
+        value = value.gcf()
+    figure = value if hasattr(value, "savefig") else value.get_figure()
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png" if file_type == "bmp" else file_type)
+    return buffer.getvalue()
+
+
+def sniff(content: bytes) -> str | None:
+    """Which kind of image file this is, by its first bytes."""
+    for magic, kind in (
+        (b"\x89PNG\r\n\x1a\n", "png"), (b"\xff\xd8\xff", "jpg"), (b"GIF8", "gif"), (b"BM", "bmp"),
+        (b"II*\x00", "tiff"), (b"MM\x00*", "tiff"),
+    ):  # fmt: skip
+        if content.startswith(magic):
+            return kind
+    return "webp" if content[:4] == b"RIFF" and content[8:12] == b"WEBP" else None
+
+
+def dimensions(content: bytes) -> tuple[int | None, int | None]:
+    """Width and height in pixels of a png, gif or jpg file; None where they can't be told."""
+    kind = sniff(content)
+    if kind == "png" and len(content) >= 24:
+        return int.from_bytes(content[16:20], "big"), int.from_bytes(content[20:24], "big")
+    if kind == "gif" and len(content) >= 10:
+        return int.from_bytes(content[6:8], "little"), int.from_bytes(content[8:10], "little")
+    at = 2
+    while kind == "jpg" and at + 9 < len(content) and content[at] == 0xFF:
+        marker = content[at + 1]
+        # Start-of-frame markers carry the size; C4, C8 and CC are tables of other kinds.
+        if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
+            return int.from_bytes(content[at + 7 : at + 9], "big"), int.from_bytes(content[at + 5 : at + 7], "big")
+        at += 2 + int.from_bytes(content[at + 2 : at + 4], "big")
+    return None, None
+
+
+def _plain(what: str, value: Any) -> Any:
+    try:
+        return msgspec.json.decode(msgspec.json.encode(value, enc_hook=_item))
+    except (TypeError, ValueError, msgspec.MsgspecError) as error:
+        logger.warning("%s of an image left out, as they can't be written as JSON: %s", what, error)
+        return None
+
+
+def _item(value: Any) -> Any:
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    raise TypeError(f"{type(value).__name__} is not a plain value")
+
+
+def _stored(store: MediaStore, pixels: Pixels) -> dict[str, str]:
+    return {"file": store.put(pixels.npy(), "npy"), "format": "npy"}

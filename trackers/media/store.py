@@ -1,0 +1,90 @@
+"""Where a run keeps media and snapshots of files: by content, each content once."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from pathlib import Path
+
+FOLDER = "media"
+
+_counter = itertools.count()
+
+
+class MediaStore:
+    """The ``media`` folder of one run. Made without I/O; several processes may write into the same folder.
+
+    Args:
+        directory: the run's directory.
+        max_bytes: the largest single media value; larger ones are refused. 0: no limit.
+    """
+
+    def __init__(self, directory: Path, max_bytes: int = 0) -> None:
+        self.directory = Path(directory)
+        self.max_bytes = max_bytes
+
+    def put(self, data: bytes, suffix: str) -> str:
+        """Keep ``data`` and return its path relative to the run's directory.
+
+        The same data with the same suffix is kept once. A file appears whole or not at all; nothing waits for
+        the disk, so a machine that loses power can lose it.
+
+        Raises:
+            ValueError: larger than ``max_bytes``.
+            OSError: it can't be written.
+        """
+        import hashlib
+
+        self.check_size(len(data))
+        name = self.name(hashlib.blake2b(data, digest_size=20).hexdigest(), suffix)
+        target = self.directory / name
+        if not holds(target, len(data)):
+            temporary = self.temporary()
+            try:
+                temporary.write_bytes(data)
+                move(temporary, target)
+            finally:
+                temporary.unlink(missing_ok=True)
+        return name
+
+    def put_file(self, path: Path) -> tuple[str, bytes]:
+        """Keep a media file as it is now: its path relative to the run's directory, and its content.
+
+        Raises:
+            ValueError: larger than ``max_bytes``.
+            OSError: it can't be read or written.
+        """
+        self.check_size(path.stat().st_size)
+        data = path.read_bytes()
+        return self.put(data, path.suffix.lstrip(".").lower()), data
+
+    def check_size(self, size: int) -> None:
+        """Raises ValueError where a media value of ``size`` bytes is too large."""
+        if self.max_bytes and size > self.max_bytes:
+            allowed = f"the {self.max_bytes / 2**20:g} MiB allowed"
+            raise ValueError(f"{size / 2**20:.1f} MiB is more than {allowed}: raise TRACKER_MEDIA_MAX_MB")
+
+    def name(self, digest: str, suffix: str) -> str:
+        """The path, relative to the run's directory, of what has this digest."""
+        return f"{FOLDER}/{digest[:2]}/{digest}" + (f".{suffix}" if suffix else "")
+
+    def temporary(self) -> Path:
+        """A path of its own for this call, beside where it will be moved to; the folder exists."""
+        folder = self.directory / FOLDER
+        folder.mkdir(parents=True, exist_ok=True)
+        # Another host may have the same pid on a shared filesystem, hence the random part.
+        return folder / f".tmp-{os.getpid()}-{next(_counter)}-{os.urandom(4).hex()}"
+
+
+def holds(target: Path, size: int) -> bool:
+    """True if ``target`` is there with ``size`` bytes (a power cut can leave a shorter one behind)."""
+    try:
+        return target.stat().st_size == size
+    except OSError:
+        return False
+
+
+def move(temporary: Path, target: Path) -> None:
+    """Give a finished file its name. Whoever else wrote the same content first, or at the same time, is no matter."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    os.replace(temporary, target)

@@ -1,0 +1,191 @@
+"""Tables."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from trackers.media.base import MediaValue, comes_from
+from trackers.media.store import MediaStore
+from trackers.records import MediaFile, name_floats
+
+INLINE_BYTES = 8192
+"""A table whose JSON is larger lies in a file of its own, so that the stream stays quick to read."""
+
+DEFAULT_COLUMNS = ("Input", "Output", "Expected")
+"""W&B's, for rows of three without column names."""
+
+MAX_DEPTH = 16
+
+
+class Table(MediaValue):
+    """Rows of cells under named columns.
+
+    A cell is a number, text, None, a date, a list, a mapping or media. What is logged is the table as it is then;
+    it may be filled further and logged again.
+
+    Args:
+        columns: their names. None: taken from ``data`` (a data frame, or rows that are mappings), else numbers.
+        data: rows, a two-dimensional array, or a data frame (pandas, polars or pyarrow).
+        rows: the same as data.
+        dataframe: the same as data.
+        dtype, optional, allow_mixed_types, log_mode: accepted as W&B has them; any cell may hold any type here,
+            and each ``log`` keeps the whole table.
+
+    Raises:
+        ValueError: a row that hasn't one cell for each column.
+    """
+
+    type = "table"
+
+    def __init__(
+        self,
+        columns: Iterable[Any] | None = None,
+        data: Any = None,
+        rows: Any = None,
+        dataframe: Any = None,
+        dtype: Any = None,
+        optional: Any = True,
+        allow_mixed_types: bool = False,
+        log_mode: str | None = "IMMUTABLE",
+    ) -> None:
+        source = next((value for value in (dataframe, data, rows) if value is not None), None)
+        names, cells = (None, []) if source is None else _rows(source)
+        if columns is not None and (names is None or dataframe is None):
+            names = [str(name) for name in columns]
+        if names is None:
+            width = len(cells[0]) if cells else len(DEFAULT_COLUMNS)
+            names = list(DEFAULT_COLUMNS) if width == len(DEFAULT_COLUMNS) else [str(index) for index in range(width)]
+        self.columns: list[str] = names
+        self.data: list[list[Any]] = []
+        for row in cells:
+            self.add_data(*row)
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def add_data(self, *data: Any) -> None:
+        """Append one row. Raises ValueError unless there is one cell for each column."""
+        if len(data) != len(self.columns):
+            raise ValueError(f"a row of {len(data)} cells for {len(self.columns)} columns: {', '.join(self.columns)}")
+        self.data.append(list(data))
+
+    def add_row(self, *row: Any) -> None:
+        """The same as :meth:`add_data`."""
+        self.add_data(*row)
+
+    def add_column(self, name: str, data: Any) -> None:
+        """Append a column. Raises ValueError if the name is taken or the length isn't that of the table."""
+        values = list(data)
+        if str(name) in self.columns:
+            raise ValueError(f"there is a column {name!r} already")
+        if self.columns and self.data and len(values) != len(self.data):
+            raise ValueError(f"a column of {len(values)} cells for {len(self.data)} rows")
+        if not self.data:
+            self.data = [[] for _ in values] if not self.columns else [[None] * len(self.columns) for _ in values]
+        self.columns.append(str(name))
+        for row, value in zip(self.data, values, strict=True):
+            row.append(value)
+
+    def get_column(self, name: str, convert_to: str | None = None) -> Any:
+        """The cells of a column, as a list, or as an array with ``convert_to="numpy"``.
+
+        Raises:
+            ValueError: no such column.
+        """
+        if name not in self.columns:
+            raise ValueError(f"no column {name!r}; there are {', '.join(self.columns)}")
+        index = self.columns.index(name)
+        values = [row[index] for row in self.data]
+        if convert_to == "numpy":
+            import numpy
+
+            return numpy.array(values)
+        return values
+
+    def get_dataframe(self) -> Any:
+        """The table as a pandas data frame."""
+        import pandas
+
+        return pandas.DataFrame(self.data, columns=self.columns)
+
+    def iterrows(self) -> Iterator[tuple[int, list[Any]]]:
+        """Index and cells of each row."""
+        yield from enumerate(self.data)
+
+    def items(self, store: MediaStore) -> list[MediaFile]:
+        rows = [[cell(value, store) for value in row] for row in list(self.data)]
+        table = name_floats({"columns": list(self.columns), "rows": rows})
+        content = msgspec.json.encode(table)
+        if len(content) <= INLINE_BYTES:
+            return [MediaFile(format="json", data=table)]
+        return [MediaFile(format="json", file=store.put(content, "json"))]
+
+
+def cell(value: Any, store: MediaStore, depth: int = 0) -> Any:
+    """A cell as JSON holds it; the content of media goes into the store."""
+    if value is None or isinstance(value, (bool, float)):
+        return value if value is None or type(value) in (bool, float) else float(value)
+    if isinstance(value, int):
+        return int(value) if -(2**63) <= value < 2**64 else str(int(value))
+    if isinstance(value, str):
+        return str(value).encode("utf-8", "replace").decode()
+    if type(value).__name__ in ("NaTType", "NAType"):
+        return None
+    if isinstance(value, (datetime.date, datetime.time)):
+        return value.isoformat()
+    if isinstance(value, decimal.Decimal):
+        return float(value)
+    if depth > MAX_DEPTH:
+        return str(value)
+    if isinstance(value, Mapping):
+        return {str(key): cell(item, store, depth + 1) for key, item in value.items()}
+    media = None if isinstance(value, (list, tuple)) else _as_media(value)
+    if media is not None:
+        described = [{"_type": media.type, **msgspec.to_builtins(item)} for item in media.items(store)]
+        return described[0] if len(described) == 1 else described
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [cell(item, store, depth + 1) for item in value]
+    plain = _unboxed(value)
+    return str(value) if plain is None else cell(plain, store, depth + 1)
+
+
+def _as_media(value: Any) -> MediaValue | None:
+    from trackers.media.recognize import as_single
+
+    return as_single(value)
+
+
+def _unboxed(value: Any) -> Any:
+    """Python's own values for NumPy's and torch's, scalars and arrays; None for anything else."""
+    if comes_from(value, "numpy") and getattr(getattr(value, "dtype", None), "kind", "") in "mM":
+        return None  # as text: their items are bare nanoseconds
+    for name in ("tolist", "item"):
+        method = getattr(value, name, None)
+        if callable(method):
+            plain = method()
+            return None if type(plain) is type(value) else plain
+    return None
+
+
+def _rows(source: Any) -> tuple[list[str] | None, list[Sequence[Any]]]:
+    """Column names, where the source has any, and rows."""
+    if isinstance(source, Table):
+        return list(source.columns), list(source.data)
+    if comes_from(source, "polars"):
+        return [str(name) for name in source.columns], list(source.rows())
+    if comes_from(source, "pandas"):
+        columns = [source.iloc[:, index].tolist() for index in range(source.shape[1])]
+        return [str(name) for name in source.columns], list(zip(*columns, strict=True))
+    if comes_from(source, "pyarrow"):
+        columns = [column.to_pylist() for column in source.columns]
+        return [str(name) for name in source.column_names], list(zip(*columns, strict=True))
+    rows = list(source.tolist() if hasattr(source, "tolist") else source)
+    if rows and all(isinstance(row, Mapping) for row in rows):
+        names = list(dict.fromkeys(str(key) for row in rows for key in row))
+        return names, [[{str(key): item for key, item in row.items()}.get(name) for name in names] for row in rows]
+    return None, [list(row) for row in rows]
