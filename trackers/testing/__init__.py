@@ -90,12 +90,13 @@ def check_tracker(
         ConformanceError: at the first check that fails.
         ValueError: a check that doesn't exist.
     """
+    __tracebackhide__ = True  # pytest: the message is for the author, our frames aren't
     known = all_checks()
     chosen = list(known) if checks is None else list(checks)
     unknown = [name for name in chosen if name not in known]
     if unknown:
         raise ValueError(f"unknown checks {', '.join(unknown)}. Known: {', '.join(known)}")
-    bench = Bench(tracker, read, Path(directory), options or {}, limits or Limits(), mode)
+    bench = Bench(tracker, read, Path(directory).resolve(), options or {}, limits or Limits(), mode)
     report = Report()
     for name in chosen:
         promise = (known[name].__doc__ or "").strip()

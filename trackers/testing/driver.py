@@ -209,4 +209,4 @@ class Process:
 
 def python_path() -> dict[str, str]:
     """This process's environment, with an import path that finds what this process finds."""
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(os.path.abspath(path) for path in sys.path)}

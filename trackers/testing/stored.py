@@ -222,7 +222,7 @@ def _config(want: Mapping[str, Any], found: Mapping[str, Any], limits: Limits) -
         got = stored[name]
         if limits.config == "text":
             value, got = str(value), str(got)
-        if same(value, got):
+        if same(name_floats(value), name_floats(got)):
             continue
         kept = limits.config_chars
         if kept is not None and len(str(value)) > kept and str(got)[:kept] == str(value)[:kept]:
