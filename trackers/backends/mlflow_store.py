@@ -1,0 +1,226 @@
+"""Where MLflow keeps runs: addresses, the client, its errors as ours, and a lock for the first moment of a database."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import re
+import shlex
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, unquote, urlsplit, urlunsplit
+
+from trackers.errors import ConfigError, DeliveryError, Fatal, Refused, Rejected, Unavailable
+from trackers.tracker import RunInfo
+
+HTTP_TIMEOUT_S = 30
+"""How long a server may take for one answer; by default MLflow waits 120 s, seven times over."""
+
+LOCK_STALE_S = 60.0
+"""A lock this old was left by a killed process: creating a database takes seconds."""
+
+_DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
+_SCHEMES = (*_DATABASES, "http", "https", "databricks", "databricks-uc", "uc")
+# mlflow/tracking/_tracking_service/utils.py: the artifact root of a client that opens a database itself.
+_ARTIFACT_ROOT = "_MLFLOW_SERVER_ARTIFACT_ROOT"
+
+# Error codes of mlflow/protos/databricks_pb2.py.
+_REFUSED = frozenset(
+    {
+        "PERMISSION_DENIED",
+        "UNAUTHENTICATED",
+        "CUSTOMER_UNAUTHORIZED",
+        "ENDPOINT_NOT_FOUND",
+        "NOT_FOUND",
+        "RESOURCE_DOES_NOT_EXIST",
+        "FEATURE_DISABLED",
+    }
+)
+_REJECTED = frozenset({"INVALID_PARAMETER_VALUE", "BAD_REQUEST", "MALFORMED_REQUEST", "INVALID_STATE"})
+
+
+def check_uri(options: Mapping[str, Any]) -> None:
+    """See that the tracking URI is one that MLflow takes, without importing it.
+
+    Raises:
+        ConfigError: a plain directory, which MLflow no longer accepts, or not an address.
+    """
+    uri = str(options.get("MLFLOW_TRACKING_URI") or os.environ.get("MLFLOW_TRACKING_URI") or "")
+    if not uri:
+        return
+    parts = urlsplit(uri)
+    scheme = parts.scheme.split("+")[0]
+    if scheme == "file" or not scheme or (len(scheme) == 1 and os.name == "nt"):
+        if scheme == "" and uri in _SCHEMES:  # "databricks"
+            return
+        folder = parts.path or uri
+        raise ConfigError(
+            f"MLFLOW_TRACKING_URI {uri!r} is a directory, which MLflow no longer keeps runs in: "
+            f"use sqlite:///{folder.rstrip('/')}/mlflow.db, or http://HOST:PORT of `mlflow server`"
+        )
+    if scheme not in _SCHEMES:
+        raise ConfigError(f"MLFLOW_TRACKING_URI {uri!r} is not one of {', '.join(f'{s}://' for s in _SCHEMES)}")
+    if scheme in ("http", "https") and not parts.hostname:
+        raise ConfigError(f"MLFLOW_TRACKING_URI {uri!r} has no host: use http://HOST:PORT")
+    if scheme == "sqlite" and not uri.startswith("sqlite:///"):
+        raise ConfigError(f"MLFLOW_TRACKING_URI {uri!r}: SQLite takes sqlite:///FILE, or sqlite:////FILE from the root")
+
+
+def tracking_uri(info: RunInfo) -> str:
+    """The tracking URI of a run. SQLite files are taken from where training runs, as MLflow itself does there."""
+    uri = str(info.option("MLFLOW_TRACKING_URI") or os.environ.get("MLFLOW_TRACKING_URI") or "")
+    if not uri:
+        return f"sqlite:///{quote(str(folder(info) / 'mlflow.db'), safe='/')}"
+    file = sqlite_file(uri)
+    if file is not None and not file.is_absolute():
+        return f"sqlite:///{quote(str(folder(info) / file), safe='/')}"
+    return uri
+
+
+def sqlite_file(uri: str) -> Path | None:
+    """The file of an SQLite URI, as it is written there; None for other databases and for one in memory."""
+    found = re.match(r"sqlite(?:\+\w+)?:///([^?]*)", uri)
+    return Path(unquote(found[1])) if found and found[1] and found[1] != ":memory:" else None
+
+
+def folder(info: RunInfo) -> Path:
+    """Where training runs, or the current directory on a machine that doesn't have that."""
+    return Path(info.cwd) if info.cwd and Path(info.cwd).is_dir() else Path.cwd()
+
+
+def connect(info: RunInfo) -> Any:
+    """An ``MlflowClient`` for the run; its database exists once this returns.
+
+    Raises:
+        DeliveryError: MLflow, its database driver or the database can't be had.
+    """
+    for name, value in (
+        ("MLFLOW_DISABLE_TELEMETRY", "true"),
+        ("DO_NOT_TRACK", "true"),
+        ("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0"),  # the delivery retries, and knows what it has to retry
+        ("MLFLOW_HTTP_REQUEST_TIMEOUT", str(HTTP_TIMEOUT_S)),
+    ):
+        os.environ.setdefault(name, value)
+    uri = tracking_uri(info)
+    with translated(uri):
+        from mlflow import MlflowClient
+
+        # They print what we translate, with tracebacks.
+        logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)
+        logging.getLogger("alembic").setLevel(logging.ERROR)
+        with _artifact_root(folder(info)), first_moment(uri):
+            client = MlflowClient(tracking_uri=uri)
+            client.search_experiments(max_results=1)
+    return client
+
+
+@contextlib.contextmanager
+def _artifact_root(directory: Path) -> Iterator[None]:
+    """Artifacts of local databases beside where training runs, wherever this process does."""
+    before = os.environ.get(_ARTIFACT_ROOT)
+    if before is None:
+        os.environ[_ARTIFACT_ROOT] = str(directory / "mlruns")
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[_ARTIFACT_ROOT]
+
+
+@contextlib.contextmanager
+def first_moment(uri: str) -> Iterator[None]:
+    """One process at a time for what races in a new SQLite database: its tables, its experiments, its groups.
+
+    A file that only one process can create holds the place; it works where file locks don't.
+
+    Raises:
+        Unavailable: others kept it too long.
+    """
+    file = sqlite_file(uri)
+    if file is None:
+        yield
+        return
+    lock = file.with_name(f"{file.name}.trackers-lock")
+    deadline = time.monotonic() + 2 * LOCK_STALE_S
+    while True:
+        try:
+            os.close(os.open(lock, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+            break
+        except FileExistsError:
+            _drop_stale(lock)
+        except FileNotFoundError:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            continue
+        if time.monotonic() > deadline:
+            raise Unavailable(f"{lock} is held by another process; delete it if none delivers to {file.name}")
+        time.sleep(0.05)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            lock.unlink()
+
+
+def _drop_stale(lock: Path) -> None:
+    try:
+        if time.time() - lock.stat().st_mtime > LOCK_STALE_S:
+            # Renamed first: of several that see it stale, only one takes it away.
+            aside = lock.with_name(f"{lock.name}.{os.getpid()}")
+            lock.rename(aside)
+            aside.unlink()
+    except OSError:
+        pass
+
+
+def show(uri: str, experiment_id: str, run_id: str) -> str:
+    """Where people look at a run: its page, or the command that serves it."""
+    parts = urlsplit(uri)
+    if parts.scheme in ("http", "https"):
+        base = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="")).rstrip("/")
+        return f"{base}/#/experiments/{experiment_id}/runs/{run_id}"
+    if parts.scheme.split("+")[0] in _DATABASES:
+        return f"mlflow ui --backend-store-uri {shlex.quote(without_password(uri))}"
+    return uri
+
+
+def without_password(uri: str) -> str:
+    """A URI as messages may show it."""
+    return re.sub(r"(://[^/@:]*):[^@/]*@", r"\1:***@", uri)
+
+
+@contextlib.contextmanager
+def translated(uri: str) -> Iterator[None]:
+    """MLflow's, SQLAlchemy's and the filesystem's errors as ours."""
+    try:
+        yield
+    except DeliveryError:
+        raise
+    except ImportError as error:
+        raise Fatal(f"{error}; install what {without_password(uri).split(':')[0]} needs beside mlflow") from error
+    except OSError as error:
+        if isinstance(error, PermissionError):
+            raise Refused(str(error)) from error
+        raise Unavailable(str(error)) from error
+    except Exception as error:
+        raise _of(error, without_password(uri)) from error
+
+
+def _of(error: Exception, uri: str) -> Exception:
+    """The error of ours that an error of MLflow's means."""
+    code = getattr(error, "error_code", None)
+    text = " ".join(str(error).split())
+    short = text[:300]
+    if "out-of-date database schema" in text or "Can't locate revision" in text:
+        return Fatal(f"{uri} belongs to another version of MLflow: mlflow db upgrade {uri}")
+    if code is None:
+        return Rejected(short) if isinstance(error, (TypeError, ValueError, OverflowError)) else Unavailable(short)
+    if any(word in text for word in ("locked", "Max retries exceeded", "Connection", "timed out", "Timeout")):
+        return Unavailable(f"no answer from {uri}: {short}")
+    if code in _REFUSED:
+        return Refused(f"{uri} refused: {short}")
+    if code in _REJECTED:
+        return Rejected(short)
+    return Unavailable(f"{uri}: {short}")
