@@ -21,14 +21,16 @@ import typer
 from hypothesis import given
 from typer.testing import CliRunner
 
-from tests.test_flags import example
+from tests.test_flags import example, parser_with_flags
 from tests.test_kconfig import PRINTABLE, ROOT, write
 from trackers.cli import config as commands
-from trackers.config import resolve, table
-from trackers.config.kconfig import Declaration, Tree
+from trackers.config import flags_from_args, resolve, table
+from trackers.config.declaration import Declaration
+from trackers.config.kconfig import Tree
 from trackers.errors import ConfigError
 
 DECLARATIONS = Tree().declarations
+PARSER = parser_with_flags()
 LEVELS = ("default", ".config:1", "environment", "flag", "argument")
 
 
@@ -80,8 +82,9 @@ def test_any_string_survives_environment_flag_and_argument(tmp_path_factory: pyt
     """Printable text is the same whichever way it comes."""
     cwd = tmp_path_factory.getbasetemp()
     assert resolve({"TRACKER_NOTES": text}, environ={}, cwd=cwd)["TRACKER_NOTES"] == text
-    assert resolve(flags={"TRACKER_NOTES": text}, environ={}, cwd=cwd)["TRACKER_NOTES"] == text
     assert resolve(environ={"TRACKER_NOTES": text}, cwd=cwd)["TRACKER_NOTES"] == text
+    flags, _ = flags_from_args(PARSER.parse_args([f"--tracker-notes={text}"]))
+    assert resolve(flags=flags, environ={}, cwd=cwd)["TRACKER_NOTES"] == text
 
 
 @pytest.mark.parametrize("spelling", ["online", "offline", "disabled"])

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from trackers.config import add_arguments, flags_from_args, resolve
-from trackers.config.kconfig import Declaration, Tree
+from trackers.config.declaration import Declaration
+from trackers.config.kconfig import Tree
 from trackers.errors import ConfigError, UsageError
 
 DECLARATIONS = Tree().declarations

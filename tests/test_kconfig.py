@@ -11,9 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trackers.config import files
-from trackers.config.kconfig import KCONFIG, Assignment, Tree, find_root
+from trackers.config.declaration import Assignment, Declaration
+from trackers.config.kconfig import Tree
 from trackers.config.menu import Workspace
 from trackers.config.options import resolve
+from trackers.config.roots import KCONFIG, find_root
 from trackers.errors import ConfigError
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -46,6 +48,17 @@ def test_symbols_named_by_the_documents_are_declared() -> None:
         MLFLOW_EXPERIMENT MLFLOW_NESTED TRACKIO_SERVER_URL TRACKIO_PORT TENSORBOARD_DIR JSON_DIR JSON_SAVE_INTERVAL
         JSON_EVAL_ONLY CSV_DIR TRACKER_LOG_INTERVAL BASELINE_RUN_ID"""
     assert set(promised.split()) <= set(SYMBOLS)
+
+
+def test_hexadecimal_option() -> None:
+    """A hex option keeps its base in files and is a number in Python."""
+    declaration = Declaration("X", "hex", "X", "X.", "", default=0, limits=(0, 255))
+    assert declaration.text(31, "test") == "0x1f"
+    assert declaration.parse("0x1f") == 31
+    declaration.check("0xFF", "test")
+    for wrong in ("31", "0x100", "0x"):
+        with pytest.raises(ConfigError, match=r"^test: X is "):
+            declaration.check(wrong, "test")
 
 
 def test_no_symbol_is_a_secret() -> None:

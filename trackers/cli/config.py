@@ -110,7 +110,7 @@ def allnoconfig() -> None:
 
 def kconfig() -> None:
     """Print the path of the Kconfig file, for a tree that sources it."""
-    from trackers.config.kconfig import KCONFIG
+    from trackers.config.roots import KCONFIG
 
     typer.echo(KCONFIG)
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from trackers.config.kconfig import Declaration, Tree
+from trackers.config.declaration import Declaration
+from trackers.config.kconfig import Tree
 from trackers.errors import UsageError
 
 DEFCONFIG = "--defconfig"

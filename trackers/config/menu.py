@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from trackers.config import files
-from trackers.config.kconfig import Tree, find_root
+from trackers.config.kconfig import Tree
 from trackers.config.options import environment_assignments
+from trackers.config.roots import find_root
 from trackers.errors import ConfigError
 
 

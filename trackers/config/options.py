@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from trackers.config import files
-from trackers.config.kconfig import BOOLEANS, PATH_VARIABLE, Assignment, Tree, find_root
+from trackers.config.declaration import BOOLEANS, Assignment
+from trackers.config.kconfig import Tree
+from trackers.config.roots import PATH_VARIABLE, find_root
 
 DEFAULT = "default"
 ENVIRONMENT = "environment"

@@ -1,0 +1,147 @@
+"""One option: what it is called, what it takes, and values given to it."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import operator
+import os
+import re
+import sys
+from typing import Any, NamedTuple
+
+from trackers.errors import ConfigError
+
+BOOLEANS = {
+    "y": True, "yes": True, "1": True, "true": True, "on": True,
+    "n": False, "no": False, "0": False, "false": False, "off": False,
+}  # fmt: skip
+"""How a bool is written in the environment and on the command line; in files it is y or n."""
+
+_LISTS = frozenset({"TRACKER", "TRACKER_TAGS"})
+_BASES = {"int": 10, "hex": 16}
+_INT = re.compile(r"-?[0-9]+")
+_HEX = re.compile(r"0[xX][0-9a-fA-F]+")
+
+_PATTERNS: dict[str, tuple[re.Pattern[str], str]] = {
+    "BASELINE_RUN_ID": (re.compile(r"[^/\s]+/[^/\s]+/[^/\s]+"), "entity/project/run_id"),
+    "TRACKER_RUN_ID": (
+        re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}"),
+        'up to 128 letters, digits, ".", "_" and "-", the first a letter, digit or "_"',
+    ),
+    "TRACKER_RESUME": (re.compile(r"allow|must|never|auto"), "allow, must, never or auto"),
+    "TRACKER_RANK": (re.compile(r"[0-9]+|last"), 'a rank\'s number or "last"'),
+    "TRACKER_PYTHON": (
+        re.compile(r"[\w.-]+=[^,=]+(?:,\s*[\w.-]+=[^,=]+)*"),
+        "tracker=/path/to/python, separated by commas",
+    ),
+}
+"""What a string that isn't empty must look like, where Kconfig can't say it, and the same in words."""
+
+
+class Assignment(NamedTuple):
+    """One value given to one option. value: as Kconfig writes it, strings without quotes and escapes."""
+
+    symbol: str
+    value: str
+    source: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Declaration:
+    """One option as the Kconfig file declares it.
+
+    kind: bool, int, hex or string. menu: the menu it stands in. choices: the only values, of an option that is a
+    choice. limits: least and largest number. depends: its dependency as Kconfig writes it, or "".
+    """
+
+    symbol: str
+    kind: str
+    prompt: str
+    help: str
+    menu: str
+    default: bool | int | str
+    choices: tuple[str, ...] = ()
+    limits: tuple[int, int] | None = None
+    depends: str = ""
+
+    @property
+    def flag(self) -> str:
+        """The command-line flag: ``--tracker-run-name``."""
+        return "--" + self.symbol.lower().replace("_", "-")
+
+    def text(self, value: Any, source: str) -> str:
+        """A value from ``init``, a flag or the environment as Kconfig writes it.
+
+        Raises:
+            ConfigError: it has the wrong type.
+        """
+        if self.kind == "bool":
+            known = value if isinstance(value, bool) else BOOLEANS.get(str(value).strip().lower())
+            if known is None:
+                raise ConfigError(f"{source}: {self.symbol} is y or n, not {value!r}")
+            return "y" if known else "n"
+        if self.kind in _BASES and not isinstance(value, str):
+            return self._number_text(value, source)
+        if isinstance(value, str):
+            return value if self.kind == "string" else value.strip()
+        if isinstance(value, os.PathLike):
+            return str(os.fspath(value))
+        if self.symbol in _LISTS and isinstance(value, (list, tuple, set, frozenset)):
+            return ",".join(str(item) for item in (value if isinstance(value, (list, tuple)) else sorted(value)))
+        raise ConfigError(f"{source}: {self.symbol} is text, not {type(value).__name__} {value!r}")
+
+    def _number_text(self, value: Any, source: str) -> str:
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
+        try:
+            if isinstance(value, bool):
+                raise TypeError
+            number = operator.index(value)
+        except TypeError:
+            raise ConfigError(f"{source}: {self.symbol} is a whole number, not {value!r}") from None
+        return hex(number) if self.kind == "hex" else str(number)
+
+    def parse(self, text: str) -> bool | int | str:
+        """A value as Kconfig writes it, as Python's bool, int or str."""
+        if self.kind == "bool":
+            return text == "y"
+        return int(text, _BASES[self.kind]) if self.kind in _BASES else text
+
+    def check(self, text: str, source: str) -> None:
+        """See whether the option can take a value, written as Kconfig does.
+
+        Raises:
+            ConfigError: it can't; the message says what it takes.
+        """
+        if self.choices and text not in self.choices:
+            near = difflib.get_close_matches(text, self.choices, n=1)
+            hint = f": did you mean {near[0]}?" if near else ""
+            known = f"{', '.join(self.choices[:-1])} or {self.choices[-1]}"
+            raise ConfigError(f"{source}: {self.symbol} is {known}, not {text!r}{hint}")
+        if self.kind == "bool" and text not in ("y", "n"):
+            raise ConfigError(f"{source}: {self.symbol} is y or n, not {text!r}")
+        if self.kind in _BASES:
+            self._check_number(text, source)
+        if self.kind == "string":
+            self._check_text(text, source)
+
+    def _check_number(self, text: str, source: str) -> None:
+        pattern, words = (_INT, "a whole number") if self.kind == "int" else (_HEX, "a number like 0x1f")
+        if pattern.fullmatch(text) is None:
+            raise ConfigError(f"{source}: {self.symbol} is {words}, not {text!r}")
+        # Python refuses to convert digits by the thousand; no limit is that long.
+        number = self.parse(text) if len(text) < 100 else sys.maxsize * (-1 if text.startswith("-") else 1)
+        if self.limits and not self.limits[0] <= int(number) <= self.limits[1]:
+            raise ConfigError(f"{source}: {self.symbol} is {self.limits[0]} to {self.limits[1]}, not {text}")
+
+    def _check_text(self, text: str, source: str) -> None:
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise ConfigError(f"{source}: {self.symbol} isn't valid UTF-8: {text!r}") from None
+        if self.symbol == "TRACKER" and not text.strip(", "):
+            raise ConfigError(f'{source}: TRACKER names no tracker: write "none" to track nothing')
+        pattern, words = _PATTERNS.get(self.symbol, (None, ""))
+        if text and pattern is not None and pattern.fullmatch(text) is None:
+            raise ConfigError(f"{source}: {self.symbol} is {words}, not {text!r}")
