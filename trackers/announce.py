@@ -30,7 +30,9 @@ def html(info: RunInfo, status: Mapping[str, Mapping[str, Any]]) -> str:
         url = str(entry.get("url", ""))
         shown = escaping.escape(url)
         link = f'<a href="{shown}" target="_blank">{shown}</a>' if url.startswith(("http://", "https://")) else shown
-        rows.append(f"<tr><td>{escaping.escape(name)}</td><td>{escaping.escape(entry['state'])}</td><td>{link}</td></tr>")
+        rows.append(
+            f"<tr><td>{escaping.escape(name)}</td><td>{escaping.escape(entry['state'])}</td><td>{link}</td></tr>"
+        )
     head = f"<b>{escaping.escape(info.name)}</b> ({escaping.escape(info.project)}/{escaping.escape(info.id)})"
     return f"<div>{head}<table>{''.join(rows)}</table><small>{escaping.escape(info.directory)}</small></div>"
 

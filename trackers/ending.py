@@ -56,9 +56,7 @@ class Ending:
         self._reason = code if isinstance(code, str) else ""
         return self._exit(code)
 
-    def _on_exception(
-        self, kind: type[BaseException], error: BaseException, trace: TracebackType | None
-    ) -> None:
+    def _on_exception(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         self._code = 130 if issubclass(kind, KeyboardInterrupt) else 1
         self._reason = f"{kind.__name__}: {error}"
         self._excepthook(kind, error, trace)

@@ -285,20 +285,34 @@ class StreamReader:
         return record
 
 
+def tail(path: Path, max_bytes: int = 65536) -> list[Record]:
+    """The records in the last ``max_bytes`` of a stream, whole lines only."""
+    try:
+        size = path.stat().st_size
+        with open(path, "rb") as file:
+            file.seek(max(0, size - max_bytes))
+            lines = file.read().split(b"\n")[:-1]
+    except OSError:
+        return []
+    found = []
+    for line in lines[1:] if size > max_bytes else lines:
+        with contextlib.suppress(records.CorruptLine):
+            record = records.decode(line.strip(b"\0")) if line else None
+            if record is not None:
+                found.append(record)
+    return found
+
+
 def last_record(path: Path) -> Record | None:
     """The last complete record of a stream, or None."""
     try:
         size = path.stat().st_size
-        with open(path, "rb") as file:
-            for back in (4096, 65536, 1 << 22):
-                file.seek(max(0, size - back))
-                for line in reversed(file.read().split(b"\n")[:-1]):
-                    with contextlib.suppress(records.CorruptLine):
-                        record = records.decode(line.strip(b"\0")) if line else None
-                        if record is not None:
-                            return record
-                if back >= size:
-                    return None
     except OSError:
-        pass
+        return None
+    for back in (4096, 1 << 20, size + 1):
+        found = tail(path, back)
+        if found:
+            return found[-1]
+        if back >= size:
+            break
     return None

@@ -166,9 +166,7 @@ KINDS: tuple[type[Record], ...] = (
 )  # fmt: skip
 ALL_KINDS: frozenset[type[Record]] = frozenset(KINDS)
 
-_AnyRecord = Union[
-    Start, Config, Metrics, Text, Media, Artifact, Summary, Define, Alert, Info, Environment, Finish
-]
+_AnyRecord = Union[Start, Config, Metrics, Text, Media, Artifact, Summary, Define, Alert, Info, Environment, Finish]
 # Not strict, so that "NaN" and "Infinity" become floats where a number is expected.
 _decoder = msgspec.json.Decoder(_AnyRecord, strict=False)
 _kind_decoder = msgspec.json.Decoder(msgspec.defstruct("_Kind", [("kind", str, "")]))
@@ -214,10 +212,20 @@ def decode_lines(block: bytes) -> list[Record]:
 
 def encode(record: Record) -> bytes:
     """One line, newline included. Non-finite numbers anywhere in the record are kept as strings."""
+    if type(record) is Metrics and not _all_finite(record.values):
+        named = {name: name_floats(value) for name, value in record.values.items()}
+        record = Metrics(step=record.step, time=record.time, values=named)
     line = _encoder.encode(record)
     if b"null" in line:  # msgspec writes NaN and infinities as null
         line = _encoder.encode(_with_named_floats(msgspec.structs.asdict(record), type(record)))
     return line + b"\n"
+
+
+def _all_finite(values: dict[str, Number]) -> bool:
+    try:
+        return math.isfinite(sum(values.values()))
+    except OverflowError:  # an integer too large for a float beside a float
+        return all(math.isfinite(value) for value in values.values() if isinstance(value, float))
 
 
 def _with_named_floats(fields: dict[str, Any], kind: type[Record]) -> dict[str, Any]:
@@ -240,9 +248,7 @@ def name_floats(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [name_floats(item) for item in value]
     if isinstance(value, msgspec.Struct):
-        return {
-            key: name_floats(item) for key, item in msgspec.to_builtins(value).items()
-        }
+        return {key: name_floats(item) for key, item in msgspec.to_builtins(value).items()}
     return value
 
 

@@ -63,9 +63,7 @@ def check(name: str, options: Mapping[str, Any], *, elsewhere: bool = False) -> 
     if not elsewhere:
         for module in getattr(cls, "needs", ()):
             if not _installed(module):
-                raise MissingPackage(
-                    f"tracker {name!r} needs the {module} package: pip install '{_requirement(name)}'"
-                )
+                raise MissingPackage(f"tracker {name!r} needs the {module} package: pip install '{_requirement(name)}'")
     checker = getattr(cls, "check", None)
     if checker is not None:
         checker(options)

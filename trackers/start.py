@@ -199,9 +199,7 @@ def _place(root: Path, project: str, run_id: str, resume: str | None) -> tuple[R
     folder = root / project_folder(project)
     exists = bool(run_id) and (folder / run_id / "run.json").exists()
     if exists and resume in (None, "never"):
-        raise UsageError(
-            f"run {run_id!r} exists in {folder}: resume='allow' continues it, another id makes a new one"
-        )
+        raise UsageError(f"run {run_id!r} exists in {folder}: resume='allow' continues it, another id makes a new one")
     if not exists and resume == "must":
         where = f"no run {run_id!r} in {folder}" if run_id else "resume='must' needs the id of a run"
         raise NotFound(f"{where}: `trackers ls` lists runs")

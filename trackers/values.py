@@ -70,7 +70,12 @@ class Split:
     def _add_one(self, name: str, value: Any, depth: int) -> None:
         if name in ("", "/") or not name.strip():
             raise Unrecordable("an empty name")
-        if isinstance(value, str):
+        kind = type(value)
+        if kind is float or kind is int or kind is bool:
+            self.numbers[name] = value
+        elif isinstance(value, float):  # NumPy's float64 among them
+            self.numbers[name] = float(value)
+        elif isinstance(value, str):
             self.texts[name] = value if len(value) <= MAX_TEXT else value[:MAX_TEXT]
         elif isinstance(value, Mapping):
             if depth >= MAX_DEPTH:

@@ -1,0 +1,23 @@
+"""The command line: ``trackers`` and ``python -m trackers``."""
+
+from __future__ import annotations
+
+import sys
+
+
+def main() -> None:
+    """Run the program. Bad input is one line on stderr: exit code 2 (wrong usage) or 1 (not found)."""
+    from trackers.cli.app import app
+    from trackers.errors import NotFound, TrackersError
+
+    try:
+        app()
+    except NotFound as error:
+        print(f"trackers: {error}", file=sys.stderr)
+        sys.exit(1)
+    except TrackersError as error:
+        print(f"trackers: {error}", file=sys.stderr)
+        sys.exit(2)
+    except BrokenPipeError:
+        sys.stderr.close()
+        sys.exit(141)

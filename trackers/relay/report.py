@@ -40,6 +40,7 @@ def _one(run: RunDirectory, name: str, sizes: dict[str, int]) -> dict[str, Any]:
     else:
         state = "waiting"
     return {
+        "tracker": name,
         "state": state,
         "delivered": account.delivered,
         "rejected": account.rejected,

@@ -89,24 +89,37 @@ class Supervisor:
         Args:
             alive: asked at each turn, ten times a second; False ends the work at once.
         """
-        if self._owner:
-            self._open_node_stream()
+        self.begin()
         try:
-            while not self.stopping and alive():
-                self._tend_children()
-                if not self._ended_at and self._has_ended():
-                    self._ended_at = time.monotonic()
-                if self._ended_at:
-                    idle = all(child.done or child.stopped for child in self.children)
-                    if idle or time.monotonic() - self._ended_at > self._limit_s:
-                        break
+            while not self.stopping and alive() and self.turn():
                 self._pause()
         finally:
-            self._end_children()
-            if self._node is not None:
-                self._node.release()
-            if self._pidfd >= 0:
-                os.close(self._pidfd)
+            self.end()
+
+    def begin(self) -> None:
+        """Open the node's stream, if this supervisor owns it."""
+        if self._owner:
+            self._open_node_stream()
+
+    def turn(self) -> bool:
+        """Look after everything once. False when nothing is left to do."""
+        self._tend_children()
+        if not self._ended_at and self._has_ended():
+            self._ended_at = time.monotonic()
+        if not self._ended_at:
+            return True
+        idle = all(child.done or child.stopped for child in self.children)
+        return not idle and time.monotonic() - self._ended_at <= self._limit_s
+
+    def end(self) -> None:
+        """End the deliveries at their next record and release everything."""
+        self._end_children()
+        if self._node is not None:
+            self._node.release()
+            self._node = None
+        if self._pidfd >= 0:
+            os.close(self._pidfd)
+            self._pidfd = -1
 
     def _open_node_stream(self) -> None:
         path = self.run.stream(StreamName("node", 0, self._attempt))

@@ -1,0 +1,5 @@
+"""``python -m trackers``."""
+
+from trackers.cli import main
+
+main()

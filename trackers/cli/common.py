@@ -1,0 +1,58 @@
+"""What the commands share: where runs lie, and how numbers and times are shown."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+RunsDir = Annotated[
+    Path | None, typer.Option("--dir", help="Where runs lie; default TRACKER_DIR, else .config's, else runs/.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def runs_root(given: Path | None) -> Path:
+    """The directory of all runs: the option, else what the configuration says."""
+    if given is not None:
+        return given
+    from trackers import config
+    from trackers.errors import UsageError
+
+    try:
+        return Path(str(config.resolve()["TRACKER_DIR"])).expanduser()
+    except UsageError:  # a broken .config must not keep anybody from looking at runs
+        return Path(os.environ.get("TRACKER_DIR", "runs"))
+
+
+def show_number(value: Any) -> str:
+    """A metric's value, short; what isn't a number as it is."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return str(value)
+    if isinstance(value, int):
+        return str(value)
+    return f"{value:.5g}" if math.isfinite(value) else str(value)
+
+
+def show_age(seconds: float) -> str:
+    """A duration, roughly: 5 s, 3 min, 2 h, 4 d."""
+    for unit, size in (("d", 86400.0), ("h", 3600.0), ("min", 60.0)):
+        if seconds >= size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{max(seconds, 0):.0f} s"
+
+
+def show_time(unix: float) -> str:
+    """A time of day, local."""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(unix))
+
+
+def printable(text: str) -> str:
+    """Names come from outside: no terminal escapes, no line breaks, no markup."""
+    from trackers.relay.messages import one_line
+
+    return one_line(text, 300)

@@ -1,0 +1,142 @@
+"""``trackers doctor``: can this machine log, deliver and measure?"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import platform
+import shutil
+import sys
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from trackers.cli.common import AsJson, RunsDir, printable, runs_root
+
+_GPU_LIBRARIES = {
+    "nvidia": ("pynvml", "libnvidia-ml.so.1", "nvidia"),
+    "amd": ("amdsmi", "libamd_smi.so", "amd"),
+}
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("doctor")(doctor)
+
+
+def doctor(directory: RunsDir = None, as_json: AsJson = False) -> None:
+    """Check versions, logins, GPU libraries and writable places. Asks no network; exit code 1 if logging can't work.
+
+    Example: trackers doctor --json
+    """
+    root = runs_root(directory)
+    checks = [*_versions(), _package(), *_trackers(), *_gpus(), *_places(root), _configuration()]
+    if as_json:
+        print(json.dumps(checks, indent=2))
+    else:
+        marks = {"ok": "✓", "absent": "–", "problem": "✗"}
+        for check in checks:
+            print(f"{marks[check['state']]} {check['name']:<24} {printable(check['text'])}")
+    raise typer.Exit(1 if any(check["state"] == "problem" for check in checks) else 0)
+
+
+def _check(name: str, state: str, text: str) -> dict[str, str]:
+    return {"name": name, "state": state, "text": text}
+
+
+def _versions() -> list[dict[str, str]]:
+    from trackers import __version__
+
+    found = [
+        _check("trackers", "ok", f"{__version__} in {Path(__file__).parent.parent}"),
+        _check("python", "ok", f"{platform.python_version()} {sys.executable}"),
+    ]
+    for name in ("msgspec", "kconfiglib", "psutil", "typer", "rich"):
+        version = _version(name)
+        found.append(_check(name, "ok" if version else "problem", version or f"missing: pip install {name}"))
+    return found
+
+
+def _package() -> dict[str, str]:
+    """PyPI's other ``trackers`` (object tracking) installs into the same folder."""
+    other = _version("trackers")
+    if other:
+        return _check(
+            "package name", "problem",
+            f"the object-tracking package 'trackers' {other} is installed too and overwrites files of this one: "
+            "pip uninstall -y trackers trackers-relay && pip install trackers-relay",
+        )  # fmt: skip
+    return _check("package name", "ok", "no other distribution imports as 'trackers'")
+
+
+def _trackers() -> list[dict[str, str]]:
+    from trackers import config, registry
+    from trackers.errors import CredentialsMissing, MissingPackage, TrackersError
+
+    try:
+        options: dict[str, Any] = config.resolve().to_dict()
+    except TrackersError:
+        options = {}
+    found = []
+    for name in registry.known():
+        try:
+            cls = registry.check(name, options)
+        except MissingPackage as error:
+            found.append(_check(f"tracker {name}", "absent", str(error)))
+        except CredentialsMissing as error:
+            found.append(_check(f"tracker {name}", "absent", f"installed {_version(name) or ''}; {error}"))
+        except TrackersError as error:
+            found.append(_check(f"tracker {name}", "problem", str(error)))
+        else:
+            versions = ", ".join(f"{need} {_version(need) or '?'}" for need in getattr(cls, "needs", ()))
+            found.append(_check(f"tracker {name}", "ok", versions or "needs no package"))
+    return found
+
+
+def _gpus() -> list[dict[str, str]]:
+    import ctypes
+
+    found = []
+    for vendor, (module, library, extra) in _GPU_LIBRARIES.items():
+        try:
+            ctypes.CDLL(library)
+            driver = f"{library} loads"
+        except OSError:
+            driver = f"no {library} (no {vendor} driver here)"
+        installed = importlib.util.find_spec(module) is not None
+        state = "ok" if installed and driver.endswith("loads") else "absent"
+        hint = f"{module} installed" if installed else f"pip install 'trackers-relay[{extra}]'"
+        found.append(_check(f"GPU metrics {vendor}", state, f"{driver}; {hint}"))
+    return found
+
+
+def _places(root: Path) -> list[dict[str, str]]:
+    place = root.absolute()
+    while not place.exists():
+        place = place.parent
+    writable = place.is_dir() and os.access(place, os.W_OK)
+    free = shutil.disk_usage(place).free / 1e9
+    text = f"{root.absolute()}: {'writable' if writable else 'not writable: choose another with TRACKER_DIR'}"
+    return [_check("runs directory", "ok" if writable else "problem", f"{text}, {free:.1f} GB free")]
+
+
+def _configuration() -> dict[str, str]:
+    from trackers import config
+    from trackers.errors import TrackersError
+
+    try:
+        options = config.resolve()
+    except TrackersError as error:
+        return _check("configuration", "problem", str(error))
+    changed = [name for name in options if options.source(name) != "default"]
+    return _check("configuration", "ok", ", ".join(f"{n} ({options.source(n)})" for n in changed) or "all defaults")
+
+
+def _version(distribution: str) -> str:
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return ""

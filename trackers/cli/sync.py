@@ -1,0 +1,99 @@
+"""``trackers sync``: deliver what trackers still lack."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from trackers.cli.common import AsJson, RunsDir, printable, runs_root
+
+_shown: dict[tuple[str, str], str] = {}
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("sync", rich_help_panel="Runs")(sync)
+
+
+def sync(
+    runs: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[RUN…]", help="Ids, names, latest, or directories (all runs in them)."),
+    ] = None,
+    to: Annotated[str, typer.Option(help="Trackers, a,b; default the run's. A new one gets the whole run.")] = "",
+    follow: Annotated[bool, typer.Option("--follow", help="Go on until stopped; new runs are picked up.")] = False,
+    jobs: Annotated[int, typer.Option(min=1, help="With --follow: how many runs at once.")] = 4,
+    directory: RunsDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """Deliver runs to their trackers; nothing is ever deleted, and running it twice changes nothing.
+
+    Exit code 0 only if everything is delivered.
+
+    Example: trackers sync latest --to wandb
+    """
+    from trackers import registry
+    from trackers.errors import NotFound
+    from trackers.relay import sync as work
+    from trackers.rundir import find_run, find_runs
+
+    names = registry.parse(to)
+    root = runs_root(directory)
+    stopped = False
+
+    def stop(*_: object) -> None:
+        nonlocal stopped
+        stopped = True
+
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGINT, stop)
+
+    def show(run: work.RunSync) -> None:
+        _show(run, as_json)
+
+    if follow:
+        places = [Path(reference) for reference in runs or [str(root)]]
+        places = [place if place.exists() else find_run(str(place), root).path for place in places]
+        done = work.follow(places, names, show, stopping=lambda: stopped, jobs=jobs)
+    else:
+        chosen = []
+        for reference in runs or [str(root)]:
+            place = Path(reference)
+            inside = list(find_runs(place)) if place.is_dir() else []
+            chosen += inside or [find_run(reference, root)]
+        if not chosen:
+            raise NotFound(f"no runs in {root}")
+        done = work.sync(chosen, names, show, stopping=lambda: stopped)
+    raise typer.Exit(0 if done else 1)
+
+
+def _show(run: object, as_json: bool) -> None:
+    from trackers.relay.sync import RunSync
+
+    assert isinstance(run, RunSync)
+    for name, entry in run.report().items():
+        if as_json:
+            line = json.dumps({"run": run.info.id, "project": run.info.project, **entry})
+        else:
+            parts = [f"{run.info.project}/{run.info.id} {name}: {entry['state']}, {entry['delivered']} records"]
+            if entry["waiting_bytes"]:
+                parts.append(f"{entry['waiting_bytes']:,} bytes wait")
+            if entry["rejected"]:
+                parts.append(f"{entry['rejected']} rejected")
+            if entry["error"]:
+                parts.append(str(entry["error"]))
+            if run.held_by and entry["state"] != "delivered":
+                parts.append(f"a relay works on this run: {run.held_by}")
+            if entry["state"] == "delivered" and entry["url"]:
+                parts.append(str(entry["url"]))
+            line = printable(", ".join(parts))
+        key = (run.info.id, name)
+        if _shown.get(key) != line:
+            _shown[key] = line
+            sys.stdout.write(line + "\n")
+            sys.stdout.flush()
