@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from trackers.backends.mlflow_files import RunFiles
@@ -220,7 +220,7 @@ class MlflowTracker:
 
     def _send_waiting(self, last: bool = False) -> None:
         """Send the run's own files that changed. Metrics don't wait for a store of artifacts that is down."""
-        contents = {
+        contents: dict[str, Callable[[], Any]] = {
             "config.json": lambda: self._state["config"],
             "summary.json": lambda: {name: value for name, (value, _, _) in self._state["final"].items()},
             "environment.json": lambda: self._state["environment"],

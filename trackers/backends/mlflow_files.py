@@ -100,17 +100,12 @@ class RunFiles:
                 self._other(record, item, number)
 
     def _image(self, record: Media, item: MediaFile, number: int) -> None:
-        picture = pixels.image(self._info, item)
+        picture = _drawable(pixels.image(self._info, item))
         name = map_file(record.name if len(record.items) == 1 else f"{record.name}/{number}")
         milliseconds = round(record.time * 1000)
         stem = f"images/{name}+step+{record.step or 0}+timestamp+{milliseconds}+{_digest(record, number)}"
-        if picture.mode not in ("1", "L", "LA", "P", "RGB", "RGBA"):
-            picture = picture.convert("RGB")
         self.put(f"{stem}.png", _encoded(picture, "PNG"))
-        # MLflow's grid asks for a small copy beside each picture (mlflow/tracking/client.py log_image).
-        small = picture.convert("RGBA" if "A" in picture.mode else "RGB")
-        small.thumbnail((256, 256))
-        self.put(f"{stem}+compressed.webp", _encoded(small, "WEBP"))
+        self.put(f"{stem}+compressed.webp", _encoded(_small(picture), "WEBP"))
         self._tag(IMAGES_TAG, "True")
         if item.caption:
             self.put_json(f"{stem}.json", {"caption": item.caption})
@@ -118,7 +113,11 @@ class RunFiles:
     def _table(self, record: Media, item: MediaFile, number: int) -> None:
         columns, rows = pixels.table(self._info, item)
         path = f"tables/{map_file(record.name)}/{_version(record, number)}.json"
-        table = {"columns": columns, "data": [_fitted(row, len(columns)) for row in rows]}
+        data = [
+            [self._cell(record, value, f"{number}:{y}:{x}") for x, value in enumerate(_fitted(row, len(columns)))]
+            for y, row in enumerate(rows)
+        ]
+        table = {"columns": columns, "data": data}
         self.put_json(path, table)
         tables = self._state.setdefault("tables", [])
         if path not in tables:
@@ -128,6 +127,17 @@ class RunFiles:
         while len(json.dumps(listed)) > 8000:
             del listed[0]
         self._tag(TABLES_TAG, json.dumps(listed))
+
+    def _cell(self, record: Media, value: Any, place: str) -> Any:
+        """A cell of a table; a picture becomes files that MLflow's table view shows."""
+        media = pixels.cell(value)
+        if media is None or media[0] != "image" or isinstance(value, list):
+            return value
+        stem = f"table_images/{map_file(record.name)}/{_digest(record, place)}"
+        picture = _drawable(pixels.image(self._info, media[1][0]))
+        self.put(f"{stem}.png", _encoded(picture, "PNG"))
+        self.put(f"{stem}.webp", _encoded(_small(picture), "WEBP"))
+        return {"type": "image", "filepath": f"{stem}.png", "compressed_filepath": f"{stem}.webp"}
 
     def _other(self, record: Media, item: MediaFile, number: int) -> None:
         stem = f"{map_file(record.type)}/{map_file(record.name)}/{_version(record, number)}"
@@ -187,13 +197,24 @@ class RunFiles:
         self._client.set_tag(self._run_id, key, value)
 
 
-def _digest(record: Record, number: int) -> str:
-    return hashlib.sha256(f"{record.id}:{number}".encode()).hexdigest()[:16]
+def _digest(record: Record, place: int | str) -> str:
+    return hashlib.sha256(f"{record.id}:{place}".encode()).hexdigest()[:16]
 
 
 def _version(record: Record, number: int) -> str:
     """What tells the values of one name apart: step and record."""
     return f"step-{record.step or 0}-{_digest(record, number)}"
+
+
+def _drawable(picture: Any) -> Any:
+    return picture if picture.mode in ("1", "L", "LA", "P", "RGB", "RGBA") else picture.convert("RGB")
+
+
+def _small(picture: Any) -> Any:
+    """The copy that MLflow's grid shows (mlflow/tracking/client.py log_image)."""
+    small = picture.convert("RGBA" if "A" in picture.mode else "RGB")
+    small.thumbnail((256, 256))
+    return small
 
 
 def _encoded(picture: Any, kind: str) -> bytes:

@@ -12,6 +12,8 @@ import wave
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from trackers.errors import Rejected
 from trackers.records import MediaFile
 from trackers.tracker import RunInfo
@@ -115,6 +117,18 @@ def table(info: RunInfo, item: MediaFile) -> tuple[list[str], list[list[Any]]]:
     ):
         raise Rejected(f"{item.file or 'a table'} has no columns and rows")
     return [str(column) for column in data["columns"]], [list(row) for row in data["rows"]]
+
+
+def cell(value: Any) -> tuple[str, list[MediaFile]] | None:
+    """What kind of media a table's cell holds, and its items; None for a cell of another kind."""
+    found = value if isinstance(value, list) else [value]
+    if not found or not all(isinstance(item, dict) and "_type" in item and "format" in item for item in found):
+        return None
+    kinds = {item["_type"] for item in found}
+    try:
+        return (str(kinds.pop()), msgspec.convert(found, list[MediaFile])) if len(kinds) == 1 else None
+    except msgspec.ValidationError:
+        return None
 
 
 def histogram(info: RunInfo, item: MediaFile) -> tuple[list[float], list[float]]:

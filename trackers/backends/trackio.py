@@ -106,13 +106,13 @@ class TrackioTracker:
         with translated():
             SQLiteStorage.validate_project_name(self._info.project)
             kind = FragmentStore if get_storage_mode() == "jsonl" else LocalStore
-        where = os.environ.get("TRACKIO_DIR")
-        port = self._info.option("TRACKIO_PORT")
-        self._state["url"] = " ".join(
-            [f"TRACKIO_DIR={shlex.quote(where)}"] * bool(where)
-            + [f"GRADIO_SERVER_PORT={port}"] * bool(port and int(port) != 7860)
-            + ["trackio show --project", shlex.quote(self._info.project)]
-        )
+        where, port = os.environ.get("TRACKIO_DIR"), self._info.option("TRACKIO_PORT")
+        command = f"trackio show --project {shlex.quote(self._info.project)}"
+        if port and int(port) != 7860:
+            command = f"GRADIO_SERVER_PORT={port} {command}"
+        if where:
+            command = f"TRACKIO_DIR={shlex.quote(where)} {command}"
+        self._state["url"] = command
         return kind(self._key, self._state["name"])
 
     def write(self, records: Sequence[Record], cursor: Cursor) -> None:

@@ -47,11 +47,18 @@ def _value(info: RunInfo, store: Store, record: Media, item: MediaFile, number: 
     if record.type == "histogram":
         counts, edges = pixels.histogram(info, item)
         return {"_type": "trackio.histogram", "bins": edges, "values": counts}
-    if record.type not in ("image", "audio", "video", "html"):
-        raise Rejected(f"trackio has no {record.type}")
-    content, suffix = _file(info, record.type, item)
+    return _stored(info, store, record, record.type, item, str(number), step)
+
+
+def _stored(
+    info: RunInfo, store: Store, record: Media, kind: str, item: MediaFile, place: str, step: int
+) -> dict[str, Any]:
+    """A media file, kept with the run. place: where in its record it is."""
+    if kind not in ("image", "audio", "video", "html"):
+        raise Rejected(f"trackio has no {kind}")
+    content, suffix = _file(info, kind, item)
     # The name is the same each time this record is delivered, so that no second file appears.
-    digest = hashlib.sha256(f"{info.id}:{record.id}:{number}".encode()).hexdigest()[:32]
+    digest = hashlib.sha256(f"{info.id}:{record.id}:{place}".encode()).hexdigest()[:32]
     folder = run_folder(info.name, info.id)
     if isinstance(content, Path):
         where = store.media(content, folder, step, f"{digest}.{suffix}")
@@ -60,7 +67,18 @@ def _value(info: RunInfo, store: Store, record: Media, item: MediaFile, number: 
             made = Path(directory, f"{digest}.{suffix}")
             made.write_bytes(content)
             where = store.media(made, folder, step, made.name)
-    return {"_type": f"trackio.{record.type}", "file_path": where, "caption": item.caption}
+    return {"_type": f"trackio.{kind}", "file_path": where, "caption": item.caption}
+
+
+def _cell(info: RunInfo, store: Store, record: Media, value: Any, place: str, step: int) -> Any:
+    """A cell of a table; trackio shows images there, one or several."""
+    media = pixels.cell(value)
+    if media is None or media[0] != "image":
+        return plain(value)
+    images = [
+        _stored(info, store, record, "image", item, f"{place}:{number}", step) for number, item in enumerate(media[1])
+    ]
+    return images if isinstance(value, list) else images[0]
 
 
 def _file(info: RunInfo, kind: str, item: MediaFile) -> tuple[bytes | Path, str]:
