@@ -64,12 +64,19 @@ class RunConfig(MutableMapping[str, Any]):
 
 
 class RunSummary(MutableMapping[str, Any]):
-    """The run's results. What is set here is recorded as a result; reading also finds the last logged values."""
+    """The run's results. What is set here is recorded as a result; reading also finds the last logged values.
+
+    Args:
+        record: called with what is set; it puts what it recorded into ``values``.
+    """
 
     def __init__(
-        self, record: Callable[[dict[str, Any]], None], last_logged: Callable[[], Mapping[str, Any]] = dict
+        self,
+        record: Callable[[dict[str, Any]], None],
+        last_logged: Callable[[], Mapping[str, Any]] = dict,
+        values: dict[str, Any] | None = None,
     ) -> None:
-        self.__dict__["_values"] = {}
+        self.__dict__["_values"] = {} if values is None else values
         self.__dict__["_record"] = record
         self.__dict__["_last_logged"] = last_logged
 
@@ -108,7 +115,3 @@ class RunSummary(MutableMapping[str, Any]):
         changes = {**dict(values or {}), **more}
         if changes:
             self._record(changes)
-
-    def keep(self, values: Mapping[str, Any]) -> None:
-        """Remember values that were recorded already."""
-        self._values.update(values)

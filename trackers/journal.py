@@ -93,6 +93,12 @@ class StreamWriter:
             self.error = None
             return True
 
+    def after_fork(self) -> None:
+        """In a forked child: what waits is the parent's to write, and nobody here holds the lock."""
+        self._lock = threading.RLock()
+        self._waiting.clear()
+        self._waiting_bytes = 0
+
     def missing(self) -> bool:
         """True if the file was deleted or replaced underneath."""
         try:

@@ -39,7 +39,8 @@ class NullRun:
         self.dir = self.path = directory
         self.start_time = 0.0
         self.config = RunConfig(config or {}, lambda values: None)
-        self.summary = RunSummary(lambda values: self.summary.keep(values))
+        results: dict[str, Any] = {}
+        self.summary = RunSummary(results.update, values=results)
 
     def log(
         self,

@@ -81,6 +81,8 @@ def transfer(value: Any) -> Transfer | None:
     Raises:
         Unrecordable: not a scalar.
     """
+    if isinstance(value, Transfer):
+        return value
     if getattr(value, "is_cuda", False) is True:
         if value.numel() != 1:
             raise Unrecordable(f"a tensor of shape {tuple(value.shape)} is not a scalar: log a reduction of it")

@@ -168,8 +168,14 @@ ALL_KINDS: frozenset[type[Record]] = frozenset(KINDS)
 
 _AnyRecord = Union[Start, Config, Metrics, Text, Media, Artifact, Summary, Define, Alert, Info, Environment, Finish]
 # Not strict, so that "NaN" and "Infinity" become floats where a number is expected.
-_decoder = msgspec.json.Decoder(_AnyRecord, strict=False)
-_kind_decoder = msgspec.json.Decoder(msgspec.defstruct("_Kind", [("kind", str, "")]))
+_decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(_AnyRecord, strict=False)
+
+
+class _Kind(msgspec.Struct):
+    kind: str = ""
+
+
+_kind_decoder = msgspec.json.Decoder(_Kind)
 _encoder = msgspec.json.Encoder(decimal_format="number")
 line_encoder = _encoder.encode
 """Encodes a record whose numbers are all finite; the quick way, without newline. See :func:`encode`."""
@@ -187,7 +193,8 @@ def decode(line: bytes) -> Record | None:
         CorruptLine: the line isn't JSON, or not a record.
     """
     try:
-        return _decoder.decode(line)
+        record: Record = _decoder.decode(line)
+        return record
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         try:
             kind = _kind_decoder.decode(line).kind
@@ -195,18 +202,6 @@ def decode(line: bytes) -> Record | None:
             kind = ""
         if kind and kind not in _KNOWN:
             return None
-        raise CorruptLine(str(error)) from None
-
-
-def decode_lines(block: bytes) -> list[Record]:
-    """All lines of a block at once: the quick way, for a block of known kinds.
-
-    Raises:
-        CorruptLine: some line needs :func:`decode`, one by one.
-    """
-    try:
-        return _decoder.decode_lines(block)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise CorruptLine(str(error)) from None
 
 

@@ -19,7 +19,7 @@ from trackers.errors import NotFound, UsageError
 from trackers.tracker import RunInfo
 
 _ALPHABET = string.ascii_lowercase + string.digits
-_STREAM = re.compile(r"(?P<writer>rank|node)-(?P<index>\d+)\.(?P<attempt>\d+)")
+_STREAM = re.compile(r"(?P<writer>rank|node)-(?P<number>\d+)\.(?P<attempt>\d+)")
 _SAFE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._\-]{0,127}")
 
 
@@ -27,16 +27,16 @@ class StreamName(NamedTuple):
     """``rank-0.1``: who writes (rank or node), its number, and the attempt."""
 
     writer: str
-    index: int
+    number: int
     attempt: int
 
     def __str__(self) -> str:
-        return f"{self.writer}-{self.index}.{self.attempt}"
+        return f"{self.writer}-{self.number}.{self.attempt}"
 
     @classmethod
     def parse(cls, text: str) -> StreamName | None:
         match = _STREAM.fullmatch(text)
-        return cls(match["writer"], int(match["index"]), int(match["attempt"])) if match else None
+        return cls(match["writer"], int(match["number"]), int(match["attempt"])) if match else None
 
 
 class RunDirectory:
@@ -76,14 +76,14 @@ class RunDirectory:
         return self.streams / f"{name}.jsonl"
 
     def stream_names(self) -> list[StreamName]:
-        """All streams there are, ranks first, in order of index and attempt."""
+        """All streams there are, ranks first, in order of number and attempt."""
         found = []
         with contextlib.suppress(FileNotFoundError):
             for entry in os.listdir(self.streams):
                 name = StreamName.parse(entry.removesuffix(".jsonl")) if entry.endswith(".jsonl") else None
                 if name is not None:
                     found.append(name)
-        return sorted(found, key=lambda name: (name.attempt, name.writer != "rank", name.index))
+        return sorted(found, key=lambda name: (name.attempt, name.writer != "rank", name.number))
 
     def attempt(self) -> int:
         """The newest attempt's number; 0 before the first."""

@@ -19,6 +19,7 @@ from trackers.errors import NotFound, UsageError
 from trackers.fanout import FanOut
 from trackers.journal import StreamWriter
 from trackers.nullrun import NullRun
+from trackers.recorder import Recorder
 from trackers.records import Config, Start
 from trackers.relay.client import RelayClient
 from trackers.relay.messages import Message, show
@@ -187,8 +188,8 @@ def _begin(
     relay = RelayClient(run, info, delivered, start=bool(options["TRACKER_RELAY"]) and not inline)
     relay.start()
     fanout = FanOut(run, inside, lambda text: show(Message(time.time(), text))) if inside else None
-    result = Run(info, run, writer, relay, clock=clock.now, first_step=first_step, inside=fanout)
-    result._on_finish.append(_forget)
+    recorder = Recorder(info, run, writer, relay, clock=clock.now, first_step=first_step, inside=fanout)
+    result = Run(recorder, _forget)
     ending.add(result)
     show(Message(now, line(info, names)))
     return result

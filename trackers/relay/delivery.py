@@ -334,7 +334,7 @@ class Delivery:
             )
             raise Stop(str(error), restart=False)
         low, high = REFUSED_RETRY_S if isinstance(error, errors.Refused) else RETRY_S
-        pause = min(high, low * 2 ** min(self._failures - 1, 10)) * random.uniform(0.7, 1.0)
+        pause: float = min(high, low * 2 ** min(self._failures - 1, 10)) * random.uniform(0.7, 1.0)
         if isinstance(error, errors.Unavailable) and error.retry_after_s is not None:
             pause = max(pause, min(error.retry_after_s, 3600.0))
         if isinstance(error, errors.Refused) or self._failures >= 3:

@@ -1,0 +1,189 @@
+"""Streams keep whole lines, whatever happens to the writer or the disk."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from trackers import journal
+from trackers.journal import StreamReader, StreamWriter, last_record
+from trackers.records import Metrics, encode
+
+
+def _line(step: int) -> bytes:
+    return encode(Metrics(step=step, time=1.0 + step, values={"x": step}))
+
+
+def _steps(path: Path) -> list[int | None]:
+    return [record.step for record in StreamReader(path).read(100_000)]
+
+
+@settings(max_examples=60, deadline=None)
+@given(count=st.integers(0, 6), cut=st.integers(0, 400))
+def test_any_byte_prefix_reads_as_its_complete_lines(tmp_path_factory: pytest.TempPathFactory, count: int, cut: int) -> None:
+    """Of any prefix of a journal exactly the complete lines are read, and a writer that reopens it cuts the rest."""
+    path = tmp_path_factory.mktemp("j") / "rank-0.1.jsonl"
+    lines = [_line(step) for step in range(count)]
+    whole = b"".join(lines)
+    prefix = whole[:cut]
+    path.write_bytes(prefix)
+    complete = prefix.count(b"\n")
+    assert _steps(path) == list(range(complete))
+    writer = StreamWriter(path)
+    writer.write(_line(77))
+    writer.release()
+    assert _steps(path) == [*range(complete), 77]
+
+
+def test_reader_gives_ids_and_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    """A record's id is its stream and byte offset, and reading in pieces gives the same as reading at once."""
+    path = tmp_path / "rank-0.1.jsonl"
+    path.write_bytes(b"".join(_line(step) for step in range(100)))
+    whole = [record.id for record in StreamReader(path).read(1000)]
+    reader = StreamReader(path)
+    pieces = []
+    while found := reader.read(7, max_bytes=300):
+        pieces += [record.id for record in found]
+    assert pieces == whole
+    assert whole[0] == "rank-0.1:0"
+    assert whole[1] == f"rank-0.1:{len(_line(0))}"
+
+
+def test_reader_skips_and_counts_a_damaged_line(tmp_path: Path) -> None:
+    """A damaged line in the middle costs itself only, and is counted."""
+    path = tmp_path / "rank-0.1.jsonl"
+    path.write_bytes(_line(0) + b'{"kind":"metrics","st\xff\xfe\n' + _line(1) + b"\n" + _line(2))
+    reader = StreamReader(path)
+    assert [record.step for record in reader.read(10)] == [0, 1, 2]
+    assert reader.corrupt == 1
+
+
+def test_reader_waits_for_nul_bytes_then_passes_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hole of NUL bytes is waited for, since its data may be on its way; after a while it counts as damage."""
+    path = tmp_path / "rank-0.1.jsonl"
+    path.write_bytes(_line(0) + b"\0" * 40 + _line(1) + _line(2))
+    reader = StreamReader(path)
+    assert [record.step for record in reader.read(10)] == [0]
+    assert reader.read(10) == []
+    monkeypatch.setattr(journal, "NUL_PATIENCE_S", 0.0)
+    assert [record.step for record in reader.read(10)] == [1, 2]
+
+
+def test_killed_writer_loses_nothing_it_returned_from(tmp_path: Path) -> None:
+    """After SIGKILL the file holds every line whose write returned."""
+    path = tmp_path / "rank-0.1.jsonl"
+    code = (
+        "import sys\n"
+        "from pathlib import Path\n"
+        "from trackers.journal import StreamWriter\n"
+        "from trackers.records import Metrics, encode\n"
+        "w = StreamWriter(Path(sys.argv[1]))\n"
+        "for step in range(10**9):\n"
+        "    w.write(encode(Metrics(step=step, time=1.0, values={'x': step})))\n"
+        "    if step % 500 == 0: print(step, flush=True)\n"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code, str(path)], stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    said = 0
+    for _ in range(5):
+        said = int(process.stdout.readline())
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    process.stdout.close()
+    steps = _steps(path)
+    assert steps == list(range(len(steps)))
+    assert len(steps) > said
+
+
+def _full_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: list[int]) -> StreamWriter:
+    """A writer whose file takes ``room[0]`` more bytes, short writes included, as a full disk does."""
+    writer = StreamWriter(tmp_path / "rank-0.1.jsonl")
+    real = os.write
+
+    def write(fd: int, data: bytes) -> int:
+        if fd != writer.fd:
+            return real(fd, data)
+        fits = min(len(data), room[0])
+        if not fits:
+            raise OSError(28, "No space left on device")
+        room[0] -= fits
+        return real(fd, data[:fits])
+
+    monkeypatch.setattr(journal.os, "write", write)
+    return writer
+
+
+def test_full_disk_keeps_lines_and_writes_them_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lines that the disk refuses wait in memory, in order, and reach the file when there is space: none torn."""
+    room = [len(_line(0)) * 3 + 10]
+    writer = _full_device(tmp_path, monkeypatch, room)
+    for step in range(10):
+        writer.write(_line(step))
+    assert not writer.healthy
+    assert _steps(writer.path) == [0, 1, 2]
+    assert writer.path.read_bytes().endswith(b"\n")
+    room[0] = 10**6
+    assert writer.retry(force=True)
+    assert _steps(writer.path) == list(range(10))
+    assert writer.healthy
+    assert writer.lost == 0
+
+
+def test_full_disk_buffer_is_bounded_and_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What doesn't fit into the buffer either is counted as lost."""
+    monkeypatch.setattr(journal, "BUFFER_BYTES", 5 * len(_line(0)))
+    room = [0]
+    writer = _full_device(tmp_path, monkeypatch, room)
+    for step in range(9):
+        writer.write(_line(step))
+    assert writer.waiting == 5
+    assert writer.lost == 4
+    writer.close()
+    assert writer.lost == 9
+
+
+def test_deleted_file_is_put_back_whole(tmp_path: Path) -> None:
+    """A journal deleted underneath is restored with everything that was written."""
+    writer = StreamWriter(tmp_path / "rank-0.1.jsonl")
+    writer.write(_line(0))
+    writer.path.unlink()
+    writer.write(_line(1))
+    assert writer.missing()
+    assert writer.restore()
+    writer.write(_line(2))
+    assert _steps(writer.path) == [0, 1, 2]
+    assert not writer.missing()
+    writer.release()
+
+
+def test_closed_writer_never_writes_to_a_reused_descriptor(tmp_path: Path) -> None:
+    """Between close and release, the descriptor's number belongs to nobody else."""
+    writer = StreamWriter(tmp_path / "rank-0.1.jsonl")
+    fd = writer.fd
+    writer.close()
+    other = open(tmp_path / "other", "wb")  # noqa: SIM115
+    assert other.fileno() != fd
+    os.write(fd, b"late line")
+    other.close()
+    assert (tmp_path / "other").read_bytes() == b""
+    writer.release()
+    assert writer.fd == -1
+
+
+def test_last_record_is_found_behind_long_lines(tmp_path: Path) -> None:
+    """The last record is found though its line is longer than what is read first."""
+    path = tmp_path / "rank-0.1.jsonl"
+    long = encode(Metrics(step=5, time=time.time(), values={f"name_{k}": k / 7 for k in range(5000)}))
+    path.write_bytes(_line(1) + long + b'{"torn')
+    found = last_record(path)
+    assert found is not None
+    assert found.step == 5
+    assert last_record(tmp_path / "none") is None

@@ -1,0 +1,73 @@
+"""A record survives its line; a line from elsewhere can't hurt a reader."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trackers import records
+from trackers.records import Config, CorruptLine, Media, MediaFile, Metrics, Summary, decode, encode
+
+NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=30)
+NUMBERS = st.one_of(st.floats(), st.integers(), st.booleans())
+
+
+@given(st.dictionaries(NAMES, NUMBERS, max_size=20), st.integers(-5, 10**9), st.floats(0, 4e9))
+def test_metrics_round_trip_any_dictionary(values: dict[str, float], step: int, time: float) -> None:
+    """Every name and every number, NaN, infinities and huge integers among them, comes back as it was."""
+    line = encode(Metrics(step=step, time=time, values=values))
+    assert line.endswith(b"\n")
+    assert line.count(b"\n") == 1
+    json.loads(line, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+    found = decode(line[:-1])
+    assert isinstance(found, Metrics)
+    assert (found.step, found.time) == (step, time)
+    assert list(found.values) == list(values)
+    for name, value in values.items():
+        assert found.values[name] == value or (math.isnan(value) and math.isnan(found.values[name]))
+
+
+def test_non_finite_numbers_are_the_named_strings() -> None:
+    """NaN and infinities are the three strings that the format names, at any depth."""
+    line = encode(Metrics(step=1, time=2.0, values={"a": math.nan, "b": math.inf, "c": -math.inf, "null": 1}))
+    assert json.loads(line)["values"] == {"a": "NaN", "b": "Infinity", "c": "-Infinity", "null": 1}
+    line = encode(Config(time=1.0, values={"x": {"y": [math.nan, None]}}))
+    assert json.loads(line)["values"] == {"x": {"y": ["NaN", None]}}
+    line = encode(Summary(time=1.0, values={"final/best": math.inf}))
+    assert json.loads(line) == {"kind": "summary", "time": 1.0, "values": {"final/best": "Infinity"}}
+
+
+def test_unknown_kinds_and_fields_are_tolerated() -> None:
+    """A newer writer's kinds are skipped and its fields ignored."""
+    assert decode(b'{"kind":"hologram","time":1.0,"values":{}}') is None
+    found = decode(b'{"kind":"metrics","step":1,"time":1.0,"values":{"a":1.5},"color":"red"}')
+    assert isinstance(found, Metrics)
+    assert found.values == {"a": 1.5}
+
+
+@given(st.binary(max_size=200))
+def test_decode_damage_raises_only_corrupt_line(line: bytes) -> None:
+    """Whatever stands in a line, reading it gives a record, None or CorruptLine."""
+    try:
+        found = decode(line)
+    except CorruptLine:
+        return
+    assert found is None or isinstance(found, records.Record)
+
+
+def test_media_round_trip() -> None:
+    """Nested structures come back as structures."""
+    item = MediaFile(format="png", file="media/ab/cd.png", caption="seven", width=8, height=8)
+    found = decode(encode(Media(time=1.0, step=3, name="images", type="image", items=[item]))[:-1])
+    assert isinstance(found, Media)
+    assert found.items == [item]
+
+
+def test_final_names_have_two_spellings() -> None:
+    """A result has one name with the prefix and one without."""
+    assert records.final_name("best") == records.final_name("final/best") == "final/best"
+    assert records.plain_name("final/best") == records.plain_name("best") == "best"

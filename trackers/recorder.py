@@ -1,0 +1,320 @@
+"""The journal's side of a run: what a call becomes, and who looks after the disk and the relay meanwhile."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from trackers import records
+from trackers.definitions import SummaryFold
+from trackers.journal import StreamReader, StreamWriter
+from trackers.pending import Queue, Transfer, Waiting, transfer
+from trackers.records import Config, Define, Finish, Metrics, Number, Record, Summary, Text
+from trackers.relay.client import RelayClient
+from trackers.rundir import RunDirectory
+from trackers.tracker import RunInfo
+from trackers.values import Split
+
+POLL_S = 1.0
+"""How often a logging process looks after the disk and the relay, and prints what the relay has to say."""
+KNOWN_NAMES = 100_000
+DRAIN_S = 10.0
+
+
+class Recorder:
+    """Turns calls into lines of the rank's stream. No method raises but ``define``.
+
+    Attributes:
+        fast: a line may go straight to ``fd``: nothing waits for a disk or an accelerator.
+        known: names of metrics that were found in order, so that the quick way need not look at them again.
+        step: of the last record; -1 before the first.
+        offset: add the monotonic clock to it for Unix time. poll_at: when to look after things next.
+    """
+
+    def __init__(
+        self,
+        info: RunInfo,
+        run: RunDirectory,
+        writer: StreamWriter,
+        relay: RelayClient,
+        *,
+        clock: Callable[[], float],
+        first_step: int,
+        inside: Any,
+    ) -> None:
+        self.info = info
+        self.run = run
+        self.relay = relay
+        self.writer = writer
+        self.fd = writer.fd
+        self.fast = inside is None
+        self.known: set[str] = set()
+        self.fold: SummaryFold | None = None
+        self.step = first_step - 1
+        self.finished = False
+        self.pid = os.getpid()
+        self.offset = clock() - time.monotonic()
+        self.poll_at = self.now() + POLL_S
+        self.results: dict[str, Any] = {}
+        self._inside = inside
+        self._queue = Queue(self.append)
+        self._lock = threading.RLock()
+        self._problems: set[str] = set()
+        self._forked = False
+
+    def now(self) -> float:
+        """Unix seconds, carried by the monotonic clock."""
+        return self.offset + time.monotonic()
+
+    def guard(self, what: str, function: Callable[..., Any], *arguments: Any, **more: Any) -> None:
+        """Call a function; what it raises becomes a problem named once."""
+        try:
+            function(*arguments, **more)
+        except Exception as error:
+            self.problem(f"{what}: {type(error).__name__}: {error}")
+
+    def problem(self, text: str) -> None:
+        """Say on stderr, once, what couldn't be done."""
+        from trackers.relay.messages import Message, one_line, show
+
+        line = one_line(text)
+        if line in self._problems or len(self._problems) > 1000:
+            return
+        self._problems.add(line)
+        with contextlib.suppress(Exception):
+            show(Message(time.time(), line))
+
+    def log(self, values: Mapping[str, Any], step: Any, keep: bool) -> None:
+        """Record values that the quick way can't: other types, NaN, text, media, results, new names."""
+        self._notice_fork()
+        if self.finished:
+            self.problem("log after finish: nothing is recorded any more; call init for a new run")
+            return
+        now = self.now()
+        if not isinstance(values, Mapping):
+            self.problem(f"log: values of type {type(values).__name__} can't be recorded: give a mapping")
+            return
+        step = self._whole_step(step)
+        split = Split(transfer)
+        split.add(values)
+        for problem in split.problems:
+            self.problem(f"log: {problem}")
+        results = {k: v for k, v in (*split.numbers.items(), *split.texts.items()) if _is_result(k)}
+        numbers = {k: v for k, v in split.numbers.items() if not _is_result(k)}
+        texts = {k: v for k, v in split.texts.items() if not _is_result(k)}
+        lines = []
+        if texts:
+            lines.append(records.encode(Text(step=step, time=now, values=texts)))
+        lines.extend(self._media_lines(split.media, step, now))
+        moving = any(isinstance(value, Transfer) for value in numbers.values())
+        with self._lock:
+            if moving or len(self._queue):
+                self.fast = False
+
+                def build(arrived: dict[str, Number]) -> bytes:
+                    return self._metrics_line(arrived, step, now) + b"".join(lines)
+
+                self._queue.add(Waiting(numbers, build))
+            else:
+                self.append((self._metrics_line(numbers, step, now) if numbers else b"") + b"".join(lines))
+            if results:
+                self.summarize(results)
+            if not keep:
+                self.step = step
+        if len(self.known) < KNOWN_NAMES:
+            self.known.update(name for name in numbers if name in values)
+        if now > self.poll_at or not self.fast:
+            self.poll(now)
+
+    def _metrics_line(self, numbers: dict[str, Number], step: int, now: float) -> bytes:
+        if not numbers:
+            return b""
+        if self.fold is not None:
+            self.fold.update(numbers)
+        return records.encode(Metrics(step=step, time=now, values=numbers))
+
+    def _media_lines(self, media: dict[str, Any], step: int, now: float) -> list[bytes]:
+        lines = []
+        if media:
+            from trackers import media as kinds
+
+            store = self.store()
+            for name, value in media.items():
+                try:
+                    found = kinds.as_media(value)
+                    if found is not None:
+                        lines.append(records.encode(kinds.record(name, found, step, now, store)))
+                except Exception as error:
+                    self.problem(f"log: {name}: {error}")
+        return lines
+
+    def _whole_step(self, step: Any) -> int:
+        if type(step) is int:
+            return step
+        try:
+            whole = int(step)
+        except (TypeError, ValueError, OverflowError):
+            self.problem(f"log: step {step!r} is not a number: the next step is taken")
+            return self.step + 1
+        if whole != step:
+            self.problem(f"log: step {step!r} is not a whole number: {whole} is taken")
+        return whole
+
+    def record(self, record: Record) -> None:
+        """Write a record; what goes wrong is named once."""
+        self.guard(str(type(record).__struct_config__.tag), self.write, record)
+
+    def write(self, record: Record) -> None:
+        """Write a record, behind those that still wait for an accelerator."""
+        self._notice_fork()
+        if self.finished:
+            self.problem(f"{record.__struct_config__.tag} after finish: nothing is recorded any more")
+            return
+        line = records.encode(record)
+        with self._lock:
+            if len(self._queue):
+                self._queue.add(line)
+            else:
+                self.append(line)
+
+    def append(self, line: bytes) -> None:
+        """Append lines to the stream, and pass them to the trackers inside this process."""
+        if not line:
+            return
+        self.writer.write(line)
+        if self._inside is not None:
+            self._inside.pump()
+
+    def config(self, values: dict[str, Any]) -> None:
+        """Record a change of the configuration, secrets masked."""
+        from trackers.secret import mask
+
+        self.record(Config(time=self.now(), values=mask(values)))
+
+    def summarize(self, values: Mapping[str, Any]) -> None:
+        """Record results."""
+        now, step = self.now(), max(self.step, 0)
+        split = Split(transfer)
+        split.add(values)
+        for problem in split.problems:
+            self.problem(f"summary: {problem}")
+
+        def build(arrived: dict[str, Number]) -> bytes:
+            found = {**arrived, **split.texts}
+            self.results.update(found)
+            return records.encode(Summary(time=now, step=step, values=found)) if found else b""
+
+        with self._lock:
+            if len(self._queue) or any(isinstance(value, Transfer) for value in split.numbers.values()):
+                self._queue.add(Waiting(split.numbers, build))
+            elif not self.finished:
+                self.append(build(split.numbers))
+
+    def define(self, define: Define) -> None:
+        """Record a definition and begin to fold what it asks for, from the start of the run on."""
+        self.write(define)
+        fold = self.fold or SummaryFold()
+        fold.define(define)
+        if fold and self.fold is None:
+            for record in self.logged():
+                if isinstance(record, Metrics):
+                    fold.update(record.values)
+        self.fold = fold if fold else None
+
+    def store(self) -> Any:
+        """Where media and artifacts are put."""
+        from trackers.media import MediaStore
+
+        return MediaStore(self.run.path, int(self.info.option("TRACKER_MEDIA_MAX_MB", 50)) * 1_000_000)
+
+    def logged(self) -> Iterable[Record]:
+        """Every record of the run so far, read from its streams."""
+        for stream in self.run.stream_names():
+            reader = StreamReader(self.run.stream(stream))
+            while found := reader.read(5000):
+                yield from found
+
+    def last_logged(self) -> dict[str, Any]:
+        """The last value of each name, read from the streams."""
+        last: dict[str, Any] = {}
+        for record in self.logged():
+            if isinstance(record, (Metrics, Text)):
+                last.update(record.values)
+        return last
+
+    def _notice_fork(self) -> None:
+        # A forked child logs into the same stream. Locks may have been held when it began, and what waits in memory
+        # is its parent's to write.
+        if os.getpid() != self.pid and not self._forked:
+            self._forked = True
+            self._lock = threading.RLock()
+            self._queue = Queue(self.append)
+            self.writer.after_fork()
+
+    def take_over(self, line: bytes, written: int) -> None:
+        """A direct write to ``fd`` wrote only a part of a line: cut that off and keep the line until there is space."""
+        self.fast = False
+        self.writer.repair(line, written)
+
+    def settle(self, timeout_s: float) -> None:
+        """Write what waits for an accelerator or a disk."""
+        self._queue.finish(timeout_s)
+        self.writer.retry(force=True)
+
+    def poll(self, now: float) -> None:
+        """Look after the queue, the disk and the relay; most of it at most once a second."""
+        with self._lock:
+            self._queue.drain()
+            if now <= self.poll_at:
+                self.fast = self._inside is None and not len(self._queue) and self.writer.healthy
+                return
+            self.poll_at = now + POLL_S
+            if os.getpid() != self.pid or self.finished:
+                return
+            if not self.writer.healthy and not self.writer.retry():
+                self.problem(
+                    f"the journal can't be written ({self.writer.error}); training goes on, records wait in memory "
+                    f"(up to 64 MiB): free some space for {self.run.path}"
+                )
+            if self.writer.missing():
+                self.problem(f"{self.writer.path} was deleted while it was written: it is put back")
+                self.writer.restore()
+            self.fd = self.writer.fd
+            self.relay.look_after()
+            self.fast = self._inside is None and not len(self._queue) and self.writer.healthy
+
+    def end(self, exit_code: int | None, status: str, reason: str, timeout: float, quiet: bool) -> None:
+        """Write the finish record, wait for the trackers, say what was lost."""
+        with self._lock:
+            if self.finished:
+                return
+            self.fast = False
+            try:
+                self._queue.finish(min(timeout, DRAIN_S))
+                if self.fold is not None:
+                    missing = {k: v for k, v in self.fold.results().items() if k not in self.results}
+                    if missing:
+                        self.summarize(missing)
+                code = (0 if status == "finished" else 1) if exit_code is None else int(exit_code)
+                self.write(Finish(time=self.now(), status=status, exit_code=code, reason=reason))
+            except Exception as error:
+                self.problem(f"finish: {type(error).__name__}: {error}")
+            self.finished = True
+            self.writer.close()
+        lost = self.writer.lost
+        if lost:
+            self.problem(f"{lost} records were lost: the disk of {self.run.path} stayed full")
+        if self._queue.lost:
+            self.problem(f"{self._queue.lost} values were given up: the accelerator hadn't delivered them")
+        self.guard("finish", self.relay.finish, timeout, quiet)
+        if self._inside is not None:
+            self.guard("finish", self._inside.close)
+        self.writer.release()
+
+
+def _is_result(name: str) -> bool:
+    return name.startswith(records.SUMMARY_PREFIX)
