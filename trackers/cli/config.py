@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-
-from trackers.errors import UsageError
 
 _Variables = Annotated[
     list[str] | None,
@@ -21,7 +18,7 @@ _Variables = Annotated[
 def register(app: typer.Typer) -> None:
     """Add the configuration commands to the program."""
     for name, command in _COMMANDS.items():
-        app.command(name, rich_help_panel="Configuration")(_reporting(command))
+        app.command(name, rich_help_panel="Configuration")(command)
 
 
 def show_config(
@@ -127,15 +124,3 @@ _COMMANDS: dict[str, Callable[..., None]] = {
     "allnoconfig": allnoconfig,
     "kconfig": kconfig,
 }
-
-
-def _reporting(command: Callable[..., None]) -> Callable[..., None]:
-    @functools.wraps(command)
-    def reporting(*args: Any, **kwargs: Any) -> None:
-        try:
-            command(*args, **kwargs)
-        except (UsageError, OSError) as error:
-            typer.echo(f"trackers: {error}", err=True)
-            raise typer.Exit(2) from None
-
-    return reporting

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +75,7 @@ class Workspace:
     def savedefconfig(self, target: Path) -> str:
         """Write what differs from the defaults to ``target``."""
         self.load()
-        return self._message(self.tree.kconf.write_min_config(str(target)))
+        return self._save(self.tree.kconf.write_min_config, target)
 
     def allconfig(self, yes: bool) -> str:
         """Write ``.config`` with every bool y, or n."""
@@ -130,10 +130,13 @@ class Workspace:
         for name in self.tree.declarations:
             if any(char in str(self.tree.value(name)) for char in "\r\n"):
                 raise ConfigError(f"{name} holds a line break, which a configuration file can't: leave it out there")
-        return self._message(self.tree.kconf.write_config(str(self.path)))
+        return self._save(self.tree.kconf.write_config, self.path)
 
-    def _message(self, text: str) -> str:
-        return text.replace(str(self.cwd) + os.sep, "")
+    def _save(self, write: Callable[[str], str], path: Path) -> str:
+        try:
+            return write(str(path)).replace(str(self.cwd) + os.sep, "")
+        except OSError as error:
+            raise ConfigError(f"{path} can't be written: {error.strerror or error}") from None
 
     def _load_for_menu(self, filename: str | None = None, replace: bool = True, verbose: Any = None) -> str:
         # kconfiglib's own reader is silent about mistakes and doesn't know CONFIG_TRACKER_MODE="offline".
