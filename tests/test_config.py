@@ -101,7 +101,8 @@ def test_mode_in_all_spellings(tmp_path: Path, spelling: str) -> None:
     assert resolve(environ={"TRACKER_MODE": spelling}, cwd=tmp_path)["TRACKER_MODE"] == spelling
     assert resolve(environ={symbol: "y"}, cwd=tmp_path)["TRACKER_MODE"] == spelling
     assert resolve(flags={"TRACKER_MODE": spelling}, environ={}, cwd=tmp_path)["TRACKER_MODE"] == spelling
-    assert resolve({"TRACKER_MODE": spelling}, environ={}, cwd=tmp_path)["TRACKER_MODE"] == spelling
+    for arguments in ({"TRACKER_MODE": spelling}, {symbol: True}, {symbol: "y"}):
+        assert resolve(arguments, environ={}, cwd=tmp_path)["TRACKER_MODE"] == spelling
 
 
 @pytest.mark.parametrize(("words", "value"), [("y Y yes 1 true True on", True), ("n no 0 false FALSE off", False)])
@@ -190,6 +191,20 @@ def test_arguments_in_python_types(tmp_path: Path) -> None:
     assert json.loads(json.dumps(options.to_dict())) == dict(options)
     with pytest.raises(KeyError):
         options.source("NOTHING")
+
+
+def test_plugin_has_options_of_its_own(tmp_path: Path) -> None:
+    """Arguments that begin with a chosen plug-in's name reach it; others, and odd types, are errors."""
+    arguments = {"TRACKER": "json,my-sqlite", "MY_SQLITE_FILE": "x.db", "MY_SQLITE_SIZE": 5, "MY_SQLITE_MODE": None}
+    options = resolve(arguments, environ={}, cwd=tmp_path)
+    assert (options["MY_SQLITE_FILE"], options["MY_SQLITE_SIZE"]) == ("x.db", 5)
+    assert options.source("MY_SQLITE_FILE") == "argument"
+    assert "MY_SQLITE_MODE" not in options
+    for trackers in ("json", "none"):
+        with pytest.raises(ConfigError, match="argument: unknown option MY_SQLITE_FILE"):
+            resolve({**arguments, "TRACKER": trackers}, environ={}, cwd=tmp_path)
+    with pytest.raises(ConfigError, match="argument: MY_SQLITE_FILE is text, a number or a bool, not list"):
+        resolve({**arguments, "MY_SQLITE_FILE": ["x"]}, environ={}, cwd=tmp_path)
 
 
 def test_misspelt_variable_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import logging
 import os
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from trackers.config import files
 from trackers.config.declaration import BOOLEANS, Assignment
 from trackers.config.kconfig import Tree
 from trackers.config.roots import PATH_VARIABLE, find_root
+from trackers.errors import ConfigError
 
 DEFAULT = "default"
 ENVIRONMENT = "environment"
@@ -24,7 +26,7 @@ _NOT_OPTIONS = frozenset({"TRACKER_DEFCONFIG", "TRACKER_KCONFIG", PATH_VARIABLE}
 class Options(Mapping[str, Any]):
     """Options by Kconfig symbol, without ``CONFIG_``: ``options["TRACKER_PROJECT"]``. Values are bool, int or str."""
 
-    def __init__(self, values: Mapping[str, bool | int | str], sources: Mapping[str, str]) -> None:
+    def __init__(self, values: Mapping[str, Any], sources: Mapping[str, str]) -> None:
         self._values = dict(values)
         self._sources = dict(sources)
 
@@ -49,7 +51,7 @@ class Options(Mapping[str, Any]):
             raise KeyError(symbol)
         return self._sources.get(symbol, DEFAULT)
 
-    def to_dict(self) -> dict[str, bool | int | str]:
+    def to_dict(self) -> dict[str, Any]:
         """The plain values, fit for JSON."""
         return dict(self._values)
 
@@ -65,7 +67,8 @@ def resolve(
     """Work out every option. Later wins: Kconfig default, file, environment, flag, argument.
 
     Args:
-        arguments: what ``init`` was given, by symbol. None: not given.
+        arguments: what ``init`` was given, by symbol. None: not given. Options of a plug-in begin with its name
+            (SQLITE_FILE of tracker sqlite) and are kept as they are.
         flags: what the command line gave, by symbol. None: not given.
         defconfig: name or path of the file to read, rather than ``.config``. None: what the environment's
             TRACKER_DEFCONFIG says, else ``.config`` where there is one.
@@ -81,8 +84,11 @@ def resolve(
     sources = tree.assign(file_assignments(tree, defconfig or environ.get("TRACKER_DEFCONFIG"), environ, cwd))
     sources |= tree.assign(environment_assignments(tree, environ))
     sources |= tree.assign(_given(tree, flags, None))
-    sources |= tree.assign(_given(tree, arguments, ARGUMENT))
-    return Options({name: tree.value(name) for name in tree.declarations}, sources)
+    sources |= tree.assign(_given(tree, {n: v for n, v in (arguments or {}).items() if tree.knows(n)}, ARGUMENT))
+    values = {name: tree.value(name) for name in tree.declarations}
+    others = {n: v for n, v in (arguments or {}).items() if v is not None and not tree.knows(n)}
+    _check_plugins(tree, others, str(values["TRACKER"]))
+    return Options({**values, **others}, {**sources, **dict.fromkeys(others, ARGUMENT)})
 
 
 def file_assignments(tree: Tree, defconfig: str | None, environ: Mapping[str, str], cwd: Path) -> list[Assignment]:
@@ -130,12 +136,29 @@ def _given(tree: Tree, values: Mapping[str, Any] | None, source: str | None) -> 
     for name, value in (values or {}).items():
         if value is None:
             continue
+        if name in tree.members:  # a choice's value, as Kconfig spells it
+            assignments.append(Assignment(name, "y" if BOOLEANS.get(str(value).lower()) else "n", source or "flag"))
+            continue
         if name not in tree.declarations:
             raise tree.unknown(name, source or "flag")
         declaration = tree.declarations[name]
         origin = source or f"flag {declaration.flag}"
         assignments.append(Assignment(name, declaration.text(value, origin), origin))
     return assignments
+
+
+def _check_plugins(tree: Tree, others: Mapping[str, Any], trackers: str) -> None:
+    if not others:
+        return
+    from trackers import registry
+
+    plugins = [name for name in registry.parse(trackers) if name not in registry.BUILT_IN]
+    prefixes = tuple(re.sub(r"\W", "_", name).upper() + "_" for name in plugins)
+    for name, value in others.items():
+        if not name.startswith(prefixes):
+            raise tree.unknown(name, ARGUMENT)
+        if not isinstance(value, (bool, int, float, str)):
+            raise ConfigError(f"{ARGUMENT}: {name} is text, a number or a bool, not {type(value).__name__} {value!r}")
 
 
 def _warn_of_misspelt(tree: Tree, environ: Mapping[str, str]) -> None:
