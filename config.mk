@@ -18,6 +18,12 @@ CONFIG_GIVEN = $(foreach v,$(filter TRACKER% WANDB_% MLFLOW_% TRACKIO_% TENSORBO
 
 .PHONY: $(CONFIG_SIMPLE) $(CONFIG_READERS) nconfig defconfig
 
+menuconfig:  ## change the options of .config in a menu
+defconfig:  ## write .config: make defconfig DEFCONFIG=gpt2-local, or make defconfig-gpt2-local
+savedefconfig:  ## write what .config changes from the defaults to ./defconfig
+list-defconfigs:  ## the defconfigs that can be named
+show-config:  ## each option's value and where it came from
+
 $(CONFIG_SIMPLE): $(ENV)
 	@$(CONFIG_COMMAND) $@
 
