@@ -121,11 +121,13 @@ class WandbTracker:
         if status.name == "preempted":
             self._run.mark_preempting()
         if self._session.online:
-            self._confirm(0)
+            self._session.held()  # a server that is away shows here at once, and at the end only after long
         code = EXIT_CODES[status.name]
         if status.name in ("failed", "preempted") and status.exit_code:
             code = status.exit_code
         self._session.end(code, complete=not running, timeout_s=wandb_session.FINISH_TIMEOUT_S)
+        self._advanced = wandb_session.monotonic()
+        self._confirm(0)
 
     def _fields(self) -> dict[str, Any]:
         known = self._state.get("info") or {}

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import platform
 import re
 import socket
 import sys
@@ -31,8 +32,9 @@ FINISH_TIMEOUT_S = 900.0
 """How long the last uploads may take before the whole is tried again."""
 ASK_TIMEOUT_S = 20.0
 RETRIES = 2
-FLUSH_S = 0.5
-"""Between writes of the offline file, and between requests of the file stream (W&B: 15 s each)."""
+FLUSH_S = 1.0
+"""Between writes of the offline file, and between requests of the file stream (W&B: 15 s each). The client takes
+whole seconds only: less than one is its default again."""
 
 HELD = """
 query RunResumeStatus($project: String, $entity: String, $name: String!) {
@@ -87,6 +89,7 @@ class Session:
             abandon()
             raise_translated(error)
         self.files = Path(self.run.dir).parent
+        self.run._interface.publish_environment(_environment(info))
 
     @property
     def url(self) -> str:
@@ -144,6 +147,8 @@ class Session:
             result = run._interface._deliver_exit(exit_record).wait_or(timeout=timeout_s)
             if result.exit_result.timed_out:
                 raise TimeoutError
+            uploads = run._interface.deliver_poll_exit().wait_or(timeout=timeout_s).response.poll_exit_response
+            files = uploads.pusher_stats
             if run._run_messages is not None:
                 run._run_messages.stop(timeout=5)
             run._interface.join()
@@ -152,6 +157,8 @@ class Session:
             run._atexit_cleanup_called = True
             with _quiet():
                 run.finish(exit_code=exit_code)
+            if files.uploaded_bytes < files.total_bytes:
+                raise Unavailable(f"W&B took {files.uploaded_bytes} of {files.total_bytes} bytes of files")
         except TimeoutError:
             abandon()
             raise Unavailable(f"W&B took more than {timeout_s:g} s for the last uploads") from None
@@ -178,20 +185,20 @@ def directory(info: RunInfo) -> Path:
 def settings(info: RunInfo) -> dict[str, Any]:
     """Settings under which W&B shows the training script, and failures show soon."""
     lives = _lives(info)
-    program = info.program or (info.argv[0] if info.argv else "")
     wanted: dict[str, Any] = {
         "console": "off",
         "silent": True,
         "disable_code": True,
         "save_code": False,
         "disable_git": not info.git,
-        "git_remote_url": info.git.get("remote") or info.git.get("remote_url") or info.git.get("url"),
+        "git_remote_url": info.git.get("remote"),
         "git_commit": info.git.get("commit"),
         "git_root": info.git.get("root"),
-        "program": program or None,
-        "program_relpath": _relative(program, info) or None,
-        "program_abspath": str(Path(info.cwd, program)) if program and info.cwd else None,
+        "program": info.program or None,
+        "program_relpath": _relative(info) or None,
+        "program_abspath": str(Path(info.cwd, info.program)) if info.program and info.cwd else None,
         "x_executable": info.python or None,
+        "x_disable_meta": True,  # see _environment
         "host": info.host or None,
         "username": info.user or None,
         "x_stats_pid": info.pid if lives else None,
@@ -201,13 +208,13 @@ def settings(info: RunInfo) -> dict[str, Any]:
         "x_transaction_log_flush_interval": FLUSH_S,
         "x_file_stream_transmit_interval": FLUSH_S,
         "x_file_stream_retry_max": RETRIES,
-        "x_file_stream_retry_wait_min_seconds": 0.5,
+        "x_file_stream_retry_wait_min_seconds": 1.0,
         "x_file_stream_retry_wait_max_seconds": 5.0,
         "x_file_transfer_retry_max": RETRIES,
-        "x_file_transfer_retry_wait_min_seconds": 0.5,
+        "x_file_transfer_retry_wait_min_seconds": 1.0,
         "x_file_transfer_retry_wait_max_seconds": 5.0,
         "x_graphql_retry_max": RETRIES,
-        "x_graphql_retry_wait_min_seconds": 0.2,
+        "x_graphql_retry_wait_min_seconds": 1.0,
         "x_graphql_retry_wait_max_seconds": 2.0,
         "x_graphql_timeout_seconds": ASK_TIMEOUT_S,
         "init_timeout": INIT_TIMEOUT_S,
@@ -263,8 +270,8 @@ def translate(error: Exception) -> DeliveryError:
 def _as_training(info: RunInfo) -> Iterator[None]:
     # wandb takes the script's arguments from sys.argv and, in some cases, the run's address from the environment.
     kept, own = sys.argv, os.environ.pop("WANDB_RUN_ID", None)
-    if info.argv:
-        sys.argv = list(info.argv)
+    if info.program:
+        sys.argv = [info.program, *info.argv]
     try:
         with _quiet():
             yield
@@ -296,13 +303,41 @@ def _lives(info: RunInfo) -> bool:
     return not info.pid_start or abs(started - info.pid_start) < 2.0
 
 
-def _relative(program: str, info: RunInfo) -> str:
+def _relative(info: RunInfo) -> str:
     root = info.git.get("root") or info.cwd
-    full = os.path.join(info.cwd, program) if info.cwd else program
-    if not root or not program or program.startswith("-"):
-        return program
-    relative = os.path.relpath(full, root)
-    return program if relative.startswith("..") else relative
+    if not root or not info.program or info.program.startswith("-"):
+        return info.program
+    relative = os.path.relpath(os.path.join(info.cwd, info.program), root)
+    return info.program if relative.startswith("..") else relative
+
+
+def _environment(info: RunInfo) -> Any:
+    """What W&B shows of the process (``wandb-metadata.json``): that of the training, not this one."""
+    from wandb.proto import wandb_internal_pb2 as protocol
+
+    environment = protocol.EnvironmentRecord(
+        program=info.program,
+        code_path=_relative(info),
+        code_path_local=_relative(info),
+        args=list(info.argv),
+        executable=info.python,
+        host=info.host,
+        username=info.user,
+        root=info.cwd,
+    )
+    if info.created:
+        environment.started_at.FromNanoseconds(int(info.created * 1e9))
+    if info.git.get("remote"):
+        environment.git.remote_url = info.git["remote"]
+    if info.git.get("commit"):
+        environment.git.commit = info.git["commit"]
+    if _same_host(info):
+        environment.os = platform.platform()
+        environment.python = f"{platform.python_implementation()} {platform.python_version()}"
+        environment.cpu_count = psutil.cpu_count(logical=False) or 0
+        environment.cpu_count_logical = psutil.cpu_count() or 0
+        environment.memory.total = psutil.virtual_memory().total
+    return environment
 
 
 def monotonic() -> float:

@@ -1,0 +1,107 @@
+"""The reader of W&B's offline files."""
+
+from __future__ import annotations
+
+import math
+import tempfile
+import zlib
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trackers.backends import wandb_file
+from trackers.backends.wandb_file import BLOCK_BYTES, CHUNK, FIRST, HEADER, LAST, MAGIC, MIDDLE, WHOLE
+from trackers.errors import NotFound
+
+
+def framed(payloads: list[bytes]) -> bytes:
+    """A .wandb file with these payloads, as LevelDB's log format describes it."""
+    out = bytearray(HEADER.pack(*MAGIC))
+    for payload in payloads:
+        begun = False
+        while True:
+            room = BLOCK_BYTES - len(out) % BLOCK_BYTES
+            if room < CHUNK.size:
+                out += bytes(room)
+                room = BLOCK_BYTES
+            part, payload = payload[: room - CHUNK.size], payload[room - CHUNK.size :]
+            kind = (LAST if begun else WHOLE) if not payload else (MIDDLE if begun else FIRST)
+            out += CHUNK.pack(zlib.crc32(bytes([kind]) + part), len(part), kind) + part
+            begun = True
+            if not payload:
+                break
+    return bytes(out)
+
+
+def read(content: bytes) -> list[bytes]:
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory, "run-x.wandb")
+        path.write_bytes(content)
+        return list(wandb_file.payloads(path))
+
+
+PAYLOADS = st.lists(
+    st.one_of(st.binary(max_size=40), st.integers(0, 3 * BLOCK_BYTES).map(lambda size: b"x" * size)), max_size=8
+)
+
+
+@given(PAYLOADS)
+def test_payloads_come_back_whatever_their_size(payloads: list[bytes]) -> None:
+    """Records of any size, over any number of blocks, are read as they were written."""
+    assert read(framed(payloads)) == payloads
+
+
+@given(PAYLOADS, st.data())
+def test_payloads_of_a_cut_file_are_its_complete_ones(payloads: list[bytes], data: st.DataObject) -> None:
+    """A file cut anywhere gives a prefix of its records, and all that end before the cut."""
+    content = framed(payloads)
+    cut = data.draw(st.integers(0, len(content)))
+    found = read(content[:cut])
+    assert found == payloads[: len(found)]
+    whole = sum(len(framed(payloads[: count + 1])) <= cut for count in range(len(payloads)))
+    assert len(found) == whole
+
+
+@given(PAYLOADS.filter(bool), st.data())
+def test_payloads_end_before_a_damaged_one(payloads: list[bytes], data: st.DataObject) -> None:
+    """A changed byte never gives a record that wasn't written."""
+    content = bytearray(framed(payloads))
+    place = data.draw(st.integers(HEADER.size, len(content) - 1))
+    content[place] ^= 0xFF
+    found = read(bytes(content))
+    assert found == payloads[: len(found)]
+
+
+def test_payloads_of_a_foreign_file_are_an_error(tmp_path: Path) -> None:
+    """What isn't a .wandb file, or isn't there, is said to be so."""
+    (tmp_path / "a").write_bytes(b"something else entirely")
+    with pytest.raises(NotFound, match=r"isn't a \.wandb file"):
+        list(wandb_file.payloads(tmp_path / "a"))
+    with pytest.raises(NotFound, match="No such file"):
+        list(wandb_file.payloads(tmp_path / "b"))
+
+
+def test_history_of_a_file_that_the_real_client_wrote(tmp_path: Path) -> None:
+    """Rows that wandb wrote offline are read with their steps, names and non-finite values."""
+    import wandb
+
+    quiet = wandb.Settings(console="off", silent=True, x_disable_stats=True)
+    run = wandb.init(project="p", id="abcd1234", mode="offline", dir=str(tmp_path), settings=quiet)
+    big = {f"metric/{number}.x": number + 0.5 for number in range(3000)}
+    for step in (0, 4, 5):
+        run.log({"loss": math.inf, "bad": math.nan, "text": "é", **big, "_timestamp": 12.5}, step=step)
+    run.finish()
+
+    (path,) = wandb_file.offline_files(tmp_path / "wandb", "abcd1234")
+    rows = list(wandb_file.history(path))
+    assert [row["_step"] for row in rows] == [0, 4, 5]
+    assert rows[0]["loss"] == math.inf
+    assert math.isnan(rows[0]["bad"])
+    assert (rows[0]["text"], rows[0]["_timestamp"]) == ("é", 12.5)
+    assert {name: rows[2][name] for name in big} == big
+    kinds = {record.WhichOneof("record_type") for record in wandb_file.records(path)}
+    assert {"run", "history", "summary", "exit"} <= kinds
+    assert wandb_file.last_step(path) == 5
+    assert wandb_file.offline_files(tmp_path / "wandb", "other") == []
