@@ -1,0 +1,301 @@
+"""TensorBoard: one event file per session, written without TensorFlow and exact after any restart.
+
+The file's committed length is in the state, so it is cut back to it when it is opened again; the records that
+follow give the same bytes, and a TensorBoard that reads along notices nothing. What only the end of a run can
+tell (results, hparams, status) is written behind the committed length: a run that goes on after its end loses
+that tail, and gets a new one.
+"""
+
+from __future__ import annotations
+
+import copy
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import msgspec
+
+from trackers.backends.owned_file import (
+    Damaged,
+    OwnedFile,
+    check_directory,
+    file_name,
+    option_directory,
+    remove,
+    unseen,
+)
+from trackers.backends.tensorboard_events import Framer
+from trackers.errors import Unavailable
+from trackers.records import (
+    ALL_KINDS,
+    SUMMARY_PREFIX,
+    Alert,
+    Artifact,
+    Config,
+    Environment,
+    Info,
+    Media,
+    Metrics,
+    Number,
+    Record,
+    Start,
+    Summary,
+    Text,
+    final_name,
+    merge,
+    name_floats,
+)
+from trackers.tracker import Cursor, RunInfo, State, Status
+
+FILE_VERSION = "brain.Event:2"
+"""First event of each file: https://github.com/tensorflow/tensorboard, backend/event_processing/event_util.py."""
+
+SUFFIX = ".trackers"
+"""End of the names of our event files, so that a foreign one in the same directory is left alone."""
+
+STEP_MAX = 2**63 - 1
+
+_FLOATS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
+
+
+class Marks(msgspec.Struct):
+    """What a new process must know to go on: the tracker's state.
+
+    files: names and committed lengths, oldest first. seq: highest record taken. step: of the last record.
+    top: the highest step. rewound: the newest attempt whose rewind was written. ended: the status in the tail.
+    """
+
+    files: dict[str, int] = {}
+    seq: int = 0
+    step: int = 0
+    top: int = -1
+    rewound: int = 0
+    ended: str = ""
+    config: dict[str, Any] = {}
+    summary: dict[str, Any] = {}
+
+
+class TensorboardTracker:
+    """Writes TensorBoard event files to ``TENSORBOARD_DIR/<project>/<name>-<id>``, or the run's ``tensorboard/``.
+
+    Values are float32, as TensorBoard holds them. A metric without a step gets the last one.
+    """
+
+    name = "tensorboard"
+    accepts: ClassVar[frozenset[type[Record]]] = ALL_KINDS
+    needs = ("tensorboard",)
+
+    def __init__(self) -> None:
+        self._tags: dict[tuple[str, str], str] = {}
+        self._kinds: dict[str, str] = {}
+        self._file: OwnedFile | None = None
+        self._began = False
+
+    @classmethod
+    def check(cls, options: Mapping[str, Any]) -> None:
+        """Raise a UsageError for a log directory that can't be written."""
+        check_directory(options, "TENSORBOARD_DIR")
+
+    def open(self, info: RunInfo, state: State) -> Cursor | None:
+        """Find the event files as they were committed; a damaged one makes the run be written anew."""
+        from tensorboard.compat.proto import event_pb2, summary_pb2
+
+        self._info, self._state = info, state
+        self._event, self._summary = event_pb2.Event, summary_pb2.Summary
+        self._session_log = event_pb2.SessionLog
+        self._frame = Framer().frame
+        logdir = option_directory(info, "TENSORBOARD_DIR")
+        if logdir is None:
+            self._directory = logdir = info.path("tensorboard")
+        else:
+            own = f"{file_name(info.name)}-{file_name(info.id)}"
+            self._directory = logdir / file_name(info.project, "project") / own
+        self._marks = msgspec.convert(dict(state).get("marks", {}), Marks)
+        answer = None
+        try:
+            for name, length in self._marks.files.items():
+                if (self._directory / name).stat().st_size < length:
+                    raise Damaged(name)
+        except (Damaged, FileNotFoundError):
+            self._marks, answer = Marks(), Cursor(0)
+        if not self._marks.files:
+            self._begin()
+        state["url"] = f"tensorboard --logdir {shlex.quote(str(logdir))}"
+        return answer
+
+    def write(self, records: Sequence[Record], cursor: Cursor) -> None:
+        """Append one event for each record, all of the batch or nothing."""
+        fresh = unseen(records, self._marks.seq)
+        if not fresh:
+            return
+        file = self._begin()
+        draft = copy.copy(self._marks)
+        data = bytearray()
+        for record in fresh:
+            event = self._write_record(record, draft)
+            if event is not None:
+                data += self._frame(event.SerializeToString())
+            draft.seq = max(draft.seq, record.seq)
+        file.append(bytes(data))
+        self._commit(draft)
+
+    def close(self, status: Status) -> None:
+        """Write results, hparams and the status; nothing for a run that goes on, or that ended so before."""
+        if status.name != "running" and (self._began or self._marks.ended != status.name):
+            file = self._begin()
+            length = file.length
+            file.append(self._frame(self._tail(status).SerializeToString()))
+            draft = copy.copy(self._marks)
+            draft.files = {**draft.files, file.path.name: length}
+            draft.ended = status.name
+            self._marks = draft
+            self._state["marks"] = _state(draft)
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+        self._began = False
+
+    def _begin(self) -> OwnedFile:
+        """The file that takes the next event: cut back to its committed length, or new after an end."""
+        if self._file is not None:
+            return self._file
+        names = list(self._marks.files)
+        try:
+            if self._marks.ended:
+                # A loader that has read the tail goes on with the next file, not with other bytes in this one.
+                OwnedFile(self._directory / names[-1]).open(self._marks.files[names[-1]]).close()
+                names.append(_numbered(names[0], len(names)))
+            elif not names:
+                host = file_name(self._info.host, "host", 60)
+                first = f"events.out.tfevents.{int(self._info.created):010d}.{host}.{self._info.pid}.0000{SUFFIX}"
+                for stale in self._directory.glob(f"events.out.tfevents.*{SUFFIX}"):
+                    remove(stale)
+                names.append(first)
+            file = OwnedFile(self._directory / names[-1]).open(self._marks.files.get(names[-1], 0))
+        except Damaged as error:
+            # Only while running: open found it whole. The next open starts over.
+            raise Unavailable(f"{error}; the event files are written anew at the next start") from error
+        if file.length == 0:
+            header = self._event(wall_time=self._info.created, file_version=FILE_VERSION)
+            file.append(self._frame(header.SerializeToString()))
+        self._file, self._began = file, True
+        draft = copy.copy(self._marks)
+        draft.ended = ""
+        self._commit(draft)
+        return file
+
+    def _commit(self, draft: Marks) -> None:
+        assert self._file is not None
+        draft.files = {**draft.files, self._file.path.name: self._file.length}
+        self._marks = draft
+        self._state["marks"] = _state(draft)
+
+    def _write_record(self, record: Record, draft: Marks) -> Any:
+        """The event for one record, or None; ``draft`` is what the state becomes."""
+        if isinstance(record, Start):
+            return self._session_start(record, draft)
+        if record.step is not None:
+            draft.step = min(record.step, STEP_MAX)
+            draft.top = max(draft.top, draft.step)
+        event = self._event(wall_time=record.time, step=draft.step)
+        if isinstance(record, Metrics):
+            self._scalars(event.summary, record.values, draft)
+        elif isinstance(record, Summary):
+            draft.summary = {**draft.summary, **{final_name(k): v for k, v in record.values.items()}}
+        elif isinstance(record, Config):
+            draft.config = merge(copy.deepcopy(draft.config), record.values)
+            self._add_text(event.summary, "trackers/config", draft.config, block=True)
+        elif isinstance(record, Text):
+            for name, text in record.values.items():
+                self._add_text(event.summary, name, text)
+        elif isinstance(record, Media):
+            from trackers.backends import tensorboard_values
+
+            event.summary.value.extend(
+                tensorboard_values.media(self._tag(record.name, record.type), record, self._info)
+            )
+        elif isinstance(record, Artifact):
+            from trackers.backends import tensorboard_values
+
+            self._add_text(event.summary, f"trackers/artifacts/{record.name}", tensorboard_values.artifact(record))
+        elif isinstance(record, Alert):
+            self._add_text(event.summary, "trackers/alerts", f"**{record.level}** {record.title}\n\n{record.text}")
+        elif isinstance(record, Info):
+            values = {key: getattr(record, key) for key in ("name", "group", "tags", "notes")}
+            given = {key: value for key, value in values.items() if value is not None}
+            self._add_text(event.summary, "trackers/info", given, block=True)
+        elif isinstance(record, Environment):
+            self._add_text(event.summary, "trackers/environment", record.values, block=True)
+        return event if event.summary.value else None
+
+    def _session_start(self, record: Start, draft: Marks) -> Any:
+        """A session's START: Python's loader forgets points at and above its step, if the first session has one too."""
+        step = draft.top + 1
+        if record.from_step is not None and record.attempt > draft.rewound:
+            draft.rewound = record.attempt
+            step = min(step, record.from_step + 1)
+            draft.step, draft.top = min(draft.step, step - 1), step - 1
+        event = self._event(wall_time=record.time, step=step)
+        event.session_log.status = self._session_log.START
+        return event
+
+    def _scalars(self, summary: Any, values: Mapping[str, Number], draft: Marks) -> None:
+        add = summary.value.add
+        for name, value in values.items():
+            if name.startswith(SUMMARY_PREFIX):
+                draft.summary = {**draft.summary, name: value}
+                continue
+            tag = self._tags.get((name, "scalar")) or self._tag(name, "scalar")
+            add(tag=tag, simple_value=_single(value))
+
+    def _tag(self, name: str, kind: str) -> str:
+        """The tag of a name. TensorBoard shows one kind of data under a tag, so a second kind gets a suffix."""
+        tag = self._tags.get((name, kind))
+        if tag is None:
+            tag = name.encode("utf-8", "replace").decode() or "(no name)"
+            if self._kinds.setdefault(tag, kind) != kind:
+                tag = f"{tag}/{kind}"
+            self._tags[name, kind] = tag
+        return tag
+
+    def _add_text(self, summary: Any, name: str, content: Any, block: bool = False) -> None:
+        from trackers.backends import tensorboard_values
+
+        shown = tensorboard_values.code(content) if block else content
+        summary.value.append(tensorboard_values.text(self._tag(name, "text"), shown))
+
+    def _tail(self, status: Status) -> Any:
+        from trackers.backends import tensorboard_hparams
+
+        event = self._event(wall_time=status.time or self._info.created, step=self._marks.step)
+        results = []
+        for name, value in self._marks.summary.items():
+            number = _FLOATS.get(value, value) if isinstance(value, str) else value
+            if isinstance(number, (int, float)):
+                results.append(self._tag(name, "scalar"))
+                event.summary.value.add(tag=results[-1], simple_value=_single(number))
+            else:
+                self._add_text(event.summary, name, value, block=not isinstance(value, str))
+        code = "" if status.exit_code is None else f" (exit code {status.exit_code})"
+        reason = f": {status.reason}" if status.reason else ""
+        self._add_text(event.summary, "trackers/status", f"{status.name}{code}{reason}")
+        info = self._info
+        event.summary.value.extend(
+            tensorboard_hparams.session(info.name, self._marks.config, results, info.created, status, info.group or "")
+        )
+        return event
+
+
+def _single(value: Number) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        return float("inf") if value > 0 else float("-inf")
+
+
+def _numbered(first: str, number: int) -> str:
+    return f"{first.removesuffix(f'0000{SUFFIX}')}{number:04d}{SUFFIX}"
+
+
+def _state(marks: Marks) -> Any:
+    return name_floats(msgspec.to_builtins(marks))
