@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -51,3 +51,180 @@ def read_trackio(info: RunInfo, state: Mapping[str, Any] | None = None) -> Store
     stored.summary = {key: named_float(value) for key, value in config.items() if key.startswith("final/")}
     stored.config = {key: value for key, value in config.items() if not key.startswith(("_", "final/", "trackers/"))}
     return stored
+
+
+def read_mlflow(info: RunInfo, state: Mapping[str, Any] | None = None, *, uri: str | None = None) -> Stored:
+    """The run with our id in its tags, through ``MlflowClient``; names by the run's own ``metric_names.json``.
+
+    Status is MLflow's word. A result is a metric ``final/…`` with one value; with more it counts as a series.
+    """
+    from mlflow import MlflowClient
+
+    client = MlflowClient(tracking_uri=uri or str(info.option("MLFLOW_TRACKING_URI")))
+    experiments = [experiment.experiment_id for experiment in client.search_experiments()]
+    runs = client.search_runs(experiments, f"tags.`trackers.run_id` = '{info.id}'")
+    assert len(runs) == 1, f"{len(runs)} runs in MLflow have the id {info.id}"
+    run = runs[0]
+    names = _mlflow_json(client, run, "metric_names.json")
+    stored = Stored(summary={}, config=_mlflow_json(client, run, "config.json"), texts={})
+    assert stored.summary is not None
+    for key in run.data.metrics:
+        history = sorted(client.get_metric_history(run.info.run_id, key), key=lambda metric: metric.timestamp)
+        name = names.get(key, key)
+        if name.startswith("final/") and len(history) == 1:
+            stored.summary[name] = history[0].value
+        else:
+            stored.metrics[name] = [Point(metric.step, metric.value, metric.timestamp / 1000) for metric in history]
+    stored.texts = _mlflow_texts(client, run)
+    stored.name, stored.status = run.info.run_name, run.info.status
+    tags = run.data.tags
+    stored.tags = tags["tags"].split(",") if tags.get("tags") else []
+    stored.group = tags.get("group")
+    return stored
+
+
+def _mlflow_json(client: Any, run: Any, file: str) -> dict[str, Any]:
+    if file not in {entry.path for entry in client.list_artifacts(run.info.run_id)}:
+        return {}
+    content: dict[str, Any] = json.loads(Path(client.download_artifacts(run.info.run_id, file)).read_text())
+    return content
+
+
+def _mlflow_texts(client: Any, run: Any) -> dict[str, list[tuple[int | None, str]]]:
+    texts: dict[str, list[tuple[int | None, str]]] = {}
+    for entry in client.list_artifacts(run.info.run_id, "text"):
+        for line in Path(client.download_artifacts(run.info.run_id, entry.path)).read_text().splitlines():
+            row = json.loads(line)
+            texts.setdefault(Path(entry.path).stem, []).append((row.get("step"), row["text"]))
+    return texts
+
+
+def read_tensorboard(info: RunInfo, state: Mapping[str, Any] | None = None, *, directory: Path | None = None) -> Stored:
+    """The event files, through TensorBoard's own ``EventAccumulator``; results are lone scalars ``final/…``."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    everything = {"scalars": 0, "tensors": 0, "images": 0, "audio": 0, "histograms": 0}
+    events = EventAccumulator(str(directory or info.path("tensorboard")), size_guidance=everything)
+    events.Reload()
+    stored = Stored(summary={}, config={}, texts={})
+    assert stored.summary is not None
+    assert stored.texts is not None
+    tags = events.Tags()
+    for tag in tags["scalars"]:
+        points = [Point(event.step, event.value, event.wall_time) for event in events.Scalars(tag)]
+        if tag.startswith("final/") and len(points) == 1:
+            stored.summary[tag] = points[0].value
+        else:
+            stored.metrics[tag] = points
+    for tag in tags["tensors"]:
+        if events.SummaryMetadata(tag).plugin_data.plugin_name == "text":
+            texts = [(event.step, event.tensor_proto.string_val[0].decode()) for event in events.Tensors(tag)]
+            stored.texts[tag] = list(texts)
+    if "trackers/configuration" in stored.texts:
+        stored.config = json.loads(_code_block(stored.texts["trackers/configuration"][-1][1]))
+    ends = stored.texts.get("trackers/status", [])
+    stored.status = ends[-1][1].split()[0].rstrip(":") if ends else "running"
+    return stored
+
+
+def _code_block(text: str) -> str:
+    """What stands indented or fenced in Markdown."""
+    lines = [line for line in text.splitlines() if not line.startswith("```")]
+    return "\n".join(line.removeprefix("    ") for line in lines)
+
+
+def read_wandb_file(info: RunInfo, state: Mapping[str, Any] | None = None) -> Stored:
+    """All offline files of the run, one after the other as ``wandb sync`` sends them; steps are ``global_step``."""
+    rows: list[dict[str, Any]] = []
+    config: dict[str, Any] = {}
+    summary: dict[str, Any] = {}
+    stored = Stored(status="running")
+    for path in wandb_files(info):
+        stored.status, preempting = "running", False
+        for record in wandb_records(path):
+            kind = record.WhichOneof("record_type")
+            if kind == "history":
+                rows.append(_wandb_items(record.history.item))
+            elif kind == "summary":
+                summary.update(_wandb_items(record.summary.update))
+            elif kind == "config":
+                config.update(_wandb_items(record.config.update))
+            elif kind == "run":
+                config.update(_wandb_items(record.run.config.update))
+                stored.name, stored.tags = record.run.display_name, list(record.run.tags)
+                stored.group = record.run.run_group or None
+            elif kind == "preempting":
+                preempting = True
+            elif kind == "exit" and not record.exit.not_complete:
+                stored.status = "failed" if record.exit.exit_code else "finished"
+                if preempting:
+                    stored.status = "preempted"
+    stored.summary = summary
+    stored.config = {key: value for key, value in config.items() if key not in ("_wandb", "run_name")}
+    stored.metrics, stored.texts = wandb_rows(rows)
+    return stored
+
+
+def read_wandb_server(runs: Mapping[str, Any]) -> Callable[[RunInfo, Mapping[str, Any]], Stored]:
+    """A reader of what the stand-in for W&B's server holds (``WandbServer().runs``)."""
+
+    def read(info: RunInfo, state: Mapping[str, Any] | None = None) -> Stored:
+        run = runs[info.id]
+        stored = Stored(status=run.state, tags=list(run.tags or []), name=run.values.get("display_name"))
+        stored.metrics, stored.texts = wandb_rows(run.history)
+        return stored
+
+    return read
+
+
+def wandb_files(info: RunInfo) -> list[Path]:
+    """The run's ``.wandb`` files below its directory and ``WANDB_DIR``, the oldest first."""
+    roots = {Path(info.directory).resolve(), Path(os.environ.get("WANDB_DIR", info.directory)).resolve()}
+    found = {path.resolve() for root in roots for path in root.rglob(f"run-{info.id}.wandb")}
+    return sorted(found, key=lambda path: (path.stat().st_ctime_ns, path.parent.name))
+
+
+def wandb_records(path: Path) -> Iterator[Any]:
+    """The records of one ``.wandb`` file: a LevelDB log, blocks of 32 KiB with chunks that have 7 bytes of head."""
+    from wandb.proto import wandb_internal_pb2
+
+    data = path.read_bytes()
+    place, parts = 7, b""
+    while place + 7 <= len(data):
+        left = 32768 - place % 32768
+        if left < 7:
+            place += left
+            continue
+        length, kind = int.from_bytes(data[place + 4 : place + 6], "little"), data[place + 6]
+        chunk = data[place + 7 : place + 7 + length]
+        if kind == 0 or len(chunk) < length:
+            return
+        parts += chunk
+        place += 7 + length
+        if kind in (1, 4):  # whole, or its last part
+            yield wandb_internal_pb2.Record.FromString(parts)
+            parts = b""
+
+
+def wandb_rows(
+    rows: Iterable[Mapping[str, Any]],
+) -> tuple[dict[str, list[Point]], dict[str, list[tuple[int | None, str]]]]:
+    """Rows of W&B's history as metrics and texts, at their training step and their own time."""
+    metrics: dict[str, list[Point]] = {}
+    texts: dict[str, list[tuple[int | None, str]]] = {}
+    for row in rows:
+        step = row.get("global_step")
+        for name, value in row.items():
+            if name in ("_step", "_runtime", "_timestamp", "_wandb", "global_step"):
+                continue
+            value = named_float(value)
+            if isinstance(value, (int, float)):
+                metrics.setdefault(name, []).append(Point(step, value, row.get("_timestamp")))
+            elif isinstance(value, str):
+                texts.setdefault(name, []).append((step, value))
+    return metrics, texts
+
+
+def _wandb_items(items: Iterable[Any]) -> dict[str, Any]:
+    """By name; what is inside a medium or a table (a nested key) is left out."""
+    return {item.key or item.nested_key[0]: json.loads(item.value_json) for item in items if len(item.nested_key) < 2}

@@ -23,3 +23,68 @@ def test_trackio_keeps_promise(check: str, tmp_path: Path) -> None:
     """The local trackio store holds every record once, with original times; integers above 64 bits are skipped."""
     limits = Limits(big_integers="skipped", rename=trackio_name)
     check_tracker("trackio", stores.read_trackio, directory=tmp_path / "runs", limits=limits, checks=[check])
+
+
+TENSORBOARD = Limits(float32=True, integers="float", big_integers="float")
+
+
+@every_check
+def test_tensorboard_keeps_promise(check: str, tmp_path: Path) -> None:
+    """The event files hold every record once, in single precision, and TensorBoard's own loader finds them all."""
+    check_tracker(
+        "tensorboard", stores.read_tensorboard, directory=tmp_path / "runs", limits=TENSORBOARD, checks=[check]
+    )
+
+
+@pytest.fixture(scope="module")
+def mlflow_uri(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """One store for all checks: a new one takes seconds to create its tables."""
+    return f"sqlite:///{tmp_path_factory.mktemp('mlflow')}/mlflow.db"
+
+
+MLFLOW = Limits(
+    integers="float",
+    big_integers="float",
+    infinity="max_float",
+    time_resolution_s=0.0005,
+    statuses={
+        "running": "RUNNING",
+        "finished": "FINISHED",
+        "failed": "FAILED",
+        "crashed": "KILLED",
+        "preempted": "KILLED",
+    },
+)
+
+
+@every_check
+def test_mlflow_keeps_promise(check: str, tmp_path: Path, mlflow_uri: str) -> None:
+    """A SQLite store holds every record once, to the millisecond, infinities as the largest doubles."""
+    options = {"MLFLOW_TRACKING_URI": mlflow_uri}
+    directory = tmp_path / "runs"
+    check_tracker("mlflow", stores.read_mlflow, directory=directory, options=options, limits=MLFLOW, checks=[check])
+
+
+def wandb_name(name: str) -> str:
+    """W&B's own columns and ours give way: a user's value of such a name is ``logged/<name>``."""
+    return f"logged/{name}" if name in {"_step", "_runtime", "_timestamp", "_wandb", "global_step"} else name
+
+
+WANDB = Limits(
+    big_integers="float",
+    rename=wandb_name,
+    statuses={
+        "running": "running",
+        "finished": "finished",
+        "failed": "failed",
+        "crashed": "failed",
+        "preempted": "preempted",
+    },
+)
+
+
+@every_check
+def test_wandb_offline_keeps_promise(check: str, tmp_path: Path) -> None:
+    """The .wandb files hold every record once, under its training step and with its own time."""
+    directory = tmp_path / "runs"
+    check_tracker("wandb", stores.read_wandb_file, directory=directory, limits=WANDB, checks=[check], mode="offline")

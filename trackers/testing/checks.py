@@ -257,7 +257,7 @@ def check_nan_and_infinity(bench: Bench) -> None:
 def check_numbers(bench: Bench) -> None:
     """Numbers come back bit for bit, but for what ``Limits`` says: single precision, integers as doubles."""
     numbers = [0, 1, -1, 0.1, 1 / 3, math.pi, 1e-300, 5e-324, 1.7976931348623157e308, 1e-40, 3.5e38, 16_777_217]
-    wide = [2**53 + 1, -(2**53) - 1, 2**63 - 1, -(2**63), 2**63, 2**64 - 1]
+    wide = [2**53 + 1, -(2**53) - 1, 2**63 - 1, -(2**63)]
     _check_rows(bench, [{"loss": value, "flag": True, "other": False} for value in [*numbers, *wide]])
 
 

@@ -101,16 +101,19 @@ def rows(count: int, first: int = 0) -> list[Record]:
 
 
 def training(steps: int, status: Status | None = None) -> list[Record]:
-    """An ordinary run, numbered: start, configuration, rows, results, finish."""
+    """An ordinary run, numbered: start, configuration, rows, and at the end results and finish.
+
+    A run that still goes on has neither: a destination may keep results for the end.
+    """
     status = status or Status("finished", 0)
     end = T0 + steps / 4
     records: list[Record] = [
         Start(time=T0, pid=1),
         Config(time=T0, values={"lr": 0.001, "model": {"depth": 4}}),
         *rows(steps),
-        Summary(time=end, values={"best_loss": 1.5}),
     ]
     if status.name != "running":
+        records.append(Summary(time=end, values={"best_loss": 1.5}))
         records.append(Finish(time=end, status=status.name, exit_code=status.exit_code))
     return number(records)
 
