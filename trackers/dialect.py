@@ -1,0 +1,382 @@
+"""``import trackers as wandb``: W&B's names on this package, each ours or an error that names the real call.
+
+:func:`lookup` is asked by the package for every name it hasn't itself. What W&B's own service does (sweeps,
+queries, the artifact registry) can be imported and compared with, but says so when it is called.
+"""
+
+from __future__ import annotations
+
+import difflib
+import enum
+import importlib
+import logging
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn
+
+from trackers.errors import TrackersError, Unavailable, UsageError
+
+logger = logging.getLogger("trackers")
+
+WANDB_NAMES = (
+    "__version__", "init", "finish", "setup", "save", "sweep", "controller", "agent", "config", "log", "summary",
+    "join", "Api", "Graph", "Image", "Plotly", "Video", "Audio", "Table", "EvalTable", "Html", "box3d", "Object3D",
+    "Molecule", "Histogram", "ArtifactTTL", "log_artifact", "use_artifact", "log_model", "use_model", "link_model",
+    "define_metric", "watch", "unwatch", "plot_table", "Run",
+)  # fmt: skip
+"""``wandb.__all__`` of wandb 0.31.0."""
+
+PLACES = {
+    "init": "trackers.start:init", "Run": "trackers.runs:Run", "Config": "trackers.attributes:RunConfig",
+    "Image": "trackers.media:Image", "Audio": "trackers.media:Audio", "Video": "trackers.media:Video",
+    "Table": "trackers.media:Table", "Histogram": "trackers.media:Histogram", "Html": "trackers.media:Html",
+    "Classes": "trackers.media:Classes", "data_types": "trackers.media", "Artifact": "trackers.artifacts:Artifact",
+    "__version__": "trackers:__version__",
+}  # fmt: skip
+"""W&B's names for things that live elsewhere in this package."""
+
+RUN_METHODS = ("log", "log_artifact", "save", "define_metric", "alert", "mark_preempting", "log_metrics", "status")
+
+GRADIENTS = "gradient and parameter histograms aren't logged by watch here; log them yourself as Histogram"
+
+FUNCTIONS = (
+    "sweep", "controller", "agent", "box3d", "use_artifact", "use_model", "link_model", "plot_table", "visualize",
+    "restore", "attach", "sagemaker_auth", "link_artifact", "upsert_artifact", "finish_artifact",
+)  # fmt: skip
+CLASSES = ("Api", "Graph", "Plotly", "EvalTable", "Object3D", "Molecule", "ArtifactTTL", "JoinedTable")
+NAMESPACES = (
+    "plot", "keras", "sklearn", "tensorflow", "xgboost", "catboost", "tensorboard", "gym", "lightgbm", "jupyter",
+    "sacred", "sdk", "wandb_sdk", "wandb_lib", "integration", "integrations", "apis", "api", "proto", "profiler",
+    "wandb_run", "wandb_agent", "automations", "docker", "beta",
+)  # fmt: skip
+HINTS = {
+    "Plotly": "log the plotly figure itself instead",
+    "plot": "log a Table or a matplotlib figure instead",
+    "plot_table": "log a Table instead",
+    "Api": "`trackers show` and `trackers ls` read runs on this machine",
+    "link_model": "log_artifact keeps the file with the run",
+    "use_artifact": "log_artifact works here",
+}
+
+
+class NotProvided(UsageError, AttributeError, NotImplementedError):
+    """Something of W&B's that trackers doesn't do; the message names the real call."""
+
+
+class AlertLevel(str, enum.Enum):
+    """How urgent an alert is."""
+
+    INFO = "INFO"
+    WARN = "WARN"
+    ERROR = "ERROR"
+
+
+class Settings(dict[str, Any]):
+    """Settings as ``wandb.Settings`` takes them; ``init`` uses those that have a meaning here, and names the rest."""
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(f"these settings have no {name!r}") from None
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        self[name] = value
+
+
+def lookup(name: str) -> Any:
+    """What ``trackers.<name>`` is to a script written for W&B.
+
+    Raises:
+        AttributeError: neither ours nor W&B's; the message has the nearest name.
+    """
+    if name in PLACES:
+        module, _, attribute = PLACES[name].partition(":")
+        found = importlib.import_module(module)
+        return getattr(found, attribute) if attribute else found
+    if name == "run":
+        return _current()
+    if name in ("config", "summary"):
+        run = _current()
+        return getattr(run, name) if run is not None else NoRun(name)
+    if name in RUN_METHODS:
+        return _method(name)
+    if name in _OURS:
+        return _OURS[name]
+    if name in FUNCTIONS or name in NAMESPACES:
+        return Refused(name)
+    if name in CLASSES:
+        return _CLASSES[name]
+    near = difflib.get_close_matches(name, known(), n=1)
+    hint = f": did you mean {near[0]!r}?" if near else f"; if it is W&B's: import wandb; wandb.{name}"
+    raise AttributeError(f"module 'trackers' has no attribute {name!r}{hint}")
+
+
+def known() -> list[str]:
+    """All names that :func:`lookup` answers to."""
+    return sorted({*PLACES, *RUN_METHODS, *_OURS, *FUNCTIONS, *NAMESPACES, *CLASSES, "run", "config", "summary"})
+
+
+class Refused:
+    """A function or a part of W&B that isn't provided: using it raises :class:`NotProvided`."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __call__(self, *arguments: Any, **more: Any) -> NoReturn:
+        raise NotProvided(refusal(self._name, call=True))
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise NotProvided(refusal(f"{self._name}.{name}", call=self._name in ("plot", "sdk")))
+
+    def __repr__(self) -> str:
+        return f"<{refusal(self._name, call=False)}>"
+
+
+def refusal(name: str, call: bool = True) -> str:
+    """The one line that says so."""
+    hint = HINTS.get(name.partition(".")[0])
+    dots = "(...)" if call else ""
+    return f"trackers has no {name!r}: that is W&B's own; call it as `import wandb; wandb.{name}{dots}`" + (
+        f", or {hint}" if hint else ""
+    )
+
+
+def _refused_class(name: str) -> type:
+    def refuse(self: Any, *arguments: Any, **more: Any) -> None:
+        raise NotProvided(refusal(name))
+
+    doc = f"W&B's class of this name, to compare with; making one raises NotProvided. {HINTS.get(name, '')}"
+    return type(name, (), {"__init__": refuse, "__doc__": doc.strip(), "__module__": __name__})
+
+
+_CLASSES = {name: _refused_class(name) for name in CLASSES}
+
+
+class NoRun:
+    """``wandb.config`` or ``wandb.summary`` while there is no run."""
+
+    def __init__(self, name: str) -> None:
+        self.__dict__["_name"] = name
+
+    def _refuse(self, *arguments: Any, **more: Any) -> NoReturn:
+        raise UsageError(f"call trackers.init() before trackers.{self.__dict__['_name']}")
+
+    __getitem__ = __setitem__ = __setattr__ = __iter__ = __len__ = __contains__ = _refuse
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        self._refuse()
+
+
+def _current() -> Any:
+    # A run exists only where this module was loaded to make it.
+    start = sys.modules.get("trackers.start")
+    return None if start is None else start.current()
+
+
+def _method(name: str) -> Callable[..., Any]:
+    def call(*arguments: Any, **more: Any) -> Any:
+        run = _current()
+        if run is not None:
+            return getattr(run, name)(*arguments, **more)
+        if "trackers.start" not in sys.modules:
+            raise UsageError(f"call trackers.init() before trackers.{name}()")
+        # After finish: never an exception in training.
+        _warn(f"{name}: there is no run (init wasn't called, or the run has finished); nothing is recorded")
+        from trackers.nullrun import NullRun
+
+        return getattr(NullRun(), name)(*arguments, **more)
+
+    call.__name__ = call.__qualname__ = name
+    call.__doc__ = f"``{name}`` of the current run; see :class:`trackers.runs.Run`."
+    return call
+
+
+def finish(exit_code: int | None = None, quiet: bool | None = None, timeout: float | None = None) -> None:
+    """End the current run, if there is one; see ``Run.finish``."""
+    run = _current()
+    if run is not None:
+        run.finish(exit_code, quiet, timeout)
+
+
+def login(*arguments: Any, **more: Any) -> bool:
+    """True: the delivery to W&B reads W&B's own credentials (``wandb login``, ``WANDB_API_KEY``)."""
+    if more.get("key") or (arguments and isinstance(arguments[-1], str) and len(arguments[-1]) >= 40):
+        _warn("login: the key given here isn't stored; set WANDB_API_KEY, or run `wandb login` once")
+    return True
+
+
+def setup(settings: Any = None) -> Settings:
+    """Nothing to set up; gives the settings back."""
+    return settings if isinstance(settings, Settings) else Settings(settings or {})
+
+
+def teardown(exit_code: int | None = None) -> None:
+    """End the current run, if there is one."""
+    finish(exit_code)
+
+
+def require(*arguments: Any, **more: Any) -> None:
+    """W&B's switches for experimental features: none here."""
+
+
+def watch(*arguments: Any, **more: Any) -> tuple[()]:
+    """Nothing is watched: says so once."""
+    _warn(f"watch: {GRADIENTS}")
+    return ()
+
+
+def unwatch(*arguments: Any, **more: Any) -> None:
+    """Nothing is watched."""
+
+
+def pin_config_keys(*arguments: Any, **more: Any) -> None:
+    """A setting of W&B's page: says that it has no effect."""
+    _warn("pin_config_keys: has no effect here; set it on W&B's page")
+
+
+def log_model(path: Any, name: str | None = None, aliases: Any = None) -> None:
+    """Keep a model's file or directory with the run."""
+    _method("log_artifact")(path, name=name, type="model", aliases=aliases)
+
+
+def termlog(string: str = "", newline: bool = True, repeat: bool = True, prefix: bool = True) -> None:
+    """Print a line on stderr; with ``repeat=False`` only the first time."""
+    if repeat or string not in _said:
+        _said.add(string)
+        print(f"trackers: {string}" if prefix else string, end="\n" if newline else "", file=sys.stderr)
+
+
+def termwarn(string: str, newline: bool = True, repeat: bool = True, prefix: bool = True) -> None:
+    """Print a warning on stderr."""
+    termlog(f"WARNING {string}", newline, repeat, prefix)
+
+
+def termerror(string: str, newline: bool = True, repeat: bool = True, prefix: bool = True) -> None:
+    """Print an error on stderr."""
+    termlog(f"ERROR {string}", newline, repeat, prefix)
+
+
+class util:
+    """What scripts use of ``wandb.util``."""
+
+    @staticmethod
+    def generate_id(length: int = 8) -> str:
+        """A random id for a run: lower-case letters and digits."""
+        import secrets
+        import string
+
+        return "".join(secrets.choice(string.ascii_lowercase + string.digits) for _ in range(length))
+
+
+_said: set[str] = set()
+
+_OURS: dict[str, Any] = {
+    "Error": TrackersError, "UsageError": UsageError, "CommError": Unavailable, "AlertLevel": AlertLevel,
+    "Settings": Settings, "finish": finish, "join": finish, "login": login, "setup": setup, "teardown": teardown,
+    "require": require, "watch": watch, "unwatch": unwatch, "pin_config_keys": pin_config_keys,
+    "log_model": log_model, "termlog": termlog, "termwarn": termwarn, "termerror": termerror, "util": util,
+    "helper": Refused("helper"), "generate_id": util.generate_id,
+}  # fmt: skip
+
+
+def _warn(text: str) -> None:
+    if text not in _said:
+        _said.add(text)
+        logger.warning(text)
+
+
+ARGUMENTS = {
+    "entity": "WANDB_ENTITY", "project": "TRACKER_PROJECT", "name": "TRACKER_RUN_NAME", "id": "TRACKER_RUN_ID",
+    "group": "TRACKER_GROUP", "tags": "TRACKER_TAGS", "notes": "TRACKER_NOTES", "mode": "TRACKER_MODE",
+    "dir": "TRACKER_DIR", "resume": "TRACKER_RESUME",
+}  # fmt: skip
+"""Arguments of ``wandb.init`` that are options here."""
+
+SETTINGS = {
+    "entity": "WANDB_ENTITY", "project": "TRACKER_PROJECT", "run_name": "TRACKER_RUN_NAME",
+    "run_id": "TRACKER_RUN_ID", "run_group": "TRACKER_GROUP", "run_tags": "TRACKER_TAGS",
+    "run_notes": "TRACKER_NOTES", "mode": "TRACKER_MODE", "root_dir": "TRACKER_DIR", "resume": "TRACKER_RESUME",
+}  # fmt: skip
+"""Fields of ``wandb.Settings`` that are options here."""
+
+PASSED_ON = ("config", "job_type", "reinit", "config_exclude_keys", "config_include_keys")
+
+HARMLESS = ("allow_val_change", "anonymous", "force", "magic")
+"""Arguments whose effect is ours anyway, or that only concern W&B's login."""
+
+WITHOUT_EFFECT = {
+    "save_code": "the script, its arguments and git state are recorded anyway",
+    "tensorboard": "log to trackers instead of TensorBoard, or name tensorboard as a tracker",
+    "sync_tensorboard": "log to trackers instead of TensorBoard, or name tensorboard as a tracker",
+    "monitor_gym": "log videos with Video",
+}
+
+IMPOSSIBLE = {
+    "fork_from": "start a new run and name the old one in its config",
+    "resume_from": "resume the run by id=…, resume='must'",
+}
+
+
+def init_arguments(given: Mapping[str, Any]) -> dict[str, Any]:
+    """W&B's keyword arguments of ``init`` as ours.
+
+    Returns:
+        Kconfig symbols (in capitals) for what is an option, and config, job_type, reinit, config_exclude_keys and
+        config_include_keys by their own names. What is None is left out. An argument beats the same setting.
+
+    Raises:
+        TypeError: an unknown argument, with the nearest name.
+        NotProvided: fork_from or resume_from, which would begin another run than the one that was asked for.
+    """
+    settings = given.get("settings")
+    found = _settings(settings) if settings is not None else {}
+    for name, value in given.items():
+        if name in ARGUMENTS:
+            if value is not None:
+                found[ARGUMENTS[name]] = _option(ARGUMENTS[name], value)
+        elif name in PASSED_ON:
+            if value is not None:
+                found[name] = value
+        elif name in IMPOSSIBLE:
+            if value is not None:
+                raise NotProvided(f"init: {name} is W&B's own; {IMPOSSIBLE[name]}, or call wandb.init itself")
+        elif name in WITHOUT_EFFECT:
+            if value:
+                _warn(f"init: {name} has no effect here; {WITHOUT_EFFECT[name]}")
+        elif name not in HARMLESS and name != "settings":
+            raise TypeError(_unknown(name))
+    return found
+
+
+def _settings(settings: Any) -> dict[str, Any]:
+    if isinstance(settings, Mapping):
+        values = dict(settings)
+    elif hasattr(settings, "model_dump"):  # wandb's own Settings: only what was set
+        values = dict(settings.model_dump(exclude_unset=True))
+    else:
+        values = dict(vars(settings))
+    ignored = sorted(name for name, value in values.items() if name not in SETTINGS and value is not None)
+    if ignored:
+        _warn(f"init: these settings of W&B have no effect here: {', '.join(ignored)}")
+    return {SETTINGS[k]: _option(SETTINGS[k], v) for k, v in values.items() if k in SETTINGS and v is not None}
+
+
+def _option(symbol: str, value: Any) -> Any:
+    if symbol == "TRACKER_TAGS" and not isinstance(value, str):
+        return ",".join(str(tag) for tag in value)
+    if symbol == "TRACKER_RESUME":
+        return "allow" if value in (True, "auto") else str(value or "")
+    return str(value)
+
+
+def _unknown(name: str) -> str:
+    own = ("trackers", "rank", "inline", "defconfig", "options", "flags")
+    names = sorted({*ARGUMENTS, *PASSED_ON, *WITHOUT_EFFECT, *IMPOSSIBLE, *HARMLESS, "settings", *own})
+    near = difflib.get_close_matches(name, names, n=1)
+    hint = f": did you mean {near[0]!r}?" if near else f". Known: {', '.join(names)}"
+    return f"init() got an unexpected keyword argument {name!r}{hint}"
