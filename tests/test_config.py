@@ -25,9 +25,9 @@ from tests.test_flags import example, parser_with_flags
 from tests.test_kconfig import PRINTABLE, ROOT, write
 from trackers.cli import config as commands
 from trackers.cli import main
-from trackers.config import flags_from_args, resolve, table
-from trackers.config.declaration import Declaration
-from trackers.config.kconfig import Tree
+from trackers.configuration import flags_from_args, resolve, table
+from trackers.configuration.declaration import Declaration
+from trackers.configuration.kconfig import Tree
 from trackers.errors import ConfigError
 
 DECLARATIONS = Tree().declarations
@@ -218,7 +218,7 @@ def test_misspelt_variable_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixt
 
 def test_import_is_cheap() -> None:
     """Importing the package loads neither kconfiglib nor a command line."""
-    code = "import sys, trackers.config; print([m for m in ('kconfiglib', 'curses', 'typer') if m in sys.modules])"
+    code = "import sys, trackers.configuration; print([m for m in ('kconfiglib', 'curses', 'typer') if m in sys.modules])"
     output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT).stdout
     assert output.strip() == "[]"
 
@@ -427,16 +427,16 @@ def test_wheel_carries_kconfig_and_defconfigs(tmp_path: Path) -> None:
     (wheel,) = (tmp_path / "dist").glob("*.whl")
     zipfile.ZipFile(wheel).extractall(tmp_path / "site")
     code = (
-        "import trackers.config as c; o = c.resolve(defconfig='gpt2-local', environ={});"
+        "import trackers.configuration as c; o = c.resolve(defconfig='gpt2-local', environ={});"
         "print(o['TRACKER'], c.__file__);"
-        "from trackers.config import files; import pathlib; print(*files.list_defconfigs(pathlib.Path.cwd()))"
+        "from trackers.configuration import files; import pathlib; print(*files.list_defconfigs(pathlib.Path.cwd()))"
     )
     environ = {**os.environ, "PYTHONPATH": str(tmp_path / "site")}
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=tmp_path, env=environ, capture_output=True, text=True, check=True
     )
     first, second = done.stdout.splitlines()
-    assert first == f"trackio,tensorboard,json {tmp_path}/site/trackers/config/__init__.py"
+    assert first == f"trackio,tensorboard,json {tmp_path}/site/trackers/configuration/__init__.py"
     assert second.split() == sorted(path.name for path in (ROOT / "defconfigs").iterdir())
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from trackers.config import add_arguments, flags_from_args, resolve
-from trackers.config.declaration import Declaration
-from trackers.config.kconfig import Tree
+from trackers.configuration import add_arguments, flags_from_args, resolve
+from trackers.configuration.declaration import Declaration
+from trackers.configuration.kconfig import Tree
 from trackers.errors import ConfigError, UsageError
 
 DECLARATIONS = Tree().declarations

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trackers.config import files
-from trackers.config.declaration import Assignment, Declaration
-from trackers.config.kconfig import Tree
-from trackers.config.menu import Workspace
-from trackers.config.options import resolve
-from trackers.config.roots import KCONFIG, find_root
+from trackers.configuration import files
+from trackers.configuration.declaration import Assignment, Declaration
+from trackers.configuration.kconfig import Tree
+from trackers.configuration.menu import Workspace
+from trackers.configuration.options import resolve
+from trackers.configuration.roots import KCONFIG, find_root
 from trackers.errors import ConfigError
 
 ROOT = Path(__file__).resolve().parents[1]

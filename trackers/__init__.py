@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from trackers.artifacts import Artifact
-    from trackers.config import add_arguments
+    from trackers.configuration import add_arguments
     from trackers.errors import NotFound, TrackersError, UsageError
     from trackers.media import Audio, Histogram, Html, Image, Table, Video
     from trackers.nullrun import NullRun
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _PLACES = {
-    "init": "start", "init_from_args": "start", "add_arguments": "config",
+    "init": "start", "init_from_args": "start", "add_arguments": "configuration",
     "Run": "runs", "NullRun": "nullrun",
     "Tracker": "tracker", "RunInfo": "tracker", "State": "tracker", "Status": "tracker", "Cursor": "tracker",
     "TrackersError": "errors", "UsageError": "errors", "NotFound": "errors",

@@ -6,11 +6,16 @@ Only text is masked, and a key must hold one of the words whole: ``max_tokens`` 
 from __future__ import annotations
 
 import itertools
+import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 MASK = "***"
+CARRIER = "TRACKER_SECRET_"
+"""Prefix of the environment variables by which options with a login in them reach the relay, never a file."""
+
+_kept: dict[str, str] = {}
 
 _WORDS = {"token", "password", "passwd", "passphrase", "secret", "secrets", "credential", "credentials", "apikey"}
 _PAIRS = {("api", "key"), ("access", "key"), ("secret", "key"), ("private", "key"), ("auth", "key"), ("auth", "token")}
@@ -83,3 +88,28 @@ def mask_argv(argv: Sequence[str]) -> list[str]:
         else:
             masked.append(mask_text(word))
     return masked
+
+
+def hide(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options as they may be written: logins in addresses masked. What was masked is kept for this process's helpers."""
+    hidden = {}
+    for symbol, value in options.items():
+        hidden[symbol] = mask(value, symbol)
+        if hidden[symbol] != value and isinstance(value, str):
+            _kept[symbol] = value
+    return hidden
+
+
+def reveal(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The reverse of :func:`hide`, where this process knows: from ``init``, its relay, or an option's variable."""
+    revealed = {}
+    for symbol, value in options.items():
+        if isinstance(value, str) and MASK in value:
+            value = _kept.get(symbol) or os.environ.get(CARRIER + symbol) or os.environ.get(symbol) or value
+        revealed[symbol] = value
+    return revealed
+
+
+def carried() -> dict[str, str]:
+    """Environment variables that take what is hidden to a helper process."""
+    return {CARRIER + symbol: value for symbol, value in _kept.items()}

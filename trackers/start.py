@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from trackers import __version__, identity, records, registry
-from trackers import config as configuration
+from trackers import configuration
 from trackers.announce import line
 from trackers.ending import ending
 from trackers.errors import NotFound, UsageError
@@ -26,7 +26,7 @@ from trackers.relay.messages import Message, show
 from trackers.relay.process import python_for
 from trackers.rundir import RunDirectory, StreamName, check_id, new_id, project_folder
 from trackers.runs import Run
-from trackers.secret import mask, mask_argv, mask_text
+from trackers.secret import hide, mask, mask_argv, mask_text
 from trackers.tracker import RunInfo
 from trackers.values import mapping
 
@@ -157,7 +157,7 @@ def _begin(
         notes=str(options["TRACKER_NOTES"]) or None,
         config=config,
         mode=mode,
-        options=options.to_dict(),
+        options=hide(options.to_dict()),
         created=now,
         program=program,
         argv=mask_argv(argv),

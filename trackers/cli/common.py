@@ -20,11 +20,11 @@ def runs_root(given: Path | None) -> Path:
     """The directory of all runs: the option, else what the configuration says."""
     if given is not None:
         return given
-    from trackers import config
+    from trackers import configuration
     from trackers.errors import UsageError
 
     try:
-        return Path(str(config.resolve()["TRACKER_DIR"])).expanduser()
+        return Path(str(configuration.resolve()["TRACKER_DIR"])).expanduser()
     except UsageError:  # a broken .config must not keep anybody from looking at runs
         return Path(os.environ.get("TRACKER_DIR", "runs"))
 

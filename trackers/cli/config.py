@@ -27,9 +27,9 @@ def show_config(
     as_markdown: Annotated[bool, typer.Option("--markdown", help="Print the reference of all options.")] = False,
 ) -> None:
     """Show every option's value and where it came from."""
-    from trackers.config import table
-    from trackers.config.kconfig import Tree
-    from trackers.config.options import resolve
+    from trackers.configuration import table
+    from trackers.configuration.kconfig import Tree
+    from trackers.configuration.options import resolve
 
     if as_markdown:
         typer.echo(table.as_markdown(Tree().declarations), nl=False)
@@ -40,7 +40,7 @@ def show_config(
 
 def list_defconfigs() -> None:
     """List the defconfigs that can be named here, with what each is for."""
-    from trackers.config import files
+    from trackers.configuration import files
 
     found = files.list_defconfigs(Path.cwd())
     width = max(map(len, found), default=0)
@@ -53,7 +53,7 @@ def defconfig(
     env: _Variables = None,
 ) -> None:
     """Write .config from a defconfig, with every option resolved."""
-    from trackers.config.menu import Workspace
+    from trackers.configuration.menu import Workspace
 
     typer.echo(Workspace().defconfig(name, env or ()))
 
@@ -62,14 +62,14 @@ def savedefconfig(
     path: Annotated[Path, typer.Argument(help="The file to write.")] = Path("defconfig"),
 ) -> None:
     """Write what .config changes from the defaults to a file of its own."""
-    from trackers.config.menu import Workspace
+    from trackers.configuration.menu import Workspace
 
     typer.echo(Workspace().savedefconfig(path))
 
 
 def olddefconfig() -> None:
     """Bring .config up to date: new options get their defaults, unknown ones are dropped."""
-    from trackers.config.menu import Workspace
+    from trackers.configuration.menu import Workspace
 
     done, dropped = Workspace().olddefconfig()
     for message in dropped:
@@ -79,35 +79,35 @@ def olddefconfig() -> None:
 
 def oldconfig() -> None:
     """Ask for the options that .config doesn't set yet."""
-    from trackers.config.menu import Workspace
+    from trackers.configuration.menu import Workspace
 
     typer.echo(Workspace().oldconfig())
 
 
 def menuconfig() -> None:
     """Change the options in a menu on the terminal."""
-    from trackers.config.menu import Workspace
+    from trackers.configuration.menu import Workspace
 
     Workspace().menuconfig()
 
 
 def allyesconfig() -> None:
     """Write .config with every yes-or-no option y."""
-    from trackers.config.menu import Workspace
+    from trackers.configuration.menu import Workspace
 
     typer.echo(Workspace().allconfig(yes=True))
 
 
 def allnoconfig() -> None:
     """Write .config with every yes-or-no option n."""
-    from trackers.config.menu import Workspace
+    from trackers.configuration.menu import Workspace
 
     typer.echo(Workspace().allconfig(yes=False))
 
 
 def kconfig() -> None:
     """Print the path of the Kconfig file, for a tree that sources it."""
-    from trackers.config.roots import KCONFIG
+    from trackers.configuration.roots import KCONFIG
 
     typer.echo(KCONFIG)
 

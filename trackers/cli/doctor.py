@@ -73,11 +73,11 @@ def _package() -> dict[str, str]:
 
 
 def _trackers() -> list[dict[str, str]]:
-    from trackers import config, registry
+    from trackers import configuration, registry
     from trackers.errors import CredentialsMissing, MissingPackage, TrackersError
 
     try:
-        options: dict[str, Any] = config.resolve().to_dict()
+        options: dict[str, Any] = configuration.resolve().to_dict()
     except TrackersError:
         options = {}
     found = []
@@ -124,11 +124,11 @@ def _places(root: Path) -> list[dict[str, str]]:
 
 
 def _configuration() -> dict[str, str]:
-    from trackers import config
+    from trackers import configuration
     from trackers.errors import TrackersError
 
     try:
-        options = config.resolve()
+        options = configuration.resolve()
     except TrackersError as error:
         return _check("configuration", "problem", str(error))
     changed = [name for name in options if options.source(name) != "default"]

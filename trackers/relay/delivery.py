@@ -21,6 +21,7 @@ from trackers.records import Record
 from trackers.relay.order import Order, Position
 from trackers.relay.status import last_status
 from trackers.rundir import RunDirectory, read_json, replace_file
+from trackers.secret import reveal
 from trackers.tracker import Cursor, RunInfo, State, Status, Tracker
 
 IDLE_S = (0.1, 0.5)
@@ -98,6 +99,7 @@ class Delivery:
         self.run = run
         self.name = name
         self.info: RunInfo = run.read_info()
+        self.info.options = reveal(self.info.options)
         self.account = read_account(run, name)
         self._say = say
         self._beat = beat

@@ -13,6 +13,7 @@ from typing import Any
 
 from trackers.identity import LAUNCHER_VARIABLES
 from trackers.rundir import RunDirectory
+from trackers.secret import carried
 
 _HURTFUL = LAUNCHER_VARIABLES | {
     "PYTHONSTARTUP", "PYTHONINSPECT", "PYTHONBREAKPOINT", "PYTHONPROFILEIMPORTTIME", "PYTHONVERBOSE",
@@ -63,6 +64,7 @@ def environment(base: Mapping[str, str] | None = None) -> dict[str, str]:
     for name in _GPU_VARIABLES:
         if name in env and JOB_GPUS + name not in env:
             env[JOB_GPUS + name] = env[name]
+    env.update(carried())
     env["CUDA_VISIBLE_DEVICES"] = ""
     env.update(dict.fromkeys(_ONE_THREAD, "1"))
     env["PYTHONSAFEPATH"] = "1"

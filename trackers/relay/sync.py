@@ -17,6 +17,7 @@ from trackers.relay.report import report
 from trackers.relay.status import observe
 from trackers.relay.supervisor import Supervisor
 from trackers.rundir import RunDirectory, find_runs, replace_file
+from trackers.secret import reveal
 
 TURN_S = 0.1
 LOOK_S = 2.0
@@ -53,7 +54,7 @@ class RunSync:
             UsageError: a tracker is unknown, or its package or login is missing.
         """
         run = self.run
-        options = {**self.info.options, "TRACKER_MODE": "online"}
+        options = {**reveal(self.info.options), "TRACKER_MODE": "online"}
         for name in self.names:
             registry.check(name, options)
             _unstop(run, name)

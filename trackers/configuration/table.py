@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from itertools import groupby
 from typing import Any
 
-from trackers.config.declaration import Declaration
-from trackers.config.options import Options
+from trackers.configuration.declaration import Declaration
+from trackers.configuration.options import Options
 
 _SECRET = re.compile(r"([?&](?:write_token|access_token|token|api_key|password)=)[^&#]+|(?<=://)([^/@:]*):[^/@]+@")
 

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from trackers.config.declaration import Assignment
-from trackers.config.kconfig import Tree, is_prefixed
+from trackers.configuration.declaration import Assignment
+from trackers.configuration.kconfig import Tree, is_prefixed
 from trackers.errors import ConfigError
 
 _PACKAGE = Path(__file__).resolve().parents[1]

@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from trackers.config.flags import add_arguments, flags_from_args
-    from trackers.config.names import fill_template, project_name, run_name
-    from trackers.config.options import Options, resolve
+    from trackers.configuration.flags import add_arguments, flags_from_args
+    from trackers.configuration.names import fill_template, project_name, run_name
+    from trackers.configuration.options import Options, resolve
 
 __all__ = ["Options", "add_arguments", "fill_template", "flags_from_args", "project_name", "resolve", "run_name"]
 
@@ -25,5 +25,5 @@ def __getattr__(name: str) -> Any:
     if name in _HOMES:
         import importlib
 
-        return getattr(importlib.import_module(f"trackers.config.{_HOMES[name]}"), name)
+        return getattr(importlib.import_module(f"trackers.configuration.{_HOMES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

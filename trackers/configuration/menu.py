@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from trackers.config import files
-from trackers.config.kconfig import Tree
-from trackers.config.options import environment_assignments
-from trackers.config.roots import find_root
+from trackers.configuration import files
+from trackers.configuration.kconfig import Tree
+from trackers.configuration.options import environment_assignments
+from trackers.configuration.roots import find_root
 from trackers.errors import ConfigError
 
 
@@ -20,7 +20,7 @@ class Workspace:
     """The configuration of one directory: its Kconfig tree and its ``.config``.
 
     Args:
-        environ, cwd: as for :func:`trackers.config.resolve`.
+        environ, cwd: as for :func:`trackers.configuration.resolve`.
 
     Raises:
         ConfigError: the Kconfig tree can't be read.

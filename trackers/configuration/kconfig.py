@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from trackers.config.declaration import Assignment, Declaration
-from trackers.config.roots import KCONFIG, parse
+from trackers.configuration.declaration import Assignment, Declaration
+from trackers.configuration.roots import KCONFIG, parse
 from trackers.errors import ConfigError
 
 _PREFIXES = ("TRACKER", "WANDB_", "MLFLOW_", "TRACKIO_", "TENSORBOARD_", "JSON_", "CSV_", "BASELINE_")

@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from trackers.config import files
-from trackers.config.declaration import BOOLEANS, Assignment
-from trackers.config.kconfig import Tree
-from trackers.config.roots import PATH_VARIABLE, find_root
+from trackers.configuration import files
+from trackers.configuration.declaration import BOOLEANS, Assignment
+from trackers.configuration.kconfig import Tree
+from trackers.configuration.roots import PATH_VARIABLE, find_root
 from trackers.errors import ConfigError
 
 DEFAULT = "default"
@@ -167,6 +167,6 @@ def _warn_of_misspelt(tree: Tree, environ: Mapping[str, str]) -> None:
         if name.startswith("TRACKER_") and not tree.knows(name) and name not in _NOT_OPTIONS:
             near = difflib.get_close_matches(name, tree.declarations, n=1, cutoff=0.85)
             if near:
-                logging.getLogger("trackers.config").warning(
+                logging.getLogger("trackers.configuration").warning(
                     "environment variable %s isn't an option and does nothing: did you mean %s?", name, near[0]
                 )
