@@ -91,7 +91,7 @@ def mask_argv(argv: Sequence[str]) -> list[str]:
 
 
 def hide(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options as they may be written: logins in addresses masked. What was masked is kept for this process's helpers."""
+    """Options as they may be written, logins masked. What was masked is kept for this process's helpers."""
     hidden = {}
     for symbol, value in options.items():
         hidden[symbol] = mask(value, symbol)

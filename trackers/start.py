@@ -11,8 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from trackers import __version__, identity, records, registry
-from trackers import configuration
+from trackers import __version__, configuration, identity, records, registry
 from trackers.announce import line
 from trackers.ending import ending
 from trackers.errors import NotFound, UsageError

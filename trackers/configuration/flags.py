@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
 
 
 def flags_from_args(namespace: argparse.Namespace) -> tuple[dict[str, Any], str | None]:
-    """What the command line gave, as :func:`trackers.configuration.resolve` takes it: flags by symbol, and the defconfig."""
+    """What the command line gave, as ``configuration.resolve`` takes it: flags by symbol, and the defconfig."""
     flags = {name: getattr(namespace, name.lower(), None) for name in Tree().declarations}
     given = {name: value for name, value in flags.items() if value is not None}
     return given, getattr(namespace, "defconfig", None)
