@@ -20,7 +20,7 @@ from trackers.tracker import RunInfo
 
 _ALPHABET = string.ascii_lowercase + string.digits
 _STREAM = re.compile(r"(?P<writer>rank|node)-(?P<number>\d+)\.(?P<attempt>\d+)")
-_SAFE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._\-]{0,127}")
+_SAFE_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._\-]{0,127}")
 
 
 class StreamName(NamedTuple):
@@ -166,7 +166,7 @@ def check_id(run_id: str) -> str:
     if not _SAFE_ID.fullmatch(run_id) or run_id.endswith(".") or ".." in run_id:
         raise UsageError(
             f"run id {run_id[:80]!r} can't be a file name: use letters, digits, '-', '_' and '.', "
-            "begin with a letter or digit, at most 128 characters"
+            "begin with a letter, digit or '_', at most 128 characters"
         )
     return run_id
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from trackers import __version__, configuration, identity, records, registry
+from trackers import __version__, configuration, identity, records, registry, shadow
 from trackers.announce import line
 from trackers.ending import ending
 from trackers.errors import NotFound, UsageError
@@ -191,6 +191,9 @@ def _begin(
     result = Run(recorder, _forget)
     ending.add(result)
     show(Message(now, line(info, names)))
+    complaint = shadow.complaint()
+    if complaint:
+        show(Message(now, complaint))
     return result
 
 

@@ -7,6 +7,13 @@ import sys
 
 def main() -> None:
     """Run the program. Bad input is one line on stderr: exit code 2 (wrong usage) or 1 (not found)."""
+    from trackers import shadow
+
+    text = shadow.complaint()
+    if text:
+        print(f"trackers: {text}", file=sys.stderr)
+        if "took this one's place" in text:
+            sys.exit(2)
     from trackers.cli.app import app
     from trackers.errors import NotFound, TrackersError
 

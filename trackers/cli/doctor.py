@@ -61,15 +61,10 @@ def _versions() -> list[dict[str, str]]:
 
 
 def _package() -> dict[str, str]:
-    """PyPI's other ``trackers`` (object tracking) installs into the same folder."""
-    other = _version("trackers")
-    if other:
-        return _check(
-            "package name", "problem",
-            f"the object-tracking package 'trackers' {other} is installed too and overwrites files of this one: "
-            "pip uninstall -y trackers trackers-relay && pip install trackers-relay",
-        )  # fmt: skip
-    return _check("package name", "ok", "no other distribution imports as 'trackers'")
+    from trackers import shadow
+
+    text = shadow.complaint()
+    return _check("package name", "problem" if text else "ok", text or "no other package imports as 'trackers'")
 
 
 def _trackers() -> list[dict[str, str]]:

@@ -1,0 +1,175 @@
+"""The command line: what it prints, what it returns, and one line for whatever is wrong."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import trackers
+from trackers.runs import Run
+
+
+def program(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "trackers", *arguments],
+        capture_output=True, text=True, check=False, env={**os.environ, **environ}, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+
+
+def make_run(tracker: str = "json", name: str = "baseline", **more: object) -> Run:
+    """A finished run whose records wait in the journal."""
+    run = trackers.init(
+        tracker, mode="offline", project="digits", name=name, config={"lr": 0.1, "m": {"d": 2}}, **more
+    )
+    assert isinstance(run, Run)
+    for step in range(10):
+        run.log({"train_loss": 1.0 / (step + 1), "nan": math.nan}, step=step)
+    run.log({"final/best": 0.1})
+    run.finish()
+    return run
+
+
+@pytest.fixture(autouse=True)
+def _no_relay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRACKER_RELAY", "n")
+
+
+def test_ls_shows_status_step_values_and_trackers() -> None:
+    """One line a run, with what each tracker has."""
+    run = make_run()
+    done = program("ls")
+    assert done.returncode == 0
+    (line,) = [line for line in done.stdout.splitlines() if run.id in line]
+    for word in ("digits", "baseline", "finished", "9", "train_loss 0.1", "nan nan", "json not begun"):
+        assert word in line
+    entries = json.loads(program("ls", "--json").stdout)
+    assert entries[0]["status"]["name"] == "finished"
+    assert entries[0]["step"] == 9
+    assert entries[0]["last"]["nan"] == "NaN"
+    assert program("ls", "--project", "other").stdout == ""
+
+
+def test_show_names_everything_of_a_run() -> None:
+    """Identity, configuration, last values, results and trackers; by id, name, directory and latest."""
+    run = make_run()
+    for reference in (run.id, "baseline", run.dir, "latest", f"digits/{run.id}"):
+        done = program("show", reference)
+        assert done.returncode == 0, done.stderr
+        for word in (run.id, "finished", "m/d", "train_loss", "final/best", "json"):
+            assert word in done.stdout
+    shown = json.loads(program("show", "latest", "--json").stdout)
+    assert shown["results"] == {"final/best": 0.1}
+    assert shown["info"]["config"] == {"lr": 0.1, "m": {"d": 2}}
+    assert shown["records"] == 14
+
+
+def test_sync_delivers_prints_a_line_and_is_repeatable() -> None:
+    """Exit code 0 only when all is there; a tracker added later gets the whole history."""
+    run = make_run()
+    done = program("sync", "latest")
+    assert done.returncode == 0, done.stderr
+    assert f"digits/{run.id} json: delivered" in done.stdout
+    (path,) = Path(run.dir).glob("baseline_*.json")
+    before = path.read_bytes()
+    assert len(json.loads(before)["training_iterations"]) == 10
+    done = program("sync", run.id, "--to", "csv", "--json")
+    assert done.returncode == 0, done.stderr
+    last = json.loads(done.stdout.splitlines()[-1])
+    assert (last["tracker"], last["state"]) == ("csv", "delivered")
+    assert len((Path(run.dir) / "metrics.csv").read_text().splitlines()) == 11
+    assert program("sync").returncode == 0
+    assert path.read_bytes() == before
+
+
+def test_sync_of_a_directory_takes_all_runs_in_it() -> None:
+    """A directory of runs means every run below it."""
+    first, second = make_run(name="one"), make_run(name="two")
+    done = program("sync", "runs")
+    assert done.returncode == 0
+    assert f"{first.id} json: delivered" in done.stdout
+    assert f"{second.id} json: delivered" in done.stdout
+
+
+WRONG = [
+    (("show", "nope"), 1, "no run 'nope'"),
+    (("sync", "nope"), 1, "no run 'nope'"),
+    (("show", "--dir", "empty"), 1, "no runs in empty"),
+    (("sync", "latest", "--to", "wandbb"), 2, "did you mean 'wandb'"),
+    (("frobnicate",), 2, "No such command"),
+    (("show", "baseline"), 1, "2 runs are called 'baseline'"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "code", "text"), WRONG, ids=[" ".join(entry[0]) for entry in WRONG])
+def test_wrong_input_is_one_line_and_a_code(arguments: tuple[str, ...], code: int, text: str) -> None:
+    """What is wrong is said on stderr without a traceback: 1 not found, 2 wrong usage."""
+    make_run()
+    make_run()
+    done = program(*arguments)
+    assert done.returncode == code
+    assert text in done.stderr
+    assert "Traceback" not in done.stderr
+    if "Usage" not in done.stderr:
+        assert done.stderr.count("\n") == 1
+
+
+def test_every_command_has_help_with_an_example() -> None:
+    """--help works for each command, and those that work on runs show an example."""
+    listed = program("--help").stdout
+    for command in ("ls", "show", "sync", "doctor"):
+        assert command in listed
+        done = program(command, "--help")
+        assert done.returncode == 0
+        assert "Example: trackers" in done.stdout
+
+
+def test_doctor_reports_versions_logins_libraries_and_places() -> None:
+    """doctor names what works and what is missing; a directory that can't be written is a problem."""
+    done = program("doctor", "--json")
+    checks = {check["name"]: check for check in json.loads(done.stdout)}
+    assert done.returncode == 0, done.stdout
+    assert checks["tracker json"]["state"] == "ok"
+    assert checks["runs directory"]["state"] == "ok"
+    assert {"trackers", "python", "GPU metrics nvidia", "GPU metrics amd", "configuration"} <= set(checks)
+    absent = program("doctor", "--json", WANDB_MODE="online")
+    assert "wandb login" in absent.stdout
+    Path("file").write_text("")
+    broken = program("doctor", "--dir", "file/runs")
+    assert broken.returncode == 1
+    assert "not writable" in broken.stdout
+
+
+def test_names_from_outside_reach_the_terminal_harmlessly() -> None:
+    """Terminal escapes in names are shown as text, not executed."""
+    run = make_run(name="\x1b[31mred\x07\n")
+    for command in (("ls",), ("show", run.id)):
+        out = program(*command).stdout
+        assert "\x1b[31m" not in out
+        assert "\x07" not in out
+
+
+def test_rejected_records_are_listed() -> None:
+    """show --rejected lists each refused record with its reason."""
+    run = make_run()
+    line = {"id": "rank-0.1:5", "reason": "a bad name", "record": '{"kind":"metrics","time":1.0,"values":{"@":1}}'}
+    Path(run.dir, "delivery", "json.json").write_text("{}")
+    Path(run.dir, "delivery", "json.rejected.jsonl").write_text(json.dumps(line) + "\n")
+    out = program("show", run.id, "--rejected").stdout
+    assert "a bad name" in out
+    assert "rank-0.1:5" in out
+    assert json.loads(program("show", run.id, "--rejected", "--json").stdout)["json"][0]["record"]["values"] == {"@": 1}
+
+
+def test_broken_pipe_is_no_traceback() -> None:
+    """``trackers ls | head -0`` ends quietly."""
+    make_run()
+    done = subprocess.run(
+        f"{sys.executable} -m trackers show latest | true", shell=True, capture_output=True, text=True, check=False
+    )
+    assert "Traceback" not in done.stderr

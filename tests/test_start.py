@@ -1,0 +1,256 @@
+"""``init`` is strict before the first step: what can be seen is one clear error; what is fine starts quickly."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import trackers
+from trackers import errors
+from trackers.nullrun import NullRun
+from trackers.runs import Run
+from trackers.start import current
+
+
+@pytest.fixture(autouse=True)
+def _no_relay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRACKER_RELAY", "n")
+
+
+def begin(*arguments: Any, **more: Any) -> Run:
+    run = trackers.init(*arguments, **{"mode": "offline", **more})
+    assert isinstance(run, Run)
+    return run
+
+
+def test_unknown_tracker_names_the_nearest_and_all_known() -> None:
+    """A misspelt tracker is an error that helps."""
+    with pytest.raises(errors.UnknownTracker, match="did you mean 'wandb'.*Known: console, csv, json") as error:
+        trackers.init("wandbb")
+    assert "\n" not in str(error.value)
+    assert not Path("runs").exists()
+
+
+def test_both_is_not_a_tracker() -> None:
+    """An unknown word never silently enables nothing."""
+    with pytest.raises(errors.UnknownTracker):
+        trackers.init("both")
+
+
+def test_missing_package_names_the_install_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tracker whose client isn't installed is refused with the command that installs it."""
+    monkeypatch.setattr("trackers.registry._installed", lambda module: module != "mlflow")
+    with pytest.raises(errors.MissingPackage, match=r"needs the mlflow package: pip install 'trackers-relay\[mlflow\]'"):
+        trackers.init("json,mlflow", mode="online")
+
+
+def test_missing_login_is_refused_outside_offline_mode(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a W&B key an online run is refused at once; offline it starts."""
+    monkeypatch.delenv("WANDB_MODE")
+    with pytest.raises(errors.CredentialsMissing, match="wandb login"):
+        trackers.init("wandb", mode="online")
+    begin("wandb").finish()
+
+
+@pytest.mark.parametrize("run_id", ["../evil", "a/b", "", " ", ".", "..", "a" * 200, "x\n", "con:1", "-rf", "é"])
+def test_unsafe_id_is_refused(run_id: str) -> None:
+    """An id that can't be a file name never reaches the disk; the empty one means a random id."""
+    if not run_id:
+        begin("json", id=run_id).finish()
+        return
+    with pytest.raises(errors.UsageError, match="can't be a file name|TRACKER_RUN_ID is up to 128 letters"):
+        begin("json", id=run_id)
+
+
+@pytest.mark.parametrize("project", ["../../evil", "a/b\\c", "..", "<script>", "per%cent", "имя", "x" * 60, "\x1b[31m"])
+def test_odd_project_names_stay_inside_the_directory(project: str) -> None:
+    """Any project name works, and its folder is one below the runs directory."""
+    run = begin("json", project=project)
+    assert run.project == project
+    assert Path(run.dir).parent.parent == Path("runs").absolute()
+    assert Path(run.dir).resolve().is_relative_to(Path("runs").resolve())
+    run.finish()
+
+
+@pytest.mark.skipif(os.geteuid() == 0 and not Path("/proc/1").exists(), reason="needs Linux")
+def test_directory_that_cannot_be_made_is_named() -> None:
+    """A place that can't be written is one line that names it and the option."""
+    Path("file").write_text("")
+    with pytest.raises(errors.UsageError, match="file.*TRACKER_DIR"):
+        begin("json", dir="file/runs")
+
+
+def test_second_init_finishes_the_first() -> None:
+    """As W&B's reinit: the earlier run ends; "create_new" leaves it open."""
+    first = begin("json")
+    second = begin("json")
+    assert first._recorder.finished
+    third = begin("json", reinit="create_new")
+    assert not second._recorder.finished
+    assert current() is third
+    second.finish()
+    third.finish()
+    assert current() is None
+
+
+@pytest.mark.parametrize("how", [{"mode": "disabled"}, {"trackers": "none"}, {"rank": 3}])
+def test_runs_that_record_nothing_take_every_call(how: dict[str, Any]) -> None:
+    """Disabled, none and other ranks: every call works, no file appears."""
+    run = trackers.init(**{"trackers": "json", "mode": "offline", "config": {"lr": 1}, **how})
+    assert isinstance(run, NullRun)
+    run.log({"a": 1}, step=0)
+    run.summary["x"] = 1
+    run.config.lr = 2
+    assert (run.summary["x"], run.config["lr"]) == (1, 2)
+    run.define_metric("a", summary="min")
+    run.alert("x")
+    assert run.log_artifact("nothing") == "nothing"
+    with run:
+        pass
+    run.finish()
+    assert not Path("runs").exists()
+
+
+def test_null_run_has_every_public_name_of_a_run() -> None:
+    """Code written against a run works with the null object."""
+    null = NullRun()
+    missing = [name for name in dir(Run) if not name.startswith("_") and not hasattr(null, name)]
+    assert missing == []
+
+
+@pytest.mark.parametrize(
+    ("variable", "rank", "logs"),
+    [("RANK", "0", True), ("RANK", "1", False), ("SLURM_PROCID", "2", False), ("OMPI_COMM_WORLD_RANK", "0", True)],
+)
+def test_only_the_main_rank_logs(monkeypatch: pytest.MonkeyPatch, variable: str, rank: str, logs: bool) -> None:
+    """The launcher's variable decides; other ranks never create a run."""
+    monkeypatch.setenv(variable, rank)
+    run = trackers.init("json", mode="offline")
+    assert isinstance(run, Run) == logs
+    assert Path("runs").exists() == logs
+    run.finish()
+
+
+def test_last_rank_may_be_the_main_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """TRACKER_RANK=last: pipelines have the loss on the last rank."""
+    monkeypatch.setenv("TRACKER_RANK", "last")
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    monkeypatch.setenv("RANK", "3")
+    begin("json").finish()
+    monkeypatch.setenv("RANK", "0")
+    assert isinstance(trackers.init("json", mode="offline"), NullRun)
+
+
+def test_existing_id_needs_resume() -> None:
+    """An id in use is refused with what to do; resume continues it as a new attempt with the next step."""
+    first = begin("json", id="abc", project="p", config={"lr": 1, "m": {"d": 2}}, tags=["x"])
+    first.log({"a": 1.0}, step=41)
+    first.finish()
+    with pytest.raises(errors.UsageError, match="resume='allow'"):
+        begin("json", id="abc", project="p")
+    with pytest.raises(errors.UsageError, match="resume='allow'"):
+        begin("json", id="abc", project="p", resume="never")
+    with pytest.raises(errors.NotFound, match="no run 'zzz'"):
+        begin("json", id="zzz", project="p", resume="must")
+    with pytest.raises(errors.UsageError, match="known are allow, must, never, auto"):
+        begin("json", id="abc", project="p", resume="maybe")
+    second = begin("csv", id="abc", project="p", resume="must", config={"m": {"w": 3}}, tags=["y"])
+    assert second.resumed
+    assert second.name == first.name
+    assert second.config.as_dict() == {"lr": 1, "m": {"d": 2, "w": 3}}
+    assert second.tags == ("x", "y")
+    second.log({"a": 2.0})
+    assert second.step == 42
+    second.finish()
+    identity = json.loads(Path(second.dir, "run.json").read_text())
+    assert [attempt["number"] for attempt in identity["attempts"]] == [1, 2]
+    assert identity["trackers"] == ["json", "csv"]
+
+
+def test_name_template_is_filled_from_the_config() -> None:
+    """{model}_{optimizer}_{variant} comes from the configuration, nested or not; an unknown field is named."""
+    run = begin("json", name="{model}_{optim.name}", config={"model": "gpt2", "optim": {"name": "adamw"}})
+    assert run.name == "gpt2_adamw"
+    run.finish()
+    with pytest.raises(errors.UsageError, match="modle"):
+        begin("json", name="{modle}", config={"model": "gpt2"})
+
+
+def test_automatic_names_follow_the_documented_form(tmp_path: Path) -> None:
+    """Project: cwd or model and five hex digits; run: script and time."""
+    script = tmp_path / "train.py"
+    script.write_text("import trackers\nrun = trackers.init('json', mode='offline')\nprint(run.project, run.name)\n")
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=True)
+    project, name = done.stdout.split()
+    assert __import__("re").fullmatch(r".+-[0-9a-f]{5}", project)
+    assert __import__("re").fullmatch(r"train_\d{8}_\d{6}", name)
+
+
+def test_start_line_names_run_trackers_and_journal(capsys: pytest.CaptureFixture[str]) -> None:
+    """One line on stderr, nothing on stdout."""
+    run = begin("json", project="digits", name="first")
+    out = capsys.readouterr()
+    assert out.out == ""
+    assert out.err.count("\n") == 1
+    assert all(word in out.err for word in ("first", f"digits/{run.id}", "json", "runs/digits", "trackers sync"))
+    run.finish()
+
+
+def test_secrets_in_config_argv_and_name_reach_no_file(tmp_path: Path) -> None:
+    """Keys by name and known key forms are masked before anything is written."""
+    token = "hf_" + "a1B2" * 10
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import trackers\n"
+        "run = trackers.init('json', mode='offline', config={'api_key': 'sesame123456', 'url': 'http://u:pw12345678@h/',"
+        " 'tokenizer': 'gpt2', 'max_tokens': 5, 'nested': [{'password': 'hunter2222'}]})\n"
+    )
+    subprocess.run([sys.executable, str(script), "--api-key", "sesame777777", f"--hub={token}"], check=True)
+    content = b"".join(path.read_bytes() for path in (tmp_path / "runs").rglob("*") if path.is_file())
+    for secret in (b"sesame", b"pw12345678", b"hunter2222", token.encode()):
+        assert secret not in content
+    assert b"gpt2" in content
+    assert b'"max_tokens": 5' in content
+
+
+def test_wrong_keyword_is_named() -> None:
+    """A keyword that neither we nor W&B know is a TypeError that names it."""
+    with pytest.raises(TypeError, match="projct"):
+        trackers.init("json", projct="x")
+
+
+def test_notebook_display_escapes_everything() -> None:
+    """The HTML a run shows holds its name as text."""
+    run = begin("json", name="<script>alert(1)</script>")
+    html = run._repr_html_()
+    assert "<script>" not in html
+    assert "&lt;script&gt;" in html
+    run.finish()
+
+
+def test_other_package_of_the_same_name_is_named(tmp_path: Path) -> None:
+    """Installed beside ours, the object-tracking package is named with the cure; in our place, the program says so."""
+    import shutil
+
+    home = tmp_path / "site"
+    shutil.copytree(Path(trackers.__file__).parent, home / "trackers", ignore=shutil.ignore_patterns("__pycache__"))
+    info = home / "trackers-2.4.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: trackers\nVersion: 2.4.0\n")
+    env = {**os.environ, "PYTHONPATH": str(home)}
+    code = "import trackers; run = trackers.init('json', mode='offline'); run.finish()"
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
+    assert "object-tracking package 'trackers' 2.4.0 is installed beside" in done.stderr
+    assert "pip uninstall -y trackers" in done.stderr
+    (home / "trackers/__init__.py").write_text('__version__ = "2.4.0"\n')
+    code = "from trackers.cli import main; main()"
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "took this one's place" in done.stderr
+    assert "Traceback" not in done.stderr
