@@ -8,11 +8,16 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from trackers.errors import Rejected
+
 # mlflow/utils/validation.py: MAX_METRICS_PER_BATCH, MAX_PARAMS_TAGS_PER_BATCH, MAX_BATCH_LOG_REQUEST_SIZE.
 METRICS = 1000
 PARAMS = 100
 TAGS = 100
 REQUEST_BYTES = 900_000  # of 1,000,000, for what surrounds the values
+
+STEPS = range(-(2**63), 2**63)
+"""What the databases' columns hold."""
 
 _METRIC_BYTES = 120  # a metric of a request without its name
 _PAIR_BYTES = 40
@@ -49,6 +54,8 @@ class Requests:
         if known is None:
             key = self._mapped(name)
             known = self._names[name] = key, len(json.dumps(key)) + _METRIC_BYTES
+        if step not in STEPS:
+            raise Rejected(f"step {step} of {name!r} doesn't fit 64 bits")
         if len(self._metrics) == METRICS or self._metric_bytes + known[1] > REQUEST_BYTES:
             self._send_metrics()
         self._metrics.append(self._entities[0](known[0], _double(name, value), milliseconds(at), step))
@@ -56,6 +63,7 @@ class Requests:
 
     def param(self, key: str, text: str) -> bool:
         """Add a param; False if the run has it with another value, which MLflow lets nobody change."""
+        text = _clean(text)
         known = self._has.get(key, self._params.get(key))
         if known is None:
             self._params[key] = text
@@ -63,7 +71,7 @@ class Requests:
 
     def tag(self, key: str, text: str) -> None:
         """Add a tag; the last value counts."""
-        self._tags[key] = text
+        self._tags[key] = _clean(text)
 
     def send(self) -> None:
         """Send everything that waits. What an error interrupts waits on no more: the caller begins again."""
@@ -100,7 +108,12 @@ def _double(name: str, value: float) -> float:
         return float(value)
     except OverflowError:
         _logger.warning("an integer of %r is too large for MLflow's doubles; infinity stands for it", name)
-        return math.copysign(math.inf, value)
+        return math.inf if value > 0 else -math.inf
+
+
+def _clean(text: str) -> str:
+    """Text without what PostgreSQL or UTF-8 can't hold."""
+    return text.replace("\0", "\N{SYMBOL FOR NULL}").encode("utf-8", "replace").decode()
 
 
 def _chunks(pairs: dict[str, str], most: int) -> list[list[tuple[str, str]]]:

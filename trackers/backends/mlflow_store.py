@@ -22,6 +22,9 @@ HTTP_TIMEOUT_S = 30
 LOCK_STALE_S = 60.0
 """A lock this old was left by a killed process: creating a database takes seconds."""
 
+LOCK_WAIT_S = 120.0
+"""How long to wait for others; MLflow itself fails when two processes create its tables at once."""
+
 _DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
 _SCHEMES = (*_DATABASES, "http", "https", "databricks", "databricks-uc", "uc")
 # mlflow/tracking/_tracking_service/utils.py: the artifact root of a client that opens a database itself.
@@ -39,6 +42,14 @@ _REFUSED = frozenset(
         "FEATURE_DISABLED",
     }
 )
+_CAUSES = {
+    "Connection refused": "connection refused",
+    "Connection aborted": "connection lost",
+    "timed out": "timed out",
+    "Timeout": "timed out",
+    "resolve": "unknown host",
+    "database is locked": "database is locked",
+}
 _REJECTED = frozenset({"INVALID_PARAMETER_VALUE", "BAD_REQUEST", "MALFORMED_REQUEST", "INVALID_STATE"})
 
 
@@ -100,6 +111,7 @@ def connect(info: RunInfo) -> Any:
     for name, value in (
         ("MLFLOW_DISABLE_TELEMETRY", "true"),
         ("DO_NOT_TRACK", "true"),
+        ("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true"),
         ("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0"),  # the delivery retries, and knows what it has to retry
         ("MLFLOW_HTTP_REQUEST_TIMEOUT", str(HTTP_TIMEOUT_S)),
     ):
@@ -144,7 +156,7 @@ def first_moment(uri: str) -> Iterator[None]:
         yield
         return
     lock = file.with_name(f"{file.name}.trackers-lock")
-    deadline = time.monotonic() + 2 * LOCK_STALE_S
+    deadline = time.monotonic() + LOCK_WAIT_S
     while True:
         try:
             os.close(os.open(lock, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
@@ -205,22 +217,34 @@ def translated(uri: str) -> Iterator[None]:
             raise Refused(str(error)) from error
         raise Unavailable(str(error)) from error
     except Exception as error:
-        raise _of(error, without_password(uri)) from error
+        meant = _of(error, without_password(uri))
+        if meant is None:
+            raise
+        raise meant from error
 
 
-def _of(error: Exception, uri: str) -> Exception:
-    """The error of ours that an error of MLflow's means."""
+def _of(error: Exception, uri: str) -> DeliveryError | None:
+    """The error of ours that an error of MLflow's or its database's means; None for what isn't theirs."""
+    import sqlalchemy.exc
+    from mlflow.exceptions import MlflowException
+
+    if not isinstance(error, (MlflowException, sqlalchemy.exc.SQLAlchemyError)):
+        return None
     code = getattr(error, "error_code", None)
     text = " ".join(str(error).split())
     short = text[:300]
     if "out-of-date database schema" in text or "Can't locate revision" in text:
         return Fatal(f"{uri} belongs to another version of MLflow: mlflow db upgrade {uri}")
-    if code is None:
-        return Rejected(short) if isinstance(error, (TypeError, ValueError, OverflowError)) else Unavailable(short)
-    if any(word in text for word in ("locked", "Max retries exceeded", "Connection", "timed out", "Timeout")):
-        return Unavailable(f"no answer from {uri}: {short}")
+    if "'active' state" in text or "'active' lifecycle_stage" in text:
+        return Refused(f"the run was deleted in MLflow; restore it there to go on: {short}")
     if code in _REFUSED:
         return Refused(f"{uri} refused: {short}")
     if code in _REJECTED:
         return Rejected(short)
+    answered = re.search(r"too many (\d+) error responses", text)
+    if answered:
+        return Unavailable(f"{uri} answered {answered[1]}")
+    for sign, cause in _CAUSES.items():
+        if sign in text:
+            return Unavailable(f"no answer from {uri}: {cause}")
     return Unavailable(f"{uri}: {short}")

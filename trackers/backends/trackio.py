@@ -38,6 +38,8 @@ from trackers.tracker import Cursor, RunInfo, State, Status
 RESERVED = frozenset({"project", "run", "timestamp", "step", "time", "metrics"})
 """trackio/utils.py RESERVED_KEYS: these, and what begins with "__", get another "__" in front."""
 
+STEPS = range(-(2**63), 2**63)
+
 LEVELS = {"INFO": "info", "WARN": "warn", "WARNING": "warn", "ERROR": "error"}
 
 _logger = logging.getLogger("trackers.trackio")
@@ -237,5 +239,7 @@ class TrackioTracker:
     def _step(self, record: Record) -> int:
         """A record's step; one without is put at the last step seen, for a row must have one."""
         if record.step is not None:
+            if record.step not in STEPS:
+                raise Rejected(f"step {record.step} doesn't fit the 64 bits of trackio's table")
             self._state["step"] = record.step
         return int(self._state.get("step", 0))
