@@ -41,8 +41,8 @@ define install
 	@touch $@
 endef
 
-# What this machine sets for itself (targets of the configuration: menuconfig, defconfig-NAME, …).
--include config.mk
+# menuconfig, defconfig-NAME and what else makes a .config.
+include config.mk
 
 .PHONY: help demo test check bench wheel clean
 
@@ -51,6 +51,7 @@ help:  ## this list
 
 demo: $(DEMO_ENV)  ## train on real digits, log to five trackers, show where each landed
 	@WANDB_MODE=offline $(PYTHON) examples/digits.py --tracker wandb,trackio,tensorboard,mlflow,json
+	@$(PYTHON) -m trackers show latest
 
 test: $(DEV_ENV)  ## every check: style, types, tests
 	@scripts/check
