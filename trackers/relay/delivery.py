@@ -43,7 +43,7 @@ class Account(msgspec.Struct, kw_only=True):
     """What is known of a delivery: the content of ``delivery/<tracker>.json``.
 
     delivered, rejected: records, up to number ``counted``. skipped: by kind, records that the tracker doesn't take.
-    error: the failure that lasts, or "". stopped: it won't go on by itself. closed: the status it closed with.
+    error: the failure that lasts, or "". failures: in a row, over restarts. stopped: it won't go on by itself. closed: the status it closed with.
     """
 
     tracker: str
@@ -56,6 +56,7 @@ class Account(msgspec.Struct, kw_only=True):
     skipped: dict[str, int] = {}
     error: str = ""
     error_since: float = 0.0
+    failures: int = 0
     stopped: bool = False
     closed: str = ""
     time: float = 0.0
@@ -113,7 +114,6 @@ class Delivery:
         self._order = Order(run, run.delivery / f"{name}.order", Position(self.account.seq, self.account.offsets))
         self._batch: list[Record] = []
         self._behind: Position = self._order.position
-        self._failures = 0
         self._strange = 0
         self._strange_rejects = 0
         self._retry_at = 0.0
@@ -296,7 +296,8 @@ class Delivery:
     def _commit_batch(self) -> None:
         self._count(self._batch)
         self._batch = []
-        self._failures = self._strange = 0
+        self._strange = 0
+        self.account.failures = 0
         if self.account.error:
             self._say(f"{self.name}: delivering again")
             self.account.error, self.account.error_since = "", 0.0
@@ -326,7 +327,8 @@ class Delivery:
 
     def _failed(self, error: errors.DeliveryError) -> float:
         """What DESIGN.md's table says for each kind of failure. Returns the pause until the next try."""
-        self._failures += 1
+        self.account.failures += 1
+        failures = self.account.failures
         text = f"{self.name}: {error}"
         if isinstance(error, (errors.Fatal, errors.Rejected)):
             self._note(str(error), stopped=True)
@@ -336,15 +338,16 @@ class Delivery:
             )
             raise Stop(str(error), restart=False)
         low, high = REFUSED_RETRY_S if isinstance(error, errors.Refused) else RETRY_S
-        pause: float = min(high, low * 2 ** min(self._failures - 1, 10)) * random.uniform(0.7, 1.0)
+        pause: float = min(high, low * 2 ** min(failures - 1, 10)) * random.uniform(0.7, 1.0)
         if isinstance(error, errors.Unavailable) and error.retry_after_s is not None:
             pause = max(pause, min(error.retry_after_s, 3600.0))
-        if isinstance(error, errors.Refused) or self._failures >= 3:
+        if isinstance(error, errors.Refused) or failures >= 3:
             self._note(str(error))
             waits = "its records wait in the journal"
             self._say(f"{text}; training goes on, {waits}, tried again by itself")
         again = getattr(self._class, "restart_after_error", False) or isinstance(error, errors.Refused)
         if again and self._alone:
+            self._note(self.account.error)
             # A client that failed may hold on to what it read at its start: credentials, addresses, dead threads.
             raise Stop(str(error), restart=True, delay_s=pause)
         if isinstance(error, errors.Refused) or again:
@@ -354,7 +357,7 @@ class Delivery:
 
     def _note(self, text: str, *, stopped: bool = False) -> None:
         self.account.error = text
-        self.account.error_since = self.account.error_since or time.time()
+        self.account.error_since = (self.account.error_since or time.time()) if text else 0.0
         self.account.stopped = stopped
         with contextlib.suppress(errors.DeliveryError):
             self._store()
