@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import math
+import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -84,16 +85,18 @@ class Histogram(MediaValue):
             finite = finite.astype(np.float32)
         if _too_wide(finite):
             return self._count_numbers(finite.tolist(), bins)
-        counts, edges = np.histogram(finite, bins=bins)
+        try:
+            counts, edges = np.histogram(finite, bins=bins)
+        except ValueError:  # the values are too close together for so many bins
+            wide = widened(float(finite.min()), float(finite.max()), bins)
+            counts, edges = np.histogram(finite.astype(np.float64), bins=bins, range=wide)
         return counts.tolist(), edges.tolist()
 
     def _count_numbers(self, values: Iterable[Any], bins: int) -> tuple[list[float], list[float]]:
         numbers = [float(value) for value in values]
         finite = [number for number in numbers if math.isfinite(number)]
         self._left_out(sum(number != number for number in numbers), len(numbers) - len(finite))
-        low, high = (min(finite), max(finite)) if finite else (0.0, 1.0)
-        if low == high:
-            low, high = low - 0.5, high + 0.5
+        low, high = widened(min(finite), max(finite), bins) if finite else (0.0, 1.0)
         # Halves, so that a range wider than the largest float doesn't overflow.
         width = (high / 2 - low / 2) / bins * 2
         edges = [low + index * width for index in range(bins)] + [high]
@@ -112,15 +115,22 @@ class Histogram(MediaValue):
         self._left_out(int(torch.isnan(flat).sum()), flat.numel() - finite.numel())
         if not finite.numel():
             return self._count_numbers([], bins)
-        low, high = torch.stack(torch.aminmax(finite)).tolist()
-        if low == high:
-            low, high = low - 0.5, high + 0.5
+        least, greatest = torch.stack(torch.aminmax(finite)).tolist()
+        low, high = widened(least, greatest, bins)
         counts = torch.histc(finite, bins, low, high).tolist()
         width = (high - low) / bins
         return [int(count) for count in counts], [low + index * width for index in range(bins)] + [high]
 
     def _left_out(self, nan: int, all_of_them: int) -> None:
         self.nan, self.infinite = nan, all_of_them - nan
+
+
+def widened(low: float, high: float, bins: int) -> tuple[float, float]:
+    """The range to count in: numpy.histogram's, or wider where floats are too coarse for that many bins."""
+    least = 4 * bins * math.ulp(max(abs(low), abs(high)))
+    pad = max(0.5, least) if low == high else least if high - low < least else 0.0
+    limit = sys.float_info.max
+    return max(low - pad, -limit), min(high + pad, limit)
 
 
 def _plain(values: Any) -> list[float]:

@@ -1,0 +1,276 @@
+"""Artifacts: what is logged is the files as they were then, whatever becomes of them later."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from trackers import artifacts, records, snapshot
+from trackers.artifacts import Artifact
+from trackers.errors import UsageError
+from trackers.media import Image, MediaStore, Table
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> MediaStore:
+    return MediaStore(tmp_path / "run")
+
+
+def log(value: Any, store: MediaStore, **more: Any) -> records.Artifact:
+    return artifacts.record(value, store=store, time=2.0, step=1, **more)
+
+
+def kept(store: MediaStore, record: records.Artifact) -> dict[str, bytes]:
+    return {file.path: (store.directory / file.file).read_bytes() for file in record.files if file.file}
+
+
+def everything(store: MediaStore) -> list[Path]:
+    return [path for path in store.directory.rglob("*") if path.is_file()]
+
+
+def test_checkpoint_that_is_overwritten_in_place_arrives_as_it_was(tmp_path: Path, store: MediaStore) -> None:
+    """``torch.save`` over the same path a second time doesn't reach what was logged the first time."""
+    import torch
+
+    path = tmp_path / "ckpt.pt"
+    logged = []
+    for step in range(3):
+        torch.save({"step": torch.tensor(step)}, path)
+        logged.append(log(path, store))
+    path.unlink()
+    for step, record in enumerate(logged):
+        assert torch.load(store.directory / record.files[0].file)["step"] == step
+    assert (logged[0].name, logged[0].type, logged[0].step) == ("ckpt.pt", "model", 1)
+    assert logged[0].metadata == {"path": str(path)}
+
+
+def test_link_survives_a_file_that_is_replaced(tmp_path: Path, store: MediaStore) -> None:
+    """With policy="link" the file isn't copied, and what is renamed over it doesn't reach what was logged."""
+    path, new = tmp_path / "a.bin", tmp_path / "new"
+    path.write_bytes(b"old")
+    record = log(path, store, policy="link")
+    assert (store.directory / record.files[0].file).samefile(path)
+    assert record.files[0].digest.startswith("stat:")
+    new.write_bytes(b"newer")
+    new.replace(path)
+    assert kept(store, record) == {"a.bin": b"old"}
+    assert kept(store, log(path, store, policy="link")) == {"a.bin": b"newer"}
+
+
+def test_link_across_filesystems_is_a_copy(tmp_path: Path, store: MediaStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no hard link can be made the file is copied."""
+
+    def refuse(*arguments: Any, **more: Any) -> None:
+        raise OSError(errno.EXDEV, "cross-device link")
+
+    monkeypatch.setattr(os, "link", refuse)
+    path = tmp_path / "a.bin"
+    path.write_bytes(b"old")
+    record = log(path, store, policy="link")
+    path.write_bytes(b"new")
+    assert kept(store, record) == {"a.bin": b"old"}
+
+
+def test_copy_is_kept_once_by_its_content(tmp_path: Path, store: MediaStore) -> None:
+    """The same content under two names takes its space once; its digest is that of the content."""
+    for name in ("a.bin", "b.bin"):
+        (tmp_path / name).write_bytes(b"same")
+    first, second = log(tmp_path / "a.bin", store), log(tmp_path / "b.bin", store)
+    assert first.files[0].file == second.files[0].file
+    assert first.files[0].digest == "blake2b:" + hashlib.blake2b(b"same", digest_size=20).hexdigest()
+    assert first.files[0].size == 4
+    assert len(everything(store)) == 1
+
+
+def test_reflink_is_used_where_the_filesystem_has_it(
+    tmp_path: Path, store: MediaStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A clone that the filesystem grants is kept without being read; a later state gets a file of its own."""
+
+    def clone(target: int, request: int, source: int) -> int:
+        assert request == snapshot.FICLONE
+        os.write(target, os.pread(source, 1 << 20, 0))
+        return 0
+
+    monkeypatch.setattr(fcntl, "ioctl", clone)
+    path = tmp_path / "a.bin"
+    found = []
+    for word in (b"one", b"two"):
+        path.write_bytes(word)
+        os.utime(path, ns=(1, 1))
+        found.append(log(path, store))
+    assert [kept(store, record)["a.bin"] for record in found] == [b"one", b"two"]
+    assert all(record.files[0].digest.startswith("stat:") for record in found)
+
+
+def test_file_that_changes_while_it_is_copied_is_copied_again(
+    tmp_path: Path, store: MediaStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file written to during the copy is copied once more; one that never rests is refused, and nothing kept."""
+    path = tmp_path / "a.bin"
+    path.write_bytes(b"x" * 100)
+    writes = iter([b"y" * 50])
+    real = hashlib.blake2b
+
+    class Meddling:
+        def __init__(self, **more: Any) -> None:
+            self.real = real(**more)
+
+        def update(self, chunk: bytes) -> None:
+            self.real.update(chunk)
+            if (more := next(writes, None)) is not None:
+                path.write_bytes(more)
+
+        def hexdigest(self) -> str:
+            return self.real.hexdigest()
+
+    monkeypatch.setattr(hashlib, "blake2b", Meddling)
+    record = log(path, store)
+    assert kept(store, record) == {"a.bin": b"y" * 50}
+    assert record.files[0].digest == "blake2b:" + real(b"y" * 50, digest_size=20).hexdigest()
+    before = everything(store)
+    writes = iter([b"1" * n for n in range(1, 9)])
+    with pytest.raises(snapshot.Changing, match="complete"):
+        log(path, store)
+    assert everything(store) == before
+
+
+def test_long_copy_is_announced_once(tmp_path: Path, store: MediaStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A copy above the limit says so once, with the way around it; a quick one says nothing."""
+    path = tmp_path / "a.bin"
+    path.write_bytes(bytes(100))
+    said: list[str] = []
+    monkeypatch.setattr(snapshot, "CHUNK_BYTES", 10)
+    log(path, store, announce=said.append)
+    assert said == []
+    monkeypatch.setattr(snapshot, "ANNOUNCE_S", -1.0)
+    log(path, store, announce=said.append)
+    assert len(said) == 1
+    assert "policy='link'" in said[0]
+
+
+def test_missing_file_is_an_error_before_anything_is_kept(tmp_path: Path, store: MediaStore) -> None:
+    """Neither a path nor an artifact with one file gone leaves a record or a file behind."""
+    with pytest.raises(FileNotFoundError):
+        log(tmp_path / "missing", store)
+    artifact = Artifact("a")
+    for name in ("here", "gone"):
+        (tmp_path / name).write_text(name)
+        artifact.add_file(tmp_path / name)
+    (tmp_path / "gone").unlink()
+    with pytest.raises(FileNotFoundError, match="gone"):
+        log(artifact, store)
+    assert everything(store) == []
+    with pytest.raises(FileNotFoundError):
+        Artifact("a").add_file(tmp_path / "missing")
+    with pytest.raises(FileNotFoundError):
+        Artifact("a").add_dir(tmp_path / "missing")
+
+
+def test_directory_keeps_relative_paths(tmp_path: Path, store: MediaStore) -> None:
+    """Files of a directory keep their places; links are followed, circles, broken links and pipes are left out."""
+    root = tmp_path / "data"
+    (root / "sub/deeper").mkdir(parents=True)
+    (root / "a.txt").write_text("a")
+    (root / "sub/b.txt").write_text("b")
+    (root / "sub/deeper/c").write_text("c")
+    (root / "link.txt").symlink_to(root / "a.txt")
+    (root / "linked").symlink_to(root / "sub/deeper")
+    (root / "sub/circle").symlink_to(root)
+    (root / "broken").symlink_to(root / "nothing")
+    os.mkfifo(root / "pipe")
+    expected = {
+        "a.txt": b"a", "link.txt": b"a", "linked/c": b"c", "sub/b.txt": b"b", "sub/deeper/c": b"c",
+    }  # fmt: skip
+    assert kept(store, log(root, store)) == expected
+    artifact = Artifact("data", type="dataset")
+    artifact.add_dir(root, name="inside")
+    assert kept(store, log(artifact, store)) == {f"inside/{name}": text for name, text in expected.items()}
+
+
+def test_directory_that_holds_the_run_leaves_the_run_out(tmp_path: Path) -> None:
+    """Logging the working directory, with the runs in it, doesn't copy the copies."""
+    store = MediaStore(tmp_path / "runs/p/id")
+    (tmp_path / "a.txt").write_text("a")
+    store.put(b"x", "bin")
+    assert set(kept(store, log(tmp_path, store))) == {"a.txt"}
+
+
+@pytest.mark.parametrize("name", ["..", "../x", "a/../../x", "/etc/passwd", "", ".", "a\0b", "..\\x", "C:\\x"])
+def test_names_cannot_leave_the_artifact(name: str, tmp_path: Path) -> None:
+    """A name that leads out of the artifact, or to nowhere, is refused."""
+    path = tmp_path / "a"
+    path.write_text("a")
+    artifact = Artifact("a")
+    for add in (
+        lambda: artifact.add_file(path, name=name),
+        lambda: artifact.add_reference("s3://b/k", name=name),
+        lambda: artifact.new_file(name).__enter__(),
+    ):
+        with pytest.raises(UsageError, match="relative path"):
+            add()
+    assert artifact.files == []
+
+
+def test_artifact_speaks_wandb(tmp_path: Path, store: MediaStore) -> None:
+    """What W&B scripts call on an artifact ends in its record."""
+    path = tmp_path / "w.bin"
+    path.write_bytes(b"w")
+    artifact = Artifact("model", type="model", description="d", metadata={"acc": 0.5})
+    artifact.add_file(str(path), name="weights/w.bin", policy="immutable")
+    artifact.add_reference("s3://bucket/data.csv")
+    with artifact.new_file("note.txt") as file:
+        file.write("hello")
+    with artifact.new_file("raw.bin", mode="wb") as file:
+        file.write(b"\0")
+    artifact.add(Table(["a"], [[1]]), "table")
+    artifact.add(Image(np.zeros((2, 2), np.uint8)), "picture")
+    with pytest.raises(UsageError, match="already"):
+        artifact.add_file(path, name="note.txt")
+    with pytest.raises(UsageError, match="address"):
+        artifact.add_reference("nowhere")
+    with pytest.raises(UsageError, match="can't be added"):
+        artifact.add(3, "n")
+    for aliases in ("best", ["best"]):
+        record = log(artifact, store, aliases=aliases, metadata={"more": 1})
+        assert (record.name, record.type, record.description, record.aliases) == ("model", "model", "d", ["best"])
+        assert record.metadata == {"acc": 0.5, "more": 1}
+    files = kept(store, record)
+    assert files["weights/w.bin"] == b"w"
+    assert (files["note.txt"], files["raw.bin"]) == (b"hello", b"\0")
+    assert json.loads(files["table.json"]) == {"columns": ["a"], "rows": [[1]]}
+    assert files["picture.npy"].startswith(b"\x93NUMPY")
+    assert [file.uri for file in record.files if not file.file] == ["s3://bucket/data.csv"]
+    assert records.decode(records.encode(record)[:-1]) == record
+
+
+def test_file_that_changed_after_it_was_added_is_said(tmp_path: Path, store: MediaStore) -> None:
+    """An artifact's files are taken when it is logged; a change since ``add_file`` is named."""
+    path = tmp_path / "a"
+    path.write_text("before")
+    artifact = Artifact("a")
+    artifact.add_file(path)
+    path.write_text("after!!")
+    said: list[str] = []
+    assert kept(store, log(artifact, store, announce=said.append)) == {"a": b"after!!"}
+    assert len(said) == 1
+    assert "changed" in said[0]
+
+
+def test_wrong_arguments_are_usage_errors(tmp_path: Path, store: MediaStore) -> None:
+    """An unknown policy, an object that is no path and an artifact without a name say what is known."""
+    (tmp_path / "a").write_text("a")
+    with pytest.raises(UsageError, match="copy, link"):
+        log(tmp_path / "a", store, policy="move")
+    with pytest.raises(UsageError, match="path or an Artifact"):
+        log(3, store)
+    with pytest.raises(UsageError, match="name"):
+        Artifact("")

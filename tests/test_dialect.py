@@ -1,0 +1,227 @@
+"""``import trackers as wandb``: each of W&B's names works or says what to call instead."""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import trackers
+from trackers import dialect
+from trackers.dialect import NotProvided, init_arguments, lookup
+from trackers.errors import TrackersError, UsageError
+
+
+@pytest.fixture(autouse=True)
+def _nothing_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dialect, "_said", set())
+
+
+def test_the_list_of_names_is_wandbs() -> None:
+    """The names we answer to are all that the installed wandb exports."""
+    import wandb
+
+    assert sorted(dialect.WANDB_NAMES) == sorted(wandb.__all__)
+
+
+@pytest.mark.parametrize("name", [*dialect.WANDB_NAMES, "Artifact", "run", "alert", "login", "Settings", "AlertLevel"])
+def test_each_name_of_wandb_is_ours_or_refuses(name: str) -> None:
+    """Every exported name is there; what isn't ours raises, when it is called, an error that names the real call."""
+    value = getattr(trackers, name)
+    if name in (*dialect.FUNCTIONS, *dialect.CLASSES):
+        with pytest.raises(NotProvided, match=rf"import wandb; wandb\.{name}\(\.\.\.\)"):
+            value()
+    elif name not in ("run", "__version__", "config", "summary"):
+        assert callable(value)
+
+
+def test_everything_wandb_offers_is_known_or_private() -> None:
+    """Public attributes of the wandb module that aren't submodules are answered, also those outside its list."""
+    import wandb
+
+    public = {
+        name
+        for name, value in vars(wandb).items()
+        if not name.startswith("_") and not isinstance(value, types.ModuleType) and name != "annotations"
+    }
+    assert sorted(name for name in public if not hasattr(trackers, name)) == [
+        "ensure_configured",
+        "patched",
+        "termsetup",
+    ]
+
+
+def test_classes_can_be_compared_with() -> None:
+    """isinstance and except clauses work with every class, ours or not."""
+    for name in ("Image", "Table", "Artifact", "Run", *dialect.CLASSES):
+        assert not isinstance(3, getattr(trackers, name))
+    with pytest.raises(lookup("Error")):
+        raise UsageError("x")
+    assert issubclass(lookup("CommError"), TrackersError)
+    assert lookup("AlertLevel").WARN.value == "WARN"
+
+
+def test_parts_of_wandb_name_the_real_call() -> None:
+    """Submodules such as wandb.plot refuse when something in them is used."""
+    with pytest.raises(NotProvided, match=r"wandb\.plot\.line\(\.\.\.\).*Table"):
+        lookup("plot").line([1], [2])
+    with pytest.raises(NotProvided, match=r"wandb\.keras\.WandbCallback"):
+        _ = lookup("keras").WandbCallback
+    assert len(lookup("util").generate_id()) == 8
+
+
+def test_unknown_name_is_an_attribute_error_with_the_nearest() -> None:
+    """A misspelt name isn't there, for hasattr too, and the message has the right one."""
+    assert not hasattr(trackers, "nonsense")
+    with pytest.raises(AttributeError, match="did you mean 'log_artifact'"):
+        _ = trackers.log_artefact
+
+
+def test_calls_before_init_are_errors() -> None:
+    """In a fresh process ``log`` and ``config`` say that init comes first; ``run`` is None and finish is no error."""
+    code = """
+import trackers as wandb
+assert wandb.run is None
+wandb.finish()
+for use in (lambda: wandb.log({"a": 1}), lambda: wandb.config["a"], lambda: wandb.config.update({}),
+            lambda: wandb.summary.update({}), lambda: setattr(wandb.config, "a", 1)):
+    try:
+        use()
+    except wandb.UsageError as error:
+        assert "trackers.init()" in str(error), error
+    else:
+        raise SystemExit("no error")
+print("done")
+"""
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (found.stdout, found.stderr) == ("done\n", "")
+
+
+def test_ordinary_wandb_script_runs(tmp_path: Path) -> None:
+    """A script written for W&B runs unchanged but for its import, and its journal holds what it logged."""
+    code = """
+import sys
+import trackers as wandb
+wandb.login()
+run = wandb.init(project="p", entity="me", id="x1", dir=sys.argv[1], mode="offline", config={"lr": 1, "drop": 2},
+                 config_exclude_keys=["drop"], save_code=True, settings=wandb.Settings(console="off"),
+                 trackers="tensorboard")
+assert wandb.run is run
+wandb.config.update({"depth": 4})
+assert dict(wandb.config) == {"lr": 1, "depth": 4}, wandb.config
+wandb.define_metric("loss", summary="min")
+wandb.watch(object())
+for step in range(3):
+    wandb.log({"loss": 3 - step, "h": wandb.Histogram([1, 2])}, step=step)
+table = wandb.Table(columns=["a"], data=[[wandb.Image([[0, 255]])]])
+wandb.log({"table": table})
+artifact = wandb.Artifact("script", type="code")
+artifact.add_file(sys.argv[2])
+wandb.log_artifact(artifact)
+wandb.log_model(sys.argv[2], name="m")
+wandb.alert("title", "text", level=wandb.AlertLevel.WARN)
+wandb.summary["best"] = 1
+wandb.finish()
+wandb.log({"late": 1})
+assert wandb.run is None
+"""
+    script = tmp_path / "script.py"
+    script.write_text(code)
+    command = [sys.executable, str(script), str(tmp_path / "runs"), str(script)]
+    found = subprocess.run(command, capture_output=True, text=True, check=False, env={**_env(), "TRACKER_RELAY": "n"})
+    assert found.returncode == 0, found.stderr
+    for text in ("save_code", "console", "watch:", "no run"):
+        assert found.stderr.count(text) >= 1, found.stderr
+    journal = (tmp_path / "runs/p/x1/streams/rank-0.1.jsonl").read_text()
+    for text in ('"loss":1', '"type":"table"', '"type":"histogram"', '"name":"script"', '"type":"model"', '"alert"'):
+        assert text in journal, text
+    assert "late" not in journal
+    assert "drop" not in journal
+
+
+def _env() -> dict[str, str]:
+    import os
+
+    return dict(os.environ)
+
+
+def test_init_arguments_become_options() -> None:
+    """wandb.init's arguments are options here; an argument beats the same setting, tags become one text."""
+    found = init_arguments(
+        {
+            "entity": "me",
+            "project": "p",
+            "tags": ("a", "b"),
+            "dir": Path("/x"),
+            "resume": True,
+            "config": {"a": 1},
+            "config_include_keys": ["a"],
+            "notes": None,
+            "settings": {"project": "weaker", "run_name": "n"},
+        }
+    )
+    assert found == {
+        "WANDB_ENTITY": "me",
+        "TRACKER_PROJECT": "p",
+        "TRACKER_TAGS": "a,b",
+        "TRACKER_DIR": "/x",
+        "TRACKER_RESUME": "allow",
+        "TRACKER_RUN_NAME": "n",
+        "config": {"a": 1},
+        "config_include_keys": ["a"],
+    }
+
+
+def test_init_arguments_answer_to_all_of_wandbs() -> None:
+    """No argument of the installed wandb.init is unknown."""
+    import inspect
+
+    import wandb
+
+    for name in inspect.signature(wandb.init).parameters:
+        try:
+            init_arguments({name: None})
+        except NotProvided:
+            pytest.fail(f"{name}=None has no effect and must not be refused")
+
+
+def test_init_arguments_without_effect_are_named_once(caplog: pytest.LogCaptureFixture) -> None:
+    """What does nothing here is said, once, and only where it was asked for."""
+    for _ in range(2):
+        init_arguments({"sync_tensorboard": True, "save_code": False, "settings": {"console": "off", "quiet": None}})
+    assert [record.message.split(" ")[1] for record in caplog.records] == ["these", "sync_tensorboard"]
+    assert "console" in caplog.text
+
+
+def test_init_arguments_that_would_mean_another_run_are_errors() -> None:
+    """Forking and rewinding aren't silently left out; a misspelt argument gets the nearest name."""
+    for name in ("fork_from", "resume_from"):
+        with pytest.raises(NotProvided, match=name):
+            init_arguments({name: "abc?_step=10"})
+    with pytest.raises(TypeError, match="did you mean 'project'"):
+        init_arguments({"projet": "p"})
+
+
+def test_init_arguments_take_settings_in_every_form() -> None:
+    """Our Settings, wandb's own, a dict and a namespace say the same."""
+    import wandb
+
+    forms: list[Any] = [
+        dialect.Settings(run_name="n"), wandb.Settings(run_name="n"), {"run_name": "n"},
+        argparse.Namespace(run_name="n"),
+    ]  # fmt: skip
+    for settings in forms:
+        assert init_arguments({"settings": settings}) == {"TRACKER_RUN_NAME": "n"}
+
+
+def test_term_functions_print_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+    """The lines that scripts print through wandb reach stderr; repeat=False says a thing once."""
+    for _ in range(2):
+        lookup("termwarn")("careful", repeat=False)
+    lookup("termlog")("x", prefix=False)
+    assert capsys.readouterr().err == "trackers: WARNING careful\nx\n"

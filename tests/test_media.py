@@ -1,0 +1,556 @@
+"""Media values: what they take, what they keep, and that they take it over at once."""
+
+from __future__ import annotations
+
+import bisect
+import datetime
+import io
+import json
+import math
+import subprocess
+import sys
+import wave
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import matplotlib.figure
+import numpy as np
+import pandas as pd
+import PIL.Image
+import polars as pl
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from trackers import media, records
+from trackers.media import Audio, Histogram, Html, Image, MediaStore, Table, Video, as_media, is_media
+from trackers.media.pixels import Pixels
+
+RNG = np.random.default_rng(7)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> MediaStore:
+    return MediaStore(tmp_path / "run", max_bytes=1 << 24)
+
+
+def content(store: MediaStore, item: records.MediaFile) -> bytes:
+    return (store.directory / item.file).read_bytes()
+
+
+def pixels(store: MediaStore, value: Any) -> Any:
+    (item,) = value.items(store)
+    array = np.load(store.directory / item.file, allow_pickle=False)
+    if value.type == "image":
+        assert (item.height, item.width) == array.shape[:2]
+    assert item.format == "npy"
+    assert array.dtype == np.uint8
+    return array
+
+
+def wandb_pixels(value: Any, **more: Any) -> Any:
+    import wandb
+
+    return np.asarray(PIL.Image.open(wandb.Image(value, **more)._path))
+
+
+IN_RANGE: dict[str, Any] = {
+    "uint8 grey": RNG.integers(0, 256, (5, 7), np.uint8),
+    "uint8 grey with a channel": RNG.integers(0, 256, (5, 7, 1), np.uint8),
+    "uint8 rgb": RNG.integers(0, 256, (5, 7, 3), np.uint8),
+    "uint8 rgba": RNG.integers(0, 256, (5, 7, 4), np.uint8),
+    "int64": RNG.integers(0, 256, (5, 7, 3)),
+    "float to 255": RNG.uniform(0, 255, (5, 7, 3)),
+    "float32 to 255": RNG.uniform(2, 255, (5, 7, 3)).astype(np.float32),
+    "leading 1": RNG.integers(0, 256, (1, 5, 7, 3), np.uint8),
+    "Fortran order": np.asfortranarray(RNG.integers(0, 256, (5, 7, 3), np.uint8)),
+    "torch rgb": torch.from_numpy(RNG.integers(0, 256, (3, 5, 7), np.uint8)),
+    "torch grey": torch.from_numpy(RNG.integers(0, 256, (1, 5, 7), np.uint8)),
+    "torch float with grad": torch.from_numpy(RNG.uniform(2, 255, (4, 5, 7))).requires_grad_(),
+}
+
+
+@pytest.mark.parametrize("name", IN_RANGE)
+def test_image_array_in_range_has_the_pixels_that_wandb_makes(name: str, store: MediaStore) -> None:
+    """What lies in 0…255 gives, pixel by pixel, the picture that the real wandb.Image writes."""
+    np.testing.assert_array_equal(pixels(store, Image(IN_RANGE[name])), wandb_pixels(IN_RANGE[name]))
+
+
+def test_image_without_normalizing_has_the_pixels_that_wandb_makes(store: MediaStore) -> None:
+    """``normalize=False`` leaves 0…1 as wandb 0.31 does: black."""
+    array = RNG.uniform(0, 1, (5, 7, 3))
+    np.testing.assert_array_equal(pixels(store, Image(array, normalize=False)), wandb_pixels(array))
+
+
+@pytest.mark.parametrize(
+    ("array", "expected"),
+    [
+        (np.array([[0.0, 0.25], [0.5, 1.0]]), [[0, 63], [127, 255]]),
+        (np.array([[-1.0, -0.5], [0.0, 1.0]]), [[0, 63], [127, 255]]),
+        (np.array([[-10.0, 0.0], [0.0, 10.0]]), [[0, 127], [127, 255]]),
+        (np.array([[True, False]]), [[255, 0]]),
+        (np.array([[-5, 300]]), [[0, 255]]),
+        (np.array([[math.nan, math.inf], [-math.inf, 3.5]]), [[0, 255], [0, 3]]),
+        (np.array([[math.nan, math.nan]]), [[0, 0]]),
+        (np.array([[0.0, 1.0]], np.float16), [[0, 255]]),
+    ],
+)
+def test_image_values_are_scaled_by_their_range(array: Any, expected: Any, store: MediaStore) -> None:
+    """0…1 and -1…1 fill 0…255, everything else is clipped, NaN is black, bool is black or white."""
+    assert pixels(store, Image(array)).tolist() == expected
+    assert pixels(store, Image(torch.from_numpy(array))).tolist() == expected
+    assert pixels(store, Image(array.tolist())).tolist() == expected
+
+
+def test_image_channels_may_come_first_or_last(store: MediaStore) -> None:
+    """Tensors are taken as channels first, arrays as channels last, and each the other way where only that fits."""
+    array = RNG.integers(0, 256, (3, 5, 7), np.uint8)
+    last = np.moveaxis(array, 0, -1)
+    for value in (array, last, torch.from_numpy(array), torch.from_numpy(last.copy())):
+        np.testing.assert_array_equal(pixels(store, Image(value)), last)
+    np.testing.assert_array_equal(pixels(store, Image(torch.ones(3, 4, 3)))[..., 0], np.full((4, 3), 255))
+    assert pixels(store, Image(torch.rand(5, 7).bfloat16())).shape == (5, 7)
+
+
+@pytest.mark.parametrize(
+    "value", [np.zeros((2, 3, 5)), np.zeros(4), np.zeros((0, 4)), np.zeros((2, 4, 4, 3)), 3, [[1], [1, 2]], []]
+)
+def test_image_of_a_wrong_shape_is_an_error(value: Any) -> None:
+    """What is no image says so, and doesn't guess."""
+    with pytest.raises(ValueError, match=r"image|rows"):
+        Image(value)
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "P", "LA", "RGB", "RGBA", "CMYK", "I;16", "F"])
+def test_image_from_pillow_looks_the_same(mode: str, store: MediaStore) -> None:
+    """A Pillow image of any mode is kept so that it shows the same picture."""
+    source = (
+        PIL.Image.fromarray(RNG.integers(0, 256, (5, 7, 3), np.uint8))
+        .convert("L" if mode in ("I;16", "F") else "RGB")
+        .convert(mode)
+    )
+    (item,) = Image(source).items(store)
+    kept = (
+        PIL.Image.open(store.directory / item.file)
+        if item.format == "png"
+        else PIL.Image.fromarray(np.load(store.directory / item.file))
+    )
+    wide = "I" if mode == "I;16" else "RGBA"
+    np.testing.assert_array_equal(
+        np.asarray(kept.convert(wide)),
+        np.asarray((source.convert("RGB") if mode in ("CMYK", "F") else source).convert(wide)),
+    )
+
+
+def test_image_from_a_file_is_that_file(tmp_path: Path, store: MediaStore) -> None:
+    """A path and the bytes of a file are kept byte for byte, with the size in pixels."""
+    for suffix in ("png", "jpg", "gif"):
+        path = tmp_path / f"picture.{suffix}"
+        PIL.Image.new("RGB", (9, 4), "red").save(path)
+        for value in (Image(path, caption="c"), Image(str(path), caption="c"), Image(path.read_bytes(), caption="c")):
+            (item,) = value.items(store)
+            assert content(store, item) == path.read_bytes()
+            assert (item.format, item.width, item.height, item.caption) == (suffix, 9, 4, "c")
+    with pytest.raises(FileNotFoundError):
+        Image("missing.png")
+    with pytest.raises(ValueError, match="no image"):
+        Image(b"nothing")
+
+
+def test_image_mode_and_file_type_are_kept(store: MediaStore) -> None:
+    """``mode`` converts as in wandb; ``file_type`` goes along for the encoder."""
+    array = RNG.integers(0, 256, (5, 7, 3), np.uint8)
+    value = Image(array, mode="L", file_type="jpg", grouping=3)
+    np.testing.assert_array_equal(pixels(store, value), wandb_pixels(array, mode="L"))
+    assert value.items(store)[0].meta == {"file_type": "jpg", "grouping": 3}
+    with pytest.raises(ValueError, match="file_type"):
+        Image(array, file_type="exe")
+
+
+def test_image_boxes_masks_and_classes_are_kept(store: MediaStore, caplog: pytest.LogCaptureFixture) -> None:
+    """Annotations survive as JSON, masks as files; what can't is named in a warning."""
+    mask = RNG.integers(0, 3, (4, 4))
+    box = {"position": {"minX": np.float32(0.5), "maxX": 1.0, "minY": 0, "maxY": 1}, "class_id": np.int64(1)}
+    image = Image(
+        np.zeros((4, 4), np.uint8),
+        classes=[{"id": 1, "name": "cat"}],
+        boxes={"truth": {"box_data": [box], "class_labels": {1: "cat"}}},
+        masks={"truth": {"mask_data": mask, "class_labels": {1: "cat"}}},
+    )
+    meta = json.loads(records.encode(media.record("i", image, 1, 2.0, store)))["items"][0]["meta"]
+    assert meta["classes"] == [{"id": 1, "name": "cat"}]
+    assert meta["boxes"]["truth"]["box_data"][0]["position"]["minX"] == 0.5
+    assert meta["boxes"]["truth"]["box_data"][0]["class_id"] == 1
+    kept = meta["masks"]["truth"]["mask_data"]
+    np.testing.assert_array_equal(np.load(store.directory / kept["file"]), mask)
+    assert not caplog.records
+    assert Image(np.zeros((2, 2)), boxes={"truth": object()}).items(store)[0].meta == {}
+    assert "boxes" in caplog.text
+
+
+def test_values_are_taken_as_they_were_when_made(store: MediaStore) -> None:
+    """Changing an array, tensor, picture or figure afterwards changes nothing that is logged."""
+    array = np.full((4, 4), 7, np.uint8)
+    tensor = torch.full((4, 4), 7, dtype=torch.uint8)
+    picture = PIL.Image.new("L", (4, 4), 7)
+    sound = np.zeros(100, np.int16)
+    frames = np.full((2, 3, 4, 4), 7, np.uint8)
+    counts = np.array([1, 2])
+    values = [Image(array), Image(tensor), Image(picture)]
+    audio, video, histogram = Audio(sound, 8000), Video(frames), Histogram(counts=counts, edges=[0, 1, 2])
+    array[:], tensor[:], sound[:], frames[:], counts[:] = 9, 9, 9, 9, 9
+    picture.paste(9, (0, 0, 4, 4))
+    for value in values:
+        assert (pixels(store, value) == 7).all()
+    assert (pixels(store, video) == 7).all()
+    assert set(content(store, audio.items(store)[0])[44:]) == {0}
+    assert histogram.items(store)[0].data["counts"] == [1, 2]
+
+
+def test_a_table_is_taken_as_it_is_when_logged(store: MediaStore) -> None:
+    """A record holds its rows; the table may grow and be logged again."""
+    table = Table(columns=["text"])
+    table.add_data(["a"])
+    first = media.record("t", table, 1, 2.0, store)
+    table.data[0][0].append("b")
+    table.add_data("later")
+    assert first.items[0].data["rows"] == [[["a"]]]
+    assert media.record("t", table, 2, 3.0, store).items[0].data["rows"] == [[["a", "b"]], ["later"]]
+
+
+def test_matplotlib_figure_is_drawn_at_once(store: MediaStore) -> None:
+    """A figure, its axes, or a bare figure in ``log`` become the picture they showed then."""
+    figure = matplotlib.figure.Figure(figsize=(2, 1), dpi=50)
+    axes = figure.subplots()
+    axes.plot([1, 2])
+    value = Image(figure)
+    before = content(store, value.items(store)[0])
+    axes.plot([2, 1])
+    assert content(store, value.items(store)[0]) == before
+    after = as_media(figure)
+    assert isinstance(after, Image)
+    assert content(store, after.items(store)[0]) != before
+    assert (after.width, after.height) == (100, 50)
+    assert isinstance(as_media(axes), Image)
+
+
+def test_pyplot_stands_for_its_current_figure(store: MediaStore) -> None:
+    """``log({"plot": plt})`` is a picture, as in W&B."""
+    import matplotlib.pyplot as plt
+
+    plt.figure(figsize=(2, 1), dpi=50)
+    try:
+        assert is_media(plt)
+        value = as_media(plt)
+        assert isinstance(value, Image)
+        assert value.width == 100
+    finally:
+        plt.close("all")
+
+
+def test_pixels_make_the_npy_file_that_numpy_makes() -> None:
+    """The header written by hand is NumPy's own, for every number of axes."""
+    for shape in ((1, 1), (300, 1000), (2, 3, 4), (65500, 1, 3), (2, 3, 4, 3)):
+        array = np.zeros(shape, np.uint8)
+        expected = io.BytesIO()
+        np.save(expected, array)
+        assert Pixels(shape, array.tobytes()).npy() == expected.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("samples", "channels", "expected"),
+    [
+        (np.array([0.0, 1.0, -1.0, 2.0, math.nan]), 1, [0, 32767, -32767, 32767, 0]),
+        (np.array([0.5, -0.5], np.float16), 1, [16384, -16384]),
+        (np.array([1, -2, 3], np.int16), 1, [1, -2, 3]),
+        (np.array([1 << 16, -(1 << 16)], np.int32), 1, [1, -1]),
+        (np.array([128, 255], np.uint8), 1, [0, 127 << 8]),
+        (np.array([[0.0, 1.0], [1.0, 0.0]]), 2, [0, 32767, 32767, 0]),
+        (torch.tensor([0.0, 1.0]), 1, [0, 32767]),
+        ([0.0, 1.0, -3.0], 1, [0, 32767, -32768]),
+        ([1, 2, 3], 1, [1, 2, 3]),
+    ],
+)
+def test_audio_samples_become_pcm(samples: Any, channels: int, expected: list[int], store: MediaStore) -> None:
+    """Samples of any type become a WAV file that the standard library reads back."""
+    (item,) = Audio(samples, sample_rate=8000, caption="beep").items(store)
+    with wave.open(io.BytesIO(content(store, item))) as sound:
+        assert (sound.getnchannels(), sound.getsampwidth(), sound.getframerate()) == (channels, 2, 8000)
+        assert np.frombuffer(sound.readframes(99), "<i2").tolist() == expected
+    assert (item.format, item.sample_rate, item.caption) == ("wav", 8000, "beep")
+
+
+def test_audio_channels_first_and_files(tmp_path: Path, store: MediaStore) -> None:
+    """torch's channels x samples is understood; a file is kept as it is, with its rate."""
+    (item,) = Audio(torch.zeros(2, 500), 8000).items(store)
+    with wave.open(io.BytesIO(content(store, item))) as sound:
+        assert (sound.getnchannels(), sound.getnframes()) == (2, 500)
+    path = tmp_path / "a.wav"
+    path.write_bytes(content(store, item))
+    (kept,) = Audio(path).items(store)
+    assert (kept.file, kept.sample_rate) == (item.file, 8000)
+    with pytest.raises(ValueError, match="sample_rate"):
+        Audio([0.0, 1.0])
+    with pytest.raises(ValueError, match="samples"):
+        Audio(np.zeros((2, 3, 4)), 8000)
+
+
+def test_video_arrays_are_frames_last_channel(store: MediaStore) -> None:
+    """Both layouts give frames x height x width x channels; grey becomes RGB; a batch is shown side by side."""
+    first = RNG.integers(0, 256, (4, 3, 6, 8), np.uint8)
+    last = np.moveaxis(first, 1, 3)
+    np.testing.assert_array_equal(pixels(store, Video(first)), last)
+    np.testing.assert_array_equal(pixels(store, Video(last)), last)
+    np.testing.assert_array_equal(pixels(store, Video(torch.from_numpy(first))), last)
+    assert pixels(store, Video(first[:, :1])).shape == (4, 6, 8, 3)
+    (item,) = Video(first, fps=12, format="mp4", caption="c").items(store)
+    assert (item.fps, item.width, item.height, item.caption, item.meta) == (12, 8, 6, "c", {"file_type": "mp4"})
+    with pytest.raises(ValueError, match="video"):
+        Video(np.zeros((4, 6, 8)))
+
+
+def test_video_batch_is_laid_out_as_wandb_does(store: MediaStore) -> None:
+    """Five axes give the same frames as wandb's own layout."""
+    import wandb
+
+    for batch in (1, 2, 3, 4, 5):
+        frames = RNG.integers(0, 256, (batch, 2, 3, 4, 5), np.uint8)
+        theirs = wandb.Video._prepare_video(None, frames)  # type: ignore[arg-type]
+        np.testing.assert_array_equal(pixels(store, Video(frames)), theirs)
+
+
+def test_video_files_and_bytes_are_kept(tmp_path: Path, store: MediaStore) -> None:
+    """A file or its bytes are kept as they are; an unknown format is an error."""
+    path = tmp_path / "v.mp4"
+    path.write_bytes(b"not looked into")
+    for value in (
+        Video(path),
+        Video(b"not looked into", format="mp4"),
+        Video(io.BytesIO(b"not looked into"), format="mp4"),
+    ):
+        (item,) = value.items(store)
+        assert (item.format, content(store, item)) == ("mp4", b"not looked into")
+    with pytest.raises(ValueError, match="format"):
+        Video(b"x")
+    (tmp_path / "v.txt").write_bytes(b"")
+    with pytest.raises(ValueError, match="format"):
+        Video(tmp_path / "v.txt")
+
+
+FRAME = {"n": [1, 2], "x": [0.5, math.nan], "s": ["a", "b"], "t": [datetime.datetime(2025, 1, 2, 3), None]}
+
+
+@pytest.mark.parametrize("make", [pd.DataFrame, pl.DataFrame])
+def test_table_from_a_data_frame(make: Callable[[Any], Any], store: MediaStore) -> None:
+    """pandas and polars frames, wrapped or bare, give the same columns and plain cells."""
+    frame = make(FRAME)
+    for value in (Table(dataframe=frame), Table(data=frame), as_media(frame)):
+        assert isinstance(value, Table)
+        (item,) = value.items(store)
+        assert item.data == {
+            "columns": ["n", "x", "s", "t"],
+            "rows": [[1, 0.5, "a", "2025-01-02T03:00:00"], [2, "NaN", "b", None]],
+        }
+
+
+def test_table_cells_of_every_kind(store: MediaStore) -> None:
+    """Cells become JSON values that decode to themselves; media in cells say where their content lies."""
+    row = [
+        1, 2.5, "x", None, True, np.float32(0.5), np.int64(7), np.array([1, 2]), torch.tensor(3), math.inf,
+        10**30, datetime.date(2025, 1, 2), {"a": [1, (2,)]}, Image(np.zeros((2, 3), np.uint8), caption="c"),
+        PIL.Image.new("L", (3, 2)), pd.NaT, np.datetime64("2025-01-02"), {3}, np.bool_(True),
+    ]  # fmt: skip
+    table = Table(columns=[str(i) for i in range(len(row))], data=[row])
+    line = records.encode(media.record("t", table, 1, 2.0, store))
+    found = records.decode(line[:-1])
+    assert isinstance(found, records.Media)
+    cells = found.items[0].data["rows"][0]
+    assert cells[:13] == [
+        1, 2.5, "x", None, True, 0.5, 7, [1, 2], 3, "Infinity", str(10**30), "2025-01-02", {"a": [1, [2]]},
+    ]  # fmt: skip
+    assert cells[15:] == [None, "2025-01-02", [3], True]
+    for cell, caption in ((cells[13], "c"), (cells[14], None)):
+        assert (cell["_type"], cell["format"], cell.get("caption")) == ("image", "npy", caption)
+        assert np.load(store.directory / cell["file"]).shape == (2, 3)
+
+
+def test_table_that_is_large_lies_in_a_file(store: MediaStore) -> None:
+    """A large table's record is short; the file has the same shape as inline data."""
+    rows = [[i, math.nan] for i in range(5000)]
+    record = media.record("t", Table(["i", "x"], rows), 1, 2.0, store)
+    assert len(records.encode(record)) < 1000
+    kept = json.loads(content(store, record.items[0]))
+    assert kept == {"columns": ["i", "x"], "rows": [[i, "NaN"] for i in range(5000)]}
+
+
+def test_table_speaks_wandb(store: MediaStore) -> None:
+    """The calls that W&B scripts make on a table work, and wrong widths are errors."""
+    table = Table(columns=["a", "b"])
+    table.add_data(1, 2)
+    table.add_row(3, 4)
+    table.add_column("c", [5, 6])
+    assert table.get_column("c") == [5, 6]
+    assert table.get_column("a", convert_to="numpy").tolist() == [1, 3]
+    assert list(table.iterrows()) == [(0, [1, 2, 5]), (1, [3, 4, 6])]
+    assert table.get_dataframe().shape == (2, 3)
+    with pytest.raises(ValueError, match="columns"):
+        table.add_data(1)
+    with pytest.raises(ValueError, match="no column"):
+        table.get_column("z")
+    assert Table(data=[{"a": 1}, {"b": 2}]).data == [[1, None], [None, 2]]
+    assert Table(rows=[[1, 2, 3]]).columns == ["Input", "Output", "Expected"]
+    assert Table(data=np.ones((2, 2))).columns == ["0", "1"]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    values=st.lists(st.floats(width=32) | st.integers(-1000, 1000), max_size=60),
+    bins=st.integers(1, 20),
+)
+def test_histogram_counts_every_value_once(values: list[float], bins: int) -> None:
+    """Lists, arrays and tensors on accelerators: each finite value is counted once, between the right edges."""
+    finite = [float(value) for value in values if math.isfinite(value)]
+    nan = sum(value != value for value in values)
+    for histogram in (Histogram(values, num_bins=bins), Histogram(np.array(values, float), num_bins=bins)):
+        assert sum(histogram.histogram) == len(finite)
+        assert (histogram.nan, histogram.infinite) == (nan, len(values) - len(finite) - nan)
+        assert histogram.bins == sorted(histogram.bins)
+        if finite:
+            assert histogram.bins[0] <= min(finite) <= max(finite) <= histogram.bins[-1]
+        inner = histogram.bins[1:-1]
+        expected = [0] * bins
+        for value in finite:
+            expected[bisect.bisect_right(inner, value)] += 1
+        assert len(set(histogram.bins)) == bins + 1
+        assert histogram.histogram == expected
+    onboard = Histogram([])
+    counts, edges = onboard._count_tensor(torch.tensor(values, dtype=torch.float64), bins)
+    assert (sum(counts), onboard.nan, len(edges)) == (len(finite), nan, bins + 1)
+
+
+def test_histogram_is_numpys_and_wandbs(store: MediaStore) -> None:
+    """The same counts and edges as numpy.histogram, and so as wandb.Histogram."""
+    import wandb
+
+    values = RNG.normal(size=(10, 30))
+    theirs = wandb.Histogram(values)
+    ours = Histogram(values)
+    assert (ours.histogram, ours.bins) == (theirs.histogram, theirs.bins)
+    for same in (torch.from_numpy(values), list(values), Histogram(np_histogram=np.histogram(values, 64))):
+        found = same if isinstance(same, Histogram) else Histogram(same)
+        assert found.items(store)[0].data == ours.items(store)[0].data
+    assert Histogram(torch.ones(4, dtype=torch.bfloat16)).bins[0] == 0.5
+    assert Histogram([True, False], num_bins=2).histogram == [1, 1]
+    assert Histogram([1.0, math.nan, math.inf]).items(store)[0].meta == {"nan": 1, "infinite": 1}
+    for close in ([1e16, 1e16], [1.0, 1.0 + 2**-52], [5e-324, 1e-323], [-1.7e308, 1.7e308], [1.7e308]):
+        for values in (close, np.array(close)):
+            assert sum(Histogram(values).histogram) == len(close)
+    for wrong in ({"sequence": [1], "num_bins": 513}, {"counts": [1], "edges": [1]}, {"np_histogram": (1,)}, {}):
+        with pytest.raises(ValueError, match=r"bin|edge|values"):
+            Histogram(**wrong)  # type: ignore[arg-type]
+
+
+def test_html_from_text_and_files(tmp_path: Path, store: MediaStore) -> None:
+    """HTML text, an open file or a path that ends in .html give the same page."""
+    page = "<h1>ä</h1>"
+    path = tmp_path / "p.html"
+    path.write_text(page, encoding="utf-8")
+    for value in (Html(page), Html(path), Html(str(path)), Html(io.StringIO(page))):
+        assert content(store, value.items(store)[0]).decode() == page
+    assert content(store, Html(str(path), data_is_not_path=True).items(store)[0]).decode() == str(path)
+    assert Html(page, inject=False).items(store)[0].meta == {"inject": False}
+    with pytest.raises(ValueError, match="Html"):
+        Html(3)
+
+
+def test_as_media_recognises_bare_values(store: MediaStore) -> None:
+    """Pictures, arrays, lists and wandb's own objects are taken; numbers, texts and lists of them are not."""
+    import wandb
+
+    picture = PIL.Image.new("RGB", (3, 2), "red")
+    array = np.full((2, 2, 3), 9, np.uint8)
+    assert isinstance(as_media(picture), Image)
+    assert isinstance(as_media(np.arange(10)), Histogram)
+    assert isinstance(as_media(torch.ones(3)), Histogram)
+    images = as_media([picture, Image(array)])
+    assert isinstance(images, list)
+    assert [item.type for item in images] == ["image", "image"]
+    theirs = [
+        wandb.Image(array, caption="c"), wandb.Histogram([1, 2]), wandb.Table(["a"], [[1]]), wandb.Html("<p>x</p>"),
+    ]  # fmt: skip
+    found = [as_media(value) for value in theirs]
+    assert [item.type for item in found] == ["image", "histogram", "table", "html"]  # type: ignore[union-attr]
+    (image,) = found[0].items(store)  # type: ignore[union-attr]
+    assert image.caption == "c"
+    np.testing.assert_array_equal(np.asarray(PIL.Image.open(store.directory / image.file)), array)
+    for nothing in (
+        1,
+        1.5,
+        "x",
+        None,
+        True,
+        np.float32(1),
+        torch.tensor(1.0),
+        [],
+        [1, 2],
+        [picture, 1],
+        {},
+        object(),
+        pd.Series([1]),
+    ):
+        assert as_media(nothing) is None
+        assert not is_media(nothing)
+
+
+def test_record_holds_media_of_one_type(store: MediaStore) -> None:
+    """Several values of one type share a record; a mixture, or nothing, is an error."""
+    found = media.record("pictures", [Image(np.zeros((2, 2))), Image(np.ones((2, 2)))], 3, 4.0, store)
+    assert (found.name, found.type, found.step, found.time, len(found.items)) == ("pictures", "image", 3, 4.0, 2)
+    with pytest.raises(ValueError, match="one type"):
+        media.record("x", [Image([[1]]), Html("x")], 1, 2.0, store)
+    with pytest.raises(ValueError, match="one type"):
+        media.record("x", [], 1, 2.0, store)
+
+
+def test_store_keeps_each_content_once(store: MediaStore) -> None:
+    """The same content has one file, whose first writer's bytes stay; no temporary file is left."""
+    first = store.put(b"abc", "bin")
+    written = (store.directory / first).stat()
+    assert store.put(b"abc", "bin") == first
+    assert (store.directory / first).stat().st_ino == written.st_ino
+    other = store.put(b"abd", "bin")
+    files = sorted(path for path in store.directory.rglob("*") if path.is_file())
+    assert files == sorted([store.directory / first, store.directory / other])
+    assert (store.directory / first).read_bytes() == b"abc"
+
+
+def test_store_refuses_what_is_too_large(tmp_path: Path) -> None:
+    """Larger values name the option; a file that can't be written leaves nothing behind."""
+    store = MediaStore(tmp_path, max_bytes=1000)
+    with pytest.raises(ValueError, match="TRACKER_MEDIA_MAX_MB"):
+        Image(np.zeros((100, 100), np.uint8)).items(store)
+    big = tmp_path / "big.mp4"
+    big.write_bytes(bytes(2000))
+    with pytest.raises(ValueError, match="TRACKER_MEDIA_MAX_MB"):
+        Video(big).items(store)
+    assert not list(tmp_path.glob("media/**/*.*"))
+
+
+def test_media_import_nothing_heavy() -> None:
+    """A fresh process that makes every value from plain Python loads no array, picture or frame package."""
+    code = """
+import sys, pathlib
+from trackers import media
+store = media.MediaStore(pathlib.Path(sys.argv[1]))
+values = [media.Image([[0, 255]]), media.Audio([0.0], 8000), media.Table(["a"], [[1]]), media.Histogram([1, 2.5]),
+          media.Html("x")]
+for value in values:
+    media.record("x", value, 0, 0.0, store)
+assert media.as_media(object()) is None
+heavy = {"numpy", "torch", "PIL", "pandas", "polars", "matplotlib", "wandb", "pyarrow"}
+print(sorted(heavy & {name.partition(".")[0] for name in sys.modules}))
+"""
+    found = subprocess.run([sys.executable, "-c", code, "run"], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
