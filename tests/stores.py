@@ -170,7 +170,9 @@ def read_wandb_server(runs: Mapping[str, Any]) -> Callable[[RunInfo, Mapping[str
 
     def read(info: RunInfo, state: Mapping[str, Any] | None = None) -> Stored:
         run = runs[info.id]
-        stored = Stored(status=run.state, tags=list(run.tags or []), name=run.values.get("display_name"))
+        stored = Stored(status=run.state, tags=list(run.tags), name=run.display_name, group=run.group)
+        stored.config = {name: value for name, value in run.values.items() if name != "run_name"}
+        stored.summary = {name: named_float(value) for name, value in run.summary.items()}
         stored.metrics, stored.texts = wandb_rows(run.history)
         return stored
 

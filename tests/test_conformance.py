@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests import stores
+from tests.wandb_server import WandbServer
 from trackers.testing import Limits, check_tracker, checks
 
 every_check = pytest.mark.parametrize("check", checks())
@@ -88,3 +89,14 @@ def test_wandb_offline_keeps_promise(check: str, tmp_path: Path) -> None:
     """The .wandb files hold every record once, under its training step and with its own time."""
     directory = tmp_path / "runs"
     check_tracker("wandb", stores.read_wandb_file, directory=directory, limits=WANDB, checks=[check], mode="offline")
+
+
+@every_check
+def test_wandb_online_keeps_promise(check: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that W&B's own client talks to gets every record once, under its training step, with its own time."""
+    with WandbServer() as server:
+        monkeypatch.setenv("WANDB_BASE_URL", server.url)
+        monkeypatch.setenv("WANDB_API_KEY", "k" * 40)
+        monkeypatch.setenv("WANDB_MODE", "online")
+        read = stores.read_wandb_server(server.runs)
+        check_tracker("wandb", read, directory=tmp_path / "runs", limits=WANDB, checks=[check])

@@ -215,14 +215,14 @@ def check_lost_cursor(bench: Bench) -> None:
 
 
 def check_resume(bench: Bench) -> None:
-    """A run that pauses, is preempted and is synced once more, each time in a new process, is one whole run."""
+    """A run that pauses, is preempted, ends and is synced once more, each time in another process, is one whole run."""
     bench.needs_own_process()
     trial = bench.trial()
     records = streams.training(90)
     trial.process(records[:30], 20, status=Status("running", None, streams.T0)).wait()
     trial.process(records[:60], 20, status=Status("preempted", None, streams.T0)).wait()
     trial.process(records, 20).wait()
-    trial.process(records, 20).wait()
+    trial.deliver(records, 20)
     trial.verify(records)
 
 
@@ -233,7 +233,7 @@ def check_killed_before_commit(bench: Bench) -> None:
     records = streams.training(90)
     trial.process(records, 20, die_after=1, status=None).wait_until_dead()
     trial.process(records, 15, die_after=0, status=None).wait_until_dead()
-    trial.process(records, 20).wait()
+    trial.deliver(records, 20)
     trial.verify(records)
 
 
@@ -244,7 +244,7 @@ def check_killed_while_writing(bench: Bench) -> None:
     records = streams.training(600)
     for batch, part in ((1, 0.25), (2, 0.5), (1, 0.9)):
         trial.process(records, 100, hold_after=batch, status=None).kill_in(batch, part)
-    trial.process(records, 100).wait()
+    trial.deliver(records, 100)
     trial.verify(records)
 
 
