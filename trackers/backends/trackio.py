@@ -89,6 +89,8 @@ class TrackioTracker:
         state["dirty"] = True
         url = info.option("TRACKIO_SERVER_URL") or os.environ.get("TRACKIO_SERVER_URL")
         self._store = self._remote(str(url)) if url else self._local()
+        # What was renamed in trackio stays so.
+        state["name"] = self._store.name = self._store.known_name() or state["name"]
         state["native_id"] = info.id
         state.save()
         return None
@@ -187,15 +189,12 @@ class TrackioTracker:
         self._state["dirty"] = True
 
     def _rename(self, name: str) -> None:
+        """Take a new name as long as trackio has no row: its own renaming would drop the rows' ids."""
+        self._state["about"]["name"] = name
         if "row" in self._state:
-            try:
-                self._store.rename(name)
-            except Rejected as error:
-                _logger.warning("the run keeps its name %r in trackio: %s", self._state["name"], error)
-                return
+            _logger.warning("a run can't be renamed in trackio without doubling rows later; %r stays", self._store.name)
         else:
-            self._store.name = name  # type: ignore[attr-defined]
-        self._state["name"] = name
+            self._state["name"] = self._store.name = name
 
     def _config(self) -> dict[str, Any]:
         """The whole configuration of the run in trackio, its own keys included (trackio/run.py)."""
@@ -206,6 +205,8 @@ class TrackioTracker:
         config["trackers/status"] = state["status"]
         if state.get("exit_code") is not None:
             config["trackers/exit_code"] = state["exit_code"]
+        if about.get("name") not in (None, state["name"]):
+            config["trackers/name"] = about["name"]
         if about["tags"]:
             config["trackers/tags"] = list(about["tags"])
         if about["notes"]:

@@ -40,10 +40,15 @@ def media_values(info: RunInfo, store: Store, record: Media, step: int) -> dict[
 def _value(info: RunInfo, store: Store, record: Media, item: MediaFile, number: int, step: int) -> dict[str, Any]:
     if record.type == "table":
         columns, rows = pixels.table(info, item)
-        return {
-            "_type": "trackio.table",
-            "_value": [plain(dict(zip(_unique(columns), row, strict=False))) for row in rows],
-        }
+        names = _unique(columns)
+        shown = [
+            {
+                name: _cell(info, store, record, value, f"{number}:{y}:{x}", step)
+                for x, (name, value) in enumerate(zip(names, row, strict=False))
+            }
+            for y, row in enumerate(rows)
+        ]
+        return {"_type": "trackio.table", "_value": shown}
     if record.type == "histogram":
         counts, edges = pixels.histogram(info, item)
         return {"_type": "trackio.histogram", "bins": edges, "values": counts}

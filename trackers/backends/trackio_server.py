@@ -64,6 +64,10 @@ class ServerStore:
         except Exception as error:
             raise self._translated(error) from error
 
+    def known_name(self) -> str | None:
+        found = self._call("get_run_summary", project=self._key.project, run_id=self._key.run_id)
+        return str(found["run"]) if isinstance(found, dict) and found.get("run") else None
+
     def log(self, rows: Sequence[Row], config: dict[str, Any] | None) -> None:
         for start in range(0, len(rows), REQUEST_ROWS):
             entries = []
@@ -126,10 +130,6 @@ class ServerStore:
             run_id=self._key.run_id,
             hf_token=None,
         )
-
-    def rename(self, name: str) -> None:
-        self._call("rename_run", project=self._key.project, old_name=self.name, new_name=name, run_id=self._key.run_id)
-        self.name = name
 
     def _call(self, api: str, **arguments: Any) -> Any:
         try:

@@ -59,6 +59,11 @@ class Files(NamedTuple):
 class Store(Protocol):
     """One place for one run. All calls may come again with the same ids and then change nothing."""
 
+    name: str
+
+    def known_name(self) -> str | None:
+        """The run's name there, if it is there."""
+
     def log(self, rows: Sequence[Row], config: dict[str, Any] | None) -> None: ...
 
     def log_system(self, rows: Sequence[Row]) -> None: ...
@@ -69,8 +74,6 @@ class Store(Protocol):
         """Keep a file with the run; returns the ``file_path`` that trackio's media types carry."""
 
     def artifact(self, files: Files) -> None: ...
-
-    def rename(self, name: str) -> None: ...
 
 
 class RunKey(NamedTuple):
@@ -86,6 +89,13 @@ class LocalStore:
     def __init__(self, key: RunKey, name: str) -> None:
         self._key = key
         self.name = name
+
+    def known_name(self) -> str | None:
+        from trackio.sqlite_storage import SQLiteStorage
+
+        with translated():
+            runs = SQLiteStorage.get_run_records(self._key.project)
+        return next((str(run["name"]) for run in runs if run["id"] == self._key.run_id), None)
 
     def log(self, rows: Sequence[Row], config: dict[str, Any] | None) -> None:
         from trackio.sqlite_storage import SQLiteStorage
@@ -161,18 +171,11 @@ class LocalStore:
                 run_id=self._key.run_id,
             )
 
-    def rename(self, name: str) -> None:
-        from trackio.sqlite_storage import SQLiteStorage
-
-        with translated():
-            SQLiteStorage.rename_run(self._key.project, self.name, name, run_id=self._key.run_id)
-        self.name = name
-
 
 class FragmentStore(LocalStore):
     """Trackio's append-only fragments, which it prefers on network filesystems and imports when it shows them.
 
-    Media and artifacts go where the SQLite store has them; a run keeps the name it has.
+    Media and artifacts go where the SQLite store has them.
     """
 
     def __init__(self, key: RunKey, name: str) -> None:
@@ -197,9 +200,6 @@ class FragmentStore(LocalStore):
         from trackio import fragments
 
         self._append([fragments.alert_record(alert_entry(self._key, self.name, row)) for row in rows])
-
-    def rename(self, name: str) -> None:
-        raise Rejected(f"a run among fragments can't be renamed to {name!r}")
 
     def _entry(self, row: Row) -> dict[str, Any]:
         return {**log_entry(self._key, self.name, row), "timestamp": iso(row.time)}
