@@ -61,8 +61,8 @@ class MediaStore:
     def check_size(self, size: int) -> None:
         """Raises ValueError where a media value of ``size`` bytes is too large."""
         if self.max_bytes and size > self.max_bytes:
-            allowed = f"the {self.max_bytes / 2**20:g} MiB allowed"
-            raise ValueError(f"{size / 2**20:.1f} MiB is more than {allowed}: raise TRACKER_MEDIA_MAX_MB")
+            allowed = f"the {self.max_bytes / 1e6:g} MB allowed"
+            raise ValueError(f"{size / 1e6:.1f} MB is more than {allowed}: raise TRACKER_MEDIA_MAX_MB")
 
     def name(self, digest: str, suffix: str) -> str:
         """The path, relative to the run's directory, of what has this digest."""
