@@ -79,7 +79,7 @@ def test_payloads_of_a_foreign_file_are_an_error(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"something else entirely")
     with pytest.raises(NotFound, match=r"isn't a \.wandb file"):
         list(wandb_file.payloads(tmp_path / "a"))
-    with pytest.raises(NotFound, match="No such file"):
+    with pytest.raises(NotFound, match="no such file"):
         list(wandb_file.payloads(tmp_path / "b"))
 
 

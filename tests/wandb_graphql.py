@@ -169,7 +169,12 @@ def _commit_artifact(store: Store, variables: Variables, url: str) -> Any:
 
 def _artifact_by_id(store: Store, variables: Variables, url: str) -> Any:
     found = store.artifact(variables["id"])
-    project = {"id": "2", "internalId": INTERNAL_ID, "name": store.runs[found.run].project, "entity": {"id": "1", "name": ENTITY}}
+    project = {
+        "id": "2",
+        "internalId": INTERNAL_ID,
+        "name": store.runs[found.run].project,
+        "entity": {"id": "1", "name": ENTITY},
+    }
     collection = {"__typename": "ArtifactSequence", "id": f"s-{found.name}", "name": found.name, "project": project}
     return {
         "artifact": {

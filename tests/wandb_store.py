@@ -163,6 +163,8 @@ class Store:
         if body.get("complete"):
             run.complete = True
             run.exit_code = body.get("exitcode") or 0
+        elif run.complete and body.get("files"):  # it was opened again
+            run.complete, run.exit_code = False, None
         return {"limits": {}, "exitcode": None}
 
     def put(self, key: str, content: bytes) -> None:

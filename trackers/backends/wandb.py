@@ -3,9 +3,10 @@
 What goes where: metrics, text and media are rows of the history (:mod:`trackers.backends.wandb_rows`), each with
 its original time; results are the summary; configuration, names and tags are W&B's own. Once and only once: the
 server's word, or offline the rows that lie in the ``.wandb`` files, decides from where the stream is sent again,
-and rows that are there already are skipped. What isn't a row (configuration, summary, definitions) may be sent
-again without harm and is, on every open; alerts and artifacts are remembered by the record's id. An alert in flight
-when the client is killed can be lost.
+and rows that are there already are skipped; their images are sent again if their upload wasn't seen to end. What
+isn't a row (configuration, summary, definitions) may be sent again without harm and is, on every open; alerts and
+artifacts are remembered by the record's id. An alert in flight when the client is killed can be lost; if the state
+is lost too, alerts come again.
 
 Ends: finished is exit code 0, failed its own exit code, crashed 255 (W&B shows both as "failed"; its "crashed" is
 a run whose client went silent), preempted is marked so and ends with exit code 1. A pause leaves the run running.
@@ -13,15 +14,18 @@ a run whose client went silent), preempted is marked so and ends with exit code 
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import re
+import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
 from trackers.backends import wandb_file, wandb_login, wandb_media, wandb_session
 from trackers.backends.wandb_rows import STEP, Mark, Row, Rows, remember, resume_mark
-from trackers.errors import Rejected, Unavailable
+from trackers.errors import DeliveryError, Rejected, Unavailable
 from trackers.records import (
     Alert,
     Artifact,
@@ -39,6 +43,8 @@ from trackers.records import (
 )
 from trackers.tracker import Cursor, RunInfo, State, Status
 
+logger = logging.getLogger("trackers.wandb")
+
 IDLE_S = 5.0
 """A row that waits for more values of its step is sent after so long without any."""
 ASK_S = 10.0
@@ -47,6 +53,10 @@ IN_FLIGHT_ROWS = 20_000
 """So many rows may be with the client, unconfirmed: what lags further waits in the journal, not in memory."""
 STALL_S = 60.0
 """No row confirmed for so long, though some are on their way: the client is given up and opened afresh."""
+UPLOAD_S = 30.0
+"""So long after its row was sent a file is under way; if the client has nothing left to upload, it has arrived."""
+REMEMBERED = 1000
+"""Ids of delivered alerts, and of artifacts, that are kept."""
 ARTIFACT_TIMEOUT_S = 1500.0
 ARTIFACT_NAME = re.compile(r"[^\w.-]")
 """Artifact names: letters, digits, "-", "_" and ".", at most 128 (https://docs.wandb.ai/ref/python/artifact)."""
@@ -78,42 +88,57 @@ class WandbTracker:
         self._config.setdefault("run_name", info.name)
         self._session = wandb_session.Session(info, resume=bool(state), fields=self._fields())
         self._run = self._session.run
-        state["native_id"] = info.id
+        with _giving_up():
+            return self._begin()
+
+    def _begin(self) -> Cursor:
+        state = self._state
+        state["native_id"] = self._info.id
         state["url"] = self._session.url
         state.save()
-        held, names = self._held_rows()
-        mark = resume_mark(self._marks, held)
+        held = self._held_step()
+        uploaded = state.get("media_from")
+        marks = [mark for mark in self._marks if uploaded is None or mark.seq <= uploaded]
+        mark = resume_mark(marks, held)
+        self._media: list[tuple[int, int, float]] = []
         self._skip_to = held
         self._sent = self._confirmed = held
         self._asked = self._advanced = self._changed = wandb_session.monotonic()
         self._taken = mark.seq
         self._marks = [kept for kept in self._marks if kept.seq <= mark.seq]
-        self._rows = Rows(self._send, mark.last, state.get("breaks", []), names.get)
+        self._rows = Rows(self._send, mark.last, self._held_names(mark.last + 1, held))
+        self._scratch = tempfile.TemporaryDirectory(prefix="trackers-wandb-")
         self._reapply()
         return Cursor(mark.seq)
 
     def write(self, records: Sequence[Record], cursor: Cursor) -> None:
         """Deliver records; see :class:`trackers.tracker.Tracker`."""
-        for record in records:
-            if record.seq > self._taken:
-                self._take(record)
-                self._taken = record.seq
-        self._taken = max(self._taken, cursor.seq)
-        if records:
-            self._changed = wandb_session.monotonic()
-        remember(self._marks, self._rows.mark(cursor.seq))
-        self._state["marks"] = [[mark.seq, mark.last] for mark in self._marks]
-        self._state["breaks"] = self._rows.breaks
-        self._confirm(IN_FLIGHT_ROWS)
+        with _giving_up():
+            for record in records:
+                if record.seq > self._taken:
+                    self._take(record)
+                    self._taken = record.seq
+            self._taken = max(self._taken, cursor.seq)
+            if records:
+                self._changed = wandb_session.monotonic()
+            remember(self._marks, self._rows.mark(cursor.seq))
+            self._state["marks"] = [[mark.seq, mark.last] for mark in self._marks]
+            self._confirm(IN_FLIGHT_ROWS)
+            self._state["media_from"] = self._media[0][0] if self._media else None
 
     def tick(self) -> None:
         """Send a row that has waited long enough for more values, and hear what the server has."""
-        if self._rows.waiting and wandb_session.monotonic() - self._changed >= IDLE_S:
-            self._rows.flush()
-        self._confirm(IN_FLIGHT_ROWS)
+        with _giving_up():
+            if self._rows.waiting and wandb_session.monotonic() - self._changed >= IDLE_S:
+                self._rows.flush()
+            self._confirm(IN_FLIGHT_ROWS)
 
     def close(self, status: Status) -> None:
         """Upload everything, make sure that the server has it, and end the run so; see the module's text."""
+        with _giving_up():
+            self._end(status)
+
+    def _end(self, status: Status) -> None:
         running = status.name == "running"
         self._rows.flush()
         if not running:
@@ -128,6 +153,8 @@ class WandbTracker:
         self._session.end(code, complete=not running, timeout_s=wandb_session.FINISH_TIMEOUT_S)
         self._advanced = wandb_session.monotonic()
         self._confirm(0)
+        self._state["media_from"] = None
+        self._scratch.cleanup()
 
     def _fields(self) -> dict[str, Any]:
         known = self._state.get("info") or {}
@@ -146,19 +173,23 @@ class WandbTracker:
         # Online a resumed run has its name and tags; who changed them in the browser meant it.
         return bool(self._state.get("native_id")) and wandb_login.mode(self._info.options) == "online"
 
-    def _held_rows(self) -> tuple[int, dict[int, frozenset[str]]]:
-        """The last ``_step`` that the destination holds, and, if we don't know what we sent, the names in its rows."""
-        if not self._session.online:
-            found: dict[int, frozenset[str]] = {}
-            root = wandb_session.directory(self._info) / "wandb"
-            for path in wandb_file.offline_files(root, self._info.id):
-                if path.parent != self._session.files:
-                    found.update((int(row["_step"]), frozenset(row)) for row in wandb_file.history(path))
-            return max(found, default=-1), found
-        held = self._run.starting_step - 1 if self._run.resumed else -1
-        if held >= 0 and not self._marks:
-            return held, self._session.names(held + 1)
-        return held, {}
+    def _held_step(self) -> int:
+        """The ``_step`` of the last row that the destination holds; -1 if there is none."""
+        if self._session.online:
+            return self._run.starting_step - 1 if self._run.resumed else -1
+        return max(map(wandb_file.last_step, self._earlier_files()), default=-1)
+
+    def _held_names(self, first: int, last: int) -> dict[int, frozenset[str]]:
+        """The names in the rows that the destination holds, by ``_step`` from first to last."""
+        if last < first:
+            return {}
+        if self._session.online:
+            return self._session.names(first, last)
+        return wandb_file.names(self._earlier_files(), first)
+
+    def _earlier_files(self) -> list[Path]:
+        paths = wandb_file.offline_files(wandb_session.directory(self._info) / "wandb", self._info.id)
+        return [path for path in paths if path.parent != self._session.files]
 
     def _reapply(self) -> None:
         """Say again what isn't a row: W&B's client may have lost it without losing rows that came later."""
@@ -166,7 +197,7 @@ class WandbTracker:
         self._run.define_metric(STEP, hidden=True)
         self._run.define_metric("*", step_metric=STEP)
         for fields in self._state.get("defined", {}).values():
-            self._run.define_metric(**fields)
+            self._run._define_metric(**fields)
         for name, value in self._state.get("summary", {}).items():
             self._run.summary[name] = value
 
@@ -174,7 +205,8 @@ class WandbTracker:
         if isinstance(record, (Metrics, Text)):
             self._rows.add(record)
         elif isinstance(record, Media):
-            self._rows.add(record)
+            # Made at once, so that what W&B won't take is refused with this record, not with the row's last one.
+            self._rows.add(record, wandb_media.value(self._info, record, Path(self._scratch.name)))
         elif isinstance(record, (Start, Finish)):
             self._rows.end()
         else:
@@ -205,19 +237,21 @@ class WandbTracker:
         self._run.config.update(values, allow_val_change=True)
 
     def _send(self, row: Row) -> None:
-        if row.number <= self._skip_to:
+        held = row.number <= self._skip_to
+        if held and not row.media:
             return
-        scratch = Path(self._session.files) / "media"
-        values: dict[str, Any] = {"_timestamp": row.time}
+        values = {"_timestamp": row.time, **row.values}
         if row.step is not None:
             values[STEP] = row.step
-        for name, value in row.values.items():
-            values[name] = wandb_media.value(self._info, value, scratch) if isinstance(value, Media) else value
         try:
-            self._run.log(values, step=row.number, commit=True)
+            self._session.log(values, row.number, upload_only=held)
         except Exception as error:
             wandb_session.raise_translated(error)
-        self._sent = row.number
+        self._sent = max(self._sent, row.number)
+        if row.media:
+            self._media.append((row.begin, row.number, wandb_session.monotonic()))
+            self._scratch.cleanup()
+            self._scratch = tempfile.TemporaryDirectory(prefix="trackers-wandb-")
 
     def _define(self, record: Define) -> None:
         fields: dict[str, Any] = {"name": record.name, "step_metric": record.step_metric or STEP}
@@ -227,7 +261,7 @@ class WandbTracker:
             fields["goal"] = record.goal
         if record.hidden:
             fields["hidden"] = True
-        self._run.define_metric(**fields)
+        self._run._define_metric(**fields)  # the public one has no goal
         self._state["defined"] = {**self._state.get("defined", {}), record.name: fields}
 
     def _rename(self, record: Info) -> None:
@@ -238,17 +272,19 @@ class WandbTracker:
             self._run.tags = tuple(record.tags)
         if record.notes is not None:
             self._run.notes = record.notes
+        if record.group is not None and record.group != (self._run.group or None):
+            logger.warning("a group given after the start isn't shown in W&B; give it to init")
         changed = {"name": record.name, "tags": record.tags, "notes": record.notes, "group": record.group}
         known = dict(self._state.get("info") or {})
         self._state["info"] = {**known, **{name: value for name, value in changed.items() if value is not None}}
 
     def _alert(self, record: Alert) -> None:
-        import wandb
+        from wandb.sdk.wandb_alerts import AlertLevel
 
         if record.id in self._done("alerts"):
             return
         # W&B keeps alerts of one title apart by a minute unless told otherwise, and drops the rest.
-        self._run.alert(record.title, record.text, level=wandb.AlertLevel(record.level.upper()), wait_duration=0)
+        self._run.alert(record.title, record.text, level=AlertLevel(record.level.upper()), wait_duration=0)
         self._do("alerts", record)
 
     def _artifact(self, record: Artifact) -> None:
@@ -281,7 +317,7 @@ class WandbTracker:
         return cast("list[str]", self._state.get(kind, []))
 
     def _do(self, kind: str, record: Record) -> None:
-        self._state[kind] = [*self._done(kind), record.id]
+        self._state[kind] = [*self._done(kind), record.id][-REMEMBERED:]
 
     def _confirm(self, allowed: int) -> None:
         """Ask the server how far it is, now and then; wait while more than ``allowed`` rows are on their way.
@@ -296,15 +332,29 @@ class WandbTracker:
             return
         while True:
             self._asked = wandb_session.monotonic()
-            _, held = self._session.held()
+            held = self._session.held()
             if held > self._confirmed or held >= self._sent:
                 self._confirmed, self._advanced = held, self._asked
             if self._sent - self._confirmed <= allowed:
-                return
+                break
             if self._asked - self._advanced > STALL_S:
-                wandb_session.abandon()
                 raise Unavailable(f"W&B has taken no row for {STALL_S:g} s, {self._sent - self._confirmed} wait")
             time.sleep(0.2)
+        latest = self._media[-1] if self._media else None
+        if latest and latest[1] <= self._confirmed and self._asked - latest[2] > UPLOAD_S and self._session.uploaded():
+            self._media.clear()
+
+
+@contextlib.contextmanager
+def _giving_up() -> Iterator[None]:
+    """After a failure that isn't a record's, end the client: it would hold up the end of this process."""
+    try:
+        yield
+    except Rejected:
+        raise
+    except DeliveryError:
+        wandb_session.abandon()
+        raise
 
 
 def artifact_name(name: str) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,11 +33,9 @@ def payloads(path: Path) -> Iterator[bytes]:
     Raises:
         NotFound: no such file, or none of W&B's.
     """
-    try:
-        file = open(path, "rb")
-    except OSError as error:
-        raise NotFound(f"{path}: {error.strerror or error}") from error
-    with file:
+    if not path.is_file():
+        raise NotFound(f"{path}: no such file")
+    with open(path, "rb") as file:
         head = file.read(HEADER.size)
         if len(head) < HEADER.size:
             return
@@ -53,17 +51,13 @@ def payloads(path: Path) -> Iterator[bytes]:
                 return
             crc, length, kind = CHUNK.unpack_from(block, offset)
             data = block[offset + CHUNK.size : offset + CHUNK.size + length]
-            if len(data) < length or kind not in (WHOLE, FIRST, MIDDLE, LAST) or zlib.crc32(data, kind_crc(kind)) != crc:
+            checksum = zlib.crc32(data, zlib.crc32(bytes([kind])))
+            if len(data) < length or kind not in (WHOLE, FIRST, MIDDLE, LAST) or checksum != crc:
                 return
             offset += CHUNK.size + length
             parts = [data] if kind in (WHOLE, FIRST) else [*parts, data]
             if kind in (WHOLE, LAST):
                 yield b"".join(parts)
-
-
-def kind_crc(kind: int) -> int:
-    """The checksum of a chunk's type, which the checksum of its data goes on from."""
-    return zlib.crc32(bytes([kind]))
 
 
 def records(path: Path) -> Iterator[Any]:
@@ -113,4 +107,17 @@ def offline_files(directory: Path, run_id: str) -> list[Path]:
 
 def last_step(path: Path) -> int:
     """The highest ``_step`` in a file; -1 if it has no row."""
-    return max((int(row["_step"]) for row in history(path)), default=-1)
+    found = (record.history.step.num for record in records(path) if record.WhichOneof("record_type") == "history")
+    return max(found, default=-1)
+
+
+def names(paths: Iterable[Path], first: int = 0) -> dict[int, frozenset[str]]:
+    """The names in each row of some files, by ``_step``, from a ``_step`` on."""
+    known: dict[frozenset[str], frozenset[str]] = {}
+    found: dict[int, frozenset[str]] = {}
+    for path in paths:
+        for record in records(path):
+            if record.WhichOneof("record_type") == "history" and record.history.step.num >= first:
+                keys = frozenset(item.key or ".".join(item.nested_key) for item in record.history.item)
+                found[record.history.step.num] = known.setdefault(keys, keys)
+    return found

@@ -109,13 +109,18 @@ def _histogram(info: RunInfo, item: MediaFile, scratch: Path) -> Any:
 
 def _table(info: RunInfo, item: MediaFile, scratch: Path) -> Any:
     import wandb
+    from wandb.sdk.data_types._dtypes import AnyType, UnknownType
 
     columns, rows = pixels.table(info, item)
     cells = [[_cell(info, cell, scratch) for cell in row] for row in rows]
-    table = wandb.Table(columns=columns, data=[], allow_mixed_types=True)
-    for row in cells:
-        table.add_data(*row)
-    return table
+    kinds = [{_kind(row[place]) for row in cells if row[place] is not None} for place in range(len(columns))]
+    # W&B infers one type for each column; where cells are of several, any will do.
+    types = [AnyType() if len(kind) > 1 else UnknownType() for kind in kinds]
+    return wandb.Table(columns=columns, data=cells, dtype=types)
+
+
+def _kind(cell: Any) -> type:
+    return float if isinstance(cell, (int, float)) and not isinstance(cell, bool) else type(cell)
 
 
 def _cell(info: RunInfo, cell: Any, scratch: Path) -> Any:
@@ -123,7 +128,8 @@ def _cell(info: RunInfo, cell: Any, scratch: Path) -> Any:
         return {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}.get(cell, cell)
     if not isinstance(cell, dict):
         return cell
-    media = cell.get("_media") if isinstance(cell.get("_media"), dict) else cell
+    inner: Any = cell.get("_media")
+    media = inner if isinstance(inner, dict) else cell
     kind = media.get("_type") or media.get("type")
     if kind not in _MAKERS or "format" not in media:
         return cell

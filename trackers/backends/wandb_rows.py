@@ -29,12 +29,15 @@ class Mark(msgspec.Struct, array_like=True):
 
 
 class Row(msgspec.Struct):
-    """One row. number: W&B's ``_step``. step: the training step. time: Unix seconds of its first record."""
+    """One row. begin: ``seq`` before its first record. number: W&B's ``_step``. step: the training step.
+    time: Unix seconds of its first record. media: whether a value has files."""
 
+    begin: int
     number: int
     step: int | None
     time: float
     values: dict[str, Any]
+    media: bool = False
 
 
 class Rows:
@@ -43,43 +46,44 @@ class Rows:
     Args:
         emit: called with each row that is complete.
         last: the ``_step`` of the last row before these records.
-        breaks: ``seq`` of records that begin a row although they would fit into the one before, because that one
-            had been sent when they came.
-        held: what the destination holds at a ``_step``: names in that row, or None if unknown.
+        held: the rows that the destination has already, as far as records come again: names by ``_step``. A record
+            that isn't in such a row came when that row had been sent, and begins the next.
     """
 
     def __init__(
         self,
         emit: Callable[[Row], None],
         last: int = -1,
-        breaks: Iterable[int] = (),
-        held: Callable[[int], frozenset[str] | None] = lambda number: None,
+        held: Mapping[int, frozenset[str]] | None = None,
     ) -> None:
         self._emit = emit
-        self._held = held
+        self._held = held or {}
         self._row: Row | None = None
         self._sent = False
         self._begin = Mark(0, last)
         self.last = last
-        self.breaks = list(breaks)
 
-    def add(self, record: Metrics | Text | Media) -> None:
-        """Take the values of one record. The row before it is emitted if this one begins a new row."""
-        values = _values(record)
+    def add(self, record: Metrics | Text | Media, media: Any = None) -> None:
+        """Take the values of one record. The row before it is emitted if this one begins a new row.
+
+        Args:
+            media: what a Media record holds, in the vendor's form.
+        """
+        values = {_name(record.name): media} if isinstance(record, Media) else _values(record)
         if not values:
             return
         row = self._row
         if row is not None and self._fits(row, record, values):
-            if not self._sent:
-                row.values.update(values)
-                return
-            self.breaks.append(record.seq)
+            row.values.update(values)
+            row.media = row.media or isinstance(record, Media)
+            return
         self.end()
         wanted = self.last + 1 if record.step is None else record.step
         number = max(wanted, self.last + 1)
         self._begin = Mark(record.seq - 1, self.last)
         self.last = number
-        self._row, self._sent = Row(number, record.step, record.time, values), False
+        self._row = Row(record.seq - 1, number, record.step, record.time, values, isinstance(record, Media))
+        self._sent = False
 
     def end(self) -> None:
         """No more values come to the row at hand: emit it."""
@@ -102,12 +106,13 @@ class Rows:
         return Mark(seq, self.last) if self._row is None else self._begin
 
     def _fits(self, row: Row, record: Record, values: Mapping[str, Any]) -> bool:
-        if record.step is None or record.step != row.step or record.seq in self.breaks:
+        if self._sent or record.step is None or record.step != row.step:
             return False
         if not row.values.keys().isdisjoint(values):
             return False
-        held = self._held(row.number)
-        return held is None or held.issuperset(values)
+        held = self._held.get(row.number)
+        # The server may show "a.b" nested, below "a".
+        return held is None or all(name in held or name.partition(".")[0] in held for name in values)
 
 
 def remember(marks: list[Mark], mark: Mark) -> None:
@@ -125,9 +130,7 @@ def resume_mark(marks: Iterable[Mark], held: int) -> Mark:
     return max((mark for mark in marks if mark.last <= held), key=lambda mark: mark.seq, default=Mark(0, -1))
 
 
-def _values(record: Metrics | Text | Media) -> dict[str, Any]:
-    if isinstance(record, Media):
-        return {_name(record.name): record}
+def _values(record: Metrics | Text) -> dict[str, Any]:
     own: Any = record.values.get(STEP)
     return {
         _name(name): value

@@ -8,7 +8,7 @@ leaves the run running.
 from __future__ import annotations
 
 import contextlib
-import logging
+import json
 import os
 import platform
 import re
@@ -25,13 +25,12 @@ from trackers.backends import wandb_login
 from trackers.errors import DeliveryError, Fatal, Refused, Rejected, Unavailable
 from trackers.tracker import RunInfo
 
-logger = logging.getLogger("trackers.wandb")
-
 INIT_TIMEOUT_S = 30.0
 FINISH_TIMEOUT_S = 900.0
 """How long the last uploads may take before the whole is tried again."""
 ASK_TIMEOUT_S = 20.0
 RETRIES = 2
+PAGE = 1000
 FLUSH_S = 1.0
 """Between writes of the offline file, and between requests of the file stream (W&B: 15 s each). The client takes
 whole seconds only: less than one is its default again."""
@@ -39,7 +38,7 @@ whole seconds only: less than one is its default again."""
 HELD = """
 query RunResumeStatus($project: String, $entity: String, $name: String!) {
     model(name: $project, entityName: $entity) {
-        bucket(name: $name, missingOk: true) { historyLineCount historyTail }
+        bucket(name: $name, missingOk: true) { historyTail }
     }
 }
 """
@@ -96,46 +95,61 @@ class Session:
         """Where people look: a link, or the command that uploads the offline files."""
         return str(self.run.url) if self.online else f"{self.files} (upload: wandb sync {self.files})"
 
-    def held(self) -> tuple[int, int]:
-        """Rows that the server holds, and the ``_step`` of the last one (-1 if there is none).
+    def log(self, values: dict[str, Any], number: int, *, upload_only: bool = False) -> None:
+        """Add a row with this ``_step``; or only upload its files again, under the names that the row has."""
+        from wandb.sdk.data_types.utils import history_dict_to_json
+
+        self.run._local_step = number  # part of the files' names
+        if upload_only:
+            history_dict_to_json(self.run, values, step=number)
+        else:
+            self.run.log(values, step=number, commit=True)
+
+    def uploaded(self) -> bool:
+        """Whether the client has no file left to upload."""
+        stats = self._poll(ASK_TIMEOUT_S).pusher_stats
+        return bool(stats.uploaded_bytes >= stats.total_bytes)
+
+    def _poll(self, timeout_s: float) -> Any:
+        try:
+            return self.run._interface.deliver_poll_exit().wait_or(timeout=timeout_s).response.poll_exit_response
+        except Exception as error:
+            raise_translated(error)
+
+    def held(self) -> int:
+        """The ``_step`` of the last row that the server holds; -1 if there is none.
 
         Raises:
             DeliveryError: it can't be asked.
         """
-        import json
-
         data = self._ask(HELD, {"project": self.run.project, "entity": self.run.entity, "name": self.run.id})
-        bucket = ((data or {}).get("model") or {}).get("bucket")
-        if bucket is None:
-            return 0, -1
+        bucket = ((data or {}).get("model") or {}).get("bucket") or {}
         tail = json.loads(bucket.get("historyTail") or "[]") or []
-        last = max((int(json.loads(line).get("_step", -1)) for line in tail), default=-1)
-        return int(bucket.get("historyLineCount") or 0), last
+        return max((int(json.loads(line).get("_step", -1)) for line in tail), default=-1)
 
-    def names(self, below: int) -> dict[int, frozenset[str]]:
-        """The names in each row that the server holds below a ``_step``, by ``_step``.
+    def names(self, first: int, last: int) -> dict[int, frozenset[str]]:
+        """The names in each row that the server holds, by ``_step`` from ``first`` to ``last``.
 
         Raises:
             DeliveryError: it can't be asked.
         """
-        import json
-
+        known: dict[frozenset[str], frozenset[str]] = {}
         found: dict[int, frozenset[str]] = {}
-        size = 1000
         target = {"entity": self.run.entity, "project": self.run.project, "run": self.run.id}
-        for start in range(0, below, size):
-            limits = {"minStep": start, "maxStep": min(below, start + size), "pageSize": size}
+        for start in range(first, last + 1, PAGE):
+            limits = {"minStep": start, "maxStep": min(last + 1, start + PAGE), "pageSize": PAGE}
             data = self._ask(ROWS, {**target, **limits})
             for line in data["project"]["run"]["history"]:
                 row = json.loads(line)
-                found[int(row["_step"])] = frozenset(row)
+                keys = frozenset(row)
+                found[int(row["_step"])] = known.setdefault(keys, keys)
         return found
 
     def end(self, exit_code: int, *, complete: bool, timeout_s: float) -> None:
         """Upload all that waits and close the client; with ``complete``, the run has ended with this exit code.
 
         Raises:
-            Unavailable: it took longer than ``timeout_s``; the client is gone, and what it held with it.
+            Unavailable: it took longer than ``timeout_s``, or not all files arrived.
         """
         from wandb.proto import wandb_internal_pb2 as protocol
 
@@ -147,8 +161,7 @@ class Session:
             result = run._interface._deliver_exit(exit_record).wait_or(timeout=timeout_s)
             if result.exit_result.timed_out:
                 raise TimeoutError
-            uploads = run._interface.deliver_poll_exit().wait_or(timeout=timeout_s).response.poll_exit_response
-            files = uploads.pusher_stats
+            files = self._poll(timeout_s).pusher_stats
             if run._run_messages is not None:
                 run._run_messages.stop(timeout=5)
             run._interface.join()
@@ -160,10 +173,8 @@ class Session:
             if files.uploaded_bytes < files.total_bytes:
                 raise Unavailable(f"W&B took {files.uploaded_bytes} of {files.total_bytes} bytes of files")
         except TimeoutError:
-            abandon()
             raise Unavailable(f"W&B took more than {timeout_s:g} s for the last uploads") from None
         except Exception as error:
-            abandon()
             raise_translated(error)
 
     def _ask(self, query: str, variables: dict[str, Any]) -> Any:
