@@ -127,17 +127,31 @@ def replace(path: Path, temporary: Path, pieces: Iterable[bytes]) -> int:
     Raises:
         Unavailable: it can't be written; ``path`` is as it was and ``temporary`` is gone.
     """
+    size = write_new(temporary, pieces)
+    try:
+        os.replace(temporary, path)
+    except OSError as error:
+        remove(temporary)
+        raise unavailable("write", path, error) from error
+    return size
+
+
+def write_new(path: Path, pieces: Iterable[bytes]) -> int:
+    """Write ``pieces`` to ``path`` and wait until they are on the disk; the number of bytes.
+
+    Raises:
+        Unavailable: it can't be written; ``path`` is gone.
+    """
     size = 0
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with temporary.open("wb") as out:
+        with path.open("wb") as out:
             for piece in pieces:
                 size += out.write(piece)
             out.flush()
             os.fsync(out.fileno())
-        os.replace(temporary, path)
     except OSError as error:
-        remove(temporary)
+        remove(path)
         raise unavailable("write", path, error) from error
     return size
 

@@ -1,0 +1,137 @@
+"""Document 3's short line on the user's terminal: ``step 100 | train_loss 2.1234 | learning_rate 1.50e-04``.
+
+It runs in the training process, because it writes between the user's own lines and progress bars. A terminal that
+is gone (a closed pipe, a dropped SSH session) ends the printing, and nothing else.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, TextIO
+
+from trackers.records import SUMMARY_PREFIX, Alert, Metrics, Number, Record, Summary, Text, final_name
+from trackers.tracker import Cursor, RunInfo, State, Status
+
+INTERVAL = 10
+"""Steps between two lines where ``TRACKER_LOG_INTERVAL`` says nothing, as in document 3's trainer."""
+
+EVAL_PREFIXES = ("val_", "val/", "eval_", "eval/", "validation_", "validation/")
+TEXT_CHARS = 200
+"""How much of a text is shown."""
+
+
+class ConsoleTracker:
+    """Prints a line at the first, each ``TRACKER_LOG_INTERVAL``-th and the last step, and at each evaluation.
+
+    Args:
+        stream: where to; None: standard error as it is at each line.
+    """
+
+    name = "console"
+    inside = True
+    accepts: ClassVar[frozenset[type[Record]]] = frozenset({Metrics, Text, Summary, Alert})
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self._stream = stream
+        self._gone = False
+        self._seq = 0
+        self._first: int | None = None
+        self._skipped: tuple[int, dict[str, Number]] | None = None
+        self._printed: int | None = None
+        self._results: dict[str, Any] = {}
+
+    def open(self, info: RunInfo, state: State) -> Cursor | None:
+        """Begin; nothing is printed yet."""
+        try:
+            self._interval = max(1, int(info.option("TRACKER_LOG_INTERVAL", INTERVAL)))
+        except ValueError:
+            self._interval = INTERVAL
+        self._seq = int(state.get("seq", 0))
+        self._state = state
+        return None
+
+    def write(self, records: Sequence[Record], cursor: Cursor) -> None:
+        """Print what is due. Never raises because of the terminal."""
+        for record in records:
+            if record.seq and record.seq <= self._seq:
+                continue
+            self._seq = max(self._seq, record.seq)
+            if isinstance(record, Metrics):
+                self._metrics(record)
+            elif isinstance(record, Text):
+                for name, text in record.values.items():
+                    shown = text if len(text) <= TEXT_CHARS else text[:TEXT_CHARS] + "…"
+                    self._print(f"{_step(record.step)}{_clean(name)}: {_clean(shown)}")
+            elif isinstance(record, Summary):
+                self._results.update({final_name(name): value for name, value in record.values.items()})
+            elif isinstance(record, Alert):
+                self._print(f"{_clean(record.level)}: {_clean(record.title)} {_clean(record.text)}".rstrip())
+        self._state["seq"] = self._seq
+
+    def close(self, status: Status) -> None:
+        """Print the last step, if it wasn't, and the results."""
+        if self._skipped is not None:
+            self._print(_row(*self._skipped))
+            self._skipped = None
+        if self._results and status.name != "running":
+            self._print(" | ".join(f"{_clean(name)} {_shown(value)}" for name, value in self._results.items()))
+            self._results = {}
+
+    def _metrics(self, record: Metrics) -> None:
+        values = {name: value for name, value in record.values.items() if not name.startswith(SUMMARY_PREFIX)}
+        self._results.update({name: value for name, value in record.values.items() if name not in values})
+        step = record.step
+        if step is None or not values:  # samples without a step: the line is about training
+            return
+        if self._first is None:
+            self._first = step
+        evaluation = any(name.startswith(EVAL_PREFIXES) for name in values)
+        if evaluation or step == self._first or step % self._interval == 0:
+            self._print(_row(step, values))
+            self._skipped = None
+        elif self._skipped is not None and self._skipped[0] == step:
+            self._skipped[1].update(values)
+        else:
+            self._skipped = (step, values)
+
+    def _print(self, line: str) -> None:
+        stream = self._stream or sys.stderr
+        if self._gone or stream is None:
+            return
+        try:
+            tqdm = sys.modules.get("tqdm")
+            if tqdm is not None and getattr(tqdm.tqdm, "_instances", None):
+                tqdm.tqdm.write(line, file=stream)
+            else:
+                stream.write(line + "\n")
+                stream.flush()
+        except UnicodeEncodeError:
+            encoding = getattr(stream, "encoding", None) or "ascii"
+            self._print(line.encode(encoding, "backslashreplace").decode(encoding))
+        except (OSError, ValueError):  # ValueError: the stream was closed
+            self._gone = self._stream is not None or stream is sys.__stderr__
+
+
+def _row(step: int, values: Mapping[str, Number]) -> str:
+    return " | ".join([f"step {step}", *(f"{_clean(name)} {_shown(value)}" for name, value in values.items())])
+
+
+def _step(step: int | None) -> str:
+    return "" if step is None else f"step {step} | "
+
+
+def _shown(value: Any) -> str:
+    """A value in few characters: four decimals where they say something, else three digits and an exponent."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return _clean(str(value))
+    if isinstance(value, int) or not math.isfinite(value):
+        return str(value)
+    size = abs(value)
+    return f"{value:.4f}" if value == 0 or 1e-2 <= size < 1e6 else f"{value:.2e}"
+
+
+def _clean(text: str) -> str:
+    """Text without line ends and terminal escapes."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)

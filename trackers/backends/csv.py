@@ -1,0 +1,208 @@
+"""One wide table of a run's metrics: ``metrics.csv``, exact after any restart, and ``summary.csv`` at the end.
+
+Columns are step, time and then the names in the order they first appeared; a row is one record. A new name, or a
+rewind to a checkpoint, writes the table anew beside the old one and puts it in its place. Until that is committed
+the state doesn't match the file, so a kill right then makes the table be rebuilt from the journal.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import msgspec
+
+from trackers.backends.owned_file import (
+    Damaged,
+    OwnedFile,
+    check_directory,
+    file_name,
+    option_directory,
+    remove,
+    replace,
+    unseen,
+)
+from trackers.errors import Unavailable
+from trackers.records import (
+    SUMMARY_PREFIX,
+    Finish,
+    Metrics,
+    Record,
+    Start,
+    Summary,
+    Text,
+    name_floats,
+    plain_name,
+)
+from trackers.tracker import Cursor, RunInfo, State, Status
+
+FIXED = ("step", "time")
+"""The first columns. A metric of one of these names gets a column of its own behind them."""
+
+
+class Table(msgspec.Struct):
+    """The tracker's state. columns: names of metrics and texts, in order. length: of the file. seq: highest taken."""
+
+    columns: list[str] = []
+    length: int = 0
+    seq: int = 0
+    rewound: int = 0
+    results: dict[str, Any] = {}
+
+
+class CsvTracker:
+    """Writes ``metrics.csv`` and ``summary.csv`` to ``CSV_DIR/<name>-<id>``, or to the run's directory.
+
+    Numbers are written so that they read back exactly, NaN and infinities as NaN, Infinity and -Infinity.
+    """
+
+    name = "csv"
+    accepts: ClassVar[frozenset[type[Record]]] = frozenset({Start, Metrics, Text, Summary, Finish})
+
+    @classmethod
+    def check(cls, options: Mapping[str, Any]) -> None:
+        """Raise a UsageError for a directory that can't be written."""
+        check_directory(options, "CSV_DIR")
+
+    def open(self, info: RunInfo, state: State) -> Cursor | None:
+        """Cut the table back to what was committed; one that doesn't match the state is built anew."""
+        self._state = state
+        chosen = option_directory(info, "CSV_DIR")
+        own = f"{file_name(info.name)}-{file_name(info.id)}"
+        self._directory = Path(info.directory) if chosen is None else chosen / own
+        self._file = OwnedFile(self._directory / "metrics.csv")
+        self._temporary = self._directory / ".metrics.csv.tmp"
+        remove(self._temporary)
+        remove(self._directory / ".summary.csv.tmp")
+        self._table = msgspec.convert(dict(state).get("table", {}), Table)
+        state["url"] = str(self._file.path)
+        answer = None
+        try:
+            if self._table.length:
+                self._check_header()
+                self._file.open(self._table.length)
+                return None
+        except Damaged:
+            answer = Cursor(0)
+        self._table = Table()
+        self._file.open()
+        self._file.append(_line((*FIXED,)))
+        self._table.length = self._file.length
+        return answer
+
+    def write(self, records: Sequence[Record], cursor: Cursor) -> None:
+        """Append a row for each record of metrics or texts, all of the batch or nothing."""
+        batch: list[Record] = []
+        for record in unseen(records, self._table.seq):
+            if isinstance(record, Start) and record.from_step is not None and record.attempt > self._table.rewound:
+                self._take(batch)
+                self._rewrite(self._table.columns, record.from_step)
+                self._table.rewound = record.attempt
+                batch = []
+            batch.append(record)
+        self._take(batch)
+        self._state["table"] = name_floats(msgspec.to_builtins(self._table))
+
+    def close(self, status: Status) -> None:
+        """Write ``summary.csv``: the results, by name without ``final/``, and how the run ended."""
+        if status.name != "running":
+            results: dict[str, Any] = {**self._table.results, "status": status.name}
+            if status.exit_code is not None:
+                results["exit_code"] = status.exit_code
+            rows = [("name", "value"), *((name, _cell(value)) for name, value in results.items())]
+            replace(self._directory / "summary.csv", self._directory / ".summary.csv.tmp", (_line(row) for row in rows))
+        self._file.close()
+
+    def _take(self, batch: Sequence[Record]) -> None:
+        if not batch:
+            return
+        rows = []
+        results = dict(self._table.results)
+        known = dict.fromkeys(self._table.columns)
+        for record in batch:
+            if isinstance(record, Summary):
+                results.update({plain_name(name): value for name, value in record.values.items()})
+            elif isinstance(record, (Metrics, Text)):
+                values: dict[str, Any] = {}
+                for name, value in record.values.items():
+                    if name.startswith(SUMMARY_PREFIX):
+                        results[plain_name(name)] = value
+                    else:
+                        values[name] = value
+                if values:
+                    known.update(dict.fromkeys(values))
+                    rows.append((record.step, record.time, values))
+        columns = list(known)
+        if len(columns) > len(self._table.columns):
+            self._rewrite(columns, None)
+        out = io.StringIO()
+        writer = csv.writer(out, lineterminator="\n")
+        for step, time, values in rows:
+            writer.writerow(
+                ["" if step is None else step, repr(time), *(_cell(values[c]) if c in values else "" for c in columns)]
+            )
+        self._file.append(out.getvalue().encode("utf-8", "replace"))
+        seq = max(self._table.seq, *(record.seq for record in batch))
+        self._table = msgspec.structs.replace(self._table, seq=seq, results=results, length=self._file.length)
+
+    def _rewrite(self, columns: list[str], last_step: int | None) -> None:
+        """The table anew, with more columns, or without rows above ``last_step``."""
+        length = replace(self._file.path, self._temporary, self._rows_anew(columns, last_step))
+        try:
+            self._file.open(length)
+        except Damaged as error:
+            raise Unavailable(str(error)) from error
+        self._table = msgspec.structs.replace(self._table, columns=columns, length=length)
+
+    def _rows_anew(self, columns: list[str], last_step: int | None) -> Iterator[bytes]:
+        yield _line((*FIXED, *_headers(columns)))
+        added = [""] * (len(columns) - len(self._table.columns))
+        with self._file.path.open(encoding="utf-8", newline="") as old:
+            rows = csv.reader(old)
+            next(rows, None)
+            for row in rows:
+                if last_step is None or not row[0] or int(row[0]) <= last_step:
+                    yield _line((*row, *added))
+
+    def _check_header(self) -> None:
+        """Raise Damaged when the file has other columns than the state: a kill came between the two."""
+        try:
+            with self._file.path.open(encoding="utf-8", newline="") as table:
+                found = next(csv.reader(table), [])
+                size = table.seek(0, io.SEEK_END)
+        except (FileNotFoundError, UnicodeDecodeError, csv.Error) as error:
+            raise Damaged(str(error)) from error
+        if found != [*FIXED, *_headers(self._table.columns)] or size < self._table.length:
+            raise Damaged(f"{self._file.path} isn't what was committed")
+
+
+def _headers(columns: Sequence[str]) -> list[str]:
+    """Column titles: the names themselves, but for those that would be one of the first columns again."""
+    taken = {*FIXED, *columns}
+    titles = []
+    for name in columns:
+        title = name
+        while title in FIXED or (title != name and title in taken):
+            title += "_"
+        titles.append(title.encode("utf-8", "replace").decode())
+    return titles
+
+
+def _cell(value: Any) -> str:
+    """A value as text that reads back exactly."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(name_floats(value))
+    return json.dumps(name_floats(value), ensure_ascii=False, default=str)
+
+
+def _line(cells: Iterable[Any]) -> bytes:
+    out = io.StringIO()
+    csv.writer(out, lineterminator="\n").writerow(cells)
+    return out.getvalue().encode("utf-8", "replace")

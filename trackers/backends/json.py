@@ -1,0 +1,395 @@
+"""The JSON log of document 1: one file per run, valid at every moment, with a summary however the run ends.
+
+Its lists grow in append-only files in the run's directory (``json/``); the log is put together from them, at
+most 10 s or 10 % behind while the run goes on, so that the cost of all saves stays in proportion to the run.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+import time
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any, ClassVar
+
+import msgspec
+
+from trackers.backends.json_file import Lists
+from trackers.backends.json_rows import Rows, Totals, iso
+from trackers.backends.owned_file import (
+    Damaged,
+    check_directory,
+    file_name,
+    option_directory,
+    remove,
+    replace,
+    unavailable,
+    unseen,
+    write_new,
+)
+from trackers.records import (
+    ALL_KINDS,
+    SUMMARY_PREFIX,
+    Alert,
+    Artifact,
+    Config,
+    Environment,
+    Finish,
+    Info,
+    Media,
+    Metrics,
+    Record,
+    Start,
+    Summary,
+    Text,
+    flatten,
+    merge,
+    name_floats,
+    plain_name,
+)
+from trackers.tracker import Cursor, RunInfo, State, Status
+
+SAVE_S = 10.0
+"""Longest time between two saves of a log that is small, or that grew enough."""
+
+GROWTH = 1.1
+"""How much larger a log is before it is saved again: the sum of all saves is then at most 11 times the last one."""
+
+SMALL_BYTES = 1 << 20
+"""A log below this is saved each SAVE_S, whatever it grew."""
+
+CHECKPOINT_TYPES = ("model", "checkpoint")
+METADATA_NAMES = ("world_size", "device", "dtype", "compile", "use_zero1", "backend", "precision")
+"""What document 1 keeps as metadata, wherever a config or the environment has it."""
+
+
+class Book(msgspec.Struct):
+    """The tracker's state: what a new process must know to go on.
+
+    file: name of the log. lengths, generation: of the lists. seq: highest record taken. rewound: newest attempt
+    whose rewind was carried out. time: of the last record.
+    """
+
+    file: str = ""
+    lengths: dict[str, int] = {}
+    generation: int = 0
+    seq: int = 0
+    rewound: int = 0
+    time: float = 0.0
+    losses: bool = False
+    rows: Rows = msgspec.field(default_factory=Rows)
+    totals: Totals = msgspec.field(default_factory=Totals)
+    config: dict[str, Any] = {}
+    environment: dict[str, Any] = {}
+    results: dict[str, Any] = {}
+    attributes: dict[str, Any] = {}
+    world_size: int = 0
+    finish: dict[str, Any] = {}
+
+
+class JsonTracker:
+    """Writes ``{run name}_{YYYYmmdd_HHMMSS}.json`` to ``JSON_DIR``, or to the run's directory."""
+
+    name = "json"
+    accepts: ClassVar[frozenset[type[Record]]] = ALL_KINDS
+    clock = staticmethod(time.monotonic)
+
+    @classmethod
+    def check(cls, options: Mapping[str, Any]) -> None:
+        """Raise a UsageError for a directory that can't be written."""
+        check_directory(options, "JSON_DIR")
+
+    def open(self, info: RunInfo, state: State) -> Cursor | None:
+        """Find the log and its lists as they were committed, or reserve a new log's name."""
+        self._info, self._state = info, state
+        self._directory = option_directory(info, "JSON_DIR") or Path(info.directory)
+        self._every = int(info.option("JSON_SAVE_INTERVAL", 0))
+        self._evals_only = info.option("JSON_EVAL_ONLY", False) in (True, "y", "true", "True", "1")
+        self._temporary = self._directory / f".{file_name(info.name)}-{file_name(info.id)}.json.tmp"
+        self._lists = Lists(info.path("json"))
+        self._saved_at, self._saved_bytes, self._saved_rows = float("-inf"), 0, 0
+        self._changed = False
+        remove(self._temporary)
+        self._book = msgspec.convert(dict(state).get("book", {}), Book)
+        answer = None
+        try:
+            self._lists.open(self._book.lengths, self._book.generation)
+        except Damaged:
+            self._book, answer = Book(file=self._book.file), Cursor(0)
+            self._lists.open({}, 0)
+        if not self._book.file:
+            self._book.file = self._reserve()
+            state["book"] = _state(self._book)
+            state["url"] = str(self._path)
+            state.save()
+        elif answer or not self._path.exists():
+            self._save(None)
+        return answer
+
+    def write(self, records: Sequence[Record], cursor: Cursor) -> None:
+        """Add the records to the lists, and save the log when it is due."""
+        batch: list[Record] = []
+        for record in unseen(records, self._book.seq):
+            if isinstance(record, Start) and record.from_step is not None and record.attempt > self._book.rewound:
+                self._take(batch)
+                self._rewind(record.from_step, record.attempt)
+                batch = []
+            batch.append(record)
+        self._take(batch)
+        self._save_if_due()
+
+    def tick(self) -> None:
+        """Save the log when it is due."""
+        self._save_if_due()
+
+    def close(self, status: Status) -> None:
+        """Save the log as it is now, with its summary."""
+        self._save(status)
+        self._lists.close()
+
+    @property
+    def _path(self) -> Path:
+        return self._directory / self._book.file
+
+    def _reserve(self) -> str:
+        """A name that no other run has, with a log of this run under it."""
+        stamp = datetime.fromtimestamp(self._info.created).strftime("%Y%m%d_%H%M%S")
+        stem = f"{file_name(self._info.name)}_{stamp}"
+        write_new(self._temporary, self._pieces(None))
+        try:
+            for number in range(1, 10_000):
+                name = f"{stem}.json" if number == 1 else f"{stem}_{number}.json"
+                target = self._directory / name
+                if self._is_ours(target) or _link(self._temporary, target):
+                    return name
+        except OSError as error:
+            raise unavailable("make", self._directory / f"{stem}.json", error) from error
+        finally:
+            remove(self._temporary)
+        raise unavailable("make", target, OSError("too many logs of that name"))
+
+    def _is_ours(self, path: Path) -> bool:
+        """Whether a process that was killed right after it had reserved this name was ours."""
+        try:
+            with path.open("rb") as log:
+                return f'"run_id": {msgspec.json.encode(self._info.id).decode()},'.encode() in log.read(4096)
+        except FileNotFoundError:
+            return False
+
+    def _take(self, batch: Sequence[Record]) -> None:
+        """Take a batch, all of it or nothing."""
+        if not batch:
+            return
+        book = copy.copy(self._book)
+        book.rows, book.totals = copy.deepcopy(book.rows), copy.copy(book.totals)
+        try:
+            for record in batch:
+                self._record(record, book)
+                book.seq = max(book.seq, record.seq)
+                book.time = max(book.time, record.time)
+            book.lengths = self._lists.flush()
+        except BaseException:
+            self._lists.drop()
+            raise
+        self._commit(book)
+
+    def _commit(self, book: Book) -> None:
+        self._book = book
+        self._state["book"] = _state(book)
+        self._changed = True
+
+    def _rewind(self, step: int, attempt: int) -> None:
+        """Drop what an earlier attempt logged above ``step``."""
+        totals = Totals()
+
+        def wanted(name: str, item: dict[str, Any]) -> bool:
+            keep = item.get("iter") is None or item["iter"] <= step
+            if keep:
+                _fold(totals, name, item)
+            return keep
+
+        book = copy.copy(self._book)
+        book.rows = copy.deepcopy(book.rows)
+        book.rows.rewind(step)
+        book.lengths, book.generation = self._lists.keep(wanted)
+        book.totals, book.rewound = totals, attempt
+        self._commit(book)
+        self._saved_bytes = 0
+
+    def _record(self, record: Record, book: Book) -> None:
+        step = book.rows.top if record.step is None else record.step
+        if isinstance(record, Metrics):
+            self._metrics(record, step, book)
+        elif isinstance(record, Text):
+            for name, text in record.values.items():
+                self._add("text", {"iter": step, "name": name, "text": text, "timestamp": iso(record.time)}, book)
+        elif isinstance(record, Media):
+            for item in record.items:
+                fields = {key: value for key, value in msgspec.to_builtins(item).items() if value not in (None, "", {})}
+                named = {"iter": step, "name": record.name, "type": record.type, **fields}
+                self._add("media", {**named, "timestamp": iso(record.time)}, book)
+        elif isinstance(record, Artifact):
+            self._artifact(record, step, book)
+        elif isinstance(record, Alert):
+            fields = {"title": record.title, "text": record.text, "level": record.level}
+            self._add("alerts", {"iter": step, **fields, "timestamp": iso(record.time)}, book)
+        elif isinstance(record, Summary):
+            book.results = {**book.results, **{plain_name(key): value for key, value in record.values.items()}}
+        elif isinstance(record, Config):
+            book.config = merge(copy.deepcopy(book.config), record.values)
+        elif isinstance(record, Environment):
+            book.environment = merge(copy.deepcopy(book.environment), record.values)
+        elif isinstance(record, Info):
+            values = {key: getattr(record, key) for key in ("name", "group", "tags", "notes")}
+            book.attributes = {**book.attributes, **{key: value for key, value in values.items() if value is not None}}
+        elif isinstance(record, Start):
+            book.world_size, book.finish = max(book.world_size, record.world_size), {}
+        elif isinstance(record, Finish):
+            book.finish = {"status": record.status, "exit_code": record.exit_code, "time": record.time}
+
+    def _metrics(self, record: Metrics, step: int, book: Book) -> None:
+        values: dict[str, Any] = {}
+        for name, value in record.values.items():
+            if name.startswith(SUMMARY_PREFIX):
+                book.results = {**book.results, plain_name(name): value}
+            else:
+                values[name] = value if value == value and abs(value) != _INFINITY else name_floats(value)
+        if not values:
+            return
+        if record.step is None:
+            # Samples have no step: in an iteration of their own they would be one without a loss.
+            taken = {f"{name}_" if name in ("iter", "time") else name: value for name, value in values.items()}
+            self._add("samples", {"iter": step, **taken, "time": record.time}, book)
+            return
+        book.rows.add(step, record.time, values)
+        iterations, evals = book.rows.settled()
+        for row in iterations:
+            self._iteration(row, book)
+        for row in evals:
+            self._add("eval_steps", row, book)
+
+    def _iteration(self, row: dict[str, Any], book: Book) -> None:
+        self._add(_list_of(row, book), row, book)
+
+    def _artifact(self, record: Artifact, step: int, book: Book) -> None:
+        timestamp = iso(record.time)
+        if record.type not in CHECKPOINT_TYPES:
+            files = msgspec.to_builtins(record.files)
+            more = {"metadata": record.metadata} if record.metadata else {}
+            named = {"iter": step, "name": record.name, "type": record.type, "files": files, **more}
+            self._add("artifacts", {**named, "timestamp": timestamp}, book)
+            return
+        first = record.files[0] if record.files else None
+        stored = (first.uri or str(self._info.path(first.file))) if first else record.name
+        loss = record.metadata.get("val_loss", book.rows.val_loss)
+        item = {"iter": record.metadata.get("iter", step), "val_loss": loss}
+        item.update(path=record.metadata.get("path", stored), name=record.name, timestamp=timestamp)
+        self._add("checkpoints", {key: value for key, value in item.items() if value is not None}, book)
+
+    def _add(self, name: str, item: dict[str, Any], book: Book) -> None:
+        if name == "training_iterations":
+            book.losses = book.losses or "loss" in item
+        _fold(book.totals, name, item)
+        if not (self._evals_only and name in ("training_iterations", "samples")):
+            self._lists.add(name, item)
+
+    def _save_if_due(self) -> None:
+        if not self._changed:
+            return
+        size = sum(self._book.lengths.values())
+        grown = size >= self._saved_bytes * GROWTH
+        late = self.clock() - self._saved_at >= SAVE_S
+        rows = self._book.totals.iterations + len(self._book.rows.iterations)
+        if (late and (grown or size < SMALL_BYTES)) or (
+            grown and self._every and rows - self._saved_rows >= self._every
+        ):
+            self._save(None)
+
+    def _save(self, status: Status | None) -> None:
+        replace(self._path, self._temporary, self._pieces(status))
+        self._saved_at, self._saved_bytes = self.clock(), sum(self._book.lengths.values())
+        self._saved_rows = self._book.totals.iterations + len(self._book.rows.iterations)
+        self._changed = False
+
+    def _pieces(self, status: Status | None) -> Any:
+        """The log as it is now: rows that may still grow are part of it."""
+        book, info = self._book, self._info
+        rows, totals = copy.deepcopy(book.rows), copy.copy(book.totals)
+        iterations, evals = rows.settled(everything=True)
+        waiting: dict[str, list[dict[str, Any]]] = {"eval_steps": evals}
+        for row in iterations:
+            waiting.setdefault(_list_of(row, book), []).append(row)
+        for name, items in waiting.items():
+            for item in items:
+                _fold(totals, name, item)
+        if self._evals_only:
+            waiting = {"eval_steps": evals}
+        ended = status is not None and status.name != "running"
+        head: dict[str, Any] = {"run_name": book.attributes.get("name", info.name), "run_id": info.id}
+        head.update(project=info.project, group=book.attributes.get("group", info.group))
+        head["tags"] = book.attributes.get("tags", info.tags)
+        head["notes"] = book.attributes.get("notes", info.notes)
+        head["start_time"] = iso(info.created)
+        head["end_time"] = iso((status.time if status else 0) or book.time or info.created) if ended else None
+        head["config"] = book.config or info.config
+        summary = {**totals.summary(), **book.results, "status": status.name if status and ended else "running"}
+        if status and ended and status.exit_code is not None:
+            summary["exit_code"] = status.exit_code
+        if status and ended and status.reason:
+            summary["reason"] = status.reason
+        return self._lists.pieces(head, {"metadata": self._metadata(book), "summary": summary}, waiting)
+
+    def _metadata(self, book: Book) -> dict[str, Any]:
+        info = self._info
+        found: dict[str, Any] = {"world_size": book.world_size or 1}
+        for source in (book.environment, book.config or info.config):
+            leaves: dict[str, Any] = {}
+            for path, value in flatten(source):
+                leaves.setdefault(path.rpartition("/")[2], value)
+            found.update({name: leaves[name] for name in METADATA_NAMES if name in leaves})
+        known = {"host": info.host, "user": info.user, "python": info.python, "cwd": info.cwd, "git": info.git}
+        found.update({name: value for name, value in known.items() if value})
+        if info.program or info.argv:
+            found["command"] = [info.program, *info.argv] if info.program not in info.argv else info.argv
+        if book.environment:
+            found["environment"] = book.environment
+        return found
+
+
+_INFINITY = float("inf")
+
+
+def _list_of(row: Mapping[str, Any], book: Book) -> str:
+    """Where a row of training values belongs: once a run has losses, an iteration is what has one."""
+    losses = book.losses or any("loss" in other.values for other in book.rows.iterations)
+    return "samples" if losses and "loss" not in row else "training_iterations"
+
+
+def _fold(totals: Totals, name: str, item: Mapping[str, Any]) -> None:
+    if name == "training_iterations":
+        totals.add_iteration(item)
+    elif name == "eval_steps":
+        totals.add_eval(item)
+    elif name == "checkpoints":
+        totals.checkpoints += 1
+
+
+def _link(source: Path, target: Path) -> bool:
+    """Put ``source`` under the name ``target`` unless there is a file: in one step, or (without links) in two."""
+    try:
+        os.link(source, target)
+    except FileExistsError:
+        return False
+    except OSError:
+        try:
+            os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
+        except FileExistsError:
+            return False
+        os.replace(source, target)
+    return True
+
+
+def _state(book: Book) -> Any:
+    return name_floats(msgspec.to_builtins(book))
