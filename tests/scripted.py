@@ -18,10 +18,13 @@ class Scripted:
     accepts: frozenset[type[Record]] = ALL_KINDS
     plan: ClassVar[Callable[[str, Sequence[Record]], None]] = staticmethod(lambda call, records: None)
     answer: ClassVar[Cursor | None] = None
+    url: ClassVar[str] = ""
 
     def open(self, info: RunInfo, state: State) -> Cursor | None:
         type(self).plan("open", [])
         self.path = Path(info.directory) / "got.jsonl"
+        if self.url:
+            state["url"] = self.url
         state["opened"] = int(state.get("opened", 0)) + 1
         return self.answer
 

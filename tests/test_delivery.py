@@ -260,3 +260,18 @@ def test_running_run_is_waited_for(run: RunDirectory) -> None:
     while delivery.step() is not None:
         assert time.monotonic() < deadline
     assert got(run.path)[-1]["closed"] == "failed"
+
+
+def test_address_of_the_run_is_told_as_soon_as_it_is_known(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A link from the tracker's state is told before any record is written; a local command is not."""
+    told: list[str] = []
+
+    def plan(call: str, records: Sequence[Record]) -> None:
+        if call == "write":
+            told.append("write")
+
+    _plan(monkeypatch, plan)
+    monkeypatch.setattr(Scripted, "url", "http://127.0.0.1:5000/run/1")
+    delivery = Delivery(run, "scripted", say=lambda text: None, tell=told.append, alone=False)
+    delivery.step()
+    assert told[:2] == ["http://127.0.0.1:5000/run/1", "write"]

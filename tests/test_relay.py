@@ -95,7 +95,7 @@ def test_interrupt_of_the_whole_group_still_delivers() -> None:
 
 def test_killed_relay_is_started_again_by_training() -> None:
     """SIGKILL of the relay and its delivery: training starts a new one, and everything arrives once."""
-    code = TRAIN + "while not __import__('os').path.exists('stop'):\n    run.log({'more': 1.0}); time.sleep(0.02)\nrun.finish()\n"
+    code = TRAIN + "while not __import__('os').path.exists('stop'):\n    run.log({'loss': 1.0}); time.sleep(0.02)\nrun.finish()\n"
     process = start(code, "200")
     assert read_line(process) == "logged"
     lease = Path("runs/p/r/relay.lease")

@@ -23,6 +23,7 @@ LAUNCHER_VARIABLES = frozenset(
 
 
 def host() -> str:
+    """This machine's name."""
     return socket.gethostname()
 
 
@@ -102,6 +103,7 @@ def _is_number(text: str | None) -> bool:
 
 
 def user() -> str:
+    """The user's name; "" where the system knows none."""
     try:
         return getpass.getuser()
     except (KeyError, OSError, ImportError):

@@ -27,7 +27,7 @@ class Run:
         id, name, project, group, job_type, tags, notes, mode: as in every tracker.
         config: the configuration, nested; setting a key records the change.
         summary: results; setting a key records a result (``final/``).
-        dir: the run's directory. resumed: it continues an earlier attempt. disabled: False.
+        dir, path: the run's directory. entity: at W&B. resumed: it continues an earlier attempt. disabled: False.
     """
 
     disabled = False

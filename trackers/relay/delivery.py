@@ -84,6 +84,7 @@ class Delivery:
 
     Args:
         say: called with one line when something must be known by the user.
+        tell: the same for good news: the address of the run's page.
         beat: called before each call that may take long, with the seconds it may take.
         alone: this process serves this delivery only, so it may be replaced by a new one.
     """
@@ -94,6 +95,7 @@ class Delivery:
         name: str,
         *,
         say: Callable[[str], None],
+        tell: Callable[[str], None] = lambda text: None,
         beat: Callable[[float], None] = lambda allow_s: None,
         alone: bool = True,
     ) -> None:
@@ -103,6 +105,7 @@ class Delivery:
         self.info.options = reveal(self.info.options)
         self.account = read_account(run, name)
         self._say = say
+        self._tell = tell
         self._beat = beat
         self._alone = alone
         self._class = registry.load(name)
@@ -225,6 +228,9 @@ class Delivery:
         self._tracker = tracker
         self.account.closed = ""
         self.account.state = dict(self._state)
+        url = str(self._state.get("url", ""))
+        if url.startswith(("http://", "https://")):
+            self._tell(url)
         if answer is not None and answer.seq < self._behind.seq:
             self._order.seek_seq(answer.seq)
             self._batch = self._read()

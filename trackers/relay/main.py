@@ -82,7 +82,13 @@ def delivery(run: RunDirectory, name: str, messages: Messages, parent: int) -> i
 
     work: Delivery | None = None
     try:
-        work = Delivery(run, name, say=lambda text: messages.say(text, source=name), beat=beat)
+        work = Delivery(
+            run,
+            name,
+            say=lambda text: messages.say(text, source=name),
+            tell=lambda text: messages.say(text, source=name, level="info"),
+            beat=beat,
+        )
         while not stopping and os.getppid() == parent:
             pause = work.step()
             if pause is None:
