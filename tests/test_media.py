@@ -425,6 +425,9 @@ def test_histogram_counts_every_value_once(values: list[float], bins: int) -> No
             expected[bisect.bisect_right(inner, value)] += 1
         assert len(set(histogram.bins)) == bins + 1
         assert histogram.histogram == expected
+    if values:
+        wide = Histogram(np.array([*values, -1.7e308, 1.7e308], float), num_bins=bins)
+        assert (sum(wide.histogram), wide.nan) == (len(finite) + 2, nan)
     onboard = Histogram([])
     counts, edges = onboard._count_tensor(torch.tensor(values, dtype=torch.float64), bins)
     assert (sum(counts), onboard.nan, len(edges)) == (len(finite), nan, bins + 1)

@@ -84,7 +84,7 @@ class Histogram(MediaValue):
         if finite.dtype.kind == "f" and finite.dtype.itemsize < 4:
             finite = finite.astype(np.float32)
         if _too_wide(finite):
-            return self._count_numbers(finite.tolist(), bins)
+            return count(finite.tolist(), bins)
         try:
             counts, edges = np.histogram(finite, bins=bins)
         except ValueError:  # the values are too close together for so many bins
@@ -96,14 +96,7 @@ class Histogram(MediaValue):
         numbers = [float(value) for value in values]
         finite = [number for number in numbers if math.isfinite(number)]
         self._left_out(sum(number != number for number in numbers), len(numbers) - len(finite))
-        low, high = widened(min(finite), max(finite), bins) if finite else (0.0, 1.0)
-        # Halves, so that a range wider than the largest float doesn't overflow.
-        width = (high / 2 - low / 2) / bins * 2
-        edges = [low + index * width for index in range(bins)] + [high]
-        counts: list[float] = [0] * bins
-        for number in finite:
-            counts[min(bisect.bisect_right(edges, number) - 1, bins - 1)] += 1
-        return counts, edges
+        return count(finite, bins)
 
     def _count_tensor(self, values: Any, bins: int) -> tuple[list[float], list[float]]:
         import torch
@@ -114,7 +107,7 @@ class Histogram(MediaValue):
         finite = flat[torch.isfinite(flat)]
         self._left_out(int(torch.isnan(flat).sum()), flat.numel() - finite.numel())
         if not finite.numel():
-            return self._count_numbers([], bins)
+            return count([], bins)
         least, greatest = torch.stack(torch.aminmax(finite)).tolist()
         low, high = widened(least, greatest, bins)
         counts = torch.histc(finite, bins, low, high).tolist()
@@ -123,6 +116,18 @@ class Histogram(MediaValue):
 
     def _left_out(self, nan: int, all_of_them: int) -> None:
         self.nan, self.infinite = nan, all_of_them - nan
+
+
+def count(finite: Sequence[float], bins: int) -> tuple[list[float], list[float]]:
+    """Counts and edges of finite numbers, as numpy.histogram has them, in plain Python."""
+    low, high = widened(min(finite), max(finite), bins) if finite else (0.0, 1.0)
+    # Halves, so that a range wider than the largest float doesn't overflow.
+    width = (high / 2 - low / 2) / bins * 2
+    edges = [low + index * width for index in range(bins)] + [high]
+    counts: list[float] = [0] * bins
+    for number in finite:
+        counts[min(bisect.bisect_right(edges, number) - 1, bins - 1)] += 1
+    return counts, edges
 
 
 def widened(low: float, high: float, bins: int) -> tuple[float, float]:
