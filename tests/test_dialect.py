@@ -12,14 +12,15 @@ from typing import Any
 import pytest
 
 import trackers
-from trackers import dialect
+from trackers import arguments, dialect
+from trackers.arguments import read_config
 from trackers.dialect import NotProvided, init_arguments, lookup
 from trackers.errors import TrackersError, UsageError
 
 
 @pytest.fixture(autouse=True)
-def _nothing_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dialect, "_said", set())
+def _nothing_said() -> None:
+    arguments.said.clear()
 
 
 def test_the_list_of_names_is_wandbs() -> None:
@@ -225,3 +226,16 @@ def test_term_functions_print_on_stderr(capsys: pytest.CaptureFixture[str]) -> N
         lookup("termwarn")("careful", repeat=False)
     lookup("termlog")("x", prefix=False)
     assert capsys.readouterr().err == "trackers: WARNING careful\nx\n"
+
+
+def test_config_may_be_a_file(tmp_path: Path) -> None:
+    """A YAML or JSON file gives the values in it, without W&B's wrapping; anything else says what is wrong."""
+    (tmp_path / "a.json").write_text('{"lr": 0.1, "model": {"depth": 4}}')
+    (tmp_path / "b.yaml").write_text("wandb_version: 1\nlr:\n  desc: rate\n  value: 0.1\nmodel:\n  depth: 4\n")
+    for name in ("a.json", "b.yaml"):
+        assert read_config(tmp_path / name) == {"lr": 0.1, "model": {"depth": 4}}
+    (tmp_path / "list.json").write_text("[1]")
+    (tmp_path / "bad.yaml").write_text("a: [")
+    for name, text in (("missing", "can't be read"), ("list.json", "no mapping"), ("bad.yaml", "no YAML")):
+        with pytest.raises(UsageError, match=text):
+            read_config(tmp_path / name)

@@ -9,14 +9,14 @@ from __future__ import annotations
 import difflib
 import enum
 import importlib
-import logging
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, NoReturn
 
+from trackers.arguments import NotProvided, Settings, init_arguments, said, warn
 from trackers.errors import TrackersError, Unavailable, UsageError
 
-logger = logging.getLogger("trackers")
+__all__ = ["AlertLevel", "NoRun", "NotProvided", "Refused", "Settings", "init_arguments", "known", "lookup", "refusal"]
 
 WANDB_NAMES = (
     "__version__", "init", "finish", "setup", "save", "sweep", "controller", "agent", "config", "log", "summary",
@@ -59,29 +59,12 @@ HINTS = {
 }
 
 
-class NotProvided(UsageError, AttributeError, NotImplementedError):
-    """Something of W&B's that trackers doesn't do; the message names the real call."""
-
-
 class AlertLevel(str, enum.Enum):
     """How urgent an alert is."""
 
     INFO = "INFO"
     WARN = "WARN"
     ERROR = "ERROR"
-
-
-class Settings(dict[str, Any]):
-    """Settings as ``wandb.Settings`` takes them; ``init`` uses those that have a meaning here, and names the rest."""
-
-    def __getattr__(self, name: str) -> Any:
-        try:
-            return self[name]
-        except KeyError:
-            raise AttributeError(f"these settings have no {name!r}") from None
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        self[name] = value
 
 
 def lookup(name: str) -> Any:
@@ -186,7 +169,7 @@ def _method(name: str) -> Callable[..., Any]:
         if "trackers.start" not in sys.modules:
             raise UsageError(f"call trackers.init() before trackers.{name}()")
         # After finish: never an exception in training.
-        _warn(f"{name}: there is no run (init wasn't called, or the run has finished); nothing is recorded")
+        warn(f"{name}: there is no run (init wasn't called, or the run has finished); nothing is recorded")
         from trackers.nullrun import NullRun
 
         return getattr(NullRun(), name)(*arguments, **more)
@@ -206,7 +189,7 @@ def finish(exit_code: int | None = None, quiet: bool | None = None, timeout: flo
 def login(*arguments: Any, **more: Any) -> bool:
     """True: the delivery to W&B reads W&B's own credentials (``wandb login``, ``WANDB_API_KEY``)."""
     if more.get("key") or (arguments and isinstance(arguments[-1], str) and len(arguments[-1]) >= 40):
-        _warn("login: the key given here isn't stored; set WANDB_API_KEY, or run `wandb login` once")
+        warn("login: the key given here isn't stored; set WANDB_API_KEY, or run `wandb login` once")
     return True
 
 
@@ -226,7 +209,7 @@ def require(*arguments: Any, **more: Any) -> None:
 
 def watch(*arguments: Any, **more: Any) -> tuple[()]:
     """Nothing is watched: says so once."""
-    _warn(f"watch: {GRADIENTS}")
+    warn(f"watch: {GRADIENTS}")
     return ()
 
 
@@ -236,7 +219,7 @@ def unwatch(*arguments: Any, **more: Any) -> None:
 
 def pin_config_keys(*arguments: Any, **more: Any) -> None:
     """A setting of W&B's page: says that it has no effect."""
-    _warn("pin_config_keys: has no effect here; set it on W&B's page")
+    warn("pin_config_keys: has no effect here; set it on W&B's page")
 
 
 def log_model(path: Any, name: str | None = None, aliases: Any = None) -> None:
@@ -246,8 +229,8 @@ def log_model(path: Any, name: str | None = None, aliases: Any = None) -> None:
 
 def termlog(string: str = "", newline: bool = True, repeat: bool = True, prefix: bool = True) -> None:
     """Print a line on stderr; with ``repeat=False`` only the first time."""
-    if repeat or string not in _said:
-        _said.add(string)
+    if repeat or string not in said:
+        said.add(string)
         print(f"trackers: {string}" if prefix else string, end="\n" if newline else "", file=sys.stderr)
 
 
@@ -273,8 +256,6 @@ class util:
         return "".join(secrets.choice(string.ascii_lowercase + string.digits) for _ in range(length))
 
 
-_said: set[str] = set()
-
 _OURS: dict[str, Any] = {
     "Error": TrackersError, "UsageError": UsageError, "CommError": Unavailable, "AlertLevel": AlertLevel,
     "Settings": Settings, "finish": finish, "join": finish, "login": login, "setup": setup, "teardown": teardown,
@@ -282,101 +263,3 @@ _OURS: dict[str, Any] = {
     "log_model": log_model, "termlog": termlog, "termwarn": termwarn, "termerror": termerror, "util": util,
     "helper": Refused("helper"), "generate_id": util.generate_id,
 }  # fmt: skip
-
-
-def _warn(text: str) -> None:
-    if text not in _said:
-        _said.add(text)
-        logger.warning(text)
-
-
-ARGUMENTS = {
-    "entity": "WANDB_ENTITY", "project": "TRACKER_PROJECT", "name": "TRACKER_RUN_NAME", "id": "TRACKER_RUN_ID",
-    "group": "TRACKER_GROUP", "tags": "TRACKER_TAGS", "notes": "TRACKER_NOTES", "mode": "TRACKER_MODE",
-    "dir": "TRACKER_DIR", "resume": "TRACKER_RESUME",
-}  # fmt: skip
-"""Arguments of ``wandb.init`` that are options here."""
-
-SETTINGS = {
-    "entity": "WANDB_ENTITY", "project": "TRACKER_PROJECT", "run_name": "TRACKER_RUN_NAME",
-    "run_id": "TRACKER_RUN_ID", "run_group": "TRACKER_GROUP", "run_tags": "TRACKER_TAGS",
-    "run_notes": "TRACKER_NOTES", "mode": "TRACKER_MODE", "root_dir": "TRACKER_DIR", "resume": "TRACKER_RESUME",
-}  # fmt: skip
-"""Fields of ``wandb.Settings`` that are options here."""
-
-PASSED_ON = ("config", "job_type", "reinit", "config_exclude_keys", "config_include_keys")
-
-HARMLESS = ("allow_val_change", "anonymous", "force", "magic")
-"""Arguments whose effect is ours anyway, or that only concern W&B's login."""
-
-WITHOUT_EFFECT = {
-    "save_code": "the script, its arguments and git state are recorded anyway",
-    "tensorboard": "log to trackers instead of TensorBoard, or name tensorboard as a tracker",
-    "sync_tensorboard": "log to trackers instead of TensorBoard, or name tensorboard as a tracker",
-    "monitor_gym": "log videos with Video",
-}
-
-IMPOSSIBLE = {
-    "fork_from": "start a new run and name the old one in its config",
-    "resume_from": "resume the run by id=…, resume='must'",
-}
-
-
-def init_arguments(given: Mapping[str, Any]) -> dict[str, Any]:
-    """W&B's keyword arguments of ``init`` as ours.
-
-    Returns:
-        Kconfig symbols (in capitals) for what is an option, and config, job_type, reinit, config_exclude_keys and
-        config_include_keys by their own names. What is None is left out. An argument beats the same setting.
-
-    Raises:
-        TypeError: an unknown argument, with the nearest name.
-        NotProvided: fork_from or resume_from, which would begin another run than the one that was asked for.
-    """
-    settings = given.get("settings")
-    found = _settings(settings) if settings is not None else {}
-    for name, value in given.items():
-        if name in ARGUMENTS:
-            if value is not None:
-                found[ARGUMENTS[name]] = _option(ARGUMENTS[name], value)
-        elif name in PASSED_ON:
-            if value is not None:
-                found[name] = value
-        elif name in IMPOSSIBLE:
-            if value is not None:
-                raise NotProvided(f"init: {name} is W&B's own; {IMPOSSIBLE[name]}, or call wandb.init itself")
-        elif name in WITHOUT_EFFECT:
-            if value:
-                _warn(f"init: {name} has no effect here; {WITHOUT_EFFECT[name]}")
-        elif name not in HARMLESS and name != "settings":
-            raise TypeError(_unknown(name))
-    return found
-
-
-def _settings(settings: Any) -> dict[str, Any]:
-    if isinstance(settings, Mapping):
-        values = dict(settings)
-    elif hasattr(settings, "model_dump"):  # wandb's own Settings: only what was set
-        values = dict(settings.model_dump(exclude_unset=True))
-    else:
-        values = dict(vars(settings))
-    ignored = sorted(name for name, value in values.items() if name not in SETTINGS and value is not None)
-    if ignored:
-        _warn(f"init: these settings of W&B have no effect here: {', '.join(ignored)}")
-    return {SETTINGS[k]: _option(SETTINGS[k], v) for k, v in values.items() if k in SETTINGS and v is not None}
-
-
-def _option(symbol: str, value: Any) -> Any:
-    if symbol == "TRACKER_TAGS" and not isinstance(value, str):
-        return ",".join(str(tag) for tag in value)
-    if symbol == "TRACKER_RESUME":
-        return "allow" if value in (True, "auto") else str(value or "")
-    return str(value)
-
-
-def _unknown(name: str) -> str:
-    own = ("trackers", "rank", "inline", "defconfig", "options", "flags")
-    names = sorted({*ARGUMENTS, *PASSED_ON, *WITHOUT_EFFECT, *IMPOSSIBLE, *HARMLESS, "settings", *own})
-    near = difflib.get_close_matches(name, names, n=1)
-    hint = f": did you mean {near[0]!r}?" if near else f". Known: {', '.join(names)}"
-    return f"init() got an unexpected keyword argument {name!r}{hint}"

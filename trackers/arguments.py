@@ -1,0 +1,173 @@
+"""What W&B's ``init`` takes, as options of ours."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import logging
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from trackers.errors import UsageError
+
+logger = logging.getLogger("trackers")
+
+said: set[str] = set()
+"""What was said already, so that it is said once."""
+
+
+class NotProvided(UsageError, AttributeError, NotImplementedError):
+    """Something of W&B's that trackers doesn't do; the message names the real call."""
+
+
+class Settings(dict[str, Any]):
+    """Settings as ``wandb.Settings`` takes them; ``init`` uses those that have a meaning here, and names the rest."""
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(f"these settings have no {name!r}") from None
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        self[name] = value
+
+
+ARGUMENTS = {
+    "entity": "WANDB_ENTITY", "project": "TRACKER_PROJECT", "name": "TRACKER_RUN_NAME", "id": "TRACKER_RUN_ID",
+    "group": "TRACKER_GROUP", "tags": "TRACKER_TAGS", "notes": "TRACKER_NOTES", "mode": "TRACKER_MODE",
+    "dir": "TRACKER_DIR", "resume": "TRACKER_RESUME",
+}  # fmt: skip
+"""Arguments of ``wandb.init`` that are options here."""
+
+SETTINGS = {
+    "entity": "WANDB_ENTITY", "project": "TRACKER_PROJECT", "run_name": "TRACKER_RUN_NAME",
+    "run_id": "TRACKER_RUN_ID", "run_group": "TRACKER_GROUP", "run_tags": "TRACKER_TAGS",
+    "run_notes": "TRACKER_NOTES", "mode": "TRACKER_MODE", "root_dir": "TRACKER_DIR", "resume": "TRACKER_RESUME",
+}  # fmt: skip
+"""Fields of ``wandb.Settings`` that are options here."""
+
+PASSED_ON = ("config", "job_type", "reinit", "config_exclude_keys", "config_include_keys")
+
+HARMLESS = ("allow_val_change", "anonymous", "force", "magic")
+"""Arguments whose effect is ours anyway, or that only concern W&B's login."""
+
+WITHOUT_EFFECT = {
+    "save_code": "the script, its arguments and git state are recorded anyway",
+    "tensorboard": "log to trackers instead of TensorBoard, or name tensorboard as a tracker",
+    "sync_tensorboard": "log to trackers instead of TensorBoard, or name tensorboard as a tracker",
+    "monitor_gym": "log videos with Video",
+}
+
+IMPOSSIBLE = {
+    "fork_from": "start a new run and name the old one in its config",
+    "resume_from": "resume the run by id=…, resume='must'",
+}
+
+
+def init_arguments(given: Mapping[str, Any]) -> dict[str, Any]:
+    """W&B's keyword arguments of ``init`` as ours.
+
+    Returns:
+        Kconfig symbols (in capitals) for what is an option, and config, job_type, reinit, config_exclude_keys and
+        config_include_keys by their own names. What is None is left out. An argument beats the same setting.
+
+    Raises:
+        TypeError: an unknown argument, with the nearest name.
+        NotProvided: fork_from or resume_from, which would begin another run than the one that was asked for.
+    """
+    settings = given.get("settings")
+    found = _settings(settings) if settings is not None else {}
+    for name, value in given.items():
+        if name in ARGUMENTS:
+            if value is not None:
+                found[ARGUMENTS[name]] = _option(ARGUMENTS[name], value)
+        elif name in PASSED_ON:
+            if value is not None:
+                found[name] = value
+        elif name in IMPOSSIBLE:
+            if value is not None:
+                raise NotProvided(f"init: {name} is W&B's own; {IMPOSSIBLE[name]}, or call wandb.init itself")
+        elif name in WITHOUT_EFFECT:
+            if value:
+                warn(f"init: {name} has no effect here; {WITHOUT_EFFECT[name]}")
+        elif name not in HARMLESS and name != "settings":
+            raise TypeError(_unknown(name))
+    return found
+
+
+def _settings(settings: Any) -> dict[str, Any]:
+    if isinstance(settings, Mapping):
+        values = dict(settings)
+    elif hasattr(settings, "model_dump"):  # wandb's own Settings: only what was set
+        values = dict(settings.model_dump(exclude_unset=True))
+    else:
+        values = dict(vars(settings))
+    ignored = sorted(name for name, value in values.items() if name not in SETTINGS and value is not None)
+    if ignored:
+        warn(f"init: these settings of W&B have no effect here: {', '.join(ignored)}")
+    return {SETTINGS[k]: _option(SETTINGS[k], v) for k, v in values.items() if k in SETTINGS and v is not None}
+
+
+def _option(symbol: str, value: Any) -> Any:
+    if symbol == "TRACKER_TAGS" and not isinstance(value, str):
+        return ",".join(str(tag) for tag in value)
+    if symbol == "TRACKER_RESUME":
+        return "allow" if value in (True, "auto") else str(value or "")
+    return str(value)
+
+
+def _unknown(name: str) -> str:
+    own = ("trackers", "rank", "inline", "defconfig", "options", "flags")
+    names = sorted({*ARGUMENTS, *PASSED_ON, *WITHOUT_EFFECT, *IMPOSSIBLE, *HARMLESS, "settings", *own})
+    near = difflib.get_close_matches(name, names, n=1)
+    hint = f": did you mean {near[0]!r}?" if near else f". Known: {', '.join(names)}"
+    return f"init() got an unexpected keyword argument {name!r}{hint}"
+
+
+def read_config(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """The configuration in a YAML or JSON file, as ``wandb.init(config="path")`` reads it.
+
+    Values written as W&B writes them (``lr: {value: 0.1, desc: …}``) lose that wrapping.
+
+    Raises:
+        UsageError: no such file, no mapping in it, or YAML without the PyYAML package.
+    """
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"config={os.fspath(path)!r} can't be read: {error}") from None
+    try:
+        values = json.loads(text)
+    except ValueError:
+        values = _yaml(text, path)
+    if not isinstance(values, dict):
+        raise UsageError(f"config={os.fspath(path)!r} holds no mapping of names to values")
+    plain = {str(name): _unwrapped(value) for name, value in values.items()}
+    plain.pop("wandb_version", None)
+    return plain
+
+
+def _yaml(text: str, path: str | os.PathLike[str]) -> Any:
+    try:
+        import yaml  # type: ignore[import-untyped,unused-ignore]
+    except ImportError:
+        raise UsageError(f"config={os.fspath(path)!r} is YAML: pip install pyyaml, or write JSON") from None
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise UsageError(f"config={os.fspath(path)!r} is no YAML: {error}") from None
+
+
+def _unwrapped(value: Any) -> Any:
+    wrapped = isinstance(value, dict) and "value" in value and set(value) <= {"value", "desc"}
+    return value["value"] if wrapped else value
+
+
+def warn(text: str) -> None:
+    """Say a thing once."""
+    if text not in said:
+        said.add(text)
+        logger.warning(text)
