@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import logging
 import os
 import re
@@ -120,6 +121,9 @@ def connect(info: RunInfo) -> Any:
     with translated(uri):
         from mlflow import MlflowClient
 
+        if sqlite_file(uri) is not None:
+            # Seconds, on a busy machine, that others needn't wait for.
+            importlib.import_module("mlflow.store.tracking.sqlalchemy_store")
         # They print what we translate, with tracebacks.
         logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)
         logging.getLogger("alembic").setLevel(logging.ERROR)

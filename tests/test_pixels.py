@@ -1,0 +1,106 @@
+"""Stored media read back for the vendors: arrays, encoded files, tables, and what is broken."""
+
+from __future__ import annotations
+
+import io
+import wave
+from pathlib import Path
+from typing import Any
+
+import numpy
+import pytest
+from PIL import Image
+
+from tests.support import run_info
+from trackers.backends import pixels
+from trackers.errors import Rejected
+from trackers.records import MediaFile
+from trackers.tracker import RunInfo
+
+
+@pytest.fixture
+def info(tmp_path: Path) -> RunInfo:
+    return run_info(tmp_path / "run")
+
+
+def array(info: RunInfo, values: Any, **fields: Any) -> MediaFile:
+    numpy.save(info.path("a.npy"), values)
+    return MediaFile(format="npy", file="a.npy", **fields)
+
+
+@pytest.mark.parametrize(
+    ("values", "mode", "first"),
+    [
+        (numpy.array([[True, False]]), "L", 255),
+        (numpy.array([[7, 300], [-1, 0]]), "L", 7),
+        (numpy.array([[0.5, 1.0]]), "L", 128),
+        (numpy.array([[-1.0, 1.0]]), "L", 0),
+        (numpy.array([[255.0, float("nan")]]), "L", 255),
+        (numpy.full((2, 5, 1), 9, "uint8"), "L", 9),
+        (numpy.full((2, 5, 3), 9, "uint8"), "RGB", (9, 9, 9)),
+        (numpy.full((4, 5, 6), 9, "uint8"), "RGBA", (9, 9, 9, 9)),
+    ],
+)
+def test_array_is_an_image_as_its_kind_says(info: RunInfo, values: Any, mode: str, first: Any) -> None:
+    """Booleans, integers, floats of every range, and channels first or last become the pixels they mean."""
+    picture = pixels.image(info, array(info, values))
+    assert (picture.mode, picture.getpixel((0, 0))) == (mode, first)
+    assert Image.open(io.BytesIO(pixels.png(info, array(info, values)))).size == picture.size
+
+
+@pytest.mark.parametrize("values", [numpy.zeros((0, 3)), numpy.zeros(4), numpy.zeros((5, 7, 9)), numpy.array(["a"])])
+def test_array_that_is_no_image_is_rejected(info: RunInfo, values: Any) -> None:
+    """What has no pixels rejects its record instead of failing the delivery."""
+    with pytest.raises(Rejected, match="is not an image"):
+        pixels.image(info, array(info, values))
+
+
+def test_broken_files_are_rejected(info: RunInfo) -> None:
+    """Truncated pictures, sounds, videos, tables and histograms reject their record alone."""
+    info.path("x").write_bytes(b"\x89PNG broken")
+    broken = MediaFile(format="npy", file="x")
+    readers = (pixels.image, pixels.wav, pixels.gif, pixels.table, pixels.histogram)
+    for reader in readers:
+        with pytest.raises(Rejected):
+            reader(info, broken)
+    with pytest.raises(Rejected, match="not an image"):
+        pixels.image(info, MediaFile(format="png", file="x"))
+
+
+def test_files_stay_inside_the_runs_directory(info: RunInfo, tmp_path: Path) -> None:
+    """A record that points elsewhere is rejected, whatever lies there."""
+    (tmp_path / "secret").write_text("x")
+    for file in ("../secret", str(tmp_path / "secret"), "gone", ""):
+        with pytest.raises(Rejected):
+            pixels.path(info, MediaFile(format="png", file=file))
+
+
+def test_sound_and_video_are_encoded(info: RunInfo) -> None:
+    """Samples become 16-bit WAV at their rate, frames an animated GIF of their speed."""
+    sound = pixels.wav(info, array(info, numpy.array([[0.0, 1.0], [-1.0, 5.0]]), sample_rate=100))
+    with wave.open(io.BytesIO(sound)) as read:
+        assert (read.getnchannels(), read.getframerate(), read.getnframes()) == (2, 100, 2)
+        assert numpy.frombuffer(read.readframes(2), "<i2").tolist() == [0, 32767, -32767, 32767]
+    colours = numpy.arange(3, dtype="uint8")[:, None, None, None] * numpy.full((1, 3, 8, 9), 100, "uint8")
+    with Image.open(io.BytesIO(pixels.gif(info, array(info, colours, fps=10)))) as video:
+        assert (video.size, getattr(video, "n_frames", 1), video.info["duration"]) == ((9, 8), 3, 100)
+
+
+def test_cells_of_tables_tell_media_from_values() -> None:
+    """Only what training stored as media is taken for it; one or several of one kind."""
+    image = {"_type": "image", "format": "png", "file": "a.png", "caption": "c"}
+    assert pixels.cell(image) == ("image", [MediaFile(format="png", file="a.png", caption="c")])
+    several = pixels.cell([image, image])
+    assert several is not None
+    assert len(several[1]) == 2
+    for value in (
+        1,
+        "x",
+        [],
+        {},
+        {"_type": "image"},
+        [image, 1],
+        [image, {**image, "_type": "audio"}],
+        {**image, "file": 3},
+    ):
+        assert pixels.cell(value) is None
