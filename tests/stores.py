@@ -6,6 +6,7 @@ there, its numbers as numbers.
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import sqlite3
@@ -51,6 +52,105 @@ def read_trackio(info: RunInfo, state: Mapping[str, Any] | None = None) -> Store
     stored.summary = {key: named_float(value) for key, value in config.items() if key.startswith("final/")}
     stored.config = {key: value for key, value in config.items() if not key.startswith(("_", "final/", "trackers/"))}
     return stored
+
+
+JSON_TOTALS = (
+    "total_iterations",
+    "final_iter",
+    "final_train_loss",
+    "avg_time_ms",
+    "avg_mfu",
+    "total_eval_steps",
+    "total_checkpoints",
+)
+
+
+def read_json(info: RunInfo, state: Mapping[str, Any] | None = None, *, path: Path | None = None) -> Stored:
+    """The run's JSON log, strictly parsed. ``time_ms``, which the log derives from the times, is left out."""
+    if path is None:
+        found = [file for file in Path(info.directory).glob("*.json") if '"training_iterations"' in file.read_text()]
+        assert len(found) == 1, f"{len(found)} logs in {info.directory}"
+        path = found[0]
+    log = json.loads(path.read_text(), parse_constant=_not_json)
+    stored = Stored(summary=dict(log["summary"]), config=log["config"], texts={}, tags=log["tags"])
+    assert stored.summary is not None
+    assert stored.texts is not None
+    rows = log["training_iterations"]
+    if log.get("samples"):
+        rows = sorted([*rows, *log["samples"]], key=lambda row: row["time"])
+    for row in rows:
+        for name, value in row.items():
+            value = named_float(value)
+            if name not in ("iter", "time", "time_ms") and isinstance(value, (int, float)):
+                stored.metrics.setdefault(name, []).append(Point(row["iter"], value, row["time"]))
+    for row in log["eval_steps"]:
+        time = datetime.fromisoformat(row["timestamp"]).timestamp()
+        for name, value in row.items():
+            value = named_float(value)
+            if name not in ("iter", "train_loss", "lr") and isinstance(value, (int, float)):
+                stored.metrics.setdefault(name, []).append(Point(row["iter"], value, time))
+    for item in log.get("text", []):
+        stored.texts.setdefault(item["name"], []).append((item["iter"], item["text"]))
+    stored.name, stored.group = log["run_name"], log["group"]
+    stored.status = stored.summary.pop("status")
+    for name in JSON_TOTALS:
+        stored.summary.pop(name, None)
+    return stored
+
+
+def read_csv(info: RunInfo, state: Mapping[str, Any] | None = None, *, directory: Path | None = None) -> Stored:
+    """``metrics.csv`` and ``summary.csv``, by the standard library; a cell that is no number is text."""
+    directory = directory or Path(info.directory)
+    stored = Stored(summary={}, texts={}, status="running")
+    assert stored.summary is not None
+    assert stored.texts is not None
+    with (directory / "metrics.csv").open(encoding="utf-8", newline="") as file:
+        rows = csv.reader(file)
+        names = next(rows)[2:]
+        for step, time, *cells in rows:
+            at = int(step) if step else None
+            for name, cell in zip(names, cells, strict=True):
+                value = _cell(cell)
+                if isinstance(value, str) and value:
+                    stored.texts.setdefault(name, []).append((at, value))
+                elif value != "":
+                    stored.metrics.setdefault(name, []).append(Point(at, value, float(time)))
+    if (directory / "summary.csv").exists():
+        with (directory / "summary.csv").open(encoding="utf-8", newline="") as file:
+            stored.summary = {name: _cell(cell) for name, cell in list(csv.reader(file))[1:]}
+        stored.status = stored.summary.pop("status")
+    return stored
+
+
+def _cell(text: str) -> Any:
+    try:
+        return named_float(text) if text in NAMED_FLOATS else json.loads(text, parse_constant=_not_json)
+    except ValueError:
+        return text
+
+
+def read_console(text: str) -> Stored:
+    """Lines ``step 3 | loss 0.5 | …`` as metrics, and the line of results."""
+    stored = Stored(summary={})
+    assert stored.summary is not None
+    for line in text.splitlines():
+        first, *parts = line.split(" | ")
+        step = int(first.removeprefix("step ")) if first.startswith("step ") else None
+        for part in parts if step is not None else [first, *parts]:
+            name, _, shown = part.rpartition(" ")
+            try:
+                value = {"True": 1.0, "False": 0.0}.get(shown) if shown in ("True", "False") else float(shown)
+            except ValueError:
+                continue
+            if step is not None:
+                stored.metrics.setdefault(name, []).append(Point(step, value))
+            elif name.startswith("final/"):
+                stored.summary[name] = value
+    return stored
+
+
+def _not_json(constant: str) -> Any:
+    raise AssertionError(f"{constant} is not JSON")
 
 
 def read_mlflow(info: RunInfo, state: Mapping[str, Any] | None = None, *, uri: str | None = None) -> Stored:

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import io
+import math
+import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests import stores
 from tests.wandb_server import WandbServer
-from trackers.testing import Limits, check_tracker, checks
+from trackers.records import Number
+from trackers.testing import Limits, Stored, check_tracker, checks
+from trackers.tracker import RunInfo
 
 every_check = pytest.mark.parametrize("check", checks())
 
@@ -24,6 +31,49 @@ def test_trackio_keeps_promise(check: str, tmp_path: Path) -> None:
     """The local trackio store holds every record once, with original times; integers above 64 bits are skipped."""
     limits = Limits(big_integers="skipped", rename=trackio_name)
     check_tracker("trackio", stores.read_trackio, directory=tmp_path / "runs", limits=limits, checks=[check])
+
+
+@every_check
+def test_json_keeps_promise(check: str, tmp_path: Path) -> None:
+    """The JSON log is valid JSON and holds every record once, with original times, integers of any size and NaN."""
+    # "iter" and "time" are the log's own columns.
+    limits = Limits(rename=lambda name: f"{name}_" if name in ("iter", "time") else name)
+    check_tracker("json", stores.read_json, directory=tmp_path / "runs", limits=limits, checks=[check])
+
+
+@every_check
+def test_csv_keeps_promise(check: str, tmp_path: Path) -> None:
+    """The table holds every record once, as text that reads back exactly."""
+    # "step" and "time" are the table's own columns.
+    limits = Limits(rename=lambda name: f"{name}_" if name in ("step", "time") else name)
+    check_tracker("csv", stores.read_csv, directory=tmp_path / "runs", limits=limits, checks=[check])
+
+
+class Printed(Limits):
+    """What is left of a number on a line for people: four decimals, or three digits and an exponent."""
+
+    def number(self, value: Number) -> Number | None:
+        """The number as it is printed."""
+        if isinstance(value, int) or not math.isfinite(value):
+            return float(value)
+        return float(f"{value:.4f}" if value == 0 or 0.01 <= abs(value) < 1e6 else f"{value:.2e}")
+
+
+@pytest.mark.parametrize("check", [check for check in checks() if check != "lost_cursor"])
+def test_console_keeps_promise(check: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each row is printed once. (A run whose cursor was lost is printed once more: what was seen can't be unseen.)"""
+    screen = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", screen)
+
+    def read(info: RunInfo, state: Mapping[str, Any]) -> Stored:
+        stored = stores.read_console(screen.getvalue())
+        screen.seek(0)
+        screen.truncate()
+        return stored
+
+    limits = Printed(time_resolution_s=None, statuses=None)
+    options = {"TRACKER_LOG_INTERVAL": 1}
+    check_tracker("console", read, directory=tmp_path / "runs", options=options, limits=limits, checks=[check])
 
 
 TENSORBOARD = Limits(float32=True, integers="float", big_integers="float")

@@ -116,7 +116,7 @@ class Bench:
             "options": dict(self.options),
             "directory": str(directory),
         }
-        return Trial(self, RunInfo(**{**values, **fields}), directory / "delivery.json")
+        return Trial(self, RunInfo(**{**values, **fields}), directory / "delivery" / f"{self.cls.name}.json")
 
     def needs_own_process(self) -> None:
         """Skip what means nothing for a tracker that lives and dies with the training process."""

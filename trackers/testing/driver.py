@@ -82,6 +82,7 @@ class Driver:
         return [record for record in records if type(record) in self.cls.accepts]
 
     def _save(self) -> None:
+        self.file.parent.mkdir(parents=True, exist_ok=True)
         new = self.file.with_suffix(".new")
         new.write_text(json.dumps({"cursor": self.cursor, "state": dict(self.state)}))
         os.replace(new, self.file)
