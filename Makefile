@@ -50,7 +50,8 @@ help:  ## this list
 	@grep -hE '^[a-z][a-z-]*:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 24
 
 demo: $(DEMO_ENV)  ## train on real digits, log to five trackers, show where each landed
-	@WANDB_MODE=offline $(PYTHON) examples/digits.py --tracker wandb,trackio,tensorboard,mlflow,json
+	@WANDB_MODE=offline $(PYTHON) examples/digits.py --tracker wandb,trackio,tensorboard,mlflow,json \
+		--tracker-finish-timeout 120
 	@$(PYTHON) -m trackers show latest
 
 test: $(DEV_ENV)  ## every check: style, types, tests
