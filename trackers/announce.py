@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html as escaping
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -25,6 +24,8 @@ def line(info: RunInfo, trackers: list[str]) -> str:
 
 def html(info: RunInfo, status: Mapping[str, Mapping[str, Any]]) -> str:
     """A small table for notebooks: the run, and each tracker with its link and how it stands."""
+    import html as escaping
+
     rows = []
     for name, entry in status.items():
         url = str(entry.get("url", ""))
