@@ -99,15 +99,24 @@ def init(
         "TRACKER_INLINE": inline,
     }
     if wandb:
-        from trackers import dialect
+        from trackers.arguments import init_arguments
 
-        extra = dialect.init_arguments(wandb)
-        given.update({symbol: value for symbol, value in extra.items() if symbol.isupper()})
+        extra = init_arguments(wandb)
+        config = extra.get("config", config)
+        for symbol, value in extra.items():  # what init was told in its own words is stronger than W&B's settings
+            if symbol.isupper() and given.get(symbol) is None:
+                given[symbol] = value
+        reinit = extra.get("reinit", reinit)
+        job_type = extra.get("job_type", job_type)
         config = _filtered(config, extra)
     given.update(options or {})
     resolved = configuration.resolve(given, flags, defconfig=defconfig)
     mode = str(resolved["TRACKER_MODE"])
     names = registry.parse(str(resolved["TRACKER"]))
+    if isinstance(config, (str, os.PathLike)):
+        from trackers.arguments import read_config
+
+        config = read_config(config)
     settings = mask(mapping(config))
     with _lock:
         _finish_current(reinit)

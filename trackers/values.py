@@ -138,17 +138,11 @@ def number(value: Any) -> Number:
 
 def is_media(value: Any) -> bool:
     """Is this something that ``trackers.media`` takes? Decided without importing it for plain numbers."""
-    kind = type(value)
-    if kind in (float, int, bool):
-        return False
-    if isinstance(value, (list, tuple)):
-        return bool(value) and is_media(value[0])
-    module = kind.__module__.partition(".")[0]
-    if module in ("numpy", "torch", "jax", "jaxlib"):
-        return False
+    if type(value).__module__.partition(".")[0] in ("numpy", "torch", "jax", "jaxlib", "decimal", "fractions"):
+        return False  # scalars, most of the time; an array is no scalar and is named so
     from trackers import media
 
-    return media.as_media(value) is not None
+    return media.is_media(value)
 
 
 def plain(value: Any, depth: int = 0) -> Any:
