@@ -13,7 +13,7 @@ import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TextIO
 
 import msgspec
 
@@ -140,13 +140,11 @@ class CsvTracker:
         columns = list(known)
         if len(columns) > len(self._table.columns):
             self._rewrite(columns, None)
-        out = io.StringIO()
-        writer = csv.writer(out, lineterminator="\n")
+        lines = []
         for step, time, values in rows:
-            writer.writerow(
-                ["" if step is None else step, repr(time), *(_cell(values[c]) if c in values else "" for c in columns)]
-            )
-        self._file.append(out.getvalue().encode("utf-8", "replace"))
+            cells = (_cell(values[name]) if name in values else "" for name in columns)
+            lines.append(_line(("" if step is None else str(step), repr(time), *cells)))
+        self._file.append(b"".join(lines))
         seq = max(self._table.seq, *(record.seq for record in batch))
         self._table = msgspec.structs.replace(self._table, seq=seq, results=results, length=self._file.length)
 
@@ -163,7 +161,7 @@ class CsvTracker:
         yield _line((*FIXED, *_headers(columns)))
         added = [""] * (len(columns) - len(self._table.columns))
         with self._file.path.open(encoding="utf-8", newline="") as old:
-            rows = csv.reader(old)
+            rows = _reader(old)
             next(rows, None)
             for row in rows:
                 if last_step is None or not row[0] or int(row[0]) <= last_step:
@@ -173,7 +171,7 @@ class CsvTracker:
         """Raise Damaged when the file has other columns than the state: a kill came between the two."""
         try:
             with self._file.path.open(encoding="utf-8", newline="") as table:
-                found = next(csv.reader(table), [])
+                found = next(_reader(table), [])
                 size = table.seek(0, io.SEEK_END)
         except (FileNotFoundError, UnicodeDecodeError, csv.Error) as error:
             raise Damaged(str(error)) from error
@@ -196,13 +194,35 @@ def _headers(columns: Sequence[str]) -> list[str]:
 def _cell(value: Any) -> str:
     """A value as text that reads back exactly."""
     if isinstance(value, str):
-        return value
+        return value.replace("\0", "\ufffd")  # which csv readers refuse
     if isinstance(value, float) and not math.isfinite(value):
         return str(name_floats(value))
     return json.dumps(name_floats(value), ensure_ascii=False, default=str)
 
 
-def _line(cells: Iterable[Any]) -> bytes:
-    out = io.StringIO()
-    csv.writer(out, lineterminator="\n").writerow(cells)
-    return out.getvalue().encode("utf-8", "replace")
+def _reader(table: TextIO) -> Iterator[list[str]]:
+    """Rows of a table, however long a text in them is."""
+    rows = csv.reader(table)
+    while True:
+        limit = csv.field_size_limit(2**31 - 1)  # the limit is the whole process's
+        try:
+            row = next(rows, None)
+        finally:
+            csv.field_size_limit(limit)
+        if row is None:
+            return
+        yield row
+
+
+def _line(cells: Iterable[str]) -> bytes:
+    """A row by RFC 4180, but for its end: "\\n", as command-line tools expect. Python's writer leaves "\\r" bare."""
+    return (",".join(map(_quoted, cells)) + "\n").encode("utf-8", "replace")
+
+
+def _quoted(cell: str) -> str:
+    if _special.isdisjoint(cell):
+        return cell
+    return '"' + cell.replace('"', '""') + '"'
+
+
+_special = frozenset(',"\r\n')
