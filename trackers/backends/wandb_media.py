@@ -48,7 +48,9 @@ def _image(info: RunInfo, item: MediaFile, scratch: Path) -> Any:
     import wandb
 
     known = {name: item.meta[name] for name in ("grouping", "boxes", "classes") if item.meta.get(name) is not None}
-    masks = {name: _mask(info, mask) for name, mask in (item.meta.get("masks") or {}).items()}
+    for name, boxes in known.get("boxes", {}).items():
+        known["boxes"] = {**known["boxes"], name: _with_labels(boxes)}
+    masks = {name: _with_labels(_mask(info, mask)) for name, mask in (item.meta.get("masks") or {}).items()}
     if masks:
         known["masks"] = masks
     if item.format in IMAGE_FORMATS:
@@ -66,6 +68,12 @@ def _mask(info: RunInfo, mask: dict[str, Any]) -> dict[str, Any]:
 
     source = pixels.path(info, MediaFile(format="npy", file=data.get("file", "")))
     return {**mask, "mask_data": numpy.load(source, allow_pickle=False)}
+
+
+def _with_labels(overlay: dict[str, Any]) -> dict[str, Any]:
+    # JSON has no integer keys, and wandb takes no others.
+    labels = overlay.get("class_labels")
+    return {**overlay, "class_labels": {int(key): name for key, name in labels.items()}} if labels else overlay
 
 
 def _audio(info: RunInfo, item: MediaFile, scratch: Path) -> Any:
