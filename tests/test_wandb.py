@@ -222,24 +222,29 @@ def test_names_of_every_kind_are_kept(server: WandbServer, tmp_path: Path) -> No
 
 
 def test_text_config_info_and_definitions(server: WandbServer, tmp_path: Path) -> None:
-    """Text lies in rows; later configuration, names, tags and notes override; definitions reach the summary."""
+    """Text lies in rows; later configuration, names, tags and notes override; definitions hold over a pause."""
+    losses = [0.5, 3.0, math.nan, 1.0, 2.0]
     records = stream(
         [
-            Define(time=T0, name="val_*", summary=["min", "max"]),
+            Define(time=T0, name="val_*", summary=["min"]),
+            Define(time=T0, name="v*_l?ss", summary=["min", "max"]),
             Define(time=T0, name="acc", step_metric="epoch", summary=["best"], goal="maximize", hidden=True),
             Config(time=T0, values={"model": {"width": 8}, "lr": 2.0}),
             Text(step=0, time=T0, values={"note": "héllo"}),
-            *(Metrics(step=step, time=T0, values={"val_loss": float(step % 3)}) for step in range(1, 6)),
+            Metrics(step=0, time=T0, values={"epoch": 0.0, "acc": 0.75}),
+            *(Metrics(step=step, time=T0, values={"val_loss": value}) for step, value in enumerate(losses, 1)),
             Info(time=T0, name="renamed", tags=["x", "y"], notes="new"),
         ]
     )
     run = driver(tmp_path)
+    run.deliver(records[:7], status=Status("running"))
     run.deliver(records)
     held = server.runs[ID]
     assert held.values == {"lr": 2.0, "model": {"depth": 4, "width": 8}, "run_name": "renamed"}
     assert (held.display_name, held.tags, held.notes) == ("renamed", ["x", "y"], "new")
     assert held.history[0]["note"] == "héllo"
-    assert (held.summary["val_loss"]["min"], held.summary["val_loss"]["max"]) == (0.0, 2.0)
+    assert held.summary["val_loss"] == {"min": 0.5, "max": 3.0}
+    assert held.summary["acc"] == {"max": 0.75}
     axes = json.dumps(held.config["_wandb"]["value"]["m"])
     assert '"epoch"' in axes
     assert '"global_step"' in axes
@@ -295,9 +300,11 @@ def test_media_are_shown_as_w_and_b_types(server: WandbServer, tmp_path: Path) -
     }
     assert all(row[name]["path"] in held.files for name in ("image", "sound", "clip", "page", "samples"))
     assert sum(row["spread"]["values"]) == 600
-    table = json.loads(held.files[row["samples"]["path"]])
-    assert table["data"][0][:2] == ["a", 1.5]
-    assert table["data"][0][2]["_type"] == "image-file"
+    (artifact,) = server.store.artifacts  # W&B shows a table with media from the artifact that it makes of it
+    first, second = json.loads(artifact.files["samples.table.json"])["data"]
+    assert first[:2] == ["a", 1.5]
+    assert first[2]["path"] in artifact.files
+    assert second == ["b", None, None]  # W&B's tables have no NaN
     assert held.files[row["image"]["path"]].startswith(b"\x89PNG")
 
 
@@ -434,12 +441,12 @@ def test_killed_deliverer_leaves_each_row_once(mode: str, server: WandbServer, t
     """The delivering process dies by SIGKILL five times while it sends 4,000 rows: each arrives once, with its time."""
     command = [sys.executable, "-c", "import sys; from tests.test_wandb import child; child(*sys.argv[1:])"]
     command += [str(tmp_path / "run"), str(tmp_path / "state.json")]
-    environment = {**os.environ, "WANDB_MODE": mode}
+    environment = {**os.environ, "WANDB_MODE": mode, "PYTHONPATH": str(ROOT)}
     picks = random.Random(7)
     for kill in (True, True, True, True, True, False):
         batches = picks.randint(2, 9) if kill else 10_000
         with subprocess.Popen(
-            command, cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            command, cwd=tmp_path, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         ) as process:
             assert process.stdin is not None
             assert process.stdout is not None

@@ -64,6 +64,22 @@ def test_payloads_of_a_cut_file_are_its_complete_ones(payloads: list[bytes], dat
     assert len(found) == whole
 
 
+@given(PAYLOADS, st.data())
+def test_repair_leaves_the_complete_records(payloads: list[bytes], data: st.DataObject) -> None:
+    """A file cut anywhere loses its torn record by the repair, nothing else, and a whole file stays as it is."""
+    content = framed(payloads)
+    cut = data.draw(st.integers(0, len(content)))
+    whole = [len(framed(payloads[:count])) for count in range(len(payloads) + 1)]
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory, "run-x.wandb")
+        path.write_bytes(content[:cut])
+        before = list(wandb_file.payloads(path))
+        assert wandb_file.repair(path) == (cut > HEADER.size and cut not in whole)
+        assert list(wandb_file.payloads(path)) == before
+        assert path.stat().st_size == max([size for size in whole if size <= cut], default=cut)
+        assert not wandb_file.repair(path)
+
+
 @given(PAYLOADS.filter(bool), st.data())
 def test_payloads_end_before_a_damaged_one(payloads: list[bytes], data: st.DataObject) -> None:
     """A changed byte never gives a record that wasn't written."""

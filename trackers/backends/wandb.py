@@ -19,12 +19,14 @@ import logging
 import re
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, cast
 
 from trackers.backends import wandb_file, wandb_login, wandb_media, wandb_session
 from trackers.backends.wandb_rows import STEP, Mark, Row, Rows, remember, resume_mark
+from trackers.backends.wandb_summary import OPERATIONS, Aggregates
 from trackers.errors import DeliveryError, Rejected, Unavailable
 from trackers.records import (
     Alert,
@@ -123,6 +125,7 @@ class WandbTracker:
                 self._changed = wandb_session.monotonic()
             remember(self._marks, self._rows.mark(cursor.seq))
             self._state["marks"] = [[mark.seq, mark.last] for mark in self._marks]
+            self._summarize()
             self._confirm(IN_FLIGHT_ROWS)
             self._state["media_from"] = self._media[0][0] if self._media else None
 
@@ -143,6 +146,7 @@ class WandbTracker:
         self._rows.flush()
         if not running:
             self._rows.end()
+        self._summarize()
         if status.name == "preempted":
             self._run.mark_preempting()
         if self._session.online:
@@ -177,7 +181,11 @@ class WandbTracker:
         """The ``_step`` of the last row that the destination holds; -1 if there is none."""
         if self._session.online:
             return self._run.starting_step - 1 if self._run.resumed else -1
-        return max(map(wandb_file.last_step, self._earlier_files()), default=-1)
+        paths = self._earlier_files()
+        wandb_session.await_writers(paths)
+        for path in paths:
+            wandb_file.repair(path)
+        return max(map(wandb_file.last_step, paths), default=-1)
 
     def _held_names(self, first: int, last: int) -> dict[int, frozenset[str]]:
         """The names in the rows that the destination holds, by ``_step`` from first to last."""
@@ -196,8 +204,11 @@ class WandbTracker:
         self._update_config(self._config)
         self._run.define_metric(STEP, hidden=True)
         self._run.define_metric("*", step_metric=STEP)
-        for fields in self._state.get("defined", {}).values():
-            self._run._define_metric(**fields)
+        self._seen: set[str] = set()
+        self._wanted: dict[str, list[str]] = {}
+        self._summarized: dict[str, dict[str, float]] = {}
+        self._aggregates = Aggregates(self._state.get("aggregates"))
+        self._expand(self._aggregates.state["of"])
         for name, value in self._state.get("summary", {}).items():
             self._run.summary[name] = value
 
@@ -237,6 +248,9 @@ class WandbTracker:
         self._run.config.update(values, allow_val_change=True)
 
     def _send(self, row: Row) -> None:
+        if not self._seen.issuperset(row.values):
+            self._expand(row.values)
+        self._aggregates.add(row.number, row.values, self._wanted)
         held = row.number <= self._skip_to
         if held and not row.media:
             return
@@ -254,15 +268,37 @@ class WandbTracker:
             self._scratch = tempfile.TemporaryDirectory(prefix="trackers-wandb-")
 
     def _define(self, record: Define) -> None:
-        fields: dict[str, Any] = {"name": record.name, "step_metric": record.step_metric or STEP}
-        if record.summary:
-            fields["summary"] = ",".join(record.summary)
-        if record.goal:
-            fields["goal"] = record.goal
-        if record.hidden:
-            fields["hidden"] = True
-        self._run._define_metric(**fields)  # the public one has no goal
-        self._state["defined"] = {**self._state.get("defined", {}), record.name: fields}
+        operations = list(dict.fromkeys(_operation(how, record.goal) for how in record.summary))
+        unknown = set(operations) - {*OPERATIONS, "none"}
+        if unknown:
+            known = ", ".join(("best", "none", *OPERATIONS))
+            raise Rejected(f"summary {', '.join(sorted(unknown))} of {record.name!r}; known: {known}")
+        fields = {"step": record.step_metric or STEP, "summary": operations, "hidden": record.hidden}
+        defined = {**self._state.get("defined", {})}
+        defined.pop(record.name, None)  # the newest comes last
+        self._state["defined"] = {**defined, record.name: fields}
+        self._seen.clear()
+
+    def _expand(self, names: Iterable[str]) -> None:
+        """Define each new name by itself, as its newest definition says: beside "*" W&B ignores other globs."""
+        for name in names:
+            if name in self._seen:
+                continue
+            self._seen.add(name)
+            defined = self._state.get("defined", {})
+            found = [fields for glob, fields in defined.items() if name == glob or fnmatchcase(name, glob)]
+            if found:
+                fields = found[-1]
+                summary = "none" if fields["summary"] else None
+                self._run.define_metric(name, fields["step"], summary=summary, hidden=fields["hidden"] or None)
+                if fields["summary"]:
+                    self._wanted[name] = fields["summary"]
+
+    def _summarize(self) -> None:
+        for name, values in self._aggregates.summary(self._wanted).items():
+            if self._summarized.get(name) != values:
+                self._run.summary[name] = self._summarized[name] = values
+        self._state["aggregates"] = self._aggregates.state
 
     def _rename(self, record: Info) -> None:
         if record.name is not None:
@@ -310,7 +346,10 @@ class WandbTracker:
                 artifact.manifest.add_entry(entry)
         logged = self._run.log_artifact(artifact, aliases=[*record.aliases])
         if self._session.online:
-            logged.wait(timeout=int(ARTIFACT_TIMEOUT_S))
+            try:
+                logged.wait(timeout=int(ARTIFACT_TIMEOUT_S))
+            except ValueError as error:  # what wandb raises when the server wouldn't take it
+                raise Unavailable(f"artifact {record.name!r} wasn't taken: {error}") from error
         self._do("artifacts", record)
 
     def _done(self, kind: str) -> list[str]:
@@ -355,6 +394,12 @@ def _giving_up() -> Iterator[None]:
     except DeliveryError:
         wandb_session.abandon()
         raise
+
+
+def _operation(name: str, goal: str | None) -> str:
+    if name == "best":  # W&B has dropped it, and goals
+        return "max" if (goal or "").startswith("max") else "min"
+    return name
 
 
 def artifact_name(name: str) -> str:

@@ -9,6 +9,7 @@ The first block's offsets count from the start of the file. A record is a ``wand
 from __future__ import annotations
 
 import json
+import os
 import struct
 import zlib
 from collections.abc import Iterable, Iterator
@@ -24,6 +25,22 @@ MAGIC = (b":W&B", 0xBEE1, 0)
 WHOLE, FIRST, MIDDLE, LAST = 1, 2, 3, 4
 
 
+def repair(path: Path) -> bool:
+    """Cut an incomplete record off the end of a file whose writer is dead: ``wandb sync`` refuses the file else.
+
+    Returns:
+        whether there was one.
+
+    Raises:
+        NotFound: as :func:`payloads`.
+    """
+    end = max((end for _, end in _scan(path)), default=min(HEADER.size, path.stat().st_size))
+    if path.stat().st_size == end:
+        return False
+    os.truncate(path, end)
+    return True
+
+
 def payloads(path: Path) -> Iterator[bytes]:
     """The content of each complete record, in order.
 
@@ -33,6 +50,12 @@ def payloads(path: Path) -> Iterator[bytes]:
     Raises:
         NotFound: no such file, or none of W&B's.
     """
+    for payload, _ in _scan(path):
+        yield payload
+
+
+def _scan(path: Path) -> Iterator[tuple[bytes, int]]:
+    """Each complete record's content, and where in the file it ends."""
     if not path.is_file():
         raise NotFound(f"{path}: no such file")
     with open(path, "rb") as file:
@@ -43,10 +66,11 @@ def payloads(path: Path) -> Iterator[bytes]:
             raise NotFound(f"{path} isn't a .wandb file of a version known here")
         block = head + file.read(BLOCK_BYTES - HEADER.size)
         offset = HEADER.size
+        begin = 0  # of the block
         parts: list[bytes] = []
         while True:
             if BLOCK_BYTES - offset < CHUNK.size:
-                block, offset = file.read(BLOCK_BYTES), 0
+                block, offset, begin = file.read(BLOCK_BYTES), 0, begin + BLOCK_BYTES
             if len(block) - offset < CHUNK.size:
                 return
             crc, length, kind = CHUNK.unpack_from(block, offset)
@@ -57,7 +81,7 @@ def payloads(path: Path) -> Iterator[bytes]:
             offset += CHUNK.size + length
             parts = [data] if kind in (WHOLE, FIRST) else [*parts, data]
             if kind in (WHOLE, LAST):
-                yield b"".join(parts)
+                yield b"".join(parts), begin + offset
 
 
 def records(path: Path) -> Iterator[Any]:

@@ -15,7 +15,7 @@ import re
 import socket
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -29,6 +29,7 @@ INIT_TIMEOUT_S = 30.0
 FINISH_TIMEOUT_S = 900.0
 """How long the last uploads may take before the whole is tried again."""
 ASK_TIMEOUT_S = 20.0
+WRITER_TIMEOUT_S = 30.0
 RETRIES = 2
 PAGE = 1000
 FLUSH_S = 1.0
@@ -68,9 +69,10 @@ class Session:
         self.online = wandb_login.mode(info.options) == "online"
         self._api: Any = None
         self._info = info
-        key = wandb_login.logged_in()
-        if self.online and not key:
+        if self.online and not wandb_login.logged_in():
             raise Refused("no API key; run 'wandb login', set WANDB_API_KEY, or set WANDB_MODE=offline")
+        if not self.online:
+            _await_new_directory(directory(info) / "wandb", info.id)
         try:
             with _as_training(info):
                 self.run: Any = wandb.init(
@@ -249,6 +251,29 @@ def abandon() -> None:
     os.environ.pop("WANDB_SERVICE", None)
 
 
+def await_writers(paths: Sequence[Path]) -> None:
+    """Wait until no wandb service has these files open: one whose client was killed may still write for a moment.
+
+    Raises:
+        Unavailable: one still does after :data:`WRITER_TIMEOUT_S`.
+    """
+    wanted = {str(path.resolve()) for path in paths}
+    deadline = time.monotonic() + WRITER_TIMEOUT_S
+    while wanted and any(wanted & _open_files(process) for process in psutil.process_iter(["name"])):
+        if time.monotonic() > deadline:
+            raise Unavailable(f"another wandb-core still writes {', '.join(sorted(wanted))}")
+        time.sleep(0.05)
+
+
+def _open_files(process: psutil.Process) -> set[str]:
+    if "wandb-core" not in (process.info["name"] or ""):
+        return set()
+    try:
+        return {file.path for file in process.open_files()}
+    except psutil.Error:
+        return set()
+
+
 def raise_translated(error: Exception) -> NoReturn:
     """Raise what :func:`translate` makes of an error."""
     raise translate(error) from error
@@ -272,9 +297,15 @@ def translate(error: Exception) -> DeliveryError:
         return Unavailable(f"W&B asks for fewer requests ({text})", retry_after_s=30.0)
     if isinstance(error, (errors.UnsupportedError, ImportError)) or "upgrade" in text.lower():
         return Fatal(f"{text}")
-    if isinstance(error, (ValueError, TypeError)) and not isinstance(error, errors.Error):
+    if isinstance(error, (ValueError, TypeError, errors.UsageError)) or text.startswith("Unhandled define_metric"):
         return Rejected(text)
     return Unavailable(text)
+
+
+def _await_new_directory(root: Path, run_id: str) -> None:
+    """Wait, at most a second, until wandb's name for its directory, which has only seconds, is a new one."""
+    while (root / f"offline-run-{time.strftime('%Y%m%d_%H%M%S')}-{run_id}").exists():
+        time.sleep(0.05)
 
 
 @contextlib.contextmanager
