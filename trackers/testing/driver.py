@@ -23,7 +23,7 @@ from trackers import registry
 from trackers.records import Record, decode, encode
 from trackers.tracker import Cursor, RunInfo, State, Status, Tracker
 
-PROCESS_TIMEOUT_S = 300
+PROCESS_TIMEOUT_S = 120
 """No delivery of a few hundred records takes so long: the process is stuck."""
 
 
