@@ -16,6 +16,7 @@ from urllib.parse import quote
 import msgspec
 
 from trackers.errors import NotFound, UsageError
+from trackers.failpoints import failpoint
 from trackers.tracker import RunInfo
 
 _ALPHABET = string.ascii_lowercase + string.digits
@@ -134,13 +135,16 @@ def replace_file(path: Path, content: bytes) -> None:
         OSError: nothing was changed; no temporary file is left behind.
     """
     temporary = path.with_name(f".{path.name}.{socket.gethostname()}.{os.getpid()}.tmp")
+    failpoint("file.write.before")
     try:
         temporary.write_bytes(content)
+        failpoint("file.rename.before")
         os.replace(temporary, path)
     except BaseException:
         with contextlib.suppress(OSError):
             temporary.unlink()
         raise
+    failpoint("file.rename.after")
 
 
 def read_json(path: Path) -> dict[str, Any]:

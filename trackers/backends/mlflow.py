@@ -24,6 +24,7 @@ from trackers.backends.mlflow_requests import Requests, milliseconds
 from trackers.backends.mlflow_run import find_or_create
 from trackers.backends.mlflow_store import check_uri, connect, show, tracking_uri, translated
 from trackers.errors import Rejected, Unavailable
+from trackers.failpoints import failpoint
 from trackers.records import (
     SUMMARY_PREFIX,
     Alert,
@@ -140,6 +141,7 @@ class MlflowTracker:
             self._send_waiting(last=True)
             if status.name != "running":
                 end = status.time or time.time()
+                failpoint("mlflow.end.before")
                 self._client.set_terminated(self._run_id, STATUS[status.name], milliseconds(end))
 
     def _metrics(self, record: Metrics) -> None:

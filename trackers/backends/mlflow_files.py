@@ -22,6 +22,7 @@ from typing import Any
 from trackers.backends import pixels
 from trackers.backends.mlflow_names import map_file
 from trackers.errors import Rejected
+from trackers.failpoints import failpoint
 from trackers.records import Artifact, Media, MediaFile, Record, name_floats
 from trackers.tracker import RunInfo, State
 
@@ -54,7 +55,9 @@ class RunFiles:
         with tempfile.TemporaryDirectory() as directory:
             local = Path(directory, name)
             local.write_bytes(content)
+            failpoint("mlflow.file.before")
             self._client.log_artifact(self._run_id, str(local), folder or None)
+            failpoint("mlflow.file.after")
 
     def put_json(self, path: str, value: Any) -> None:
         """One artifact of readable JSON, non-finite numbers by name."""

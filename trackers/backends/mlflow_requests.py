@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from trackers.errors import Rejected
+from trackers.failpoints import failpoint
 
 # mlflow/utils/validation.py: MAX_METRICS_PER_BATCH, MAX_PARAMS_TAGS_PER_BATCH, MAX_BATCH_LOG_REQUEST_SIZE.
 METRICS = 1000
@@ -79,10 +80,12 @@ class Requests:
             for batch in _chunks(self._params, PARAMS):
                 params = [self._entities[1](key, text) for key, text in batch]
                 self._client.log_batch(self._run_id, params=params)
+                failpoint("mlflow.params.after")
                 self._has.update(batch)
             for batch in _chunks(self._tags, TAGS):
                 tags = [self._entities[2](key, text) for key, text in batch]
                 self._client.log_batch(self._run_id, tags=tags)
+                failpoint("mlflow.tags.after")
             self._send_metrics()
         finally:
             self.clear()
@@ -95,7 +98,9 @@ class Requests:
     def _send_metrics(self) -> None:
         metrics, self._metrics, self._metric_bytes = self._metrics, [], 0
         if metrics:
+            failpoint("mlflow.metrics.before")
             self._client.log_batch(self._run_id, metrics=metrics)
+            failpoint("mlflow.metrics.after")
 
 
 def milliseconds(at: float) -> int:

@@ -12,6 +12,7 @@ from typing import Any
 from trackers.backends.mlflow_requests import milliseconds
 from trackers.backends.mlflow_store import first_moment
 from trackers.errors import Refused
+from trackers.failpoints import failpoint
 from trackers.tracker import RunInfo
 
 RUN_TAG = "trackers.run_id"
@@ -49,7 +50,10 @@ def find_or_create(client: Any, uri: str, info: RunInfo, native_id: str | None) 
         if info.group and _truth(info.option("MLFLOW_NESTED", True)):
             tags["mlflow.parentRunId"] = _parent(client, experiment, info)
         start = milliseconds(info.created or time.time())
-        return client.create_run(experiment, start_time=start, tags=tags, run_name=info.name)
+        failpoint("mlflow.create.before")
+        created = client.create_run(experiment, start_time=start, tags=tags, run_name=info.name)
+        failpoint("mlflow.create.after")
+        return created
 
 
 def _experiment(client: Any, info: RunInfo) -> str:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from trackers.errors import Unavailable, UsageError
+from trackers.failpoints import failpoint
 from trackers.records import Record
 from trackers.tracker import RunInfo
 
@@ -56,7 +57,9 @@ class OwnedFile:
             self._fd = os.open(self.path, flags | (os.O_CREAT if length == 0 else 0), 0o666)
             size = os.fstat(self._fd).st_size
             if size > length:
+                failpoint("owned.cut.before")
                 os.ftruncate(self._fd, length)
+                failpoint("owned.cut.after")
         except FileNotFoundError:
             raise Damaged(f"{self.path} is gone") from None
         except OSError as error:
@@ -77,8 +80,10 @@ class OwnedFile:
         view = memoryview(data)
         try:
             self._cut(self._length)  # what an earlier failure may have left
+            failpoint("owned.write.before")
             while view:
                 view = view[os.write(self._fd, view) :]
+            failpoint("owned.write.after")
         except OSError as error:
             with contextlib.suppress(OSError):  # then the next append, or the next open, cuts it
                 self._cut(self._length)
@@ -127,9 +132,12 @@ def replace(path: Path, temporary: Path, pieces: Iterable[bytes]) -> int:
     Raises:
         Unavailable: it can't be written; ``path`` is as it was and ``temporary`` is gone.
     """
+    failpoint("owned.replace.before")
     size = write_new(temporary, pieces)
     try:
+        failpoint("owned.rename.before")
         os.replace(temporary, path)
+        failpoint("owned.rename.after")
     except OSError as error:
         remove(temporary)
         raise unavailable("write", path, error) from error

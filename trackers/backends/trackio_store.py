@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from trackers.errors import DeliveryError, Fatal, Refused, Rejected, Unavailable
+from trackers.failpoints import failpoint
 
 REQUEST_ROWS = 1000
 """Rows in one request to a server; trackio has no limit of its own."""
@@ -100,6 +101,7 @@ class LocalStore:
     def log(self, rows: Sequence[Row], config: dict[str, Any] | None) -> None:
         from trackio.sqlite_storage import SQLiteStorage
 
+        failpoint("trackio.log.before")
         with translated():
             SQLiteStorage.bulk_log(
                 self._key.project,
@@ -111,6 +113,7 @@ class LocalStore:
                 log_ids=[row.log_id for row in rows],
                 run_id=self._key.run_id,
             )
+        failpoint("trackio.log.after")
 
     def log_system(self, rows: Sequence[Row]) -> None:
         from trackio.sqlite_storage import SQLiteStorage

@@ -7,6 +7,7 @@ The loop is a method that does one step, so that the same code runs in a process
 from __future__ import annotations
 
 import contextlib
+import glob
 import random
 import time
 from collections.abc import Callable, Sequence
@@ -114,6 +115,9 @@ class Delivery:
         self._tracker: Tracker | None = None
         self._state = State()
         run.delivery.mkdir(parents=True, exist_ok=True)
+        for stray in run.delivery.glob(f".{glob.escape(name)}.*.tmp"):  # of a process that was killed
+            with contextlib.suppress(OSError):
+                stray.unlink()
         self._order = Order(run, run.delivery / f"{name}.order", Position(self.account.seq, self.account.offsets))
         self._batch: list[Record] = []
         self._behind: Position = self._order.position

@@ -11,10 +11,13 @@ from pathlib import Path
 import msgspec
 
 from trackers import identity
+from trackers.failpoints import failpoint
 from trackers.rundir import replace_file
 
 STALE_S = 60.0
 """A holder on another machine that gave no sign for so long, beyond what it asked for, is taken for dead."""
+HALF_WRITTEN_S = 5.0
+"""A lease that can't be read for so long was being written by a process that died: it takes microseconds."""
 BEAT_S = 1.0
 
 
@@ -72,7 +75,7 @@ class Lease:
             self._mine = me
             return True
         other = self.holder()
-        if other is None and self.path.exists() and self._silent("", -1, 0.0):
+        if other is None and self.path.exists() and self._silent("", -1, HALF_WRITTEN_S - STALE_S):
             with contextlib.suppress(OSError):  # half-written by somebody who died
                 self.path.unlink()
             return False
@@ -140,6 +143,7 @@ class Lease:
             fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
         except FileExistsError:
             return False
+        failpoint("lease.create.half")
         try:
             os.write(fd, msgspec.json.encode(holder))
         finally:

@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from trackers.failpoints import failpoint
 from trackers.journal import StreamReader, cut_torn_tail
 from trackers.records import Finish, Record, Start
 from trackers.rundir import RunDirectory, StreamName
@@ -267,12 +268,16 @@ class Order:
             self._switches.append(switch)
 
     def _settle(self, seq: int) -> None:
+        failpoint("order.settle.before")
         os.pwrite(self._fd, b"%020d\n" % seq, 0)
         self._settled = seq
+        failpoint("order.settle.after")
 
     def _switch(self, switch: Switch) -> None:
+        failpoint("order.switch.before")
         os.pwrite(self._fd, msgspec.json.encode(switch) + b"\n", os.fstat(self._fd).st_size)
         self._switches.append(switch)
+        failpoint("order.switch.after")
 
 
 def _offset(record: Record) -> int:
