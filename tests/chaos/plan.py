@@ -1,0 +1,120 @@
+"""A round's plan: who logs how much to which trackers, and what is done to it when. All of it follows from the seed."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from collections.abc import Sequence
+
+TRACKERS = ("wandb", "trackio", "tensorboard", "mlflow", "json")
+HEAVY = ("wandb", "mlflow", "trackio")
+FAULTS = (
+    {"kind": "refuse"},
+    {"kind": "status", "status": 500},
+    {"kind": "status", "status": 502, "match": "file_stream"},
+    {"kind": "status", "status": 429, "retry_after_s": 1},
+    {"kind": "hang"},
+    {"kind": "delay", "seconds": 0.3},
+    {"kind": "drop", "count": 2},
+    {"kind": "garbage", "match": "file_stream"},
+)
+POINTS = (
+    "*.commit.before", "*.commit.after", "*.write.before", "*.write.after", "*.close.before", "*.close.after",
+    "*.open.after", "file.*", "owned.*", "order.*", "wandb.*", "mlflow.*", "trackio.*", "tensorboard.*", "json.*",
+    "relay.*",
+)  # fmt: skip
+"""Patterns of failpoints that helpers die at."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Action:
+    """after_s: pause since the last one. logged: not before so many of the attempt's calls were begun.
+
+    kind: kill_training, kill_relay, kill_delivery, kill_deliveries, kill_helpers, kill_all, kill_service (W&B's own
+    process), fault (of W&B's server), healthy, lock (a database, for ``argument`` seconds), sync, sync_killed.
+    """
+
+    kind: str
+    after_s: float = 0.0
+    logged: int = 0
+    argument: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Attempt:
+    """One training process. end: finish, fail or wait (to be killed). failpoint: for its first relay's processes."""
+
+    count: int
+    seconds: float
+    end: str
+    preempting: bool
+    failpoint: str
+    actions: tuple[Action, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """syncs: how many more times the run is synced after it is delivered."""
+
+    seed: str
+    trackers: tuple[str, ...]
+    attempts: tuple[Attempt, ...]
+    syncs: int
+
+    @property
+    def count(self) -> int:
+        """Calls of ``log`` if every attempt gets to its end."""
+        return sum(attempt.count for attempt in self.attempts)
+
+
+def make(seed: str, trackers: Sequence[str] = (), *, seconds: float = 4.0) -> Plan:
+    """The plan of a seed.
+
+    Args:
+        trackers: those of the round; default one heavy one and one or two others.
+        seconds: how long training takes, about.
+    """
+    chance = random.Random(f"{seed}:plan")
+    chosen = tuple(trackers) or _subset(chance)
+    again = chance.random() < 0.35
+    attempts = [_attempt(chance, chosen, 500, seconds / 2, last=False)] if again else []
+    attempts.append(_attempt(chance, chosen, 600 if again else 1100, seconds / len((*attempts, 1)), last=True))
+    return Plan(seed, chosen, tuple(attempts), chance.choice((0, 0, 1, 2)))
+
+
+def _subset(chance: random.Random) -> tuple[str, ...]:
+    names = {chance.choice((*HEAVY, "wandb")), chance.choice(("tensorboard", "json"))}
+    if chance.random() < 0.4:
+        names.add(chance.choice(TRACKERS))
+    return tuple(name for name in TRACKERS if name in names)
+
+
+def _attempt(chance: random.Random, trackers: Sequence[str], count: int, seconds: float, *, last: bool) -> Attempt:
+    killed = not last or chance.random() < 0.6
+    actions = [_action(chance, trackers, count) for _ in range(chance.randint(1, 4))]
+    ending = "wait" if killed else chance.choice(("finish", "finish", "fail"))
+    if killed:
+        # Every call is made: a round must have its thousand records. When it is killed it may wait, or just end.
+        final = chance.choice(("kill_training", "kill_all"))
+        actions.append(Action(final, chance.choice((0.0, 0.0, chance.uniform(0, 2))), count))
+    point = f"{chance.choice(POINTS)}=kill:{chance.randint(1, 6)}" if chance.random() < 0.4 else ""
+    ordered = sorted(actions, key=lambda action: action.logged)
+    return Attempt(count, seconds, ending, chance.random() < 0.15, point, tuple(ordered))
+
+
+def _action(chance: random.Random, trackers: Sequence[str], count: int) -> Action:
+    kinds = ["kill_relay", "kill_relay", "kill_delivery", "kill_delivery", "kill_delivery", "kill_deliveries"]
+    kinds += ["kill_helpers", "sync", "sync_killed"]
+    if "wandb" in trackers:
+        kinds += ["kill_service", "fault", "fault"]
+    if "mlflow" in trackers or "trackio" in trackers:
+        kinds += ["lock"]
+    kind = chance.choice(kinds)
+    argument = ""
+    if kind == "kill_delivery":
+        argument = chance.choice(trackers)
+    elif kind == "fault":
+        argument = str(chance.randrange(len(FAULTS)))
+    elif kind == "lock":
+        argument = f"{chance.uniform(0.1, 2.0):.2f}"
+    return Action(kind, chance.choice((0.0, chance.uniform(0.0, 1.5))), chance.randrange(count), argument)

@@ -1,0 +1,367 @@
+"""One round: real processes, real kills, then the audit of every store."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from tests.chaos.audit import Findings, Said, audit, read, read_said
+from tests.chaos.plan import FAULTS, Action, Attempt, Plan
+from tests.chaos.script import records
+from tests.conftest import environment
+from trackers.relay.report import report
+from trackers.rundir import RunDirectory
+
+ROOT = Path(__file__).resolve().parents[2]
+MARK = "TRACKERS_CHAOS"
+"""Environment variable that names the processes of one round."""
+
+PATIENCE_S = 25.0
+"""How long a relay that lives gets to deliver the rest by itself."""
+ARMED_PATIENCE_S = 3.0
+"""The same where its processes die at a failpoint again and again."""
+SYNC_S = 150.0
+STEP_S = 60.0
+
+_audit = threading.Lock()
+
+
+@dataclasses.dataclass
+class Outcome:
+    """records: made by the calls that returned. by_itself: delivered without a sync. actions: as carried out.
+
+    problem: why the round couldn't be played or delivered to its end; "" if it was.
+    """
+
+    plan: Plan
+    records: int = 0
+    by_itself: bool = False
+    findings: list[Findings] = dataclasses.field(default_factory=list)
+    actions: list[str] = dataclasses.field(default_factory=list)
+    kills: int = 0
+    problem: str = ""
+    seconds: float = 0.0
+
+    def clean(self) -> bool:
+        """Nothing is wrong."""
+        return not self.problem and not any(found.total() for found in self.findings)
+
+
+class Shared:
+    """What the rounds of one session have in common: a home, MLflow's database, trackio's directory."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root.resolve()
+        self.home = self.root / "home"
+        self.home.mkdir(parents=True, exist_ok=True)
+        self.mlflow = self.root / "mlflow.db"
+        self.mlflow_uri = f"sqlite:///{self.mlflow}"
+
+    def variables(self) -> dict[str, str]:
+        """The environment of every process of every round."""
+        return {
+            **environment(self.home),
+            "WANDB_MODE": "online",
+            "WANDB_API_KEY": "k" * 40,
+            "MLFLOW_TRACKING_URI": self.mlflow_uri,
+        }
+
+
+class Round:
+    """Plays one plan."""
+
+    def __init__(self, plan: Plan, shared: Shared, number: int) -> None:
+        self.plan = plan
+        self.shared = shared
+        self.name = f"round-{number}"
+        self.directory = shared.root / self.name
+        self.directory.mkdir()
+        self.said = self.directory / "said.txt"
+        self.id = f"chaos{number}"
+        self.run = RunDirectory(self.directory / "runs" / self.name / self.id)
+        self.outcome = Outcome(plan)
+        self._mark = f"{shared.root}:{number}"
+        self._env = {**os.environ, **shared.variables(), MARK: self._mark, "WANDB_DIR": str(self.directory)}
+        for name in ("TRACKERS_FAILPOINT", "WANDB_BASE_URL"):
+            self._env.pop(name, None)
+        self._training: subprocess.Popen[bytes] | None = None
+        self._syncs: list[subprocess.Popen[bytes]] = []
+        self._server: subprocess.Popen[str] | None = None
+        self._url = ""
+        self._killed_training = False
+        self._locks: list[threading.Thread] = []
+
+    def play(self) -> Outcome:
+        """Everything, from the first process to the audit."""
+        began = time.monotonic()
+        try:
+            with self._wandb():
+                for number, attempt in enumerate(self.plan.attempts):
+                    self._attempt(attempt, first=number == 0)
+                self._deliver()
+                self._examine()
+        except Exception as error:
+            self.outcome.problem = f"{type(error).__name__}: {error}"
+        finally:
+            self._kill(lambda process: True)
+        self.outcome.seconds = time.monotonic() - began
+        return self.outcome
+
+    @contextlib.contextmanager
+    def _wandb(self) -> Iterator[None]:
+        if "wandb" not in self.plan.trackers:
+            yield
+            return
+        command = [sys.executable, "-m", "tests.wandb_server"]
+        env = {name: value for name, value in self._env.items() if name != MARK}
+        with subprocess.Popen(
+            command, cwd=ROOT, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as server:
+            assert server.stdout is not None
+            self._url = server.stdout.readline().strip()
+            self._env["WANDB_BASE_URL"] = self._url
+            try:
+                yield
+            finally:
+                server.kill()
+
+    def _attempt(self, attempt: Attempt, *, first: bool) -> None:
+        begun = read_said(self.said).begun
+        start = max(begun, default=-1) + 1
+        job = {
+            "said": str(self.said),
+            "seed": self.plan.seed,
+            "trackers": list(self.plan.trackers),
+            "project": self.name,
+            "id": self.id,
+            "first": start,
+            "count": attempt.count,
+            "seconds": attempt.seconds,
+            "end": attempt.end,
+            "preempting": attempt.preempting,
+            "timeout": 5,
+        }
+        env = {**self._env, "PYTHONPATH": str(ROOT)}
+        if attempt.failpoint:
+            env["TRACKERS_FAILPOINT"] = attempt.failpoint
+            self.outcome.actions.append(f"failpoint {attempt.failpoint}")
+        with open(self.directory / "training.log", "ab") as log:
+            self._training = subprocess.Popen(
+                [sys.executable, "-m", "tests.chaos.train", json.dumps(job)],
+                cwd=self.directory,
+                env=env,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+        self._killed_training = False
+        self._wait(lambda: "ready" in read_said(self.said).words[-1:] or self._begun() >= start, "training is ready")
+        for action in attempt.actions:
+            if self._training.poll() is None:
+                self._wait(
+                    lambda action=action: self._begun() >= start + action.logged or self._at_end(attempt),  # type: ignore[misc]
+                    f"call {action.logged} for {action.kind}",
+                )
+            time.sleep(action.after_s)
+            self._act(action, attempt)
+        self._training.wait(STEP_S)
+        if self._training.returncode != 0 and not self._killed_training:
+            raise RuntimeError(f"training ended with {self._training.returncode}: see {self.directory}/training.log")
+
+    def _begun(self) -> int:
+        return max(read_said(self.said).begun, default=-1)
+
+    def _at_end(self, attempt: Attempt) -> bool:
+        assert self._training is not None
+        if self._training.poll() is not None:
+            return True
+        return read_said(self.said).words[-1:] in (["waiting"], ["finishing"], ["finished"])
+
+    def _act(self, action: Action, attempt: Attempt) -> None:
+        assert self._training is not None
+        kind = action.kind
+        self.outcome.actions.append(f"{kind} {action.argument}".strip())
+        if kind == "kill_training":
+            self._killed_training = True
+            self._training.kill()
+        elif kind == "kill_all":
+            self._killed_training = True
+            self._kill(lambda process: True)
+        elif kind == "kill_relay":
+            self._kill(lambda process: _role(process)[0] == "relay")
+        elif kind == "kill_delivery":
+            self._kill(lambda process: _role(process) == ("delivery", action.argument))
+        elif kind == "kill_deliveries":
+            self._kill(lambda process: _role(process)[0] == "delivery")
+        elif kind == "kill_helpers":
+            self._kill(lambda process: _role(process)[0] in ("relay", "delivery", "service"))
+        elif kind == "kill_service":
+            self._kill(lambda process: _role(process)[0] == "service")
+        elif kind == "fault":
+            self._fault(FAULTS[int(action.argument)])
+        elif kind == "lock":
+            thread = threading.Thread(target=self._lock, args=(float(action.argument),))
+            thread.start()
+            self._locks.append(thread)
+        elif kind == "sync":
+            self._syncs.append(self._sync())
+        elif kind == "sync_killed":
+            sync = self._sync()
+            time.sleep(1.5)
+            # Its deliveries are left to see for themselves that nobody is there any more.
+            sync.kill()
+            sync.wait()
+
+    def _fault(self, fields: dict[str, Any]) -> None:
+        # A server that refuses can't be told to listen again: it does so by itself.
+        fields = {**fields, "seconds": 2.0} if fields.get("kind") == "refuse" else fields
+        request = urllib.request.Request(f"{self._url}/_fault", json.dumps(fields).encode(), method="POST")
+        for _ in range(50):
+            with contextlib.suppress(OSError), urllib.request.urlopen(request, timeout=10) as answer:
+                answer.read()
+                return
+            time.sleep(0.1)
+        raise RuntimeError("the stand-in for W&B's server doesn't answer")
+
+    def _lock(self, seconds: float) -> None:
+        """Hold the databases locked, as somebody else's transaction does."""
+        paths = [self.shared.mlflow] if "mlflow" in self.plan.trackers else []
+        if "trackio" in self.plan.trackers:
+            paths.append(self.shared.home / "trackio" / f"{self.name}.db")
+        for path in paths:
+            if path.exists():
+                with contextlib.suppress(sqlite3.Error), contextlib.closing(sqlite3.connect(path, timeout=5)) as base:
+                    base.execute("BEGIN IMMEDIATE")
+                    time.sleep(seconds)
+
+    def _sync(self) -> subprocess.Popen[bytes]:
+        with open(self.directory / "sync.log", "ab") as log:
+            return subprocess.Popen(
+                [sys.executable, "-m", "trackers", "sync", str(self.run.path)],
+                cwd=self.directory,
+                env=self._env,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+
+    def _deliver(self) -> None:
+        """Let what lives do its work, then sync once; then as often as the plan says."""
+        if self._url:
+            self._fault({})
+        for thread in self._locks:
+            thread.join()
+        for sync in self._syncs:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                sync.wait(PATIENCE_S)
+        armed = any(attempt.failpoint for attempt in self.plan.attempts)
+        deadline = time.monotonic() + (ARMED_PATIENCE_S if armed else PATIENCE_S)
+        while self._processes(lambda process: _role(process)[0] == "relay") and time.monotonic() < deadline:
+            time.sleep(0.1)
+        alive = bool(self._kill(lambda process: True))
+        self.outcome.by_itself = not alive and self._delivered()
+        if not self.outcome.by_itself:
+            self.outcome.actions.append("sync at the end" + (", the relay hadn't done it" if alive else ""))
+            self._sync_whole()
+        for _ in range(self.plan.syncs):
+            self._sync_whole()
+
+    def _sync_whole(self) -> None:
+        code = self._sync().wait(SYNC_S)
+        if code or not self._delivered():
+            states = {name: (entry["state"], entry["error"]) for name, entry in self._report().items()}
+            raise RuntimeError(f"`trackers sync` ended with {code}: {states}")
+
+    def _delivered(self) -> bool:
+        return all(entry["state"] == "delivered" for entry in self._report().values())
+
+    def _report(self) -> dict[str, dict[str, Any]]:
+        return report(self.run, self.plan.trackers)
+
+    def _examine(self) -> None:
+        said = read_said(self.said)
+        info = self.run.read_info()
+        runs: dict[str, Any] = {}
+        if self._url:
+            with urllib.request.urlopen(f"{self._url}/_runs", timeout=60) as answer:
+                runs = json.load(answer)
+        statuses = self._statuses(said)
+        self.outcome.records = records(0, len(said.returned))
+        with _audit:
+            for tracker in self.plan.trackers:
+                try:
+                    stored = read(tracker, info, mlflow_uri=self.shared.mlflow_uri, wandb_runs=runs)
+                    self.outcome.findings.append(audit(tracker, stored, self.plan.seed, said, statuses))
+                except Exception as error:
+                    lines = [f"the store can't be read: {type(error).__name__}: {error}"]
+                    self.outcome.findings.append(Findings(tracker, lost=len(said.returned), lines=lines))
+
+    def _statuses(self, said: Said) -> set[str]:
+        last = self.plan.attempts[-1]
+        words = said.words[len(said.words) - said.words[::-1].index("ready") :]
+        ended = "failed" if last.end == "fail" else "finished"
+        killed = "preempted" if "preempting" in words else "crashed"
+        if "finished" in words:
+            return {ended}
+        if "finishing" in words:
+            return {ended, killed}
+        return {killed}
+
+    def _processes(self, which: Callable[[psutil.Process], bool]) -> list[psutil.Process]:
+        found = []
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error, OSError):
+                if process.environ().get(MARK) == self._mark and process.status() != psutil.STATUS_ZOMBIE:
+                    if which(process):
+                        found.append(process)
+        return found
+
+    def _kill(self, which: Callable[[psutil.Process], bool]) -> list[psutil.Process]:
+        """SIGKILL, again until none is left that was there or was started meanwhile."""
+        killed: list[psutil.Process] = []
+        for _ in range(20):
+            victims = [process for process in self._processes(which) if process not in killed]
+            if not victims or (killed and not which(psutil.Process())):
+                break
+            for process in victims:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.kill()
+            killed += victims
+        self.outcome.kills += len(killed)
+        return killed
+
+    def _wait(self, what: Callable[[], bool], name: str) -> None:
+        deadline = time.monotonic() + STEP_S
+        while not what():
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"waited {STEP_S:g} s for {name}")
+            if self._training is not None and self._training.poll() is not None and not self._killed_training:
+                if what():
+                    return
+                raise RuntimeError(f"training ended early: see {self.directory}/training.log")
+            time.sleep(0.01)
+
+
+def _role(process: psutil.Process) -> tuple[str, str]:
+    """What a process of ours is: relay, delivery (and of which tracker), service (W&B's), sync, training."""
+    words = process.cmdline()
+    if any("wandb-core" in word for word in words[:2]):
+        return "service", ""
+    if len(words) > 4 and words[1] == "-c" and words[3] in ("relay", "delivery"):
+        return words[3], words[5] if words[3] == "delivery" else ""
+    if "tests.chaos.train" in words:
+        return "training", ""
+    return ("sync" if "sync" in words else ""), ""

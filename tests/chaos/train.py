@@ -1,0 +1,72 @@
+"""The training process of a round: ``python -m tests.chaos.train '{…}'``.
+
+It writes to a file of its own, which nothing of ours reads or writes, when each call began and when it returned:
+``b <n> <time>`` and ``a <n> <time>``, then ``config <n>``, ``summary <n>``, ``ready``, ``finishing``, ``finished``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import sys
+import time
+from typing import Any
+
+FAILPOINT = os.environ.pop("TRACKERS_FAILPOINT", "")  # for the helpers, not for this process
+
+import trackers  # noqa: E402
+from tests.chaos.script import START_CONFIG, call  # noqa: E402
+
+
+def main(job: dict[str, Any]) -> None:
+    out = os.open(job["said"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+
+    def say(*words: object) -> None:
+        os.write(out, (" ".join(map(str, words)) + "\n").encode())
+
+    if FAILPOINT:
+        os.environ["TRACKERS_FAILPOINT"] = FAILPOINT
+    config = START_CONFIG if job["first"] == 0 else None
+    run = trackers.init(
+        job["trackers"], project=job["project"], name="chaos", id=job["id"], config=config, resume="allow"
+    )
+    # Helpers that are started from now on, in place of dead ones, don't die at the point again.
+    os.environ.pop("TRACKERS_FAILPOINT", None)
+    say("ready", len(job["trackers"]))
+    chance = random.Random(f"{job['seed']}:pace:{job['first']}")
+    burst = 0
+    for n in range(job["first"], job["first"] + job["count"]):
+        made = call(job["seed"], n)
+        values: dict[str, Any] = dict(made.metrics)
+        if made.text:
+            values["note"] = made.text
+        say("b", n, f"{time.time():.6f}")
+        run.log(values, step=made.step)
+        say("a", n, f"{time.time():.6f}")
+        if made.config:
+            run.config.update(made.config)
+            say("config", n)
+        if made.summary:
+            run.summary.update(made.summary)
+            say("summary", n)
+        burst -= 1
+        if burst <= 0:
+            burst = chance.choice((1, 10, 100, 100))
+            time.sleep(job["seconds"] * min(burst, 100) / job["count"] * chance.uniform(0.5, 1.5))
+    if job["preempting"]:
+        run.mark_preempting()
+        say("preempting")
+    if job["end"] == "wait":
+        say("waiting")
+        time.sleep(600)
+    say("finishing")
+    if job["end"] == "fail":
+        run.fail(3, "asked to", timeout=job["timeout"])
+    else:
+        run.finish(timeout=job["timeout"])
+    say("finished")
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))

@@ -1,0 +1,1 @@
+"""Tests that break things: processes, servers, disks."""
