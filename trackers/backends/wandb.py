@@ -19,14 +19,13 @@ import logging
 import re
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from fnmatch import fnmatchcase
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
 from trackers.backends import wandb_file, wandb_login, wandb_media, wandb_session
 from trackers.backends.wandb_rows import STEP, Mark, Row, Rows, remember, resume_mark
-from trackers.backends.wandb_summary import OPERATIONS, Aggregates
+from trackers.backends.wandb_summary import Definitions
 from trackers.errors import DeliveryError, Rejected, Unavailable
 from trackers.records import (
     Alert,
@@ -125,7 +124,7 @@ class WandbTracker:
                 self._changed = wandb_session.monotonic()
             remember(self._marks, self._rows.mark(cursor.seq))
             self._state["marks"] = [[mark.seq, mark.last] for mark in self._marks]
-            self._summarize()
+            self._definitions.summarize()
             self._confirm(IN_FLIGHT_ROWS)
             self._state["media_from"] = self._media[0][0] if self._media else None
 
@@ -146,7 +145,7 @@ class WandbTracker:
         self._rows.flush()
         if not running:
             self._rows.end()
-        self._summarize()
+        self._definitions.summarize()
         if status.name == "preempted":
             self._run.mark_preempting()
         if self._session.online:
@@ -204,11 +203,7 @@ class WandbTracker:
         self._update_config(self._config)
         self._run.define_metric(STEP, hidden=True)
         self._run.define_metric("*", step_metric=STEP)
-        self._seen: set[str] = set()
-        self._wanted: dict[str, list[str]] = {}
-        self._summarized: dict[str, dict[str, float]] = {}
-        self._aggregates = Aggregates(self._state.get("aggregates"))
-        self._expand(self._aggregates.state["of"])
+        self._definitions = Definitions(self._run, self._state)
         for name, value in self._state.get("summary", {}).items():
             self._run.summary[name] = value
 
@@ -234,7 +229,7 @@ class WandbTracker:
                 for name, value in record.values.items():
                     self._run.summary[name] = value
             elif isinstance(record, Define):
-                self._define(record)
+                self._definitions.add(record)
             elif isinstance(record, Info):
                 self._rename(record)
             elif isinstance(record, Alert):
@@ -248,9 +243,7 @@ class WandbTracker:
         self._run.config.update(values, allow_val_change=True)
 
     def _send(self, row: Row) -> None:
-        if not self._seen.issuperset(row.values):
-            self._expand(row.values)
-        self._aggregates.add(row.number, row.values, self._wanted)
+        self._definitions.see(row)
         held = row.number <= self._skip_to
         if held and not row.media:
             return
@@ -266,39 +259,6 @@ class WandbTracker:
             self._media.append((row.begin, row.number, wandb_session.monotonic()))
             self._scratch.cleanup()
             self._scratch = tempfile.TemporaryDirectory(prefix="trackers-wandb-")
-
-    def _define(self, record: Define) -> None:
-        operations = list(dict.fromkeys(_operation(how, record.goal) for how in record.summary))
-        unknown = set(operations) - {*OPERATIONS, "none"}
-        if unknown:
-            known = ", ".join(("best", "none", *OPERATIONS))
-            raise Rejected(f"summary {', '.join(sorted(unknown))} of {record.name!r}; known: {known}")
-        fields = {"step": record.step_metric or STEP, "summary": operations, "hidden": record.hidden}
-        defined = {**self._state.get("defined", {})}
-        defined.pop(record.name, None)  # the newest comes last
-        self._state["defined"] = {**defined, record.name: fields}
-        self._seen.clear()
-
-    def _expand(self, names: Iterable[str]) -> None:
-        """Define each new name by itself, as its newest definition says: beside "*" W&B ignores other globs."""
-        for name in names:
-            if name in self._seen:
-                continue
-            self._seen.add(name)
-            defined = self._state.get("defined", {})
-            found = [fields for glob, fields in defined.items() if name == glob or fnmatchcase(name, glob)]
-            if found:
-                fields = found[-1]
-                summary = "none" if fields["summary"] else None
-                self._run.define_metric(name, fields["step"], summary=summary, hidden=fields["hidden"] or None)
-                if fields["summary"]:
-                    self._wanted[name] = fields["summary"]
-
-    def _summarize(self) -> None:
-        for name, values in self._aggregates.summary(self._wanted).items():
-            if self._summarized.get(name) != values:
-                self._run.summary[name] = self._summarized[name] = values
-        self._state["aggregates"] = self._aggregates.state
 
     def _rename(self, record: Info) -> None:
         if record.name is not None:
@@ -394,12 +354,6 @@ def _giving_up() -> Iterator[None]:
     except DeliveryError:
         wandb_session.abandon()
         raise
-
-
-def _operation(name: str, goal: str | None) -> str:
-    if name == "best":  # W&B has dropped it, and goals
-        return "max" if (goal or "").startswith("max") else "min"
-    return name
 
 
 def artifact_name(name: str) -> str:
