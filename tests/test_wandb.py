@@ -6,26 +6,19 @@ import json
 import logging
 import math
 import os
-import random
 import socket
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tests.support import T0, Driver, run_info, stream, training
-from tests.wandb_server import Fault, WandbServer
-from tests.wandb_store import Run
+from tests.wandb_server import WandbServer
+from tests.wandb_support import ID, assert_is_training, driver, metrics, offline_rows, picture, sync, user_row
 from trackers.backends import wandb as backend
-from trackers.backends import wandb_file, wandb_login, wandb_session
+from trackers.backends import wandb_session
 from trackers.backends.wandb import WandbTracker
-from trackers.backends.wandb_rows import MARKS, Mark, Row, Rows, remember, resume_mark
-from trackers.errors import CredentialsMissing, DeliveryError, Fatal, Refused, Rejected, Unavailable
+from trackers.errors import Rejected
 from trackers.records import (
     Alert,
     Artifact,
@@ -44,60 +37,7 @@ from trackers.records import (
 )
 from trackers.tracker import Status, Tracker
 
-ROOT = Path(__file__).parent.parent
-ID = "abcd1234"
-
-
-@pytest.fixture(autouse=True)
-def _directory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("WANDB_DIR")  # files lie in the run's directory
-
-
-@pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[WandbServer]:
-    with WandbServer() as running:
-        monkeypatch.setenv("WANDB_BASE_URL", running.url)
-        monkeypatch.setenv("WANDB_API_KEY", "k" * 40)
-        monkeypatch.setenv("WANDB_MODE", "online")
-        yield running
-        running.fault = None
-        wandb_session.abandon()
-
-
-@pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Short patience, where the truth is that patience ends."""
-    monkeypatch.setattr(wandb_session, "INIT_TIMEOUT_S", 3.0)
-    monkeypatch.setattr(wandb_session, "ASK_TIMEOUT_S", 2.0)
-    monkeypatch.setattr(wandb_session, "RETRIES", 1)
-    monkeypatch.setattr(wandb_session, "FINISH_TIMEOUT_S", 5.0)
-    monkeypatch.setattr(backend, "STALL_S", 2.0)
-
-
-def driver(tmp_path: Path, **fields: Any) -> Driver:
-    return Driver(WandbTracker, run_info(tmp_path / "run", **fields))
-
-
-def metrics(*rows: tuple[int | None, dict[str, Any]]) -> list[Record]:
-    return stream([Metrics(step=step, time=T0 + place, values=row) for place, (step, row) in enumerate(rows)])
-
-
-def user_row(row: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in row.items() if not name.startswith("_") and name != "global_step"}
-
-
-def offline_rows(tmp_path: Path) -> list[dict[str, Any]]:
-    paths = wandb_file.offline_files(tmp_path / "run/wandb", ID)
-    return [row for path in paths for row in wandb_file.history(path)]
-
-
-def assert_is_training(rows: list[dict[str, Any]], steps: int, values: int = 10) -> None:
-    """Each of ``training(steps)``'s rows, once, in order, with its values and its time."""
-    assert [row["_step"] for row in rows] == list(range(steps))
-    for step, row in enumerate(rows):
-        assert row["global_step"] == step
-        assert row["_timestamp"] == T0 + step / 10
-        assert user_row(row) == {f"metric_{k}": step + k / 10 for k in range(values)}
+pytest_plugins = ["tests.wandb_support"]
 
 
 def test_online_holds_the_whole_run(server: WandbServer, tmp_path: Path) -> None:
@@ -133,12 +73,6 @@ def test_offline_holds_the_whole_run_and_syncs(server: WandbServer, tmp_path: Pa
     assert held.values == {"lr": 1e-3, "model": {"depth": 4}, "run_name": "baseline"}
     assert (held.display_name, held.tags, held.group, held.state) == ("baseline", ["first"], "ratio", "finished")
     assert held.summary["final/best"] == 0.25
-
-
-def sync(tmp_path: Path) -> None:
-    paths = wandb_file.offline_files(tmp_path / "run/wandb", ID)
-    command = [sys.executable, "-m", "wandb", "sync", "--yes", *[str(path.parent) for path in paths]]
-    subprocess.run(command, check=True, capture_output=True, timeout=60)
 
 
 def test_metadata_is_that_of_training(server: WandbServer, tmp_path: Path) -> None:
@@ -248,13 +182,6 @@ def test_text_config_info_and_definitions(server: WandbServer, tmp_path: Path) -
     axes = json.dumps(held.config["_wandb"]["value"]["m"])
     assert '"epoch"' in axes
     assert '"global_step"' in axes
-
-
-def picture(directory: Path) -> MediaFile:
-    import numpy
-
-    numpy.save(directory / "picture.npy", numpy.arange(48, dtype="uint8").reshape(4, 4, 3))
-    return MediaFile(format="npy", file="picture.npy", caption="four by four")
 
 
 def media(directory: Path) -> list[Record]:
@@ -391,176 +318,6 @@ def test_values_after_a_pause_within_a_step_are_kept(server: WandbServer, tmp_pa
     assert [user_row(row) for row in server.runs[ID].history] == [*expected, {"a": 5.0}]
 
 
-@pytest.mark.parametrize("mode", ["online", "offline"])
-def test_lost_state_gives_each_row_once(mode: str, server: WandbServer, tmp_path: Path) -> None:
-    """With cursor and state gone, delivering from the start adds only what is missing."""
-    records = training(60)
-    options = {"WANDB_MODE": mode}
-    driver(tmp_path, options=options).deliver(records[:40], status=Status("running"))
-    driver(tmp_path, options=options).deliver(records)
-    assert_is_training(server.runs[ID].history if mode == "online" else offline_rows(tmp_path), 60)
-
-
-def test_open_answers_with_what_the_server_holds(server: WandbServer, tmp_path: Path) -> None:
-    """A cursor ahead of the server is taken back to where its rows end; nothing is missing, nothing comes twice."""
-    records = training(400)
-    run = driver(tmp_path)
-    run.open()
-    run.write(records, batch=50)
-    wandb_session.abandon()
-    at_server = len(server.runs[ID].history)
-    assert run.cursor == len(records)
-    run.open()
-    assert run.cursor <= at_server + 2
-    run.write(records)
-    run.close()
-    assert_is_training(server.runs[ID].history, 400)
-
-
-def child(directory: str, store: str) -> None:
-    """Deliver 4,000 rows, a batch for each line on standard input; state and cursor are kept in a file."""
-    file = Path(store)
-    kept = json.loads(file.read_text()) if file.exists() else {"state": {}, "cursor": 0}
-    run = Driver(WandbTracker, run_info(Path(directory)), **kept)
-    run.open()
-    records = training(4000)
-    for _ in sys.stdin:
-        start = run.cursor
-        if start == len(records):
-            break
-        run.write([record for record in records if record.seq <= start + 100])
-        file.with_suffix(".new").write_text(json.dumps({"state": run.state, "cursor": run.cursor}))
-        file.with_suffix(".new").replace(file)
-        print(run.cursor, flush=True)
-    run.close()
-    print("closed", flush=True)
-
-
-@pytest.mark.parametrize("mode", ["online", "offline"])
-def test_killed_deliverer_leaves_each_row_once(mode: str, server: WandbServer, tmp_path: Path) -> None:
-    """The delivering process dies by SIGKILL five times while it sends 4,000 rows: each arrives once, with its time."""
-    command = [sys.executable, "-c", "import sys; from tests.test_wandb import child; child(*sys.argv[1:])"]
-    command += [str(tmp_path / "run"), str(tmp_path / "state.json")]
-    environment = {**os.environ, "WANDB_MODE": mode, "PYTHONPATH": str(ROOT)}
-    picks = random.Random(7)
-    for kill in (True, True, True, True, True, False):
-        batches = picks.randint(2, 9) if kill else 10_000
-        with subprocess.Popen(
-            command, cwd=tmp_path, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        ) as process:
-            assert process.stdin is not None
-            assert process.stdout is not None
-            for _ in range(batches):
-                process.stdin.write("\n")
-                process.stdin.flush()
-                answer = process.stdout.readline().strip()
-                if answer == "closed":
-                    break
-                assert answer.isdigit(), "the deliverer died by itself"
-            if kill:
-                process.kill()
-            else:
-                assert answer == "closed"
-    if mode == "offline":
-        assert_is_training(offline_rows(tmp_path), 4000)
-        sync(tmp_path)
-    held: Run = server.runs[ID]
-    assert_is_training(held.history, 4000)
-    assert held.values == {"lr": 1e-3, "model": {"depth": 4}, "run_name": "baseline"}
-
-
-def test_image_whose_upload_was_cut_is_uploaded_again(server: WandbServer, tmp_path: Path) -> None:
-    """The client dies when the row is at the server and its image isn't: the next delivery uploads the image."""
-    run = driver(tmp_path)
-    server.fault = Fault("hang", match="/uploads/.*media")
-    run.open()
-    image = Media(step=1, time=T0, name="image", type="image", items=[picture(tmp_path / "run")])
-    records = stream([image, Metrics(step=2, time=T0, values={"a": 1.0}), Finish(time=T0, status="finished")])
-    run.write(records)
-    assert isinstance(run.tracker, WandbTracker)
-    run.tracker._confirm(0)
-    wandb_session.abandon()
-    server.fault = None
-    held = server.runs[ID]
-    path = held.history[0]["image"]["path"]
-    assert path not in held.files
-    run.open()
-    run.write(records)
-    run.close()
-    assert held.files[path].startswith(b"\x89PNG")
-    assert len(held.history) == 2
-
-
-def attempt(call: Callable[[], Any]) -> DeliveryError:
-    with pytest.raises(DeliveryError) as caught:
-        call()
-    return caught.value
-
-
-@pytest.mark.parametrize(
-    ("fault", "kind"),
-    [
-        (Fault("status", status=401), Refused),
-        (Fault("status", status=403), Refused),
-        (Fault("status", status=404), Refused),
-        (Fault("status", status=429, retry_after_s=1), Unavailable),
-        (Fault("status", status=500), Unavailable),
-        (Fault("status", status=502), Unavailable),
-        (Fault("garbage"), Unavailable),
-        (Fault("drop"), Unavailable),
-        (Fault("hang"), Unavailable),
-        (Fault("refuse"), Unavailable),
-    ],
-    ids=lambda value: f"{value.kind}{value.status}" if isinstance(value, Fault) else "",
-)
-@pytest.mark.usefixtures("quick")
-def test_each_failure_of_the_server_is_told_apart(
-    fault: Fault, kind: type[DeliveryError], server: WandbServer, tmp_path: Path
-) -> None:
-    """What the server answers at open decides what happens next; once it is well, the same object's successor works."""
-    server.fault = fault
-    run = driver(tmp_path)
-    error = attempt(run.open)
-    assert type(error) is kind, error
-    assert "\n" not in str(error)
-    server.fault = None
-    run.deliver(training(3))
-    assert_is_training(server.runs[ID].history, 3)
-
-
-@pytest.mark.parametrize("status", [404, 500])
-@pytest.mark.usefixtures("quick")
-def test_rows_that_the_server_refuses_are_not_called_delivered(
-    status: int, server: WandbServer, tmp_path: Path
-) -> None:
-    """The client gives up its uploads in silence: close says so, and the next delivery brings the rows."""
-    run = driver(tmp_path)
-    server.fault = Fault("status", match="file_stream", status=status)
-    run.open()
-    run.write(training(10))
-    assert isinstance(attempt(run.close), Unavailable)
-    server.fault = None
-    run.deliver(training(10))
-    assert_is_training(server.runs[ID].history, 10)
-
-
-@pytest.mark.usefixtures("quick")
-def test_server_that_dies_during_the_run_is_noticed(
-    server: WandbServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What can't be confirmed isn't piled up in the client: write raises, and goes on when the server is back."""
-    monkeypatch.setattr(backend, "ASK_S", 0.0)
-    run = driver(tmp_path)
-    records = training(100)
-    run.open()
-    run.write(records[:50])
-    server.fault = Fault("refuse")
-    assert isinstance(attempt(lambda: run.write(records)), Unavailable)
-    server.fault = None
-    run.deliver(records)
-    assert_is_training(server.runs[ID].history, 100)
-
-
 def test_tick_sends_a_row_that_waits(server: WandbServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The newest row doesn't wait for the next step for ever; what still comes to its step is kept too."""
     monkeypatch.setattr(backend, "IDLE_S", 0.0)
@@ -595,140 +352,3 @@ def test_tracker_follows_the_protocol() -> None:
     assert isinstance(WandbTracker(), Tracker)
     assert WandbTracker.needs == ("wandb",)
     assert {Metrics, Text, Media, Artifact, Config, Summary, Define, Alert, Info, Start, Finish} == WandbTracker.accepts
-
-
-class TestCheck:
-    """What ``init`` can see before the first step."""
-
-    @pytest.fixture(autouse=True)
-    def _online(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.delenv("WANDB_MODE")
-
-    def test_without_a_key_says_the_three_ways_out(self) -> None:
-        """Online without any login: one line that names each remedy."""
-        with pytest.raises(CredentialsMissing) as caught:
-            WandbTracker.check({})
-        assert all(word in str(caught.value) for word in ("wandb login", "WANDB_API_KEY", "WANDB_MODE=offline"))
-
-    @pytest.mark.parametrize("options", [{"WANDB_OFFLINE": True}, {"WANDB_OFFLINE": "y"}, {"WANDB_MODE": "offline"}])
-    def test_offline_needs_no_key(self, options: dict[str, Any]) -> None:
-        """Offline nothing is needed."""
-        WandbTracker.check(options)
-
-    def test_key_in_the_environment_is_found(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """WANDB_API_KEY is enough."""
-        monkeypatch.setenv("WANDB_API_KEY", "k" * 40)
-        WandbTracker.check({})
-
-    @pytest.mark.parametrize("named", [True, False])
-    def test_key_in_netrc_is_found_for_its_host_alone(self, named: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-        """``wandb login`` writes a netrc file: its key counts for the host it was written for."""
-        path = Path.home() / ("elsewhere" if named else ".netrc")
-        path.write_text(f"machine wandb.example.org\n  login user\n  password {'k' * 40}\n")
-        if named:
-            monkeypatch.setenv("NETRC", str(path))
-        with pytest.raises(CredentialsMissing):
-            WandbTracker.check({})
-        monkeypatch.setenv("WANDB_BASE_URL", "https://wandb.example.org")
-        WandbTracker.check({})
-
-    def test_check_imports_no_wandb(self) -> None:
-        """``init`` stays quick: looking for a login doesn't import the client."""
-        code = (
-            "import sys; from trackers.backends.wandb import WandbTracker; "
-            "WandbTracker.check({'WANDB_OFFLINE': 'y'}); assert 'wandb' not in sys.modules"
-        )
-        subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
-
-
-@pytest.mark.parametrize(
-    ("text", "kind"),
-    [
-        ("returned error 401: no", Refused),
-        ("HTTP 404: not found", Refused),
-        ("status 429", Unavailable),
-        ("dial tcp 127.0.0.1:40403: connection refused", Unavailable),
-        ("please upgrade wandb", Fatal),
-    ],
-)
-def test_messages_of_the_client_are_translated(text: str, kind: type[DeliveryError]) -> None:
-    """A status is read from the client's words; a port that looks like one isn't."""
-    from wandb.errors import CommError
-
-    assert type(wandb_session.translate(CommError(text))) is kind
-
-
-RECORDS = st.lists(
-    st.tuples(st.none() | st.integers(0, 6), st.sets(st.sampled_from("abc"), min_size=1)), min_size=1, max_size=30
-)
-
-
-def built(records: list[Record], **fields: Any) -> list[Row]:
-    rows: list[Row] = []
-    builder = Rows(rows.append, **fields)
-    for record in records:
-        assert isinstance(record, Metrics)
-        builder.add(record)
-    builder.end()
-    return rows
-
-
-@given(RECORDS)
-def test_rows_keep_every_value_in_order_with_rising_steps(shape: list[tuple[int | None, set[str]]]) -> None:
-    """Whatever the steps: every value lies in one row, in order, and W&B's steps rise, never below the training's."""
-    records = metrics(*((step, {name: float(place) for name in names}) for place, (step, names) in enumerate(shape)))
-    rows = built(records)
-    assert sum(len(row.values) for row in rows) == sum(len(names) for _, names in shape)
-    numbers = [row.number for row in rows]
-    assert numbers == sorted(set(numbers))
-    assert all(row.number >= (row.step or 0) for row in rows)
-
-
-@given(RECORDS, st.data())
-def test_rows_begun_again_at_a_mark_are_the_same(shape: list[tuple[int | None, set[str]]], data: st.DataObject) -> None:
-    """From any mark, with any early flushes before it, the rest of the rows come out as they did."""
-    records = metrics(*((step, {name: float(place) for name in names}) for place, (step, names) in enumerate(shape)))
-    rows: list[Row] = []
-    builder = Rows(rows.append)
-    marks = []
-    for record in records:
-        assert isinstance(record, Metrics)
-        builder.add(record)
-        marks.append(builder.mark(record.seq))
-        if data.draw(st.booleans()):
-            builder.flush()
-    builder.end()
-    held = data.draw(st.sampled_from([-1, *(row.number for row in rows)]))
-    there = [row for row in rows if row.number <= held]
-    mark = data.draw(st.sampled_from([Mark(0, -1), *(mark for mark in marks if mark.last <= held)]))
-    names = {row.number: frozenset(row.values) for row in there}
-    again = built([record for record in records if record.seq > mark.seq], last=mark.last, held=names)
-    final = there + [row for row in again if row.number > held]
-    assert [row.number for row in final] == sorted({row.number for row in final})
-    found = sorted((name, value) for row in final for name, value in row.values.items())
-    assert found == sorted((name, float(place)) for place, (_, names) in enumerate(shape) for name in names)
-
-
-@given(st.lists(st.tuples(st.integers(1, 5), st.integers(0, 3)), max_size=300), st.integers(-1, 400))
-def test_marks_stay_few_and_never_skip_a_row(steps: list[tuple[int, int]], held: int) -> None:
-    """However many marks are taken, few are kept, and the one to resume from has no row unknown to the destination."""
-    marks: list[Mark] = []
-    seq, last = 0, -1
-    for more, rows in steps:
-        seq, last = seq + more, last + rows
-        remember(marks, Mark(seq, last))
-    assert len(marks) <= MARKS
-    mark = resume_mark(marks, held)
-    assert mark.last <= held
-    assert mark == Mark(0, -1) or mark in marks
-
-
-def test_login_modes_follow_options_and_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Online unless an option or a variable says offline or disabled."""
-    monkeypatch.delenv("WANDB_MODE")
-    assert wandb_login.mode({}) == "online"
-    assert wandb_login.mode({"WANDB_OFFLINE": False}) == "online"
-    monkeypatch.setenv("WANDB_OFFLINE", "true")
-    assert wandb_login.mode({}) == "offline"
-    monkeypatch.setenv("WANDB_MODE", "disabled")
-    assert wandb_login.mode({}) == "disabled"

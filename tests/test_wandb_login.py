@@ -1,0 +1,70 @@
+"""Where a W&B login is looked for, and whether a run goes online."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.wandb_support import ROOT
+from trackers.backends import wandb_login
+from trackers.backends.wandb import WandbTracker
+from trackers.errors import CredentialsMissing
+
+
+class TestCheck:
+    """What ``init`` can see before the first step."""
+
+    @pytest.fixture(autouse=True)
+    def _online(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.delenv("WANDB_MODE")
+
+    def test_without_a_key_says_the_three_ways_out(self) -> None:
+        """Online without any login: one line that names each remedy."""
+        with pytest.raises(CredentialsMissing) as caught:
+            WandbTracker.check({})
+        assert all(word in str(caught.value) for word in ("wandb login", "WANDB_API_KEY", "WANDB_MODE=offline"))
+
+    @pytest.mark.parametrize("options", [{"WANDB_OFFLINE": True}, {"WANDB_OFFLINE": "y"}, {"WANDB_MODE": "offline"}])
+    def test_offline_needs_no_key(self, options: dict[str, Any]) -> None:
+        """Offline nothing is needed."""
+        WandbTracker.check(options)
+
+    def test_key_in_the_environment_is_found(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """WANDB_API_KEY is enough."""
+        monkeypatch.setenv("WANDB_API_KEY", "k" * 40)
+        WandbTracker.check({})
+
+    @pytest.mark.parametrize("named", [True, False])
+    def test_key_in_netrc_is_found_for_its_host_alone(self, named: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+        """``wandb login`` writes a netrc file: its key counts for the host it was written for."""
+        path = Path.home() / ("elsewhere" if named else ".netrc")
+        path.write_text(f"machine wandb.example.org\n  login user\n  password {'k' * 40}\n")
+        if named:
+            monkeypatch.setenv("NETRC", str(path))
+        with pytest.raises(CredentialsMissing):
+            WandbTracker.check({})
+        monkeypatch.setenv("WANDB_BASE_URL", "https://wandb.example.org")
+        WandbTracker.check({})
+
+    def test_check_imports_no_wandb(self) -> None:
+        """``init`` stays quick: looking for a login doesn't import the client."""
+        code = (
+            "import sys; from trackers.backends.wandb import WandbTracker; "
+            "WandbTracker.check({'WANDB_OFFLINE': 'y'}); assert 'wandb' not in sys.modules"
+        )
+        subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
+
+
+def test_login_modes_follow_options_and_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Online unless an option or a variable says offline or disabled."""
+    monkeypatch.delenv("WANDB_MODE")
+    assert wandb_login.mode({}) == "online"
+    assert wandb_login.mode({"WANDB_OFFLINE": False}) == "online"
+    monkeypatch.setenv("WANDB_OFFLINE", "true")
+    assert wandb_login.mode({}) == "offline"
+    monkeypatch.setenv("WANDB_MODE", "disabled")
+    assert wandb_login.mode({}) == "disabled"
