@@ -73,8 +73,19 @@ def environment(base: Mapping[str, str] | None = None) -> dict[str, str]:
     return env
 
 
-def start(run: RunDirectory, arguments: list[str], *, python: str = "", avoid: tuple[str, ...] = ()) -> Any:
+def start(
+    run: RunDirectory,
+    arguments: list[str],
+    *,
+    python: str = "",
+    avoid: tuple[str, ...] = (),
+    new_session: bool = True,
+) -> Any:
     """Start a helper for a run. It inherits no standard stream: what it prints goes to ``relay.log``.
+
+    Args:
+        new_session: False: it joins this process's session. Linux shares the processors out by session
+            (sched_autogroup), so helpers in one session count together once, not each as much as training.
 
     Returns:
         the ``subprocess.Popen``.
@@ -90,7 +101,7 @@ def start(run: RunDirectory, arguments: list[str], *, python: str = "", avoid: t
             stderr=log,
             cwd=run.path,
             env=environment(),
-            start_new_session=True,
+            start_new_session=new_session,
             close_fds=True,
         )
 
@@ -105,10 +116,21 @@ def python_for(trackers: str) -> dict[str, str]:
 
 
 def lower_priority(nice: int) -> None:
-    """Give way to training: a lower CPU priority for this process and its children."""
-    if nice > 0 and hasattr(os, "nice"):
+    """Give way to training: this process, which leads a session, its children and its session.
+
+    Besides the niceness, on Linux: SCHED_BATCH, so that a helper that wakes up doesn't interrupt training, and the
+    session's own niceness, since niceness alone only counts inside a session (sched(7), "The autogroup feature").
+    """
+    if nice <= 0 or not hasattr(os, "nice"):
+        return
+    with contextlib.suppress(OSError):
+        os.nice(max(0, nice - os.nice(0)))
+    if hasattr(os, "SCHED_BATCH"):
         with contextlib.suppress(OSError):
-            os.nice(max(0, nice - os.nice(0)))
+            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+    if os.getsid(0) == os.getpid():
+        with contextlib.suppress(OSError):
+            Path("/proc/self/autogroup").write_text(str(nice))
 
 
 def dump(value: Any) -> str:

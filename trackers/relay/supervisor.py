@@ -186,6 +186,7 @@ class Supervisor:
                 ["delivery", str(self.run.path.resolve()), child.name, str(os.getpid())],
                 python=self._pythons.get(child.name, ""),
                 avoid=self._avoid,
+                new_session=self._watch is None,
             )
         except OSError as error:
             self._postpone(child, f"its delivery can't be started: {error}")
