@@ -18,17 +18,23 @@ class FanOut:
     """
 
     def __init__(self, run: RunDirectory, names: list[str], say: Callable[[str], None]) -> None:
-        self._say = say
+        self._tell_user = say
+        self._said: set[str] = set()
         self._pumping = False
         self._entries: list[tuple[Delivery, Lease]] = []
         for name in names:
             lease = Lease(run.delivery / f"{name}.lease")
             if not lease.acquire():
-                say(f"{name}: {lease.holder()} delivers this run already; it goes on doing so")
+                self._say(f"{name}: {lease.holder()} delivers this run already; it goes on doing so")
                 continue
             beat = functools.partial(_beat, lease)
-            delivery = Delivery(run, name, say=say, beat=beat, alone=False)
+            delivery = Delivery(run, name, say=self._say, tell=self._say, beat=beat, alone=False)
             self._entries.append((delivery, lease))
+
+    def _say(self, text: str) -> None:
+        if text not in self._said:
+            self._said.add(text)
+            self._tell_user(text)
 
     def pump(self) -> None:
         """Give each tracker what is new in the journal. Never raises."""

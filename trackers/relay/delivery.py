@@ -168,7 +168,7 @@ class Delivery:
 
     def pump(self) -> None:
         """Deliver what there is now, in this thread; failures are left for later. For delivery inside training."""
-        while self.step() == 0.0:
+        while self.step() == 0.0 and not self.account.failures:
             pass
 
     def close(self, status: Status | None = None) -> None:
