@@ -11,13 +11,13 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, TextIO
 
+from trackers.backends.json_rows import is_eval
 from trackers.records import SUMMARY_PREFIX, Alert, Metrics, Number, Record, Summary, Text, final_name
 from trackers.tracker import Cursor, RunInfo, State, Status
 
 INTERVAL = 10
 """Steps between two lines where ``TRACKER_LOG_INTERVAL`` says nothing, as in document 3's trainer."""
 
-EVAL_PREFIXES = ("val_", "val/", "eval_", "eval/", "validation_", "validation/")
 TEXT_CHARS = 200
 """How much of a text is shown."""
 
@@ -87,7 +87,7 @@ class ConsoleTracker:
             return
         if self._first is None:
             self._first = step
-        evaluation = any(name.startswith(EVAL_PREFIXES) for name in values)
+        evaluation = any(map(is_eval, values))
         if evaluation or step == self._first or step % self._interval == 0:
             self._print(_row(step, values))
             self._skipped = None

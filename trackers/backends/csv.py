@@ -150,11 +150,13 @@ class CsvTracker:
 
     def _rewrite(self, columns: list[str], last_step: int | None) -> None:
         """The table anew, with more columns, or without rows above ``last_step``."""
-        length = replace(self._file.path, self._temporary, self._rows_anew(columns, last_step))
+        self._file.close()  # Windows replaces no open file
         try:
-            self._file.open(length)
-        except Damaged as error:
-            raise Unavailable(str(error)) from error
+            length = replace(self._file.path, self._temporary, self._rows_anew(columns, last_step))
+        except Unavailable:
+            self._file.open(self._table.length)
+            raise
+        self._file.open(length)
         self._table = msgspec.structs.replace(self._table, columns=columns, length=length)
 
     def _rows_anew(self, columns: list[str], last_step: int | None) -> Iterator[bytes]:

@@ -21,8 +21,8 @@ from trackers.tracker import RunInfo
 _R = TypeVar("_R", bound=Record)
 
 
-class Damaged(Exception):
-    """The file is gone, or shorter than what was committed: its tracker rebuilds it from the journal."""
+class Damaged(Unavailable):
+    """The file is gone, or shorter than what was committed: its tracker rebuilds it from the journal at ``open``."""
 
 
 class OwnedFile:
