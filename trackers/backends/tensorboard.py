@@ -204,7 +204,7 @@ class TensorboardTracker:
             draft.summary = {**draft.summary, **{final_name(k): v for k, v in record.values.items()}}
         elif isinstance(record, Config):
             draft.config = merge(copy.deepcopy(draft.config), record.values)
-            self._add_text(event.summary, "trackers/config", draft.config, block=True)
+            self._add_text(event.summary, "trackers/configuration", draft.config, block=True)
         elif isinstance(record, Text):
             for name, text in record.values.items():
                 self._add_text(event.summary, name, text)
