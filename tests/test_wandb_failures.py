@@ -168,6 +168,14 @@ def test_each_failure_of_the_server_is_told_apart(
     assert_is_training(server.runs[ID].history, 3)
 
 
+def test_disabled_stops_the_delivery_and_writes_nothing(server: WandbServer, tmp_path: Path) -> None:
+    """WANDB_MODE=disabled is taken at its word: neither a server nor a file gets the run."""
+    run = driver(tmp_path, options={"WANDB_MODE": "disabled"})
+    assert isinstance(attempt(run.open), Fatal)
+    assert server.requests == []
+    assert offline_rows(tmp_path) == []
+
+
 @pytest.mark.parametrize("status", [404, 500])
 @pytest.mark.usefixtures("quick")
 def test_rows_that_the_server_refuses_are_not_called_delivered(

@@ -66,7 +66,10 @@ class Session:
         """
         import wandb
 
-        self.online = wandb_login.mode(info.options) == "online"
+        mode = wandb_login.mode(info.options)
+        if mode == "disabled":
+            raise Fatal("W&B is switched off by WANDB_MODE=disabled; unset it")
+        self.online = mode == "online"
         self._api: Any = None
         self._info = info
         if self.online and not wandb_login.logged_in():
