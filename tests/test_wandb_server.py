@@ -48,8 +48,11 @@ sys.stdin.read()
 
 
 @pytest.mark.parametrize("mode", ["online", "offline"])
-def test_real_client_killed_after_100_rows_loses_all(mode: str, server: WandbServer, tmp_path: Path) -> None:
-    """wandb, used as usual and killed 2.5 s after 100 calls of log, kept none of them: why a journal is needed."""
+def test_real_client_killed_after_100_rows_loses_rows(mode: str, server: WandbServer, tmp_path: Path) -> None:
+    """wandb, used as usual and killed 2.5 s after 100 calls of log, hasn't kept all of them, mostly none.
+
+    Which of the two is a race in its service (measured: 0 rows in 4 of 5 kills, else 99): why a journal is needed.
+    """
     environment = {**os.environ, "WANDB_MODE": mode, "WANDB_DIR": str(tmp_path)}
     with subprocess.Popen(
         [sys.executable, "-c", KILLED],
@@ -62,11 +65,11 @@ def test_real_client_killed_after_100_rows_loses_all(mode: str, server: WandbSer
         assert child.stdout.readline() == b"logged\n"
         child.kill()
     if mode == "online":
-        assert server.runs["abcd1234"].history == []
+        assert len(server.runs["abcd1234"].history) < 100
         assert server.runs["abcd1234"].state == "running"
     else:
         (path,) = wandb_file.offline_files(tmp_path / "wandb", "abcd1234")
-        assert list(wandb_file.history(path)) == []
+        assert len(list(wandb_file.history(path))) < 100
 
 
 def test_real_client_drops_a_backward_step(server: WandbServer) -> None:
