@@ -23,6 +23,7 @@ import psutil
 
 from trackers.backends import wandb_login
 from trackers.errors import DeliveryError, Fatal, Refused, Rejected, Unavailable
+from trackers.failpoints import failpoint
 from trackers.tracker import RunInfo
 
 INIT_TIMEOUT_S = 30.0
@@ -77,6 +78,7 @@ class Session:
         if not self.online:
             _await_new_directory(directory(info) / "wandb", info.id)
         try:
+            failpoint("wandb.init.before")
             with _as_training(info):
                 self.run: Any = wandb.init(
                     id=info.id,
@@ -92,6 +94,7 @@ class Session:
         except Exception as error:
             abandon()
             raise_translated(error)
+        failpoint("wandb.init.after")
         self.files = Path(self.run.dir).parent
         self.run._interface.publish_environment(_environment(info))
 
@@ -108,7 +111,9 @@ class Session:
         if upload_only:
             history_dict_to_json(self.run, values, step=number)
         else:
+            failpoint("wandb.row.before")
             self.run.log(values, step=number, commit=True)
+            failpoint("wandb.row.after")
 
     def uploaded(self) -> bool:
         """Whether the client has no file left to upload."""
@@ -163,7 +168,9 @@ class Session:
         try:
             if run._run_status_checker is not None:
                 run._run_status_checker.stop()
+            failpoint("wandb.exit.before")
             result = run._interface._deliver_exit(exit_record).wait_or(timeout=timeout_s)
+            failpoint("wandb.exit.after")
             if result.exit_result.timed_out:
                 raise TimeoutError
             files = self._poll(timeout_s).pusher_stats
