@@ -100,10 +100,9 @@ def table(outcomes: Sequence[Outcome]) -> str:
     least = min((outcome.records for outcome in outcomes), default=0)
     lines.append(f"fewest records in a round: {least}; killed processes: {sum(o.kills for o in outcomes)}")
     lines.append("actions: " + ", ".join(f"{count} {name}" for name, count in actions.most_common()))
-    lines.append(
-        f"delivered by itself: {sum(o.by_itself for o in outcomes)}, after one sync: "
-        f"{sum(not o.by_itself and not o.problem for o in outcomes)}, not at all: {sum(bool(o.problem) for o in outcomes)}"
-    )
+    alone, failed = sum(o.by_itself for o in outcomes), sum(bool(o.problem) for o in outcomes)
+    synced = len(outcomes) - alone - failed
+    lines.append(f"delivered by itself: {alone}, after one sync: {synced}, not at all: {failed}")
     return "\n".join(lines)
 
 

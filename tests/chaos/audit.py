@@ -7,7 +7,6 @@ cursor and no state of ours.
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,7 +16,7 @@ from typing import Any
 from tests import stores
 from tests.chaos.script import CONFIG_EVERY, START_CONFIG, SUMMARY_EVERY, call
 from trackers.records import flatten, plain_name
-from trackers.testing import Point, Stored
+from trackers.testing import Stored
 from trackers.tracker import RunInfo
 
 TOLERANCE_S = 0.05
@@ -201,7 +200,8 @@ def read(tracker: str, info: RunInfo, *, mlflow_uri: str = "", wandb_runs: Mappi
     readers: dict[str, Callable[[RunInfo], Stored]] = {
         "trackio": stores.read_trackio,
         "tensorboard": stores.read_tensorboard,
-        "json": read_json,
+        "json": stores.read_json,
+        "csv": stores.read_csv,
     }
     return readers[tracker](info)
 
@@ -209,21 +209,4 @@ def read(tracker: str, info: RunInfo, *, mlflow_uri: str = "", wandb_runs: Mappi
 def _read_wandb(run: Mapping[str, Any]) -> Stored:
     stored = Stored(status=run["state"], config=run["values"], summary=run["summary"])
     stored.metrics, stored.texts = stores.wandb_rows(run["history"])
-    return stored
-
-
-def read_json(info: RunInfo) -> Stored:
-    """The one JSON log of a run, parsed as JSON."""
-    logs = [path for path in sorted(Path(info.directory).glob("*.json")) if path.name != "run.json"]
-    assert len(logs) == 1, f"{len(logs)} JSON logs: {[path.name for path in logs]}"
-    log = json.loads(logs[0].read_text())
-    stored = Stored(summary=dict(log["summary"]), config=log["config"], texts={}, status=log["summary"]["status"])
-    assert stored.texts is not None
-    for row in log["training_iterations"]:
-        for name, value in row.items():
-            value = stores.named_float(value)
-            if name not in ("iter", "time", "time_ms") and isinstance(value, (int, float)):
-                stored.metrics.setdefault(name, []).append(Point(row["iter"], value, row["time"]))
-    for row in log.get("text", []):
-        stored.texts.setdefault(row["name"], []).append((row["iter"], row["text"]))
     return stored

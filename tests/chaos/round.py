@@ -34,6 +34,7 @@ PATIENCE_S = 25.0
 ARMED_PATIENCE_S = 3.0
 """The same where its processes die at a failpoint again and again."""
 SYNC_S = 150.0
+LEAST_RECORDS = 1000
 STEP_S = 60.0
 
 _audit = threading.Lock()
@@ -176,10 +177,16 @@ class Round:
                     f"call {action.logged} for {action.kind}",
                 )
             time.sleep(action.after_s)
-            self._act(action, attempt)
+            self._see_that_training_lives()
+            self._act(action)
         self._training.wait(STEP_S)
-        if self._training.returncode != 0 and not self._killed_training:
-            raise RuntimeError(f"training ended with {self._training.returncode}: see {self.directory}/training.log")
+        self._see_that_training_lives()
+
+    def _see_that_training_lives(self) -> None:
+        assert self._training is not None
+        code = self._training.poll()
+        if code and not self._killed_training:
+            raise RuntimeError(f"training ended with {code}: see {self.directory}/training.log")
 
     def _begun(self) -> int:
         return max(read_said(self.said).begun, default=-1)
@@ -190,7 +197,7 @@ class Round:
             return True
         return read_said(self.said).words[-1:] in (["waiting"], ["finishing"], ["finished"])
 
-    def _act(self, action: Action, attempt: Attempt) -> None:
+    def _act(self, action: Action) -> None:
         assert self._training is not None
         kind = action.kind
         self.outcome.actions.append(f"{kind} {action.argument}".strip())
@@ -252,7 +259,7 @@ class Round:
             return subprocess.Popen(
                 [sys.executable, "-m", "trackers", "sync", str(self.run.path)],
                 cwd=self.directory,
-                env=self._env,
+                env={**self._env, "PYTHONPATH": str(ROOT)},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -300,6 +307,8 @@ class Round:
                 runs = json.load(answer)
         statuses = self._statuses(said)
         self.outcome.records = records(0, len(said.returned))
+        if self.outcome.records < LEAST_RECORDS:
+            raise RuntimeError(f"the round has {self.outcome.records} records only")
         with _audit:
             for tracker in self.plan.trackers:
                 try:
@@ -324,9 +333,9 @@ class Round:
         found = []
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error, OSError):
-                if process.environ().get(MARK) == self._mark and process.status() != psutil.STATUS_ZOMBIE:
-                    if which(process):
-                        found.append(process)
+                own = process.environ().get(MARK) == self._mark and process.status() != psutil.STATUS_ZOMBIE
+                if own and which(process):
+                    found.append(process)
         return found
 
     def _kill(self, which: Callable[[psutil.Process], bool]) -> list[psutil.Process]:
@@ -334,7 +343,7 @@ class Round:
         killed: list[psutil.Process] = []
         for _ in range(20):
             victims = [process for process in self._processes(which) if process not in killed]
-            if not victims or (killed and not which(psutil.Process())):
+            if not victims:
                 break
             for process in victims:
                 with contextlib.suppress(psutil.NoSuchProcess):

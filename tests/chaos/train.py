@@ -17,6 +17,7 @@ FAILPOINT = os.environ.pop("TRACKERS_FAILPOINT", "")  # for the helpers, not for
 
 import trackers  # noqa: E402
 from tests.chaos.script import START_CONFIG, call  # noqa: E402
+from trackers import failpoints  # noqa: E402
 
 
 def main(job: dict[str, Any]) -> None:
@@ -27,6 +28,8 @@ def main(job: dict[str, Any]) -> None:
 
     if FAILPOINT:
         os.environ["TRACKERS_FAILPOINT"] = FAILPOINT
+    if job.get("armed"):
+        failpoints.arm(job["armed"])
     config = START_CONFIG if job["first"] == 0 else None
     run = trackers.init(
         job["trackers"], project=job["project"], name="chaos", id=job["id"], config=config, resume="allow"

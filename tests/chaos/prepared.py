@@ -1,0 +1,96 @@
+"""A finished journal, made by a real run without a relay, and deliveries of it that die where they are told to."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from tests.chaos.audit import Said, read_said
+from tests.chaos.mutants import environment
+from trackers.relay.process import command
+from trackers.rundir import RunDirectory
+
+SEED = "prepared"
+ID = "prepared1"
+CALLS = 300
+LIMIT_S = 120.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Journal:
+    """A run that nobody has delivered yet, and what its training said."""
+
+    directory: Path
+
+    @property
+    def run(self) -> RunDirectory:
+        return RunDirectory(self.directory / "runs" / "chaos" / ID)
+
+    @property
+    def said(self) -> Said:
+        return read_said(self.directory / "said.txt")
+
+    def copy(self, to: Path) -> Journal:
+        """The same journal elsewhere."""
+        shutil.copytree(self.directory, to)
+        return Journal(to)
+
+
+def train(directory: Path, *, changes: Iterable[str] = (), end: str = "fail", failpoint: str = "") -> Journal:
+    """Log 300 calls as an offline run without relay, in a process of its own, which may die on the way."""
+    directory.mkdir(parents=True, exist_ok=True)
+    journal = Journal(directory)
+    job = {
+        "said": str(directory / "said.txt"), "seed": SEED, "trackers": ["json"], "project": "chaos", "id": ID,
+        "first": max(journal.said.begun, default=-1) + 1, "count": CALLS, "seconds": 0.0, "end": end,
+        "preempting": False, "timeout": 0, "armed": failpoint,
+    }  # fmt: skip
+    env = {
+        **os.environ, **environment(changes), "TRACKER_MODE": "offline", "TRACKER_RELAY": "n",
+        "TRACKER_DIR": str(directory / "runs"),
+    }  # fmt: skip
+    code = _run([sys.executable, "-m", "tests.chaos.train", json.dumps(job)], env, directory)
+    dies = bool(failpoint) or any(change.startswith("torn") for change in changes)
+    assert code == (-signal.SIGKILL if dies else 0), f"training ended with {code}"
+    return journal
+
+
+def deliver(journal: Journal, tracker: str, *, failpoint: str = "", changes: Iterable[str] = ()) -> int:
+    """One delivery process, to its end or to its death; its exit code."""
+    env = {**os.environ, **environment(("small_batches", *changes)), "TRACKERS_FAILPOINT": failpoint}
+    arguments = ["delivery", str(journal.run.path), tracker, str(os.getpid())]
+    return _run(command(arguments), env, journal.directory)
+
+
+def sync(journal: Journal, tracker: str, *, failpoint: str = "") -> int:
+    """``trackers sync``; its exit code."""
+    env = {**os.environ, **environment(["small_batches"]), "TRACKERS_FAILPOINT": failpoint}
+    words = [sys.executable, "-m", "trackers", "sync", str(journal.run.path), "--to", tracker]
+    return _run(words, env, journal.directory)
+
+
+def strays(journal: Journal) -> list[str]:
+    """Temporary and claim files that nobody will use any more."""
+    return [path.name for path in journal.run.path.rglob("*") if path.name.endswith((".tmp", ".taken", ".new"))]
+
+
+def _run(words: list[str], env: dict[str, str], directory: Path) -> int:
+    env = {name: value for name, value in env.items() if value}
+    with open(directory / "output.txt", "ab") as out:
+        return subprocess.run(
+            words,
+            cwd=directory,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+            timeout=LIMIT_S,
+            check=False,
+        ).returncode
