@@ -171,7 +171,7 @@ def test_init_arguments_become_options() -> None:
         "TRACKER_PROJECT": "p",
         "TRACKER_TAGS": "a,b",
         "TRACKER_DIR": "/x",
-        "TRACKER_RESUME": "allow",
+        "TRACKER_RESUME": "auto",
         "TRACKER_RUN_NAME": "n",
         "config": {"a": 1},
         "config_include_keys": ["a"],

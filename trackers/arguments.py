@@ -115,7 +115,7 @@ def _option(symbol: str, value: Any) -> Any:
     if symbol == "TRACKER_TAGS" and not isinstance(value, str):
         return ",".join(str(tag) for tag in value)
     if symbol == "TRACKER_RESUME":
-        return "allow" if value in (True, "auto") else str(value or "")
+        return "auto" if value is True else str(value or "")
     return str(value)
 
 

@@ -7,7 +7,8 @@ from typing import Any
 import msgspec
 
 from trackers import records
-from trackers.journal import StreamReader, tail
+from trackers.claims import Claims
+from trackers.journal import tail
 from trackers.records import Metrics, Summary, Text, final_name
 from trackers.relay.report import report
 from trackers.relay.status import observe
@@ -39,23 +40,21 @@ class Overview(msgspec.Struct, kw_only=True):
 def glance(run: RunDirectory) -> Overview:
     """Quick: reads the ends of the streams only. Results and values logged long ago may be missing."""
     view = Overview(info=run.read_info(), status=observe(run))
+    claims = Claims(run)
     for name in run.stream_names():
         if name.writer == "rank":
-            for record in tail(run.stream(name)):
+            for record in claims.kept(name, tail(run.stream(name))):
                 _take(view, record)
     view.trackers = report(run, view.info.trackers)
     return view
 
 
 def overview(run: RunDirectory) -> Overview:
-    """Complete: reads every record once."""
+    """Complete: reads every record once. What a newer attempt superseded doesn't count."""
     view = Overview(info=run.read_info(), status=observe(run))
-    for name in run.stream_names():
-        reader = StreamReader(run.stream(name))
-        while found := reader.read(5000):
-            view.records += len(found)
-            for record in found:
-                _take(view, record)
+    for record in Claims(run).records():
+        view.records += 1
+        _take(view, record)
     view.trackers = report(run, view.info.trackers)
     return view
 

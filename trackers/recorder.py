@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from trackers import records
+from trackers.claims import Claims
 from trackers.definitions import SummaryFold
-from trackers.journal import StreamReader, StreamWriter
+from trackers.journal import StreamWriter
 from trackers.pending import Queue, Transfer, Waiting, transfer
 from trackers.records import Config, Define, Finish, Metrics, Number, Record, Summary, Text
 from trackers.relay.client import RelayClient
@@ -232,11 +233,8 @@ class Recorder:
         return MediaStore(self.run.path, int(self.info.option("TRACKER_MEDIA_MAX_MB", 50)) * 1_000_000)
 
     def logged(self) -> Iterable[Record]:
-        """Every record of the run so far, read from its streams."""
-        for stream in self.run.stream_names():
-            reader = StreamReader(self.run.stream(stream))
-            while found := reader.read(5000):
-                yield from found
+        """Every record of the run so far that counts, read from its streams."""
+        return Claims(self.run).records()
 
     def last_logged(self) -> dict[str, Any]:
         """The last value of each name, read from the streams."""

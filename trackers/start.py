@@ -12,25 +12,23 @@ from pathlib import Path
 from typing import Any
 
 from trackers import __version__, configuration, identity, records, registry, shadow
+from trackers import resume as resumption
 from trackers.announce import line
+from trackers.claims import Claims
 from trackers.ending import ending
-from trackers.errors import NotFound, UsageError
+from trackers.errors import UsageError
 from trackers.fanout import FanOut
-from trackers.journal import StreamWriter
 from trackers.nullrun import NullRun
 from trackers.recorder import Recorder
 from trackers.records import Config, Start
 from trackers.relay.client import RelayClient
 from trackers.relay.messages import Message, show
 from trackers.relay.process import python_for
-from trackers.rundir import RunDirectory, StreamName, check_id, new_id, project_folder
+from trackers.rundir import check_id
 from trackers.runs import Run
 from trackers.secret import hide, mask, mask_argv, mask_text
 from trackers.tracker import RunInfo
 from trackers.values import mapping
-
-RESUME = ("allow", "must", "never", "auto")
-CLAIM_TRIES = 20
 
 _current: Run | NullRun | None = None
 _lock = threading.RLock()
@@ -53,6 +51,7 @@ def init(
     job_type: str | None = None,
     id: str | None = None,
     resume: str | bool | None = None,
+    step: int | None = None,
     mode: str | None = None,
     dir: str | os.PathLike[str] | None = None,
     rank: int | None = None,
@@ -127,7 +126,8 @@ def init(
                 registry.load(tracker)
             return _become(NullRun(config=settings, project=str(resolved["TRACKER_PROJECT"] or ""), mode=mode))
         _check(names, resolved, mode)
-        run = _begin(names, resolved, settings, mode, _resume_word(resume or resolved.get("TRACKER_RESUME")), job_type)
+        word = resumption.word(resume or resolved.get("TRACKER_RESUME"))
+        run = _begin(names, resolved, settings, mode, word, _whole_step(step, word), job_type)
         return _become(run)
 
 
@@ -139,7 +139,13 @@ def init_from_args(args: argparse.Namespace, **more: Any) -> Run | NullRun:
 
 
 def _begin(
-    names: list[str], options: Any, config: dict[str, Any], mode: str, resume: str | None, job_type: str | None
+    names: list[str],
+    options: Any,
+    config: dict[str, Any],
+    mode: str,
+    resume: str | None,
+    step: int | None,
+    job_type: str | None,
 ) -> Run:
     program, argv = identity.program()
     cwd = Path.cwd()
@@ -150,12 +156,10 @@ def _begin(
     name = configuration.fill_template(wanted, config) if wanted else configuration.run_name(program, now)
     run_id = check_id(str(options["TRACKER_RUN_ID"])) if options["TRACKER_RUN_ID"] else ""
     root = Path(str(options["TRACKER_DIR"] or "runs")).expanduser().absolute()
-    run, fresh = _place(root, project, run_id, resume)
-    writer, attempt = _claim(run)
     inline = bool(options["TRACKER_INLINE"])
     pid = os.getpid()
     info = RunInfo(
-        id=run.path.name,
+        id=run_id,
         name=mask_text(name),
         project=project,
         trackers=names,
@@ -177,16 +181,22 @@ def _begin(
         pid_start=identity.process_start(pid),
         user=identity.user(),
         git=identity.git(os.path.dirname(program) if os.path.isabs(program) else str(cwd)),
-        directory=str(run.path),
     )
-    first_step = 0
-    if not fresh:
-        first_step = _continue(info, run.read_info(), run)
-    info.attempts.append(
-        {"number": attempt, "time": now, "host": info.host, "pid": pid, "argv": info.argv, "version": __version__}
-    )
+    found = resumption.place(root, run_id, resume, mask_text(name) if wanted else "", info)
+    run, writer = found.run, found.writer
+    info.id, info.directory = run.path.name, str(run.path)
+    first_step, changed, last_time = _continue(info, found, step)
+    rewind = step if found.before is not None else None
+    info.attempts.append(_attempt(info, found.attempt, now, changed, rewind))
     start = Start(
-        time=now, attempt=attempt, rank=identity.rank(), world_size=identity.world_size(), host=info.host, pid=pid
+        # Never before what is there already, though this machine's clock may be behind: see relay.order.
+        time=max(now, last_time + 1e-6) if last_time else now,
+        attempt=found.attempt,
+        rank=identity.rank(),
+        world_size=identity.world_size(),
+        host=info.host,
+        pid=pid,
+        from_step=rewind,
     )
     writer.write(records.encode(start) + (records.encode(Config(time=now, values=config)) if config else b""))
     run.write_info(info)
@@ -200,63 +210,55 @@ def _begin(
     result = Run(recorder, _forget)
     ending.add(result)
     show(Message(now, line(info, names)))
+    if changed:
+        show(Message(now, resumption.notice(changed)))
+    if found.before is not None and found.alive:
+        older = f"process {found.before.pid} on {found.before.host}"
+        show(Message(now, f"{older} seemed to be still at this run: from now on only this attempt's records count"))
     complaint = shadow.complaint()
     if complaint:
         show(Message(now, complaint))
     return result
 
 
-def _place(root: Path, project: str, run_id: str, resume: str | None) -> tuple[RunDirectory, bool]:
-    """The run's directory, and whether it is new."""
-    folder = root / project_folder(project)
-    exists = bool(run_id) and (folder / run_id / "run.json").exists()
-    if exists and resume in (None, "never"):
-        raise UsageError(f"run {run_id!r} exists in {folder}: resume='allow' continues it, another id makes a new one")
-    if not exists and resume == "must":
-        where = f"no run {run_id!r} in {folder}" if run_id else "resume='must' needs the id of a run"
-        raise NotFound(f"{where}: `trackers ls` lists runs")
-    run = RunDirectory(folder / (run_id or new_id()))
-    try:
-        run.make()
-        if not os.access(run.streams, os.W_OK):
-            raise PermissionError(13, "Permission denied")
-    except OSError as error:
-        raise UsageError(f"{run.path} can't be written ({error.strerror}): choose another TRACKER_DIR") from None
-    return run, not exists
+def _attempt(info: RunInfo, number: int, now: float, changed: dict[str, Any], rewind: int | None) -> dict[str, Any]:
+    """What ``run.json`` says of an attempt."""
+    entry: dict[str, Any] = {
+        "number": number,
+        "time": now,
+        "host": info.host,
+        "pid": info.pid,
+        "argv": info.argv,
+        "version": __version__,
+    }
+    job = resumption.job()
+    if job is not None:
+        entry |= {"job": job.id, "restart": job.restart}
+    if changed:
+        entry["changed"] = changed
+    if rewind is not None:
+        entry["from_step"] = rewind
+    return entry
 
 
-def _claim(run: RunDirectory) -> tuple[StreamWriter, int]:
-    for _ in range(CLAIM_TRIES):
-        attempt = run.attempt() + 1
-        try:
-            return StreamWriter(run.stream(StreamName("rank", 0, attempt)), exclusive=True), attempt
-        except FileExistsError:  # another process of the same id was quicker: this one is a later attempt
-            continue
-        except OSError as error:
-            raise UsageError(f"{run.streams} can't be written ({error.strerror}): choose another TRACKER_DIR") from None
-    raise UsageError(f"{run.path}: too many processes begin this run at once")
+def _continue(info: RunInfo, found: resumption.Place, step: int | None) -> tuple[int, dict[str, Any], float]:
+    """Take over what a continued run keeps; the first step, how the config differs, and the last record's time."""
+    if found.before is None:
+        return (0 if step is None else step + 1), {}, 0.0
+    claims = Claims(found.run)
+    changed = resumption.take_over(info, found.before, claims)
+    last = claims.last_step() if step is None else step
+    return (0 if last is None else last + 1), changed, claims.last_time()
 
 
-def _continue(info: RunInfo, before: RunInfo, run: RunDirectory) -> int:
-    """Take over what a continued run keeps; the next step."""
-    from trackers.journal import StreamReader
-    from trackers.records import Metrics
-
-    info.created = before.created
-    info.name = before.name
-    info.attempts = before.attempts
-    info.config = records.merge(dict(before.config), info.config)
-    info.trackers = list(dict.fromkeys([*before.trackers, *info.trackers]))
-    info.tags = list(dict.fromkeys([*before.tags, *info.tags]))
-    info.group = info.group or before.group
-    info.notes = info.notes or before.notes
-    info.job_type = info.job_type or before.job_type
-    last = -1
-    for stream in run.stream_names():
-        reader = StreamReader(run.stream(stream)) if stream.writer == "rank" else None
-        while reader is not None and (found := reader.read(5000)):
-            last = max([last, *(r.step for r in found if isinstance(r, Metrics) and r.step is not None)])
-    return last + 1
+def _whole_step(step: Any, resume: str | None) -> int | None:
+    if step is None:
+        return None
+    if isinstance(step, bool) or not hasattr(step, "__index__") or int(step) < 0:
+        raise UsageError(f"step={step!r}: give the finished optimizer steps of the checkpoint, 0 or more")
+    if resume in (None, "never"):
+        raise UsageError(f"step={step!r} goes back in a run: say which, with id=… and resume='must' or 'allow'")
+    return int(step)
 
 
 def _check(names: list[str], options: Any, mode: str) -> None:
@@ -271,15 +273,6 @@ def _check(names: list[str], options: Any, mode: str) -> None:
 def _is_main(rank: int | None, wanted: str) -> bool:
     own = identity.rank() if rank is None else rank
     return own == (identity.world_size() - 1 if wanted == "last" else int(wanted))
-
-
-def _resume_word(resume: Any) -> str | None:
-    if resume is None or resume == "" or resume is False:
-        return None
-    word = "auto" if resume is True else str(resume)
-    if word not in RESUME:
-        raise UsageError(f"resume={word!r}: known are {', '.join(RESUME)}")
-    return word
 
 
 def _filtered(config: Any, extra: Mapping[str, Any]) -> Any:

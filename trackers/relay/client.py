@@ -35,7 +35,7 @@ class RelayClient:
         self._process: Any = None
         self._wanted = start
         self._restarts = 0
-        self._attempt = len(info.attempts)
+        self._attempt = int(info.attempts[-1]["number"]) if info.attempts else run.attempt()
 
     def start(self) -> None:
         """Start the relay. It can't hurt training if that fails: the journal is there, and this is said."""
@@ -45,6 +45,7 @@ class RelayClient:
             "trackers": self._names,
             "pid": self._info.pid,
             "pid_start": self._info.pid_start,
+            "attempt": self._attempt,
             "nice": int(self._info.option("TRACKER_NICE", 10)),
         }
         avoid = (self._info.cwd, os.path.dirname(self._info.program) if self._info.program else "")
@@ -61,8 +62,11 @@ class RelayClient:
         for message in self._messages.read():
             show(message)
         if self._process is not None and self._process.poll() is not None:
-            self._process = None
-            if self._restarts < RESTARTS:
+            code, self._process = self._process.returncode, None
+            if code == process.SUPERSEDED:
+                self._wanted = False
+                self._say("another process goes on with this run: what this one logs from now on isn't delivered")
+            elif self._restarts < RESTARTS:
                 self._restarts += 1
                 self.start()
             else:

@@ -38,25 +38,33 @@ def relay(run: RunDirectory, messages: Messages, options: dict[str, object]) -> 
     """Serve one run until all is delivered.
 
     Args:
-        options: ``trackers`` (names), ``pid`` and ``pid_start`` of training, ``nice``.
+        options: ``trackers`` (names), ``pid`` and ``pid_start`` of training, its ``attempt``, ``nice``.
+
+    Returns:
+        ``process.SUPERSEDED`` where the relay of a newer attempt has taken over or will.
     """
     process.lower_priority(int(str(options.get("nice", 0))))
+    attempt = int(str(options["attempt"]))
     lease = Lease(run.path / "relay.lease")
     until = time.monotonic() + LEASE_WAIT_S
     while not lease.acquire():  # the relay of an earlier attempt hands over, or is found dead
+        if run.attempt() > attempt:
+            return process.SUPERSEDED
         if time.monotonic() > until:
             return STOPPED
         time.sleep(0.1)
     names = options.get("trackers", [])
     assert isinstance(names, list)
     watch = (int(str(options["pid"])), float(str(options["pid_start"])))
-    supervisor = Supervisor(run, names, watch=watch, say=lambda text, name: messages.say(text, source=name))
+    supervisor = Supervisor(
+        run, names, watch=watch, attempt=attempt, say=lambda text, name: messages.say(text, source=name)
+    )
     signal.signal(signal.SIGTERM, supervisor.stop)
     try:
         supervisor.serve(lease.beat)
     finally:
         lease.release()
-    return DONE
+    return process.SUPERSEDED if supervisor.superseded else DONE
 
 
 def delivery(run: RunDirectory, name: str, messages: Messages, parent: int) -> int:

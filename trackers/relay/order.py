@@ -220,15 +220,15 @@ class Order:
         for name in names:
             self._reader(str(name))
             if name.attempt < newest and str(name) not in self._cuts:
-                # What a superseded attempt still writes after the new one began doesn't belong to the run.
-                began = self._began(newest)
+                # What a superseded attempt still writes after the next one began doesn't belong to the run.
+                began = self._began_after(name.attempt, names)
                 if began is not None:
                     self._cuts[str(name)] = began
                     self._ahead[str(name)] = [r for r in self._ahead.get(str(name), []) if r.time <= began]
 
-    def _began(self, attempt: int) -> float | None:
-        for name in self._run.stream_names():
-            if name.attempt == attempt and name.writer == "rank":
+    def _began_after(self, attempt: int, names: list[StreamName]) -> float | None:
+        for name in names:  # the earlier attempts come first
+            if name.attempt > attempt and name.writer == "rank":
                 first = StreamReader(self._run.stream(name)).read(1)
                 if first and isinstance(first[0], Start):
                     return first[0].time

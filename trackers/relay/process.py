@@ -24,6 +24,8 @@ _HURTFUL = LAUNCHER_VARIABLES | {
 _ONE_THREAD = (
     "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS", "VECLIB_MAXIMUM_THREADS",
 )  # fmt: skip
+SUPERSEDED = 76
+"""Exit code of a relay that leaves its work to the relay of a newer attempt."""
 JOB_GPUS = "TRACKER_JOB_"
 """Prefix under which the job's own choice of GPUs is passed on, while the helpers themselves see none."""
 _GPU_VARIABLES = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")

@@ -30,6 +30,8 @@ RESTART_S = (0.2, 30.0)
 AFTER_FINISH_S = 24 * 3600.0
 """How long the relay goes on trying to deliver after training has ended."""
 STUCK_GRACE_S = 5.0
+LOOK_S = 0.5
+"""Between looks for a newer attempt."""
 DONE, AGAIN, STOPPED = 0, 75, 70
 """Exit codes of a delivery process: all delivered; start me anew; going on makes no sense."""
 
@@ -53,6 +55,7 @@ class Supervisor:
     Args:
         trackers: which deliveries to run.
         watch: the training process (pid, start) whose death ends the run; None if there is none to watch.
+        attempt: whose relay this is; None: the newest's. Where a newer one begins, the work is left to its relay.
         owner: this supervisor may write the node's stream: no other relay lives.
         say: called with (text, tracker) for what the user must know.
         limit_s: how long to go on after the run has ended.
@@ -64,6 +67,7 @@ class Supervisor:
         trackers: Sequence[str],
         *,
         watch: tuple[int, float] | None,
+        attempt: int | None = None,
         owner: bool = True,
         say: Callable[[str, str], None],
         limit_s: float = AFTER_FINISH_S,
@@ -78,7 +82,10 @@ class Supervisor:
         self._limit_s = limit_s
         self._pythons = process.python_for(str(self.info.option("TRACKER_PYTHON", "")))
         self._avoid = (self.info.cwd, os.path.dirname(self.info.program) if self.info.program else "")
-        self._attempt = run.attempt()
+        self._attempt = run.attempt() if attempt is None else attempt
+        self._yields = attempt is not None
+        self._looked = 0.0
+        self.superseded = False
         self._node: StreamWriter | None = None
         self._ended_at = 0.0
         self.stopping = False
@@ -91,10 +98,18 @@ class Supervisor:
         """
         self.begin()
         try:
-            while not self.stopping and alive() and self.turn():
+            while not self.stopping and alive() and not self._yield() and self.turn():
                 self._pause()
         finally:
             self.end()
+
+    def _yield(self) -> bool:
+        # The relay of the newer attempt waits for this one's lease, and delivers the rest of this attempt too.
+        now = time.monotonic()
+        if self._yields and now - self._looked >= LOOK_S:
+            self._looked = now
+            self.superseded = self.run.attempt() > self._attempt
+        return self.superseded
 
     def begin(self) -> None:
         """Open the node's stream, if this supervisor owns it."""

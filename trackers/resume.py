@@ -1,0 +1,242 @@
+"""Going on with a run: which one a restarted job continues, and what is different this time."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from trackers import records
+from trackers.claims import Claims
+from trackers.errors import NotFound, UsageError
+from trackers.journal import StreamWriter
+from trackers.relay.status import observe
+from trackers.rundir import RunDirectory, StreamName, new_id, project_folder
+from trackers.tracker import RunInfo
+
+WORDS = ("allow", "must", "never", "auto")
+"""What ``resume`` may be; W&B's words."""
+CLAIM_TRIES = 20
+CLAIMED_S = 30.0
+"""An attempt whose stream is younger and that isn't in ``run.json`` yet is about to begin."""
+SHOWN = 5
+"""So many differences are named in one line."""
+
+
+class Job(msgspec.Struct, frozen=True):
+    """A batch job as its scheduler counts it. restart: how often it was requeued; it keeps its id."""
+
+    id: str
+    restart: int = 0
+
+
+def job(environ: Mapping[str, str] | None = None) -> Job | None:
+    """The SLURM job that this process is part of, each task of an array a job of its own; None outside of one.
+
+    Source: https://slurm.schedmd.com/sbatch.html, SLURM_RESTART_COUNT and "OUTPUT ENVIRONMENT VARIABLES".
+    """
+    environ = os.environ if environ is None else environ
+    number = environ.get("SLURM_JOB_ID", "")
+    array, task = environ.get("SLURM_ARRAY_JOB_ID", ""), environ.get("SLURM_ARRAY_TASK_ID", "")
+    if array and task:
+        number = f"{array}_{task}"
+    restart = environ.get("SLURM_RESTART_COUNT", "0")
+    return Job(number, int(restart) if restart.isdigit() else 0) if number else None
+
+
+class Place(NamedTuple):
+    """Where a process writes. before: ``run.json`` of the run that it goes on with, None for a new one.
+    alive: that run was still running."""
+
+    run: RunDirectory
+    writer: StreamWriter
+    attempt: int
+    before: RunInfo | None
+    alive: bool
+
+
+def word(resume: Any) -> str | None:
+    """One of :data:`WORDS`, or None where nothing was said. True is "auto", as in W&B.
+
+    Raises:
+        UsageError: another word.
+    """
+    if resume is None or resume == "" or resume is False:
+        return None
+    found = "auto" if resume is True else str(resume)
+    if found not in WORDS:
+        raise UsageError(f"resume={found!r}: known are {', '.join(WORDS)}")
+    return found
+
+
+def place(root: Path, run_id: str, resume: str | None, name: str, info: RunInfo) -> Place:
+    """The run that ``init`` asks for, with a stream of its own that no other process has.
+
+    Args:
+        root: where runs lie.
+        run_id: "" if none was given.
+        name: as given; "" if none was.
+        info: of this process.
+
+    Raises:
+        UsageError: the id is taken, or nothing can be written there. NotFound: no such run.
+    """
+    folder = root / project_folder(info.project)
+    for _ in range(CLAIM_TRIES):
+        only = None
+        if run_id or resume != "auto":
+            run, before = _by_id(folder, run_id, resume)
+        else:
+            candidate = find(folder, name, info)
+            run, before = candidate or RunDirectory(folder / new_id()), None
+            if candidate is not None:
+                only, before = candidate.attempt() + 1, candidate.read_info()
+                if _runs(candidate, before) and not _same_job(before, job())[1]:
+                    continue
+        alive = before is not None and observe(run).name == "running"
+        try:
+            run.make()
+            if not os.access(run.streams, os.W_OK):
+                raise PermissionError(13, "Permission denied")
+            attempt = only or run.attempt() + 1
+            writer = StreamWriter(run.stream(StreamName("rank", 0, attempt)), exclusive=True)
+            return Place(run, writer, attempt, before, alive)
+        except FileExistsError:  # another process was quicker: this one is a later attempt, or takes another run
+            continue
+        except OSError as error:
+            raise UsageError(f"{run.path} can't be written ({error.strerror}): choose another TRACKER_DIR") from None
+    raise UsageError(f"{folder}: too many processes begin this run at once")
+
+
+def _by_id(folder: Path, run_id: str, resume: str | None) -> tuple[RunDirectory, RunInfo | None]:
+    exists = bool(run_id) and (folder / run_id / "run.json").exists()
+    if exists and resume in (None, "never"):
+        raise UsageError(f"run {run_id!r} exists in {folder}: resume='allow' continues it, another id makes a new one")
+    if not exists and resume == "must":
+        where = f"no run {run_id!r} in {folder}" if run_id else "resume='must' needs the id of a run"
+        raise NotFound(f"{where}: `trackers ls` lists runs")
+    run = RunDirectory(folder / (run_id or new_id()))
+    return run, run.read_info() if exists else None
+
+
+def find(folder: Path, name: str, info: RunInfo) -> RunDirectory | None:
+    """The unfinished run that a process with ``resume="auto"`` and no id goes on with; None: it begins a new one.
+
+    Of the same batch job, with the same name or, where none was given, the same script; else of the same name, or
+    the same script with the same arguments. One that still runs is left alone, unless this is its job, requeued.
+
+    Args:
+        folder: the project's.
+        name: as given; "" if none was.
+        info: of the process that asks.
+    """
+    own = job()
+    found = []
+    for identity in folder.glob("*/run.json"):
+        run = RunDirectory(identity.parent)
+        with contextlib.suppress(NotFound, OSError):
+            before = run.read_info()
+            same_job, requeued = _same_job(before, own)
+            alike = before.name == name if name else before.program == info.program
+            if not alike or observe(run).name == "finished":
+                continue
+            exact = bool(name) or before.argv == info.argv
+            if (same_job or exact) and (requeued or not _runs(run, before)):
+                began = float(before.attempts[-1]["time"]) if before.attempts else before.created
+                found.append((same_job, exact, began, run))
+    if not found:
+        return None
+    same_job, exact, _, best = max(found, key=lambda entry: entry[:3])
+    if not exact and sum(1 for entry in found if entry[0]) > 1:  # several of one job, none by its arguments
+        return None
+    return best
+
+
+def _same_job(before: RunInfo, own: Job | None) -> tuple[bool, bool]:
+    """Of the same batch job? And of an earlier life of it?"""
+    last = before.attempts[-1] if before.attempts else {}
+    if own is None or last.get("job") != own.id:
+        return False, False
+    return True, own.restart > int(last.get("restart", 0))
+
+
+def _runs(run: RunDirectory, info: RunInfo) -> bool:
+    if observe(run).name == "running":
+        return True
+    newest = run.attempt()
+    if info.attempts and newest <= info.attempts[-1]["number"]:
+        return False
+    with contextlib.suppress(OSError):
+        return time.time() - run.stream(StreamName("rank", 0, newest)).stat().st_mtime < CLAIMED_S
+    return False
+
+
+def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """What ``now`` changes or adds, by name joined with "/": ``{"lr": {"old": 0.1, "new": 0.01}}``.
+
+    What it leaves out is no difference: the run keeps it.
+    """
+    old, found = dict(records.flatten(dict(before))), {}
+    for name, value in records.flatten(dict(now)):
+        if name not in old:
+            found[name] = {"new": value}
+        elif old[name] != value and not (old[name] != old[name] and value != value):  # NaN is NaN
+            found[name] = {"old": old[name], "new": value}
+    return found
+
+
+def notice(changed: Mapping[str, Mapping[str, Any]]) -> str:
+    """One line that names what is different: ``the config differs from the last attempt's: lr 0.1 → 0.01``."""
+    parts = [f"{n} {v.get('old', '(new)')!s:.40} → {v['new']!s:.40}" for n, v in list(changed.items())[:SHOWN]]
+    more = f" and {len(changed) - SHOWN} more" if len(changed) > SHOWN else ""
+    return f"the config differs from the last attempt's: {', '.join(parts)}{more}"
+
+
+def take_over(info: RunInfo, before: RunInfo, claims: Claims) -> dict[str, dict[str, Any]]:
+    """Give ``info`` what a continued run keeps.
+
+    Args:
+        info: of this process; changed in place.
+        before: as ``run.json`` has it.
+        claims: of the attempts before this one.
+
+    Returns:
+        how the configuration differs from what it was at the end of the last attempt.
+    """
+    config = dict(before.config)
+    for record in configs(claims):
+        records.merge(config, record.values)
+    changed = differences(config, info.config)
+    info.created = before.created
+    info.name = before.name
+    info.attempts = before.attempts
+    info.config = records.merge(config, info.config)
+    info.trackers = list(dict.fromkeys([*before.trackers, *info.trackers]))
+    info.tags = list(dict.fromkeys([*before.tags, *info.tags]))
+    info.group = info.group or before.group
+    info.notes = info.notes or before.notes
+    info.job_type = info.job_type or before.job_type
+    return changed
+
+
+def configs(claims: Claims) -> list[records.Config]:
+    """The Config records of all attempts, in order."""
+    return [record for path in claims.paths() for record in _configs(path)]
+
+
+def _configs(path: Path) -> list[records.Config]:
+    # Decoding a long run's records takes seconds; finding the few lines that matter, a fraction of one.
+    found = []
+    with contextlib.suppress(OSError), open(path, "rb") as lines:
+        for line in lines:
+            if b'"kind":"config"' in line:
+                with contextlib.suppress(records.CorruptLine):
+                    record = records.decode(line)
+                    if isinstance(record, records.Config):
+                        found.append(record)
+    return found
