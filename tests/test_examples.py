@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import math
+import os
 import re
 import subprocess
 import sys
@@ -25,6 +26,7 @@ def run(*command: str, launcher: tuple[str, ...] = ()) -> str:
     """Run an example with this Python, in the test's directory, on one thread; returns what it printed."""
     result = subprocess.run(
         [sys.executable, *launcher, *command],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
