@@ -439,6 +439,22 @@ def test_abandoned_lock_is_taken_over(tmp_path: Path, monkeypatch: pytest.Monkey
     assert not lock.exists()
 
 
+def test_lock_of_a_killed_process_is_taken_over_at_once(tmp_path: Path) -> None:
+    """On the machine of its holder nobody waits a minute for a lock whose holder is seen to be dead."""
+    lock = tmp_path / "x.db.trackers-lock"
+    code = (
+        "import os, signal, sys; from trackers.backends.mlflow_store import first_moment\n"
+        "with first_moment(sys.argv[1]): os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    uri = f"sqlite:///{tmp_path}/x.db"
+    subprocess.run([sys.executable, "-c", code, uri], check=False)
+    assert lock.exists()
+    before = lock.read_text()
+    with first_moment(uri):
+        assert lock.read_text() != before
+    assert not lock.exists()
+
+
 @pytest.mark.parametrize(
     "uri", ["./mlruns", "file:///tmp/mlruns", "/tmp/mlruns", "ftp://x", "http://", "sqlite://x.db"]
 )

@@ -8,11 +8,14 @@ import logging
 import os
 import re
 import shlex
+import socket
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
+
+import psutil
 
 from trackers.errors import ConfigError, DeliveryError, Fatal, Refused, Rejected, Unavailable
 from trackers.tracker import RunInfo
@@ -21,7 +24,7 @@ HTTP_TIMEOUT_S = 30
 """How long a server may take for one answer; by default MLflow waits 120 s, seven times over."""
 
 LOCK_STALE_S = 60.0
-"""A lock this old was left by a killed process: creating a database takes seconds."""
+"""A lock this old was left by a killed process, of another machine: creating a database takes seconds."""
 
 LOCK_WAIT_S = 120.0
 """How long to wait for others; MLflow itself fails when two processes create its tables at once."""
@@ -163,7 +166,8 @@ def first_moment(uri: str) -> Iterator[None]:
     deadline = time.monotonic() + LOCK_WAIT_S
     while True:
         try:
-            os.close(os.open(lock, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+            with open(lock, "x") as held:
+                held.write(f"{socket.gethostname()} {os.getpid()} {psutil.Process().create_time()}")
             break
         except FileExistsError:
             _drop_stale(lock)
@@ -182,13 +186,27 @@ def first_moment(uri: str) -> Iterator[None]:
 
 def _drop_stale(lock: Path) -> None:
     try:
-        if time.time() - lock.stat().st_mtime > LOCK_STALE_S:
+        if time.time() - lock.stat().st_mtime > LOCK_STALE_S or _holder_is_gone(lock):
             # Renamed first: of several that see it stale, only one takes it away.
             aside = lock.with_name(f"{lock.name}.{os.getpid()}")
             lock.rename(aside)
             aside.unlink()
     except OSError:
         pass
+
+
+def _holder_is_gone(lock: Path) -> bool:
+    """Whether the process that made a lock was one of this machine and has died."""
+    host, _, process = lock.read_text().partition(" ")
+    pid, _, started = process.partition(" ")
+    if host != socket.gethostname() or not started:
+        return False
+    try:
+        return psutil.Process(int(pid)).create_time() != float(started)
+    except psutil.NoSuchProcess:
+        return True
+    except (psutil.Error, ValueError):
+        return False
 
 
 def show(uri: str, experiment_id: str, run_id: str) -> str:
