@@ -202,7 +202,7 @@ def _holder_is_gone(lock: Path) -> bool:
     if host != socket.gethostname() or not started:
         return False
     try:
-        return psutil.Process(int(pid)).create_time() != float(started)
+        return bool(psutil.Process(int(pid)).create_time() != float(started))
     except psutil.NoSuchProcess:
         return True
     except (psutil.Error, ValueError):
