@@ -61,7 +61,7 @@ test: $(DEV_ENV)  ## every check: style, types, tests
 check: $(DEV_ENV)  ## style and types only
 	@scripts/check
 
-bench: $(DEV_ENV)  ## the figures of docs/benchmarks.md, measured here
+bench: $(DEV_ENV)  ## measure the promised figures on this machine
 	@$(PYTHON) -m benchmarks
 
 wheel: $(ENV)  ## build the wheel into dist/
