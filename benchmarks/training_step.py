@@ -91,19 +91,25 @@ def measure(quick: bool, trackers: Sequence[str] = TRACKERS) -> list[Figure]:
         raise RuntimeError("the deliveries didn't begin within 120 s: see relay.log")
     turns = turns_for(STEP_S)
     block(turns, log, 1, values)  # deliveries get to work
-    with_all, alone, ratios = [], [], []
+    with_all, alone, ratios, processor = [], [], [], []
     for number in range(pairs):
         first = 1 + BLOCK_STEPS + number * BLOCK_STEPS
         times: dict[bool, list[float]] = {}
+        used: dict[bool, float] = {}
         for logging in (True, False) if number % 2 else (False, True):
             if logging:
+                began = time.thread_time()
                 times[True] = block(turns, log, first, values)
+                used[True] = time.thread_time() - began
             else:
                 with without_helpers():
+                    began = time.thread_time()
                     times[False] = block(turns, None, 0, values)
+                    used[False] = time.thread_time() - began
         with_all += times[True]
         alone += times[False]
         ratios.append(sum(times[True]) / sum(times[False]))
+        processor.append(used[True] / used[False])
     waiting = {name: entry["waiting_bytes"] for name, entry in run.status().items()}
     run.finish(timeout=FINISH_S)
     logged.update(enumerate(values))
@@ -111,6 +117,7 @@ def measure(quick: bool, trackers: Sequence[str] = TRACKERS) -> list[Figure]:
         Figure("step with logging / without: median", statistics.median(with_all) / statistics.median(alone), "x",
                at_most=LIMIT),
         Figure("  all steps of a block: median", statistics.median(ratios), "x", at_most=LIMIT),
+        Figure("  training's own processor time: median", statistics.median(processor), "x", at_most=LIMIT),
         Figure("  all steps of all blocks", sum(with_all) / sum(alone), "x"),
         Figure("step without logging: median", statistics.median(alone) * 1e3, "ms"),
         Figure("cores", cores()),
