@@ -28,7 +28,9 @@ def _steps(path: Path) -> list[int | None]:
 
 @settings(max_examples=60, deadline=None)
 @given(count=st.integers(0, 6), cut=st.integers(0, 400))
-def test_any_byte_prefix_reads_as_its_complete_lines(tmp_path_factory: pytest.TempPathFactory, count: int, cut: int) -> None:
+def test_any_byte_prefix_reads_as_its_complete_lines(
+    tmp_path_factory: pytest.TempPathFactory, count: int, cut: int
+) -> None:
     """Of any prefix of a journal exactly the complete lines are read, and a writer that reopens it cuts the rest."""
     path = tmp_path_factory.mktemp("j") / "rank-0.1.jsonl"
     lines = [_line(step) for step in range(count)]
@@ -187,3 +189,48 @@ def test_last_record_is_found_behind_long_lines(tmp_path: Path) -> None:
     assert found is not None
     assert found.step == 5
     assert last_record(tmp_path / "none") is None
+
+
+def test_reader_notices_a_file_that_was_cut_or_replaced(tmp_path: Path) -> None:
+    """What lies at the offset of a shorter or different file isn't taken for the next record; the old one back is."""
+    path = tmp_path / "rank-0.1.jsonl"
+    whole = b"".join(_line(step) for step in range(10))
+    path.write_bytes(whole)
+    reader = StreamReader(path)
+    assert len(reader.read()) == 10
+    for other in (b"", whole[:100], b"".join(_line(step) for step in range(50, 90))):
+        path.write_bytes(other)
+        assert reader.read() == []
+        assert reader.cut
+    path.write_bytes(whole + _line(10))
+    assert [record.step for record in reader.read()] == [10]
+    assert not reader.cut
+
+
+def test_line_that_follows_a_torn_one_is_read(tmp_path: Path) -> None:
+    """A file cut within a line while it is written: the next record, on the same line now, isn't lost."""
+    path = tmp_path / "rank-0.1.jsonl"
+    path.write_bytes(_line(0) + _line(1)[:-9] + _line(2) + _line(3))
+    reader = StreamReader(path)
+    assert [record.step for record in reader.read()] == [0, 2, 3]
+    assert reader.damage == [len(_line(0))]
+
+
+def test_restored_stream_is_whole_at_once(tmp_path: Path) -> None:
+    """A stream put back after it was deleted, or replaced by an older copy, appears with all its lines in one step."""
+    path = tmp_path / "rank-0.1.jsonl"
+    writer = StreamWriter(path)
+    for step in range(5):
+        writer.write(_line(step))
+    path.unlink()
+    path.write_bytes(_line(0))
+    assert writer.missing()
+    writer.write(_line(5))
+    assert writer.restore()
+    writer.write(_line(6))
+    assert _steps(path) == list(range(7))
+    assert not list(tmp_path.glob(".rank*"))
+    assert not writer.shrunk()
+    os.truncate(path, 10)
+    assert writer.shrunk()
+    writer.release()

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import random
 from pathlib import Path
+
+import pytest
 
 from trackers.journal import StreamWriter
 from trackers.records import Finish, Metrics, Record, Start, encode
@@ -128,3 +131,118 @@ def test_order_ended_waits_for_the_relay_that_wrote(tmp_path: Path) -> None:
     node.write(encode(Finish(time=T0 + 2, status="finished")))
     order.read(10)
     assert order.ended()
+
+
+def _steps(order: Order) -> list[int]:
+    found: list[int] = []
+    while records := order.read(5):
+        found += [record.step for record in records if record.step is not None]
+    return found
+
+
+@pytest.mark.parametrize("keep", [0, 150, 1000])
+@pytest.mark.parametrize("restart", [False, True])
+@pytest.mark.parametrize("grown", [3, 100])
+def test_order_goes_on_behind_a_cut(keep: int, restart: bool, grown: int, tmp_path: Path) -> None:
+    """A stream cut to ``keep`` bytes while it is written and read: what comes later is given once, nothing twice."""
+    run = RunDirectory(tmp_path)
+    run.make()
+    rank, node = _writer(run, "rank-0.1"), _writer(run, "node-0.1")
+    for k in range(50):
+        rank.write(_metrics(k, T0 + k))
+    node.write(_metrics(1000, T0 + 20.5))
+    order = Order(run, run.delivery / "t.order")
+    given = _steps(order)
+    os.truncate(rank.path, keep)
+    assert _steps(order) == []  # nothing new yet: nothing is concluded
+    for k in range(50, 50 + grown):
+        rank.write(_metrics(k, T0 + k))
+    if restart:
+        order.close()
+        order = Order(run, run.delivery / "t.order", order.position)
+    node.write(_metrics(1001, T0 + 49.5))
+    given += _steps(order)
+    assert sorted(given) == [*range(50 + grown), 1000, 1001]
+    assert order.cut == {"rank-0.1"}
+    order.seek_seq(10)  # what the destination says it holds: the records that are gone can't come again, others do once
+    again = _steps(order)
+    assert len(again) == len(set(again))
+    assert [step for step in again if step in range(50, 1000)] == list(range(50, 50 + grown))
+
+
+def test_order_of_a_position_beyond_the_journal_waits(tmp_path: Path) -> None:
+    """A journal put back from an older copy gives nothing twice, and then what is new."""
+    run = RunDirectory(tmp_path)
+    run.make()
+    rank = _writer(run, "rank-0.1")
+    for k in range(20):
+        rank.write(_metrics(k, T0 + k))
+    order = Order(run, run.delivery / "t.order")
+    assert len(_steps(order)) == 20
+    os.truncate(rank.path, 10 * len(_metrics(5, T0 + 5)))
+    order.close()
+    order = Order(run, run.delivery / "t.order", order.position)
+    assert _steps(order) == []
+    rank.write(_metrics(20, T0 + 20))
+    assert _steps(order) == [20]
+
+
+def test_order_whose_file_cannot_grow_loses_no_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A full disk while a change of stream is written down: the same records come when there is space."""
+    run = RunDirectory(tmp_path)
+    run.make()
+    rank, node = _writer(run, "rank-0.1"), _writer(run, "node-0.1")
+    for k in range(12):
+        rank.write(_metrics(k, T0 + k))
+        node.write(_metrics(100 + k, T0 + k + 0.5))
+    order = Order(run, run.delivery / "t.order")
+    real, room = os.pwrite, [0]
+
+    def pwrite(fd: int, data: bytes, offset: int) -> int:
+        if room[0] <= 0:
+            raise OSError(28, "No space left on device")
+        room[0] -= 1
+        return real(fd, data[:7] if room[0] == 0 and offset else data, offset)  # the last one only in part
+
+    monkeypatch.setattr("trackers.relay.order.os.pwrite", pwrite)
+    for space in range(7):
+        room[0] = space
+        with pytest.raises(OSError, match="No space"):
+            order.read(24)
+    monkeypatch.undo()
+    keys = [(record.seq, record.id) for record in order.read(24)]
+    assert len({key for _, key in keys}) == 24
+    order.close()
+    order = Order(run, run.delivery / "t.order")
+    again = []
+    while records := order.read(24):
+        again += _keys(records)
+    assert again == keys
+
+
+def test_order_chosen_but_not_given_out_is_chosen_anew(tmp_path: Path) -> None:
+    """Changes that a killed process wrote down for records it never gave out don't disturb the next order."""
+    run = RunDirectory(tmp_path)
+    run.make()
+    rank, node = _writer(run, "rank-0.1"), _writer(run, "node-0.1")
+    for k in range(5):
+        rank.write(_metrics(k, T0 + k))
+    path = run.delivery / "t.order"
+    order = Order(run, path)
+    order.read(5)
+    order.close()
+    with path.open("ab") as file:  # as written for records 6 and 9, before the first line was
+        file.write(b'{"seq":6,"stream":"node-0.1","start":0}\n{"seq":9,"stream":"rank-0.1","start":999}\n')
+    for k in range(6):
+        rank.write(_metrics(5 + k, T0 + 5 + k))
+    order = Order(run, path, order.position)
+    first = _keys(order.read(100))
+    node.write(_metrics(100, T0 + 50))
+    first += _keys(order.read(100))
+    order.close()
+    order = Order(run, path)
+    again = []
+    while records := order.read(4):
+        again += _keys(records)
+    assert again[5:] == first
+    assert len(again) == 12

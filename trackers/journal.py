@@ -3,7 +3,8 @@
 A writer appends to a file opened with O_APPEND, so what ``write`` returned from is in the kernel's page cache
 and survives the death of the process. A reader takes complete lines only: a torn tail is left until its end
 comes, and a line that isn't a record is skipped and counted. A tail of NUL bytes, as network filesystems show
-for data that is on its way, counts as torn for a while and as damage afterwards.
+for data that is on its way, counts as torn for a while and as damage afterwards. A file that was cut or replaced
+underneath is noticed: a reader doesn't take what lies at its offset then for the next record.
 """
 
 from __future__ import annotations
@@ -24,6 +25,9 @@ BUFFER_BYTES = 64 * 1024 * 1024
 RETRY_S = 0.25
 NUL_PATIENCE_S = 10.0
 BLOCK_BYTES = 4 * 1024 * 1024
+MOST_DAMAGE = 10_000
+MARK_BYTES = 64
+"""So much of what was read last is remembered, to see that it is still there: a time is among it."""
 
 
 class StreamWriter:
@@ -46,6 +50,7 @@ class StreamWriter:
         self._waiting_bytes = 0
         self._retry_at = 0.0
         self._closed = False
+        self._size = 0
         self._flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_CLOEXEC", 0)
         self.fd = os.open(path, self._flags | (os.O_EXCL if exclusive else 0), 0o666)
         if not exclusive:
@@ -107,24 +112,31 @@ class StreamWriter:
             return True
         return (here.st_dev, here.st_ino) != (there.st_dev, there.st_ino)
 
+    def shrunk(self) -> bool:
+        """True if the file is shorter than when this was last asked: somebody cut it."""
+        size = os.fstat(self.fd).st_size
+        shorter = size < self._size
+        self._size = size
+        return shorter
+
     def restore(self) -> bool:
-        """Put a file that was deleted underneath back, with all that was written. True if it is there again."""
+        """Put a file that was deleted or replaced underneath back, whole. True if it is there again."""
         with self._lock:
+            temporary = self.path.with_name(f".{self.path.name}.{os.getpid()}.tmp")
+            fresh = -1
             try:
-                fresh = os.open(self.path, self._flags | os.O_EXCL, 0o666)
-            except OSError as error:
-                self.error = error
-                return False
-            offset = 0
-            try:
+                # Readers must never see a part of it: they would take it for a file that was cut.
+                fresh = os.open(temporary, self._flags | os.O_EXCL, 0o666)
+                offset = 0
                 while block := os.pread(self.fd, BLOCK_BYTES, offset):
-                    os.write(fresh, block)
-                    offset += len(block)
+                    offset += os.write(fresh, block)
+                os.replace(temporary, self.path)
             except OSError as error:
                 self.error = error
-                os.close(fresh)
+                if fresh >= 0:
+                    os.close(fresh)
                 with contextlib.suppress(OSError):
-                    os.unlink(self.path)
+                    os.unlink(temporary)
                 return False
             old, self.fd = self.fd, fresh
             os.close(old)
@@ -143,9 +155,10 @@ class StreamWriter:
             self.retry(force=True)
             self.lost += sum(line.count(b"\n") for line in self._waiting)
             self._waiting.clear()
-            null = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(null, self.fd, inheritable=False)
-            os.close(null)
+            with contextlib.suppress(OSError):  # no descriptor left: then the file stays open until ``release``
+                null = os.open(os.devnull, os.O_WRONLY)
+                os.dup2(null, self.fd, inheritable=False)
+                os.close(null)
 
     def release(self) -> None:
         """Close, and give the descriptor's number back."""
@@ -207,17 +220,33 @@ class StreamReader:
 
     Attributes:
         offset: where the next line begins; set it to read from elsewhere.
-        corrupt: complete lines skipped because they aren't records.
+        cut: what was read isn't there any more, so that the offset means nothing; ``read`` gives nothing until
+            the offset is set anew, or the file is as it was.
+        corrupt: complete lines skipped because they aren't records, or mended because two ran into one.
+        damage: where those lines begin; for the caller to empty.
         unknown: records skipped because their kind isn't known here.
     """
 
     def __init__(self, path: Path, offset: int = 0) -> None:
         self.path = path
         self.name = path.name.removesuffix(".jsonl")
-        self.offset = offset
+        self.cut = False
+        self._offset = offset
+        self._mark = b""
         self.corrupt = 0
+        self.damage: list[int] = []
         self.unknown = 0
         self._nul_since = 0.0
+
+    @property
+    def offset(self) -> int:
+        return self._offset
+
+    @offset.setter
+    def offset(self, offset: int) -> None:
+        self._offset = offset
+        self._mark = b""
+        self.cut = False
 
     def size(self) -> int:
         """Length of the file in bytes; 0 if there is none."""
@@ -233,7 +262,7 @@ class StreamReader:
             end: stop before the line that begins at or after this offset.
         """
         if end is not None:
-            max_bytes = min(max_bytes, end - self.offset)
+            max_bytes = min(max_bytes, end - self._offset)
         block = self._block(max_bytes)
         found: list[Record] = []
         position = 0
@@ -246,12 +275,14 @@ class StreamReader:
                 if self._wait_for_nuls():
                     break
                 line = line.strip(b"\0")
-            record = self._decode(line)
+            record = self._decode(line, self._offset + position)
             if record is not None:
-                record.id = f"{self.name}:{self.offset + position}"
+                record.id = f"{self.name}:{self._offset + position}"
                 found.append(record)
             position = newline + 1
-        self.offset += position
+        if position:
+            self._offset += position
+            self._mark = (self._mark + block[max(0, position - MARK_BYTES) : position])[-MARK_BYTES:]
         return found
 
     def _block(self, max_bytes: int) -> bytes:
@@ -259,7 +290,10 @@ class StreamReader:
             return b""
         try:
             with open(self.path, "rb", buffering=0) as file:
-                file.seek(self.offset)
+                file.seek(self._offset - len(self._mark))
+                self.cut = os.fstat(file.fileno()).st_size < self._offset or file.read(len(self._mark)) != self._mark
+                if self.cut:
+                    return b""
                 block = file.read(max_bytes) or b""
                 while len(block) >= max_bytes and b"\n" not in block:  # one line longer than a block
                     more = file.read(max_bytes)
@@ -278,17 +312,27 @@ class StreamReader:
         self._nul_since = 0.0
         return False
 
-    def _decode(self, line: bytes) -> Record | None:
+    def _decode(self, line: bytes, offset: int) -> Record | None:
         if not line:
             return None
         try:
             record = records.decode(line)
         except records.CorruptLine:
             self.corrupt += 1
-            return None
+            if len(self.damage) < MOST_DAMAGE:
+                self.damage.append(offset)
+            return _mended(line)
         if record is None:
             self.unknown += 1
         return record
+
+
+def _mended(line: bytes) -> Record | None:
+    """The record at the end of a line that begins with a piece of another: the file was cut within that one."""
+    begin = line.rfind(b'{"kind":')
+    with contextlib.suppress(records.CorruptLine):
+        return records.decode(line[begin:]) if begin > 0 else None
+    return None
 
 
 def tail(path: Path, max_bytes: int = 65536) -> list[Record]:
@@ -297,11 +341,16 @@ def tail(path: Path, max_bytes: int = 65536) -> list[Record]:
         size = path.stat().st_size
         with open(path, "rb") as file:
             file.seek(max(0, size - max_bytes))
-            lines = file.read().split(b"\n")[:-1]
+            block = file.read()
     except OSError:
         return []
+    return decode_lines(block, whole=size <= max_bytes)
+
+
+def decode_lines(block: bytes, *, whole: bool) -> list[Record]:
+    """The records of complete lines. whole: the block begins with one, not within it."""
     found = []
-    for line in lines[1:] if size > max_bytes else lines:
+    for line in block.split(b"\n")[0 if whole else 1 : -1]:
         with contextlib.suppress(records.CorruptLine):
             record = records.decode(line.strip(b"\0")) if line else None
             if record is not None:

@@ -281,6 +281,11 @@ class Recorder:
             if self.writer.missing():
                 self.problem(f"{self.writer.path} was deleted while it was written: it is put back")
                 self.writer.restore()
+            elif self.writer.shrunk():
+                self.problem(
+                    f"{self.writer.path} was cut while it was written: what the trackers had is safe there, "
+                    "records that they hadn't yet are lost; training goes on"
+                )
             self.fd = self.writer.fd
             self.relay.look_after()
             self.fast = self._inside is None and not len(self._queue) and self.writer.healthy

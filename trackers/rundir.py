@@ -88,7 +88,7 @@ class RunDirectory:
 
     def attempt(self) -> int:
         """The newest attempt's number; 0 before the first."""
-        return max((name.attempt for name in self.stream_names() if name.writer == "rank"), default=0)
+        return max((name.attempt for name in self.stream_names()), default=0)
 
     def delivery_state(self, tracker: str) -> Path:
         return self.delivery / f"{tracker}.json"

@@ -12,16 +12,17 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from trackers import errors, records, registry
 from trackers.failpoints import failpoint
 from trackers.records import Record
+from trackers.relay.account import Account as Account
+from trackers.relay.account import read_account as read_account
 from trackers.relay.order import Order, Position
 from trackers.relay.status import last_status
-from trackers.rundir import RunDirectory, read_json, replace_file
+from trackers.rundir import RunDirectory, replace_file
 from trackers.secret import reveal
 from trackers.tracker import Cursor, RunInfo, State, Status, Tracker
 
@@ -38,37 +39,6 @@ TOLD_KINDS = frozenset({"metrics", "text", "media", "artifact", "summary", "aler
 """Kinds whose absence from a tracker the user should know of."""
 STRANGE_REJECTS = 20
 """So many records in a row refused with such exceptions: it isn't the records."""
-
-
-class Account(msgspec.Struct, kw_only=True):
-    """What is known of a delivery: the content of ``delivery/<tracker>.json``.
-
-    delivered, rejected: records, up to number ``counted``. skipped: by kind, records that the tracker doesn't take.
-    error: the failure that lasts, or "". failures: in a row, over restarts. stopped: it won't go on by itself. closed: the status it closed with.
-    """
-
-    tracker: str
-    seq: int = 0
-    offsets: dict[str, int] = {}
-    state: dict[str, Any] = {}
-    delivered: int = 0
-    rejected: int = 0
-    counted: int = 0
-    skipped: dict[str, int] = {}
-    error: str = ""
-    error_since: float = 0.0
-    failures: int = 0
-    stopped: bool = False
-    closed: str = ""
-    time: float = 0.0
-
-
-def read_account(run: RunDirectory, tracker: str) -> Account:
-    """What the file says; a fresh account where it is missing or damaged."""
-    try:
-        return msgspec.convert({"tracker": tracker, **read_json(run.delivery_state(tracker))}, Account, strict=False)
-    except msgspec.ValidationError:
-        return Account(tracker=tracker)
 
 
 class Stop(Exception):
@@ -118,7 +88,9 @@ class Delivery:
         for stray in run.delivery.glob(f".{glob.escape(name)}.*.tmp"):  # of a process that was killed
             with contextlib.suppress(OSError):
                 stray.unlink()
-        self._order = Order(run, run.delivery / f"{name}.order", Position(self.account.seq, self.account.offsets))
+        self._order = Order(
+            run, run.delivery / f"{name}.order", Position(self.account.seq, self.account.offsets, self.account.times)
+        )
         self._batch: list[Record] = []
         self._behind: Position = self._order.position
         self._strange = 0
@@ -181,8 +153,25 @@ class Delivery:
         self._order.close()
 
     def _read(self) -> list[Record]:
-        self._behind = Position(self._order.position.seq, dict(self._order.position.offsets))
-        return self._order.read(self._limit)
+        self._behind = self._order.position.copy()
+        found = self._order.read(self._limit)
+        self._note_damage()
+        return found
+
+    def _note_damage(self) -> None:
+        fresh = [(name, at) for name, at in self._order.damage() if at > self.account.damaged_at.get(name, -1)]
+        for name, at in fresh:
+            self.account.damaged_at[name] = at
+        if fresh and not self.account.damaged:
+            where = f"{fresh[0][0]}.jsonl at byte {fresh[0][1]}"
+            lines = "1 damaged line" if len(fresh) == 1 else f"{len(fresh)} damaged lines"
+            self._say(f"{lines} of the journal skipped ({where}); all others are delivered: compare a backup, if any")
+        self.account.damaged += len(fresh)
+        for name in sorted(self._order.cut):
+            self._say(
+                f"{name}.jsonl was cut while it was read; the delivery goes on with the next new record: "
+                "what wasn't delivered before and is cut off is lost"
+            )
 
     def _order_has_more(self) -> bool:
         self._batch = self._read()
@@ -318,6 +307,7 @@ class Delivery:
         position = self._behind if self._batch else self._order.position
         self.account.seq = position.seq
         self.account.offsets = dict(position.offsets)
+        self.account.times = dict(position.times)
         self.account.state = dict(self._state)
         self._store()
         self._committed = time.monotonic()

@@ -91,8 +91,9 @@ class Lease:
             return False
         now = self.holder()
         if now is None or now.token == other.token:
-            replace_file(self.path, msgspec.json.encode(me))
-            self._mine = me
+            with contextlib.suppress(OSError):
+                replace_file(self.path, msgspec.json.encode(me))
+                self._mine = me
         with contextlib.suppress(OSError):
             claim.unlink()
         return self._mine is not None
@@ -139,16 +140,22 @@ class Lease:
 
     @staticmethod
     def _create(path: Path, holder: Holder) -> bool:
+        content = msgspec.json.encode(holder)
         try:
             fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
-        except FileExistsError:
+        except OSError:  # there is one, or no space, no descriptor left: later
             return False
         failpoint("lease.create.half")
         try:
-            os.write(fd, msgspec.json.encode(holder))
+            whole = os.write(fd, content) == len(content)
+        except OSError:
+            whole = False
         finally:
             os.close(fd)
-        return True
+        if not whole:
+            with contextlib.suppress(OSError):
+                path.unlink()
+        return whole
 
 
 def read_holder(path: Path) -> Holder | None:

@@ -5,21 +5,29 @@ another before it uses it: ``{"seq": 41, "stream": "node-0.1", "start": 0}`` say
 of ``node-0.1`` from offset 0 on, and all that follow come from there until the next line. Record n is then the
 same record for ever, whatever died in between. The file's first line is the number of the last record that was
 ever given out: up to there the order is settled, behind it the choice is free.
+
+A stream that somebody cut or replaced goes on with its first record that is later than the last one given out:
+what came before is delivered or gone. Until there is such a record, nothing is concluded.
 """
 
 from __future__ import annotations
 
 import bisect
+import errno
+import math
 import os
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from trackers.failpoints import failpoint
-from trackers.journal import StreamReader, cut_torn_tail
+from trackers.journal import StreamReader, cut_torn_tail, decode_lines
 from trackers.records import Finish, Record, Start
 from trackers.rundir import RunDirectory, StreamName
+
+HEAD_BYTES = 21
+"""Length of the order's first line."""
+LOOK_BACK_BYTES = 65536
 
 
 class Switch(msgspec.Struct, frozen=True):
@@ -31,10 +39,14 @@ class Switch(msgspec.Struct, frozen=True):
 
 
 class Position(msgspec.Struct):
-    """A place in the sequence: records passed, and how far each stream is read."""
+    """A place in the sequence: records passed, how far each stream is read, and the time of its last record."""
 
     seq: int = 0
     offsets: dict[str, int] = {}
+    times: dict[str, float] = {}
+
+    def copy(self) -> Position:
+        return Position(self.seq, dict(self.offsets), dict(self.times))
 
 
 class Order:
@@ -47,6 +59,7 @@ class Order:
 
     Attributes:
         position: after the last record that ``read`` gave.
+        cut: streams that were found cut, and that go on.
     """
 
     def __init__(self, run: RunDirectory, path: Path, position: Position | None = None) -> None:
@@ -60,13 +73,18 @@ class Order:
         self._cuts: dict[str, float] = {}
         self._ahead: dict[str, list[Record]] = {}
         self._finished: dict[str, bool] = {}
+        self._unsure: dict[str, tuple[int, float]] = {}
+        self._sizes_cut: dict[str, int] = {}
+        self.cut: set[str] = set()
         self.position = position or Position()
         self.seek(self.position)
 
-    @property
-    def corrupt(self) -> int:
-        """Damaged lines skipped so far."""
-        return sum(reader.corrupt for reader in self._readers.values())
+    def damage(self) -> list[tuple[str, int]]:
+        """Damaged lines skipped since this was last asked: stream and offset."""
+        found = [(name, offset) for name, reader in self._readers.items() for offset in reader.damage]
+        for reader in self._readers.values():
+            reader.damage.clear()
+        return found
 
     @property
     def unknown(self) -> int:
@@ -75,15 +93,16 @@ class Order:
 
     def seek(self, position: Position) -> None:
         """Go on reading at a position that this order gave earlier."""
-        self.position = Position(position.seq, dict(position.offsets))
+        self.position = position.copy()
         self._ahead.clear()
-        for name in list(self._readers):
-            self._readers[name].offset = self.position.offsets.get(name, 0)
+        for name, reader in self._readers.items():
+            self._place(name, reader)
 
     def seek_seq(self, seq: int) -> None:
         """Go back so that the next record is ``seq + 1``."""
         index = bisect.bisect_right([switch.seq for switch in self._switches], seq + 1) - 1
         offsets: dict[str, int] = {}
+        times: dict[str, float] = {}  # of the other streams: not known here
         for switch in self._switches[: max(index, 0)]:
             offsets[switch.stream] = self._end_of(switch)
         if index < 0:  # further back than what was written down: the order begins anew
@@ -96,18 +115,31 @@ class Order:
         reader = StreamReader(self._run.streams / f"{here.stream}.jsonl", here.start)
         left = seq + 1 - here.seq
         while left > 0:
-            passed = reader.read(min(left, 5000))
+            passed = reader.read(min(left, 5000), end=self._bound(index))
             if not passed:
                 break
             left -= len(passed)
+            times[here.stream] = passed[-1].time
         offsets[here.stream] = reader.offset
-        self.seek(Position(seq - left, offsets))
+        self.seek(Position(seq - left, offsets, times))
 
     def read(self, limit: int = 1000) -> list[Record]:
         """The next records with ``id`` and ``seq`` set; [] while nothing new has come.
 
         ``position`` is then behind them. A change of stream is on disk before its first record is returned.
+
+        Raises:
+            OSError: the change can't be written down; nothing was read.
         """
+        before = self.position.copy()
+        try:
+            return self._next(limit)
+        except OSError:
+            self.seek(before)
+            self._forget_unsettled()
+            raise
+
+    def _next(self, limit: int) -> list[Record]:
         replayed = self._replay(limit)
         if replayed is not None:
             return replayed
@@ -175,17 +207,26 @@ class Order:
             return None
         here = self._switches[index]
         last = self._switches[index + 1].seq - 1 if index + 1 < len(self._switches) else self._settled
-        reader = self._reader(here.stream)
+        reader, bound = self._reader(here.stream), self._bound(index)
         if seq + 1 == here.seq:
             reader.offset = here.start
-        found = reader.read(min(limit, last - seq))
+        found, passed_cut = self._read(here.stream, reader, min(limit, last - seq), bound)
+        if passed_cut:
+            return self._next(limit)
         self._ahead.pop(here.stream, None)
-        if not found:  # the stream was cut underneath: those records are gone, the others must still come
+        if not found:  # those records are gone, the others must still come
+            if bound is not None:
+                reader.offset = self.position.offsets[here.stream] = bound
             self.position.seq = last
-            return self.read(limit)
-        self._number(found)
+            return self._next(limit)
+        self._number(here.stream, found)
         self.position.offsets[here.stream] = reader.offset
         return found
+
+    def _bound(self, index: int) -> int | None:
+        """Where the records of a switch end at the latest: behind lies what was numbered later."""
+        here = self._switches[index]
+        return min((later.start for later in self._switches[index + 1 :] if later.stream == here.stream), default=None)
 
     def _take(self, name: str, until: float | None, limit: int) -> list[Record]:
         ahead = self._ahead[name]
@@ -195,20 +236,23 @@ class Order:
         taken, self._ahead[name] = ahead[:count], ahead[count:]
         if not self._switches or self._switches[-1].stream != name:
             self._switch(Switch(self.position.seq + 1, name, self.position.offsets.get(name, 0)))
-        self._number(taken)
+        self._number(name, taken)
         rest = self._ahead[name]
         self.position.offsets[name] = _offset(rest[0]) if rest else self._readers[name].offset
         if any(isinstance(record, Finish) for record in taken):
             self._finished[name] = True
         return taken
 
-    def _number(self, records: list[Record]) -> None:
+    def _number(self, name: str, records: list[Record]) -> None:
         for record in records:
             self.position.seq += 1
             record.seq = self.position.seq
+        self.position.times[name] = records[-1].time
 
     def _fetch(self, name: str, reader: StreamReader, limit: int) -> list[Record]:
-        found = reader.read(limit)
+        found, passed_cut = self._read(name, reader, limit, None)
+        if passed_cut:
+            found = reader.read(limit)
         cut = self._cuts.get(name)
         if cut is not None:
             found = [record for record in found if record.time <= cut]
@@ -236,9 +280,46 @@ class Order:
 
     def _reader(self, name: str) -> StreamReader:
         if name not in self._readers:
-            offset = self.position.offsets.get(name, 0)
-            self._readers[name] = StreamReader(self._run.streams / f"{name}.jsonl", offset)
+            reader = self._readers[name] = StreamReader(self._run.streams / f"{name}.jsonl")
+            self._place(name, reader)
         return self._readers[name]
+
+    def _place(self, name: str, reader: StreamReader) -> None:
+        """Put a reader where the position says. Whether that is still the same place is looked at before it reads."""
+        reader.offset = self.position.offsets.get(name, 0)
+        self._unsure.pop(name, None)
+        if reader.offset and name in self.position.times:
+            self._unsure[name] = reader.offset, self.position.times[name]
+
+    def _read(self, name: str, reader: StreamReader, limit: int, end: int | None) -> tuple[list[Record], bool]:
+        """What comes next in a stream; and True where the stream was cut and the reader is now where it goes on."""
+        found: list[Record] = []
+        cut = name in self._unsure and name not in self._cuts and not _holds(reader.path, *self._unsure[name])
+        if not cut:
+            self._unsure.pop(name, None)
+            found = reader.read(limit, end=end)
+        return found, (cut or reader.cut) and self._pass_cut(name, reader)
+
+    def _pass_cut(self, name: str, reader: StreamReader) -> bool:
+        """Find where a stream that was cut goes on, and write it down. False: nowhere yet."""
+        size = reader.size()
+        if self._sizes_cut.get(name) == size:
+            return False
+        self._sizes_cut[name] = size
+        last = self.position.times.get(name, -math.inf)
+        search = StreamReader(reader.path)
+        found: list[Record] = []
+        while not found and (passed := search.read(5000)):
+            found = [record for record in passed if record.time > last]
+        if not found:
+            return False
+        reader.offset = _offset(found[0])
+        self._unsure.pop(name, None)
+        # Behind all that has a number, so that it is told from what had been given out and is gone.
+        self._switch(Switch(max(self._settled, self.position.seq) + 1, name, reader.offset))
+        self.position.offsets[name] = reader.offset
+        self.cut.add(name)
+        return True
 
     def _end_of(self, switch: Switch) -> int:
         index = self._switches.index(switch)
@@ -256,16 +337,20 @@ class Order:
         head, *lines = os.pread(self._fd, os.fstat(self._fd).st_size, 0).split(b"\n")
         try:
             self._settled = int(head)
-        except ValueError:
+            self._switches = [msgspec.json.decode(line, type=Switch) for line in lines if line]
+        except (ValueError, msgspec.DecodeError):  # none, or damaged: as if it were lost
             os.ftruncate(self._fd, 0)
+            self._switches.clear()
             self._settle(0)
             return
-        for line in lines:
-            try:
-                switch = msgspec.json.decode(line, type=Switch)
-            except msgspec.DecodeError:
-                continue
-            self._switches.append(switch)
+        self._forget_unsettled()
+
+    def _forget_unsettled(self) -> None:
+        """Drop changes for records that were never given out: their order is chosen anew, perhaps another one."""
+        kept = [switch for switch in self._switches if switch.seq <= self._settled + 1]
+        if len(kept) < len(self._switches):
+            self._switches = kept
+            os.ftruncate(self._fd, HEAD_BYTES + sum(len(msgspec.json.encode(switch)) + 1 for switch in kept))
 
     def _settle(self, seq: int) -> None:
         failpoint("order.settle.before")
@@ -275,7 +360,10 @@ class Order:
 
     def _switch(self, switch: Switch) -> None:
         failpoint("order.switch.before")
-        os.pwrite(self._fd, msgspec.json.encode(switch) + b"\n", os.fstat(self._fd).st_size)
+        line, size = msgspec.json.encode(switch) + b"\n", os.fstat(self._fd).st_size
+        if os.pwrite(self._fd, line, size) != len(line):
+            os.ftruncate(self._fd, size)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._path))
         self._switches.append(switch)
         failpoint("order.switch.after")
 
@@ -284,6 +372,16 @@ def _offset(record: Record) -> int:
     return int(record.id.rpartition(":")[2])
 
 
-def stored(position: Position) -> dict[str, Any]:
-    """A position as JSON values."""
-    return {"seq": position.seq, "offsets": position.offsets}
+def _holds(path: Path, offset: int, time: float) -> bool:
+    """Whether the lines before ``offset`` end there, with a record of this time; True where that can't be seen."""
+    try:
+        with open(path, "rb") as file:
+            if os.fstat(file.fileno()).st_size < offset:
+                return False
+            start = max(0, offset - LOOK_BACK_BYTES)
+            file.seek(start)
+            block = file.read(offset - start)
+    except OSError:
+        return True
+    found = decode_lines(block, whole=start == 0)
+    return block.endswith(b"\n") and (not found or any(record.time == time for record in found))

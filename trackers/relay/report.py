@@ -12,7 +12,8 @@ from trackers.rundir import RunDirectory
 
 def report(run: RunDirectory, trackers: Iterable[str]) -> dict[str, dict[str, Any]]:
     """By tracker: ``state`` (delivered, waiting, delivering, stopped, not begun), ``delivered`` and ``rejected``
-    records, ``waiting_bytes`` of the journal, ``error``, ``url``, ``closed`` (the status it was told), ``skipped``.
+    records, ``waiting_bytes`` of the journal, ``error``, ``url``, ``closed`` (the status it was told), ``skipped``,
+    ``damaged`` (lines of the journal).
     """
     sizes = {}
     for name in run.stream_names():
@@ -45,6 +46,7 @@ def _one(run: RunDirectory, name: str, sizes: dict[str, int]) -> dict[str, Any]:
         "delivered": account.delivered,
         "rejected": account.rejected,
         "skipped": account.skipped,
+        "damaged": account.damaged,
         "waiting_bytes": waiting,
         "closed": account.closed,
         "error": account.error,
