@@ -35,6 +35,7 @@ from trackers.records import (
     Media,
     Metrics,
     Record,
+    Start,
     Summary,
     Text,
     final_name,
@@ -50,6 +51,9 @@ TAG_LENGTH = 8000
 
 STATUS = {"finished": "FINISHED", "failed": "FAILED", "crashed": "KILLED", "preempted": "KILLED"}
 
+ENDING_TAGS = frozenset({"trackers.status", "trackers.exit_code", "trackers.reason"})
+"""Tags that say how an attempt ended: not true of the next one."""
+
 _logger = logging.getLogger("trackers.mlflow")
 
 
@@ -59,7 +63,7 @@ class MlflowTracker:
     name = "mlflow"
     needs = ("mlflow",)
     accepts: frozenset[type[Record]] = frozenset(
-        {Alert, Artifact, Config, Environment, Info, Media, Metrics, Summary, Text}
+        {Alert, Artifact, Config, Environment, Info, Media, Metrics, Start, Summary, Text}
     )
     deadline_s = 1800.0
     """Long, for checkpoints are uploaded whole; a server that hangs is noticed by the request's own time limit."""
@@ -102,6 +106,8 @@ class MlflowTracker:
             state.setdefault("waiting", [])
             if run.info.status != "RUNNING":
                 self._client.update_run(self._run_id, status="RUNNING")
+                for tag in ENDING_TAGS & run.data.tags.keys():
+                    self._client.delete_tag(self._run_id, tag)
             self._files = RunFiles(self._client, self._run_id, info, state)
             self._requests = Requests(self._client, self._run_id, self._mapped, run.data.params)
         return Cursor(0) if lost else None
@@ -121,6 +127,8 @@ class MlflowTracker:
                     self._files.media(record)
                 elif isinstance(record, Artifact):
                     self._files.artifact(record)
+                elif isinstance(record, Start):
+                    self._rewind(record)
                 else:
                     self._describe(record)
             self._requests.send()
@@ -143,6 +151,19 @@ class MlflowTracker:
                 end = status.time or time.time()
                 failpoint("mlflow.end.before")
                 self._client.set_terminated(self._run_id, STATUS[status.name], milliseconds(end))
+
+    def _rewind(self, record: Start) -> None:
+        """MLflow forgets no point of a metric. Say which are superseded: those above the step and before the time."""
+        if record.from_step is None:
+            return
+        said = json.dumps({"from_step": record.from_step, "timestamp": milliseconds(record.time)})
+        self._requests.tag(f"trackers.rewind.{record.attempt}", said)
+        _logger.warning(
+            "MLflow can't forget points: what was logged above step %d stays beside what comes now; "
+            "the tag trackers.rewind.%d says which were superseded",
+            record.from_step,
+            record.attempt,
+        )
 
     def _metrics(self, record: Metrics) -> None:
         for name, value in record.values.items():

@@ -27,6 +27,7 @@ from trackers.records import (
     Media,
     Metrics,
     Record,
+    Start,
     Summary,
     Text,
     final_name,
@@ -51,7 +52,7 @@ class TrackioTracker:
     name = "trackio"
     needs = ("trackio",)
     accepts: frozenset[type[Record]] = frozenset(
-        {Alert, Artifact, Config, Environment, Info, Media, Metrics, Summary, Text}
+        {Alert, Artifact, Config, Environment, Info, Media, Metrics, Start, Summary, Text}
     )
     deadline_s: ClassVar[float] = 300
 
@@ -86,6 +87,7 @@ class TrackioTracker:
         state.setdefault("final", {})
         state.setdefault("about", {"group": info.group, "tags": info.tags, "notes": info.notes})
         state["status"] = "running"
+        state["exit_code"] = None
         state["dirty"] = True
         url = info.option("TRACKIO_SERVER_URL") or os.environ.get("TRACKIO_SERVER_URL")
         self._store = self._remote(str(url)) if url else self._local()
@@ -143,6 +145,11 @@ class TrackioTracker:
                 alerts.append(AlertRow(log_id, record.step, record.time, record.title, record.text, level))
             elif isinstance(record, Artifact):
                 self._store.artifact(artifact_files(self._info, record))
+            elif isinstance(record, Start):
+                if record.from_step is not None:
+                    self._send(rows)
+                    rows = []
+                    self._rewind(record.from_step)
             else:
                 self._describe(record)
         self._send(rows)
@@ -159,6 +166,17 @@ class TrackioTracker:
             # A run without a row has no configuration, and isn't listed.
             self._send([Row(f"{self._info.id}:end", self._state.get("step", 0), status.time, {})])
         self._send([])
+
+    def _rewind(self, step: int) -> None:
+        """Drop the rows above a step. If it comes again after a kill, so do the rows that follow it."""
+        if not self._store.rewind(step):
+            _logger.warning("trackio can't drop rows here: those above step %d stay beside the new ones", step)
+            return
+        self._state["step"] = min(int(self._state.get("step", 0)), step)
+        row = self._state.get("row")
+        if row is not None and row[1] > step:
+            del self._state["row"]
+            self._state["dirty"] = True  # the configuration goes with the next row
 
     def _send(self, rows: list[Row]) -> None:
         """Rows, with the configuration when it has changed; alone it rides on a row that is there already."""

@@ -101,6 +101,9 @@ class ServerStore:
         self._call("bulk_upload_media", uploads=[upload], hf_token=None)
         return f"{canonical_project_name(self._key.project)}/{folder}/{step}/{name}"
 
+    def rewind(self, step: int) -> bool:
+        return False
+
     def artifact(self, files: Files) -> None:
         from trackio import cas
 

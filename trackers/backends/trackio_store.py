@@ -76,6 +76,9 @@ class Store(Protocol):
 
     def artifact(self, files: Files) -> None: ...
 
+    def rewind(self, step: int) -> bool:
+        """Drop this run's rows above a step, as far as they came from here. False where that can't be had."""
+
 
 class RunKey(NamedTuple):
     """Which run: trackio shows the name, and tells runs apart by id."""
@@ -153,6 +156,23 @@ class LocalStore:
             shutil.copyfile(source, target)
             return str(target.relative_to(MEDIA_DIR))
 
+    def rewind(self, step: int) -> bool:
+        from trackio.sqlite_storage import SQLiteStorage
+
+        project, run_id = self._key
+        path = SQLiteStorage.get_project_db_path(project)
+        with translated():
+            if not path.exists():
+                return True
+            with SQLiteStorage._get_process_lock(project), SQLiteStorage._get_connection(path) as connection:
+                # By the ids that only our rows have; a user's own rows in the same run stay.
+                connection.execute(
+                    "DELETE FROM metrics WHERE run_id = ? AND step > ? AND substr(log_id, 1, ?) = ?",
+                    (run_id, step, len(run_id) + 1, f"{run_id}:"),
+                )
+                connection.commit()
+        return True
+
     def artifact(self, files: Files) -> None:
         from trackio import cas
         from trackio.sqlite_storage import SQLiteStorage
@@ -203,6 +223,9 @@ class FragmentStore(LocalStore):
         from trackio import fragments
 
         self._append([fragments.alert_record(alert_entry(self._key, self.name, row)) for row in rows])
+
+    def rewind(self, step: int) -> bool:
+        return False
 
     def _entry(self, row: Row) -> dict[str, Any]:
         return {**log_entry(self._key, self.name, row), "timestamp": iso(row.time)}
