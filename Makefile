@@ -44,7 +44,7 @@ endef
 # menuconfig, defconfig-NAME and what else makes a .config.
 include config.mk
 
-.PHONY: help demo test check bench wheel clean
+.PHONY: help demo test check chaos chaos-failpoints bench wheel clean
 
 help:  ## this list
 	@grep -hE '^[a-z][a-z-]*:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 24
@@ -60,6 +60,12 @@ test: $(DEV_ENV)  ## every check: style, types, tests
 
 check: $(DEV_ENV)  ## style and types only
 	@scripts/check
+
+chaos: $(DEV_ENV)  ## kill real runs at random and audit every store: N=200 rounds, SEED=1
+	@$(PYTHON) -m tests.chaos --rounds $(or $(N),200) --seed $(or $(SEED),$(shell date +%s)) --jobs $(WORKERS)
+
+chaos-failpoints: $(DEV_ENV)  ## kill MLflow's and W&B's deliveries at each point alone (minutes)
+	@$(PYTHON) -m pytest tests/chaos/failpoints.py
 
 bench: $(DEV_ENV)  ## measure the promised figures on this machine
 	@$(PYTHON) -m benchmarks

@@ -31,6 +31,7 @@ def main() -> int:
     names = TRACKERS if options.trackers == "all" else tuple(filter(None, options.trackers.split(",")))
     root = Path(tempfile.mkdtemp(prefix="trackers-chaos-"))
     chosen = range(options.rounds) if options.round is None else [options.round]
+    os.environ.update(Shared(root).variables())
     began = time.monotonic()
     outcomes = play(chosen, options.seed, root, names, jobs=options.jobs, seconds=options.seconds, keep=options.keep)
     print(table(outcomes))
@@ -54,9 +55,11 @@ def play(
     seconds: float = 4.0,
     keep: bool = False,
 ) -> list[Outcome]:
-    """Play rounds of a session, saying on stderr how each went."""
+    """Play rounds of a session, saying on stderr how each went.
+
+    The environment must have ``Shared(root).variables()``: the stores are read in this process.
+    """
     shared = Shared(root)
-    os.environ.update(shared.variables())
 
     def one(number: int) -> Outcome:
         game = Round(make(f"{seed}:{number}", trackers, seconds=seconds), shared, number)

@@ -73,7 +73,7 @@ def _small_batches(module: Any) -> None:
     module.Delivery.__init__ = __init__
 
 
-def _cursor_first(module: Any) -> None:
+def cursor_first(module: Any) -> None:
     """The cursor is committed before the write."""
     deliver = module.Delivery._deliver
 
@@ -186,7 +186,7 @@ CHANGES: dict[str, list[_Change]] = {
     "small_batches": [("trackers.relay.delivery", _small_batches)],
     "torn_file": [("trackers.backends.owned_file", _torn)],
     "torn_journal": [("trackers.journal", _torn)],
-    "cursor_first": [("trackers.relay.delivery", _cursor_first)],
+    "cursor_first": [("trackers.relay.delivery", cursor_first)],
     "unrepaired_tail": [("trackers.backends.owned_file", _unrepaired_tail)],
     "step_rule": [("trackers.backends.wandb_rows", _step_rule)],
     "sent_twice": [("trackers.backends.tensorboard", _sent_twice)],
