@@ -32,7 +32,7 @@ ALLOWED = {
     "trackers.registry": {"trackers.errors", "trackers.tracker"},
     "trackers.failpoints": set(),
     "trackers.journal": {"trackers.records", "trackers.errors", "trackers.failpoints"},
-    "trackers.backends": CORE | {"trackers.backends", "trackers.failpoints"},
+    "trackers.backends": CORE | {"trackers.backends", "trackers.failpoints", "trackers.identity"},
     "trackers.testing": CORE | {"trackers.registry", "trackers.testing"},
 }
 """Packages and modules that may know only these (prefixes of module names)."""

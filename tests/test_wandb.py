@@ -19,6 +19,7 @@ from trackers.backends import wandb as backend
 from trackers.backends import wandb_session
 from trackers.backends.wandb import WandbTracker
 from trackers.errors import Rejected
+from trackers.identity import process_start
 from trackers.records import (
     Alert,
     Artifact,
@@ -98,12 +99,12 @@ def test_metadata_is_that_of_training(server: WandbServer, tmp_path: Path) -> No
 
 def test_system_metrics_are_those_of_a_training_that_runs_here(server: WandbServer, tmp_path: Path) -> None:
     """Delivered while the training runs on this host, the run gets W&B's own system metrics, of that process."""
-    here = {"host": socket.gethostname(), "pid": os.getpid()}
+    here = {"host": socket.gethostname(), "pid": os.getpid(), "pid_start": process_start(os.getpid())}
     driver(tmp_path, program="train.py", **here).deliver(training(3))
     assert any(name.startswith("system.proc.") for event in server.runs[ID].events for name in event)
     assert server.runs[ID].metadata["program"] == "train.py"
     assert wandb_session.settings(run_info(tmp_path, **here))["x_stats_pid"] == os.getpid()
-    gone = run_info(tmp_path, host=socket.gethostname(), pid=os.getpid(), pid_start=1.0)
+    gone = run_info(tmp_path, host=socket.gethostname(), pid=os.getpid(), pid_start=here["pid_start"] - 1)
     assert wandb_session.settings(gone)["x_disable_stats"]
 
 

@@ -23,7 +23,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from trackers.backends import wandb_file, wandb_login, wandb_media, wandb_session
+from trackers.backends import wandb_file, wandb_login, wandb_media, wandb_rewind, wandb_session
 from trackers.backends.wandb_rows import STEP, Mark, Row, Rows, remember, resume_mark
 from trackers.backends.wandb_summary import Definitions
 from trackers.errors import DeliveryError, Rejected, Unavailable
@@ -181,7 +181,7 @@ class WandbTracker:
         if self._session.online:
             return self._run.starting_step - 1 if self._run.resumed else -1
         paths = self._earlier_files()
-        wandb_session.await_writers(paths)
+        wandb_file.await_writers(paths)
         for path in paths:
             wandb_file.repair(path)
         return max(map(wandb_file.last_step, paths), default=-1)
@@ -213,10 +213,35 @@ class WandbTracker:
         elif isinstance(record, Media):
             # Made at once, so that what W&B won't take is refused with this record, not with the row's last one.
             self._rows.add(record, wandb_media.value(self._info, record, Path(self._scratch.name)))
+        elif isinstance(record, Start) and record.from_step is not None:
+            self._rewind(record, record.from_step)
         elif isinstance(record, (Start, Finish)):
             self._rows.end()
         else:
             self._take_other(record)
+
+    def _rewind(self, record: Start, step: int) -> None:
+        """Have the server forget the rows above a training step, where it can; where not, the new rows follow.
+
+        If this comes again after a kill, what precedes it in the stream came again too, and it is done again.
+        """
+        self._rows.end()
+        if not self._session.online or record.attempt in self._state.get("not_rewound", []):
+            return
+        self._end(Status("running", time=record.time))
+        self._session, number = wandb_rewind.reopen(self._session, self._info, self._state, record.attempt, step)
+        self._run = self._session.run
+        last = self._rows.last if number is None else number
+        self._marks = [mark for mark in self._marks if mark.last <= last]
+        self._rows = Rows(self._send, last)
+        self._skip_to = self._sent = self._confirmed = last
+        self._advanced = self._changed = wandb_session.monotonic()
+        self._media = []
+        self._scratch = tempfile.TemporaryDirectory(prefix="trackers-wandb-")
+        counted = self._state.pop("aggregates", None) if number is not None else None
+        self._reapply()
+        if counted and number is not None:
+            wandb_rewind.count_again(self._session, self._definitions, number)
 
     def _take_other(self, record: Record) -> None:
         try:

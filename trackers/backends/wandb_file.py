@@ -11,18 +11,47 @@ from __future__ import annotations
 import json
 import os
 import struct
+import time
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from trackers.errors import NotFound
+from trackers.errors import NotFound, Unavailable
 
 BLOCK_BYTES = 32 * 1024
 HEADER = struct.Struct("<4sHB")
 CHUNK = struct.Struct("<IHB")
 MAGIC = (b":W&B", 0xBEE1, 0)
 WHOLE, FIRST, MIDDLE, LAST = 1, 2, 3, 4
+WRITER_TIMEOUT_S = 30.0
+
+
+def await_writers(paths: Sequence[Path]) -> None:
+    """Wait until no wandb service has these files open: one whose client was killed may still write for a moment.
+
+    Raises:
+        Unavailable: one still does after :data:`WRITER_TIMEOUT_S`.
+    """
+    import psutil
+
+    wanted = {str(path.resolve()) for path in paths}
+    deadline = time.monotonic() + WRITER_TIMEOUT_S
+    while wanted and any(wanted & _open_files(process) for process in psutil.process_iter(["name"])):
+        if time.monotonic() > deadline:
+            raise Unavailable(f"another wandb-core still writes {', '.join(sorted(wanted))}")
+        time.sleep(0.05)
+
+
+def _open_files(process: Any) -> set[str]:
+    if "wandb-core" not in (process.info["name"] or ""):
+        return set()
+    import psutil
+
+    try:
+        return {file.path for file in process.open_files()}
+    except psutil.Error:
+        return set()
 
 
 def repair(path: Path) -> bool:
@@ -133,6 +162,11 @@ def last_step(path: Path) -> int:
     """The highest ``_step`` in a file; -1 if it has no row."""
     found = (record.history.step.num for record in records(path) if record.WhichOneof("record_type") == "history")
     return max(found, default=-1)
+
+
+def has_ended(path: Path) -> bool:
+    """Whether the file's writer has said that it wrote everything: an exit record, complete or not."""
+    return any(record.WhichOneof("record_type") == "exit" for record in records(path))
 
 
 def names(paths: Iterable[Path], first: int = 0) -> dict[int, frozenset[str]]:

@@ -15,13 +15,12 @@ import re
 import socket
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
-import psutil
-
-from trackers.backends import wandb_login
+from trackers import identity
+from trackers.backends import wandb_file, wandb_login
 from trackers.errors import DeliveryError, Fatal, Refused, Rejected, Unavailable
 from trackers.failpoints import failpoint
 from trackers.tracker import RunInfo
@@ -30,7 +29,6 @@ INIT_TIMEOUT_S = 30.0
 FINISH_TIMEOUT_S = 900.0
 """How long the last uploads may take before the whole is tried again."""
 ASK_TIMEOUT_S = 20.0
-WRITER_TIMEOUT_S = 30.0
 RETRIES = 2
 PAGE = 1000
 FLUSH_S = 1.0
@@ -59,8 +57,12 @@ STATUS = re.compile(r"(?:status|error|HTTP|code)\D{0,12}\b([45]\d\d)\b|\b([45]\d
 class Session:
     """A run opened with ``wandb.init``. ``run`` is wandb's own object."""
 
-    def __init__(self, info: RunInfo, *, resume: bool, fields: dict[str, Any]) -> None:
+    def __init__(self, info: RunInfo, *, resume: bool, fields: dict[str, Any], rewind: int | None = None) -> None:
         """Open the run; ``fields`` go to ``wandb.init`` as they are.
+
+        Args:
+            rewind: have the server forget the run's rows above this ``_step``
+                (https://docs.wandb.ai/guides/runs/rewind; not every server can).
 
         Raises:
             DeliveryError: as :func:`translate` says.
@@ -86,7 +88,8 @@ class Session:
                     entity=info.option("WANDB_ENTITY") or os.environ.get("WANDB_ENTITY"),
                     dir=str(directory(info)),
                     mode="online" if self.online else "offline",
-                    resume="allow" if resume or self.online else None,
+                    resume="allow" if (resume or self.online) and rewind is None else None,
+                    resume_from=None if rewind is None else f"{info.id}?_step={rewind}",
                     reinit="create_new",
                     settings=wandb.Settings(**settings(info)),
                     **fields,
@@ -145,15 +148,23 @@ class Session:
         """
         known: dict[frozenset[str], frozenset[str]] = {}
         found: dict[int, frozenset[str]] = {}
+        for row in self.rows(first, last):
+            keys = frozenset(row)
+            found[int(row["_step"])] = known.setdefault(keys, keys)
+        return found
+
+    def rows(self, first: int, last: int) -> Iterator[dict[str, Any]]:
+        """The rows that the server holds, by ``_step`` from ``first`` to ``last``.
+
+        Raises:
+            DeliveryError: it can't be asked.
+        """
         target = {"entity": self.run.entity, "project": self.run.project, "run": self.run.id}
         for start in range(first, last + 1, PAGE):
             limits = {"minStep": start, "maxStep": min(last + 1, start + PAGE), "pageSize": PAGE}
             data = self._ask(ROWS, {**target, **limits})
             for line in data["project"]["run"]["history"]:
-                row = json.loads(line)
-                keys = frozenset(row)
-                found[int(row["_step"])] = known.setdefault(keys, keys)
-        return found
+                yield json.loads(line)
 
     def end(self, exit_code: int, *, complete: bool, timeout_s: float) -> None:
         """Upload all that waits and close the client; with ``complete``, the run has ended with this exit code.
@@ -184,10 +195,19 @@ class Session:
                 run.finish(exit_code=exit_code)
             if files.uploaded_bytes < files.total_bytes:
                 raise Unavailable(f"W&B took {files.uploaded_bytes} of {files.total_bytes} bytes of files")
+            if not self.online:
+                self._see_file_whole()
         except TimeoutError:
             raise Unavailable(f"W&B took more than {timeout_s:g} s for the last uploads") from None
         except Exception as error:
             raise_translated(error)
+
+    def _see_file_whole(self) -> None:
+        # The client answers before its service has written the last records of an offline file.
+        path = Path(self.run.settings.sync_file)
+        wandb_file.await_writers([path])
+        if not wandb_file.has_ended(path):
+            raise Unavailable(f"wandb didn't write {path} to its end")
 
     def _ask(self, query: str, variables: dict[str, Any]) -> Any:
         from wandb.apis.public.service_api import ServiceApi
@@ -261,29 +281,6 @@ def abandon() -> None:
     os.environ.pop("WANDB_SERVICE", None)
 
 
-def await_writers(paths: Sequence[Path]) -> None:
-    """Wait until no wandb service has these files open: one whose client was killed may still write for a moment.
-
-    Raises:
-        Unavailable: one still does after :data:`WRITER_TIMEOUT_S`.
-    """
-    wanted = {str(path.resolve()) for path in paths}
-    deadline = time.monotonic() + WRITER_TIMEOUT_S
-    while wanted and any(wanted & _open_files(process) for process in psutil.process_iter(["name"])):
-        if time.monotonic() > deadline:
-            raise Unavailable(f"another wandb-core still writes {', '.join(sorted(wanted))}")
-        time.sleep(0.05)
-
-
-def _open_files(process: psutil.Process) -> set[str]:
-    if "wandb-core" not in (process.info["name"] or ""):
-        return set()
-    try:
-        return {file.path for file in process.open_files()}
-    except psutil.Error:
-        return set()
-
-
 def raise_translated(error: Exception) -> NoReturn:
     """Raise what :func:`translate` makes of an error."""
     raise translate(error) from error
@@ -348,11 +345,7 @@ def _lives(info: RunInfo) -> bool:
     """Whether training runs now, on this host."""
     if not info.pid or not info.host or not _same_host(info):
         return False
-    try:
-        started = psutil.Process(info.pid).create_time()
-    except psutil.Error:
-        return False
-    return not info.pid_start or abs(started - info.pid_start) < 2.0
+    return identity.alive(info.pid, info.pid_start)
 
 
 def _relative(info: RunInfo) -> str:
@@ -365,6 +358,7 @@ def _relative(info: RunInfo) -> str:
 
 def _environment(info: RunInfo) -> Any:
     """What W&B shows of the process (``wandb-metadata.json``): that of the training, not this one."""
+    import psutil
     from wandb.proto import wandb_internal_pb2 as protocol
 
     environment = protocol.EnvironmentRecord(
