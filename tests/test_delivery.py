@@ -275,3 +275,36 @@ def test_address_of_the_run_is_told_as_soon_as_it_is_known(run: RunDirectory, mo
     delivery = Delivery(run, "scripted", say=lambda text: None, tell=told.append, alone=False)
     delivery.step()
     assert told[:2] == ["http://127.0.0.1:5000/run/1", "write"]
+
+
+def test_delivery_tells_one_outage_once_whatever_its_words(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Refused connections, then resets, then time-outs are one outage: one line, and one when it is over."""
+    words = iter(["refused", "refused", "refused", "reset by peer", "timed out", "timed out", "502"])
+
+    def plan(call: str, records: Sequence[Record]) -> None:
+        if call == "write" and (word := next(words, "")):
+            raise errors.Unavailable(word)
+
+    _plan(monkeypatch, plan)
+    said: list[str] = []
+    _deliver(run, said)
+    again = "; training goes on, its records wait in the journal, tried again by itself"
+    assert said == [f"scripted: refused{again}", "scripted: delivering again"]
+
+
+def test_delivery_that_cannot_close_says_so_and_says_when_it_could(
+    run: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An outage at the very end is told, and its end too."""
+    left = iter(range(5))
+
+    def plan(call: str, records: Sequence[Record]) -> None:
+        if call == "close" and next(left, None) is not None:
+            raise errors.Unavailable("away")
+
+    _plan(monkeypatch, plan)
+    said: list[str] = []
+    _deliver(run, said)
+    assert [line.split(";")[0] for line in said] == ["scripted: away", "scripted: delivering again"]
+    account = read_account(run, "scripted")
+    assert (account.closed, account.error, account.failures) == ("failed", "", 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -157,8 +158,10 @@ class ServerStore:
             return Refused(f"{where}: {error}; correct TRACKIO_SERVER_URL")
         if isinstance(error, (httpx.HTTPError, OSError)):
             return Unavailable(f"no answer from {where}: {error or type(error).__name__}")
-        if isinstance(error, RuntimeError) and "does not support" in str(error):
-            return Fatal(f"{where} is too old for this trackio: {error}")
+        if isinstance(error, json.JSONDecodeError):  # of a proxy's page, not of a record
+            return Unavailable(f"{where} answered with something that isn't JSON")
+        if isinstance(error, RuntimeError) and "does not support" in str(error):  # its word for 404
+            return Refused(f"{where} refused (404): {error}")
         return Rejected(f"{where}: {error}")
 
 

@@ -14,7 +14,7 @@ class Account(msgspec.Struct, kw_only=True):
 
     delivered, rejected: records, up to number ``counted``. skipped: by kind, records that the tracker doesn't take.
     error: the failure that lasts, or "". failures: in a row, over restarts. stopped: it won't go on by itself.
-    closed: the status it closed with.
+    told: what the user was told of that failure, by attempt and kind. closed: the status it closed with.
     times: of the last record of each stream. damaged: lines of the journal skipped, up to ``damaged_at`` in a stream.
     """
 
@@ -32,6 +32,7 @@ class Account(msgspec.Struct, kw_only=True):
     error: str = ""
     error_since: float = 0.0
     failures: int = 0
+    told: list[str] = []
     stopped: bool = False
     closed: str = ""
     time: float = 0.0

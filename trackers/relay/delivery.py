@@ -205,7 +205,7 @@ class Delivery:
         failpoint(f"{self.name}.close.after")
         self._tracker = None
         self.account.closed = status.name
-        self.account.error = ""
+        self._recovered()
         self._commit()
         return None
 
@@ -295,12 +295,16 @@ class Delivery:
     def _commit_batch(self) -> None:
         self._count(self._batch)
         self._batch = []
+        self._recovered()
+        self._commit()
+
+    def _recovered(self) -> None:
         self._strange = 0
         self.account.failures = 0
         if self.account.error:
             self._say(f"{self.name}: delivering again")
             self.account.error, self.account.error_since = "", 0.0
-        self._commit()
+        self.account.told.clear()
 
     def _commit(self) -> None:
         # While a batch is in hand, what is safely delivered ends before it.
@@ -342,9 +346,8 @@ class Delivery:
         if isinstance(error, errors.Unavailable) and error.retry_after_s is not None:
             pause = max(pause, min(error.retry_after_s, 3600.0))
         if isinstance(error, errors.Refused) or failures >= 3:
+            self._tell_failure(error)
             self._note(str(error))
-            waits = "its records wait in the journal"
-            self._say(f"{text}; training goes on, {waits}, tried again by itself")
         again = getattr(self._class, "restart_after_error", False) or isinstance(error, errors.Refused)
         if again and self._alone:
             self._note(self.account.error)
@@ -354,6 +357,14 @@ class Delivery:
             self._tracker = None
         self._retry_at = time.monotonic() + pause
         return pause
+
+    def _tell_failure(self, error: errors.DeliveryError) -> None:
+        # One outage has many texts: refused, reset, timed out. It is told once, and again where it asks for an action.
+        kind = f"{self.run.attempt()} {'refused' if isinstance(error, errors.Refused) else 'away'}"
+        if kind not in self.account.told:
+            self.account.told.append(kind)
+            waits = "its records wait in the journal"
+            self._say(f"{self.name}: {error}; training goes on, {waits}, tried again by itself")
 
     def _note(self, text: str, *, stopped: bool = False) -> None:
         self.account.error = text
