@@ -78,6 +78,7 @@ def line(number: int, outcome: Outcome) -> str:
     names = ",".join(outcome.plan.trackers)
     word = "ok " if outcome.clean() else "BAD"
     text = f"{word} {number:4} {outcome.seconds:5.1f} s {outcome.records} records {outcome.kills} kills {names}"
+    text += f" {' '.join([outcome.delivered, *outcome.late_with])}"
     if outcome.clean():
         return text
     wrong = [f"    {f.tracker}: {counted(f)}; {'; '.join(f.lines[:4])}" for f in outcome.findings if f.total()]
@@ -96,16 +97,20 @@ def table(outcomes: Sequence[Outcome]) -> str:
     lines = ["  ".join(f"{head:>12}" for head in heads)]
     for tracker in TRACKERS:
         found = [f for outcome in outcomes for f in outcome.findings if f.tracker == tracker]
-        calls = sum(o.records for o in outcomes if tracker in o.plan.trackers)
+        calls = sum(o.calls for o in outcomes if tracker in o.plan.trackers)
         sums = [sum(getattr(f, name) for f in found) for name in ("held", *COUNTS)]
         lines.append("  ".join(f"{cell:>12}" for cell in (tracker, len(found), calls, *sums)))
     actions = collections.Counter(action.split()[0] for outcome in outcomes for action in outcome.actions)
-    least = min((outcome.records for outcome in outcomes), default=0)
-    lines.append(f"fewest records in a round: {least}; killed processes: {sum(o.kills for o in outcomes)}")
+    least, most = (pick((outcome.records for outcome in outcomes), default=0) for pick in (min, max))
+    lines.append(f"records in a round: {least} to {most}; killed processes: {sum(o.kills for o in outcomes)}")
     lines.append("actions: " + ", ".join(f"{count} {name}" for name, count in actions.most_common()))
-    alone, failed = sum(o.by_itself for o in outcomes), sum(bool(o.problem) for o in outcomes)
-    synced = len(outcomes) - alone - failed
-    lines.append(f"delivered by itself: {alone}, after one sync: {synced}, not at all: {failed}")
+    how = collections.Counter(outcome.delivered for outcome in outcomes if not outcome.problem)
+    failed = sum(bool(outcome.problem) for outcome in outcomes)
+    lines.append(
+        f"delivered by itself: {how['by itself']}; by one sync: {how['dead']} where nobody lived, {how['armed']} where "
+        f"helpers died at a failpoint again and again, {how['late']} where the relay needed longer; "
+        f"not at all: {failed}"
+    )
     return "\n".join(lines)
 
 

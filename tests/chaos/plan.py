@@ -77,8 +77,10 @@ def make(seed: str, trackers: Sequence[str] = (), *, seconds: float = 4.0) -> Pl
     chance = random.Random(f"{seed}:plan")
     chosen = tuple(trackers) or _subset(chance)
     again = chance.random() < 0.35
-    attempts = [_attempt(chance, chosen, 500, seconds / 2, last=False)] if again else []
-    attempts.append(_attempt(chance, chosen, 600 if again else 1100, seconds / len((*attempts, 1)), last=True))
+    calls = chance.randint(950, 1500)
+    cut = chance.randint(100, calls - 100) if again else 0
+    attempts = [_attempt(chance, chosen, cut, seconds * cut / calls, last=False)] if again else []
+    attempts.append(_attempt(chance, chosen, calls - cut, seconds * (calls - cut) / calls, last=True))
     return Plan(seed, chosen, tuple(attempts), chance.choice((0, 0, 1, 2)))
 
 

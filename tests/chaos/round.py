@@ -42,17 +42,23 @@ _audit = threading.Lock()
 
 @dataclasses.dataclass
 class Outcome:
-    """records: made by the calls that returned. by_itself: delivered without a sync. actions: as carried out.
+    """calls: that returned. records: that these made. actions: as carried out.
 
-    problem: why the round couldn't be played or delivered to its end; "" if it was.
+    delivered: "by itself", or why one sync was needed: "dead" (nobody lived), "armed" (who lived died at a failpoint
+    again and again), "late" (the relay lived, but wasn't through after PATIENCE_S).
+
+    late_with: trackers that lacked something then. problem: why the round couldn't be played or delivered to its
+    end; "" if it was.
     """
 
     plan: Plan
+    calls: int = 0
     records: int = 0
-    by_itself: bool = False
+    delivered: str = ""
     findings: list[Findings] = dataclasses.field(default_factory=list)
     actions: list[str] = dataclasses.field(default_factory=list)
     kills: int = 0
+    late_with: list[str] = dataclasses.field(default_factory=list)
     problem: str = ""
     seconds: float = 0.0
 
@@ -279,9 +285,11 @@ class Round:
         while self._processes(lambda process: _role(process)[0] == "relay") and time.monotonic() < deadline:
             time.sleep(0.1)
         alive = bool(self._kill(lambda process: True))
-        self.outcome.by_itself = not alive and self._delivered()
-        if not self.outcome.by_itself:
-            self.outcome.actions.append("sync at the end" + (", the relay hadn't done it" if alive else ""))
+        self.outcome.delivered = "by itself"
+        if alive or not self._delivered():
+            self.outcome.delivered = "armed" if alive and armed else "late" if alive else "dead"
+            self.outcome.late_with = [name for name, e in self._report().items() if e["state"] != "delivered"]
+            self.outcome.actions.append(f"sync at the end ({self.outcome.delivered})")
             self._sync_whole()
         for _ in range(self.plan.syncs):
             self._sync_whole()
@@ -306,6 +314,7 @@ class Round:
             with urllib.request.urlopen(f"{self._url}/_runs", timeout=60) as answer:
                 runs = json.load(answer)
         statuses = self._statuses(said)
+        self.outcome.calls = len(said.returned)
         self.outcome.records = records(0, len(said.returned))
         if self.outcome.records < LEAST_RECORDS:
             raise RuntimeError(f"the round has {self.outcome.records} records only")

@@ -6,7 +6,7 @@ theirs can die at any moment. ``point`` is called wherever the real ones could d
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from trackers.records import ALL_KINDS, Record
@@ -20,7 +20,7 @@ class Model:
     accepts: frozenset[type[Record]] = ALL_KINDS
     held: ClassVar[list[str]] = []
     status: ClassVar[str] = ""
-    point: ClassVar[Callable[[str], None]] = staticmethod(lambda name: None)
+    point: ClassVar[staticmethod[[str], None]] = staticmethod(lambda name: None)
 
     @classmethod
     def reset(cls) -> None:

@@ -75,9 +75,9 @@ class DeliveryMachine(RuleBasedStateMachine):
         for writer in self.writers.values():
             writer.release()
         self.attempt += 1
-        for writer in ("rank", "node"):
-            self.writers[writer] = StreamWriter(self.run.stream(StreamName(writer, 0, self.attempt)))
-            self.append(writer, Start(time=self.now(), attempt=self.attempt))
+        for name in ("rank", "node"):
+            self.writers[name] = StreamWriter(self.run.stream(StreamName(name, 0, self.attempt)))
+            self.append(name, Start(time=self.now(), attempt=self.attempt))
 
     def append(self, writer: str, record: Record) -> None:
         self.writers[writer].write(encode(record))
@@ -196,7 +196,7 @@ def test_machine_finds(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     FAULTS[fault](monkeypatch)
     quick = settings(max_examples=200, stateful_step_count=25, deadline=None, phases=[Phase.generate], database=None)
     with pytest.raises(AssertionError):
-        run_state_machine_as_test(DeliveryMachine, settings=quick)
+        run_state_machine_as_test(DeliveryMachine, settings=quick)  # type: ignore[no-untyped-call]
 
 
 TestDeliveryMachine = DeliveryMachine.TestCase
