@@ -44,7 +44,7 @@ endef
 # menuconfig, defconfig-NAME and what else makes a .config.
 include config.mk
 
-.PHONY: help demo test check chaos chaos-failpoints bench wheel clean
+.PHONY: help demo test check chaos chaos-failpoints bench docs-pictures wheel clean
 
 help:  ## this list
 	@grep -hE '^[a-z][a-z-]*:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 24
@@ -69,6 +69,9 @@ chaos-failpoints: $(DEV_ENV)  ## kill MLflow's and W&B's deliveries at each poin
 
 bench: $(DEV_ENV)  ## measure the promised figures on this machine
 	@$(PYTHON) -m benchmarks
+
+docs-pictures: $(DEMO_ENV)  ## draw docs/pictures anew; needs chromium and chromedriver
+	@$(PYTHON) scripts/make_pictures.py
 
 wheel: $(ENV)  ## build the wheel into dist/
 	@$(PYTHON) -m pip wheel --quiet --no-deps --wheel-dir dist .

@@ -1,0 +1,298 @@
+"""Draw docs/pictures/one-run.png: one demo run, photographed in TensorBoard, MLflow and trackio.
+
+    python scripts/make_pictures.py
+
+Trains examples/digits.py in a temporary directory, starts the three servers on loopback, and photographs them with
+headless Chromium. Needs the `all` extra, scikit-learn, and the programs chromium and chromedriver (Debian: apt-get
+install chromium chromium-driver). Takes about a minute; nothing it starts stays.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from PIL import Image, ImageDraw, ImageFont
+
+ROOT = Path(__file__).resolve().parent.parent
+PICTURE = ROOT / "docs" / "pictures" / "one-run.png"
+BYTES_MAX = 400_000
+
+NAMES = ("train_loss", "val_accuracy", "val_loss")
+SHOWN = "^train_loss|^val_"
+"""What is typed into each tool's own filter, so that all three show the same curves."""
+
+WIDTH, SCALE = 1400, 8 / 7
+"""A window's width in CSS pixels, and pixels for each: the picture is WIDTH * SCALE pixels wide."""
+
+WAIT_S = 120
+LINE, INK, PALE, BACKGROUND = "#077a9d", "#1f2328", "#59636e", "#ffffff"
+
+CHROMIUM_FLAGS = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--hide-scrollbars",
+    f"--force-device-scale-factor={SCALE}",
+)
+
+BOTTOM = """
+const [name, selector] = arguments;
+const parts = root => [...root.querySelectorAll('*')].flatMap(e => e.shadowRoot ? [e, ...parts(e.shadowRoot)] : [e]);
+const seen = parts(document).filter(e => e.getClientRects().length);
+const named = seen.some(e => [...e.childNodes].some(n => n.nodeType == 3 && n.textContent.trim() == name));
+const charts = seen.filter(e => e.matches(selector));
+return named && charts.length == 3 ? Math.max(...charts.map(e => e.getBoundingClientRect().bottom)) : 0;
+"""
+"""Where the lowest of three drawn charts ends, in CSS pixels; 0 while `name` or a chart is missing."""
+
+
+FOLD = """
+const header = [...document.querySelectorAll('[role=button][aria-expanded=true], button[aria-expanded=true]')]
+    .find(e => e.textContent.trim().startsWith(arguments[0]));
+header?.click();
+return Boolean(header);
+"""
+"""Folds the section whose title begins so; false while there is none."""
+
+HOME_KEY = "\ue011"
+
+
+class Browser:
+    """A headless Chromium, driven through chromedriver as https://www.w3.org/TR/webdriver2/ says."""
+
+    def __init__(self, driver: str, profile: Path) -> None:
+        self._driver = driver
+        flags = [*CHROMIUM_FLAGS, f"--user-data-dir={profile}", f"--window-size={WIDTH},1000"]
+        wanted = {"capabilities": {"alwaysMatch": {"goog:chromeOptions": {"args": flags}}}}
+        self._session = f"{driver}/session/{ask(f'{driver}/session', wanted)['value']['sessionId']}"
+
+    def open(self, url: str) -> None:
+        """Load a page anew, also where only what follows "#" differs."""
+        for address in ("about:blank", url):
+            ask(f"{self._session}/url", {"url": address})
+
+    def script(self, source: str, *arguments: Any) -> Any:
+        return ask(f"{self._session}/execute/sync", {"script": source, "args": arguments})["value"]
+
+    def type(self, selector: str, text: str) -> None:
+        """Type into a field, as soon as it is there."""
+        found = until(lambda: self._find(selector), f"the field {selector}")
+        ask(f"{self._session}/element/{found}/value", {"text": text})
+
+    def _find(self, selector: str) -> str | None:
+        found = ask(f"{self._session}/elements", {"using": "css selector", "value": selector})["value"]
+        return next(iter(found[0].values())) if found else None
+
+    def photograph(self, charts: str, below: int = 16) -> Image.Image:
+        """The page down to `below` CSS pixels under its charts.
+
+        Taken when all of NAMES are drawn and two photographs in a row are the same.
+        """
+        bottom = until(lambda: min(self.script(BOTTOM, name, charts) for name in NAMES), f"three charts ({charts})")
+        before = b""
+
+        def steady() -> bytes | None:
+            nonlocal before
+            data = base64.b64decode(ask(f"{self._session}/screenshot")["value"])
+            same, before = data == before, data
+            return data if same else None
+
+        image = Image.open(io.BytesIO(until(steady, "a page that stands still", pause_s=1))).convert("RGB")
+        bottom = min(self.script(BOTTOM, name, charts) for name in NAMES)
+        return image.crop((0, 0, image.width, min(image.height, round((bottom + below) * SCALE))))
+
+    def close(self) -> None:
+        urllib.request.urlopen(urllib.request.Request(self._session, method="DELETE"), timeout=WAIT_S).close()
+
+
+def ask(url: str, body: Any = None) -> Any:
+    """A JSON answer; with a body it is a POST."""
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(url, data, {"Content-Type": "application/json"})
+    try:
+        with urllib.request.urlopen(request, timeout=WAIT_S) as answer:
+            return json.load(answer)
+    except urllib.error.HTTPError as error:
+        raise SystemExit(f"{url}: {error.read().decode(errors='replace')[:500]}") from error
+
+
+def until(what: Callable[[], Any], name: str, pause_s: float = 0.2) -> Any:
+    """The first true answer; ends the program when there is none for WAIT_S seconds."""
+    deadline = time.monotonic() + WAIT_S
+    while time.monotonic() < deadline:
+        if answer := what():
+            return answer
+        time.sleep(pause_s)
+    raise SystemExit(f"waited {WAIT_S} s for {name}")
+
+
+@contextmanager
+def server(command: Sequence[str], environment: dict[str, str], folder: Path) -> Iterator[str]:
+    """Run a server on a free loopback port, named {port} in its command and environment; yields its address."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    filled = [part.format(port=port) for part in command]
+    settings = {name: value.replace("{port}", str(port)) for name, value in environment.items()}
+    with open(folder / f"{Path(command[0]).name}.log", "wb") as log:
+        process = subprocess.Popen(
+            filled, env=settings, cwd=folder, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True
+        )
+
+    def answers() -> bool:
+        if process.poll() is not None:
+            raise SystemExit(f"{' '.join(filled)} ended: {Path(log.name).read_text()[-2000:]}")
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", port)) == 0
+
+    try:
+        until(answers, command[0])
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        # Its workers are in its session too.
+        os.killpg(process.pid, signal.SIGTERM)
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def photograph_all(folder: Path) -> list[tuple[str, str, Image.Image]]:
+    """Make the run and photograph it: (tool, command that shows it, image) for each tool."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("TRACKER", "MLFLOW_"))}
+    environment |= {"HOME": str(folder), "TRACKIO_DIR": str(folder / "trackio"), "BROWSER": "true"}
+    environment |= {"MLFLOW_DISABLE_TELEMETRY": "true", "HF_HUB_OFFLINE": "1"}
+    store, events = f"sqlite:///{folder / 'mlflow.db'}", folder / "events"
+    demo = [sys.executable, str(ROOT / "examples" / "digits.py"), "--tracker", "tensorboard,mlflow,trackio"]
+    demo += ["--tracker-project", "digits", "--tracker-run-name", "first", "--tracker-finish-timeout", str(WAIT_S)]
+    place = {"TENSORBOARD_DIR": str(events), "MLFLOW_TRACKING_URI": store, "PYTHONPATH": str(ROOT)}
+    subprocess.run(demo, env=environment | place, cwd=folder, check=True)
+
+    environment["GRADIO_SERVER_PORT"] = "{port}"
+    programs = Path(sys.executable).parent
+    with ExitStack() as stack:
+
+        def start(*command: str) -> str:
+            return stack.enter_context(server(command, environment, folder))
+
+        tensorboard = start(
+            f"{programs}/tensorboard", "--logdir", str(events / "digits"), "--host", "127.0.0.1", "--port", "{port}"
+        )
+        mlflow = start(
+            f"{programs}/mlflow", "server", "--backend-store-uri", store,
+            "--workers", "1", "--host", "127.0.0.1", "--port", "{port}",
+        )  # fmt: skip
+        trackio = start(
+            f"{programs}/trackio", "show", "--project", "digits", "--host", "127.0.0.1", "--color-palette", LINE
+        )
+        driver = start("chromedriver", "--port={port}")
+        browser = Browser(driver, folder / "profile")
+        stack.callback(browser.close)
+        return [
+            ("TensorBoard", "tensorboard --logdir …", photograph_tensorboard(browser, tensorboard)),
+            ("MLflow", "mlflow ui --backend-store-uri …", photograph_mlflow(browser, mlflow)),
+            ("trackio", "trackio show --project digits", photograph_trackio(browser, trackio)),
+        ]
+
+
+def photograph_tensorboard(browser: Browser, url: str) -> Image.Image:
+    browser.open(url)
+    plain = {"timeSeriesSettingsPaneOpened": False, "stepSelectorEnabled": False, "ignoreOutliers": False}
+    browser.script("localStorage.setItem('_tb_global_settings', arguments[0])", json.dumps(plain))
+    browser.open(f"{url}/?smoothing=0&tagFilter={SHOWN.replace('|', '%7C')}#timeseries")
+    return browser.photograph("scalar-card")
+
+
+def photograph_mlflow(browser: Browser, url: str) -> Image.Image:
+    api = f"{url}/api/2.0/mlflow"
+    experiment = ask(f"{api}/experiments/get-by-name?experiment_name=digits")["experiment"]["experiment_id"]
+    run = ask(f"{api}/runs/search", {"experiment_ids": [experiment]})["runs"][0]["info"]["run_id"]
+    browser.open(f"{url}/version")
+    browser.script(
+        "localStorage.setItem('mlflow.assistant.fab.autoOpenedOnFirstLoad_v1', 'true');"
+        "localStorage.setItem('mlflow.assistant.panelOpen_v1', 'false')"
+    )
+    browser.open(f"{url}/#/experiments/{experiment}/runs/{run}/model-metrics?workflowType=machine_learning")
+    browser.type("input[placeholder='Search metric charts']", SHOWN)
+    # Below the logged pictures the curves would need scrolling; Plotly shows its tools always where no mouse is.
+    until(lambda: browser.script(FOLD, "samples/misread"), "the section of logged pictures")
+    browser.script("document.head.appendChild(document.createElement('style')).textContent = '.modebar {opacity: 0}'")
+    return browser.photograph(".js-plotly-plot")
+
+
+def photograph_trackio(browser: Browser, url: str) -> Image.Image:
+    browser.open(f"{url}/?project=digits")
+    browser.type("input[placeholder^='e.g., loss']", SHOWN)
+    browser.type("input[type='range']", HOME_KEY)  # no smoothing
+    return browser.photograph(".vega-embed", below=44)  # their legend
+
+
+def compose(panels: Sequence[tuple[str, str, Image.Image]]) -> Image.Image:
+    """One picture: the call that logged, then a captioned panel for each tool."""
+    width = round(WIDTH * SCALE)
+    title, caption, code = (font(name, size) for name, size in (("Sans-Bold", 34), ("Sans-Bold", 32), ("Mono", 26)))
+    above, head = 168, 76
+    picture = Image.new("RGB", (width, above + sum(image.height + head for _, _, image in panels)), BACKGROUND)
+    draw = ImageDraw.Draw(picture)
+    draw.text((24, 12), "One run, logged once", INK, title)
+    draw.text((24, 68), 'run = trackers.init("tensorboard,mlflow,trackio", project="digits")', PALE, code)
+    draw.text((24, 106), 'run.log({"train_loss": loss, "val_loss": …, "val_accuracy": …}, step=step)', PALE, code)
+    top = above
+    for number, (tool, command, image) in enumerate(panels, 1):
+        draw.text((24, top + 22), f"{number}  {tool}", INK, caption)
+        draw.text((width - 24, top + 28), command, PALE, code, anchor="ra")
+        top += head
+        picture.paste(image, (0, top))
+        draw.rectangle((0, top, width - 1, top + image.height - 1), outline="#d1d9e0", width=2)
+        top += image.height
+    return picture
+
+
+def font(style: str, size: int) -> ImageFont.FreeTypeFont:
+    name = f"DejaVu{style}.ttf" if style.startswith("Sans") else f"DejaVuSans{style}.ttf"
+    try:
+        return ImageFont.truetype(name, size)
+    except OSError as error:
+        raise SystemExit(f"no font {name}: apt-get install fonts-dejavu-core") from error
+
+
+def main() -> None:
+    missing = [program for program in ("chromium", "chromedriver") if shutil.which(program) is None]
+    if missing:
+        raise SystemExit(f"needs {' and '.join(missing)}: apt-get install chromium chromium-driver")
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        picture = compose(photograph_all(Path(folder)))
+    # 64 colours are enough for screens and curves, and a third of the bytes.
+    data = io.BytesIO()
+    picture.quantize(64, dither=Image.Dither.NONE).save(data, "PNG", optimize=True)
+    if data.tell() > BYTES_MAX:
+        raise SystemExit(f"the picture has {data.tell():,} bytes, more than {BYTES_MAX:,}")
+    PICTURE.parent.mkdir(parents=True, exist_ok=True)
+    PICTURE.write_bytes(data.getvalue())
+    print(f"{PICTURE.relative_to(ROOT)}: {picture.width} x {picture.height} pixels, {data.tell():,} bytes")
+
+
+if __name__ == "__main__":
+    main()
