@@ -6,6 +6,7 @@ import contextlib
 import os
 import shutil
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -177,7 +178,7 @@ class DeliveryMachine(RuleBasedStateMachine):
             shutil.rmtree(self.directory)
 
 
-FAULTS = {
+FAULTS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "cursor before the write": lambda patch: mutants.cursor_first(delivery),
     "change of stream not written": lambda patch: patch.setattr(order.Order, "_switch", _only_in_memory),
     "order not settled": lambda patch: patch.setattr(order.Order, "_settle", lambda self, seq: None),
@@ -196,7 +197,7 @@ def test_machine_finds(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     FAULTS[fault](monkeypatch)
     quick = settings(max_examples=200, stateful_step_count=25, deadline=None, phases=[Phase.generate], database=None)
     with pytest.raises(AssertionError):
-        run_state_machine_as_test(DeliveryMachine, settings=quick)  # type: ignore[no-untyped-call]
+        run_state_machine_as_test(DeliveryMachine, settings=quick)
 
 
 TestDeliveryMachine = DeliveryMachine.TestCase
