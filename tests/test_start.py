@@ -46,7 +46,9 @@ def test_both_is_not_a_tracker() -> None:
 def test_missing_package_names_the_install_command(monkeypatch: pytest.MonkeyPatch) -> None:
     """A tracker whose client isn't installed is refused with the command that installs it."""
     monkeypatch.setattr("trackers.registry._installed", lambda module: module != "mlflow")
-    with pytest.raises(errors.MissingPackage, match=r"needs the mlflow package: pip install 'trackers-relay\[mlflow\]'"):
+    with pytest.raises(
+        errors.MissingPackage, match=r"needs the mlflow package: pip install 'trackers-relay\[mlflow\]'"
+    ):
         trackers.init("json,mlflow", mode="online")
 
 
@@ -254,3 +256,18 @@ def test_other_package_of_the_same_name_is_named(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert "took this one's place" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_start_line_has_the_addresses_outside_the_run(capsys: pytest.CaptureFixture[str]) -> None:
+    """Each tracker that keeps the run elsewhere is named with where; logins in an address are masked."""
+    options = {
+        "MLFLOW_TRACKING_URI": "http://me:hunter2222@127.0.0.1:9/",
+        "TENSORBOARD_DIR": "tb",
+        "TRACKER_RELAY": False,
+    }
+    run = trackers.init("wandb,trackio,tensorboard,mlflow,json", mode="online", options=options)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "wandb (offline), trackio (" in line
+    assert f"tensorboard ({Path('tb').absolute()}), mlflow (http://me:***@127.0.0.1:9/), json; journal in" in line
+    assert run.id in line
+    run.finish()

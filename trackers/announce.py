@@ -7,17 +7,22 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from trackers import registry
 from trackers.relay.messages import one_line
+from trackers.secret import mask_text
 from trackers.tracker import RunInfo
 
 
 def line(info: RunInfo, trackers: list[str]) -> str:
-    """``run baseline (digits/abcd1234) → json, mlflow; journal in runs/digits/abcd1234``."""
+    """``run baseline (digits/abcd1234) → json, mlflow (sqlite:///…); journal in runs/digits/abcd1234``.
+
+    A tracker whose files lie in the run's directory has no address of its own.
+    """
     where = _short(info.directory)
     if info.mode == "offline":
         goal = f"offline, for {', '.join(trackers)}: deliver with `trackers sync {where}`"
     else:
-        goal = ", ".join(trackers)
+        goal = ", ".join(_with_place(name, info) for name in trackers)
     again = f", attempt {len(info.attempts)}" if len(info.attempts) > 1 else ""
     return one_line(f"run {info.name} ({info.project}/{info.id}{again}) → {goal}; journal in {where}")
 
@@ -36,6 +41,12 @@ def html(info: RunInfo, status: Mapping[str, Mapping[str, Any]]) -> str:
         )
     head = f"<b>{escaping.escape(info.name)}</b> ({escaping.escape(info.project)}/{escaping.escape(info.id)})"
     return f"<div>{head}<table>{''.join(rows)}</table><small>{escaping.escape(info.directory)}</small></div>"
+
+
+def _with_place(name: str, info: RunInfo) -> str:
+    place = getattr(registry.load(name), "place", None)
+    where = mask_text(str(place(info))) if place is not None else ""
+    return f"{name} ({where})" if where else name
 
 
 def _short(directory: str) -> str:

@@ -133,6 +133,7 @@ class Tracker(Protocol):
         inside: True if it must run in the training process (default False).
     and as methods:
         check(options): classmethod; raise a UsageError in ``init`` for what can be seen before the first step.
+        place(info): classmethod; where the run will be found, in a word, where that isn't the run's directory.
         tick(): called between batches, at least once a second: timed flushes.
     """
 

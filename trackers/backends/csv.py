@@ -69,6 +69,11 @@ class CsvTracker:
         """Raise a UsageError for a directory that can't be written."""
         check_directory(options, "CSV_DIR")
 
+    @classmethod
+    def place(cls, info: RunInfo) -> str:
+        """The directory that CSV_DIR names; "" where that is unset and the run's own is taken."""
+        return str(option_directory(info, "CSV_DIR") or "")
+
     def open(self, info: RunInfo, state: State) -> Cursor | None:
         """Cut the table back to what was committed; one that doesn't match the state is built anew."""
         self._state = state

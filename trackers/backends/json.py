@@ -101,6 +101,11 @@ class JsonTracker:
         """Raise a UsageError for a directory that can't be written."""
         check_directory(options, "JSON_DIR")
 
+    @classmethod
+    def place(cls, info: RunInfo) -> str:
+        """The directory that JSON_DIR names; "" where that is unset and the run's own is taken."""
+        return str(option_directory(info, "JSON_DIR") or "")
+
     def open(self, info: RunInfo, state: State) -> Cursor | None:
         """Find the log and its lists as they were committed, or reserve a new log's name."""
         self._info, self._state = info, state

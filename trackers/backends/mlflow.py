@@ -86,6 +86,11 @@ class MlflowTracker:
         """
         check_uri(options)
 
+    @classmethod
+    def place(cls, info: RunInfo) -> str:
+        """The tracking URI."""
+        return tracking_uri(info)
+
     def open(self, info: RunInfo, state: State) -> Cursor | None:
         self._info, self._state, self._uri = info, state, tracking_uri(info)
         self._client = connect(info)

@@ -96,6 +96,11 @@ class TensorboardTracker:
         """Raise a UsageError for a log directory that can't be written."""
         check_directory(options, "TENSORBOARD_DIR")
 
+    @classmethod
+    def place(cls, info: RunInfo) -> str:
+        """The directory that TENSORBOARD_DIR names; "" where that is unset and the run's own is taken."""
+        return str(option_directory(info, "TENSORBOARD_DIR") or "")
+
     def open(self, info: RunInfo, state: State) -> Cursor | None:
         """Find the event files as they were committed; a damaged one makes the run be written anew."""
         from tensorboard.compat.proto import event_pb2, summary_pb2

@@ -78,6 +78,12 @@ class TrackioTracker:
                 "as `trackio show` prints it"
             )
 
+    @classmethod
+    def place(cls, info: RunInfo) -> str:
+        """The server's address without its token, or trackio's directory."""
+        url = info.option("TRACKIO_SERVER_URL") or os.environ.get("TRACKIO_SERVER_URL")
+        return str(url).split("?")[0] if url else os.environ.get("TRACKIO_DIR", "its cache directory")
+
     def open(self, info: RunInfo, state: State) -> Cursor | None:
         os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
         self._info, self._state = info, state

@@ -80,6 +80,11 @@ class WandbTracker:
         """Raise CredentialsMissing where a login is needed and none can be found."""
         wandb_login.check(options)
 
+    @classmethod
+    def place(cls, info: RunInfo) -> str:
+        """The server's name, or that it is W&B's offline mode."""
+        return wandb_login.host() if wandb_login.mode(info.options) == "online" else "offline"
+
     def open(self, info: RunInfo, state: State) -> Cursor | None:
         """Open the run in W&B and find out which rows it has. See :class:`trackers.tracker.Tracker`."""
         self._info = info

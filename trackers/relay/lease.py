@@ -110,8 +110,8 @@ class Lease:
         if now - self._beaten < BEAT_S and self._mine.allow_s >= allow_s:
             return True
         current = self.holder()
-        if current is not None and current.token != self._mine.token:
-            self._mine = None
+        if (current is not None and current.token != self._mine.token) or not self.path.parent.exists():
+            self._mine = None  # taken over, or the run's directory was deleted
             return False
         self._mine.count += 1
         self._mine.allow_s = allow_s
