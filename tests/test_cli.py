@@ -24,9 +24,7 @@ def program(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]
 
 def make_run(tracker: str = "json", name: str = "baseline", **more: object) -> Run:
     """A finished run whose records wait in the journal."""
-    run = trackers.init(
-        tracker, mode="offline", project="digits", name=name, config={"lr": 0.1, "m": {"d": 2}}, **more
-    )
+    run = trackers.init(tracker, mode="offline", project="digits", name=name, config={"lr": 0.1, "m": {"d": 2}}, **more)
     assert isinstance(run, Run)
     for step in range(10):
         run.log({"train_loss": 1.0 / (step + 1), "nan": math.nan}, step=step)

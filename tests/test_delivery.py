@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -23,13 +23,12 @@ STEPS = 20
 
 
 @pytest.fixture(autouse=True)
-def _scripted(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _scripted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(registry.BUILT_IN, "scripted", "tests.scripted:Scripted")
     monkeypatch.setattr(module, "RETRY_S", (0.0, 0.0))
     monkeypatch.setattr(module, "REFUSED_RETRY_S", (0.0, 0.0))
     monkeypatch.setattr(Scripted, "plan", staticmethod(lambda call, records: None))
     monkeypatch.setattr(Scripted, "answer", None)
-    yield
 
 
 @pytest.fixture
@@ -148,7 +147,7 @@ def test_unexpected_exception_is_isolated_like_a_rejection(run: RunDirectory, mo
 def test_broken_tracker_stops_with_the_command_that_continues(
     run: RunDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If record after record fails with a strange exception, the delivery stops, says how to go on, and loses nothing."""
+    """If record after record fails with a strange exception, the delivery stops and says how to go on."""
     monkeypatch.setattr(module, "STRANGE_REJECTS", 5)
 
     def plan(call: str, records: Sequence[Record]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -18,11 +18,10 @@ from trackers.relay import delivery as module
 
 
 @pytest.fixture(autouse=True)
-def _scripted(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _scripted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(registry.BUILT_IN, "scripted", "tests.scripted:Scripted")
     monkeypatch.setattr(module, "RETRY_S", (0.0, 0.0))
     monkeypatch.setattr(Scripted, "plan", staticmethod(lambda call, records: None))
-    yield
 
 
 def test_inline_delivers_without_a_relay() -> None:

@@ -95,7 +95,9 @@ def test_interrupt_of_the_whole_group_still_delivers() -> None:
 
 def test_killed_relay_is_started_again_by_training() -> None:
     """SIGKILL of the relay and its delivery: training starts a new one, and everything arrives once."""
-    code = TRAIN + "while not __import__('os').path.exists('stop'):\n    run.log({'loss': 1.0}); time.sleep(0.02)\nrun.finish()\n"
+    code = TRAIN + (
+        "import os\nwhile not os.path.exists('stop'):\n    run.log({'loss': 1.0}); time.sleep(0.02)\nrun.finish()\n"
+    )
     process = start(code, "200")
     assert read_line(process) == "logged"
     lease = Path("runs/p/r/relay.lease")
@@ -114,7 +116,7 @@ def test_killed_relay_is_started_again_by_training() -> None:
 
 
 def test_all_killed_at_once_sync_delivers_the_rest() -> None:
-    """Training, relay and delivery killed together: one ``trackers sync`` makes it whole, and a second changes nothing."""
+    """All killed together: one ``trackers sync`` makes it whole, and a second changes nothing."""
     process = start(TRAIN + "time.sleep(600)\n", "400")
     assert read_line(process) == "logged"
     holder = wait_for(lambda: read_holder(Path("runs/p/r/relay.lease")))
@@ -158,7 +160,10 @@ def test_modules_beside_the_script_do_not_matter() -> None:
 
 def test_forked_workers_that_outlive_training_delay_nothing() -> None:
     """A data-loader worker that holds every descriptor doesn't keep the relay from seeing the end."""
-    code = TRAIN + "import os\npid = os.fork()\nif pid == 0:\n    time.sleep(60)\n    os._exit(0)\nprint(pid, flush=True)\nos._exit(3)\n"
+    code = TRAIN + (
+        "import os\npid = os.fork()\nif pid == 0:\n    time.sleep(60)\n    os._exit(0)\n"
+        "print(pid, flush=True)\nos._exit(3)\n"
+    )
     process = start(code, "20")
     assert read_line(process) == "logged"
     worker = int(read_line(process))
@@ -193,7 +198,8 @@ def test_relay_hides_ranks_and_gpus_and_keeps_credentials(tmp_path: Path) -> Non
     """Helpers get credentials and proxies, no rank, no GPU, one maths thread."""
     from trackers.relay.process import environment
 
-    env = environment({"RANK": "3", "WORLD_SIZE": "8", "WANDB_API_KEY": "k", "HTTPS_PROXY": "p", "CUDA_VISIBLE_DEVICES": "2"})
+    given = {"RANK": "3", "WORLD_SIZE": "8", "WANDB_API_KEY": "k", "HTTPS_PROXY": "p", "CUDA_VISIBLE_DEVICES": "2"}
+    env = environment(given)
     assert "RANK" not in env
     assert "WORLD_SIZE" not in env
     assert (env["WANDB_API_KEY"], env["HTTPS_PROXY"]) == ("k", "p")
@@ -212,7 +218,10 @@ def test_lease_is_held_by_one_and_taken_over_from_the_dead(tmp_path: Path) -> No
     first.release()
     assert second.acquire()
     second.release()
-    code = "import sys\nfrom pathlib import Path\nfrom trackers.relay.lease import Lease\nassert Lease(Path(sys.argv[1])).acquire()\n"
+    code = (
+        "import sys\nfrom pathlib import Path\nfrom trackers.relay.lease import Lease\n"
+        "assert Lease(Path(sys.argv[1])).acquire()\n"
+    )
     subprocess.run([sys.executable, "-c", code, str(path)], check=True)
     assert path.exists()
     assert first.acquire()

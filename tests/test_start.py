@@ -31,7 +31,7 @@ def begin(*arguments: Any, **more: Any) -> Run:
 
 def test_unknown_tracker_names_the_nearest_and_all_known() -> None:
     """A misspelt tracker is an error that helps."""
-    with pytest.raises(errors.UnknownTracker, match="did you mean 'wandb'.*Known: console, csv, json") as error:
+    with pytest.raises(errors.UnknownTracker, match=r"did you mean 'wandb'.*Known: console, csv, json") as error:
         trackers.init("wandbb")
     assert "\n" not in str(error.value)
     assert not Path("runs").exists()
@@ -66,7 +66,7 @@ def test_unsafe_id_is_refused(run_id: str) -> None:
     if not run_id:
         begin("json", id=run_id).finish()
         return
-    with pytest.raises(errors.UsageError, match="can't be a file name|TRACKER_RUN_ID is up to 128 letters"):
+    with pytest.raises(errors.UsageError, match=r"can't be a file name|TRACKER_RUN_ID is up to 128 letters"):
         begin("json", id=run_id)
 
 
@@ -84,7 +84,7 @@ def test_odd_project_names_stay_inside_the_directory(project: str) -> None:
 def test_directory_that_cannot_be_made_is_named() -> None:
     """A place that can't be written is one line that names it and the option."""
     Path("file").write_text("")
-    with pytest.raises(errors.UsageError, match="file.*TRACKER_DIR"):
+    with pytest.raises(errors.UsageError, match=r"file.*TRACKER_DIR"):
         begin("json", dir="file/runs")
 
 

@@ -249,9 +249,9 @@ class Run:
 
     def status(self) -> dict[str, dict[str, Any]]:
         """How each tracker stands: delivered, waiting, rejected, stopped, error, url; reads files, asks no network."""
-        from trackers.relay.report import report
-
         try:
+            from trackers.relay.report import report
+
             return report(self._recorder.run, self._info.trackers)
         except Exception as error:
             self._recorder.problem(f"status: {error}")

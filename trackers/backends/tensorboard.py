@@ -111,7 +111,8 @@ class TensorboardTracker:
         self._frame = Framer().frame
         logdir = option_directory(info, "TENSORBOARD_DIR")
         if logdir is None:
-            self._directory = logdir = info.path("tensorboard")
+            # TensorBoard names a run by its folder below the log directory: from the project's, it has a name.
+            self._directory, logdir = info.path("tensorboard"), info.path().parent
         else:
             own = f"{file_name(info.name)}-{file_name(info.id)}"
             self._directory = logdir / file_name(info.project, "project") / own

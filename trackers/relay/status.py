@@ -48,7 +48,9 @@ def observe(run: RunDirectory) -> Status:
             return Status("running", time=seen)
         return Status("crashed", time=seen, reason=f"process {info.pid} is gone")
     holder = read_holder(run.path / "relay.lease")
-    if holder is not None and time.time() - holder.time < STALE_S + holder.allow_s:
+    # A sync elsewhere holds the lease too, and says nothing of the run's own machine.
+    its_own = holder is not None and (holder.host, holder.boot_id) == (info.host, info.boot_id)
+    if holder is not None and its_own and time.time() - holder.time < STALE_S + holder.allow_s:
         return Status("running", time=holder.time)
     if time.time() - seen < SILENT_S:
         return Status("running", time=seen)
@@ -65,6 +67,8 @@ def status_of(record: Finish) -> Status:
 def _last_sign(run: RunDirectory) -> float:
     times = []
     for name in run.stream_names():
+        if name.writer != "rank":
+            continue  # the relay's own heart beats in its lease, and a sync may write the node's stream, too
         try:
             times.append(os.stat(run.stream(name)).st_mtime)
         except OSError:
