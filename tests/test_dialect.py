@@ -200,12 +200,20 @@ def test_init_arguments_without_effect_are_named_once(caplog: pytest.LogCaptureF
 
 
 def test_init_arguments_that_would_mean_another_run_are_errors() -> None:
-    """Forking and rewinding aren't silently left out; a misspelt argument gets the nearest name."""
-    for name in ("fork_from", "resume_from"):
-        with pytest.raises(NotProvided, match=name):
-            init_arguments({name: "abc?_step=10"})
+    """Forking isn't silently left out; a misspelt argument gets the nearest name."""
+    with pytest.raises(NotProvided, match="fork_from"):
+        init_arguments({"fork_from": "abc?_step=10"})
     with pytest.raises(TypeError, match="did you mean 'project'"):
         init_arguments({"projet": "p"})
+
+
+def test_resume_from_is_our_rewind() -> None:
+    """W&B's word for going back to a step of a run names run and step; another form is an error."""
+    found = init_arguments({"resume_from": "abc?_step=10"})
+    assert found == {"TRACKER_RUN_ID": "abc", "TRACKER_RESUME": "must", "step": 10}
+    for wrong in ("abc", "abc?_step=", "?_step=3", "abc?loss=3"):
+        with pytest.raises(UsageError, match="W&B's form"):
+            init_arguments({"resume_from": wrong})
 
 
 def test_init_arguments_take_settings_in_every_form() -> None:

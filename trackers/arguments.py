@@ -63,7 +63,6 @@ WITHOUT_EFFECT = {
 
 IMPOSSIBLE = {
     "fork_from": "start a new run and name the old one in its config",
-    "resume_from": "resume the run by id=…, resume='must'",
 }
 
 
@@ -71,12 +70,14 @@ def init_arguments(given: Mapping[str, Any]) -> dict[str, Any]:
     """W&B's keyword arguments of ``init`` as ours.
 
     Returns:
-        Kconfig symbols (in capitals) for what is an option, and config, job_type, reinit, config_exclude_keys and
-        config_include_keys by their own names. What is None is left out. An argument beats the same setting.
+        Kconfig symbols (in capitals) for what is an option, and config, job_type, reinit, config_exclude_keys,
+        config_include_keys and (for ``resume_from``) step by their own names. What is None is left out. An argument
+        beats the same setting.
 
     Raises:
         TypeError: an unknown argument, with the nearest name.
-        NotProvided: fork_from or resume_from, which would begin another run than the one that was asked for.
+        NotProvided: fork_from, which would begin another run than the one that was asked for.
+        UsageError: resume_from isn't "<run id>?_step=<step>".
     """
     settings = given.get("settings")
     found = _settings(settings) if settings is not None else {}
@@ -87,6 +88,9 @@ def init_arguments(given: Mapping[str, Any]) -> dict[str, Any]:
         elif name in PASSED_ON:
             if value is not None:
                 found[name] = value
+        elif name == "resume_from":
+            if value is not None:
+                found.update(_rewind(str(value)))
         elif name in IMPOSSIBLE:
             if value is not None:
                 raise NotProvided(f"init: {name} is W&B's own; {IMPOSSIBLE[name]}, or call wandb.init itself")
@@ -96,6 +100,13 @@ def init_arguments(given: Mapping[str, Any]) -> dict[str, Any]:
         elif name not in HARMLESS and name != "settings":
             raise TypeError(_unknown(name))
     return found
+
+
+def _rewind(text: str) -> dict[str, Any]:
+    run_id, mark, step = text.partition("?_step=")
+    if not run_id or not mark or not step.isdigit():
+        raise UsageError(f"resume_from={text!r}: W&B's form is '<run id>?_step=<step>'")
+    return {"TRACKER_RUN_ID": run_id, "TRACKER_RESUME": "must", "step": int(step)}
 
 
 def _settings(settings: Any) -> dict[str, Any]:
@@ -120,8 +131,8 @@ def _option(symbol: str, value: Any) -> Any:
 
 
 def _unknown(name: str) -> str:
-    own = ("trackers", "rank", "inline", "defconfig", "options", "flags")
-    names = sorted({*ARGUMENTS, *PASSED_ON, *WITHOUT_EFFECT, *IMPOSSIBLE, *HARMLESS, "settings", *own})
+    own = ("trackers", "rank", "step", "inline", "defconfig", "options", "flags")
+    names = sorted({*ARGUMENTS, *PASSED_ON, *WITHOUT_EFFECT, *IMPOSSIBLE, *HARMLESS, "settings", "resume_from", *own})
     near = difflib.get_close_matches(name, names, n=1)
     hint = f": did you mean {near[0]!r}?" if near else f". Known: {', '.join(names)}"
     return f"init() got an unexpected keyword argument {name!r}{hint}"

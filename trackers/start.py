@@ -106,6 +106,7 @@ def init(
             if symbol.isupper() and given.get(symbol) is None:
                 given[symbol] = value
         reinit = extra.get("reinit", reinit)
+        step = extra.get("step", step)
         job_type = extra.get("job_type", job_type)
         config = _filtered(config, extra)
     given.update(options or {})
