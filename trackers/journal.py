@@ -10,6 +10,7 @@ underneath is noticed: a reader doesn't take what lies at its offset then for th
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import threading
 import time
@@ -78,6 +79,7 @@ class StreamWriter:
     def repair(self, line: bytes, written: int) -> None:
         """Take over a line of which a direct ``os.write`` to ``fd`` wrote only the first ``written`` bytes."""
         with self._lock:
+            self.error = self.error or _full()
             self._cut(written)
             self._keep(line)
 
@@ -179,6 +181,7 @@ class StreamWriter:
             failpoint("journal.write.after")
             return
         if written:
+            self.error = self.error or _full()
             self._cut(written)
         self._keep(line, front)
 
@@ -197,6 +200,11 @@ class StreamWriter:
             return
         (self._waiting.appendleft if front else self._waiting.append)(line)
         self._waiting_bytes += len(line)
+
+
+def _full() -> OSError:
+    """What a write that took only a part of a line means."""
+    return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def cut_torn_tail(fd: int) -> int:

@@ -96,6 +96,7 @@ class Delivery:
         self._strange = 0
         self._strange_rejects = 0
         self._retry_at = 0.0
+        self._uncommitted = False
         self._idle_s = IDLE_S[0]
         self._ticked = 0.0
         self._rejected_ids = _ids(self.rejected_path)
@@ -180,6 +181,9 @@ class Delivery:
     def _rest(self) -> float | None:
         if self._order.ended():
             return self._end()
+        if self._uncommitted:
+            self._commit()
+            self._recovered()
         self._beat(0.0)
         tick = getattr(self._tracker, "tick", None)
         if tick is not None and time.monotonic() - self._ticked >= TICK_S:
@@ -205,8 +209,8 @@ class Delivery:
         failpoint(f"{self.name}.close.after")
         self._tracker = None
         self.account.closed = status.name
-        self._recovered()
         self._commit()
+        self._recovered()
         return None
 
     def _open(self) -> None:
@@ -295,18 +299,22 @@ class Delivery:
     def _commit_batch(self) -> None:
         self._count(self._batch)
         self._batch = []
-        self._recovered()
+        self._strange = 0
         self._commit()
+        self._recovered()
 
     def _recovered(self) -> None:
-        self._strange = 0
-        self.account.failures = 0
-        if self.account.error:
+        account = self.account
+        if not account.failures and not account.error and not account.stopped:
+            return
+        if account.error:
             self._say(f"{self.name}: delivering again")
-            self.account.error, self.account.error_since = "", 0.0
-        self.account.told.clear()
+        account.error, account.error_since, account.failures, account.stopped = "", 0.0, 0, False
+        account.told.clear()
+        self._store()
 
     def _commit(self) -> None:
+        self._uncommitted = True
         # While a batch is in hand, what is safely delivered ends before it.
         position = self._behind if self._batch else self._order.position
         self.account.seq = position.seq
@@ -314,7 +322,7 @@ class Delivery:
         self.account.times = dict(position.times)
         self.account.state = dict(self._state)
         self._store()
-        self._committed = time.monotonic()
+        self._uncommitted = False
 
     def _save_state(self) -> None:
         self.account.state = dict(self._state)

@@ -1,0 +1,497 @@
+"""Disks that are full or read-only, files that are cut, lost, damaged or copied, clocks that jump: nothing is lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.scripted import Scripted, got
+from tests.stores import read_csv, read_json, read_tensorboard
+from tests.support import T0, run_info
+from trackers import errors, identity, registry
+from trackers.journal import StreamReader, StreamWriter
+from trackers.records import Finish, Metrics, Start, encode
+from trackers.relay import delivery as module
+from trackers.relay.account import read_account
+from trackers.relay.delivery import Delivery, Stop
+from trackers.relay.lease import Lease
+from trackers.relay.report import report
+from trackers.relay.status import last_status, observe
+from trackers.rundir import RunDirectory, StreamName
+from trackers.testing import Stored
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+OWNED = ("json", "tensorboard", "csv")
+READERS: dict[str, Callable[..., Stored]] = {"json": read_json, "tensorboard": read_tensorboard, "csv": read_csv}
+
+
+def wait_for(what: Callable[[], Any], seconds: float = 60.0) -> Any:
+    """Poll until ``what`` is true, and return it."""
+    deadline = time.monotonic() + seconds
+    while not (found := what()):
+        assert time.monotonic() < deadline, f"waited {seconds} s in vain"
+        time.sleep(0.02)
+    return found
+
+
+class Training:
+    """A training process that does what it is told on standard input, one line of Python after the other."""
+
+    PROGRAM = """
+import os, sys, time, trackers
+def rows(n):
+    for _ in range(n):
+        run.log({"loss": run.step / 7})
+for line in sys.stdin:
+    exec(line)
+    print("done", flush=True)
+"""
+
+    def __init__(self, directory: Path, **environment: str) -> None:
+        self.directory = directory
+        self.errors = directory.parent / "stderr.txt"  # not on a disk that will be full
+        with self.errors.open("wb") as errors_file:
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", self.PROGRAM],
+                cwd=directory,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors_file,
+                text=True,
+                env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+            )
+
+    def do(self, line: str) -> None:
+        """Have it do something, and wait until it is done: nothing may raise."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(line + "\n")
+        self.process.stdin.flush()
+        answer = self.process.stdout.readline().strip()
+        assert answer == "done", self.errors.read_text()
+
+    def end(self) -> None:
+        self.process.communicate(timeout=60)
+        assert self.process.returncode == 0, self.errors.read_text()
+
+    def said(self, words: str) -> int:
+        """On how many lines of standard error ``words`` were said."""
+        return sum(words in line for line in self.errors.read_text().splitlines())
+
+    @property
+    def run(self) -> RunDirectory:
+        return RunDirectory(self.directory / "runs/p/r")
+
+
+@pytest.fixture
+def training(tmp_path: Path) -> Iterator[Training]:
+    with _training(tmp_path) as found:
+        yield found
+
+
+class _training:
+    def __init__(self, directory: Path, **environment: str) -> None:
+        self._training = Training(directory, **environment)
+
+    def __enter__(self) -> Training:
+        return self._training
+
+    def __exit__(self, *exception: object) -> None:
+        self._training.process.kill()
+        self._training.process.wait()
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A real filesystem of 4 MB."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root to mount a filesystem")
+    place = tmp_path / "disk"
+    place.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(place)], check=True)
+    yield place
+    subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+def fill(disk: Path) -> None:
+    """Leave no byte free."""
+    with (disk / "filler").open("ab", buffering=0) as file:
+        for size in (1 << 20, 1 << 12, 1):
+            try:
+                while True:
+                    if file.write(b"x" * size) < size:
+                        break
+            except OSError:
+                continue
+
+
+def free(disk: Path) -> None:
+    (disk / "filler").unlink()
+
+
+def sync(run: RunDirectory, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "trackers", "sync", str(run.path), *arguments]
+    return subprocess.run(
+        command, capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": str(ROOT)}
+    )
+
+
+def is_whole(tracker: str, run: RunDirectory, steps: list[int]) -> None:
+    """The tracker's own files hold each step once, in order."""
+    points = READERS[tracker](run.read_info(), None).metrics["loss"]
+    assert [point.step for point in points] == steps
+    for point, step in zip(points, steps, strict=True):
+        assert point.value == pytest.approx(step / 7, rel=1e-6)
+
+
+def test_full_disk_costs_no_record(small_disk: Path) -> None:
+    """The disk of the run fills up and is freed again amid training: no record, no file and no exception is lost."""
+    with _training(small_disk) as training:
+        training.do('run = trackers.init("json,tensorboard,csv", project="p", id="r")')
+        training.do("[run.log({'loss': s / 7}, step=s) for s in range(200)]")
+        wait_for(lambda: all(read_account(training.run, name).delivered > 150 for name in OWNED))
+        training.do("[run.log({'loss': s / 7}, step=s) for s in range(200, 300)]")
+        fill(small_disk)
+        training.do("[run.log({'loss': s / 7}, step=s) for s in range(300, 5000)]")
+        training.do("time.sleep(1.1); run.log({'loss': 5000 / 7}, step=5000)")
+        assert training.said("the journal can't be written") == 1
+        assert training.said("No space left on device") == 1
+        training.do("time.sleep(4); run.log({'loss': 5001 / 7}, step=5001)")
+        free(small_disk)
+        training.do("time.sleep(1.1); run.log({'loss': 5002 / 7}, step=5002)")
+        training.do("run.finish(timeout=60)")
+        training.end()
+        assert training.said("records were lost") == 0
+        assert training.said("delivering again") == len(OWNED)
+        assert training.said("Traceback") == 0
+        for tracker in OWNED:
+            is_whole(tracker, training.run, list(range(5003)))
+            assert report(training.run, [tracker])[tracker]["state"] == "delivered"
+        assert not [path for path in training.run.path.rglob("*.tmp")]
+
+
+def test_read_only_directory_is_said_before_the_first_step(small_disk: Path) -> None:
+    """Where no run can be written, ``init`` says so in one line; what training does later can't be disturbed by it."""
+    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+    code = "import trackers\ntrackers.init('json', project='p', dir='runs')"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=small_disk,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith("trackers.errors.")
+    assert "Read-only file system" in done.stderr.splitlines()[-1]
+
+
+def test_delivery_state_on_a_read_only_place_waits(tmp_path: Path) -> None:
+    """The delivery's own folder turns read-only amid a run: it is said, and everything arrives when it is writable."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root to mount a filesystem")
+    with _training(tmp_path) as training:
+        training.do('run = trackers.init("json,csv", project="p", id="r")')
+        training.do("[run.log({'loss': s / 7}, step=s) for s in range(50)]")
+        folder = training.run.delivery
+        wait_for(lambda: all(read_account(training.run, name).delivered > 40 for name in ("json", "csv")))
+        subprocess.run(["mount", "--bind", str(folder), str(folder)], check=True)
+        try:
+            subprocess.run(["mount", "-o", "remount,bind,ro", str(folder)], check=True)
+            training.do("[run.log({'loss': s / 7}, step=s) for s in range(50, 100)]")
+            training.do("time.sleep(5); run.log({'loss': 100 / 7}, step=100)")
+        finally:
+            subprocess.run(["umount", "-l", str(folder)], check=True)
+        training.do("run.finish(timeout=60)")
+        training.end()
+        assert training.said("Traceback") == 0
+        assert training.said("Read-only file system") == 2  # one for each tracker
+        for tracker in ("json", "csv"):
+            is_whole(tracker, training.run, list(range(101)))
+
+
+def test_no_descriptor_left_hurts_no_step(training: Training) -> None:
+    """Training that has used up its open files goes on logging, and what it logged arrives."""
+    training.do('run = trackers.init("json", project="p", id="r")')
+    training.do("import resource; kept = resource.getrlimit(resource.RLIMIT_NOFILE)")
+    training.do("resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir('/proc/self/fd')), kept[1])); taken = []")
+    training.do("""exec("try:\\n while True: taken.append(os.open('/dev/null', 0))\\nexcept OSError: pass")""")
+    training.do("[run.log({'loss': s / 7}, step=s) for s in range(100)]")
+    training.do("run.log({'text': 'abc', 'nan': float('nan')}, step=99); run.summary['best'] = 1; run.config['a'] = 2")
+    training.do("run.log_artifact('/etc/hostname'); run.status(); run.flush(timeout=0.1)")
+    training.do("time.sleep(1.1); run.log({'loss': 100 / 7}, step=100)")
+    training.do("run.finish(timeout=5)")
+    training.end()
+    assert training.said("Traceback") == 0
+    wait_for(lambda: read_account(training.run, "json").closed)
+    is_whole("json", training.run, list(range(101)))
+    assert last_status(training.run).name == "finished"
+
+
+@pytest.mark.parametrize("damage", ["deleted", "replaced", "emptied", "halved"])
+def test_journal_damaged_while_training_writes(damage: str, training: Training) -> None:
+    """The journal is deleted, replaced or cut while it is written and read: what is logged later arrives, once."""
+    training.do('run = trackers.init("json,csv", project="p", id="r")')
+    training.do("[run.log({'loss': s / 7}, step=s) for s in range(200)]")
+    journal = training.run.stream(StreamName("rank", 0, 1))
+    size = journal.stat().st_size
+    wait_for(lambda: all(read_account(training.run, n).offsets.get("rank-0.1", 0) >= size for n in ("json", "csv")))
+    training.do("run._recorder.poll(run._recorder.poll_at + 1)")  # the look that it takes each second
+    if damage == "deleted":
+        journal.unlink()
+    elif damage == "replaced":
+        shutil.copy(journal, journal.with_name("copy"))
+        os.replace(journal.with_name("copy"), journal)
+    else:
+        os.truncate(journal, 0 if damage == "emptied" else size // 2 + 11)
+    training.do("[run.log({'loss': s / 7}, step=s) for s in range(200, 300)]")
+    training.do("time.sleep(1.1); run.log({'loss': 300 / 7}, step=300)")
+    training.do("run.finish(timeout=60)")
+    training.end()
+    for tracker in ("json", "csv"):
+        is_whole(tracker, training.run, list(range(301)))
+    whole = damage in ("deleted", "replaced")
+    assert training.said("it is put back" if whole else "was cut while it was written") == 1
+    assert training.said("was cut while it was read") == (0 if whole else 2)
+    assert training.said("Traceback") == 0
+    reader = StreamReader(journal)
+    steps = [record.step for record in reader.read(10_000) if isinstance(record, Metrics)]
+    assert steps[-101:] == list(range(200, 301))
+    assert not whole or steps == list(range(301))
+
+
+def test_clock_that_jumps_bends_no_time(training: Training) -> None:
+    """The clock is put back by a day amid a run: times go on as they began, in order, in every tracker."""
+    training.do('run = trackers.init("json,csv", project="p", id="r")')
+    training.do("[run.log({'loss': s / 7}, step=s) for s in range(50)]")
+    training.do("real = time.time; time.time = lambda: real() - 86400")
+    training.do("[run.log({'loss': s / 7, 'x': 'text'}, step=s) for s in range(50, 100)]")
+    training.do("run.summary['best'] = 3; run.config['a'] = 1; run.alert('slow')")
+    training.do("run.finish(timeout=60)")
+    training.end()
+    records = StreamReader(training.run.stream(StreamName("rank", 0, 1))).read(1000)
+    times = [record.time for record in records]
+    assert times == sorted(times)
+    assert times[-1] - times[0] < 3600
+    points = read_csv(training.run.read_info(), None).metrics["loss"]
+    assert [point.step for point in points] == list(range(100))
+
+
+def test_clock_carries_on_after_a_jump(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The run's clock takes Unix time once; then only the monotonic clock moves it."""
+    clock = identity.Clock()
+    before = clock.now()
+    monkeypatch.setattr(time, "time", lambda: 0.0)
+    assert before <= clock.now() < before + 60
+
+
+@pytest.fixture
+def finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunDirectory:
+    """A finished run of a hundred steps, undelivered; its tracker keeps what it gets in a file."""
+    monkeypatch.setitem(registry.BUILT_IN, "scripted", "tests.scripted:Scripted")
+    monkeypatch.setattr(Scripted, "plan", staticmethod(lambda call, records: None))
+    monkeypatch.setattr(Scripted, "answer", None)
+    monkeypatch.setattr(Scripted, "url", "")
+    monkeypatch.setattr(module, "RETRY_S", (0.0, 0.0))
+    run = RunDirectory(tmp_path / "run")
+    run.make()
+    run.write_info(run_info(run.path, trackers=["scripted"]))
+    writer = StreamWriter(run.stream(StreamName("rank", 0, 1)))
+    writer.write(encode(Start(time=T0)))
+    for step in range(100):
+        writer.write(encode(Metrics(step=step, time=T0 + step, values={"loss": step / 7})))
+    writer.write(encode(Finish(time=T0 + 100, status="finished", exit_code=0)))
+    writer.release()
+    return run
+
+
+def deliver(run: RunDirectory, tracker: str = "scripted", steps: int = 500, limit: int = 10) -> list[str]:
+    """Deliver in this process; what was said."""
+    said: list[str] = []
+    work = Delivery(run, tracker, say=said.append, alone=False)
+    work._limit = limit
+    for _ in range(steps):
+        if work.step() is None:
+            break
+    return said
+
+
+def steps_of(run: RunDirectory) -> list[Any]:
+    return [entry["step"] for entry in got(run.path) if entry.get("step") is not None]
+
+
+def test_damaged_lines_are_said_once_and_counted(finished: RunDirectory) -> None:
+    """Damaged lines amid the journal: everything else arrives, one line says so, status counts them, also anew."""
+    path = finished.stream(StreamName("rank", 0, 1))
+    lines = path.read_bytes().splitlines(keepends=True)
+    lines[20], lines[60] = b"\xffgarbage\n", lines[60][:30] + b"\n"
+    path.write_bytes(b"".join(lines))
+    said = deliver(finished, steps=4)
+    said += deliver(finished)
+    assert steps_of(finished) == [step for step in range(100) if step not in (19, 59)]
+    assert len([line for line in said if "damaged line" in line]) == 1
+    assert "rank-0.1.jsonl at byte" in said[0]
+    assert report(finished, ["scripted"])["scripted"]["damaged"] == 2
+
+
+@pytest.mark.parametrize("harm", ["lost", "empty", "garbage", "negative", "not a number", "beyond", "order lost"])
+def test_cursor_that_is_lost_or_wrong_loses_nothing(harm: str, tmp_path: Path) -> None:
+    """The cursor's file is lost, damaged or ahead of the journal: each tracker ends with every step once."""
+    run = RunDirectory(tmp_path / "run")
+    run.make()
+    run.write_info(run_info(run.path, trackers=list(OWNED)))
+    writer = StreamWriter(run.stream(StreamName("rank", 0, 1)))
+    writer.write(encode(Start(time=T0)))
+    for step in range(60):
+        writer.write(encode(Metrics(step=step, time=T0 + step, values={"loss": step / 7})))
+    for tracker in OWNED:
+        deliver(run, tracker, steps=3)
+        path = run.delivery_state(tracker)
+        account = json.loads(path.read_bytes())
+        assert account["seq"] > 10
+        if harm == "lost":
+            path.unlink()
+        elif harm == "empty":
+            path.write_bytes(b"")
+        elif harm == "garbage":
+            path.write_bytes(path.read_bytes()[:50])
+        elif harm == "negative":
+            path.write_text(json.dumps({**account, "offsets": {"rank-0.1": -7}}))
+        elif harm == "not a number":
+            path.write_text(json.dumps({**account, "offsets": {"rank-0.1": "x"}}))
+        elif harm == "beyond":
+            path.write_text(json.dumps({**account, "offsets": {"rank-0.1": 10**9}}))
+        else:
+            (run.delivery / f"{tracker}.order").unlink()
+    for step in range(60, 100):
+        writer.write(encode(Metrics(step=step, time=T0 + step, values={"loss": step / 7})))
+    writer.write(encode(Finish(time=T0 + 100, status="finished", exit_code=0)))
+    writer.release()
+    for tracker in OWNED:
+        deliver(run, tracker)
+        is_whole(tracker, run, list(range(100)))
+
+
+def test_two_syncs_at_once_deliver_once(finished: RunDirectory) -> None:
+    """Two ``trackers sync`` of one run: one delivers, the other waits for it; both end well, each step is there once."""
+    finished.write_info(run_info(finished.path, trackers=["json", "csv"]))
+    command = [sys.executable, "-m", "trackers", "sync", str(finished.path)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    both = [
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment)
+        for _ in "ab"
+    ]
+    outputs = [process.communicate(timeout=60)[0] for process in both]
+    assert [process.returncode for process in both] == [0, 0], outputs
+    for tracker in ("json", "csv"):
+        is_whole(tracker, finished, list(range(100)))
+    assert not list(finished.path.rglob("*.lease*"))
+
+
+def test_sync_says_who_holds_the_run(finished: RunDirectory) -> None:
+    """While another process delivers, status names it."""
+    lease = Lease(finished.delivery / "scripted.lease")
+    assert lease.acquire()
+    entry = report(finished, ["scripted"])["scripted"]
+    assert entry["state"] == "delivering"
+    assert entry["held_by"] == f"process {os.getpid()} on {identity.host()}"
+    lease.release()
+    assert report(finished, ["scripted"])["scripted"]["held_by"] == ""
+
+
+def test_copied_directory_is_delivered_on_another_machine(training: Training, tmp_path: Path) -> None:
+    """A run that was killed elsewhere, half delivered there, and copied here: sync brings all of it, as crashed."""
+    training.do('run = trackers.init("json,tensorboard,csv", project="p", id="r")')
+    training.do("[run.log({'loss': s / 7}, step=s) for s in range(50)]")
+    training.do("run.flush()")
+    source = training.run
+    tree = json.loads((source.path / "relay.lease").read_bytes())["pid"]
+    os.kill(tree, signal.SIGSTOP)  # the relay is cut off with its machine
+    training.do("[run.log({'loss': s / 7}, step=s) for s in range(50, 100)]")
+    copy = RunDirectory(tmp_path / "elsewhere" / "r")
+    shutil.copytree(source.path, copy.path)
+    os.kill(tree, signal.SIGCONT)
+    training.do("run.finish(timeout=60)")
+    training.end()
+    for path in [copy.identity, *copy.path.rglob("*.lease")]:
+        there = {**json.loads(path.read_bytes()), "host": "node17", "boot_id": "another"}
+        path.write_text(json.dumps(there))
+        if path.suffix == ".lease":
+            path.unlink()  # as after a minute without a sign of life
+    info = copy.read_info()
+    info.cwd, info.program = "/nowhere/at/all", "/nowhere/at/all/train.py"
+    copy.write_info(info)
+    for path in copy.streams.iterdir():
+        os.utime(path, (1, 1))
+    assert observe(copy).name == "crashed"
+    done = sync(copy)
+    assert done.returncode == 0, done.stderr + done.stdout
+    for tracker in OWNED:
+        is_whole(tracker, copy, list(range(100)))
+    assert last_status(copy).name == "crashed"
+    before = {path: path.read_bytes() for path in source.path.rglob("*") if path.is_file()}
+    assert sync(copy).returncode == 0
+    assert {path: path.read_bytes() for path in source.path.rglob("*") if path.is_file()} == before
+
+
+def test_nothing_needs_locks_or_links() -> None:
+    """No lock and no hard link is asked of the filesystem of the runs: network filesystems and FAT have none."""
+    package = Path(errors.__file__).parent
+    places = [*package.glob("*.py"), *(package / "relay").glob("*.py"), package / "backends/owned_file.py"]
+    words = ("fcntl", "flock", "lockf", "os.link(", "hardlink_to", "os.symlink", "symlink_to", "mkfifo")
+    found = {(path.name, word) for path in places for word in words if word in path.read_text()}
+    assert found - {("snapshot.py", "os.link("), ("snapshot.py", "fcntl")} == set()
+
+
+def test_each_state_is_reached_and_true(finished: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``status`` tells not begun, waiting, delivering, stopped and delivered apart, with counts and the reason."""
+
+    def state() -> dict[str, Any]:
+        return report(finished, ["scripted"])["scripted"]
+
+    size = finished.stream(StreamName("rank", 0, 1)).stat().st_size
+    assert (state()["state"], state()["waiting_bytes"]) == ("not begun", size)
+
+    away = [True]
+
+    def plan(call: str, records: Any) -> None:
+        if call == "write" and away[0]:
+            raise errors.Unavailable("no answer from there")
+        if any(record.step == 5 for record in records):
+            raise errors.Rejected("a bad name")
+        if any(record.step == 30 for record in records) and not away[0]:
+            raise errors.Fatal("too old")
+
+    monkeypatch.setattr(Scripted, "plan", staticmethod(plan))
+    deliver(finished, steps=5)
+    assert (state()["state"], state()["error"], state()["waiting_bytes"]) == ("waiting", "no answer from there", size)
+    away[0] = False
+    with pytest.raises(Stop):
+        deliver(finished)
+    stopped = state()
+    assert (stopped["state"], stopped["error"], stopped["rejected"]) == ("stopped", "too old", 1)
+    assert 0 < stopped["waiting_bytes"] < size
+    rejected = [json.loads(line) for line in (finished.delivery / "scripted.rejected.jsonl").read_text().splitlines()]
+    assert [json.loads(entry["record"])["step"] for entry in rejected] == [5]
+    assert rejected[0]["reason"] == "a bad name"
+    monkeypatch.setattr(Scripted, "plan", staticmethod(lambda call, records: None))
+    lease = Lease(finished.delivery / "scripted.lease")
+    assert lease.acquire()
+    assert state()["state"] == "stopped"
+    deliver(finished)
+    lease.release()
+    ended = state()
+    assert (ended["state"], ended["waiting_bytes"], ended["closed"]) == ("delivered", 0, "finished")
+    assert (ended["rejected"], ended["delivered"], ended["error"]) == (1, 101, "")
+    assert steps_of(finished) == [step for step in range(100) if step != 5]
