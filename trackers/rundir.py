@@ -23,6 +23,9 @@ _ALPHABET = string.ascii_lowercase + string.digits
 _STREAM = re.compile(r"(?P<writer>rank|node)-(?P<number>\d+)\.(?P<attempt>\d+)")
 _SAFE_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._\-]{0,127}")
 
+TAIL_BYTES = 65536
+"""How much of a stream is looked through at a time for its last complete line."""
+
 
 class StreamName(NamedTuple):
     """``rank-0.1``: who writes (rank or node), its number, and the attempt."""
@@ -85,6 +88,21 @@ class RunDirectory:
                 if name is not None:
                     found.append(name)
         return sorted(found, key=lambda name: (name.attempt, name.writer != "rank", name.number))
+
+    def sizes(self) -> dict[str, int]:
+        """Bytes of complete lines in each stream. A torn tail that a killed writer left isn't waited for."""
+        found = {}
+        for name in self.stream_names():
+            with contextlib.suppress(OSError), open(self.stream(name), "rb") as file:
+                end = file.seek(0, os.SEEK_END)
+                newline = -1
+                while end > 0 and newline < 0:
+                    start = max(0, end - TAIL_BYTES)
+                    file.seek(start)
+                    newline = file.read(end - start).rfind(b"\n")
+                    end = start + newline + 1 if newline >= 0 else start
+                found[str(name)] = end
+        return found
 
     def attempt(self) -> int:
         """The newest attempt's number; 0 before the first."""

@@ -86,7 +86,7 @@ class RelayClient:
         until = time.monotonic() + timeout_s
         pause = WAIT_S
         shown = 0.0
-        sizes = {str(name): self._run.stream(name).stat().st_size for name in self._run.stream_names()}
+        sizes = self._run.sizes()
         try:
             while True:
                 behind = self._behind(sizes, closed)

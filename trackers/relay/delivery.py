@@ -7,7 +7,6 @@ The loop is a method that does one step, so that the same code runs in a process
 from __future__ import annotations
 
 import contextlib
-import glob
 import random
 import time
 from collections.abc import Callable, Sequence
@@ -85,7 +84,7 @@ class Delivery:
         self._tracker: Tracker | None = None
         self._state = State()
         run.delivery.mkdir(parents=True, exist_ok=True)
-        for stray in run.delivery.glob(f".{glob.escape(name)}.*.tmp"):  # of a process that was killed
+        for stray in run.delivery.glob(f".{name}.*.tmp"):  # of a process that was killed
             with contextlib.suppress(OSError):
                 stray.unlink()
         self._order = Order(
@@ -198,6 +197,8 @@ class Delivery:
     def _end(self) -> float | None:
         status = last_status(self.run)
         if self.account.closed == status.name and self._tracker is None:
+            if self._order.position.offsets != self.account.offsets:  # what doesn't belong to the run was passed over
+                self._commit()
             return None
         self._open()
         if self._batch:  # the destination holds less than we believed

@@ -254,8 +254,10 @@ class Order:
         if passed_cut:
             found = reader.read(limit)
         cut = self._cuts.get(name)
-        if cut is not None:
+        if cut is not None and found:
             found = [record for record in found if record.time <= cut]
+            if not found:  # passed over: nothing of it is waited for
+                self.position.offsets[name] = reader.offset
         return found
 
     def _look_for_streams(self) -> None:
@@ -268,7 +270,10 @@ class Order:
                 began = self._began_after(name.attempt, names)
                 if began is not None:
                     self._cuts[str(name)] = began
-                    self._ahead[str(name)] = [r for r in self._ahead.get(str(name), []) if r.time <= began]
+                    ahead = self._ahead.get(str(name), [])
+                    self._ahead[str(name)] = [record for record in ahead if record.time <= began]
+                    if ahead and not self._ahead[str(name)]:
+                        self.position.offsets[str(name)] = self._readers[str(name)].offset
 
     def _began_after(self, attempt: int, names: list[StreamName]) -> float | None:
         for name in names:  # the earlier attempts come first

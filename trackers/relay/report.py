@@ -15,12 +15,7 @@ def report(run: RunDirectory, trackers: Iterable[str]) -> dict[str, dict[str, An
     records, ``waiting_bytes`` of the journal, ``error``, ``url``, ``closed`` (the status it was told), ``skipped``,
     ``damaged`` (lines of the journal).
     """
-    sizes = {}
-    for name in run.stream_names():
-        try:
-            sizes[str(name)] = run.stream(name).stat().st_size
-        except OSError:
-            continue
+    sizes = run.sizes()
     names = list(dict.fromkeys([*trackers, *run.deliveries()]))
     return {name: _one(run, name, sizes) for name in names}
 

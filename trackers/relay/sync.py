@@ -43,7 +43,7 @@ class RunSync:
         self.held_by = ""
         self._messages = Messages(run.messages, echo=echo)
         self._lease = Lease(run.path / "relay.lease")
-        self._sizes = {str(name): run.stream(name).stat().st_size for name in run.stream_names()}
+        self._sizes = run.sizes()
         self._settled_at = 0.0
         self._supervisor: Supervisor | None = None
 
