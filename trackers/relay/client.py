@@ -62,15 +62,22 @@ class RelayClient:
         for message in self._messages.read():
             show(message)
         if self._process is not None and self._process.poll() is not None:
-            code, self._process = self._process.returncode, None
-            if code == process.SUPERSEDED:
-                self._wanted = False
-                self._say("another process goes on with this run: what this one logs from now on isn't delivered")
-            elif self._restarts < RESTARTS:
+            if self._is_superseded():
+                return
+            self._process = None
+            if self._restarts < RESTARTS:
                 self._restarts += 1
                 self.start()
             else:
                 self._say(f"the relay died {RESTARTS} times; deliver with: trackers sync {self._run.path}")
+
+    def _is_superseded(self) -> bool:
+        """Whether the relay ended because a newer attempt's goes on; said when it is found."""
+        if self._process is None or self._process.returncode != process.SUPERSEDED:
+            return False
+        self._process, self._wanted = None, False
+        self._say("another process goes on with this run: what this one logs from now on isn't delivered")
+        return True
 
     def mark_preempting(self) -> None:
         """If training ends without a word from now on, it was preempted."""
@@ -103,7 +110,7 @@ class RelayClient:
                         _rewrite("")
                     show(message)
                 if self._process.poll() is not None:
-                    return not self._behind(sizes, closed)
+                    return self._is_superseded() or not self._behind(sizes, closed)
                 time.sleep(min(pause, max(0.0, until - now)))
                 pause = min(pause * 1.2, 0.25)
         finally:

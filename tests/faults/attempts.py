@@ -1,0 +1,105 @@
+"""Training processes, one after the other, on the same run; and what each tracker has of it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tests import stores
+from trackers.relay.delivery import read_account
+from trackers.relay.report import report
+from trackers.rundir import RunDirectory
+from trackers.testing import Stored
+from trackers.tracker import RunInfo
+
+FIVE = "wandb,trackio,tensorboard,mlflow,json"
+
+TRAIN = """
+import sys, time, trackers
+first, last, add, how = int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]), sys.argv[4]
+more = dict(word.split("=") for word in sys.argv[5:])
+if "step" in more:
+    more["step"] = int(more["step"])
+run = trackers.init(project="digits", name="baseline", config={"lr": add}, **more)
+for step in range(first, last):
+    run.log({"loss": step + add}, step=step)
+print("logged", flush=True)
+while how == "wait":
+    time.sleep(1)
+run.finish(timeout=400)
+"""
+
+
+class Training:
+    """One process that logs ``loss = step + add`` for the steps from ``first`` to ``last - 1``.
+
+    Args:
+        wait: it then waits to be killed, rather than finish.
+        more: arguments of ``init``, as text.
+    """
+
+    def __init__(self, first: int, last: int, add: float = 0.0, *, wait: bool = False, **more: Any) -> None:
+        Path("train.py").write_text(TRAIN)
+        words = [f"{name}={value}" for name, value in more.items()]
+        self.process = subprocess.Popen(
+            [sys.executable, "train.py", str(first), str(last), str(add), "wait" if wait else "end", *words],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        assert line == "logged\n" or self.process.wait() != 0, line
+
+    def kill(self) -> None:
+        """SIGKILL, and nothing is waited for but the process itself."""
+        self.process.kill()
+        self.process.communicate()
+
+    def finish(self) -> str:
+        """Wait for its end; what it said on stderr."""
+        _, said = self.process.communicate(timeout=400)
+        assert self.process.returncode == 0, said
+        return said
+
+
+def delivered(run: RunDirectory, *names: str) -> None:
+    """Wait until these trackers were told how the run ended, and the relay is gone."""
+    wait_for(lambda: all(read_account(run, name).closed for name in names), f"{report(run, list(names))}")
+    wait_for(lambda: not (run.path / "relay.lease").exists(), "the relay is still there")
+
+
+def wait_for(what: Callable[[], Any], why: str = "", seconds: float = 200.0) -> Any:
+    """Poll until ``what`` is true, and return it."""
+    deadline = time.monotonic() + seconds
+    while not (found := what()):
+        assert time.monotonic() < deadline, f"waited {seconds} s in vain: {why}"
+        time.sleep(0.02)
+    return found
+
+
+def read(tracker: str, info: RunInfo, runs: dict[str, Any]) -> Stored:
+    """What a tracker's store holds of the one run; ``runs``: of the stand-in for W&B's server."""
+    if tracker == "wandb":
+        assert list(runs) == [info.id], "one native run"
+        return stores.read_wandb_server(runs)(info, {})
+    if tracker == "mlflow":
+        return stores.read_mlflow(info, {}, uri=f"sqlite:///{info.cwd}/mlflow.db")
+    if tracker == "trackio":
+        os.environ["TRACKIO_DIR"] = str(Path(info.cwd, "trackio"))
+    return {
+        "trackio": stores.read_trackio,
+        "tensorboard": stores.read_tensorboard,
+        "json": stores.read_json,
+        "csv": stores.read_csv,
+    }[tracker](info, {})
+
+
+def points(stored: Stored) -> list[tuple[int | None, float]]:
+    """Step and value of ``loss``, in the order they are kept."""
+    return [(point.step, point.value) for point in stored.metrics["loss"]]

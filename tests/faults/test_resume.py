@@ -1,0 +1,358 @@
+"""A restarted job goes on with its run: the same native run in every tracker, no gap, no double, a true end."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import trackers
+from tests import stores
+from tests.faults.attempts import FIVE, Training, delivered, points, read, wait_for
+from tests.wandb_server import WandbServer
+from trackers import errors, identity, records
+from trackers.claims import Claims
+from trackers.journal import StreamReader, StreamWriter
+from trackers.overview import overview
+from trackers.records import Metrics, Start
+from trackers.relay.lease import read_holder
+from trackers.relay.order import Order
+from trackers.relay.status import last_status
+from trackers.resume import Job, differences, job, notice
+from trackers.rundir import RunDirectory, find_runs
+from trackers.runs import Run
+from trackers.tracker import RunInfo
+
+STEPS = 200
+
+pytestmark = pytest.mark.timeout(900)
+
+
+@pytest.fixture(scope="module")
+def continued(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RunInfo, dict[str, Any]]]:
+    """Three processes with all five trackers: the first is killed, the second finishes, the third finishes again."""
+    with WandbServer() as server, pytest.MonkeyPatch.context() as patch:
+        home = tmp_path_factory.mktemp("continued")
+        for name, value in {
+            "WANDB_MODE": "online", "WANDB_BASE_URL": server.url, "WANDB_API_KEY": "a" * 40, "HOME": str(home),
+            "TRACKIO_DIR": str(home / "trackio"),
+        }.items():  # fmt: skip
+            patch.setenv(name, value)
+        patch.delenv("WANDB_DIR", raising=False)
+        patch.chdir(home)
+        Training(0, STEPS, wait=True, trackers=FIVE, id="again").kill()
+        for number in (1, 2):
+            process = Training(number * STEPS, (number + 1) * STEPS, trackers=FIVE, id="again", resume="allow")
+            said = process.finish()
+            assert f"attempt {number + 1}" in said
+            assert "not delivered" not in said
+        run = RunDirectory(home / "runs/digits/again")
+        delivered(run, *FIVE.split(","))
+        yield run.read_info(), dict(server.runs)
+
+
+@pytest.mark.parametrize("tracker", FIVE.split(","))
+def test_later_processes_go_on_with_the_same_native_run(
+    tracker: str, continued: tuple[RunInfo, dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a kill and after a clean end: one run with every step once, in order, and it is finished."""
+    info, runs = continued
+    monkeypatch.setenv("TRACKIO_DIR", str(Path(info.cwd, "trackio")))
+    stored = read(tracker, info, runs)
+    assert points(stored) == [(step, float(step)) for step in range(3 * STEPS)]
+    assert str(stored.status).lower() == "finished"
+
+
+def test_no_store_has_a_second_run(continued: tuple[RunInfo, dict[str, Any]]) -> None:
+    """One id in trackio, one event directory, one JSON log; MLflow's run has no tag of the first end."""
+    from mlflow import MlflowClient
+
+    info, _ = continued
+    with sqlite3.connect(Path(info.cwd, "trackio", "digits.db")) as database:
+        assert database.execute("SELECT DISTINCT run_id FROM metrics").fetchall() == [("again",)]
+    assert len({path.parent for path in Path(info.directory).rglob("events.out.*")}) == 1
+    assert len(list(Path(info.directory).glob("*_*_*.json"))) == 1
+    client = MlflowClient(tracking_uri=f"sqlite:///{info.cwd}/mlflow.db")
+    (run,) = client.search_runs([e.experiment_id for e in client.search_experiments()])
+    assert run.data.tags["trackers.status"] == "finished"
+    assert "trackers.reason" not in run.data.tags
+
+
+def test_offline_wandb_files_are_one_run() -> None:
+    """W&B offline, killed, finished, finished: the files carry one id and hold each row once, with rising steps."""
+    Training(0, STEPS, wait=True, trackers="wandb", id="again").kill()
+    for number in (1, 2):
+        Training(number * STEPS, (number + 1) * STEPS, trackers="wandb", id="again", resume="must").finish()
+    run = RunDirectory("runs/digits/again")
+    delivered(run, "wandb")
+    stored = stores.read_wandb_file(run.read_info(), {})
+    assert points(stored) == [(step, float(step)) for step in range(3 * STEPS)]
+    assert stored.status == "finished"
+
+
+def test_old_process_that_still_lives_is_left_out_from_then_on() -> None:
+    """The newest claim wins: the old relay hands over at once, and what the old process still logs isn't the run's."""
+    Path("old.py").write_text(
+        "import os, time, trackers\n"
+        "run = trackers.init('json', project='digits', name='baseline', id='again')\n"
+        "for step in range(100):\n    run.log({'loss': step}, step=step)\n"
+        "print('logged', flush=True)\n"
+        "while not os.path.exists('second'):\n    time.sleep(0.02)\n"
+        "while not os.path.exists('stop'):\n    run.log({'loss': -1.0}, step=5000); time.sleep(0.02)\n"
+        "run.finish(timeout=60)\n"
+    )
+    import subprocess
+    import sys
+
+    old = subprocess.Popen([sys.executable, "old.py"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert old.stdout is not None
+    assert old.stdout.readline() == "logged\n"
+    run = RunDirectory("runs/digits/again")
+    before = wait_for(lambda: read_holder(run.path / "relay.lease"))
+    new = Training(100, 150, wait=True, trackers="json", id="again", resume="allow")
+    Path("second").touch()
+    wait_for(lambda: (now := read_holder(run.path / "relay.lease")) is not None and now.pid != before.pid)
+    wait_for(lambda: not identity.alive(before.pid, before.pid_start), "the old relay is gone")
+    assert old.poll() is None
+    superseded = run.stream(trackers.rundir.StreamName("rank", 0, 1))
+    size = superseded.stat().st_size
+    wait_for(lambda: superseded.stat().st_size > size + 2000, "the old process goes on logging")
+    Path("stop").touch()
+    _, said = old.communicate(timeout=60)
+    new.kill()
+    assert old.returncode == 0
+    assert said.count("another process goes on with this run") == 1
+    assert "not delivered within" not in said
+    delivered(run, "json")
+    stored = stores.read_json(run.read_info())
+    assert points(stored) == [(step, float(step)) for step in range(150)]
+    assert stored.status == "crashed"
+    assert overview(run).step == 149
+
+
+def begin(**more: Any) -> Run:
+    run = trackers.init(**{"trackers": "json", "mode": "offline", "project": "digits", **more})
+    assert isinstance(run, Run)
+    return run
+
+
+@pytest.fixture
+def no_relay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRACKER_RELAY", "n")
+
+
+def leave(run: Run) -> str:
+    """Leave a run as a kill does: no finish record, and its process isn't there any more."""
+    run._recorder.writer.release()
+    run._recorder.finished = True
+    directory = RunDirectory(run.dir)
+    info = directory.read_info()
+    info.pid_start = 1.0
+    directory.write_info(info)
+    return run.id
+
+
+@pytest.mark.usefixtures("no_relay")
+def test_config_differences_are_recorded_and_said(capsys: pytest.CaptureFixture[str]) -> None:
+    """What changed between attempts stands in run.json and on one line; a change made while training counts."""
+    first = begin(id="again", config={"lr": 0.1, "model": {"depth": 4}, "seed": 1})
+    first.config.seed = 2
+    first.finish()
+    capsys.readouterr()
+    second = begin(id="again", resume="must", config={"lr": 0.01, "model": {"depth": 4, "width": 8}, "seed": 2})
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if "config" in line]
+    assert line.endswith("the config differs from the last attempt's: lr 0.1 → 0.01, model/width (new) → 8")
+    assert second.config.as_dict() == {"lr": 0.01, "model": {"depth": 4, "width": 8}, "seed": 2}
+    second.finish()
+    attempts = json.loads(Path(second.dir, "run.json").read_text())["attempts"]
+    assert "changed" not in attempts[0]
+    assert attempts[1]["changed"] == {"lr": {"old": 0.1, "new": 0.01}, "model/width": {"new": 8}}
+    third = begin(id="again", resume="must")
+    assert third.config.as_dict()["lr"] == 0.01
+    assert "config" not in capsys.readouterr().err
+    third.finish()
+
+
+def test_differences_name_changes_and_additions_only() -> None:
+    """Equal values, NaN twice and what is left out are no differences; a long list is cut."""
+    nan = float("nan")
+    assert differences({"a": nan, "b": {"c": 1}, "d": 2}, {"a": nan, "b": {"c": 1}}) == {}
+    assert differences({"a": 1}, {"a": True}) == {}
+    assert differences({"a": [1]}, {"a": [1, 2]}) == {"a": {"old": [1], "new": [1, 2]}}
+    assert notice({str(k): {"new": "x" * 99} for k in range(9)}).count("→") == 5
+    assert "\n" not in notice({"a": {"old": 1, "new": 2}})
+
+
+@pytest.mark.usefixtures("no_relay")
+def test_auto_goes_on_with_the_unfinished_run_of_that_name() -> None:
+    """Of this project and name, the newest that didn't finish; a finished one, another name or project don't count."""
+    done = begin(name="baseline", resume="auto")
+    done.finish()
+    other = leave(begin(name="other"))
+    older = leave(begin(name="baseline", resume=True))
+    assert older != done.id
+    newest = leave(begin(name="baseline"))
+    leave(begin(name="baseline", project="elsewhere"))
+    second = begin(name="baseline", resume="auto")
+    assert (second.id, second.resumed) == (newest, True)
+    second.finish()
+    third = begin(name="baseline", resume="auto")
+    assert third.id == older
+    third.finish()
+    fourth = begin(name="baseline", resume="auto")
+    assert fourth.id not in {done.id, older, newest, other}
+    assert not fourth.resumed
+    fourth.finish()
+
+
+@pytest.mark.usefixtures("no_relay")
+def test_auto_leaves_a_run_that_still_runs_alone() -> None:
+    """A second process of the same name, while the first lives, begins a run of its own."""
+    first = begin(name="baseline", resume="auto")
+    second = begin(name="baseline", resume="auto", reinit="create_new")
+    assert second.id != first.id
+    second.finish()
+    first.finish()
+
+
+@pytest.mark.usefixtures("no_relay")
+def test_auto_leaves_a_run_alone_that_another_process_just_claimed() -> None:
+    """Between a claim and its run.json there is nothing to see but a young stream; that is enough."""
+    crashed = begin(name="baseline")
+    run = RunDirectory(crashed.dir)
+    leave(crashed)
+    StreamWriter(run.stream(trackers.rundir.StreamName("rank", 0, 2))).release()
+    second = begin(name="baseline", resume="auto")
+    assert second.id != crashed.id
+    second.finish()
+
+
+@pytest.mark.usefixtures("no_relay")
+def test_requeued_job_goes_on_with_its_run_though_it_seems_to_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """SLURM's job id with a higher restart count names the run: no id, no name, and the old process still seen."""
+    monkeypatch.setenv("SLURM_JOB_ID", "123")
+    first = begin(resume="auto")
+    same = begin(resume="auto", reinit="create_new")
+    assert same.id != first.id, "the same life of the job, and it runs"
+    same.finish()
+    monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
+    second = begin(resume="auto", reinit="create_new")
+    assert second.id == first.id
+    attempts = json.loads(Path(second.dir, "run.json").read_text())["attempts"]
+    assert [(a["job"], a["restart"]) for a in attempts] == [("123", 0), ("123", 1)]
+    second.finish()
+    first.finish()
+    monkeypatch.setenv("SLURM_JOB_ID", "124")
+    third = begin(resume="auto")
+    assert third.id != first.id
+    third.finish()
+
+
+@pytest.mark.usefixtures("no_relay")
+def test_requeued_job_with_two_runs_tells_them_apart_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two runs of one job: each name goes on with its own."""
+    monkeypatch.setenv("SLURM_JOB_ID", "123")
+    ids = {name: leave(begin(name=name, resume="auto")) for name in ("teacher", "student")}
+    monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
+    for name in ids:
+        run = begin(name=name, resume="auto")
+        assert run.id == ids[name]
+        run.finish()
+
+
+def test_array_task_is_a_job_of_its_own() -> None:
+    """Tasks of a SLURM array share nothing; outside of SLURM there is no job."""
+    array = {"SLURM_JOB_ID": "77", "SLURM_ARRAY_JOB_ID": "70", "SLURM_ARRAY_TASK_ID": "3", "SLURM_RESTART_COUNT": "2"}
+    assert job(array) == Job("70_3", 2)
+    assert job({"SLURM_JOB_ID": "77"}) == Job("77", 0)
+    assert job({}) is None
+
+
+@pytest.mark.usefixtures("no_relay")
+def test_environment_says_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """TRACKER_RUN_ID and TRACKER_RESUME resume a run of an unchanged script."""
+    monkeypatch.setenv("TRACKER_RUN_ID", "again")
+    monkeypatch.setenv("TRACKER_RESUME", "auto")
+    begin().finish()
+    second = begin()
+    assert (second.id, second.resumed) == ("again", True)
+    second.finish()
+    monkeypatch.setenv("TRACKER_RESUME", "never")
+    with pytest.raises(errors.UsageError, match="resume='allow'"):
+        begin()
+    monkeypatch.delenv("TRACKER_RUN_ID")
+    begin().finish()
+
+
+@pytest.mark.usefixtures("no_relay")
+def test_clock_that_is_behind_cuts_nothing() -> None:
+    """A new node whose clock is an hour behind: what the first attempt logged stays, and comes first."""
+    first = begin(id="again")
+    first.log({"loss": 0.0}, step=0)
+    ahead = first._recorder.now() + 3600
+    first._recorder.write(Metrics(step=1, time=ahead, values={"loss": 1.0}))
+    leave(first)
+    second = begin(id="again", resume="must")
+    assert second._recorder.now() < ahead
+    second.log({"loss": 2.0})
+    second.finish()
+    order = Order(RunDirectory(second.dir), Path("test.order"))
+    found = [record for record in order.read() if isinstance(record, Metrics)]
+    order.close()
+    assert [(record.step, record.values["loss"]) for record in found] == [(0, 0.0), (1, 1.0), (2, 2.0)]
+
+
+@pytest.mark.usefixtures("no_relay")
+def test_each_attempt_counts_until_the_next_one_whoever_looks_when(tmp_path: Path) -> None:
+    """What attempt 1 wrote after attempt 2 began never counts, though attempt 3 began later still."""
+    run = RunDirectory(tmp_path / "run")
+    run.make()
+    for attempt, began in ((1, 10.0), (2, 20.0), (3, 30.0)):
+        writer = StreamWriter(run.stream(trackers.rundir.StreamName("rank", 0, attempt)))
+        writer.write(records.encode(Start(time=began, attempt=attempt)))
+        for late in (1, 11, 21):
+            value = {"loss": float(attempt)}
+            writer.write(records.encode(Metrics(step=int(began) + late, time=began + late, values=value)))
+        writer.release()
+    expected = [11, 21, 31, 41, 51]
+    order = Order(run, tmp_path / "test.order")
+    assert [record.step for record in order.read() if isinstance(record, Metrics)] == expected
+    order.close()
+    assert [record.step for record in Claims(run).records() if isinstance(record, Metrics)] == expected
+    assert Claims(run).last_step() == 51
+
+
+@pytest.mark.usefixtures("no_relay")
+def test_next_step_follows_the_last_one_even_far_back_in_the_journal() -> None:
+    """``log`` without a step goes on where the last attempt stopped, though a megabyte without steps follows it."""
+    first = begin(id="again")
+    first.log({"loss": 1.0}, step=41)
+    for _ in range(30):
+        first.alert("long", "x" * 50_000)
+    first.finish()
+    stream = Path(first.dir, "streams/rank-0.1.jsonl")
+    assert stream.stat().st_size > 1_200_000
+    for line in StreamReader(stream).read():
+        assert not isinstance(line, Metrics) or line.step == 41
+    begin(id="again", resume="must").finish()
+    third = begin(id="again", resume="must")
+    third.log({"loss": 2.0})
+    assert third.step == 42
+    third.finish()
+    assert last_status(RunDirectory(third.dir)).name == "finished"
+    assert len(list(find_runs(Path("runs")))) == 1
+
+
+@pytest.mark.usefixtures("no_relay")
+def test_resuming_a_living_run_by_id_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    """Whoever takes a run over that still seems to run is told so."""
+    first = begin(id="again")
+    second = begin(id="again", resume="allow", reinit="create_new")
+    assert f"process {os.getpid()} on {identity.host()} seemed to be still at this run" in capsys.readouterr().err
+    second.finish()
+    first.finish()
