@@ -26,6 +26,7 @@ more = dict(word.split("=") for word in sys.argv[5:])
 if "step" in more:
     more["step"] = int(more["step"])
 run = trackers.init(project="digits", name="baseline", config={"lr": add}, **more)
+run.define_metric("loss", summary="max")
 for step in range(first, last):
     run.log({"loss": step + add}, step=step)
 print("logged", flush=True)

@@ -63,6 +63,14 @@ def test_tracker_shows_the_new_attempt_alone(
     assert str(stored.status) == "finished"
 
 
+def test_results_are_those_of_what_counts(rewound: tuple[RunInfo, dict[str, Any], str]) -> None:
+    """The highest value was superseded: the maximum in our readers and in W&B's own summary is the new attempt's."""
+    info, runs, _ = rewound
+    assert overview(RunDirectory(info.directory)).results == {"final/loss": NEW - 0.5}
+    assert runs["again"].summary["loss"] == {"max": NEW - 0.5}
+    assert runs["again"].summary["final/loss"] == NEW - 0.5
+
+
 def test_mlflow_keeps_both_and_says_which_count(rewound: tuple[RunInfo, dict[str, Any], str]) -> None:
     """MLflow forgets nothing: by the run's tag, a reader leaves out exactly what was superseded. The user is told."""
     from mlflow import MlflowClient
