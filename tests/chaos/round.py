@@ -284,7 +284,8 @@ class Round:
         deadline = time.monotonic() + (ARMED_PATIENCE_S if armed else PATIENCE_S)
         while self._processes(lambda process: _role(process)[0] == "relay") and time.monotonic() < deadline:
             time.sleep(0.1)
-        alive = bool(self._kill(lambda process: True))
+        alive = bool(self._processes(lambda process: _role(process)[0] == "relay"))
+        self._kill(lambda process: True)
         self.outcome.delivered = "by itself"
         if alive or not self._delivered():
             self.outcome.delivered = "armed" if alive and armed else "late" if alive else "dead"
