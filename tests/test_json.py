@@ -377,3 +377,11 @@ def test_no_value_is_lost(tmp_path_factory: pytest.TempPathFactory, rows: list[t
 
     wanted = sorted((step, f"m/{name}", written(value)) for step, values in rows for name, value in values.items())
     assert found == wanted
+
+
+def test_automatic_name_carries_its_time_once(tmp_path: Path) -> None:
+    """A run named after the script and the time has that time once in its file's name, as document 1 shows."""
+    stamp = datetime.fromtimestamp(T0).strftime("%Y%m%d_%H%M%S")
+    info = run_info(tmp_path / "run", name=f"train_{stamp}")
+    Driver(JsonTracker, info).deliver(training(3))
+    assert [path.name for path in (tmp_path / "run").glob("*.json")] == [f"train_{stamp}.json"]

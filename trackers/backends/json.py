@@ -7,7 +7,6 @@ most 10 s or 10 % behind while the run goes on, so that the cost of all saves st
 from __future__ import annotations
 
 import copy
-import os
 import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -22,6 +21,7 @@ from trackers.backends.owned_file import (
     Damaged,
     check_directory,
     file_name,
+    link,
     option_directory,
     remove,
     replace,
@@ -161,13 +161,14 @@ class JsonTracker:
     def _reserve(self) -> str:
         """A name that no other run has, with a log of this run under it."""
         stamp = datetime.fromtimestamp(self._info.created).strftime("%Y%m%d_%H%M%S")
-        stem = f"{file_name(self._info.name)}_{stamp}"
+        stem = file_name(self._info.name)
+        stem = stem if stem.endswith(f"_{stamp}") else f"{stem}_{stamp}"  # an automatic name has its time already
         write_new(self._temporary, self._pieces(None))
         try:
             for number in range(1, 10_000):
                 name = f"{stem}.json" if number == 1 else f"{stem}_{number}.json"
                 target = self._directory / name
-                if self._is_ours(target) or _link(self._temporary, target):
+                if self._is_ours(target) or link(self._temporary, target):
                     return name
         except OSError as error:
             raise unavailable("make", self._directory / f"{stem}.json", error) from error
@@ -379,21 +380,6 @@ def _fold(totals: Totals, name: str, item: Mapping[str, Any]) -> None:
         totals.add_eval(item)
     elif name == "checkpoints":
         totals.checkpoints += 1
-
-
-def _link(source: Path, target: Path) -> bool:
-    """Put ``source`` under the name ``target`` unless there is a file: in one step, or (without links) in two."""
-    try:
-        os.link(source, target)
-    except FileExistsError:
-        return False
-    except OSError:
-        try:
-            os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
-        except FileExistsError:
-            return False
-        os.replace(source, target)
-    return True
 
 
 def _state(book: Book) -> Any:

@@ -207,3 +207,18 @@ def check_directory(options: Mapping[str, Any], symbol: str) -> None:
         raise UsageError(f"{symbol}={chosen}: {nearest} is not a directory; name another one")
     if not os.access(nearest, os.W_OK | os.X_OK):
         raise UsageError(f"{symbol}={chosen}: {nearest} can't be written; name another directory")
+
+
+def link(source: Path, target: Path) -> bool:
+    """Put ``source`` under the name ``target`` unless there is a file: in one step, or (without links) in two."""
+    try:
+        os.link(source, target)
+    except FileExistsError:
+        return False
+    except OSError:
+        try:
+            os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
+        except FileExistsError:
+            return False
+        os.replace(source, target)
+    return True
