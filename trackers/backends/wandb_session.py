@@ -298,7 +298,8 @@ def translate(error: Exception) -> DeliveryError:
     if not status:
         found = STATUS.search(text)
         status = int(found.group(1) or found.group(2)) if found else 0
-    if status in REFUSED or isinstance(error, errors.AuthenticationError):
+    no_key = "API key" in text  # a UsageError, but not about a record
+    if status in REFUSED or no_key or isinstance(error, errors.AuthenticationError):
         return Refused(f"W&B refused ({text}); check 'wandb login', WANDB_ENTITY and the project's name")
     if status == 429:
         return Unavailable(f"W&B asks for fewer requests ({text})", retry_after_s=30.0)
