@@ -138,15 +138,15 @@ class Supervisor:
 
     def _open_node_stream(self) -> None:
         path = self.run.stream(StreamName("node", 0, self._attempt))
-        if isinstance(last_record(path), Finish):
+        last = last_record(path)
+        if isinstance(last, Finish):
             return
-        fresh = not path.exists()
         self._node = StreamWriter(path)
-        if fresh:
+        if last is None:
             now = time.time()
             start = Start(time=now, attempt=self._attempt, host=identity.host(), pid=os.getpid())
             self._node.write(records.encode(start))
-        if fresh and self._watch is not None:
+        if self._watch is not None and (last is None or isinstance(last, Start)):
             values = gather(self.info)
             self._node.write(records.encode(Environment(time=time.time(), values=values)))
 
