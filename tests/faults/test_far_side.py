@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,9 +12,11 @@ import pytest
 
 from tests import servers
 from tests.fault_proxy import Fault, FaultProxy
-from tests.stores import read_mlflow, read_trackio
+from tests.faults.driven import Training, wait_for
+from tests.stores import read_mlflow, read_trackio, read_wandb_server
 from tests.support import T0, run_info
-from trackers.journal import StreamWriter
+from tests.wandb_server import WandbServer
+from trackers.journal import StreamReader, StreamWriter
 from trackers.records import Config, Finish, Metrics, Start, encode
 from trackers.relay import delivery as module
 from trackers.relay.account import Account, read_account
@@ -22,7 +26,7 @@ from trackers.rundir import RunDirectory, StreamName
 from trackers.testing import Stored
 
 ROWS = 40
-WAIT_S = 100.0
+ALL = ("mlflow", "trackio", "wandb")
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +50,7 @@ def trackio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[servers.
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "2")
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "4")
 
 
 def recorded(directory: Path, **fields: Any) -> RunDirectory:
@@ -169,3 +173,181 @@ def test_answer_costs_one_line_and_nothing_else(
         stored.metrics["loss"] = [point._replace(time=None) for point in stored.metrics["loss"]]
     is_whole(stored, values, times)
     assert stored.status in ("finished", "FINISHED")
+
+
+def logged(run: RunDirectory) -> tuple[dict[int, float], dict[int, float]]:
+    """Values and times by step, as the journal has them."""
+    found = StreamReader(run.stream(StreamName("rank", 0, 1))).read(100_000)
+    metrics = [record for record in found if isinstance(record, Metrics)]
+    values = {record.step or 0: float(record.values["loss"]) for record in metrics}
+    assert len(values) == len(metrics)
+    return values, {record.step or 0: record.time for record in metrics}
+
+
+def is_everywhere(run: RunDirectory, mlflow: str, trackio: Path, wandb: WandbServer, patch: pytest.MonkeyPatch) -> None:
+    """MLflow, trackio and W&B hold every logged step once, in order, with its value, and the run as finished."""
+    info = run.read_info()
+    values, times = logged(run)
+    patch.setenv("TRACKIO_DIR", str(trackio))
+    stored = read_trackio(info)
+    assert [point.value for point in stored.metrics["_timestamp"]] == list(times.values())
+    stored.metrics["loss"] = [point._replace(time=None) for point in stored.metrics["loss"]]
+    for found in (stored, read_mlflow(info, uri=mlflow), read_wandb_server(wandb.runs)(info, {})):
+        is_whole(found, values, times)
+        assert found.status in ("finished", "FINISHED")
+
+
+def delivered(run: RunDirectory, names: tuple[str, ...] = ALL) -> bool:
+    """Whether the trackers have everything that is logged now."""
+    return all(not entry["waiting_bytes"] and not entry["error"] for entry in report(run, names).values())
+
+
+def test_outages_one_after_the_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Down before the start, killed amid the run, hung, slow, all three at once: everything arrives by itself."""
+    mlflow, server = servers.mlflow_server(tmp_path), servers.trackio_server(tmp_path)
+    store = tmp_path / "trackio-server"
+    with contextlib.ExitStack() as stack:
+        stack.callback(mlflow.stop)
+        stack.callback(server.stop)
+        _live_through_outages(mlflow, server, store, tmp_path, monkeypatch)
+
+
+def _live_through_outages(
+    mlflow: servers.Server, server: servers.Server, store: Path, directory: Path, patch: pytest.MonkeyPatch
+) -> None:
+    with FaultProxy(mlflow.url) as mlflow_door, FaultProxy(server.url) as trackio_door, WandbServer() as wandb:
+        doors = (mlflow_door, trackio_door, wandb)
+        environment = {
+            "MLFLOW_TRACKING_URI": mlflow_door.url,
+            "TRACKIO_SERVER_URL": f"{trackio_door.url}/?write_token={servers.WRITE_TOKEN}",
+            "WANDB_MODE": "online",
+            "WANDB_BASE_URL": wandb.url,
+            "WANDB_API_KEY": "k" * 40,
+        }
+        for door in doors:
+            door.fault = Fault("refuse")
+        with Training(directory, **environment) as training:
+            training.do(f'run = trackers.init("{",".join(ALL)}", project="outages", id="outages")')
+            run = RunDirectory(directory / "runs/outages/outages")
+            training.do("rows(50)")
+            wait_for(lambda: all(entry["error"] for entry in report(run, ALL).values()))
+            server.start()
+            mlflow.start()
+            for door in doors:
+                door.fault = None
+            wait_for(lambda: delivered(run))
+            mlflow.stop()
+            server.stop()
+            wandb.fault = Fault("refuse")
+            training.do("rows(50)")
+            wait_for(lambda: report(run, ALL)["mlflow"]["error"] and report(run, ALL)["trackio"]["error"])
+            wandb.fault = None
+            server.start()
+            mlflow.start()
+            wait_for(lambda: delivered(run))
+            mlflow.pause()
+            server.pause()
+            wandb.fault = Fault("hang")
+            training.do("rows(50)")
+            wait_for(lambda: read_account(run, "mlflow").failures)
+            mlflow.resume()
+            server.resume()
+            for door in doors:
+                door.fault = Fault("delay", seconds=2, count=3)
+            training.do("rows(50)")
+            wait_for(lambda: delivered(run))
+            for door in doors:
+                door.fault = None
+            training.do("rows(50); run.finish(timeout=120)")
+            training.end()
+            assert training.said("Traceback") == 0
+            for tracker in ALL:
+                assert training.said(f"trackers: {tracker}: delivering again") == 1
+                lines = [line for line in training.lines() if line.startswith(f"trackers: {tracker}: ")]
+                assert "training goes on" in lines[0], lines
+            assert {entry["state"] for entry in report(run, ALL).values()} == {"delivered"}
+        is_everywhere(run, mlflow.url, store, wandb, patch)
+
+
+def basic(user: str, password: str) -> str:
+    return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
+
+
+def test_login_that_is_mended_amid_the_run_is_read_afresh(
+    mlflow: servers.Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A wrong key at the start; the right one is written to the files that clients read: all arrives by itself."""
+    home = tmp_path / "home"
+    (home / ".mlflow").mkdir(parents=True)
+    login = "[mlflow]\nmlflow_tracking_username = ada\nmlflow_tracking_password = {}\n"
+    (home / ".mlflow/credentials").write_text(login.format("wrong"))
+    netrc = home / ".netrc"
+    with WandbServer() as wandb, FaultProxy(mlflow.url, basic("ada", "right")) as mlflow_door:
+        with FaultProxy(wandb.url, basic("api", "r" * 40)) as wandb_door:
+            key = f"machine {wandb_door.url.removeprefix('http://')}\n  login user\n  password {{}}\n"
+            netrc.write_text(key.format("w" * 40))
+            netrc.chmod(0o600)
+            environment = {
+                "HOME": str(home),
+                "MLFLOW_TRACKING_URI": mlflow_door.url,
+                "WANDB_MODE": "online",
+                "WANDB_BASE_URL": wandb_door.url,
+            }
+            names = ("mlflow", "wandb")
+            with Training(tmp_path, **environment) as training:
+                training.do('run = trackers.init("mlflow,wandb", project="logins", id="logins")')
+                run = RunDirectory(tmp_path / "runs/logins/logins")
+                training.do("rows(50)")
+                wait_for(lambda: all(entry["error"] for entry in report(run, names).values()))
+                (home / ".mlflow/credentials").write_text(login.format("right"))
+                netrc.write_text(key.format("r" * 40))
+                wait_for(lambda: delivered(run, names))
+                training.do("rows(50); run.finish(timeout=60)")
+                training.end()
+                for tracker in names:
+                    lines = [line for line in training.lines() if line.startswith(f"trackers: {tracker}: ")]
+                    lines = [line for line in lines if "/runs/" not in line]  # its page
+                    assert len(lines) == 2, lines
+                    assert "refused" in lines[0]
+                    assert lines[1].endswith("delivering again")
+        values, times = logged(run)
+        info = run.read_info()
+        is_whole(read_mlflow(info, uri=mlflow.url), values, times)
+        is_whole(read_wandb_server(wandb.runs)(info, {}), values, times)
+
+
+@pytest.mark.parametrize("tracker", ["mlflow", "trackio"])
+def test_name_that_no_server_knows_is_said(tracker: str, no_pauses: None, tmp_path: Path) -> None:
+    """A host name that can't be resolved: one line that names it, and the records wait."""
+    address = "http://nowhere.invalid:5000"
+    options = {"MLFLOW_TRACKING_URI": address, "TRACKIO_SERVER_URL": f"{address}/"}
+    run = recorded(tmp_path / "run", options=options, trackers=[tracker])
+    line = Line(run, tracker)
+    line.tries(5)
+    assert len(line.said) == 1
+    assert "nowhere.invalid:5000" in line.said[0]
+    entry = report(run, [tracker])[tracker]
+    assert (entry["state"], entry["delivered"], entry["rejected"]) == ("waiting", 0, 0)
+
+
+def test_database_behind_the_server_is_restarted(tmp_path: Path, no_pauses: None) -> None:
+    """MLflow on PostgreSQL: the server dies amid the run and comes back; each step is there once."""
+    if servers.postgresql_programs() is None:
+        pytest.skip("needs PostgreSQL: no server programs in /usr/lib/postgresql or on PATH")
+    with servers.postgresql() as store:
+        server = servers.mlflow_server(tmp_path, store)
+        try:
+            server.start()
+            options = {"MLFLOW_TRACKING_URI": server.url}
+            run = recorded(tmp_path / "run", id="pg", project="pg", options=options, trackers=["mlflow"])
+            line = Line(run, "mlflow")
+            line.tries(2)
+            server.stop()
+            line.tries(5)
+            assert "connection" in line.account.error
+            server.start()
+            line.finish()
+            stored = read_mlflow(run.read_info(), uri=server.url)
+        finally:
+            server.stop()
+    is_whole(stored, {step: step / 7 for step in range(ROWS)}, {step: T0 + step for step in range(ROWS)})

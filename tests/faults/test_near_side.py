@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from tests.faults.driven import ROOT, Training, wait_for
 from tests.scripted import Scripted, got
 from tests.stores import read_csv, read_json, read_tensorboard
 from tests.support import T0, run_info
@@ -30,85 +31,14 @@ from trackers.relay.status import last_status, observe
 from trackers.rundir import RunDirectory, StreamName
 from trackers.testing import Stored
 
-ROOT = Path(__file__).resolve().parent.parent.parent
 OWNED = ("json", "tensorboard", "csv")
 READERS: dict[str, Callable[..., Stored]] = {"json": read_json, "tensorboard": read_tensorboard, "csv": read_csv}
 
 
-def wait_for(what: Callable[[], Any], seconds: float = 60.0) -> Any:
-    """Poll until ``what`` is true, and return it."""
-    deadline = time.monotonic() + seconds
-    while not (found := what()):
-        assert time.monotonic() < deadline, f"waited {seconds} s in vain"
-        time.sleep(0.02)
-    return found
-
-
-class Training:
-    """A training process that does what it is told on standard input, one line of Python after the other."""
-
-    PROGRAM = """
-import os, sys, time, trackers
-def rows(n):
-    for _ in range(n):
-        run.log({"loss": run.step / 7})
-for line in sys.stdin:
-    exec(line)
-    print("done", flush=True)
-"""
-
-    def __init__(self, directory: Path, **environment: str) -> None:
-        self.directory = directory
-        self.errors = directory.parent / "stderr.txt"  # not on a disk that will be full
-        with self.errors.open("wb") as errors_file:
-            self.process = subprocess.Popen(
-                [sys.executable, "-c", self.PROGRAM],
-                cwd=directory,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=errors_file,
-                text=True,
-                env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
-            )
-
-    def do(self, line: str) -> None:
-        """Have it do something, and wait until it is done: nothing may raise."""
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.write(line + "\n")
-        self.process.stdin.flush()
-        answer = self.process.stdout.readline().strip()
-        assert answer == "done", self.errors.read_text()
-
-    def end(self) -> None:
-        self.process.communicate(timeout=60)
-        assert self.process.returncode == 0, self.errors.read_text()
-
-    def said(self, words: str) -> int:
-        """On how many lines of standard error ``words`` were said."""
-        return sum(words in line for line in self.errors.read_text().splitlines())
-
-    @property
-    def run(self) -> RunDirectory:
-        return RunDirectory(self.directory / "runs/p/r")
-
-
 @pytest.fixture
 def training(tmp_path: Path) -> Iterator[Training]:
-    with _training(tmp_path) as found:
+    with Training(tmp_path) as found:
         yield found
-
-
-class _training:
-    def __init__(self, directory: Path, **environment: str) -> None:
-        self._training = Training(directory, **environment)
-
-    def __enter__(self) -> Training:
-        return self._training
-
-    def __exit__(self, *exception: object) -> None:
-        self._training.process.kill()
-        self._training.process.wait()
 
 
 @pytest.fixture
@@ -156,7 +86,7 @@ def is_whole(tracker: str, run: RunDirectory, steps: list[int]) -> None:
 
 def test_full_disk_costs_no_record(small_disk: Path) -> None:
     """The disk of the run fills up and is freed again amid training: no record, no file and no exception is lost."""
-    with _training(small_disk) as training:
+    with Training(small_disk) as training:
         training.do('run = trackers.init("json,tensorboard,csv", project="p", id="r")')
         training.do("[run.log({'loss': s / 7}, step=s) for s in range(200)]")
         wait_for(lambda: all(read_account(training.run, name).delivered > 150 for name in OWNED))
@@ -177,7 +107,7 @@ def test_full_disk_costs_no_record(small_disk: Path) -> None:
         for tracker in OWNED:
             is_whole(tracker, training.run, list(range(5003)))
             assert report(training.run, [tracker])[tracker]["state"] == "delivered"
-        assert not [path for path in training.run.path.rglob("*.tmp")]
+        assert not list(training.run.path.rglob("*.tmp"))
 
 
 def test_read_only_directory_is_said_before_the_first_step(small_disk: Path) -> None:
@@ -201,7 +131,7 @@ def test_delivery_state_on_a_read_only_place_waits(tmp_path: Path) -> None:
     """The delivery's own folder turns read-only amid a run: it is said, and everything arrives when it is writable."""
     if os.geteuid() != 0:
         pytest.skip("needs root to mount a filesystem")
-    with _training(tmp_path) as training:
+    with Training(tmp_path) as training:
         training.do('run = trackers.init("json,csv", project="p", id="r")')
         training.do("[run.log({'loss': s / 7}, step=s) for s in range(50)]")
         folder = training.run.delivery
@@ -384,7 +314,7 @@ def test_cursor_that_is_lost_or_wrong_loses_nothing(harm: str, tmp_path: Path) -
 
 
 def test_two_syncs_at_once_deliver_once(finished: RunDirectory) -> None:
-    """Two ``trackers sync`` of one run: one delivers, the other waits for it; both end well, each step is there once."""
+    """Two ``trackers sync`` of one run: one delivers, the other waits for it; each step is there once."""
     finished.write_info(run_info(finished.path, trackers=["json", "csv"]))
     command = [sys.executable, "-m", "trackers", "sync", str(finished.path)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}

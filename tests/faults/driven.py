@@ -1,0 +1,84 @@
+"""A training process that tests drive line by line, while they break what is around it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from trackers.rundir import RunDirectory
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+def wait_for(what: Callable[[], Any], seconds: float = 60.0) -> Any:
+    """Poll until ``what`` is true, and return it."""
+    deadline = time.monotonic() + seconds
+    while not (found := what()):
+        assert time.monotonic() < deadline, f"waited {seconds} s in vain"
+        time.sleep(0.02)
+    return found
+
+
+class Training:
+    """A training process that does what it is told on standard input, one line of Python after the other."""
+
+    PROGRAM = """
+import os, sys, time, trackers
+def rows(n):
+    for _ in range(n):
+        run.log({"loss": run.step / 7})
+for line in sys.stdin:
+    exec(line)
+    print("done", flush=True)
+"""
+
+    def __init__(self, directory: Path, **environment: str) -> None:
+        self.directory = directory
+        self.errors = directory.parent / f"{directory.name}.stderr.txt"  # not on a disk that will be full
+        with self.errors.open("wb") as errors_file:
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", self.PROGRAM],
+                cwd=directory,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors_file,
+                text=True,
+                env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+            )
+
+    def do(self, line: str) -> None:
+        """Have it do something, and wait until it is done: nothing may raise."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(line + "\n")
+        self.process.stdin.flush()
+        answer = self.process.stdout.readline().strip()
+        assert answer == "done", self.errors.read_text()
+
+    def end(self) -> None:
+        self.process.communicate(timeout=60)
+        assert self.process.returncode == 0, self.errors.read_text()
+
+    def said(self, words: str) -> int:
+        """On how many lines of standard error ``words`` were said."""
+        return sum(words in line for line in self.lines())
+
+    def lines(self) -> list[str]:
+        """The lines of its standard error."""
+        return self.errors.read_text().splitlines()
+
+    @property
+    def run(self) -> RunDirectory:
+        return RunDirectory(self.directory / "runs/p/r")
+
+    def __enter__(self) -> Training:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.process.kill()
+        self.process.wait()
