@@ -256,3 +256,56 @@ def test_run_elsewhere_is_running_while_its_heart_beats(tmp_path: Path) -> None:
     status = observe(run)
     assert status.name == "crashed"
     assert "elsewhere" in status.reason
+
+
+def test_flush_waits_until_the_trackers_have_it() -> None:
+    """flush returns True when every tracker has what was logged so far, while the run goes on."""
+    code = (
+        "import trackers\nrun = trackers.init('json', project='p', id='r')\nrun.log({'a': 1.0})\n"
+        "print(run.flush(30), run.status()['json']['waiting_bytes'] == 0)\nrun.finish()\n"
+    )
+    out, _ = start(code).communicate(timeout=60)
+    assert out.split() == ["True", "True"]
+
+
+def test_delivery_may_use_another_python(tmp_path: Path) -> None:
+    """TRACKER_PYTHON runs one tracker's delivery with the interpreter it names, the others with this one."""
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\necho used >> {tmp_path}/used\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    env = {**os.environ, "TRACKER_PYTHON": f"json={python}"}
+    code = "import trackers\nwith trackers.init('json,csv', project='p', id='r') as run:\n    run.log({'a': 1.0})\n"
+    process = start(code, env=env)
+    process.communicate(timeout=60)
+    assert (tmp_path / "used").read_text().split() == ["used"]
+    assert read_account(run_directory(), "json").closed == read_account(run_directory(), "csv").closed == "finished"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs Linux: a pseudo-terminal")
+def test_finish_shows_progress_on_a_terminal() -> None:
+    """While trackers catch up, a terminal shows one line that is rewritten, and it is gone at the end."""
+    import pty
+
+    Path("train.py").write_text(
+        "import trackers\nrun = trackers.init('mlflow', project='p', id='r')\n"
+        "run.log({'a': 1.0})\nrun.finish(timeout=2)\n"
+    )
+    shown = b""
+    own, other = pty.openpty()
+    env = {**os.environ, "MLFLOW_TRACKING_URI": "http://127.0.0.1:9"}
+    process = subprocess.Popen([sys.executable, "train.py"], stderr=other, env=env)
+    os.close(other)
+    try:
+        while block := os.read(own, 4096):
+            shown += block
+    except OSError:
+        pass  # how Linux says that nobody has the terminal open any more
+    process.wait()
+    os.close(own)
+    assert b"delivering mlflow" in shown
+    assert b"\r\x1b[2K" in shown
+    assert shown.rstrip().endswith(b"runs/p/r")
+    holder = read_holder(Path("runs/p/r/relay.lease"))
+    assert holder is not None
+    os.kill(holder.pid, signal.SIGTERM)
+    wait_for(lambda: not psutil.pid_exists(holder.pid))

@@ -400,3 +400,42 @@ def test_run_finish_leaves_no_descriptor_and_no_file(monkeypatch: pytest.MonkeyP
     if before:
         assert len(os.listdir("/proc/self/fd")) == before
     assert not [path for path in Path("runs").rglob("*") if path.name.endswith(".tmp")]
+
+
+def test_other_names_of_the_same_calls(run: Run) -> None:
+    """log_metrics, log_hyperparams and close are Lightning's words for log, config and finish."""
+    run.log_metrics({"a": 1.0}, step=3)
+    run.log_hyperparams({"lr": 0.5}, depth=2)
+    assert metrics(run)[-1].step == 3
+    assert run.config.as_dict() == {"lr": 0.5, "depth": 2}
+    run.close()
+    assert isinstance(journal(run)[-1], Finish)
+
+
+def test_attributes_and_alerts_are_records(run: Run) -> None:
+    """Renaming, tags, notes and alerts reach the journal, where every tracker finds them."""
+    run.name, run.tags, run.notes = "renamed", ("a", "b"), "why"
+    run.alert("diverged", "loss is NaN", level="WARN")
+    found = journal(run)
+    merged: dict[str, Any] = {}
+    for record in found:
+        if isinstance(record, records.Info):
+            merged.update(
+                {k: v for k, v in (("name", record.name), ("tags", record.tags), ("notes", record.notes)) if v}
+            )
+    assert merged == {"name": "renamed", "tags": ["a", "b"], "notes": "why"}
+    (alert,) = [record for record in found if isinstance(record, records.Alert)]
+    assert (alert.title, alert.text, alert.level) == ("diverged", "loss is NaN", "WARN")
+    assert (run.name, run.tags, run.notes) == ("renamed", ("a", "b"), "why")
+
+
+def test_log_artifact_keeps_the_file_as_it_was(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    """A checkpoint overwritten in place later is kept as it was when it was logged; a missing one is one warning."""
+    checkpoint = Path("ckpt.pt")
+    checkpoint.write_bytes(b"first")
+    run.log_artifact(checkpoint, name="model", type="model")
+    checkpoint.write_bytes(b"second")
+    run.log_artifact("nowhere.pt")
+    (artifact,) = [record for record in journal(run) if isinstance(record, records.Artifact)]
+    assert Path(run.dir, artifact.files[0].file).read_bytes() == b"first"
+    assert capsys.readouterr().err.count("nowhere.pt") == 1

@@ -1,0 +1,121 @@
+"""Values on their way from an accelerator: never waited for, order kept, bounded, drained at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import trackers
+from trackers import pending, recorder
+from trackers.journal import StreamReader
+from trackers.pending import Transfer
+from trackers.records import Metrics, Number, Summary
+from trackers.runs import Run
+
+
+class OnDevice:
+    """A scalar on an accelerator that a test finishes when it likes; reading it too early is an error."""
+
+    def __init__(self, value: float) -> None:
+        self.value = value
+        self.done = False
+
+
+class Moving(Transfer):
+    def __init__(self, source: OnDevice) -> None:
+        self._source = source
+
+    def ready(self) -> bool:
+        return self._source.done
+
+    def value(self) -> Number:
+        assert self._source.done, "a value was read before it had arrived"
+        return self._source.value
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
+    """A run that only writes its journal and takes OnDevice for a tensor on an accelerator."""
+    real = pending.transfer
+
+    def transfer(value: Any) -> Transfer | None:
+        return Moving(value) if isinstance(value, OnDevice) else real(value)
+
+    monkeypatch.setattr(recorder, "transfer", transfer)
+    monkeypatch.setattr(recorder, "DRAIN_S", 0.2)
+    monkeypatch.setenv("TRACKER_RELAY", "n")
+    run = trackers.init("json", project="p", mode="offline")
+    assert isinstance(run, Run)
+    yield run
+    run.finish()
+
+
+def logged(run: Run) -> list[tuple[int | None, dict[str, Number]]]:
+    reader = StreamReader(Path(run.dir, "streams", "rank-0.1.jsonl"))
+    return [(r.step, r.values) for r in reader.read(10**6) if isinstance(r, Metrics)]
+
+
+def test_value_is_recorded_when_it_has_arrived_with_its_own_step(run: Run) -> None:
+    """Nothing is written before its value is there, and what comes behind keeps its place."""
+    loss = OnDevice(1.5)
+    run.log({"loss": loss, "lr": 0.1}, step=0)
+    run.log({"loss": 2.5}, step=1)
+    run.log({"text": "behind"}, step=2)
+    assert logged(run) == []
+    loss.done = True
+    run.log({"loss": 3.5}, step=3)
+    assert logged(run) == [(0, {"loss": 1.5, "lr": 0.1}), (1, {"loss": 2.5}), (3, {"loss": 3.5})]
+    run.log({"loss": 4.5}, step=4)
+    assert logged(run)[-1] == (4, {"loss": 4.5})
+
+
+def test_times_are_those_of_the_call(run: Run) -> None:
+    """A value that arrives late is recorded with the time at which it was logged."""
+    loss = OnDevice(1.0)
+    run.log({"loss": loss}, step=0)
+    run.log({"loss": 2.0}, step=1)
+    loss.done = True
+    run.log({"loss": 3.0}, step=2)
+    reader = StreamReader(Path(run.dir, "streams", "rank-0.1.jsonl"))
+    times = [record.time for record in reader.read(100) if isinstance(record, Metrics)]
+    assert times == sorted(times)
+    assert len(times) == 3
+
+
+def test_queue_is_bounded_and_gives_up_counted_values(
+    run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """When too many records wait, the oldest is written without its missing value, and that is counted and said."""
+    monkeypatch.setattr(pending, "MAX_PENDING", 5)
+    for step in range(8):
+        run.log({"loss": OnDevice(float(step)), "lr": 0.1}, step=step)
+    assert logged(run) == [(step, {"lr": 0.1}) for step in range(3)]
+    run.finish()
+    assert [step for step, _ in logged(run)] == list(range(8))
+    assert "8 values were given up" in capsys.readouterr().err
+
+
+def test_finish_drains_what_has_arrived(run: Run) -> None:
+    """At the end everything that is ready is written before the finish record."""
+    values = [OnDevice(float(step)) for step in range(4)]
+    for step, value in enumerate(values):
+        run.log({"loss": value}, step=step)
+    for value in values:
+        value.done = True
+    run.finish()
+    assert logged(run) == [(step, {"loss": float(step)}) for step in range(4)]
+
+
+def test_result_on_an_accelerator_is_not_read_early(run: Run) -> None:
+    """``final/`` values may be on an accelerator too."""
+    best = OnDevice(0.25)
+    run.log({"final/best": best})
+    run.summary["other"] = 1.0
+    best.done = True
+    run.log({"a": 1.0})
+    reader = StreamReader(Path(run.dir, "streams", "rank-0.1.jsonl"))
+    found = [record.values for record in reader.read(100) if isinstance(record, Summary)]
+    assert found == [{"final/best": 0.25}, {"other": 1.0}]
