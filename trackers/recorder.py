@@ -278,17 +278,20 @@ class Recorder:
                     f"the journal can't be written ({self.writer.error}); training goes on, records wait in memory "
                     f"(up to 64 MiB): free some space for {self.run.path}"
                 )
-            if self.writer.missing():
-                self.problem(f"{self.writer.path} was deleted while it was written: it is put back")
-                self.writer.restore()
-            elif self.writer.shrunk():
-                self.problem(
-                    f"{self.writer.path} was cut while it was written: what the trackers had is safe there, "
-                    "records that they hadn't yet are lost; training goes on"
-                )
+            self._see_stream_whole()
             self.fd = self.writer.fd
             self.relay.look_after()
             self.fast = self._inside is None and not len(self._queue) and self.writer.healthy
+
+    def _see_stream_whole(self) -> None:
+        if self.writer.missing():
+            self.problem(f"{self.writer.path} was deleted while it was written: it is put back")
+            self.writer.restore()
+        elif self.writer.shrunk():
+            self.problem(
+                f"{self.writer.path} was cut while it was written: what the trackers had is safe there, "
+                "records that they hadn't yet are lost; training goes on"
+            )
 
     def end(self, exit_code: int | None, status: str, reason: str, timeout: float, quiet: bool) -> None:
         """Write the finish record, wait for the trackers, say what was lost."""
@@ -307,6 +310,7 @@ class Recorder:
             except Exception as error:
                 self.problem(f"finish: {type(error).__name__}: {error}")
             self.finished = True
+            self._see_stream_whole()
             self.writer.close()
         lost = self.writer.lost
         if lost:
