@@ -171,3 +171,27 @@ def test_broken_pipe_is_no_traceback() -> None:
         f"{sys.executable} -m trackers show latest | true", shell=True, capture_output=True, text=True, check=False
     )
     assert "Traceback" not in done.stderr
+
+
+def test_sync_gives_up_when_nothing_moves() -> None:
+    """A server that is down costs --timeout, then exit code 1, with why in the line."""
+    make_run("mlflow", options={"MLFLOW_TRACKING_URI": "http://127.0.0.1:9"})
+    done = program("sync", "latest", "--timeout", "4")
+    assert done.returncode == 1
+    assert "mlflow: " in done.stdout
+    assert "bytes wait" in done.stdout
+
+
+def test_sync_delivers_the_others_when_one_package_is_missing(tmp_path: Path) -> None:
+    """One tracker that can't work here is named with the cure; the others are delivered; exit code 1."""
+    run = make_run("json,mlflow")
+    hide = tmp_path / "hide"
+    hide.mkdir()
+    (hide / "sitecustomize.py").write_text(
+        "import importlib.util as u\nreal = u.find_spec\n"
+        "u.find_spec = lambda name, package=None: None if name == 'mlflow' else real(name, package)\n"
+    )
+    done = program("sync", run.id, PYTHONPATH=str(hide))
+    assert done.returncode == 1
+    assert "pip install 'trackers-relay[mlflow]'; the other trackers are delivered" in done.stderr
+    assert f"{run.id} json: delivered" in done.stdout

@@ -247,3 +247,21 @@ def test_config_may_be_a_file(tmp_path: Path) -> None:
     for name, text in (("missing", "can't be read"), ("list.json", "no mapping"), ("bad.yaml", "no YAML")):
         with pytest.raises(UsageError, match=text):
             read_config(tmp_path / name)
+
+
+def test_run_methods_of_w_and_b_never_surprise(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What W&B's run has and ours hasn't: named once and nothing, or an error with the real call; typos get a hint."""
+    monkeypatch.setenv("TRACKER_RELAY", "n")
+    for run in (trackers.init("json", mode="offline"), trackers.init("json", mode="disabled")):
+        run.watch(object())
+        run.watch(object())
+        run.log_code(".")
+        with pytest.raises(dialect.NotProvided, match=r"run.use_artifact"):
+            run.use_artifact("x")
+        with pytest.raises(AttributeError, match=r"did you mean 'log'"):
+            run.lgo({"a": 1})
+        assert not hasattr(run, "nothing_like_it")
+        run.finish()
+    assert sum("run.watch has no effect" in record.message for record in caplog.records) == 1

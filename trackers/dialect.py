@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import enum
 import importlib
+import logging
 import sys
 from collections.abc import Callable
 from typing import Any, NoReturn
@@ -93,6 +94,38 @@ def lookup(name: str) -> Any:
     near = difflib.get_close_matches(name, known(), n=1)
     hint = f": did you mean {near[0]!r}?" if near else f"; if it is W&B's: import wandb; wandb.{name}"
     raise AttributeError(f"module 'trackers' has no attribute {name!r}{hint}")
+
+
+RUN_WITHOUT_EFFECT = {
+    "watch": GRADIENTS,
+    "unwatch": "nothing is watched",
+    "log_code": "the script, its arguments and git state are recorded anyway",
+}
+RUN_REFUSED = (
+    "use_artifact", "link_artifact", "upsert_artifact", "finish_artifact", "log_model", "use_model", "link_model",
+    "restore", "display", "to_html", "get_url", "get_project_url", "get_sweep_url", "project_name",
+)  # fmt: skip
+_warned: set[str] = set()
+
+
+def of_run(name: str, ours: list[str]) -> Any:
+    """What ``run.<name>`` is to a script written for W&B, where a run of ours has no such name.
+
+    Raises:
+        AttributeError: W&B's runs have none either; the message has the nearest of ``ours``.
+    """
+    if name in RUN_WITHOUT_EFFECT:
+
+        def without_effect(*arguments: Any, **more: Any) -> None:
+            if name not in _warned:
+                _warned.add(name)
+                logging.getLogger("trackers").warning("run.%s has no effect here: %s", name, RUN_WITHOUT_EFFECT[name])
+
+        return without_effect
+    if name in RUN_REFUSED:
+        return Refused(f"run.{name}")
+    near = difflib.get_close_matches(name, [key for key in ours if not key.startswith("_")], n=1)
+    raise AttributeError(f"a run has no {name!r}" + (f": did you mean {near[0]!r}?" if near else ""))
 
 
 def known() -> list[str]:

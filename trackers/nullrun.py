@@ -98,5 +98,10 @@ class NullRun:
     ) -> None:
         pass
 
+    def __getattr__(self, name: str) -> Any:
+        from trackers import dialect
+
+        return dialect.of_run(name, dir(type(self)))
+
     def __repr__(self) -> str:
         return f"<trackers.NullRun {self.project}/{self.id}>"

@@ -274,8 +274,9 @@ class Recorder:
             if os.getpid() != self.pid or self.finished:
                 return
             if not self.writer.healthy and not self.writer.retry():
+                why = self.writer.error or "the disk is full"
                 self.problem(
-                    f"the journal can't be written ({self.writer.error}); training goes on, records wait in memory "
+                    f"the journal can't be written ({why}); training goes on, records wait in memory "
                     f"(up to 64 MiB): free some space for {self.run.path}"
                 )
             self._see_stream_whole()

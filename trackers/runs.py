@@ -133,7 +133,8 @@ class Run:
             values: name to number, tensor scalar, text or media; nested mappings are joined with "/".
                 NaN and infinities are kept, None is left out. A value on a GPU is read when it is ready, not
                 waited for. Names that begin with "final/" are results, not points of a series.
-            step: finished optimizer steps, 0 or more; may repeat or go back. None: one more than the last.
+            step: finished optimizer steps, 0 or more; may repeat or go back. None: one more than the last; threads
+                that log at once without a step may share one (nothing takes a lock).
             commit: False: the next call without a step has the same step (as in W&B).
             sync: taken for W&B's sake.
 
@@ -293,6 +294,11 @@ class Run:
             self.finish()
         else:
             self.fail(130 if isinstance(error, KeyboardInterrupt) else 1, f"{kind.__name__}: {error}" if kind else "")
+
+    def __getattr__(self, name: str) -> Any:
+        from trackers import dialect
+
+        return dialect.of_run(name, dir(type(self)))
 
     def __repr__(self) -> str:
         return f"<trackers.Run {self.project}/{self.id} {self.name!r}>"

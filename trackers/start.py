@@ -286,6 +286,8 @@ def _filtered(config: Any, extra: Mapping[str, Any]) -> Any:
 
 def _finish_current(reinit: str | bool | None) -> None:
     if _current is not None and reinit != "create_new":
+        if isinstance(_current, Run):
+            show(Message(time.time(), f"init: finishing run {_current.name} first; reinit='create_new' leaves it open"))
         _current.finish()
 
 

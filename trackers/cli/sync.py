@@ -27,6 +27,9 @@ def sync(
     ] = None,
     to: Annotated[str, typer.Option(help="Trackers, a,b; default the run's. A new one gets the whole run.")] = "",
     follow: Annotated[bool, typer.Option("--follow", help="Go on until stopped; new runs are picked up.")] = False,
+    timeout: Annotated[
+        float, typer.Option(min=0, metavar="SECONDS", help="Give up when nothing moved for so long; 0: never.")
+    ] = 120.0,
     jobs: Annotated[int, typer.Option(min=1, help="With --follow: how many runs at once.")] = 4,
     directory: RunsDir = None,
     as_json: AsJson = False,
@@ -68,7 +71,7 @@ def sync(
             chosen += inside or [find_run(reference, root)]
         if not chosen:
             raise NotFound(f"no runs in {root}")
-        done = work.sync(chosen, names, show, stopping=lambda: stopped)
+        done = work.sync(chosen, names, show, stopping=lambda: stopped, patience_s=timeout)
     raise typer.Exit(0 if done else 1)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from trackers import registry
-from trackers.errors import NotFound
+from trackers.errors import NotFound, UsageError
 from trackers.relay.delivery import read_account
 from trackers.relay.lease import Lease
 from trackers.relay.messages import Messages
@@ -22,6 +22,7 @@ from trackers.secret import reveal
 TURN_S = 0.1
 LOOK_S = 2.0
 SEEN_S = 1.0
+PATIENCE_S = 120.0
 
 
 class RunSync:
@@ -40,6 +41,8 @@ class RunSync:
         self.names = list(to) or own
         self.follow = follow
         self.done = False
+        self.lacking: list[str] = []
+        self._explicit = bool(to)
         self.held_by = ""
         self._messages = Messages(run.messages, echo=echo)
         self._lease = Lease(run.path / "relay.lease")
@@ -55,8 +58,16 @@ class RunSync:
         """
         run = self.run
         options = {**reveal(self.info.options), "TRACKER_MODE": "online"}
-        for name in self.names:
-            registry.check(name, options)
+        for name in list(self.names):
+            try:
+                registry.check(name, options)
+            except UsageError as error:
+                if self._explicit or len(self.names) == 1:
+                    raise
+                self._messages.say(f"{error}; the other trackers are delivered", source=name)
+                self.names.remove(name)
+                self.lacking.append(name)
+                continue
             _unstop(run, name)
         owner = self._lease.acquire()
         if not owner:
@@ -96,6 +107,11 @@ class RunSync:
         """How each of the trackers stands."""
         return {name: entry for name, entry in report(self.run, self.names).items() if name in self.names}
 
+    def progress(self) -> list[tuple[int, str]]:
+        """How far each tracker has got: it changes as long as anything moves."""
+        accounts = [read_account(self.run, name) for name in self.names]
+        return [(account.seq, account.closed) for account in accounts]
+
     def _caught_up(self, entry: dict[str, Any]) -> bool:
         # A run that goes on is done, for a sync that doesn't follow, when it has what was there at the beginning.
         if entry["state"] == "stopped" or observe(self.run).name != "running":
@@ -110,10 +126,12 @@ def sync(
     show: Callable[[RunSync], None],
     *,
     stopping: Callable[[], bool] = lambda: False,
+    patience_s: float = PATIENCE_S,
 ) -> bool:
     """Bring runs to their trackers, one after the other.
 
     Args:
+        patience_s: give a run up when nothing moved for so long; 0: never.
         show: called now and then with the run at work, and once at its end.
         stopping: asked ten times a second.
 
@@ -124,8 +142,8 @@ def sync(
     for run in runs:
         work = RunSync(run, to, follow=False)
         work.begin()
-        _serve([work], show, stopping)
-        complete = complete and work.done
+        _serve(work, show, stopping, patience_s)
+        complete = complete and work.done and not work.lacking
     return complete
 
 
@@ -176,19 +194,24 @@ def follow(
     return complete and not active
 
 
-def _serve(works: list[RunSync], show: Callable[[RunSync], None], stopping: Callable[[], bool]) -> None:
-    for work in works:
-        shown = 0.0
-        try:
-            while work.turn() and not stopping():
-                if time.monotonic() - shown > SEEN_S:
-                    shown = time.monotonic()
-                    show(work)
-                time.sleep(TURN_S)
-        finally:
-            work.end()
-        work.done = all(entry["state"] == "delivered" for entry in work.report().values()) or work.done
-        show(work)
+def _serve(work: RunSync, show: Callable[[RunSync], None], stopping: Callable[[], bool], patience_s: float) -> None:
+    shown = 0.0
+    moved_at, seen = time.monotonic(), work.progress()
+    try:
+        while work.turn() and not stopping():
+            now = time.monotonic()
+            if now - shown > SEEN_S:
+                shown = now
+                show(work)
+                if work.progress() != seen:
+                    moved_at, seen = now, work.progress()
+                elif patience_s and now - moved_at > patience_s:
+                    break
+            time.sleep(TURN_S)
+    finally:
+        work.end()
+    work.done = all(entry["state"] == "delivered" for entry in work.report().values()) or work.done
+    show(work)
 
 
 def _has_more(run: RunDirectory, to: Sequence[str]) -> bool:
