@@ -15,8 +15,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
-import psutil
-
 from trackers.errors import ConfigError, DeliveryError, Fatal, Refused, Rejected, Unavailable
 from trackers.tracker import RunInfo
 
@@ -158,6 +156,8 @@ def first_moment(uri: str) -> Iterator[None]:
     Raises:
         Unavailable: others kept it too long.
     """
+    import psutil
+
     file = sqlite_file(uri)
     if file is None:
         yield
@@ -201,6 +201,8 @@ def _holder_is_gone(lock: Path) -> bool:
     pid, _, started = process.partition(" ")
     if host != socket.gethostname() or not started:
         return False
+    import psutil
+
     try:
         return bool(psutil.Process(int(pid)).create_time() != float(started))
     except psutil.NoSuchProcess:
