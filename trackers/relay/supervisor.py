@@ -30,6 +30,7 @@ RESTART_S = (0.2, 30.0)
 AFTER_FINISH_S = 24 * 3600.0
 """How long the relay goes on trying to deliver after training has ended."""
 STUCK_GRACE_S = 5.0
+SETTLE_S = 0.3
 LOOK_S = 0.5
 """Between looks for a newer attempt."""
 DONE, AGAIN, STOPPED = 0, 75, 70
@@ -75,6 +76,8 @@ class Supervisor:
         self.run = run
         self.info: RunInfo = run.read_info()
         self.children = [Child(name) for name in trackers]
+        for child in self.children if watch else []:
+            child.start_at = time.monotonic() + SETTLE_S  # while training starts, the cores are its own
         self._say = say
         self._watch = watch
         self._owner = owner
