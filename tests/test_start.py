@@ -271,3 +271,25 @@ def test_start_line_has_the_addresses_outside_the_run(capsys: pytest.CaptureFixt
     assert f"tensorboard ({Path('tb').absolute()}), mlflow (http://me:***@127.0.0.1:9/), json; journal in" in line
     assert run.id in line
     run.finish()
+
+
+def test_baseline_is_in_every_tracker_by_the_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
+    """BASELINE_RUN_ID is recorded as baseline_run_id; a configuration that has the key keeps its own."""
+    monkeypatch.setenv("BASELINE_RUN_ID", "team/gpt2/v2h4vzbc")
+    run = begin("json", config={"lr": 1})
+    assert run.config.as_dict() == {"lr": 1, "baseline_run_id": "team/gpt2/v2h4vzbc"}
+    stream = Path(run.dir, "streams", "rank-0.1.jsonl").read_text()
+    assert '"baseline_run_id":"team/gpt2/v2h4vzbc"' in stream
+    run.finish()
+    run = begin("json", config={"baseline_run_id": "mine"})
+    assert run.config["baseline_run_id"] == "mine"
+    run.finish()
+
+
+def test_config_setdefaults_leaves_what_is_set() -> None:
+    """As W&B's: only missing keys are set, and the change is recorded."""
+    run = begin("json", config={"lr": 1})
+    run.config.setdefaults({"lr": 2, "depth": 3})
+    assert run.config.as_dict() == {"lr": 1, "depth": 3}
+    assert '"depth":3' in Path(run.dir, "streams", "rank-0.1.jsonl").read_text()
+    run.finish()

@@ -118,6 +118,8 @@ def init(
 
         config = read_config(config)
     settings = mask(mapping(config))
+    if resolved["BASELINE_RUN_ID"]:  # in the configuration, so that every tracker can filter and compare by it
+        settings.setdefault("baseline_run_id", str(resolved["BASELINE_RUN_ID"]))
     with _lock:
         _finish_current(reinit)
         if mode == "disabled" or not names:
