@@ -1,0 +1,1 @@
+"""Every tracker as a source: each reader yields the records that trackers accept."""

@@ -1,0 +1,73 @@
+"""The contract between one kind of source and everything that reads runs: the mirror of ``trackers.tracker``.
+
+A source is named ``scheme:where`` (``tb:runs/*``, ``wandb:entity/project``). Its reader answers two questions:
+which runs are there, and what are a run's records. Records come in the source's own order, at full resolution,
+with original names, steps and times; NaN and infinities are kept. Results are Summary records, configuration is
+Config records, and the last record is a Finish where the source knows how the run ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+import msgspec
+
+from trackers.records import Record
+
+
+class SourceRun(msgspec.Struct, kw_only=True):
+    """One run that a source names.
+
+    source: the source that names this run alone (``"wandb:entity/project/4f9kq2ab"``).
+    id: the run's id there. name: what people call it; may be shared by several runs.
+    created: Unix seconds; 0.0 where the source doesn't say.
+    status: one of our words (running, finished, failed, crashed, preempted), or "" where unknown.
+    directory: what the ``file`` of media and artifacts is relative to; "" where there is none (yet).
+    note: what a reader of the data must know, in one line ("sampled 500 of 12000"); "" if nothing.
+    native: what the reader needs to find the run again; JSON values.
+    """
+
+    source: str
+    id: str
+    name: str = ""
+    project: str = ""
+    group: str | None = None
+    tags: list[str] = []
+    notes: str | None = None
+    created: float = 0.0
+    status: str = ""
+    directory: str = ""
+    note: str = ""
+    native: dict[str, Any] = {}
+
+
+@runtime_checkable
+class Reader(Protocol):
+    """One kind of source. Constructed without arguments; may keep a client between calls; used from one thread.
+
+    Besides these it may define, as a class attribute, ``needs``: import names of the packages it uses (default none).
+    """
+
+    scheme: str
+
+    def runs(self, where: str) -> list[SourceRun]:
+        """The runs that ``where`` (the source without its scheme) names, the newest first. Cheap: no history is read.
+
+        Raises:
+            NotFound: there are none; the message says what was looked for and what is there instead.
+            UsageError: ``where`` can't be understood, or a login is missing.
+        """
+
+    def read(self, run: SourceRun, *, files: Path | None = None) -> Iterator[Record]:
+        """A run's records, complete, as far as it has got.
+
+        Args:
+            files: where to put media and artifact files that aren't on this machine's disk; ``run.directory`` is
+                set to it. None: they are not fetched, and such records are left out.
+
+        Raises:
+            NotFound: the run has gone.
+            Unavailable: a server can't be reached, after the pauses it asked for.
+        """
