@@ -47,7 +47,10 @@ class SourceRun(msgspec.Struct, kw_only=True):
 class Reader(Protocol):
     """One kind of source. Constructed without arguments; may keep a client between calls; used from one thread.
 
-    Besides these it may define, as a class attribute, ``needs``: import names of the packages it uses (default none).
+    Besides these it may define, as a class attribute, ``needs``: import names of the packages it uses (default none);
+    and as a method ``version(run: SourceRun) -> str``: a word that differs once the run's content does (sizes and
+    times of files, a server's last step and heartbeat), found cheaply. With it, what was read is cached as columns;
+    "" where it can't be told.
     """
 
     scheme: str

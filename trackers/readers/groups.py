@@ -1,0 +1,55 @@
+"""Which group a metric's name belongs to: exactly one, by its name alone.
+
+The rules, the first that fits:
+
+- final: names below ``final/``, as results are.
+- gpu: below ``gpu/``, ``system.gpu.``, ``system/gpu_`` (MLflow), ``gpu.0.``, and what ends in ``/gpu`` (``power/gpu``);
+  device memory by its driver's word (``hip mem usage``) or Megatron's (``memory/mem-allocated-gigabytes``).
+- system: what else lies below ``system``, ``cpu``, ``disk``, ``network``, ``proc`` or ``host``, and W&B's own
+  columns (``_step``, ``_runtime``, ``_timestamp``).
+- validation: names with one of the words val, valid, validation, eval, evaluation, test in them.
+- training: all others. A rate per GPU (``throughput per GPU (TFLOP/s/GPU)``) is one of training's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+GROUPS = ("training", "validation", "gpu", "system", "final")
+"""All groups, in the order in which they are shown."""
+
+TITLES = {"training": "Training", "validation": "Validation", "gpu": "GPU", "system": "System", "final": "Final"}
+
+_GPU = re.compile(
+    r"(system[./])?(gpus?|cuda|rocm|nvidia|nvml|amdsmi)([./_:]|\d|$)"
+    r"|.*[./]gpu$"
+    r"|(hip|rocm|cuda|gpu|device)[ _-]mem"
+    r"|mem usages?$"
+    r"|memory/mem-",
+    re.IGNORECASE,
+)
+_SYSTEM = re.compile(r"(system|cpu|disk|network|proc|process|host)([./_]|$)|_(step|runtime|timestamp|wandb)$", re.I)
+_WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
+_VALIDATION = frozenset({"val", "valid", "validation", "eval", "evaluation", "test"})
+
+
+def group_of(name: str) -> str:
+    """The group of a metric's name, one of :data:`GROUPS`."""
+    if name.startswith("final/"):
+        return "final"
+    if _GPU.match(name):
+        return "gpu"
+    if _SYSTEM.match(name):
+        return "system"
+    if any(word.lower() in _VALIDATION for word in _WORDS.findall(name)):
+        return "validation"
+    return "training"
+
+
+def grouped(names: Iterable[str]) -> dict[str, list[str]]:
+    """Names by group, each once, sorted; groups without names are there, empty."""
+    found: dict[str, list[str]] = {group: [] for group in GROUPS}
+    for name in sorted(set(names)):
+        found[group_of(name)].append(name)
+    return found

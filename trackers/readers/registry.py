@@ -1,0 +1,134 @@
+"""Sources by scheme: the built-in readers and those that other packages register, through one table."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import importlib.util
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+from trackers.errors import MissingPackage, UsageError
+from trackers.readers.reader import Reader, SourceRun
+
+GROUP = "trackers.readers"
+"""Entry-point group of reader plug-ins: scheme = "package.module:Class"."""
+
+OWN = "run"
+"""The scheme of our own runs, which may be left out: ``latest`` is ``run:latest``."""
+
+WANDB_FILE = "wandb-file"
+"""The scheme of ``.wandb`` files and directories of them, which may be left out, too."""
+
+BUILT_IN: dict[str, str] = {
+    OWN: "trackers.readers.journal:JournalReader",
+    "wandb": "trackers.readers.wandb_api:WandbReader",
+    WANDB_FILE: "trackers.readers.wandb_file:WandbFileReader",
+    "tb": "trackers.readers.tensorboard:TensorboardReader",
+    "mlflow": "trackers.readers.mlflow:MlflowReader",
+    "trackio": "trackers.readers.trackio:TrackioReader",
+    "json": "trackers.readers.json:JsonReader",
+    "csv": "trackers.readers.csv:CsvReader",
+    "hf": "trackers.readers.huggingface:HuggingFaceReader",
+    "log": "trackers.readers.log:LogReader",
+}
+"""The same form as an entry point, so that both are loaded by one function."""
+
+EXTRAS = {"tb": "tensorboard", WANDB_FILE: "wandb", OWN: "analysis"}
+"""The extra of ours that brings what a scheme needs, where it isn't the scheme's own name."""
+
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9_\-]+):(.*)", re.DOTALL)  # one letter before the colon is a Windows drive
+
+
+class Source(NamedTuple):
+    """A source, taken apart. scheme: one of :func:`known`. where: what follows it."""
+
+    scheme: str
+    where: str
+
+    def __str__(self) -> str:
+        return f"{self.scheme}:{self.where}"
+
+
+def known() -> list[str]:
+    """All schemes, sorted; plug-ins included."""
+    return sorted({*BUILT_IN, *_plugins()})
+
+
+def parse(source: str) -> Source:
+    """Take a source apart: ``scheme:where``, or a run of ours, a ``.wandb`` file or a directory of them.
+
+    Raises:
+        UsageError: a scheme that isn't known; the message lists the known ones.
+    """
+    match = _SCHEME.fullmatch(source)
+    if match is not None and not Path(source).exists():
+        scheme, where = match[1], match[2]
+        if scheme in BUILT_IN or scheme in _plugins():
+            return Source(scheme, where)
+        if scheme != "sqlite" and "://" not in source:  # an address has been put where a scheme must stand
+            raise _unknown(scheme)
+        raise UsageError(f"source {source!r} has no scheme: mlflow:{source}#EXPERIMENT, or one of {_listed()}")
+    return Source(WANDB_FILE if _is_wandb(source) else OWN, source)
+
+
+def load(scheme: str) -> type[Reader]:
+    """The class of a scheme's reader. The packages it uses are looked for, not imported.
+
+    Raises:
+        UsageError: no such scheme, or the plug-in can't be loaded. MissingPackage: a package isn't installed.
+    """
+    target = BUILT_IN.get(scheme) or _plugins().get(scheme)
+    if target is None:
+        raise _unknown(scheme)
+    module, _, attribute = target.partition(":")
+    try:
+        cls: type[Reader] = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise UsageError(f"the reader of {scheme!r} can't be loaded from {target!r}: {error}") from error
+    for need in getattr(cls, "needs", ()):
+        if importlib.util.find_spec(need) is None:
+            extra = f"trackers-relay[{EXTRAS.get(scheme, scheme)}]" if scheme in BUILT_IN else need
+            raise MissingPackage(f"source {scheme!r} needs the {need} package: pip install '{extra}'")
+    return cls
+
+
+def open_source(source: str) -> tuple[Reader, list[SourceRun]]:
+    """The reader of a source and the runs that it names, the newest first; never none.
+
+    Raises:
+        UsageError: the source can't be understood. NotFound: there is nothing.
+    """
+    scheme, where = parse(source)
+    reader = load(scheme)()
+    return reader, reader.runs(where)
+
+
+def _is_wandb(source: str) -> bool:
+    path = Path(source).expanduser()
+    if path.suffix == ".wandb":
+        return True
+    if not path.is_dir() or (path / "run.json").exists():
+        return "*" in source and any(
+            found.suffix == ".wandb" or _is_wandb(str(found)) for found in Path().glob(source) if "*" not in str(found)
+        )
+    return any(path.glob("*.wandb")) or any(path.glob("*run-*/*.wandb"))
+
+
+def _listed() -> str:
+    return ", ".join(f"{scheme}:" for scheme in known())
+
+
+def _unknown(scheme: str) -> UsageError:
+    near = difflib.get_close_matches(scheme, known(), n=1)
+    hint = f": did you mean {near[0]!r}?" if near else "."
+    return UsageError(
+        f"unknown source scheme {scheme!r}{hint} Known: {_listed()} a run's id, name or directory, latest"
+    )
+
+
+def _plugins() -> dict[str, str]:
+    from importlib.metadata import entry_points
+
+    return {entry.name: entry.value for entry in entry_points(group=GROUP) if entry.name not in BUILT_IN}
