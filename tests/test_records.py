@@ -71,3 +71,14 @@ def test_final_names_have_two_spellings() -> None:
     """A result has one name with the prefix and one without."""
     assert records.final_name("best") == records.final_name("final/best") == "final/best"
     assert records.plain_name("final/best") == records.plain_name("best") == "best"
+
+
+def test_block_decodes_as_its_lines_do() -> None:
+    """A block gives what its lines give, and refuses what one of them would."""
+    lines = [encode(Metrics(step=step, time=1.0, values={"a": math.nan, "b": step})) for step in range(3)]
+    found = records.decode_block(b"".join(lines))
+    assert [encode(record) for record in found] == lines
+    with pytest.raises(CorruptLine):
+        records.decode_block(b"".join([*lines, b"{torn\n"]))
+    with pytest.raises(CorruptLine):
+        records.decode_block(b"".join([*lines, b'{"kind":"later","time":1}\n']))
