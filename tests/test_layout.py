@@ -133,6 +133,20 @@ def test_import_loads_nothing_heavy() -> None:
     assert heavy_after("import trackers") == []
 
 
+def test_start_loads_no_tracker(tmp_path: Path) -> None:
+    """``init`` asks each tracker's front: no module of a tracker itself, and no delivery, is loaded by training."""
+    code = (
+        "import sys, trackers; run = trackers.init('wandb,trackio,tensorboard,mlflow,json,csv', mode='online', "
+        f"dir={str(tmp_path)!r}, options={{'TRACKER_RELAY': False}}); run.log({{'loss': 1.0}}); run.finish(); "
+        "loaded = [m for m in sys.modules if m.startswith(('trackers.backends.', 'trackers.relay.delivery'))]; "
+        "print(*sorted(loaded))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    light = ("folders", "fronts", "mlflow_address", "wandb_login")
+    assert set(done.stdout.split()) <= {f"trackers.backends.{name}" for name in light}
+
+
 def test_modules_load_nothing_heavy() -> None:
     """Neither does any module: clients and arrays are imported where they are used."""
     names = [name for name in PUBLIC if name not in LAZY]

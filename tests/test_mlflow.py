@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 
 from tests.support import T0, Driver, run_info, stream, training
 from trackers.backends.mlflow import MlflowTracker
+from trackers.backends.mlflow_address import show, tracking_uri
 from trackers.backends.mlflow_names import FILE_LENGTH, NAME_LENGTH, map_file, map_name, unmap
-from trackers.backends.mlflow_store import first_moment, show, tracking_uri
+from trackers.backends.mlflow_store import first_moment
 from trackers.errors import ConfigError, Refused, Rejected
 from trackers.records import (
     Alert,

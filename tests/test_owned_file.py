@@ -15,7 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support import Driver, run_info, stream, training
-from trackers.backends.owned_file import Damaged, OwnedFile, check_directory, file_name, replace, unseen
+from trackers.backends.folders import check_directory
+from trackers.backends.owned_file import Damaged, OwnedFile, file_name, replace, unseen
 from trackers.errors import Unavailable, UsageError
 from trackers.records import Metrics, Record, Start
 from trackers.registry import load
@@ -223,3 +224,7 @@ def test_check_directory_names_what_is_in_the_way(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(UsageError, match="file is not a directory"):
         check_directory({"D": str(tmp_path / "file/x")}, "D")
+    assert not list(tmp_path.glob(".trackers*"))
+    if Path("/proc/self").exists():  # it looks writable to root, and isn't
+        with pytest.raises(UsageError, match="can't be written"):
+            check_directory({"D": "/proc/new"}, "D")

@@ -44,7 +44,7 @@ def html(info: RunInfo, status: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def _with_place(name: str, info: RunInfo) -> str:
-    place = getattr(registry.load(name), "place", None)
+    place = getattr(registry.front(name), "place", None)
     where = mask_text(str(place(info))) if place is not None else ""
     return f"{name} ({where})" if where else name
 

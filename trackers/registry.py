@@ -25,6 +25,8 @@ BUILT_IN: dict[str, str] = {
 }
 """The same form as an entry point, so that both are loaded by one function."""
 
+_FRONTS = "trackers.backends.fronts:{}Front"
+
 NONE = "none"
 
 
@@ -40,7 +42,20 @@ def load(name: str) -> type[Tracker]:
         UnknownTracker: no such name; the message lists the known ones.
         UsageError: the plug-in can't be loaded.
     """
+    return _load(name, BUILT_IN.get(name) or _plugins().get(name))
+
+
+def front(name: str) -> type[Any]:
+    """What can be asked of a tracker before the first step: name, needs, inside, check, place.
+
+    That is a plug-in's own class; the built-in ones have a front apart, so that their modules needn't be loaded.
+    """
     target = BUILT_IN.get(name) or _plugins().get(name)
+    ours = target is not None and target.startswith("trackers.backends.")
+    return _load(name, _FRONTS.format(name.capitalize()) if ours else target)
+
+
+def _load(name: str, target: str | None) -> type[Any]:
     if target is None:
         names = known()
         near = difflib.get_close_matches(name, names, n=1)
@@ -53,13 +68,13 @@ def load(name: str) -> type[Tracker]:
         raise UsageError(f"tracker {name!r} can't be loaded from {target!r}: {error}") from error
 
 
-def check(name: str, options: Mapping[str, Any], *, elsewhere: bool = False) -> type[Tracker]:
-    """Load a tracker and see whether it can work, as far as can be seen without a network.
+def check(name: str, options: Mapping[str, Any], *, elsewhere: bool = False) -> type[Any]:
+    """Load a tracker's front and see whether it can work, as far as can be seen without a network.
 
     Args:
         elsewhere: its delivery runs with another Python, so its package needn't be in this one.
     """
-    cls = load(name)
+    cls = front(name)
     if not elsewhere:
         for module in getattr(cls, "needs", ()):
             if not _installed(module):

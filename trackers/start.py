@@ -17,7 +17,6 @@ from trackers.announce import line
 from trackers.claims import Claims
 from trackers.ending import ending
 from trackers.errors import UsageError
-from trackers.fanout import FanOut
 from trackers.nullrun import NullRun
 from trackers.recorder import Recorder
 from trackers.records import Config, Start
@@ -126,7 +125,7 @@ def init(
             return _become(NullRun(config=settings, project=str(resolved["TRACKER_PROJECT"] or "")))
         if not _is_main(rank, str(resolved.get("TRACKER_RANK") or "0")):
             for tracker in names:
-                registry.load(tracker)
+                registry.front(tracker)
             return _become(NullRun(config=settings, project=str(resolved["TRACKER_PROJECT"] or ""), mode=mode))
         _check(names, resolved, mode)
         word = resumption.word(resume or resolved.get("TRACKER_RESUME"))
@@ -203,11 +202,14 @@ def _begin(
     )
     writer.write(records.encode(start) + (records.encode(Config(time=now, values=config)) if config else b""))
     run.write_info(info)
-    inside = [tracker for tracker in names if inline or getattr(registry.load(tracker), "inside", False)]
+    inside = [tracker for tracker in names if inline or getattr(registry.front(tracker), "inside", False)]
     beside = [tracker for tracker in names if tracker not in inside]
     delivered = beside if mode == "online" else []
     relay = RelayClient(run, info, delivered, start=bool(options["TRACKER_RELAY"]) and not inline)
     relay.start()
+    if inside:
+        from trackers.fanout import FanOut  # the deliveries' code is loaded only where they run here
+
     fanout = FanOut(run, inside, lambda text: show(Message(time.time(), text))) if inside else None
     recorder = Recorder(info, run, writer, relay, clock=clock.now, first_step=first_step, inside=fanout)
     result = Run(recorder, _forget)
@@ -268,7 +270,7 @@ def _check(names: list[str], options: Any, mode: str) -> None:
     elsewhere = python_for(str(options.get("TRACKER_PYTHON") or ""))
     for name in names:
         if mode == "offline" and not options["TRACKER_INLINE"]:
-            registry.load(name)  # packages and logins matter where it will be delivered
+            registry.front(name)  # packages and logins matter where it will be delivered
         else:
             registry.check(name, options, elsewhere=name in elsewhere)
 

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, TextIO
 
+from trackers.backends.fronts import ConsoleFront
 from trackers.backends.json_rows import is_eval
 from trackers.records import SUMMARY_PREFIX, Alert, Metrics, Number, Record, Summary, Text, final_name
 from trackers.tracker import Cursor, RunInfo, State, Status
@@ -22,15 +23,13 @@ TEXT_CHARS = 200
 """How much of a text is shown."""
 
 
-class ConsoleTracker:
+class ConsoleTracker(ConsoleFront):
     """Prints a line at the first, each ``TRACKER_LOG_INTERVAL``-th and the last step, and at each evaluation.
 
     Args:
         stream: where to; None: standard error as it is at each line.
     """
 
-    name = "console"
-    inside = True
     accepts: ClassVar[frozenset[type[Record]]] = frozenset({Metrics, Text, Summary, Alert})
 
     def __init__(self, stream: TextIO | None = None) -> None:

@@ -11,18 +11,18 @@ import csv
 import io
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, TextIO
 
 import msgspec
 
+from trackers.backends.folders import option_directory
+from trackers.backends.fronts import CsvFront
 from trackers.backends.owned_file import (
     Damaged,
     OwnedFile,
-    check_directory,
     file_name,
-    option_directory,
     remove,
     replace,
     unseen,
@@ -55,24 +55,13 @@ class Table(msgspec.Struct):
     results: dict[str, Any] = {}
 
 
-class CsvTracker:
+class CsvTracker(CsvFront):
     """Writes ``metrics.csv`` and ``summary.csv`` to ``CSV_DIR/<name>-<id>``, or to the run's directory.
 
     Numbers are written so that they read back exactly, NaN and infinities as NaN, Infinity and -Infinity.
     """
 
-    name = "csv"
     accepts: ClassVar[frozenset[type[Record]]] = frozenset({Start, Metrics, Text, Summary, Finish})
-
-    @classmethod
-    def check(cls, options: Mapping[str, Any]) -> None:
-        """Raise a UsageError for a directory that can't be written."""
-        check_directory(options, "CSV_DIR")
-
-    @classmethod
-    def place(cls, info: RunInfo) -> str:
-        """The directory that CSV_DIR names; "" where that is unset and the run's own is taken."""
-        return str(option_directory(info, "CSV_DIR") or "")
 
     def open(self, info: RunInfo, state: State) -> Cursor | None:
         """Cut the table back to what was committed; one that doesn't match the state is built anew."""

@@ -15,14 +15,14 @@ from typing import Any, ClassVar
 
 import msgspec
 
+from trackers.backends.folders import option_directory
+from trackers.backends.fronts import JsonFront
 from trackers.backends.json_file import Lists
 from trackers.backends.json_rows import Rows, Totals, iso
 from trackers.backends.owned_file import (
     Damaged,
-    check_directory,
     file_name,
     link,
-    option_directory,
     remove,
     replace,
     unavailable,
@@ -89,22 +89,11 @@ class Book(msgspec.Struct):
     finish: dict[str, Any] = {}
 
 
-class JsonTracker:
+class JsonTracker(JsonFront):
     """Writes ``{run name}_{YYYYmmdd_HHMMSS}.json`` to ``JSON_DIR``, or to the run's directory."""
 
-    name = "json"
     accepts: ClassVar[frozenset[type[Record]]] = ALL_KINDS
     clock = staticmethod(time.monotonic)
-
-    @classmethod
-    def check(cls, options: Mapping[str, Any]) -> None:
-        """Raise a UsageError for a directory that can't be written."""
-        check_directory(options, "JSON_DIR")
-
-    @classmethod
-    def place(cls, info: RunInfo) -> str:
-        """The directory that JSON_DIR names; "" where that is unset and the run's own is taken."""
-        return str(option_directory(info, "JSON_DIR") or "")
 
     def open(self, info: RunInfo, state: State) -> Cursor | None:
         """Find the log and its lists as they were committed, or reserve a new log's name."""

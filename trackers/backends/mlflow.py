@@ -15,14 +15,16 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from trackers.backends.fronts import MlflowFront
+from trackers.backends.mlflow_address import show, tracking_uri
 from trackers.backends.mlflow_files import RunFiles
 from trackers.backends.mlflow_names import map_name
 from trackers.backends.mlflow_requests import Requests, milliseconds
 from trackers.backends.mlflow_run import find_or_create
-from trackers.backends.mlflow_store import check_uri, connect, show, tracking_uri, translated
+from trackers.backends.mlflow_store import connect, translated
 from trackers.errors import Rejected, Unavailable
 from trackers.failpoints import failpoint
 from trackers.records import (
@@ -57,11 +59,9 @@ ENDING_TAGS = frozenset({"trackers.status", "trackers.exit_code", "trackers.reas
 _logger = logging.getLogger("trackers.mlflow")
 
 
-class MlflowTracker:
+class MlflowTracker(MlflowFront):
     """Delivers a run to MLflow in requests up to its limits; MLflow ignores what it has (key, step, time, value)."""
 
-    name = "mlflow"
-    needs = ("mlflow",)
     accepts: frozenset[type[Record]] = frozenset(
         {Alert, Artifact, Config, Environment, Info, Media, Metrics, Start, Summary, Text}
     )
@@ -76,20 +76,6 @@ class MlflowTracker:
         self._run_id = ""
         self._requests: Requests
         self._files: RunFiles
-
-    @classmethod
-    def check(cls, options: Mapping[str, Any]) -> None:
-        """See that the tracking URI is one that MLflow takes.
-
-        Raises:
-            ConfigError: it isn't.
-        """
-        check_uri(options)
-
-    @classmethod
-    def place(cls, info: RunInfo) -> str:
-        """The tracking URI."""
-        return tracking_uri(info)
 
     def open(self, info: RunInfo, state: State) -> Cursor | None:
         self._info, self._state, self._uri = info, state, tracking_uri(info)

@@ -1,4 +1,4 @@
-"""Where MLflow keeps runs: addresses, the client, its errors as ours, and a lock for the first moment of a database."""
+"""MLflow's client for a run, its errors as ours, and a lock for the first moment of a database."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ import importlib
 import logging
 import os
 import re
-import shlex
 import socket
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
-from trackers.errors import ConfigError, DeliveryError, Fatal, Refused, Rejected, Unavailable
+from trackers.backends.mlflow_address import folder, sqlite_file, tracking_uri, without_password
+from trackers.errors import DeliveryError, Fatal, Refused, Rejected, Unavailable
 from trackers.tracker import RunInfo
 
 HTTP_TIMEOUT_S = 30
@@ -27,8 +26,6 @@ LOCK_STALE_S = 60.0
 LOCK_WAIT_S = 120.0
 """How long to wait for others; MLflow itself fails when two processes create its tables at once."""
 
-_DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
-_SCHEMES = (*_DATABASES, "http", "https", "databricks", "databricks-uc", "uc")
 # mlflow/tracking/_tracking_service/utils.py: the artifact root of a client that opens a database itself.
 _ARTIFACT_ROOT = "_MLFLOW_SERVER_ARTIFACT_ROOT"
 
@@ -53,55 +50,6 @@ _CAUSES = {
     "database is locked": "database is locked",
 }
 _REJECTED = frozenset({"INVALID_PARAMETER_VALUE", "BAD_REQUEST", "MALFORMED_REQUEST", "INVALID_STATE"})
-
-
-def check_uri(options: Mapping[str, Any]) -> None:
-    """See that the tracking URI is one that MLflow takes, without importing it.
-
-    Raises:
-        ConfigError: a plain directory, which MLflow no longer accepts, or not an address.
-    """
-    uri = str(options.get("MLFLOW_TRACKING_URI") or os.environ.get("MLFLOW_TRACKING_URI") or "")
-    if not uri:
-        return
-    parts = urlsplit(uri)
-    scheme = parts.scheme.split("+")[0]
-    if scheme == "file" or not scheme or (len(scheme) == 1 and os.name == "nt"):
-        if scheme == "" and uri in _SCHEMES:  # "databricks"
-            return
-        folder = parts.path or uri
-        raise ConfigError(
-            f"MLFLOW_TRACKING_URI {uri!r} is a directory, which MLflow no longer keeps runs in: "
-            f"use sqlite:///{folder.rstrip('/')}/mlflow.db, or http://HOST:PORT of `mlflow server`"
-        )
-    if scheme not in _SCHEMES:
-        raise ConfigError(f"MLFLOW_TRACKING_URI {uri!r} is not one of {', '.join(f'{s}://' for s in _SCHEMES)}")
-    if scheme in ("http", "https") and not parts.hostname:
-        raise ConfigError(f"MLFLOW_TRACKING_URI {uri!r} has no host: use http://HOST:PORT")
-    if scheme == "sqlite" and not uri.startswith("sqlite:///"):
-        raise ConfigError(f"MLFLOW_TRACKING_URI {uri!r}: SQLite takes sqlite:///FILE, or sqlite:////FILE from the root")
-
-
-def tracking_uri(info: RunInfo) -> str:
-    """The tracking URI of a run. SQLite files are taken from where training runs, as MLflow itself does there."""
-    uri = str(info.option("MLFLOW_TRACKING_URI") or os.environ.get("MLFLOW_TRACKING_URI") or "")
-    if not uri:
-        return f"sqlite:///{quote(str(folder(info) / 'mlflow.db'), safe='/')}"
-    file = sqlite_file(uri)
-    if file is not None and not file.is_absolute():
-        return f"sqlite:///{quote(str(folder(info) / file), safe='/')}"
-    return uri
-
-
-def sqlite_file(uri: str) -> Path | None:
-    """The file of an SQLite URI, as it is written there; None for other databases and for one in memory."""
-    found = re.match(r"sqlite(?:\+\w+)?:///([^?]*)", uri)
-    return Path(unquote(found[1])) if found and found[1] and found[1] != ":memory:" else None
-
-
-def folder(info: RunInfo) -> Path:
-    """Where training runs, or the current directory on a machine that doesn't have that."""
-    return Path(info.cwd) if info.cwd and Path(info.cwd).is_dir() else Path.cwd()
 
 
 def connect(info: RunInfo) -> Any:
@@ -209,22 +157,6 @@ def _holder_is_gone(lock: Path) -> bool:
         return True
     except (psutil.Error, ValueError):
         return False
-
-
-def show(uri: str, experiment_id: str, run_id: str) -> str:
-    """Where people look at a run: its page, or the command that serves it."""
-    parts = urlsplit(uri)
-    if parts.scheme in ("http", "https"):
-        base = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="")).rstrip("/")
-        return f"{base}/#/experiments/{experiment_id}/runs/{run_id}"
-    if parts.scheme.split("+")[0] in _DATABASES:
-        return f"mlflow ui --backend-store-uri {shlex.quote(without_password(uri))}"
-    return uri
-
-
-def without_password(uri: str) -> str:
-    """A URI as messages may show it."""
-    return re.sub(r"(://[^/@:]*):[^@/]*@", r"\1:***@", uri)
 
 
 @contextlib.contextmanager

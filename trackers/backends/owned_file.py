@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from trackers.errors import Unavailable, UsageError
+from trackers.errors import Unavailable
 from trackers.failpoints import failpoint
 from trackers.records import Record
-from trackers.tracker import RunInfo
 
 _R = TypeVar("_R", bound=Record)
 
@@ -188,25 +187,6 @@ def file_name(text: str, fallback: str = "run", longest: int = 120) -> str:
     while len(kept.encode("utf-8", "replace")) > longest:
         kept = kept[:-1]
     return kept or fallback
-
-
-def option_directory(info: RunInfo, symbol: str) -> Path | None:
-    """The directory that an option names, relative to where training was started; None where it is unset."""
-    chosen = info.option(symbol)
-    return Path(info.cwd or ".", Path(str(chosen)).expanduser()).absolute() if chosen else None
-
-
-def check_directory(options: Mapping[str, Any], symbol: str) -> None:
-    """Raise a UsageError for a directory that can't be made or written, as far as can be seen without making it."""
-    chosen = options.get(symbol)
-    if not chosen:
-        return
-    wanted = Path(str(chosen)).expanduser().absolute()
-    nearest = next(path for path in (wanted, *wanted.parents) if path.exists())
-    if not nearest.is_dir():
-        raise UsageError(f"{symbol}={chosen}: {nearest} is not a directory; name another one")
-    if not os.access(nearest, os.W_OK | os.X_OK):
-        raise UsageError(f"{symbol}={chosen}: {nearest} can't be written; name another directory")
 
 
 def link(source: Path, target: Path) -> bool:

@@ -15,12 +15,12 @@ from typing import Any, ClassVar
 
 import msgspec
 
+from trackers.backends.folders import option_directory
+from trackers.backends.fronts import TensorboardFront
 from trackers.backends.owned_file import (
     Damaged,
     OwnedFile,
-    check_directory,
     file_name,
-    option_directory,
     remove,
     unseen,
 )
@@ -75,31 +75,19 @@ class Marks(msgspec.Struct):
     summary: dict[str, Any] = {}
 
 
-class TensorboardTracker:
+class TensorboardTracker(TensorboardFront):
     """Writes TensorBoard event files to ``TENSORBOARD_DIR/<project>/<name>-<id>``, or the run's ``tensorboard/``.
 
     Values are float32, as TensorBoard holds them. A metric without a step gets the last one.
     """
 
-    name = "tensorboard"
     accepts: ClassVar[frozenset[type[Record]]] = ALL_KINDS
-    needs = ("tensorboard",)
 
     def __init__(self) -> None:
         self._tags: dict[tuple[str, str], str] = {}
         self._kinds: dict[str, str] = {}
         self._file: OwnedFile | None = None
         self._began = False
-
-    @classmethod
-    def check(cls, options: Mapping[str, Any]) -> None:
-        """Raise a UsageError for a log directory that can't be written."""
-        check_directory(options, "TENSORBOARD_DIR")
-
-    @classmethod
-    def place(cls, info: RunInfo) -> str:
-        """The directory that TENSORBOARD_DIR names; "" where that is unset and the run's own is taken."""
-        return str(option_directory(info, "TENSORBOARD_DIR") or "")
 
     def open(self, info: RunInfo, state: State) -> Cursor | None:
         """Find the event files as they were committed; a damaged one makes the run be written anew."""

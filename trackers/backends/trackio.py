@@ -12,11 +12,11 @@ import os
 import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
-from urllib.parse import urlsplit
 
+from trackers.backends.fronts import TrackioFront
 from trackers.backends.trackio_media import INTEGERS, artifact_files, media_values, plain
 from trackers.backends.trackio_store import AlertRow, FragmentStore, LocalStore, Row, RunKey, Store, iso, translated
-from trackers.errors import ConfigError, Rejected
+from trackers.errors import Rejected
 from trackers.records import (
     SUMMARY_PREFIX,
     Alert,
@@ -46,11 +46,9 @@ LEVELS = {"INFO": "info", "WARN": "warn", "WARNING": "warn", "ERROR": "error"}
 _logger = logging.getLogger("trackers.trackio")
 
 
-class TrackioTracker:
+class TrackioTracker(TrackioFront):
     """Delivers a run to trackio. A run's id there is ours, so that whoever delivers, it is one run."""
 
-    name = "trackio"
-    needs = ("trackio",)
     accepts: frozenset[type[Record]] = frozenset(
         {Alert, Artifact, Config, Environment, Info, Media, Metrics, Start, Summary, Text}
     )
@@ -62,27 +60,6 @@ class TrackioTracker:
         self._key = RunKey("", "")
         self._store: Store = LocalStore(self._key, "")
         self._keys: dict[str, str] = {}
-
-    @classmethod
-    def check(cls, options: Mapping[str, Any]) -> None:
-        """See that the server's address is one.
-
-        Raises:
-            ConfigError: ``TRACKIO_SERVER_URL`` isn't an http or https address.
-        """
-        url = str(options.get("TRACKIO_SERVER_URL") or "")
-        parts = urlsplit(url)
-        if url and (parts.scheme not in ("http", "https") or not parts.hostname):
-            raise ConfigError(
-                f"TRACKIO_SERVER_URL {url!r} is not an address: use http://HOST:PORT/?write_token=TOKEN, "
-                "as `trackio show` prints it"
-            )
-
-    @classmethod
-    def place(cls, info: RunInfo) -> str:
-        """The server's address without its token, or trackio's directory."""
-        url = info.option("TRACKIO_SERVER_URL") or os.environ.get("TRACKIO_SERVER_URL")
-        return str(url).split("?")[0] if url else os.environ.get("TRACKIO_DIR", "its cache directory")
 
     def open(self, info: RunInfo, state: State) -> Cursor | None:
         os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")

@@ -19,11 +19,12 @@ import logging
 import re
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, cast
 
 from trackers.backends import wandb_file, wandb_login, wandb_media, wandb_rewind, wandb_session
+from trackers.backends.fronts import WandbFront
 from trackers.backends.wandb_rows import STEP, Mark, Row, Rows, remember, resume_mark
 from trackers.backends.wandb_summary import Definitions
 from trackers.errors import DeliveryError, Rejected, Unavailable
@@ -65,25 +66,13 @@ ARTIFACT_NAME_CHARACTERS = 128
 EXIT_CODES = {"finished": 0, "failed": 1, "crashed": 255, "preempted": 1, "running": 0}
 
 
-class WandbTracker:
+class WandbTracker(WandbFront):
     """W&B as a tracker. ``restart_after_error``: after a failure, open it in a new process."""
 
-    name = "wandb"
-    needs = ("wandb",)
     accepts = frozenset({Start, Config, Metrics, Text, Media, Artifact, Summary, Define, Alert, Info, Finish})
     deadline_s = 1800.0
     batch_records = 1000
     restart_after_error = True
-
-    @classmethod
-    def check(cls, options: Mapping[str, Any]) -> None:
-        """Raise CredentialsMissing where a login is needed and none can be found."""
-        wandb_login.check(options)
-
-    @classmethod
-    def place(cls, info: RunInfo) -> str:
-        """The server's name, or that it is W&B's offline mode."""
-        return wandb_login.host() if wandb_login.mode(info.options) == "online" else "offline"
 
     def open(self, info: RunInfo, state: State) -> Cursor | None:
         """Open the run in W&B and find out which rows it has. See :class:`trackers.tracker.Tracker`."""

@@ -9,7 +9,7 @@ import time
 from typing import Any
 
 from trackers.relay import process
-from trackers.relay.delivery import read_account
+from trackers.relay.account import read_account
 from trackers.relay.messages import Message, MessageReader, show
 from trackers.relay.status import preempting
 from trackers.rundir import RunDirectory

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from trackers.relay.delivery import read_account
+from trackers.relay.account import read_account
 from trackers.relay.lease import read_holder
 from trackers.rundir import RunDirectory
 

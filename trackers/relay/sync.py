@@ -10,7 +10,7 @@ from typing import Any
 
 from trackers import registry
 from trackers.errors import NotFound, UsageError
-from trackers.relay.delivery import read_account
+from trackers.relay.account import read_account
 from trackers.relay.lease import Lease
 from trackers.relay.messages import Messages
 from trackers.relay.report import report
@@ -37,7 +37,7 @@ class RunSync:
     def __init__(self, run: RunDirectory, to: Sequence[str], *, follow: bool, echo: bool = True) -> None:
         self.run = run
         self.info = run.read_info()
-        own = [name for name in self.info.trackers if not getattr(registry.load(name), "inside", False)]
+        own = [name for name in self.info.trackers if not getattr(registry.front(name), "inside", False)]
         self.names = list(to) or own
         self.follow = follow
         self.done = False
