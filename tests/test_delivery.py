@@ -124,7 +124,7 @@ def test_one_rejected_record_stands_alone(run: RunDirectory, monkeypatch: pytest
     said: list[str] = []
     delivery = _deliver(run, said, limit=16)
     assert _steps(run) == [step for step in range(STEPS) if step != 7]
-    kept = [msgspec.json.decode(line) for line in delivery.rejected_path.read_bytes().splitlines()]
+    kept = [msgspec.json.decode(line) for line in (run.delivery / "scripted.rejected.jsonl").read_bytes().splitlines()]
     assert [entry["reason"] for entry in kept] == ["a bad name"]
     assert msgspec.json.decode(kept[0]["record"])["step"] == 7
     account = read_account(run, "scripted")

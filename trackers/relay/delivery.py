@@ -10,16 +10,17 @@ import contextlib
 import random
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import msgspec
 
-from trackers import errors, records, registry
+from trackers import errors, registry
 from trackers.failpoints import failpoint
 from trackers.records import Record
 from trackers.relay.account import Account as Account
 from trackers.relay.account import read_account as read_account
+from trackers.relay.messages import RECOVERED
 from trackers.relay.order import Order, Position
+from trackers.relay.rejections import Rejections
 from trackers.relay.status import last_status
 from trackers.rundir import RunDirectory, replace_file
 from trackers.secret import reveal
@@ -30,7 +31,8 @@ IDLE_S = (0.1, 0.5)
 GATHER_S = 0.2
 """Pause after a batch that wasn't full, so that records come in batches."""
 TICK_S = 1.0
-RETRY_S = (0.5, 30.0)
+RETRY_S = (0.5, 5.0)
+"""Pauses between tries: short enough that a server's return shows within ten seconds."""
 REFUSED_RETRY_S = (5.0, 60.0)
 STRANGE_TRIES = 3
 """How often a batch is tried again after an exception that no tracker is meant to raise, before it is halved."""
@@ -98,12 +100,7 @@ class Delivery:
         self._uncommitted = False
         self._idle_s = IDLE_S[0]
         self._ticked = 0.0
-        self._rejected_ids = _ids(self.rejected_path)
-
-    @property
-    def rejected_path(self) -> Path:
-        """Records that the tracker refused, one a line, each with the reason."""
-        return self.run.delivery / f"{self.name}.rejected.jsonl"
+        self._rejections = Rejections(run.delivery / f"{name}.rejected.jsonl")
 
     def step(self) -> float | None:
         """Do one piece of work.
@@ -273,14 +270,10 @@ class Delivery:
             self._strange_rejects += 1
             if self._strange_rejects >= STRANGE_REJECTS:
                 raise errors.Fatal(f"{STRANGE_REJECTS} records in a row failed, the last with {reason}")
-        if record.id not in self._rejected_ids:
-            self._rejected_ids.add(record.id)
-            line = msgspec.json.encode({"id": record.id, "reason": reason, "record": records.encode(record).decode()})
-            with open(self.rejected_path, "ab") as file:
-                file.write(line + b"\n")
-            self.account.rejected += 1
+        self._rejections.add(record, reason)
+        self.account.rejected = len(self._rejections.ids)
         self._say(
-            f"{self.name} refused a record ({reason}); it is kept in {self.rejected_path}, everything else goes on: "
+            f"{self.name} refused a record ({reason}); it is kept in {self._rejections.path}, everything else goes on: "
             f"`trackers show --rejected {self.run.path.name}` lists it"
         )
 
@@ -290,7 +283,7 @@ class Delivery:
                 continue
             self.account.counted = record.seq
             if type(record) in self._class.accepts:
-                self.account.delivered += record.id not in self._rejected_ids
+                self.account.delivered += record.id not in self._rejections.ids
                 continue
             kind = str(type(record).__struct_config__.tag)
             self.account.skipped[kind] = self.account.skipped.get(kind, 0) + 1
@@ -309,7 +302,7 @@ class Delivery:
         if not account.failures and not account.error and not account.stopped:
             return
         if account.error:
-            self._say(f"{self.name}: delivering again")
+            self._say(f"{self.name}: {RECOVERED}")
         account.error, account.error_since, account.failures, account.stopped = "", 0.0, 0, False
         account.told.clear()
         self._store()
@@ -389,12 +382,3 @@ def _translate(error: Exception) -> errors.DeliveryError:
     if isinstance(error, (OSError, TimeoutError)):
         return errors.Unavailable(f"{type(error).__name__}: {error}")
     return errors.Fatal(f"{type(error).__name__}: {error}")
-
-
-def _ids(path: Path) -> set[str]:
-    found = set()
-    with contextlib.suppress(OSError):
-        for line in path.read_bytes().splitlines():
-            with contextlib.suppress(msgspec.DecodeError, KeyError, TypeError):
-                found.add(msgspec.json.decode(line)["id"])
-    return found

@@ -11,6 +11,11 @@ from pathlib import Path
 
 import msgspec
 
+RECOVERED = "delivering again"
+"""How a message ends that says that a source works again: what it complained of before may be said anew."""
+MOST_TIMES = 10
+"""So often one text is said, however often it comes true again; ``trackers ls`` knows on."""
+
 
 class Message(msgspec.Struct, omit_defaults=True):
     """text: one line. level: info or warning. source: the tracker, or "" for the relay itself."""
@@ -21,21 +26,38 @@ class Message(msgspec.Struct, omit_defaults=True):
     source: str = ""
 
 
+class Said:
+    """What was said already. A text is said once; again when its source had recovered in between."""
+
+    def __init__(self) -> None:
+        self._times: dict[tuple[str, str], int] = {}
+        self._now: set[tuple[str, str]] = set()
+
+    def new(self, source: str, line: str) -> bool:
+        """Whether this is to be said, which is then taken as done."""
+        if (source, line) in self._now or self._times.get((source, line), 0) >= MOST_TIMES:
+            return False
+        recovered = line.endswith(RECOVERED)
+        self._now = {said for said in self._now if said[0] != source or said[1].endswith(RECOVERED) == recovered}
+        if len(self._times) < 10_000:
+            self._times[source, line] = self._times.get((source, line), 0) + 1
+            self._now.add((source, line))
+        return True
+
+
 class Messages:
-    """Appends to the file and, where asked, to this process's stderr. Each distinct text is said once."""
+    """Appends to the file and, where asked, to this process's stderr. Each distinct text is said once; see Said."""
 
     def __init__(self, path: Path, *, echo: bool = False) -> None:
         self._path = path
         self._echo = echo
-        self._said: set[tuple[str, str]] = set()
+        self._said = Said()
 
     def say(self, text: str, *, source: str = "", level: str = "warning") -> None:
         """Say something once. Never raises."""
         line = one_line(text)
-        if (source, line) in self._said:
+        if not self._said.new(source, line):
             return
-        if len(self._said) < 10_000:
-            self._said.add((source, line))
         message = Message(time.time(), line, level, source)
         try:
             fd = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
@@ -54,14 +76,14 @@ class MessageReader:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._said: set[tuple[str, str]] = set()
+        self._said = Said()
         try:
             self._offset = path.stat().st_size
         except OSError:
             self._offset = 0
 
     def read(self) -> list[Message]:
-        """New messages whose text wasn't read before. Never raises."""
+        """New messages, without those whose text was read before; see Said. Never raises."""
         found = []
         try:
             if self._path.stat().st_size == self._offset:
@@ -78,8 +100,7 @@ class MessageReader:
                 message = msgspec.json.decode(line, type=Message)
             except (msgspec.DecodeError, UnicodeDecodeError):
                 continue
-            if (message.source, message.text) not in self._said:
-                self._said.add((message.source, message.text))
+            if self._said.new(message.source, message.text):
                 found.append(message)
         return found
 
