@@ -122,7 +122,7 @@ def test_one_rejected_record_stands_alone(run: RunDirectory, monkeypatch: pytest
 
     _plan(monkeypatch, plan)
     said: list[str] = []
-    delivery = _deliver(run, said, limit=16)
+    _deliver(run, said, limit=16)
     assert _steps(run) == [step for step in range(STEPS) if step != 7]
     kept = [msgspec.json.decode(line) for line in (run.delivery / "scripted.rejected.jsonl").read_bytes().splitlines()]
     assert [entry["reason"] for entry in kept] == ["a bad name"]
