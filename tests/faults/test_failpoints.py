@@ -39,7 +39,8 @@ OWN = {
 """Points that a tracker alone passes."""
 TRAINING = ("journal.write.before", "journal.write.after")
 SUPERVISOR = ("relay.finish.before", "relay.finish.after")
-LEASE = ("lease.create.half",)
+LEASE = ("lease.create.half", "lease.claim.after")
+"""The second is killed at in :mod:`tests.faults.test_lease`."""
 
 
 def points(tracker: str) -> list[str]:

@@ -52,8 +52,7 @@ class Lease:
         self.path = path
         self._mine: Holder | None = None
         self._beaten = 0.0
-        self._seen: tuple[str, int] = ("", -1)
-        self._seen_since = 0.0
+        self._seen: dict[Path, tuple[tuple[str, int], float]] = {}
 
     def holder(self) -> Holder | None:
         """Who holds it now, as far as the file says."""
@@ -74,29 +73,46 @@ class Lease:
         if self._create(self.path, me):
             self._mine = me
             return True
-        other = self.holder()
-        if other is None and self.path.exists() and self._silent("", -1, HALF_WRITTEN_S - STALE_S):
-            with contextlib.suppress(OSError):  # half-written by somebody who died
-                self.path.unlink()
-            return False
-        if other is None or not (other.dead() or self._silent(other.token, other.count, other.allow_s)):
-            return False
-        # Only one process ever gets to take over from a given holder.
-        claim = self.path.with_name(f"{self.path.name}.{other.token}.taken")
-        if not self._create(claim, me):
-            rival = read_holder(claim)
-            if rival is not None and rival.dead():
-                with contextlib.suppress(OSError):
-                    claim.unlink()
-            return False
-        now = self.holder()
-        if now is None or now.token == other.token:
+        other = self._gone(self.path)
+        if other is not None:
+            self._take_over(other, me)
+        return self._mine is not None
+
+    def _take_over(self, other: Holder, me: Holder) -> None:
+        """Put this process in the place of a holder that is gone: only one process ever gets to."""
+        claim, passed = self._claim(other), {other.token}
+        while not self._create(claim, me):
+            # Who died in the middle of this is followed by one process again, and so on. A claim is never taken away
+            # from another: it may be a new one by the time that it is.
+            rival = self._gone(claim)
+            if rival is None or rival.token in passed:
+                return
+            claim = self._claim(rival)
+            passed.add(rival.token)
+        failpoint("lease.claim.after")
+        now = _read(self.path)
+        if now is None:
+            self._mine = me if self._create(self.path, me) else None
+        elif now.token == other.token:
             with contextlib.suppress(OSError):
                 replace_file(self.path, msgspec.json.encode(me))
                 self._mine = me
-        with contextlib.suppress(OSError):
-            claim.unlink()
-        return self._mine is not None
+        # Claims on those who aren't the holder any more mean nothing.
+        for void in self.path.parent.glob(f"{self.path.name}.*.taken") if self._mine else [claim]:
+            with contextlib.suppress(OSError):
+                void.unlink()
+
+    def _claim(self, other: Holder) -> Path:
+        return self.path.with_name(f"{self.path.name}.{other.token}.taken")
+
+    def _gone(self, path: Path) -> Holder | None:
+        """Who a file names, if it is gone; None if it may live."""
+        holder = _read(path)
+        if holder is None:
+            return None
+        limit = HALF_WRITTEN_S if not holder.pid else STALE_S + holder.allow_s
+        silent = self._silent(path, holder) > limit
+        return holder if silent or holder.dead() else None
 
     def beat(self, allow_s: float = 0.0) -> bool:
         """Give a sign of life, at most once a second. False if the lease was lost: stop at once.
@@ -131,12 +147,14 @@ class Lease:
                 self.path.unlink()
         self._mine = None
 
-    def _silent(self, token: str, count: int, allow_s: float) -> bool:
+    def _silent(self, path: Path, holder: Holder) -> float:
+        """For how long this object has seen no sign of life, in seconds."""
         now = time.monotonic()
-        if self._seen != (token, count):
-            self._seen = (token, count)
-            self._seen_since = now
-        return now - self._seen_since > STALE_S + allow_s
+        sign, since = self._seen.get(path, (None, now))
+        if sign != (holder.token, holder.count):
+            since = now
+            self._seen[path] = (holder.token, holder.count), now
+        return now - since
 
     @staticmethod
     def _create(path: Path, holder: Holder) -> bool:
@@ -164,3 +182,13 @@ def read_holder(path: Path) -> Holder | None:
         return msgspec.json.decode(path.read_bytes(), type=Holder)
     except (OSError, msgspec.DecodeError):
         return None
+
+
+def _read(path: Path) -> Holder | None:
+    """As :func:`read_holder`; a file that can't be read has a holder without a process, with a token of its own."""
+    holder = read_holder(path)
+    if holder is None:
+        with contextlib.suppress(OSError):
+            found = path.stat()
+            return Holder(token=f"half-{found.st_ino}-{found.st_mtime_ns}")
+    return holder
