@@ -223,6 +223,7 @@ EXPORTED = [
     "NotFound",
     "NullRun",
     "Run",
+    "RunData",
     "RunInfo",
     "State",
     "Status",
@@ -235,6 +236,8 @@ EXPORTED = [
     "add_arguments",
     "init",
     "init_from_args",
+    "load",
+    "load_all",
 ]
 
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from trackers.errors import NotFound, TrackersError, UsageError
     from trackers.media import Audio, Histogram, Html, Image, Table, Video
     from trackers.nullrun import NullRun
+    from trackers.rundata import RunData, load, load_all
     from trackers.runs import Run
     from trackers.start import init, init_from_args
     from trackers.tracker import Cursor, RunInfo, State, Status, Tracker
@@ -34,6 +35,7 @@ _PLACES = {
     "Tracker": "tracker", "RunInfo": "tracker", "State": "tracker", "Status": "tracker", "Cursor": "tracker",
     "TrackersError": "errors", "UsageError": "errors", "NotFound": "errors",
     "Artifact": "artifacts",
+    "RunData": "rundata", "load": "rundata", "load_all": "rundata",
     "Image": "media", "Audio": "media", "Video": "media", "Table": "media", "Histogram": "media", "Html": "media",
 }  # fmt: skip
 
@@ -47,6 +49,7 @@ __all__ = [
     "NotFound",
     "NullRun",
     "Run",
+    "RunData",
     "RunInfo",
     "State",
     "Status",
@@ -59,6 +62,8 @@ __all__ = [
     "add_arguments",
     "init",
     "init_from_args",
+    "load",
+    "load_all",
 ]
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from trackers import __version__
-from trackers.cli import config, doctor, runs, sync
+from trackers.cli import config, doctor, keys, runs, sync
 
 app = typer.Typer(
     help="Log a training run once; every tracker gets all of it.",
@@ -34,5 +34,6 @@ def program(
 
 runs.register(app)
 sync.register(app)
+keys.register(app)
 config.register(app)
 doctor.register(app)

@@ -94,14 +94,18 @@ def load(scheme: str) -> type[Reader]:
     return cls
 
 
-def open_source(source: str) -> tuple[Reader, list[SourceRun]]:
+def open_source(source: str, root: Path | None = None) -> tuple[Reader, list[SourceRun]]:
     """The reader of a source and the runs that it names, the newest first; never none.
+
+    Args:
+        root: where our own runs lie; default what ``TRACKER_DIR`` says.
 
     Raises:
         UsageError: the source can't be understood. NotFound: there is nothing.
     """
     scheme, where = parse(source)
-    reader = load(scheme)()
+    cls = load(scheme)
+    reader = cls(root) if scheme == OWN and root is not None else cls()  # type: ignore[call-arg]
     return reader, reader.runs(where)
 
 

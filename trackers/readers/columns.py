@@ -1,0 +1,212 @@
+"""A run's numbers as columns: eight bytes a value, read from records once, kept whole, joined when asked for.
+
+Records with the same names in the same order form one block: a matrix with a row for each record. So an ordinary
+run is one block, and nothing is stored for names that a record doesn't have.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+from trackers.errors import MissingPackage
+from trackers.records import Metrics, Number
+
+STEPLESS = -(2**63)
+"""Stands for "no step" in a block's steps."""
+
+STEP_MAX = 2**63 - 1
+EXACT = 2**53
+"""Integers beyond it have no double of their own."""
+
+FLOAT, INTEGER, BOOLEAN = 0, 1, 2
+"""What all values of a column are."""
+
+
+def need_analysis() -> None:
+    """See that what columns are made of is installed.
+
+    Raises:
+        MissingPackage: it isn't; the message names the extra.
+    """
+    for module in ("numpy", "pyarrow"):
+        if importlib.util.find_spec(module) is None:
+            raise MissingPackage(f"reading runs as tables needs {module}: pip install 'trackers-relay[analysis]'")
+
+
+class Block(NamedTuple):
+    """Records that have the same names. All arrays have one row for each record.
+
+    names: in the records' order. kinds: of each name. rows: the record's place in the stream it came from.
+    steps: int64, :data:`STEPLESS` where there was none. times: Unix seconds. values: float64, (records, names).
+    """
+
+    names: tuple[str, ...]
+    kinds: tuple[int, ...]
+    rows: Any
+    steps: Any
+    times: Any
+    values: Any
+
+
+class Columns:
+    """Collects Metrics records into blocks.
+
+    Attributes:
+        count: records taken so far, from the beginning of the stream.
+    """
+
+    def __init__(self, count: int = 0) -> None:
+        self.count = count
+        self._waiting: dict[tuple[str, ...], list[tuple[int, Metrics]]] = {}
+        self._blocks: list[Block] = []
+
+    def add(self, records: Iterable[Any]) -> list[Any]:
+        """Take the metrics among records; returns the other records."""
+        others, waiting, count = [], self._waiting, self.count
+        for record in records:
+            if type(record) is Metrics:
+                names = tuple(record.values)
+                found = waiting.get(names)
+                if found is None:
+                    found = waiting[names] = []
+                found.append((count, record))
+                count += 1
+            else:
+                others.append(record)
+        self.count = count
+        return others
+
+    def settle(self) -> None:
+        """Turn what was taken into arrays, so that its Python objects go."""
+        for names, found in self._waiting.items():
+            if names:
+                self._blocks.append(_block(names, found))
+        self._waiting.clear()
+
+    def blocks(self) -> list[Block]:
+        """All blocks, those of one shape joined."""
+        self.settle()
+        self._blocks = joined(self._blocks)
+        return self._blocks
+
+
+def _block(names: tuple[str, ...], found: list[tuple[int, Metrics]]) -> Block:
+    import numpy as np
+
+    size = len(found)
+    rows = np.fromiter((row for row, _ in found), np.int64, size)
+    times = np.fromiter((record.time for _, record in found), np.float64, size)
+    steps = np.fromiter((_step(record.step) for _, record in found), np.int64, size)
+    lists = [list(record.values.values()) for _, record in found]
+    kinds = tuple(_kind(lists, place) for place in range(len(names)))
+    try:
+        values = np.array(lists, dtype=np.float64)
+    except OverflowError:
+        values = np.array([[_double(value) for value in row] for row in lists], dtype=np.float64)
+    return Block(names, kinds, rows, steps, times, values)
+
+
+def _step(step: int | None) -> int:
+    if step is None:
+        return STEPLESS
+    return step if -STEP_MAX <= step <= STEP_MAX else STEP_MAX if step > 0 else -STEP_MAX
+
+
+def _kind(lists: list[list[Number]], place: int) -> int:
+    kind = type(lists[0][place])
+    if kind is float:
+        return FLOAT
+    if kind is bool:
+        return BOOLEAN if all(type(row[place]) is bool for row in lists) else FLOAT
+    exact = all(type(row[place]) is int and -EXACT <= row[place] <= EXACT for row in lists)
+    return INTEGER if exact else FLOAT
+
+
+def _double(value: Number) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        return float("inf") if value > 0 else float("-inf")
+
+
+def joined(blocks: Iterable[Block]) -> list[Block]:
+    """Blocks of one shape as one block, in the order of their first; a kind stays where all agree."""
+    import numpy as np
+
+    shapes: dict[tuple[str, ...], list[Block]] = {}
+    for block in blocks:
+        shapes.setdefault(block.names, []).append(block)
+    found = []
+    for names, parts in shapes.items():
+        if len(parts) == 1:
+            found.append(parts[0])
+            continue
+        kinds = tuple(
+            kinds[0] if len(set(kinds)) == 1 else FLOAT for kinds in zip(*(p.kinds for p in parts), strict=True)
+        )
+        arrays: list[Any] = [np.concatenate([part[place] for part in parts]) for place in (2, 3, 4, 5)]
+        found.append(Block(names, kinds, *arrays))
+    return found
+
+
+def kept(block: Block, until: float | None, limit: int | None) -> Block:
+    """The records of a block that still count: not later than ``until``, not above the step ``limit``."""
+    import numpy as np
+
+    if until is None and limit is None:
+        return block
+    mask: Any = np.ones(len(block.rows), bool)
+    if until is not None:
+        mask &= block.times <= until
+    if limit is not None:
+        mask &= np.where(block.steps == STEPLESS, 0, block.steps) <= limit
+    return block if mask.all() else Block(block.names, block.kinds, *(part[mask] for part in block[2:]))
+
+
+def to_table(blocks: list[Block]) -> Any:
+    """Blocks as one Arrow table, a row for each record; names and kinds are in the schema's metadata."""
+    import msgspec
+    import numpy as np
+    import pyarrow as pa
+
+    shapes = msgspec.json.encode([[block.names, block.kinds] for block in blocks])
+    sizes = [len(block.rows) for block in blocks]
+    widths: Any = np.repeat([len(block.names) for block in blocks], sizes) if blocks else np.zeros(0, np.int64)
+    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(widths, dtype=np.int64)])
+    flat = np.concatenate([block.values.ravel() for block in blocks]) if blocks else np.zeros(0)
+
+    def column(place: int, kind: Any) -> Any:
+        return pa.array(np.concatenate([block[place] for block in blocks]) if blocks else np.zeros(0, kind))
+
+    columns = {
+        "shape": pa.array(np.repeat(np.arange(len(blocks), dtype=np.int32), sizes)),
+        "row": column(2, np.int64),
+        "step": column(3, np.int64),
+        "time": column(4, np.float64),
+        "values": pa.LargeListArray.from_arrays(pa.array(offsets), pa.array(flat)),
+    }
+    return pa.table(columns).replace_schema_metadata({"shapes": shapes})
+
+
+def from_table(table: Any) -> Iterator[Block]:
+    """The blocks that :func:`to_table` made a table of."""
+    import msgspec
+    import numpy as np
+
+    shapes = msgspec.json.decode(table.schema.metadata[b"shapes"])
+    table = table.combine_chunks()
+    shape = table.column("shape").to_numpy()
+    arrays = [table.column(name).to_numpy() for name in ("row", "step", "time")]
+    values = table.column("values").combine_chunks()
+    flat = values.flatten().to_numpy() if table.num_rows else np.zeros(0)
+    bounds: Any = np.searchsorted(shape, np.arange(len(shapes) + 1))
+    at = 0
+    for place, (names, kinds) in enumerate(shapes):
+        low, high = int(bounds[place]), int(bounds[place + 1])
+        end = at + (high - low) * len(names)
+        matrix = flat[at:end].reshape(high - low, len(names))
+        rows, steps, times = (array[low:high] for array in arrays)
+        yield Block(tuple(names), tuple(kinds), rows, steps, times, matrix)
+        at = end

@@ -1,0 +1,248 @@
+"""Blocks of a run's metrics as tables: wide, outer-joined on step, or long; and each metric's own line."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from trackers.errors import MissingPackage
+from trackers.readers.columns import BOOLEAN, FLOAT, INTEGER, STEPLESS, Block
+from trackers.records import Number
+
+
+class Series(msgspec.Struct):
+    """One metric at a glance. count: its points. first, last: their smallest and largest step, None without steps.
+    value: the last one logged. time: when."""
+
+    count: int = 0
+    first: int | None = None
+    last: int | None = None
+    value: Number | None = None
+    time: float = 0.0
+
+
+class Frame:
+    """An Arrow table (``table``), also as pandas or polars have it; everything else is the Arrow table's own."""
+
+    def __init__(self, table: Any) -> None:
+        self.table = table
+
+    def to_pandas(self, **options: Any) -> Any:
+        """A pandas DataFrame; absent values are NaN there."""
+        return self.table.to_pandas(**options)
+
+    def to_polars(self) -> Any:
+        """A polars DataFrame.
+
+        Raises:
+            MissingPackage: polars isn't installed.
+        """
+        if importlib.util.find_spec("polars") is None:
+            raise MissingPackage("to_polars needs the polars package: pip install polars")
+        import polars
+
+        return polars.from_arrow(self.table)
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        return self.table.__arrow_c_stream__(requested_schema)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "table":  # not there yet: while it is unpickled
+            raise AttributeError(name)
+        return getattr(self.table, name)
+
+    def __getitem__(self, key: Any) -> Any:
+        return self.table[key]
+
+    def __len__(self) -> int:
+        return int(self.table.num_rows)
+
+    def __repr__(self) -> str:
+        return repr(self.table)
+
+
+class _Column(NamedTuple):
+    """One metric's values in one block, of which only ``mask`` belongs to it; None: all."""
+
+    block: int
+    place: int
+    kind: int
+
+
+def series(blocks: Sequence[Block]) -> dict[str, Series]:
+    """Each metric at a glance, in the order of first appearance."""
+    import numpy as np
+
+    found: dict[str, Series] = {}
+    newest: dict[str, int] = {}
+    for block in sorted(blocks, key=lambda block: int(block.rows[0])):
+        stepped = block.steps[block.steps != STEPLESS]
+        low, high = (int(stepped.min()), int(stepped.max())) if len(stepped) else (None, None)
+        end = int(np.argmax(block.rows))
+        for place, name in enumerate(block.names):
+            one = found.setdefault(name, Series())
+            one.count += len(block.rows)
+            if low is not None and high is not None:
+                one.first = low if one.first is None else min(one.first, low)
+                one.last = high if one.last is None else max(one.last, high)
+            if int(block.rows[end]) > newest.get(name, -1):
+                newest[name] = int(block.rows[end])
+                one.value, one.time = _number(block.values[end, place], block.kinds[place]), float(block.times[end])
+    return found
+
+
+def _number(value: Any, kind: int) -> Number:
+    return bool(value) if kind == BOOLEAN else int(value) if kind == INTEGER else float(value)
+
+
+def parted(blocks: Iterable[Block], stepless: bool) -> Iterator[Block]:
+    """The records with a step, or those without one."""
+    for block in blocks:
+        mask = (block.steps == STEPLESS) == stepless
+        if mask.all():
+            yield block
+        elif mask.any():
+            yield Block(block.names, block.kinds, *(part[mask] for part in block[2:]))
+
+
+def long(blocks: Sequence[Block], names: Sequence[str]) -> Any:
+    """A row for each value: name, step, time, value (a double), ordered as logged."""
+    import numpy as np
+    import pyarrow as pa
+
+    code = {name: number for number, name in enumerate(names)}
+    parts: list[tuple[Any, ...]] = []
+    for block in blocks:
+        places = [place for place, name in enumerate(block.names) if name in code]
+        if places:
+            count = len(places)
+            codes = np.tile(np.array([code[block.names[place]] for place in places], np.int32), len(block.rows))
+            repeated: list[Any] = [np.repeat(part, count) for part in block[2:5]]
+            parts.append((codes, *repeated, block.values[:, places].ravel()))
+    kinds = (np.int32, np.int64, np.int64, np.float64, np.float64)
+    codes, rows, steps, times, values = (
+        np.concatenate([part[place] for part in parts]) if parts else np.zeros(0, kind)
+        for place, kind in enumerate(kinds)
+    )
+    if len(parts) > 1:
+        order = np.argsort(rows, kind="stable")
+        codes, steps, times, values = codes[order], steps[order], times[order], values[order]
+    return pa.table(
+        {
+            "name": pa.DictionaryArray.from_arrays(pa.array(codes), pa.array(list(names), pa.string())),
+            "step": pa.array(steps, mask=steps == STEPLESS),
+            "time": pa.array(times),
+            "value": pa.array(values),
+        }
+    )
+
+
+def wide(blocks: Sequence[Block], names: Sequence[str], *, by_time: bool = False) -> Any:
+    """A row for each step, outer-joined: step, time (of the row's first value) and a column for each name.
+
+    A metric with several values at one step has as many rows there; the n-th values of all stand together. What a
+    metric doesn't have is null. A column is of integers or truth values where all of it is, else of doubles.
+
+    Args:
+        by_time: join on the time instead (what has no step); without the column step.
+    """
+    import numpy as np
+    import pyarrow as pa
+
+    families = _families(blocks, names)
+    keys = [_keys(blocks, family, by_time) for family in families]
+    rows, places = _union([key for key, _ in keys])
+    times = np.full(len(rows), np.inf)
+    columns: dict[str, Any] = {}
+    for (family, members), (_, order), at in zip(families.items(), keys, places, strict=True):
+        stamps = np.concatenate([blocks[block].times for block in family])[order]
+        whole = len(at) == len(rows)
+        if whole:
+            np.minimum(times, stamps, out=times)
+        else:
+            times[at] = np.minimum(times[at], stamps)
+        for name, parts in members:
+            values = np.concatenate([blocks[block].values[:, place] for block, place, _ in parts])[order]
+            kind = parts[0].kind if len({part.kind for part in parts}) == 1 else FLOAT
+            columns[name] = _array(values, kind, None if whole else at, len(rows))
+    head: dict[str, Any] = {} if by_time else {"step": pa.array(rows[:, 0].astype(np.int64))}
+    head["time"] = pa.array(times)
+    titles = {name: name if name not in ("step", "time") else f"{name}_" for name in names}
+    return pa.table({**head, **{titles[name]: columns[name] for name in names if name in columns}})
+
+
+def _families(blocks: Sequence[Block], names: Sequence[str]) -> dict[tuple[int, ...], list[tuple[str, list[_Column]]]]:
+    """Names by the blocks that they are in: those of one family have the same steps."""
+    parts: dict[str, list[_Column]] = {name: [] for name in names}
+    for number, block in enumerate(blocks):
+        for place, name in enumerate(block.names):
+            if name in parts:
+                parts[name].append(_Column(number, place, block.kinds[place]))
+    families: dict[tuple[int, ...], list[tuple[str, list[_Column]]]] = {}
+    for name, found in parts.items():
+        if found:
+            families.setdefault(tuple(part.block for part in found), []).append((name, found))
+    return families
+
+
+def _keys(blocks: Sequence[Block], family: tuple[int, ...], by_time: bool) -> tuple[Any, Any]:
+    """The rows of a family: step (or time) and which value at that step it is; and how its records come in order."""
+    import numpy as np
+
+    place = 4 if by_time else 3
+    keys = np.concatenate([blocks[block][place] for block in family])
+    rows = np.concatenate([blocks[block].rows for block in family])
+    order = np.lexsort((rows, keys)) if len(keys) > 1 and not _rises(keys) else np.arange(len(keys))
+    keys = keys[order]
+    same: Any = np.zeros(len(keys), np.int64)
+    if len(keys) > 1 and (repeated := keys[1:] == keys[:-1]).any():
+        first = np.concatenate([[0], np.flatnonzero(~repeated) + 1])
+        same = np.arange(len(keys)) - np.repeat(first, np.diff(np.append(first, len(keys))))
+    return np.column_stack([keys, same]) if not by_time else _pairs(keys, same), order
+
+
+def _pairs(keys: Any, same: Any) -> Any:
+    import numpy as np
+
+    found: Any = np.empty((len(keys), 2), np.float64)
+    found[:, 0], found[:, 1] = keys, same
+    return found
+
+
+def _rises(keys: Any) -> bool:
+    return bool((keys[1:] > keys[:-1]).all())
+
+
+def _union(keys: Sequence[Any]) -> tuple[Any, list[Any]]:
+    """All rows of all families, in order, and where in them each family's are."""
+    import numpy as np
+
+    if not keys:
+        return np.zeros((0, 2), np.int64), []
+    if all(key.shape == keys[0].shape and (key == keys[0]).all() for key in keys[1:]):
+        return keys[0], [np.arange(len(keys[0]))] * len(keys)
+    every = np.concatenate(keys)
+    order = np.lexsort((every[:, 1], every[:, 0]))
+    every = every[order]
+    fresh: Any = np.ones(len(every), bool)
+    fresh[1:] = (every[1:] != every[:-1]).any(axis=1)
+    at: Any = np.empty(len(every), np.int64)
+    at[order] = np.cumsum(fresh) - 1
+    bounds = np.cumsum([len(key) for key in keys])[:-1]
+    return every[fresh], np.split(at, bounds)
+
+
+def _array(values: Any, kind: int, at: Any, size: int) -> Any:
+    import numpy as np
+    import pyarrow as pa
+
+    typed = values.astype({FLOAT: np.float64, INTEGER: np.int64, BOOLEAN: bool}[kind])
+    if at is None:
+        return pa.array(typed, from_pandas=False)
+    filled: Any = np.zeros(size, typed.dtype)
+    absent: Any = np.ones(size, bool)
+    filled[at], absent[at] = typed, False
+    return pa.array(filled, mask=absent, from_pandas=False)

@@ -1,0 +1,233 @@
+"""Runs of ours, by id, name, directory or ``latest``; a directory of runs or a project names all of them.
+
+A run that is still being written reads as far as whole lines go. What a newer attempt superseded is left out; the
+streams of ranks and nodes come merged by time.
+"""
+
+from __future__ import annotations
+
+import glob
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from trackers import records
+from trackers.claims import Claims
+from trackers.errors import NotFound, UsageError
+from trackers.journal import BLOCK_BYTES, MARK_BYTES, StreamReader
+from trackers.readers.cache import Cache
+from trackers.readers.columns import Block, Columns, joined, kept, need_analysis
+from trackers.readers.reader import SourceRun
+from trackers.records import Finish, Record
+from trackers.relay.status import observe
+from trackers.rundir import RunDirectory, find_run, find_runs, project_folder
+
+CACHED_BYTES = 64 * 1024
+"""New lines are kept as columns once they are so many bytes: below, reading them costs less than a file."""
+
+
+class JournalReader:
+    """Reads our journals.
+
+    Args:
+        root: where runs lie; default what ``TRACKER_DIR`` says.
+    """
+
+    scheme = "run"
+
+    def __init__(self, root: Path | None = None) -> None:
+        self._root = root
+
+    def runs(self, where: str) -> list[SourceRun]:
+        """See :class:`trackers.readers.reader.Reader`."""
+        found = [_source_run(run) for run in self._find(where)]
+        return sorted(found, key=lambda run: run.created, reverse=True)
+
+    def read(self, run: SourceRun, *, files: Path | None = None) -> Iterator[Record]:
+        """See :class:`trackers.readers.reader.Reader`. Media and artifacts lie in the run's directory."""
+        directory = RunDirectory(run.directory)
+        directory.read_info()
+        claims = Claims(directory)
+        streams = [
+            (claims.kept(name, found) for found, _ in blocks(directory.stream(name)))
+            for name in directory.stream_names()
+        ]
+        for record in merged(streams):
+            if type(record) is not Finish:
+                yield record
+        finish = _finish(directory)
+        if finish is not None:
+            yield finish
+
+    def columns(self, run: SourceRun) -> tuple[list[Block], list[Record]]:
+        """The run's metrics as blocks, and all other records; only what came since the last time is read."""
+        need_analysis()
+        directory = RunDirectory(run.directory)
+        claims = Claims(directory)
+        found: list[Block] = []
+        others: list[Record] = []
+        base = 0
+        for name in directory.stream_names():
+            stream, more, count = _stream(directory.stream(name))
+            until, limit = claims.until(name.attempt), claims.limit(name.attempt)
+            for block in stream:
+                block = kept(block, until, limit)
+                if len(block.rows):
+                    found.append(block._replace(rows=block.rows + base) if base else block)
+            others.extend(record for record in claims.kept(name, more) if type(record) is not Finish)
+            base += count
+        finish = _finish(directory)
+        return joined(found), [*others, *([finish] if finish is not None else [])]
+
+    def _find(self, where: str) -> list[RunDirectory]:
+        root = self.root()
+        given = Path(where).expanduser()
+        if where in ("", "latest") or (given / "run.json").exists():
+            return [find_run(where or "latest", root)]
+        if given.is_dir() and (inside := list(find_runs(given))):
+            return inside
+        if glob.has_magic(where) and (
+            inside := [run for path in glob.glob(str(given)) for run in find_runs(Path(path))]
+        ):
+            return inside
+        runs = list(find_runs(root))
+        exact = [run for run in runs if where in (run.path.name, f"{run.path.parent.name}/{run.path.name}")]
+        found = exact or [run for run in runs if _name(run) == where]
+        if not found and (root / project_folder(where)).is_dir():
+            found = list(find_runs(root / project_folder(where)))
+            return found or [find_run(where, root)]
+        if len(found) > 1:
+            listed = "".join(f"\n  {run.path.parent.name}/{run.path.name}" for run in found)
+            raise UsageError(f"{len(found)} runs are called {where!r}; name one by its id:{listed}")
+        return found or [find_run(where, root)]  # which says what is there instead
+
+    def root(self) -> Path:
+        """Where runs lie."""
+        if self._root is None:
+            from trackers import configuration
+
+            self._root = Path(str(configuration.resolve()["TRACKER_DIR"])).expanduser()
+        return self._root
+
+
+def blocks(path: Path, offset: int = 0) -> Iterator[tuple[list[Record], int]]:
+    """The records of a stream, a few thousand at a time, and where the next line begins; as far as it has got."""
+    with open(path, "rb") as file:
+        size = BLOCK_BYTES
+        while True:
+            file.seek(offset)
+            block = file.read(size)
+            end = block.rfind(b"\n") + 1
+            if not end:
+                if len(block) < size:
+                    return
+                size *= 2  # one line longer than a block
+                continue
+            try:
+                found = records.decode_block(block[:end])
+                offset += end
+            except records.CorruptLine:
+                reader = StreamReader(path, offset)
+                found = reader.read(limit=end, end=offset + end)
+                if reader.offset == offset:
+                    return  # bytes that are still on their way
+                offset = reader.offset
+            yield found, offset
+
+
+def merged(streams: Iterable[Iterator[list[Record]]]) -> Iterator[Record]:
+    """Streams as one, by time; the order inside each stays."""
+    heads: list[tuple[list[Record], int, Iterator[list[Record]]]] = []
+    for stream in streams:
+        _advance(heads, stream)
+    while len(heads) > 1:
+        heads.sort(key=lambda head: head[0][head[1]].time)
+        (first, at, stream), until = heads[0], heads[1][0][heads[1][1]].time
+        start = at
+        while at < len(first) and first[at].time <= until:
+            at += 1
+        yield from first[start:at]
+        heads.pop(0)
+        if at < len(first):
+            heads.append((first, at, stream))
+        else:
+            _advance(heads, stream)
+    for found, at, stream in heads:
+        yield from found[at:]
+        for more in stream:
+            yield from more
+
+
+def _advance(heads: list[tuple[list[Record], int, Iterator[list[Record]]]], stream: Iterator[list[Record]]) -> None:
+    found = next((found for found in stream if found), None)
+    if found is not None:
+        heads.append((found, 0, stream))
+
+
+def _stream(path: Path) -> tuple[list[Block], list[Record], int]:
+    """A stream's metrics and other records, and how many metrics records it has; what is new goes to the cache."""
+    cache = Cache(f"stream {path.resolve()}")
+    cached = cache.load()
+    if cached is not None and not _holds(path, cached.state):
+        cached = None
+    offset = start = int(cached.state["offset"]) if cached is not None else 0
+    taken = Columns(cached.count if cached is not None else 0)
+    others: list[Record] = []
+    for found, end in blocks(path, start):
+        offset = end
+        others.extend(taken.add(found))
+        taken.settle()
+    fresh = taken.blocks()
+    if offset - start >= CACHED_BYTES:
+        keep = cache.append if cached is not None else cache.replace
+        keep({"offset": offset, "mark": _mark(path, offset)}, taken.count, fresh, others)
+    if cached is None:
+        return fresh, others, taken.count
+    return joined([*cached.blocks, *fresh]), [*cached.others, *others], taken.count
+
+
+def _holds(path: Path, state: dict[str, Any]) -> bool:
+    """Whether the stream is the one that was read: a file that was cut or replaced isn't."""
+    try:
+        return bool(_mark(path, int(state["offset"])) == state["mark"])
+    except (OSError, KeyError, ValueError):
+        return False
+
+
+def _mark(path: Path, offset: int) -> str:
+    """The bytes before an offset: a time is among them."""
+    with open(path, "rb") as file:
+        file.seek(max(0, offset - MARK_BYTES))
+        return file.read(min(offset, MARK_BYTES)).hex()
+
+
+def _finish(run: RunDirectory) -> Finish | None:
+    status = observe(run)
+    if status.name == "running":
+        return None
+    return Finish(time=status.time or time.time(), status=status.name, exit_code=status.exit_code, reason=status.reason)
+
+
+def _source_run(run: RunDirectory) -> SourceRun:
+    info = run.read_info()
+    return SourceRun(
+        source=info.directory,
+        id=info.id,
+        name=info.name,
+        project=info.project,
+        group=info.group,
+        tags=info.tags,
+        notes=info.notes,
+        created=info.created,
+        status=observe(run).name,
+        directory=info.directory,
+        native={"identity": f"run:{info.project}/{info.id}", "attempts": info.attempts},
+    )
+
+
+def _name(run: RunDirectory) -> str:
+    try:
+        return run.read_info().name
+    except NotFound:
+        return ""
