@@ -1,0 +1,94 @@
+"""``log:FILE``: console logs of Primus, Megatron-LM, Megatron Bridge, TorchTitan and MaxText.
+
+Values keep their size and unit and get the names that other runs have (:mod:`trackers.readers.log_names`). ``X/Y`` and
+``X (avg Y)`` are two values: of the interval, and the running average. "GB" of these programs is GiB, and so named.
+Times are the lines' own stamps, in this machine's time zone where they name none; a log without stamps begins at its
+file's modification time and goes on by the time that iterations took. Copies of a line that several ranks or two
+handlers wrote count once, by iteration; where training went back to a checkpoint, a Start record says so. A last
+value that lost its end is left out.
+"""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import re
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from trackers.errors import NotFound, UsageError
+from trackers.readers.log_stream import LogStream, open_log
+from trackers.readers.reader import SourceRun
+from trackers.records import Record
+
+STDIN = "-"
+BUFFER_BYTES = 1 << 20
+SUFFIXES = (".gz", ".log", ".txt", ".out")
+
+
+class LogReader:
+    """Console logs as runs: a file (perhaps gzipped), a glob, or ``-`` for standard input, which is read once."""
+
+    scheme = "log"
+
+    def runs(self, where: str) -> list[SourceRun]:
+        """One run for each file, the one changed last first. See :class:`trackers.readers.reader.Reader`."""
+        if where == STDIN:
+            return [SourceRun(source="log:-", id="stdin", name="stdin", native={"path": STDIN})]
+        if not where:
+            raise UsageError("log: name a file, as in log:training.log, or log:- for standard input")
+        paths = _paths(where)
+        return sorted((_run(path) for path in paths), key=lambda run: -run.created)
+
+    def read(self, run: SourceRun, *, files: Path | None = None) -> Iterator[Record]:
+        """The log's records. See :class:`trackers.readers.reader.Reader`.
+
+        Raises:
+            NotFound: the file has gone, or holds no line of a known program; the message shows its first line.
+        """
+        path = str(run.native["path"])
+        if path == STDIN:
+            stream = LogStream("standard input", time.time(), time.localtime().tm_year)
+            yield from stream.read(open_log(sys.stdin.buffer))
+            return
+        try:
+            with open(path, "rb", buffering=BUFFER_BYTES) as file:
+                changed = Path(path).stat().st_mtime
+                yield from LogStream(path, changed, time.localtime(changed).tm_year).read(open_log(file))
+        except FileNotFoundError:
+            raise NotFound(f"{path}: no such file") from None
+        except OSError as error:
+            raise NotFound(f"{path} can't be read: {error.strerror or error}") from None
+
+
+def _paths(where: str) -> list[Path]:
+    path = Path(where).expanduser()
+    if path.is_file():
+        return [path]
+    if path.is_dir():
+        raise NotFound(f"{where} is a directory: name a log in it, or several as log:{where.rstrip('/')}/*.log")
+    found = [Path(name) for name in glob.glob(str(path), recursive=True) if Path(name).is_file()]
+    if not found:
+        near = sorted(item.name for item in path.parent.glob("*.log*"))[:5] if path.parent.is_dir() else []
+        raise NotFound(f"{where}: no such file" + (f"; there are {', '.join(near)}" if near else ""))
+    return found
+
+
+def _run(path: Path) -> SourceRun:
+    name = path.name
+    while name.endswith(SUFFIXES):
+        name = name[: name.rindex(".")]
+    mark = hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:6]
+    clean = re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-") or "log"
+    native: dict[str, Any] = {"path": str(path)}
+    return SourceRun(
+        source=f"log:{path}",
+        id=f"{clean[:100]}-{mark}",
+        name=name or path.name,
+        project=path.resolve().parent.name,
+        created=path.stat().st_mtime,
+        native=native,
+    )

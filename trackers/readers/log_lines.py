@@ -1,0 +1,242 @@
+"""Lines that training programs print, as rows: Primus, Megatron-LM, Megatron Bridge, TorchTitan, MaxText.
+
+Where the forms come from: ``training_log`` and ``evaluate_and_print_results`` in Megatron-LM's
+``megatron/training/training.py`` and in Megatron Bridge's ``train_utils.py``, Primus' patches of them,
+``MetricsProcessor`` in TorchTitan's ``components/metrics.py``, ``metric_logger.py`` in MaxText.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+
+import msgspec
+
+from trackers.readers import log_times
+from trackers.readers.log_fields import Fields, parse
+from trackers.readers.log_names import is_known
+from trackers.records import Number
+
+FORMATS = ("Primus", "Megatron-LM", "Megatron Bridge", "TorchTitan", "MaxText")
+KNOWN = (
+    "Primus, Megatron-LM and Megatron Bridge (`iteration N/ M | key: value | …`), "
+    "TorchTitan (`step: N  loss: …`), MaxText (`completed step: N, seconds: …`)"
+)
+
+TRAIN, EVAL, MEMORY = "train", "eval", "memory"
+
+_HEAD = re.compile(
+    rb"\s*(?:\[(20\d{6}|\d{4}-\d\d-\d\d) (\d\d:\d\d):(\d\d)\])?"
+    rb"(?:\[rank-(\d+)/(\d+)\]\[\w+ *\](?: \[[\w.:-]*\] ?:)?)?\s*iteration\s+(\d+)\s*/\s*(\d+)\s*\|"
+)
+"""The usual head of Megatron's lines, read at once: date, minute, second, rank, world, iteration, iterations."""
+_COLOR = re.compile(rb"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
+_ITERATION = re.compile(rb"(?:iteration|episode)\s+(\d+)(?:\s*/\s*(\d+))?\s*(?:\||$)")
+_EVAL = re.compile(
+    rb"(validation|test) loss at (?:iteration\s+(\d+)|the end of training)(?:[^|]*?on (\w+) set)?[^|]*\|"
+)
+_EVAL_KEY = re.compile(rb"\s*(.*?)\s*(value|PPL)\s*")
+_MEMORY = re.compile(rb"\[Rank (\d+)\] \(after (\d+) iterations\) memory \(MB\) \|")
+_TITAN = re.compile(rb"(?:\b(validate)\s+)?\bstep:\s*([\d,]+)\s")
+_TITAN_FIELD = re.compile(rb"([A-Za-z_][\w/]*):\s*([^\s:]+)")
+_MAXTEXT = re.compile(rb"completed (?:[\w/ ]+ )?step: (\d+), ")
+_MAXTEXT_EVAL = re.compile(rb"eval (?:metrics )?after (?:train )?step:? (\d+),\s*")
+_SOURCE = re.compile(rb"rank[-_ :]?(\d+)(?:/(\d+))?|^\s*(\d+):|\[default(\d+)\]", re.IGNORECASE)
+_PREFIX_BYTES = 512
+"""A line's head (stamps, rank, file) is no longer; what precedes is another line that lost its end."""
+
+
+class Row(msgspec.Struct):
+    """One line's values.
+
+    step: the iteration; -1 where the line means the last one before it. total: how many there will be.
+    kind: train, eval, memory. place, end: where in the line the head that names the iteration begins and ends.
+    time: Unix seconds of the line's stamp. source: the rank that wrote it, "" if unsaid; world: of so many.
+    cut: the line lacks its end. values: by our name, none until :meth:`Lines.fill`.
+    """
+
+    step: int
+    kind: str
+    format: str
+    line: bytes
+    place: int
+    end: int
+    time: float | None = None
+    total: int | None = None
+    world: int | None = None
+    source: str = ""
+    cut: bool = False
+    values: dict[str, Number] = {}
+
+
+class Lines:
+    """Reads lines of one log.
+
+    Args:
+        year: of time stamps that have none.
+    """
+
+    def __init__(self, year: int) -> None:
+        self.fields = Fields()
+        self._year = year
+        self._piped = False  # some line ended in "|", as Megatron's do: one that doesn't was cut
+
+    def rows(self, line: bytes) -> list[Row]:
+        """The rows that begin in a line: mostly none or one; two where a line lost its end and another follows.
+
+        Their values aren't read yet.
+        """
+        head = _HEAD.match(line)
+        if head is not None:
+            more = line.count(b"iteration ", head.end())
+            if more == 0 or (more == 1 and b"per iteration (ms)" in line):
+                return [self._quick(line, head)]
+        if b"\x1b" in line:
+            line = _COLOR.sub(b"", line)
+        at = line.find(b"iteration ")
+        if at < 0:
+            at = line.find(b"episode ")
+        if at >= 0:
+            if b" loss at " in line and (match := _EVAL.search(line)):
+                return [self._row(line, match.start(), match.end(), int(match[2] or -1), EVAL)]
+            found = []
+            while at >= 0:
+                match = _ITERATION.match(line, at)
+                if match is not None and not _inside_eval(line, at):
+                    found.append(self._row(line, at, match.end(), int(match[1]), TRAIN, match[2]))
+                at = line.find(b"iteration ", at + 9)
+            for one, other in itertools.pairwise(found):
+                one.line, one.cut = line[: other.place], True
+            return found
+        if b"step" in line:
+            return self._step(line)
+        if b" loss at the end of training" in line and (match := _EVAL.search(line)):
+            return [self._row(line, match.start(), match.end(), -1, EVAL)]
+        if b"memory (MB)" in line and (match := _MEMORY.search(line)):
+            row = self._row(line, match.start(), match.end(), int(match[2]), MEMORY)
+            return [row]
+        return []
+
+    def fill(self, row: Row, whole: bool) -> None:
+        """Read a row's values. whole: the line has its newline."""
+        text = row.line[row.end :].rstrip(b" \t\r\n")
+        values: dict[str, Number] = {}
+        row.values = values
+        if row.format == "TorchTitan":
+            self._titan(row, text)
+        elif row.format == "MaxText":
+            row.cut = not whole
+            separator = b"=" if row.kind == EVAL else b":"
+            for part in (text.rpartition(b",")[0] if row.cut else text).split(b","):
+                key, _, value = part.partition(separator)
+                self._named(row, key.strip(), value, values)
+        else:
+            text = self._uncut(row, text, whole)
+            if row.kind == EVAL:
+                self._eval(row, text)
+            elif row.kind == MEMORY:
+                self._memory(row, text)
+            else:
+                row.values = self.fields.piped(text)
+
+    def goes_on(self, line: bytes, row: Row) -> dict[str, Number]:
+        """The values of a line that continues a row's: fields alone, none of which the row has. {} if it doesn't."""
+        text = _COLOR.sub(b"", line).strip() if b"\x1b" in line else line.strip()
+        key = text.partition(b":")[0].decode("utf-8", "replace").strip()
+        if row.format in ("TorchTitan", "MaxText") or not is_known(key):
+            return {}
+        values = self.fields.piped(self._uncut(row, text, line.endswith(b"\n")))
+        return {} if values.keys() & row.values.keys() else values
+
+    def _quick(self, line: bytes, head: re.Match[bytes]) -> Row:
+        date, minute, second, rank, world, step, total = head.groups()
+        base = None if date is None else log_times.minute_start(date, minute)
+        time = None if base is None else base + int(second)
+        if rank is None:
+            return Row(int(step), TRAIN, "Megatron", line, 0, head.end(), time, int(total))
+        return Row(int(step), TRAIN, "Primus", line, 0, head.end(), time, int(total), int(world), rank.decode())
+
+    def _row(
+        self, line: bytes, place: int, end: int, step: int, kind: str, total: bytes | None = None, format: str = ""
+    ) -> Row:
+        row = Row(step, kind, format or "Megatron", line, place, end)
+        head = line[max(0, place - _PREFIX_BYTES) : place]
+        row.time = log_times.find(head, self._year)
+        if total:
+            row.total = int(total)
+        if head and (match := _SOURCE.search(head)):
+            row.source = next(text for text in (match[1], match[3], match[4]) if text is not None).decode()
+            row.world = int(match[2]) if match[2] else None
+            if row.world and not format:
+                row.format = "Primus"
+        return row
+
+    def _step(self, line: bytes) -> list[Row]:
+        match = _MAXTEXT.search(line)
+        if match is not None:
+            return [self._row(line, match.start(), match.end(), int(match[1]), TRAIN, format="MaxText")]
+        match = _MAXTEXT_EVAL.search(line)
+        if match is not None:
+            return [self._row(line, match.start(), match.end(), int(match[1]), EVAL, format="MaxText")]
+        match = _TITAN.search(line)
+        if match is None or b"loss:" not in line:
+            return []
+        kind = EVAL if match[1] else TRAIN
+        step = int(match[2].replace(b",", b""))
+        return [self._row(line, match.start(), match.end(), step, kind, format="TorchTitan")]
+
+    def _uncut(self, row: Row, text: bytes, whole: bool) -> bytes:
+        """Without a last value that may have lost its end."""
+        if text.endswith(b"|"):
+            self._piped = True
+            return text
+        row.cut = row.cut or not whole or self._piped
+        return text.rpartition(b"|")[0] if row.cut else text
+
+    def _titan(self, row: Row, text: bytes) -> None:
+        fields = list(_TITAN_FIELD.finditer(text))
+        # Its last field ends in "%"; nothing else tells a line that was cut within a number.
+        row.cut = not row.line.endswith(b"\n") and not text.endswith(b"%")
+        for field in fields[:-1] if row.cut else fields:
+            if field[1] == b"memory" and field[2].count(b"(") == 1:
+                used, _, percent = field[2].partition(b"(")
+                row.values.update(_numbers("gpu/max_reserved_memory", used, percent.rstrip(b")")))
+                self.fields.keys.update(dict.fromkeys(("gpu/max_reserved_memory_gib",
+                                                       "gpu/max_reserved_memory_percent"), "memory"))  # fmt: skip
+            else:
+                self._named(row, field[1], field[2], row.values)
+
+    def _named(self, row: Row, key: bytes, value: bytes, values: dict[str, Number]) -> None:
+        if row.kind == EVAL and key:
+            key = b"loss validation" if key == b"loss" else key + b" validation"
+        self.fields.add(key, value, values)
+
+    def _eval(self, row: Row, text: bytes) -> None:
+        match = _EVAL.match(row.line, row.place)
+        word = b"test" if match and (match[1] == b"test" or match[3] == b"test") else b"validation"
+        for part in text.split(b"|"):
+            key, _, value = part.partition(b":")
+            named = _EVAL_KEY.fullmatch(key)
+            if named:
+                self.fields.add(named[1] + b" " + word + (b" ppl" if named[2] == b"PPL" else b""), value, row.values)
+
+    def _memory(self, row: Row, text: bytes) -> None:
+        match = _MEMORY.match(row.line, row.place)
+        for part in text.split(b"|"):
+            key, _, value = part.partition(b":")
+            if match and (name := key.strip().decode("ascii", "replace")):
+                row.values.update(_numbers(f"memory/rank_{int(match[1])}/{name.replace(' ', '_')}", value))
+
+
+def _numbers(name: str, *values: bytes) -> dict[str, Number]:
+    """Values of memory with their units as the end of the name; Megatron's MB are MiB."""
+    found = {}
+    for value in values:
+        unit = "_percent" if value.strip().endswith(b"%") else "_gib" if b"G" in value else "_mib"
+        for number in parse(value):
+            found[name + unit] = number
+    return found
+
+
+def _inside_eval(line: bytes, at: int) -> bool:
+    return line[max(0, at - 9) : at].endswith(b"loss at ")

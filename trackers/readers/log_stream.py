@@ -1,0 +1,211 @@
+"""A console log as records: lines joined, forwarded copies dropped, restarts told; a bounded amount in memory."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from collections.abc import Iterator
+from functools import partial
+from typing import Any, BinaryIO, cast
+
+from trackers.errors import NotFound
+from trackers.readers.log_facts import Facts
+from trackers.readers.log_lines import EVAL, KNOWN, MEMORY, TRAIN, Lines, Row
+from trackers.records import Config, Environment, Finish, Metrics, Record, Start
+
+LINE_BYTES = 1 << 20
+"""A line is read in pieces of at most so much."""
+REMEMBERED = 4096
+"""Copies of a line are known as such while it is among so many latest ones."""
+WRAPPED_LINES = 3
+"""A line that was wrapped goes on within so many lines."""
+SHOWN = 120
+GZIP_MAGIC = b"\x1f\x8b"
+
+
+class LogStream:
+    """Reads one log once.
+
+    Args:
+        name: of the log, for messages.
+        time: Unix seconds for the first line of a log without time stamps, and whose year holds for stamps without
+            a year; what follows is placed by the time that each iteration took.
+        year: see ``time``.
+    """
+
+    def __init__(self, name: str, time: float, year: int) -> None:
+        self.lines = Lines(year)
+        self.facts = Facts()
+        self.attempt = 0
+        self.rows = 0
+        self.duplicates = 0
+        self.total: int | None = None
+        self.world: int | None = None
+        self.formats: list[str] = []
+        self._name = name
+        self._clock = time
+        self._first = b""
+        self._pending: Row | None = None
+        self._told = 0  # names of values that were said in Config records
+        self._arguments = 0
+        self._machine = 0
+        self._begun = 0.0
+        self._newest: dict[str, int] = {}  # iteration by who wrote it
+        self._seen: dict[tuple[str, int], int] = {}  # hash of the line
+        self._step = 0
+
+    def read(self, file: BinaryIO) -> Iterator[Record]:
+        """The records; see :class:`trackers.readers.log.LogReader`.
+
+        Raises:
+            NotFound: no line is of a form known here.
+        """
+        wrapped = 0
+        for line in _lines(file):
+            found = self.lines.rows(line)
+            if not found:
+                if self._pending is not None and wrapped < WRAPPED_LINES:
+                    wrapped += 1
+                    values = self.lines.goes_on(line, self._pending)
+                    if values:
+                        self._pending.values.update(values)
+                        continue
+                self._see(line)
+                continue
+            for row in found:
+                records = self._take(row, line.endswith(b"\n"))
+                if records is not None:
+                    wrapped = 0
+                    yield from records
+        yield from self._flush()
+        if not self.rows:
+            raise NotFound(self._nothing())
+        if self.total is not None and self._step >= self.total:
+            yield Finish(time=self._clock, status="finished", step=self._step)
+
+    def _see(self, line: bytes) -> None:
+        if not self._first and line.strip():
+            self._first = line.strip()
+        self.facts.see(line)
+
+    def _take(self, row: Row, whole: bool) -> list[Record] | None:
+        """The records that a row completes; None if it is another's copy."""
+        if row.step < 0:
+            row.step = self._step
+        text = hash(row.line[row.end :])
+        key = (row.kind if row.kind != MEMORY else MEMORY + row.source, row.step)
+        known = self._seen.get(key)
+        if row.kind != TRAIN:
+            if known is not None and (row.kind == EVAL or known == text):
+                self.duplicates += 1
+                return None
+        elif row.step <= self._newest.get(row.source, -1) or known is not None:
+            if not self._goes_back(row, known, text):
+                self.duplicates += 1
+                if self._pending is not None and self._pending.cut and self._pending.step == row.step:
+                    self.lines.fill(row, whole)
+                    self._pending.values.update({**row.values, **self._pending.values})
+                return None
+            return [*self._flush(), *self._begin(row), *self._keep(row, key, text, whole)]
+        started = self._begin(row) if self.attempt == 0 else []
+        return [*self._flush(), *started, *self._keep(row, key, text, whole)]
+
+    def _goes_back(self, row: Row, known: int | None, text: int) -> bool:
+        """Whether training began again from an earlier iteration: its own writer says a lower one, and says it anew."""
+        if known == text or row.step >= self._newest.get(row.source, -1):
+            return False
+        return row.time is None or row.time >= self._begun
+
+    def _begin(self, row: Row) -> list[Record]:
+        self.attempt += 1
+        self._seen.clear()
+        self._newest.clear()
+        self._clock = row.time if row.time is not None else self._clock
+        self._begun = self._clock
+        again = self.attempt > 1
+        start = Start(
+            time=self._clock,
+            attempt=self.attempt,
+            world_size=row.world or 1,
+            from_step=row.step - 1 if again else None,
+        )
+        return [start]
+
+    def _keep(self, row: Row, key: tuple[str, int], text: int, whole: bool) -> list[Record]:
+        self._seen[key] = text
+        if len(self._seen) > REMEMBERED:
+            del self._seen[next(iter(self._seen))]
+        if row.kind == TRAIN:
+            self._newest[row.source] = row.step
+        self.lines.fill(row, whole)
+        self._pending = row
+        return []
+
+    def _flush(self) -> list[Record]:
+        """The records of the row at hand, which is complete now."""
+        row, self._pending = self._pending, None
+        if row is None or not row.values:
+            return []
+        self.rows += 1
+        before, self._step = self._step, row.step
+        if row.time is not None:
+            self._clock = row.time
+        elif row.kind == TRAIN and self.rows > 1:
+            self._clock += max(1, row.step - before) * _seconds(row)
+        records = self._describe(row)
+        records.append(Metrics(step=row.step, time=self._clock, values=row.values))
+        return records
+
+    def _describe(self, row: Row) -> list[Record]:
+        """Records of what is new about the run itself."""
+        config: dict[str, Any] = {}
+        if len(self.facts.arguments) != self._arguments:
+            config.update(self.facts.arguments)
+            self._arguments = len(self.facts.arguments)
+        if row.format not in self.formats:
+            self.formats.append(row.format)
+            config["log"] = {"format": ", ".join(self.formats)}
+        if row.total is not None and row.total != self.total:
+            self.total = config["train_iters"] = row.total
+        if row.world is not None and row.world != self.world:
+            self.world = config["world_size"] = row.world
+        keys = self.lines.fields.keys
+        if len(keys) != self._told:
+            new = dict(list(keys.items())[self._told :])
+            config["log"] = {**config.get("log", {}), "names": new}
+            self._told = len(keys)
+        records: list[Record] = []
+        if len(self.facts.machine) != self._machine:
+            records.append(Environment(time=self._clock, values=dict(self.facts.machine)))
+            self._machine = len(self.facts.machine)
+        if config:
+            records.append(Config(time=self._clock, values=config))
+        return records
+
+    def _nothing(self) -> str:
+        first = self._first[:SHOWN].decode("utf-8", "replace")
+        shown = "".join(character if character.isprintable() else "?" for character in first)
+        said = f"its first line is: {shown}" if shown else "it is empty"
+        return f"{self._name}: no line with training values; known are {KNOWN}; {said}"
+
+
+def _seconds(row: Row) -> float:
+    """How long an iteration took, by its line; 0.0 where that isn't said."""
+    if "perf/iter_ms" in row.values:
+        return max(0.0, float(row.values["perf/iter_ms"])) / 1000.0
+    return max(0.0, float(row.values.get("perf/iter_time_sec", 0.0)))
+
+
+def open_log(file: Any) -> BinaryIO:
+    """A buffered binary file as the log's text: unpacked where it is gzipped."""
+    if file.peek(2)[:2] == GZIP_MAGIC:
+        return cast(BinaryIO, gzip.GzipFile(fileobj=file))
+    return cast(BinaryIO, file)
+
+
+def _lines(file: BinaryIO) -> Iterator[bytes]:
+    """Lines as far as they can be read: a packed file that was cut ends where it was."""
+    try:
+        yield from iter(partial(file.readline, LINE_BYTES), b"")
+    except (EOFError, gzip.BadGzipFile, zlib.error):
+        return
