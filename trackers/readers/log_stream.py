@@ -10,7 +10,7 @@ from typing import Any, BinaryIO, cast
 
 from trackers.errors import NotFound
 from trackers.readers.log_facts import Facts
-from trackers.readers.log_lines import EVAL, KNOWN, MEMORY, TRAIN, Lines, Row
+from trackers.readers.log_lines import KNOWN, MEMORY, TRAIN, Lines, Row
 from trackers.records import Config, Environment, Finish, Metrics, Record, Start
 
 LINE_BYTES = 1 << 20
@@ -38,7 +38,6 @@ class LogStream:
         self.facts = Facts()
         self.attempt = 0
         self.rows = 0
-        self.duplicates = 0
         self.total: int | None = None
         self.world: int | None = None
         self.formats: list[str] = []
@@ -51,7 +50,7 @@ class LogStream:
         self._machine = 0
         self._begun = 0.0
         self._newest: dict[str, int] = {}  # iteration by who wrote it
-        self._seen: dict[tuple[str, int], int] = {}  # hash of the line
+        self._copies = _Copies()
         self._step = 0
 
     def read(self, file: BinaryIO) -> Iterator[Record]:
@@ -63,21 +62,26 @@ class LogStream:
         wrapped = 0
         for line in _lines(file):
             found = self.lines.rows(line)
+            for row in found:
+                began = self._admit(row, line)
+                if began is None:
+                    continue
+                wrapped = 0
+                if self._pending is not None:
+                    yield from self._flush(self._pending)
+                yield from began
+                self.lines.fill(row, line.endswith(b"\n"))
+                self._pending = row
             if not found:
                 if self._pending is not None and wrapped < WRAPPED_LINES:
                     wrapped += 1
                     values = self.lines.goes_on(line, self._pending)
+                    self._pending.values.update(values)
                     if values:
-                        self._pending.values.update(values)
                         continue
                 self._see(line)
-                continue
-            for row in found:
-                records = self._take(row, line.endswith(b"\n"))
-                if records is not None:
-                    wrapped = 0
-                    yield from records
-        yield from self._flush()
+        if self._pending is not None:
+            yield from self._flush(self._pending)
         if not self.rows:
             raise NotFound(self._nothing())
         if self.total is not None and self._step >= self.total:
@@ -88,73 +92,68 @@ class LogStream:
             self._first = line.strip()
         self.facts.see(line)
 
-    def _take(self, row: Row, whole: bool) -> list[Record] | None:
-        """The records that a row completes; None if it is another's copy."""
-        if row.step < 0:
-            row.step = self._step
+    def _admit(self, row: Row, line: bytes) -> tuple[Record, ...] | None:
+        """What must be said before a row: mostly nothing. None: the row is another's copy and doesn't count."""
         text = hash(row.line[row.end :])
-        key = (row.kind if row.kind != MEMORY else MEMORY + row.source, row.step)
-        known = self._seen.get(key)
         if row.kind != TRAIN:
-            if known is not None and (row.kind == EVAL or known == text):
-                self.duplicates += 1
+            return self._admit_other(row, text)
+        step = row.step
+        known = self._copies.get(step)
+        newest = self._newest.get(row.source, -1)
+        began: tuple[Record, ...] = ()
+        if step <= newest or known is not None:
+            # Training began again from a checkpoint: the same writer says a lower iteration, and other values.
+            late = row.time is not None and row.time < self._begun
+            if step >= newest or known == text or late:
+                self._complete(row, line)
                 return None
-        elif row.step <= self._newest.get(row.source, -1) or known is not None:
-            if not self._goes_back(row, known, text):
-                self.duplicates += 1
-                if self._pending is not None and self._pending.cut and self._pending.step == row.step:
-                    self.lines.fill(row, whole)
-                    self._pending.values.update({**row.values, **self._pending.values})
-                return None
-            return [*self._flush(), *self._begin(row), *self._keep(row, key, text, whole)]
-        started = self._begin(row) if self.attempt == 0 else []
-        return [*self._flush(), *started, *self._keep(row, key, text, whole)]
+            began = self._begin(row)
+        elif self.attempt == 0:
+            began = self._begin(row)
+        self._copies.put(step, text)
+        self._newest[row.source] = step
+        return began
 
-    def _goes_back(self, row: Row, known: int | None, text: int) -> bool:
-        """Whether training began again from an earlier iteration: its own writer says a lower one, and says it anew."""
-        if known == text or row.step >= self._newest.get(row.source, -1):
-            return False
-        return row.time is None or row.time >= self._begun
+    def _admit_other(self, row: Row, text: int) -> tuple[Record, ...] | None:
+        if row.step < 0:
+            row.step = self._pending.step if self._pending is not None else self._step
+        key = (row.kind, row.step, row.source if row.kind == MEMORY else "")
+        if self._copies.get(key) is not None:
+            return None
+        self._copies.put(key, text)
+        return self._begin(row) if self.attempt == 0 else ()
 
-    def _begin(self, row: Row) -> list[Record]:
+    def _complete(self, row: Row, line: bytes) -> None:
+        """A copy of a line that was cut may have what was lost."""
+        pending = self._pending
+        if pending is not None and pending.cut and pending.step == row.step and pending.kind == row.kind:
+            self.lines.fill(row, line.endswith(b"\n"))
+            pending.values = {**row.values, **pending.values}
+
+    def _begin(self, row: Row) -> tuple[Record, ...]:
         self.attempt += 1
-        self._seen.clear()
+        self._copies.clear()
         self._newest.clear()
         self._clock = row.time if row.time is not None else self._clock
         self._begun = self._clock
-        again = self.attempt > 1
-        start = Start(
-            time=self._clock,
-            attempt=self.attempt,
-            world_size=row.world or 1,
-            from_step=row.step - 1 if again else None,
-        )
-        return [start]
+        above = row.step - 1 if self.attempt > 1 else None
+        return (Start(time=self._clock, attempt=self.attempt, world_size=row.world or 1, from_step=above),)
 
-    def _keep(self, row: Row, key: tuple[str, int], text: int, whole: bool) -> list[Record]:
-        self._seen[key] = text
-        if len(self._seen) > REMEMBERED:
-            del self._seen[next(iter(self._seen))]
-        if row.kind == TRAIN:
-            self._newest[row.source] = row.step
-        self.lines.fill(row, whole)
-        self._pending = row
-        return []
-
-    def _flush(self) -> list[Record]:
+    def _flush(self, row: Row) -> Iterator[Record]:
         """The records of the row at hand, which is complete now."""
-        row, self._pending = self._pending, None
-        if row is None or not row.values:
-            return []
+        self._pending = None
+        if not row.values:
+            return
         self.rows += 1
         before, self._step = self._step, row.step
         if row.time is not None:
             self._clock = row.time
         elif row.kind == TRAIN and self.rows > 1:
             self._clock += max(1, row.step - before) * _seconds(row)
-        records = self._describe(row)
-        records.append(Metrics(step=row.step, time=self._clock, values=row.values))
-        return records
+        keys = self.lines.fields.keys
+        if len(keys) != self._told or row.total != self.total or len(self.facts.arguments) != self._arguments:
+            yield from self._describe(row)
+        yield Metrics(step=row.step, time=self._clock, values=row.values)
 
     def _describe(self, row: Row) -> list[Record]:
         """Records of what is new about the run itself."""
@@ -187,6 +186,26 @@ class LogStream:
         shown = "".join(character if character.isprintable() else "?" for character in first)
         said = f"its first line is: {shown}" if shown else "it is empty"
         return f"{self._name}: no line with training values; known are {KNOWN}; {said}"
+
+
+class _Copies:
+    """Hashes of lines by what they are about, of the latest :data:`REMEMBERED` or up to twice as many."""
+
+    def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        self._new: dict[Any, int] = {}
+        self._old: dict[Any, int] = {}
+
+    def get(self, key: Any) -> int | None:
+        known = self._new.get(key)
+        return self._old.get(key) if known is None and self._old else known
+
+    def put(self, key: Any, text: int) -> None:
+        self._new[key] = text
+        if len(self._new) > REMEMBERED:
+            self._old, self._new = self._new, {}
 
 
 def _seconds(row: Row) -> float:
