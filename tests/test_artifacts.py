@@ -265,6 +265,19 @@ def test_file_that_changed_after_it_was_added_is_said(tmp_path: Path, store: Med
     assert "changed" in said[0]
 
 
+def test_file_added_twice_is_one_file(tmp_path: Path, store: MediaStore) -> None:
+    """As in W&B, the same content under the same name may be added again; other content may not."""
+    (tmp_path / "a").write_text("same")
+    (tmp_path / "b").write_text("same")
+    (tmp_path / "c").write_text("other")
+    artifact = Artifact("a")
+    for name in ("a", "a", "b"):
+        artifact.add_file(tmp_path / name, "one")
+    with pytest.raises(UsageError, match="already"):
+        artifact.add_file(tmp_path / "c", "one")
+    assert kept(store, log(artifact, store)) == {"one": b"same"}
+
+
 def test_wrong_arguments_are_usage_errors(tmp_path: Path, store: MediaStore) -> None:
     """An unknown policy, an object that is no path and an artifact without a name say what is known."""
     (tmp_path / "a").write_text("a")

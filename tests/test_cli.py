@@ -195,3 +195,15 @@ def test_sync_delivers_the_others_when_one_package_is_missing(tmp_path: Path) ->
     assert done.returncode == 1
     assert "pip install 'trackers-relay[mlflow]'; the other trackers are delivered" in done.stderr
     assert f"{run.id} json: delivered" in done.stdout
+
+
+def test_huge_integers_are_shown_short() -> None:
+    """A number of hundreds of digits neither wrecks the table nor raises."""
+    run = trackers.init("json", mode="offline", project="digits", name="big")
+    run.log({"big": 10**400, "small": -5})
+    run.finish()
+    for command in ("ls", "show"):
+        done = program(command, *(["latest"] if command == "show" else []))
+        assert done.returncode == 0, done.stderr
+        assert "0" * 50 not in done.stdout
+    assert "~2^1328" in program("show", "latest").stdout

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import subprocess
@@ -293,3 +294,27 @@ def test_config_setdefaults_leaves_what_is_set() -> None:
     assert run.config.as_dict() == {"lr": 1, "depth": 3}
     assert '"depth":3' in Path(run.dir, "streams", "rank-0.1.jsonl").read_text()
     run.finish()
+
+
+def test_wrong_flags_of_a_script_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    """``init_from_args`` ends as argparse does: one line, exit code 2, no traceback."""
+    parser = argparse.ArgumentParser()
+    trackers.add_arguments(parser)
+    with pytest.raises(SystemExit) as ended:
+        trackers.init_from_args(parser.parse_args(["--tracker", "wanbd"]))
+    assert ended.value.code == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1
+    assert "error: unknown tracker 'wanbd': did you mean 'wandb'?" in lines[0]
+
+
+def test_result_without_a_name_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    """``final/`` alone names nothing."""
+    run = trackers.init("json", project="p", options={"TRACKER_RELAY": False})
+    run.log({"final/": 2, "loss": 1.0})
+    run.finish()
+    assert "an empty name" in capsys.readouterr().err
+    assert not any(
+        record["kind"] == "summary"
+        for record in map(json.loads, Path(run.dir, "streams/rank-0.1.jsonl").read_text().splitlines())
+    )

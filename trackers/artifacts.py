@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import filecmp
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -156,9 +157,11 @@ class Artifact:
         return self
 
     def _add(self, name: str, path: Path, policy: str | None, overwrite: bool) -> None:
+        status = path.stat()
+        if name in self._sources and _same(self._sources[name], path, status):
+            return
         self._free(name, overwrite)
         word = {"mutable": "copy", "immutable": "link", None: "copy"}.get(policy, str(policy))
-        status = path.stat()
         self._sources[name] = _Source(path, word, (status.st_size, status.st_mtime_ns))
 
     def _free(self, name: str, overwrite: bool) -> None:
@@ -251,3 +254,10 @@ def _media_files(name: str, value: MediaValue, store: MediaStore) -> list[Artifa
         path = f"{name}{suffix}" if len(items) == 1 else f"{name}-{number}{suffix}"
         found.append(ArtifactFile(path=path, file=file, size=(store.directory / file).stat().st_size))
     return found
+
+
+def _same(known: _Source, path: Path, status: os.stat_result) -> bool:
+    """Whether a file that is added again is what was added before: as in W&B, that is no error."""
+    if known.path == path:
+        return known.seen == (status.st_size, status.st_mtime_ns)
+    return known.path.is_file() and filecmp.cmp(known.path, path, shallow=False)

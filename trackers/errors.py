@@ -57,7 +57,12 @@ class Unavailable(DeliveryError):
     Args:
         message: what happened, without the tracker's name.
         retry_after_s: what the destination asked for (HTTP ``Retry-After``), in seconds.
+
+    Attributes:
+        reopen: trying again is no use with the tracker as it is: it is opened anew, from its state.
     """
+
+    reopen = False
 
     def __init__(self, message: str, retry_after_s: float | None = None) -> None:
         super().__init__(message)

@@ -287,12 +287,18 @@ class Recorder:
     def _see_stream_whole(self) -> None:
         if self.writer.missing():
             self.problem(f"{self.writer.path} was deleted while it was written: it is put back")
+            if not self.run.identity.exists():  # the whole directory, then: what runs were kept for must be found again
+                self.guard("run directory", self._make_directory)
             self.writer.restore()
         elif self.writer.shrunk():
             self.problem(
                 f"{self.writer.path} was cut while it was written: what the trackers had is safe there, "
                 "records that they hadn't yet are lost; training goes on"
             )
+
+    def _make_directory(self) -> None:
+        self.run.make()
+        self.run.write_info(self.info)
 
     def end(self, exit_code: int | None, status: str, reason: str, timeout: float, quiet: bool) -> None:
         """Write the finish record, wait for the trackers, say what was lost."""

@@ -14,7 +14,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from trackers.records import Number
+from trackers.records import SUMMARY_PREFIX, Number
 
 MAX_NAME = 1024
 """Longest name of a metric; a longer one is cut, and said once."""
@@ -68,7 +68,7 @@ class Split:
                 self.problems.append(f"{prefix}{key}: {type(error).__name__}: {error}"[:300])
 
     def _add_one(self, name: str, value: Any, depth: int) -> None:
-        if name in ("", "/") or not name.strip():
+        if name in ("", "/", SUMMARY_PREFIX) or not name.strip():
             raise Unrecordable("an empty name")
         kind = type(value)
         if kind is float or kind is int or kind is bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 
 from trackers.records import Metrics, Record, Summary, plain_name
@@ -24,7 +25,7 @@ class SqliteTracker:
     def open(self, info: RunInfo, state: State) -> Cursor | None:
         import sqlite3
 
-        path = info.option("SQLITE_FILE", str(info.path("run.sqlite")))
+        path = os.path.join(info.cwd, info.option("SQLITE_FILE", str(info.path("run.sqlite"))))
         state["url"] = path
         self.run, self.db = info.id, sqlite3.connect(path)
         self.db.executescript(TABLES)

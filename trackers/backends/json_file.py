@@ -172,7 +172,11 @@ def items(path: Path, length: int) -> Iterator[dict[str, Any]]:
 
 def _chunks(path: Path, length: int) -> Iterator[bytes]:
     """A list's file without its first comma."""
-    with path.open("rb") as source:
+    try:
+        source = path.open("rb")
+    except FileNotFoundError:
+        raise Damaged(f"{path} is gone") from None
+    with source:
         source.seek(1)
         left = length - 1
         while left > 0:

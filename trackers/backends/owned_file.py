@@ -23,6 +23,8 @@ _R = TypeVar("_R", bound=Record)
 class Damaged(Unavailable):
     """The file is gone, or shorter than what was committed: its tracker rebuilds it from the journal at ``open``."""
 
+    reopen = True
+
 
 class OwnedFile:
     """An append-only file with one writer.

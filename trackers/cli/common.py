@@ -34,7 +34,8 @@ def show_number(value: Any) -> str:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return str(value)
     if isinstance(value, int):
-        return str(value)
+        digits = str(value) if value.bit_length() < 1000 else ""  # Python refuses to write out thousands of digits
+        return digits if 0 < len(digits) <= 20 else f"{'-' if value < 0 else ''}~2^{value.bit_length() - 1}"
     return f"{value:.5g}" if math.isfinite(value) else str(value)
 
 

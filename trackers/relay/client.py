@@ -11,11 +11,13 @@ from typing import Any
 from trackers.relay import process
 from trackers.relay.account import read_account
 from trackers.relay.messages import Message, MessageReader, show
-from trackers.relay.status import preempting
+from trackers.relay.status import is_preempted, preempting, signalled
 from trackers.rundir import RunDirectory
 from trackers.tracker import RunInfo
 
 RESTARTS = 10
+RESTARTS_WITHIN_S = 600.0
+"""A relay that dies is started again at once, but no more than so often within so long."""
 WAIT_S = 0.02
 
 
@@ -34,13 +36,18 @@ class RelayClient:
         self._messages = MessageReader(run.messages)
         self._process: Any = None
         self._wanted = start
-        self._restarts = 0
+        self._deaths: list[float] = []
+        self._start_at = float("inf")
         self._attempt = int(info.attempts[-1]["number"]) if info.attempts else run.attempt()
 
     def start(self) -> None:
         """Start the relay. It can't hurt training if that fails: the journal is there, and this is said."""
-        if not self._wanted:
-            return
+        self._watch_for_preemption()
+        if self._wanted:
+            self._start()
+
+    def _start(self) -> None:
+        self._start_at = float("inf")
         options = {
             "trackers": self._names,
             "pid": self._info.pid,
@@ -54,8 +61,8 @@ class RelayClient:
                 self._run, ["relay", str(self._run.path.resolve()), process.dump(options)], avoid=avoid
             )
         except OSError as error:
-            self._wanted = False
-            self._say(f"the relay can't be started ({error}); deliver with: trackers sync {self._run.path}")
+            self._say(f"the relay can't be started ({error}); it is tried again, or: trackers sync {self._run.path}")
+            self._count_death()
 
     def look_after(self) -> None:
         """Print what the relay has to say, and start it again if it died. Takes microseconds when all is well."""
@@ -65,23 +72,48 @@ class RelayClient:
             if self._is_superseded():
                 return
             self._process = None
-            if self._restarts < RESTARTS:
-                self._restarts += 1
-                self.start()
-            else:
-                self._say(f"the relay died {RESTARTS} times; deliver with: trackers sync {self._run.path}")
+            self._count_death()
+        if self._process is None and time.monotonic() >= self._start_at:
+            self._start()
+
+    def _count_death(self) -> None:
+        now = time.monotonic()
+        self._deaths = [died for died in self._deaths if now - died < RESTARTS_WITHIN_S] + [now]
+        self._start_at = now
+        if len(self._deaths) > RESTARTS:
+            self._start_at = self._deaths[-RESTARTS] + RESTARTS_WITHIN_S
+            self._say(
+                f"the relay died {RESTARTS} times within {RESTARTS_WITHIN_S / 60:.0f} minutes (see "
+                f"{self._run.relay_log}); it is tried again later, or: trackers sync {self._run.path}"
+            )
 
     def _is_superseded(self) -> bool:
         """Whether the relay ended because a newer attempt's goes on; said when it is found."""
         if self._process is None or self._process.returncode != process.SUPERSEDED:
             return False
-        self._process, self._wanted = None, False
+        self._process, self._wanted, self._start_at = None, False, float("inf")
         self._say("another process goes on with this run: what this one logs from now on isn't delivered")
         return True
 
     def mark_preempting(self) -> None:
         """If training ends without a word from now on, it was preempted."""
         preempting(self._run, self._attempt).touch()
+
+    def preempted(self) -> bool:
+        """Whether it was said, by the script or by a signal to the whole job, that training is preempted."""
+        return is_preempted(self._run, self._attempt)
+
+    def _watch_for_preemption(self) -> None:
+        if "SLURM_JOB_ID" in os.environ or "KUBERNETES_SERVICE_HOST" in os.environ:
+            from trackers import grace
+
+            with contextlib.suppress(OSError):  # a full disk: then a preemption is taken for a crash
+                grace.watch(signalled(self._run, self._attempt))
+
+    def _watch_no_longer(self) -> None:
+        grace = sys.modules.get("trackers.grace")
+        if grace is not None:
+            grace.unwatch()
 
     def wait(self, timeout_s: float, *, closed: bool, progress: bool = False) -> bool:
         """Wait until every delivery is through. True if none lags behind.
@@ -94,6 +126,7 @@ class RelayClient:
         pause = WAIT_S
         shown = 0.0
         sizes = self._run.sizes()
+        self.look_after()
         try:
             while True:
                 behind = self._behind(sizes, closed)
@@ -110,7 +143,10 @@ class RelayClient:
                         _rewrite("")
                     show(message)
                 if self._process.poll() is not None:
-                    return self._is_superseded() or not self._behind(sizes, closed)
+                    if self._is_superseded() or not self._behind(sizes, closed):
+                        return True
+                    self.look_after()  # it died: another one goes on
+                    continue
                 time.sleep(min(pause, max(0.0, until - now)))
                 pause = min(pause * 1.2, 0.25)
         finally:
@@ -119,6 +155,7 @@ class RelayClient:
 
     def finish(self, timeout_s: float, quiet: bool) -> None:
         """Wait for the deliveries and say what remains."""
+        self._watch_no_longer()
         if not self._wanted or not self._names:
             self._reap()
             return

@@ -355,7 +355,7 @@ class Delivery:
             self._note(self.account.error)
             # A client that failed may hold on to what it read at its start: credentials, addresses, dead threads.
             raise Stop(str(error), restart=True, delay_s=pause)
-        if isinstance(error, errors.Refused) or again:
+        if isinstance(error, errors.Refused) or again or getattr(error, "reopen", False):
             self._tracker = None
         self._retry_at = time.monotonic() + pause
         return pause
