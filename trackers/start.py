@@ -134,10 +134,18 @@ def init(
 
 
 def init_from_args(args: argparse.Namespace, **more: Any) -> Run | NullRun:
-    """:func:`init` with what :func:`trackers.add_arguments` parsed; ``more`` as for ``init``, and stronger."""
+    """:func:`init` with what :func:`trackers.add_arguments` parsed; ``more`` as for ``init``, and stronger.
+
+    Raises:
+        SystemExit: as argparse does: what ``init`` finds wrong is one line on stderr, and exit code 2.
+    """
     flags, defconfig = configuration.flags_from_args(args)
     more.setdefault("defconfig", defconfig)
-    return init(flags=flags, **more)
+    try:
+        return init(flags=flags, **more)
+    except UsageError as error:
+        print(f"{os.path.basename(sys.argv[0])}: error: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
 
 
 def _begin(
