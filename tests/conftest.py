@@ -74,6 +74,8 @@ def environment(home: Path) -> dict[str, str]:
         "HF_HOME": str(home / ".cache/huggingface"),
         "MLFLOW_DISABLE_TELEMETRY": "true",
         "DO_NOT_TRACK": "1",
+        # Samples of this machine would be among what other tests expect; tests/test_hardware_*.py have them on.
+        "TRACKER_SAMPLE": "n",
         "MPLBACKEND": "Agg",
     }
 

@@ -1,4 +1,4 @@
-"""Entry of the helper processes: ``relay RUN``, ``delivery RUN TRACKER``."""
+"""Entry of the helper processes: ``relay RUN``, ``delivery RUN TRACKER``, ``sample RUN PLAN``."""
 
 from __future__ import annotations
 
@@ -12,10 +12,14 @@ import time
 from collections.abc import Sequence
 from types import FrameType
 
+import msgspec
+
+from trackers import grace
 from trackers.relay import process
 from trackers.relay.delivery import Delivery, Stop
 from trackers.relay.lease import Lease
 from trackers.relay.messages import MessageHandler, Messages
+from trackers.relay.status import preempting
 from trackers.relay.supervisor import AGAIN, DONE, STOPPED, Supervisor, ignore_interrupts
 from trackers.rundir import RunDirectory
 
@@ -31,6 +35,11 @@ def main(arguments: Sequence[str]) -> int:
     logging.basicConfig(format="%(asctime)s %(process)d %(name)s %(levelname)s %(message)s", level=logging.WARNING)
     if role == "relay":
         return relay(run, messages, json.loads(rest[0]))
+    if role == "sample":
+        from trackers.hardware.plan import Plan
+        from trackers.relay.sample import sample
+
+        return sample(run, messages, msgspec.json.decode(rest[0], type=Plan))
     return delivery(run, rest[0], messages, parent=int(rest[1]))
 
 
@@ -59,7 +68,14 @@ def relay(run: RunDirectory, messages: Messages, options: dict[str, object]) -> 
     supervisor = Supervisor(
         run, names, watch=watch, attempt=attempt, say=lambda text, name: messages.say(text, source=name)
     )
-    signal.signal(signal.SIGTERM, supervisor.stop)
+
+    def asked_to_end(*_: object) -> None:
+        # SLURM asks every process of a job at once, this one and training.
+        if grace.signals():
+            preempting(run, attempt).touch()
+        supervisor.leave()
+
+    signal.signal(signal.SIGTERM, asked_to_end)
     try:
         supervisor.serve(lease.beat)
     finally:

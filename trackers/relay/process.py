@@ -28,6 +28,8 @@ SUPERSEDED = 76
 """Exit code of a relay that leaves its work to the relay of a newer attempt."""
 JOB_GPUS = "TRACKER_JOB_"
 """Prefix under which the job's own choice of GPUs is passed on, while the helpers themselves see none."""
+JOB_GPUS_PASSED = "TRACKER_JOB_PASSED"
+"""Set once they were: a helper's own helpers must not take its empty choice for the job's."""
 _GPU_VARIABLES = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 
 # The package is loaded from its own place, whatever else is called `trackers`, `json` or `wandb` around training.
@@ -63,9 +65,9 @@ def environment(base: Mapping[str, str] | None = None) -> dict[str, str]:
     """What a helper inherits: credentials and proxies, but no rank, no GPU, one thread for maths."""
     base = os.environ if base is None else base
     env = {name: value for name, value in base.items() if name not in _HURTFUL and not name.startswith("_WANDB")}
-    for name in _GPU_VARIABLES:
-        if name in env and JOB_GPUS + name not in env:
-            env[JOB_GPUS + name] = env[name]
+    if JOB_GPUS_PASSED not in env:
+        env.update({JOB_GPUS + name: env[name] for name in _GPU_VARIABLES if name in env})
+        env[JOB_GPUS_PASSED] = "1"
     env.update(carried())
     env["CUDA_VISIBLE_DEVICES"] = ""
     env.update(dict.fromkeys(_ONE_THREAD, "1"))
@@ -82,12 +84,14 @@ def start(
     python: str = "",
     avoid: tuple[str, ...] = (),
     new_session: bool = True,
+    pass_fds: tuple[int, ...] = (),
 ) -> Any:
     """Start a helper for a run. It inherits no standard stream: what it prints goes to ``relay.log``.
 
     Args:
         new_session: False: it joins this process's session. Linux shares the processors out by session
             (sched_autogroup), so helpers in one session count together once, not each as much as training.
+        pass_fds: descriptors that it inherits.
 
     Returns:
         the ``subprocess.Popen``.
@@ -105,6 +109,7 @@ def start(
             env=environment(),
             start_new_session=new_session,
             close_fds=True,
+            pass_fds=pass_fds,
         )
 
 

@@ -21,7 +21,8 @@ from trackers.records import Environment, Finish, Start
 from trackers.relay import process
 from trackers.relay.environment import gather
 from trackers.relay.lease import read_holder
-from trackers.relay.status import last_status, observe, preempting
+from trackers.relay.sampler import Sampler
+from trackers.relay.status import PREEMPTED, is_preempted, last_status, observe, outlived
 from trackers.rundir import RunDirectory, StreamName
 from trackers.tracker import RunInfo
 
@@ -29,6 +30,8 @@ POLL_S = 0.1
 RESTART_S = (0.2, 30.0)
 AFTER_FINISH_S = 24 * 3600.0
 """How long the relay goes on trying to deliver after training has ended."""
+LEAVE_S = 25.0
+"""The same for one that was asked to end: schedulers kill 30 s after they asked (SLURM's KillWait, Kubernetes)."""
 STUCK_GRACE_S = 5.0
 SETTLE_S = 0.3
 LOOK_S = 0.5
@@ -90,6 +93,9 @@ class Supervisor:
         self._looked = 0.0
         self.superseded = False
         self._node: StreamWriter | None = None
+        self._sampler: Sampler | None = None
+        if watch is not None and owner:
+            self._sampler = Sampler(run, self.info, self._attempt, lambda text: say(text, ""))
         self._ended_at = 0.0
         self.stopping = False
 
@@ -122,6 +128,8 @@ class Supervisor:
     def turn(self) -> bool:
         """Look after everything once. False when nothing is left to do."""
         self._tend_children()
+        if self._sampler is not None:
+            self._sampler.tend()
         if not self._ended_at and self._has_ended():
             self._ended_at = time.monotonic()
         if not self._ended_at:
@@ -131,6 +139,8 @@ class Supervisor:
 
     def end(self) -> None:
         """End the deliveries at their next record and release everything."""
+        if self._sampler is not None:
+            self._sampler.close()
         self._end_children()
         if self._node is not None:
             self._node.release()
@@ -140,9 +150,10 @@ class Supervisor:
             self._pidfd = -1
 
     def _open_node_stream(self) -> None:
-        path = self.run.stream(StreamName("node", 0, self._attempt))
+        name = StreamName("node", 0, self._attempt)
+        path = self.run.stream(name)
         last = last_record(path)
-        if isinstance(last, Finish):
+        if isinstance(last, Finish) and not outlived(self.run, name):
             return
         self._node = StreamWriter(path)
         if last is None:
@@ -159,19 +170,24 @@ class Supervisor:
             return last_status(self.run).name != "running"
         finish = last_record(self.run.stream(StreamName("rank", 0, self._attempt)))
         if isinstance(finish, Finish):
-            self._write_finish(finish)
-            return True
+            return self._end_with(finish)
         if not (identity.alive(*self._watch) if self._watch else observe(self.run).name == "running"):
             finish = last_record(self.run.stream(StreamName("rank", 0, self._attempt)))
             if not isinstance(finish, Finish):
                 finish = self._crash()
-            self._write_finish(finish)
-            return True
+            return self._end_with(finish)
         return False
 
+    def _end_with(self, finish: Finish) -> bool:
+        """Write how it ended, once the sampler has written its last: a delivery takes this for the end of all."""
+        if self._sampler is not None and not self._sampler.end():
+            return False
+        self._write_finish(finish)
+        return True
+
     def _crash(self) -> Finish:
-        if preempting(self.run, self._attempt).exists():
-            return Finish(time=time.time(), status="preempted", reason="the job was preempted")
+        if is_preempted(self.run, self._attempt):
+            return Finish(time=time.time(), status="preempted", reason=PREEMPTED)
         return Finish(time=time.time(), status="crashed", reason="the process was killed or died")
 
     def _write_finish(self, finish: Finish) -> None:
@@ -255,7 +271,9 @@ class Supervisor:
                 running_process.wait()
 
     def _pause(self) -> None:
-        if self._pidfd >= 0 and not self._ended_at:
+        if self._sampler is not None and self._sampler.ending:
+            time.sleep(0.01)
+        elif self._pidfd >= 0 and not self._ended_at:
             if select.select([self._pidfd], [], [], POLL_S)[0]:
                 time.sleep(0.01)
         else:
@@ -264,6 +282,15 @@ class Supervisor:
     def stop(self, *_: Any) -> None:
         """Stop soon: as a signal handler."""
         self.stopping = True
+
+    def leave(self, *_: Any) -> None:
+        """Stop when training has ended and its last records are delivered, or LEAVE_S after it: as a signal handler.
+
+        Asked a second time, or after the run's end, stop soon.
+        """
+        if self._ended_at or self._limit_s == LEAVE_S:
+            self.stopping = True
+        self._limit_s = LEAVE_S
 
 
 def _open_pidfd(watch: tuple[int, float] | None) -> int:
@@ -277,7 +304,7 @@ def _open_pidfd(watch: tuple[int, float] | None) -> int:
 
 
 def ignore_interrupts() -> None:
-    """Ctrl-C and a hang-up are meant for training; the relay ends when its work is done."""
-    for name in ("SIGINT", "SIGHUP"):
+    """Ctrl-C, a hang-up and a warning to the whole job are meant for training; the relay ends when its work is done."""
+    for name in ("SIGINT", "SIGHUP", "SIGUSR1", "SIGUSR2"):
         if hasattr(signal, name):
             signal.signal(getattr(signal, name), signal.SIG_IGN)

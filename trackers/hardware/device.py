@@ -1,0 +1,169 @@
+"""What a GPU is and what a reading of it holds, whatever its vendor: SI units, and absent where it can't be had.
+
+Sources (:class:`Source`) give readings; nothing else in the package knows a vendor. A field that a driver doesn't
+have is None for good and said once (:class:`Fields`); one that fails once is None once. It is never 0 instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+
+class Gpu(msgspec.Struct, frozen=True, kw_only=True):
+    """One GPU, or one MIG instance of it.
+
+    label: names it in metrics: the driver's index ("0"), or index and instance ("0.mig.1").
+    index: the driver's. uuids: all ways to name it, the preferred first. instances: its MIG instances.
+    """
+
+    vendor: str
+    index: int
+    label: str
+    name: str = ""
+    uuids: tuple[str, ...] = ()
+    instances: tuple[Gpu, ...] = ()
+
+    @property
+    def uuid(self) -> str:
+        return self.uuids[0] if self.uuids else ""
+
+
+class Reading(msgspec.Struct, kw_only=True):
+    """One GPU at one moment. Fractions are 0 to 1.
+
+    compute_frac: of the time that a kernel ran. memory_busy_frac: of the time that its memory was read or written.
+    power_w: as the driver gives it (NVIDIA: the last second's mean, older ones the moment).
+    energy_j: the hardware's counter, from an unknown beginning.
+    throttle: why its clocks are held down, () for not at all.
+    """
+
+    gpu: Gpu
+    compute_frac: float | None = None
+    memory_busy_frac: float | None = None
+    memory_used_bytes: int | None = None
+    memory_total_bytes: int | None = None
+    power_w: float | None = None
+    power_limit_w: float | None = None
+    temp_c: float | None = None
+    sm_clock_hz: float | None = None
+    memory_clock_hz: float | None = None
+    energy_j: float | None = None
+    throttle: tuple[str, ...] | None = None
+
+
+class GpuLost(Exception):
+    """A GPU doesn't answer any more: it fell off the bus or needs a reset."""
+
+
+class SourceLost(Exception):
+    """A driver is gone: its source gives nothing any more. The message is one line."""
+
+
+class Source(Protocol):
+    """The GPUs of one vendor, opened once."""
+
+    name: str
+    gpus: Sequence[Gpu]
+
+    def read(self) -> list[Reading]:
+        """One reading of each GPU that answers.
+
+        Raises:
+            SourceLost: none ever will again.
+        """
+
+    def close(self) -> None:
+        """Release the driver."""
+
+
+class Fields:
+    """Asks a driver for single values, and remembers which it doesn't have.
+
+    Args:
+        say: called once, with a line that names what is left out.
+        classify: what an exception of the driver means: "unsupported", "lost", "gone", or "" (just this time).
+    """
+
+    def __init__(self, vendor: str, say: Callable[[str], None], classify: Callable[[Exception], str]) -> None:
+        self._vendor = vendor
+        self._say = say
+        self._classify = classify
+        self._never: dict[tuple[str, str], str] = {}
+        self._told: set[tuple[str, str]] = set()
+
+    def ask(self, gpu: Gpu, field: str, call: Callable[..., Any], *arguments: Any) -> Any:
+        """What the call answers; None where the GPU doesn't have this or fails to tell.
+
+        Raises:
+            GpuLost, SourceLost: the GPU, or the whole driver, is gone.
+        """
+        key = gpu.label, field
+        if key in self._never:
+            return None
+        try:
+            return call(*arguments)
+        except (GpuLost, SourceLost):
+            raise
+        except Exception as error:
+            kind = self._classify(error)
+            text = one_line(error)
+            if kind == "gone":
+                raise SourceLost(text) from error
+            if kind == "lost":
+                raise GpuLost(text) from error
+            if kind == "unsupported":
+                self._never[key] = text
+            return None
+
+    def refuse(self, gpu: Gpu, field: str, why: str) -> None:
+        """Take a field for unsupported."""
+        self._never[gpu.label, field] = why
+
+    def tell(self) -> None:
+        """Say what isn't supported, as far as it wasn't said."""
+        fresh = {key: why for key, why in self._never.items() if key not in self._told}
+        if not fresh:
+            return
+        self._told.update(fresh)
+        fields = sorted({field for _, field in fresh})
+        labels = sorted({label for label, _ in fresh}, key=lambda label: [_number(part) for part in label.split(".")])
+        why = next(iter(fresh.values()))
+        self._say(f"{self._vendor} GPU {', '.join(labels)}: no {', '.join(fields)} ({why}); left out")
+
+
+class Absence:
+    """Which GPUs are lost for now: each is said once, and asked again after a while."""
+
+    AGAIN_S = 30.0
+
+    def __init__(self, vendor: str, say: Callable[[str], None], clock: Callable[[], float]) -> None:
+        self._vendor = vendor
+        self._say = say
+        self._clock = clock
+        self._until: dict[str, float] = {}
+
+    def lost(self, gpu: Gpu, error: GpuLost) -> None:
+        """Leave a GPU out for a while."""
+        if gpu.label not in self._until:
+            self._say(f"{self._vendor} GPU {gpu.label} is lost ({error}): it isn't sampled until it answers again")
+        self._until[gpu.label] = self._clock() + self.AGAIN_S
+
+    def skips(self, gpu: Gpu) -> bool:
+        """Whether a GPU is left out now."""
+        return self._until.get(gpu.label, 0.0) > self._clock()
+
+    def answered(self, gpu: Gpu) -> None:
+        """A GPU gave a reading."""
+        self._until.pop(gpu.label, None)
+
+
+def one_line(error: BaseException) -> str:
+    """An exception's text on one line, never empty."""
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def _number(text: str) -> tuple[int, str]:
+    return (int(text), "") if text.isdigit() else (-1, text)

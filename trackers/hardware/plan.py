@@ -1,0 +1,24 @@
+"""What the sampler is asked to do: as the relay passes it on to the sampler's process."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Plan(msgspec.Struct, kw_only=True):
+    """What to sample, and how often.
+
+    node, nodes: this machine's number, and how many the run has. pid: training's. scope: "job" or "node".
+    interval_s: between samples. record_s: what a record of ``system.*`` sums up. co2_g_per_kwh: 0 for unknown.
+    beat_fd: where a byte is written after each sample; -1 for nowhere.
+    """
+
+    attempt: int = 1
+    node: int = 0
+    nodes: int = 1
+    pid: int = 0
+    scope: str = "job"
+    interval_s: float = 1.0
+    record_s: float = 10.0
+    co2_g_per_kwh: float = 0.0
+    beat_fd: int = -1

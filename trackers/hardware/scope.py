@@ -1,0 +1,100 @@
+"""Which GPUs are the job's: what the visibility variables mean to each vendor's runtime.
+
+NVIDIA (https://docs.nvidia.com/cuda/cuda-c-programming-guide/#env-vars): indices, UUIDs and MIG UUIDs, each of
+which may be cut short as long as it is unique; the first entry that names nothing ends the list. AMD
+(https://rocm.docs.amd.com/en/latest/conceptual/gpu-isolation.html): ROCR_VISIBLE_DEVICES chooses among all, by index
+or UUID, HIP_VISIBLE_DEVICES (else CUDA_VISIBLE_DEVICES) among those that are left.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from trackers.hardware.device import Gpu
+
+JOB_PREFIX = "TRACKER_JOB_"
+"""Before a variable's name: the training job's value, where this process has one of its own."""
+JOB_MARK = "TRACKER_JOB_PASSED"
+"""Set where the job's values were passed on: a variable without one isn't set there."""
+_INDEX = re.compile(r"[+-]?\d+")
+
+
+class Visible(NamedTuple):
+    """The job's three variables; None where one isn't set."""
+
+    cuda: str | None = None
+    hip: str | None = None
+    rocr: str | None = None
+
+
+def visible(environ: Mapping[str, str]) -> Visible:
+    """The job's variables, as passed on to a helper process or as they are here."""
+    prefix = JOB_PREFIX if JOB_MARK in environ else ""
+    names = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
+    return Visible(*(environ.get(prefix + name) for name in names))
+
+
+def choose(gpus: Sequence[Gpu], scope: str, chosen: Visible) -> list[Gpu]:
+    """The GPUs of one vendor to be sampled, each once; a GPU in MIG mode is its instances.
+
+    Args:
+        scope: "job", or "node" for all there are.
+    """
+    found = list(gpus)
+    if scope == "job" and gpus:
+        if gpus[0].vendor == "amd":
+            found = _listed(found, chosen.rocr)
+            found = _listed(found, chosen.cuda if chosen.hip is None else chosen.hip)
+        else:
+            found = _listed(found, chosen.cuda)
+    parts = [part for gpu in found for part in gpu.instances or (gpu,)]
+    return list({part.label: part for part in parts}.values())
+
+
+def indices(chosen: str | None) -> list[int] | None:
+    """A variable's value as indices; None where it isn't set, [] where it hides all.
+
+    Raises:
+        ValueError: it names GPUs in other ways.
+    """
+    if chosen is None:
+        return None
+    found: list[int] = []
+    for entry in _entries(chosen):
+        if not _INDEX.fullmatch(entry):
+            raise ValueError(f"{entry!r} is no index")
+        if int(entry) < 0:
+            break
+        found.append(int(entry))
+    return found
+
+
+def _listed(gpus: list[Gpu], value: str | None) -> list[Gpu]:
+    if value is None:
+        return gpus
+    found = []
+    for entry in _entries(value):
+        gpu = _named(gpus, entry)
+        if gpu is None:  # the runtimes take what stands before the first mistake
+            break
+        found.append(gpu)
+    return found
+
+
+def _entries(value: str) -> list[str]:
+    return [entry.strip() for entry in value.split(",")] if value.strip() else []
+
+
+def _named(gpus: list[Gpu], entry: str) -> Gpu | None:
+    if _INDEX.fullmatch(entry):
+        place = int(entry)
+        return gpus[place] if 0 <= place < len(gpus) else None
+    wanted = entry.lower()
+    if not wanted.startswith(("gpu-", "mig-")):
+        return None
+    everything = [part for gpu in gpus for part in (gpu, *gpu.instances)]
+    exact = [gpu for gpu in everything if any(uuid.lower() == wanted for uuid in gpu.uuids)]
+    fitting = exact or [gpu for gpu in everything if any(uuid.lower().startswith(wanted) for uuid in gpu.uuids)]
+    return fitting[0] if len(fitting) == 1 else None

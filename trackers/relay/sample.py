@@ -1,0 +1,115 @@
+"""The sampler's process: reads GPUs and host until it is told to end, and writes its own stream."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import time
+from pathlib import Path
+
+from trackers import identity, records
+from trackers.hardware import names
+from trackers.hardware.detect import Gpus
+from trackers.hardware.host import Host
+from trackers.hardware.plan import Plan
+from trackers.hardware.sampling import Sampling
+from trackers.journal import StreamWriter, tail
+from trackers.records import Finish, Metrics, Start, Text
+from trackers.relay.messages import Messages
+from trackers.rundir import RunDirectory, StreamName
+
+WRITER = "sampler"
+"""The kind of stream that samples are in: ``sampler-<node>.<attempt>``."""
+BEAT = b"."
+
+
+class Steps:
+    """The newest step in a stream that somebody else writes: only its end is read, and only when it has grown."""
+
+    ENDS = (4096, 65536)
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._size = -1
+        self._newest: int | None = None
+
+    def __call__(self) -> int | None:
+        """The newest step; None before the first."""
+        try:
+            size = self._path.stat().st_size
+        except OSError:
+            return self._newest
+        if size != self._size:
+            self._size = size
+            for end in self.ENDS:
+                steps = [r.step for r in tail(self._path, end) if isinstance(r, (Metrics, Text)) and r.step is not None]
+                if steps:
+                    self._newest = steps[-1]
+                    break
+        return self._newest
+
+
+def energy_before(run: RunDirectory, node: int) -> float:
+    """Energy in J that was counted on this node so far, in any attempt."""
+    for name in reversed([name for name in run.stream_names() if name.writer == WRITER and name.number == node]):
+        for record in reversed(tail(run.stream(name), 1 << 20)):
+            if isinstance(record, Metrics):
+                for metric, value in record.values.items():
+                    if metric.startswith(names.JOB) and metric.endswith("energy_total_j"):
+                        return float(value)
+    return 0.0
+
+
+def sample(run: RunDirectory, messages: Messages, plan: Plan) -> int:
+    """Sample until SIGTERM comes, or nobody listens to the beat any more. Returns the exit code."""
+    woken, wake = os.pipe()
+    for fd in (woken, wake):
+        os.set_blocking(fd, False)
+    signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+    signal.signal(signal.SIGTERM, lambda *_: None)
+
+    def say(text: str) -> None:
+        messages.say(f"hardware: {text}")
+
+    clock = identity.Clock()
+    rank = run.stream(StreamName("rank", 0, plan.attempt))
+    before_j = energy_before(run, plan.node)
+    writer = StreamWriter(run.stream(StreamName(WRITER, plan.node, plan.attempt)))
+    if not os.fstat(writer.fd).st_size:
+        start = Start(time=clock.now(), attempt=plan.attempt, node=plan.node, host=identity.host(), pid=os.getpid())
+        writer.write(records.encode(start))
+    gpus = Gpus(say, scope=plan.scope)
+    sampling = Sampling(
+        plan,
+        gpus,
+        Host(plan.pid or None, str(run.path)),
+        lambda record: writer.write(records.encode(record)),
+        Steps(rank),
+        before_j=before_j,
+        clock=time.monotonic,
+        now=clock.now,
+    )
+    sampling.begin()
+    due = time.monotonic()
+    while _beat(plan.beat_fd):
+        due = max(due + plan.interval_s, time.monotonic())
+        if select.select([woken], [], [], max(0.0, due - time.monotonic()))[0]:
+            last = tail(rank, 65536)[-1:]
+            sampling.finish(last[0].time if last and isinstance(last[0], Finish) else None)
+            break
+        sampling.take()
+    writer.release()
+    return 0
+
+
+def _beat(fd: int) -> bool:
+    """Tell the supervisor that all is well; False where there is none any more."""
+    if fd >= 0:
+        with contextlib.suppress(BlockingIOError):
+            try:
+                os.write(fd, BEAT)
+            except BrokenPipeError:
+                return False
+    return True

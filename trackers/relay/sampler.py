@@ -1,0 +1,154 @@
+"""The sampler as its supervisor sees it: started a moment after training, left behind when it hangs.
+
+It is a process of its own, for a GPU driver may hang for minutes inside one call: neither a delivery nor the end of a
+run waits for that.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Callable
+
+import msgspec
+
+from trackers.hardware.plan import Plan
+from trackers.relay import process
+from trackers.rundir import RunDirectory
+from trackers.tracker import RunInfo
+
+AFTER_S = 1.0
+"""How long after the relay the sampler starts: a run of a second pays nothing for it."""
+HANG_S = 30.0
+"""So long without a sample (beyond the sampling interval) is a hung driver: a GPU's reset takes seconds."""
+END_S = 2.0
+"""How long the end of the run waits for a sampler that was well: it answers within milliseconds."""
+LATE_S = 5.0
+"""A sampler that was so late with its last sample when training ended isn't waited for at all."""
+RESTART_S = (1.0, 10.0, 60.0)
+
+
+class Sampler:
+    """Starts the process, hears its beat, ends it.
+
+    Args:
+        say: called with one line when sampling stops before training does.
+    """
+
+    def __init__(self, run: RunDirectory, info: RunInfo, attempt: int, say: Callable[[str], None]) -> None:
+        self._run = run
+        self._say = say
+        self._plan = Plan(
+            attempt=attempt,
+            pid=info.pid,
+            scope=str(info.option("TRACKER_GPU_SCOPE", "job")),
+            interval_s=float(info.option("TRACKER_SAMPLE_INTERVAL", 1)),
+            record_s=float(info.option("TRACKER_SAMPLE_RECORD_INTERVAL", 10)),
+            co2_g_per_kwh=float(info.option("TRACKER_CO2_G_PER_KWH", 0)),
+        )
+        self._avoid = (info.cwd, os.path.dirname(info.program) if info.program else "")
+        self._process: subprocess.Popen[bytes] | None = None
+        self._pipe = -1
+        self._heard = 0.0
+        self._start_at = time.monotonic() + AFTER_S
+        self._deaths = 0
+        self._over = not bool(info.option("TRACKER_SAMPLE", True))
+        self._ending = 0.0
+
+    @property
+    def ending(self) -> bool:
+        """It was asked to end and hasn't yet."""
+        return bool(self._ending) and not self._over
+
+    def tend(self) -> None:
+        """Start it when it is due, and see whether it still works. Takes microseconds."""
+        if self._over or self._ending:
+            return
+        now = time.monotonic()
+        if self._process is None:
+            if now >= self._start_at:
+                self._start()
+            return
+        self._listen(now)
+        code = self._process.poll()
+        if code is not None:
+            self._bury(now, f"signal {-code}" if code < 0 else f"exit code {code}")
+        elif now - self._heard > HANG_S + self._plan.interval_s:
+            self._leave()
+            self._say(f"hardware sampling stopped: a driver hasn't answered for {HANG_S:.0f} s; all else goes on")
+
+    def end(self) -> bool:
+        """Have it write its last interval. True once that is done, or not waited for any longer."""
+        now = time.monotonic()
+        if self._over or self._process is None:
+            self._over = True
+            return True
+        if not self._ending:
+            self._ending = now
+            self._listen(now)
+            self._process.terminate()
+        if self._process.poll() is not None:
+            self._close()
+            return True
+        late = self._ending - self._heard > LATE_S + self._plan.interval_s
+        if late or now - self._ending > END_S:
+            self._leave()
+            self._say(
+                "the hardware sampler didn't answer when training ended (a driver that hangs?): "
+                "its last interval and the energy's totals are missing"
+            )
+            return True
+        return False
+
+    def close(self) -> None:
+        """End it, in whatever state it is; waits at most as long as for the end of a run."""
+        while not self.end():
+            time.sleep(0.01)
+
+    def _start(self) -> None:
+        reading, writing = os.pipe()
+        os.set_blocking(reading, False)
+        os.set_blocking(writing, False)
+        plan = msgspec.structs.replace(self._plan, beat_fd=writing)
+        arguments = ["sample", str(self._run.path.resolve()), msgspec.json.encode(plan).decode()]
+        try:
+            self._process = process.start(
+                self._run, arguments, avoid=self._avoid, new_session=False, pass_fds=(writing,)
+            )
+            self._pipe, self._heard = reading, time.monotonic()
+        except OSError as error:
+            os.close(reading)
+            self._bury(time.monotonic(), f"it can't be started: {error}")
+        finally:
+            os.close(writing)
+
+    def _listen(self, now: float) -> None:
+        try:
+            if os.read(self._pipe, 4096):
+                self._heard = now
+        except OSError:  # nothing was said
+            pass
+
+    def _bury(self, now: float, reason: str) -> None:
+        self._close(over=self._deaths >= len(RESTART_S))
+        if self._over:
+            self._say(
+                f"hardware sampling stopped: it died {self._deaths + 1} times ({reason}); see {self._run.relay_log}"
+            )
+            return
+        self._start_at = now + RESTART_S[self._deaths]
+        self._deaths += 1
+
+    def _leave(self) -> None:
+        """Kill it and don't wait: inside a driver it may not even die."""
+        if self._process is not None:
+            self._process.kill()
+        self._close()
+
+    def _close(self, over: bool = True) -> None:
+        self._over = over
+        self._process = None
+        if self._pipe >= 0:
+            os.close(self._pipe)
+            self._pipe = -1
