@@ -40,6 +40,16 @@ def test_inline_delivers_without_a_relay() -> None:
     assert {entry["state"] for entry in run.status().values()} == {"delivered"}
 
 
+def test_inline_says_at_the_end_what_was_not_delivered(capsys: pytest.CaptureFixture[str]) -> None:
+    """A server that was down all the time is named at the finish, with the command that delivers the rest."""
+    with trackers.init("json,mlflow", inline=True, options={"MLFLOW_TRACKING_URI": "http://127.0.0.1:9"}) as run:
+        run.log({"loss": 1.0})
+    lines = [line for line in capsys.readouterr().err.splitlines() if "not delivered" in line]
+    assert len(lines) == 1
+    assert lines[0].startswith("trackers: mlflow: not delivered")
+    assert lines[0].endswith(f"deliver with: trackers sync {run.dir}")
+
+
 def test_inline_tracker_that_raises_harms_nobody(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

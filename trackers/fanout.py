@@ -52,6 +52,9 @@ class FanOut:
         for entry in list(self._entries):
             self._pump_one(entry)
         for delivery, lease in self._entries:
+            if delivery.account.failures:  # the last try failed, and there is no time left for another
+                why = f" ({delivery.account.error})" if delivery.account.error else ""
+                self._say(f"{delivery.name}: not delivered{why}; deliver with: trackers sync {delivery.run.path}")
             try:
                 delivery.close()
             except Exception as error:
