@@ -385,3 +385,18 @@ def test_automatic_name_carries_its_time_once(tmp_path: Path) -> None:
     info = run_info(tmp_path / "run", name=f"train_{stamp}")
     Driver(JsonTracker, info).deliver(training(3))
     assert [path.name for path in (tmp_path / "run").glob("*.json")] == [f"train_{stamp}.json"]
+
+
+def test_log_says_what_its_names_were(tmp_path: Path) -> None:
+    """Names that document 1 gives to values are mapped in the log itself, so that nothing is read back as another."""
+    records = stream(
+        [
+            Metrics(step=1, time=T0, values={"train_loss": 2.0, "perf/mfu": 30.0, "iter": 7}),
+            Metrics(step=1, time=T0, values={"eval/loss": 1.0}),
+        ]
+    )
+    info = run_info(tmp_path)
+    Driver(JsonTracker, info).deliver(records)
+    (path,) = [path for path in tmp_path.glob("*.json") if "baseline" in path.name]
+    log = json.loads(path.read_text())
+    assert log["names"] == {"loss": "train_loss", "mfu": "perf/mfu", "iter_": "iter", "val_loss": "eval/loss"}

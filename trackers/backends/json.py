@@ -256,6 +256,8 @@ class JsonTracker(JsonFront):
         if record.step is None:
             # Samples have no step: in an iteration of their own they would be one without a loss.
             taken = {f"{name}_" if name in ("iter", "time") else name: value for name, value in values.items()}
+            for name in values.keys() & {"iter", "time"}:
+                book.rows.names.setdefault(f"{name}_", name)
             self._add("samples", {"iter": step, **taken, "time": record.time}, book)
             return
         book.rows.add(step, record.time, values)
@@ -329,6 +331,7 @@ class JsonTracker(JsonFront):
         head["start_time"] = iso(info.created)
         head["end_time"] = iso((status.time if status else 0) or book.time or info.created) if ended else None
         head["config"] = book.config or info.config
+        head["names"] = rows.names  # so that a reader can give back what was logged
         summary = {**totals.summary(), **book.results, "status": status.name if status and ended else "running"}
         if status and ended and status.exit_code is not None:
             summary["exit_code"] = status.exit_code

@@ -100,6 +100,7 @@ class Rows(msgspec.Struct):
     """The rows that may still grow, and what is carried from one to the next.
 
     anchor_step, anchor_time: where the time of an iteration begins. loss, rate, val_loss: the last known ones.
+    names: the logged name of each that is stored under another, as it came first; ``time_ms`` where it was logged.
     """
 
     iterations: list[Row] = []
@@ -110,6 +111,7 @@ class Rows(msgspec.Struct):
     loss: Any = None
     rate: Any = None
     val_loss: Any = None
+    names: dict[str, str] = {}
 
     def add(self, step: int, time: float, values: Mapping[str, Any]) -> None:
         """Take the values of one record at a step."""
@@ -122,7 +124,7 @@ class Rows(msgspec.Struct):
             self._evaluation(step, time, measured, training)
 
     def _iteration(self, step: int, time: float, values: Mapping[str, Any]) -> None:
-        named = _iteration_names(values, step)
+        named = _iteration_names(values, step, self.names)
         row = self._find(self.iterations, step, named)
         if row is None:
             row = Row(step, {"iter": step})
@@ -150,6 +152,9 @@ class Rows(msgspec.Struct):
 
     def _evaluation(self, step: int, time: float, measured: Mapping[str, Any], training: Mapping[str, Any]) -> None:
         named = {_eval_name(name): value for name, value in measured.items()}
+        for name in measured:
+            if _eval_name(name) != name:
+                self.names.setdefault(_eval_name(name), name)
         own_loss, own_rate = _first(training, LOSS_NAMES, None), _first(training, RATE_NAMES, None)
         loss = self.loss if own_loss is None else own_loss
         self.rate = self.rate if own_rate is None else own_rate
@@ -172,7 +177,7 @@ class Rows(msgspec.Struct):
     def _training_part(self, step: int, time: float, training: Mapping[str, Any], evaluation: Row) -> None:
         """An evaluation's record may hold training values too: they go to the iteration where it has room."""
         row = next((row for row in reversed(self.iterations) if row.step == step), None)
-        named = _iteration_names(training, step)
+        named = _iteration_names(training, step, self.names)
         if row is None and "loss" in named:
             self._iteration(step, time, training)
             self.iterations[-1].guessed.append("loss")
@@ -232,8 +237,12 @@ def positive(value: Any) -> float | None:
     return value if isinstance(value, (int, float)) and math.isfinite(value) and value > 0 else None
 
 
-def _iteration_names(values: Mapping[str, Any], step: int) -> dict[str, Any]:
-    """Values by their names in an iteration: ``loss``, ``time_ms`` and ``mfu`` first, then all others."""
+def _iteration_names(values: Mapping[str, Any], step: int, names: dict[str, str]) -> dict[str, Any]:
+    """Values by their names in an iteration: ``loss``, ``time_ms`` and ``mfu`` first, then all others.
+
+    Args:
+        names: gets the logged names of those that are stored under another.
+    """
     named: dict[str, Any] = {}
     loss = next((name for name in LOSS_NAMES if name in values), None)
     if loss is not None:
@@ -246,12 +255,20 @@ def _iteration_names(values: Mapping[str, Any], step: int) -> dict[str, Any]:
     mfu = next((name for name in MFU_NAMES if name in values), None)
     if mfu is not None:
         named["mfu"] = values[mfu]
+    for stored, logged in (("loss", loss), ("mfu", mfu)):
+        if logged not in (None, stored):
+            names.setdefault(stored, str(logged))
+    if "time_ms" in values:
+        names.setdefault("time_ms", "time_ms")
     for name, value in values.items():
         if name in (loss, mfu, "time_ms") or (name == "iter" and value == step):
             continue
-        while name in named or name in ("iter", "time"):
-            name += "_"
-        named[name] = value
+        stored = name
+        while stored in named or stored in ("iter", "time"):
+            stored += "_"
+        if stored != name:
+            names.setdefault(stored, name)
+        named[stored] = value
     return named
 
 
