@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -23,6 +24,23 @@ from trackers.records import (
 
 ROOT = Path(__file__).parent.parent
 ID = "abcd1234"
+
+
+@contextlib.contextmanager
+def online(home: Path) -> Iterator[WandbServer]:
+    """A server, and an environment for processes that deliver to it and to trackio's and MLflow's files in ``home``.
+
+    ``home`` is the working directory and HOME meanwhile.
+    """
+    with WandbServer() as running, pytest.MonkeyPatch.context() as patch:
+        for name, value in {
+            "WANDB_MODE": "online", "WANDB_BASE_URL": running.url, "WANDB_API_KEY": "a" * 40, "HOME": str(home),
+            "TRACKIO_DIR": str(home / "trackio"),
+        }.items():  # fmt: skip
+            patch.setenv(name, value)
+        patch.delenv("WANDB_DIR", raising=False)  # files lie in the run's directory
+        patch.chdir(home)
+        yield running
 
 
 @pytest.fixture

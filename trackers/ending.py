@@ -1,4 +1,7 @@
-"""How a script that doesn't call ``finish`` ends: exit code 0 finished, an exception or another code failed."""
+"""How a script that doesn't call ``finish`` ends: exit code 0 finished, an exception or another code failed.
+
+Where a preemption was announced, it is preempted, whatever the exit code.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +16,7 @@ from typing import Any, Protocol
 class Endable(Protocol):
     """A run, as far as the end of a process matters."""
 
-    def finish(self, exit_code: int | None = None) -> None: ...
-
-    def fail(self, exit_code: int, reason: str) -> None: ...
+    def leave(self, exit_code: int, reason: str) -> None: ...
 
 
 class Ending:
@@ -65,10 +66,7 @@ class Ending:
         if os.getpid() != self._pid:
             return
         for run in list(self._runs):
-            if self._code:
-                run.fail(self._code, self._reason or f"exit code {self._code}")
-            else:
-                run.finish()
+            run.leave(self._code, self._reason)
 
 
 ending = Ending()

@@ -90,6 +90,9 @@ class NullRun:
     def fail(self, exit_code: int, reason: str, timeout: float | None = None) -> None:
         """Nothing."""
 
+    def leave(self, exit_code: int, reason: str) -> None:
+        """Nothing."""
+
     def __enter__(self) -> NullRun:
         return self
 

@@ -14,6 +14,7 @@ from trackers.attributes import RunConfig, RunSummary
 from trackers.definitions import parse_summary
 from trackers.recorder import DRAIN_S, Recorder
 from trackers.records import Alert, Define, Info, Metrics
+from trackers.relay.status import PREEMPTED
 from trackers.values import plain
 
 
@@ -284,16 +285,29 @@ class Run:
         """End the run as failed, with the reason in one line."""
         self._end(exit_code, "failed", reason, timeout, False)
 
+    def leave(self, exit_code: int, reason: str) -> None:
+        """End the run as the process ends that made it: finished or failed by its exit code, or preempted where
+        that was announced.
+        """
+        if self._recorder.relay.preempted():
+            self._end(exit_code, "preempted", reason or PREEMPTED, None, False)
+        elif exit_code:
+            self.fail(exit_code, reason or f"exit code {exit_code}")
+        else:
+            self.finish()
+
     def __enter__(self) -> Run:
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if error is None or (isinstance(error, SystemExit) and not error.code):
+        if error is None:
             self.finish()
+        elif isinstance(error, SystemExit) and not error.code:
+            self.leave(0, "")
         else:
-            self.fail(130 if isinstance(error, KeyboardInterrupt) else 1, f"{kind.__name__}: {error}" if kind else "")
+            self.leave(130 if isinstance(error, KeyboardInterrupt) else 1, f"{kind.__name__}: {error}" if kind else "")
 
     def __getattr__(self, name: str) -> Any:
         from trackers import dialect

@@ -62,7 +62,7 @@ def test_waiters_on_holders_that_went_silent_never_hold_at_once(tmp_path: Path) 
 
 
 def test_waiter_that_dies_while_it_takes_over_is_followed_by_one(tmp_path: Path) -> None:
-    """Three die one after the other between their claim and the lease; of two that follow, one after the other holds."""
+    """Three die one after the other between their claim and the lease; of two that follow, one holds at a time."""
     path = tmp_path / "x.lease"
     elsewhere(path)
     for _ in range(3):

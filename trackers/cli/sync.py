@@ -12,7 +12,7 @@ import typer
 
 from trackers.cli.common import AsJson, RunsDir, printable, runs_root
 
-_shown: dict[tuple[str, str], str] = {}
+_shown: dict[tuple[Path, str], str] = {}
 
 
 def register(app: typer.Typer) -> None:
@@ -36,14 +36,16 @@ def sync(
 ) -> None:
     """Deliver runs to their trackers; nothing is ever deleted, and running it twice changes nothing.
 
-    Exit code 0 only if everything is delivered.
+    Exit code 0 only if everything is delivered; with --follow, if every run had ended and was delivered when it was
+    stopped.
 
     Example: trackers sync latest --to wandb
     """
     from trackers import registry
     from trackers.errors import NotFound
     from trackers.relay import sync as work
-    from trackers.rundir import find_run, find_runs
+    from trackers.relay.follow import Follower, runs_below
+    from trackers.rundir import find_run
 
     names = registry.parse(to)
     root = runs_root(directory)
@@ -62,17 +64,21 @@ def sync(
     if follow:
         places = [Path(reference) for reference in runs or [str(root)]]
         places = [place if place.exists() else find_run(str(place), root).path for place in places]
-        done = work.follow(places, names, show, stopping=lambda: stopped, jobs=jobs)
+        done = Follower(places, names, show, complain=_complain, jobs=jobs).serve(lambda: stopped)
     else:
         chosen = []
         for reference in runs or [str(root)]:
             place = Path(reference)
-            inside = list(find_runs(place)) if place.is_dir() else []
+            inside = list(runs_below(place)) if place.is_dir() else []
             chosen += inside or [find_run(reference, root)]
         if not chosen:
             raise NotFound(f"no runs in {root}")
         done = work.sync(chosen, names, show, stopping=lambda: stopped, patience_s=timeout)
     raise typer.Exit(0 if done else 1)
+
+
+def _complain(text: str) -> None:
+    print(f"trackers: {printable(text)}", file=sys.stderr, flush=True)
 
 
 def _show(run: object, as_json: bool) -> None:
@@ -95,7 +101,7 @@ def _show(run: object, as_json: bool) -> None:
             if entry["state"] == "delivered" and entry["url"]:
                 parts.append(str(entry["url"]))
             line = printable(", ".join(parts))
-        key = (run.info.id, name)
+        key = (run.run.path, name)
         if _shown.get(key) != line:
             _shown[key] = line
             sys.stdout.write(line + "\n")

@@ -23,6 +23,7 @@ import msgspec
 from trackers.failpoints import failpoint
 from trackers.journal import StreamReader, cut_torn_tail, decode_lines
 from trackers.records import Finish, Record, Start
+from trackers.relay.status import outlived
 from trackers.rundir import RunDirectory, StreamName
 
 HEAD_BYTES = 21
@@ -169,14 +170,16 @@ class Order:
     def ended(self) -> bool:
         """All streams are read to their ends, and the newest attempt's last writer has said that it is over.
 
-        Where a relay wrote a stream for the attempt, its finish record is the last word; else the rank's.
+        Where a relay wrote a stream for the attempt, its finish record is the last word; else the rank's. One that
+        the attempt outlived is none.
         """
         names = self._run.stream_names()
         if not names:
             return False
         newest = max(name.attempt for name in names)
         current = [name for name in names if name.attempt == newest]
-        said = [name for name in current if name.writer == "node"] or current
+        said = [name for name in current if name.writer == "node" and not outlived(self._run, name)]
+        said = said or [name for name in current if name.writer == "rank"] or current
         for name in names:
             offset = self.position.offsets.get(str(name), 0)
             if str(name) not in self._cuts and self._size(name) > offset and self._more(name, offset):

@@ -11,11 +11,16 @@ from trackers.errors import NotFound
 from trackers.journal import last_record
 from trackers.records import Finish
 from trackers.relay.lease import STALE_S, read_holder
-from trackers.rundir import RunDirectory
+from trackers.rundir import RunDirectory, StreamName
 from trackers.tracker import Status
 
 SILENT_S = 120.0
 """A run elsewhere whose relay and streams were silent for so long is taken for crashed."""
+SILENT_ALONE_S = 3600.0
+"""The same for a run that was started without a relay, where nothing shows life between two calls of ``log``."""
+SILENCE = "no sign of life"
+"""How the reason begins where only silence speaks for a crash: a later record of the run proves it wrong."""
+PREEMPTED = "the job was preempted"
 
 
 def last_status(run: RunDirectory) -> Status:
@@ -25,9 +30,30 @@ def last_status(run: RunDirectory) -> Status:
     for writer in ("node", "rank"):
         for name in names:
             record = last_record(run.stream(name)) if name.writer == writer else None
-            if isinstance(record, Finish):
+            if isinstance(record, Finish) and not outlived(run, name):
                 return status_of(record)
     return Status("running", time=time.time())
+
+
+def last_word(run: RunDirectory) -> Finish | None:
+    """The finish record that ends the newest attempt for good: the relay's where one wrote, else the rank's."""
+    newest = run.attempt()
+    names = [name for name in run.stream_names() if name.attempt == newest]
+    said = [name for name in names if name.writer == "node" and not outlived(run, name)]
+    for name in said or [name for name in names if name.writer == "rank"]:
+        record = last_record(run.stream(name))
+        if isinstance(record, Finish):
+            return record
+    return None
+
+
+def outlived(run: RunDirectory, name: StreamName) -> bool:
+    """Whether a stream ends with a verdict that only silence spoke for, and its attempt logged on after it."""
+    verdict = last_record(run.stream(name)) if name.writer == "node" else None
+    if not isinstance(verdict, Finish) or not verdict.reason.startswith(SILENCE):
+        return False
+    ranks = (n for n in run.stream_names() if n.writer == "rank" and n.attempt == name.attempt)
+    return any((record := last_record(run.stream(n))) is not None and record.time > verdict.time for n in ranks)
 
 
 def observe(run: RunDirectory) -> Status:
@@ -46,15 +72,23 @@ def observe(run: RunDirectory) -> Status:
     if info.host == identity.host() and info.boot_id == identity.boot_id():
         if identity.alive(info.pid, info.pid_start):
             return Status("running", time=seen)
-        return Status("crashed", time=seen, reason=f"process {info.pid} is gone")
+        return _lost(run, seen, f"process {info.pid} is gone")
     holder = read_holder(run.path / "relay.lease")
     # A sync elsewhere holds the lease too, and says nothing of the run's own machine.
     its_own = holder is not None and (holder.host, holder.boot_id) == (info.host, info.boot_id)
     if holder is not None and its_own and time.time() - holder.time < STALE_S + holder.allow_s:
         return Status("running", time=holder.time)
-    if time.time() - seen < SILENT_S:
+    silent = time.time() - seen
+    relayed = info.option("TRACKER_RELAY", True) and not info.option("TRACKER_INLINE", False)
+    if silent < (SILENT_S if relayed else SILENT_ALONE_S):
         return Status("running", time=seen)
-    return Status("crashed", time=seen, reason=f"no sign of life from {info.host} for {time.time() - seen:.0f} s")
+    return _lost(run, seen, f"{SILENCE} from {info.host} for {silent:.0f} s")
+
+
+def _lost(run: RunDirectory, seen: float, reason: str) -> Status:
+    if is_preempted(run, run.attempt()):
+        return Status("preempted", time=seen, reason=PREEMPTED)
+    return Status("crashed", time=seen, reason=reason)
 
 
 def status_of(record: Finish) -> Status:
@@ -77,5 +111,20 @@ def _last_sign(run: RunDirectory) -> float:
 
 
 def preempting(run: RunDirectory, attempt: int) -> Path:
-    """A file that says: if this attempt ends without a word, it was preempted."""
+    """A file that says, by being there: if this attempt ends without a word, it was preempted."""
     return run.path / f"preempting.{attempt}"
+
+
+def signalled(run: RunDirectory, attempt: int) -> Path:
+    """A file that says the same by what is in it: where training was when a grace signal ended it."""
+    return run.path / f"signalled.{attempt}"
+
+
+def is_preempted(run: RunDirectory, attempt: int) -> bool:
+    """Whether a preemption of this attempt was announced, by the script or by a signal."""
+    if preempting(run, attempt).exists():
+        return True
+    try:
+        return signalled(run, attempt).stat().st_size > 0
+    except OSError:
+        return False

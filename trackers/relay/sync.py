@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
 from trackers import registry
-from trackers.errors import NotFound, UsageError
+from trackers.errors import UsageError
+from trackers.relay import verdict
 from trackers.relay.account import read_account
 from trackers.relay.lease import Lease
 from trackers.relay.messages import Messages
 from trackers.relay.report import report
 from trackers.relay.status import observe
 from trackers.relay.supervisor import Supervisor
-from trackers.rundir import RunDirectory, find_runs, replace_file
+from trackers.rundir import RunDirectory, replace_file
 from trackers.secret import reveal
 
 TURN_S = 0.1
-LOOK_S = 2.0
 SEEN_S = 1.0
 PATIENCE_S = 120.0
+VERDICT_S = 0.5
+"""Between looks whether the run's own processes are gone."""
 
 
 class RunSync:
@@ -47,7 +47,7 @@ class RunSync:
         self._messages = Messages(run.messages, echo=echo)
         self._lease = Lease(run.path / "relay.lease")
         self._sizes = run.sizes()
-        self._settled_at = 0.0
+        self._looked = 0.0
         self._supervisor: Supervisor | None = None
 
     def begin(self) -> None:
@@ -69,15 +69,12 @@ class RunSync:
                 self.lacking.append(name)
                 continue
             _unstop(run, name)
-        owner = self._lease.acquire()
-        if not owner:
-            holder = self._lease.holder()
-            self.held_by = str(holder) if holder is not None else ""
+        # Deliveries have leases of their own. The relay's is left to relays: one that starts must not wait for us.
         self._supervisor = Supervisor(
             run,
             self.names,
             watch=None,
-            owner=owner,
+            owner=False,
             say=lambda text, name: self._messages.say(text, source=name),
         )
         self._supervisor.begin()
@@ -86,7 +83,7 @@ class RunSync:
         """One look at everything; False when there is nothing more to do."""
         if self._supervisor is None:
             return False
-        self._lease.beat()
+        self._see_the_end()
         going = self._supervisor.turn()
         status = self.report()
         self.done = all(entry["state"] == "delivered" or self._caught_up(entry) for entry in status.values())
@@ -96,12 +93,20 @@ class RunSync:
             return False
         return self.follow or not self.done or observe(self.run).name != "running"
 
+    def _see_the_end(self) -> None:
+        now = time.monotonic()
+        if now - self._looked < VERDICT_S:
+            return
+        self._looked = now
+        verdict.give(self.run, self._lease)
+        holder = self._lease.holder()
+        self.held_by = str(holder) if holder is not None and not holder.dead() else ""
+
     def end(self) -> None:
         """Stop the deliveries and give everything back."""
         if self._supervisor is not None:
             self._supervisor.end()
             self._supervisor = None
-        self._lease.release()
 
     def report(self) -> dict[str, dict[str, Any]]:
         """How each of the trackers stands."""
@@ -147,53 +152,6 @@ def sync(
     return complete
 
 
-def follow(
-    roots: Sequence[Path],
-    to: Sequence[str],
-    show: Callable[[RunSync], None],
-    *,
-    stopping: Callable[[], bool] = lambda: False,
-    jobs: int = 4,
-) -> bool:
-    """Deliver live for others: every run below ``roots``, those that come later too, until told to stop.
-
-    Args:
-        jobs: how many runs are served at once.
-    """
-    active: dict[Path, RunSync] = {}
-    ended: set[Path] = set()
-    look_at = 0.0
-    complete = True
-    while not stopping():
-        if time.monotonic() >= look_at:
-            look_at = time.monotonic() + LOOK_S
-            for run in (run for root in roots for run in find_runs(root)):
-                path = run.path.resolve()
-                if path in active or len(active) >= jobs or (path in ended and not _has_more(run, to)):
-                    continue
-                with contextlib.suppress(NotFound):
-                    work = RunSync(run, to, follow=True)
-                    if path not in ended or work.names:
-                        work.begin()
-                        active[path] = work
-        for path, work in list(active.items()):
-            if not work.turn():
-                work.end()
-                show(work)
-                complete = complete and work.done
-                ended.add(path)
-                del active[path]
-            elif time.monotonic() - work._settled_at > SEEN_S:
-                work._settled_at = time.monotonic()
-                show(work)
-        time.sleep(TURN_S)
-    for work in active.values():
-        complete = work.turn() is False and work.done and complete
-        work.end()
-        show(work)
-    return complete and not active
-
-
 def _serve(work: RunSync, show: Callable[[RunSync], None], stopping: Callable[[], bool], patience_s: float) -> None:
     shown = 0.0
     moved_at, seen = time.monotonic(), work.progress()
@@ -212,11 +170,6 @@ def _serve(work: RunSync, show: Callable[[RunSync], None], stopping: Callable[[]
         work.end()
     work.done = all(entry["state"] == "delivered" for entry in work.report().values()) or work.done
     show(work)
-
-
-def _has_more(run: RunDirectory, to: Sequence[str]) -> bool:
-    entries = report(run, to or run.read_info().trackers).values()
-    return any(entry["state"] in ("waiting", "not begun") for entry in entries)
 
 
 def _unstop(run: RunDirectory, name: str) -> None:

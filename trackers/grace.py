@@ -1,0 +1,98 @@
+"""Grace signals: what a scheduler sends to a job a while before it kills it.
+
+SLURM sends SIGTERM before the time limit, at a preemption and for ``scancel``
+(https://slurm.schedmd.com/preempt.html, GraceTime), and what ``sbatch --signal`` asks for, mostly SIGUSR1 or
+SIGUSR2. Kubernetes sends SIGTERM
+(https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#pod-termination).
+By default such a signal ends Python at once, and nobody learns why. So it leaves a trace on its way.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+
+_SLURM = ("SIGTERM", "SIGUSR1", "SIGUSR2")
+_KUBERNETES = ("SIGTERM",)
+
+_fd = -1
+_watched: set[int] = set()
+_paused: set[int] = set()
+_forks_seen = False
+
+
+def signals(environ: Mapping[str, str] | None = None) -> list[int]:
+    """The signals that announce a preemption here; none outside of SLURM and Kubernetes."""
+    environ = os.environ if environ is None else environ
+    names = _SLURM if "SLURM_JOB_ID" in environ else _KUBERNETES if "KUBERNETES_SERVICE_HOST" in environ else ()
+    return [int(getattr(signal, name)) for name in names if hasattr(signal, name)]
+
+
+def watch(path: Path) -> None:
+    """Have a grace signal that ends this process write a line to ``path`` before it does.
+
+    It still ends the process at once, and as before: what writes is faulthandler's handler in C, which runs even
+    while training waits for an accelerator, and raises the signal again. A signal that anybody handles is left alone,
+    and who handles one later replaces this. Of several runs of a process the newest is watched for.
+
+    Raises:
+        OSError: the file can't be made.
+    """
+    global _fd, _forks_seen
+    free = [number for number in signals() if number in _watched or not _handled(number)]
+    if not free:
+        return
+    fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o666)
+    for number in free:
+        _register(number, fd)
+        _watched.add(number)
+    if _fd >= 0:
+        os.close(_fd)
+    _fd = fd
+    if not _forks_seen:
+        _forks_seen = True
+        # Pools end their workers by SIGTERM, perhaps at once: a child must never have this.
+        os.register_at_fork(before=_pause, after_in_parent=_go_on, after_in_child=unwatch)
+
+
+def unwatch() -> None:
+    """Handle nothing any more."""
+    global _fd
+    _pause()
+    _paused.clear()
+    _watched.clear()
+    if _fd >= 0:
+        os.close(_fd)
+        _fd = -1
+
+
+def _register(number: int, fd: int) -> None:
+    faulthandler.register(number, file=fd, all_threads=False, chain=True)
+
+
+def _pause() -> None:
+    for number in _watched:
+        if signal.getsignal(number) == signal.SIG_DFL:  # else it isn't ours any more
+            faulthandler.unregister(number)
+            _paused.add(number)
+
+
+def _go_on() -> None:
+    for number in _paused:
+        _register(number, _fd)
+    _paused.clear()
+
+
+def _handled(number: int) -> bool:
+    """Whether this process catches or ignores a signal, be it Python, faulthandler or a library in C that does."""
+    if signal.getsignal(number) != signal.SIG_DFL:
+        return True
+    try:
+        lines = Path("/proc/self/status").read_text().splitlines()
+    except OSError:
+        return False
+    sets = [int(line.split()[1], 16) for line in lines if line.startswith(("SigCgt:", "SigIgn:"))]
+    return any(number_set >> (number - 1) & 1 for number_set in sets)
