@@ -1,0 +1,1 @@
+"""What is made of runs that were read: reports, comparisons, results."""

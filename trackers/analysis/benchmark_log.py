@@ -1,0 +1,106 @@
+"""``extract_primus_metrics``: a console log's benchmark result, written to a file and told in a few lines."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from trackers.analysis import benchmark_json
+from trackers.analysis.benchmark_steps import Steps
+from trackers.errors import UsageError
+from trackers.readers.log import LogReader
+from trackers.records import Metrics, Record
+
+NAME = "extract_primus_metrics"
+RESULTS = Path("benchmark_results")
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the program; 0 when the file is written.
+
+    Raises:
+        NotFound: no such log, or nothing in it. UsageError: the output can't be written.
+    """
+    options = _parser().parse_args(arguments)
+    reader = LogReader()
+    runs = reader.runs(options.log_file)
+    if len(runs) > 1:
+        raise UsageError(f"{options.log_file} names {len(runs)} logs; give one")
+    records = reader.read(runs[0])
+    steps = Steps().gather(_shown(records) if options.verbose else records)
+    source = str(options.log_file)
+    document = benchmark_json.result(steps, source=source, given={
+        "num_gpus": options.num_gpus,
+        "global_batch_size": options.global_batch_size,
+        "sequence_length": options.sequence_length,
+    })  # fmt: skip
+    for contradiction in document["contradictions"]:
+        print(f"{NAME}: {contradiction}", file=sys.stderr)
+    path = Path(options.output) if options.output else RESULTS / benchmark_json.file_name(document)
+    if path.is_dir() or str(options.output).endswith("/"):
+        path /= benchmark_json.file_name(document)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(benchmark_json.text(document), encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{path} can't be written: {error.strerror or error}") from None
+    print(_summary(document))
+    print(f"Saved {path}")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog=NAME,
+        description="Extract a benchmark's result from the log of Primus, Megatron, TorchTitan or MaxText.",
+        epilog=f"Example: {NAME}.py --log-file training.log --global-batch-size 128",
+    )
+    add = parser.add_argument
+    add("--log-file", required=True, help="the log; may be gzipped; - is standard input")
+    add("--output", help="file or directory; default benchmark_results/benchmark_{platform}_{timestamp}.json")
+    add("--num-gpus", type=_positive, help="GPUs in all, where the log doesn't say")
+    add("--global-batch-size", type=_positive, help="sequences per step, where the log doesn't say")
+    add("--sequence-length", type=_positive, help="tokens per sequence, where the log doesn't prove it")
+    add("--verbose", action="store_true", help="print every step, and what was derived")
+    return parser
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text} isn't a positive number")
+    return value
+
+
+def _shown(records: Iterator[Record]) -> Iterator[Record]:
+    for record in records:
+        if isinstance(record, Metrics):
+            values = ", ".join(f"{name} {value:g}" for name, value in record.values.items())
+            print(f"step {record.step}: {values}", file=sys.stderr)
+        yield record
+
+
+def _summary(document: dict[str, Any]) -> str:
+    performance, config, gpu = document["performance_metrics"], document["training_config"], document["gpu_info"]
+    rows = [
+        ("platform", f"{document['platform']}, {_show(gpu['device_count'])} × {gpu['device_name'] or 'GPU'}"),
+        ("steps", f"{performance['total_steps']} ({performance['warmup_steps']} warm-up)"),
+        ("step time", f"{_show(performance['avg_step_time_seconds'])} s"
+                      f" (min {_show(performance['min_step_time_seconds'])},"
+                      f" max {_show(performance['max_step_time_seconds'])})"),
+        ("tokens/s", _show(performance["tokens_per_second"])),
+        ("tokens/s/GPU", _show(performance["tokens_per_second_per_gpu"])),
+        ("batch × length", f"{_show(config['global_batch_size'])} × {_show(config['sequence_length'])}"),
+        ("peak memory", f"{_show(document['memory_metrics']['peak_memory_allocated_gb'])} GiB"
+                        f" ({document['memory_metrics']['kind'] or 'not in the log'})"),
+    ]  # fmt: skip
+    return "\n".join(f"{label:<15} {value}" for label, value in rows)
+
+
+def _show(value: float | None) -> str:
+    if value is None:
+        return "–"
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.4g}" if value < 1000 else f"{value:,.0f}"
