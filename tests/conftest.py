@@ -18,6 +18,8 @@ from typing import Any
 import psutil
 import pytest
 
+from tests.hardware.standin import Drivers, build, compiler
+
 MARK = "TRACKERS_TEST"
 """Environment variable with an id for each test: names the processes it started, also those it is no parent of."""
 
@@ -46,6 +48,7 @@ def _may_lack_postgresql() -> bool:
 ALLOWED_SKIPS: dict[str, Callable[[], bool]] = {
     "needs a GPU": lambda: not _has_gpu(),
     "needs PostgreSQL": _may_lack_postgresql,
+    "needs a C compiler": lambda: "CI" not in os.environ and compiler() is None,
     "needs Linux": lambda: sys.platform != "linux",
     "needs root": lambda: not hasattr(os, "geteuid") or os.geteuid() != 0,
 }
@@ -123,6 +126,22 @@ def _no_leftovers(_session_environment: None, tmp_path: Path, monkeypatch: pytes
             if not _leftovers(mark, before):
                 break
         pytest.fail(f"left processes behind, killed now: {'; '.join(names)}", pytrace=False)
+
+
+@pytest.fixture(scope="session")
+def _driver_libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The GPU drivers' stand-ins, compiled once."""
+    if compiler() is None:
+        pytest.skip("needs a C compiler: the GPU drivers' stand-ins are compiled")
+    folder = tmp_path_factory.mktemp("drivers")
+    build(folder)
+    return folder
+
+
+@pytest.fixture
+def drivers(_driver_libraries: Path, tmp_path: Path) -> Drivers:
+    """GPU drivers that do what a test says."""
+    return Drivers(_driver_libraries, tmp_path / "knobs")
 
 
 def _redirect_trackio(patch: pytest.MonkeyPatch, directory: Path) -> None:

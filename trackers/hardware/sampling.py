@@ -90,6 +90,10 @@ class Sampling:
 
     def take(self) -> None:
         """Take one sample, and write what is due."""
+        self._sample()
+        self._write_due(self._sampled)
+
+    def _sample(self) -> None:
         readings, host = self._gpus.read(), self._host.read()
         now = self._clock()
         weight_s = min(max(now - self._sampled, 1e-3), LONGEST_WEIGHT * self._plan.interval_s)
@@ -100,7 +104,6 @@ class Sampling:
         for reading in readings:
             if reading.throttle is not None:
                 self._throttled.setdefault(self._gpus.label(reading.gpu), set()).update(reading.throttle)
-        self._write_due(now)
 
     def finish(self, ended: float | None = None) -> None:
         """Write the last interval and the energy's totals.
@@ -108,7 +111,7 @@ class Sampling:
         Args:
             ended: when training ended: what is written isn't later, where that can be.
         """
-        self.take()
+        self._sample()
         if ended is not None:
             self._time = max(min(self._time, ended - 1e-6), self._written)
         step = self._step()

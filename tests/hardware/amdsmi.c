@@ -1,0 +1,160 @@
+/* Stands in for ROCm's libamd_smi.so, below the real amdsmi.
+ *
+ * Signatures, structures and units follow amdsmi.h (https://rocm.docs.amd.com/projects/amdsmi/, "C++ API"). The Python
+ * package binds every function when it is imported: those that aren't here answer "not supported", in a file that the
+ * fixture makes (AMDSMI_STATUS_NOT_SUPPORTED, 2).
+ */
+#include "knobs.h"
+
+typedef unsigned int amdsmi_status_t;
+typedef void *handle_t;
+enum { SUCCESS = 0, INVALID = 1, NOT_SUPPORTED = 2 };
+
+static double begun;
+
+static int gpu_of(handle_t handle) { return (int)(intptr_t)handle - 1; }
+
+#define GPU_OR_RETURN(function)                                   \
+    int gpu = gpu_of(handle), error = trouble(function, gpu);     \
+    if (error)                                                    \
+        return (amdsmi_status_t)error
+
+amdsmi_status_t amdsmi_init(uint64_t flags)
+{
+    (void)flags;
+    begun = seconds();
+    return (amdsmi_status_t)trouble("init", 0);
+}
+
+amdsmi_status_t amdsmi_shut_down(void) { return SUCCESS; }
+
+void amdsmi_free_name_value_pairs(void *pairs) { (void)pairs; }
+
+/* A socket for each GPU. */
+amdsmi_status_t amdsmi_get_socket_handles(uint32_t *count, handle_t *sockets)
+{
+    uint32_t i;
+    *count = (uint32_t)value_of("count", 0, 1);
+    for (i = 0; sockets && i < *count; i++)
+        sockets[i] = (handle_t)(intptr_t)(i + 1);
+    return SUCCESS;
+}
+
+amdsmi_status_t amdsmi_get_processor_handles(handle_t socket, uint32_t *count, handle_t *processors)
+{
+    *count = 1;
+    if (processors)
+        processors[0] = socket;
+    return SUCCESS;
+}
+
+/* Percent; 0xFFFF where a GPU has none. */
+amdsmi_status_t amdsmi_get_gpu_activity(handle_t handle, uint32_t usage[16])
+{
+    GPU_OR_RETURN("activity");
+    usage[0] = (uint32_t)value_of("utilization", gpu, 50);
+    usage[1] = (uint32_t)value_of("bandwidth", gpu, 25);
+    usage[2] = 0xFFFF;
+    return SUCCESS;
+}
+
+/* Bytes; type 0 is VRAM. */
+amdsmi_status_t amdsmi_get_gpu_memory_total(handle_t handle, uint32_t type, uint64_t *bytes)
+{
+    GPU_OR_RETURN("memory");
+    *bytes = (uint64_t)value_of("total", gpu, 206141652992);
+    return type == 0 ? SUCCESS : NOT_SUPPORTED;
+}
+
+amdsmi_status_t amdsmi_get_gpu_memory_usage(handle_t handle, uint32_t type, uint64_t *bytes)
+{
+    GPU_OR_RETURN("memory");
+    *bytes = (uint64_t)value_of("used", gpu, 20000000000);
+    return type == 0 ? SUCCESS : NOT_SUPPORTED;
+}
+
+struct power_info {
+    uint64_t socket_power;         /* W */
+    uint32_t current_socket_power; /* W, MI300 and later; else UINT32_MAX or 0xFFFF */
+    uint32_t average_socket_power; /* W, up to MI200 and Navi */
+    uint64_t gfx_voltage, soc_voltage, mem_voltage; /* mV */
+    uint32_t power_limit;          /* W */
+    uint64_t reserved[18];
+};
+
+amdsmi_status_t amdsmi_get_power_info(handle_t handle, struct power_info *info)
+{
+    GPU_OR_RETURN("power");
+    memset(info, 0, sizeof *info);
+    info->current_socket_power = (uint32_t)value_of("current_power", gpu, 600);
+    info->average_socket_power = (uint32_t)value_of("average_power", gpu, 0xFFFF);
+    info->power_limit = (uint32_t)value_of("limit_w", gpu, 750);
+    return SUCCESS;
+}
+
+struct power_cap { uint64_t power_cap, default_cap, dpm_cap, min_cap, max_cap, reserved[3]; };
+
+/* Microwatts. */
+amdsmi_status_t amdsmi_get_power_cap_info(handle_t handle, uint32_t sensor, struct power_cap *cap)
+{
+    GPU_OR_RETURN("cap");
+    (void)sensor;
+    memset(cap, 0, sizeof *cap);
+    cap->power_cap = (uint64_t)value_of("cap", gpu, 750000000);
+    return SUCCESS;
+}
+
+/* Degrees Celsius; sensor 0 is the edge, 1 the hottest spot. */
+amdsmi_status_t amdsmi_get_temp_metric(handle_t handle, uint32_t sensor, uint32_t metric, int64_t *temperature)
+{
+    GPU_OR_RETURN(sensor == 0 ? "edge" : "junction");
+    (void)metric;
+    *temperature = value_of(sensor == 0 ? "edge" : "junction", gpu, sensor == 0 ? 55 : 70);
+    return SUCCESS;
+}
+
+/* A count, and what one of it is worth in microjoules (15.259 since MI200). */
+amdsmi_status_t amdsmi_get_energy_count(handle_t handle, uint64_t *count, float *resolution, uint64_t *timestamp)
+{
+    GPU_OR_RETURN("energy");
+    *resolution = 15.259F;
+    *count = (uint64_t)value_of("energy", gpu, (long long)((seconds() - begun) * 600 * 1e6 / 15.259));
+    *timestamp = (uint64_t)(seconds() * 1e9);
+    return SUCCESS;
+}
+
+struct clock_info { uint32_t clk, min_clk, max_clk; uint8_t locked, deep_sleep; uint32_t reserved[4]; };
+
+/* MHz; type 0 graphics, 4 memory. */
+amdsmi_status_t amdsmi_get_clock_info(handle_t handle, uint32_t type, struct clock_info *info)
+{
+    GPU_OR_RETURN("clock");
+    memset(info, 0, sizeof *info);
+    info->clk = (uint32_t)(type == 4 ? value_of("memory_clock", gpu, 1300) : value_of("sm_clock", gpu, 2100));
+    return SUCCESS;
+}
+
+struct asic_info {
+    char market_name[256];
+    uint32_t vendor_id;
+    char vendor_name[256];
+    uint32_t subvendor_id;
+    uint64_t device_id;
+    uint32_t rev_id;
+    char asic_serial[256]; /* hexadecimal: what ROCR_VISIBLE_DEVICES calls GPU-<serial> */
+    uint32_t oam_id, compute_units;
+    uint64_t target_version;
+    uint32_t subsystem_id, reserved[21];
+};
+
+amdsmi_status_t amdsmi_get_gpu_asic_info(handle_t handle, struct asic_info *info)
+{
+    GPU_OR_RETURN("asic");
+    memset(info, 0, sizeof *info);
+    snprintf(info->market_name, sizeof info->market_name, "AMD Instinct MI300X");
+    snprintf(info->vendor_name, sizeof info->vendor_name, "Advanced Micro Devices");
+    snprintf(info->asic_serial, sizeof info->asic_serial, "4b2c1a9f8d3e6f7%x", gpu);
+    info->vendor_id = 0x1002;
+    info->device_id = 0x74a1;
+    return SUCCESS;
+}

@@ -1,0 +1,246 @@
+/* Stands in for NVIDIA's driver library, libnvidia-ml.so.1, below the real pynvml.
+ *
+ * Signatures and structures follow nvml.h; each unit is the one that NVIDIA's reference gives for the function, at
+ * https://docs.nvidia.com/deploy/nvml-api/ ("Device Queries", "Device Structs", "Multi Instance GPU Management").
+ * With -DOLD_DRIVER the functions that drivers before 2024 lack are missing.
+ *
+ * A handle is a GPU's number plus 1; a MIG instance's is 1000 * (GPU + 1) + instance + 1.
+ */
+#include "knobs.h"
+
+typedef int nvmlReturn_t;
+typedef void *nvmlDevice_t;
+enum { SUCCESS = 0, NOT_INITIALIZED = 1, INVALID = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, TOO_SMALL = 7 };
+
+static int initialized;
+static double begun;
+static double energy_mj[64], energy_at[64];
+
+static int gpu_of(nvmlDevice_t device)
+{
+    intptr_t handle = (intptr_t)device;
+    return (int)(handle > 999 ? handle / 1000 - 1 : handle - 1);
+}
+
+static int instance_of(nvmlDevice_t device)
+{
+    intptr_t handle = (intptr_t)device;
+    return handle > 999 ? (int)(handle % 1000 - 1) : -1;
+}
+
+#define GPU_OR_RETURN(function)                                   \
+    int gpu = gpu_of(device), error;                              \
+    if (!initialized)                                             \
+        return NOT_INITIALIZED;                                   \
+    if ((error = trouble(function, gpu)))                         \
+        return error
+
+/* What only a whole GPU has. */
+#define WHOLE_OR_RETURN                                           \
+    if (instance_of(device) >= 0)                                 \
+        return NOT_SUPPORTED
+
+nvmlReturn_t nvmlInitWithFlags(unsigned int flags)
+{
+    int error = trouble("init", 0);
+    (void)flags;
+    if (error)
+        return error;
+    initialized++;
+    begun = begun ? begun : seconds();
+    return SUCCESS;
+}
+
+nvmlReturn_t nvmlInit_v2(void) { return nvmlInitWithFlags(0); }
+
+nvmlReturn_t nvmlShutdown(void)
+{
+    if (!initialized)
+        return NOT_INITIALIZED;
+    initialized--;
+    return SUCCESS;
+}
+
+const char *nvmlErrorString(nvmlReturn_t result) { (void)result; return "an error of the stand-in"; }
+
+nvmlReturn_t nvmlDeviceGetCount_v2(unsigned int *count)
+{
+    *count = (unsigned int)value_of("count", 0, 1);
+    return initialized ? SUCCESS : NOT_INITIALIZED;
+}
+
+nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned int index, nvmlDevice_t *device)
+{
+    if (index >= value_of("count", 0, 1))
+        return INVALID;
+    *device = (nvmlDevice_t)(intptr_t)(index + 1);
+    return trouble("handle", (int)index);
+}
+
+nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t device, char *name, unsigned int length)
+{
+    GPU_OR_RETURN("name");
+    if (instance_of(device) >= 0)
+        snprintf(name, length, "NVIDIA H100 80GB HBM3 MIG 1g.10gb");
+    else
+        snprintf(name, length, "%s", text_of("name", gpu, "NVIDIA H100 80GB HBM3"));
+    return SUCCESS;
+}
+
+/* "GPU-" or "MIG-" and five groups of hexadecimal digits. */
+nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t device, char *uuid, unsigned int length)
+{
+    GPU_OR_RETURN("uuid");
+    if (instance_of(device) >= 0)
+        snprintf(uuid, length, "MIG-%08x-1111-2222-3333-%012x", instance_of(device) + 0xa0, gpu);
+    else
+        snprintf(uuid, length, "GPU-%08x-c8d9-e0f1-a2b3-c4d5e6f7a8b9", 0x1ab0 + gpu);
+    return SUCCESS;
+}
+
+/* Percent of the last sample period: gpu, a kernel ran; memory, device memory was read or written. */
+nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, unsigned int rates[2])
+{
+    GPU_OR_RETURN("utilization");
+    WHOLE_OR_RETURN;
+    rates[0] = (unsigned int)value_of("utilization", gpu, 50);
+    rates[1] = (unsigned int)value_of("bandwidth", gpu, 25);
+    return SUCCESS;
+}
+
+struct nvmlMemory_t { unsigned long long total, free, used; };
+struct nvmlMemory_v2_t { unsigned int version; unsigned long long total, reserved, free, used; };
+
+/* Bytes. "used" of the first version includes what the driver reserves, of the second it doesn't. */
+nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, struct nvmlMemory_t *memory)
+{
+    unsigned long long reserved;
+    GPU_OR_RETURN("memory");
+    reserved = (unsigned long long)value_of("reserved", gpu, 500000000);
+    memory->total = (unsigned long long)value_of("total", gpu, 80000000000);
+    memory->used = (unsigned long long)value_of("used", gpu, 20000000000) + reserved;
+    memory->free = memory->total - memory->used;
+    return SUCCESS;
+}
+
+#ifndef OLD_DRIVER
+nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, struct nvmlMemory_v2_t *memory)
+{
+    struct nvmlMemory_t first;
+    nvmlReturn_t error = nvmlDeviceGetMemoryInfo(device, &first);
+    if (error)
+        return error;
+    if (memory->version != 0x02000028)
+        return 25; /* NVML_ERROR_ARGUMENT_VERSION_MISMATCH */
+    memory->reserved = (unsigned long long)value_of("reserved", gpu_of(device), 500000000);
+    memory->total = first.total;
+    memory->used = first.used - memory->reserved;
+    memory->free = first.free;
+    if (instance_of(device) >= 0) {
+        memory->total = 10000000000;
+        memory->used = (unsigned long long)value_of("instance_used", gpu_of(device), 1000000000);
+    }
+    return SUCCESS;
+}
+#endif
+
+/* mW, of the board: the mean of the last second, or the moment (GA100 and older). */
+nvmlReturn_t nvmlDeviceGetPowerUsage(nvmlDevice_t device, unsigned int *power)
+{
+    GPU_OR_RETURN("power");
+    WHOLE_OR_RETURN;
+    *power = (unsigned int)value_of("power", gpu, 300000);
+    return SUCCESS;
+}
+
+/* mW. */
+nvmlReturn_t nvmlDeviceGetEnforcedPowerLimit(nvmlDevice_t device, unsigned int *limit)
+{
+    GPU_OR_RETURN("limit");
+    WHOLE_OR_RETURN;
+    *limit = (unsigned int)value_of("limit", gpu, 700000);
+    return SUCCESS;
+}
+
+/* mJ since the driver was loaded. Without a knob of its own it follows from the power. */
+nvmlReturn_t nvmlDeviceGetTotalEnergyConsumption(nvmlDevice_t device, unsigned long long *energy)
+{
+    double now = seconds();
+    GPU_OR_RETURN("energy");
+    WHOLE_OR_RETURN;
+    energy_mj[gpu] += value_of("power", gpu, 300000) * (now - (energy_at[gpu] ? energy_at[gpu] : begun));
+    energy_at[gpu] = now;
+    *energy = (unsigned long long)value_of("energy", gpu, 5000000 + (long long)energy_mj[gpu]);
+    return SUCCESS;
+}
+
+struct nvmlTemperature_t { unsigned int version, sensor; int temperature; };
+
+/* Degrees Celsius. */
+nvmlReturn_t nvmlDeviceGetTemperature(nvmlDevice_t device, unsigned int sensor, unsigned int *temperature)
+{
+    GPU_OR_RETURN("temperature");
+    WHOLE_OR_RETURN;
+    (void)sensor;
+    *temperature = (unsigned int)value_of("temperature", gpu, 60);
+    return SUCCESS;
+}
+
+#ifndef OLD_DRIVER
+nvmlReturn_t nvmlDeviceGetTemperatureV(nvmlDevice_t device, struct nvmlTemperature_t *temperature)
+{
+    GPU_OR_RETURN("temperature");
+    WHOLE_OR_RETURN;
+    temperature->temperature = (int)value_of("temperature", gpu, 60);
+    return temperature->version == 0x100000C ? SUCCESS : 25;
+}
+#endif
+
+/* MHz; type 1 the streaming multiprocessors, 2 memory. */
+nvmlReturn_t nvmlDeviceGetClockInfo(nvmlDevice_t device, unsigned int type, unsigned int *clock)
+{
+    GPU_OR_RETURN("clock");
+    WHOLE_OR_RETURN;
+    *clock = (unsigned int)(type == 2 ? value_of("memory_clock", gpu, 2619) : value_of("sm_clock", gpu, 1755));
+    return SUCCESS;
+}
+
+/* Bits: nvmlClocksEventReason*. */
+#ifndef OLD_DRIVER
+nvmlReturn_t nvmlDeviceGetCurrentClocksEventReasons(nvmlDevice_t device, unsigned long long *reasons)
+#else
+nvmlReturn_t nvmlDeviceGetCurrentClocksThrottleReasons(nvmlDevice_t device, unsigned long long *reasons)
+#endif
+{
+    GPU_OR_RETURN("reasons");
+    WHOLE_OR_RETURN;
+    *reasons = (unsigned long long)value_of("reasons", gpu, 1);
+    return SUCCESS;
+}
+
+/* 1: in MIG mode. */
+nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned int *current, unsigned int *pending)
+{
+    GPU_OR_RETURN("mig");
+    if (text_of("mig", gpu, NULL) == NULL)
+        return NOT_SUPPORTED;
+    *current = *pending = value_of("mig", gpu, 0) > 0;
+    return SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetMaxMigDeviceCount(nvmlDevice_t device, unsigned int *count)
+{
+    GPU_OR_RETURN("mig");
+    *count = 7;
+    return SUCCESS;
+}
+
+/* Places without an instance are NOT_FOUND. */
+nvmlReturn_t nvmlDeviceGetMigDeviceHandleByIndex(nvmlDevice_t device, unsigned int index, nvmlDevice_t *instance)
+{
+    GPU_OR_RETURN("mig");
+    if (index >= value_of("mig", gpu, 0))
+        return NOT_FOUND;
+    *instance = (nvmlDevice_t)(intptr_t)(1000 * (gpu + 1) + (int)index + 1);
+    return SUCCESS;
+}

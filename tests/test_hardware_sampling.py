@@ -1,0 +1,310 @@
+"""From readings to records: folding over time, energy, names, and when something is written."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trackers.hardware import names
+from trackers.hardware.device import Gpu, Reading
+from trackers.hardware.energy import Energy
+from trackers.hardware.host import HostReading
+from trackers.hardware.interval import Window
+from trackers.hardware.plan import Plan
+from trackers.hardware.sampling import Sampling
+from trackers.records import Metrics, Record, Summary, Text
+
+NUMBERS = st.floats(min_value=-1e12, max_value=1e12)
+SAMPLES = st.lists(st.tuples(NUMBERS, st.floats(min_value=1e-3, max_value=1e4)), min_size=1, max_size=30)
+
+
+def gpu(label: str = "0") -> Gpu:
+    """An NVIDIA GPU."""
+    return Gpu(vendor="nvidia", index=int(label.split(".")[0]), label=label)
+
+
+def reading(label: str = "0", **fields: Any) -> Reading:
+    """A reading of one GPU."""
+    return Reading(gpu=gpu(label), **fields)
+
+
+@given(SAMPLES)
+def test_mean_is_weighted_by_time_and_lies_within_the_range(samples: list[tuple[float, float]]) -> None:
+    """The fold's mean is the weighted one, its range the samples', its last the last."""
+    window = Window()
+    for value, weight in samples:
+        window.add({"x": value}, weight)
+    fold = window.close()["x"]
+    values = [value for value, _ in samples]
+    wanted = math.fsum(value * weight for value, weight in samples) / math.fsum(weight for _, weight in samples)
+    assert fold.minimum == min(values)
+    assert fold.maximum == max(values)
+    assert fold.last == values[-1]
+    assert fold.minimum <= fold.mean <= fold.maximum
+    assert fold.mean == pytest.approx(wanted, rel=1e-9, abs=1e-2)
+    assert window.close() == {}
+
+
+def test_name_that_a_sample_lacks_has_no_part_in_its_time() -> None:
+    """A value that is absent for a while isn't 0 then, nor what it was before."""
+    window = Window()
+    window.add({"a": 10.0, "b": 1.0}, 1.0)
+    window.add({"b": 1.0}, 8.0)
+    window.add({"a": 20.0, "b": 1.0}, 1.0)
+    assert window.close()["a"].mean == 15.0
+
+
+def test_energy_is_the_counters_difference() -> None:
+    """What the counter had at the first reading isn't the run's; power isn't added to it."""
+    energy = Energy()
+    for time, count in enumerate((5000.0, 5300.0, 5900.0)):
+        energy.add([reading(energy_j=count, power_w=1e6)], time)
+    assert energy.total_j == 900.0
+    assert energy.method == "hardware counter"
+
+
+def test_energy_counter_that_was_reset_goes_on() -> None:
+    """A driver that was loaded again begins at 0: nothing is taken away, and only what it counts is added."""
+    energy = Energy()
+    for time, count in enumerate((5000.0, 5300.0, 10.0, 110.0)):
+        energy.add([reading(energy_j=count)], time)
+    assert energy.total_j == 400.0
+
+
+def test_energy_without_counter_is_integrated_power() -> None:
+    """Power between two readings is their mean; over a gap of minutes it isn't made up."""
+    energy = Energy()
+    for time, power in ((0.0, 100.0), (1.0, 300.0), (2.0, None), (3.0, 300.0), (1000.0, 300.0), (1001.0, 100.0)):
+        energy.add([reading(power_w=power)], time)
+    assert energy.total_j == 200.0 + 600.0 + 200.0
+    assert energy.method == "integrated power"
+
+
+def test_energy_total_needs_every_gpu() -> None:
+    """A sum that lacks one GPU's part would be too small: it is absent."""
+    energy = Energy()
+    energy.add([reading("0", energy_j=1.0), reading("1")], 0.0)
+    assert energy.total_j is None
+    assert energy.used_j(reading("0")) == 0.0
+    assert energy.used_j(reading("1")) is None
+    assert Energy().total_j is None
+
+
+def test_job_values_sum_and_average_all_gpus() -> None:
+    """Document 3's names: means over GPUs, totals of all of them and not GPU 0's, GB of 1e9 bytes."""
+    readings = [
+        reading("0", compute_frac=0.5, memory_busy_frac=0.2, memory_used_bytes=10**9, memory_total_bytes=8 * 10**9,
+                power_w=100.0, temp_c=50.0),
+        reading("1", compute_frac=1.0, memory_busy_frac=0.4, memory_used_bytes=3 * 10**9, memory_total_bytes=8 * 10**9,
+                power_w=200.0, temp_c=70.0),
+    ]  # fmt: skip
+    values = names.job_values(readings, 42.0)
+    assert values == pytest.approx(
+        {
+            "gpu/compute_util_avg": 75.0,
+            "gpu/memory_util_avg": 30.0,
+            "gpu/memory_used_avg_gb": 2.0,
+            "gpu/memory_used_total_gb": 4.0,
+            "gpu/memory_total_gb": 16.0,
+            "gpu/power_total_w": 300.0,
+            "gpu/temp_max_c": 70.0,
+            "gpu/energy_total_j": 42.0,
+        }
+    )
+
+
+def test_job_values_leave_out_what_isnt_known() -> None:
+    """No GPU gives no names; a total lacks when one GPU doesn't tell its part, a mean is over those that do."""
+    assert names.job_values([], None) == {}
+    values = names.job_values([reading("0", power_w=100.0, compute_frac=0.5), reading("1")], None)
+    assert values == {"gpu/compute_util_avg": 50.0}
+
+
+def test_gpu_values_have_wandbs_names_and_units() -> None:
+    """memory is bandwidth in percent, memoryAllocated the share of the memory in use; clocks are MHz."""
+    values = names.gpu_values(
+        reading(memory_busy_frac=0.3, memory_used_bytes=2, memory_total_bytes=8, sm_clock_hz=1.5e9),
+        7.0,
+        "system.gpu.3.",
+    )
+    assert values == {
+        "system.gpu.3.memory": 30.0,
+        "system.gpu.3.memoryAllocated": 25.0,
+        "system.gpu.3.memoryAllocatedBytes": 2,
+        "system.gpu.3.smClock": 1500.0,
+        "system.gpu.3.energyJoules": 7.0,
+    }
+
+
+def test_recorded_range_of_a_sum_is_over_time() -> None:
+    """The maximum of the total is the largest total there was, not the sum of the GPUs' separate maxima."""
+    window = Window()
+    for used in ((8, 1), (1, 8)):
+        readings = [
+            reading(str(i), memory_used_bytes=gb * 10**9, memory_total_bytes=10**10) for i, gb in enumerate(used)
+        ]
+        window.add(names.job_values(readings, None), 1.0)
+    values = names.recorded(window.close())
+    assert values["gpu/memory_used_total_gb.max"] == 9.0
+    assert values["gpu/memory_total_gb"] == 20.0
+    assert "gpu/memory_total_gb.max" not in values
+
+
+class Machine:
+    """GPUs, host, steps and clock that a test moves by hand."""
+
+    def __init__(self, **plan: Any) -> None:
+        self.time = 100.0
+        self.step: int | None = None
+        self.readings: list[Reading] = []
+        self.records: list[Record] = []
+        before_j = plan.pop("before_j", 0.0)
+        self.sampling = Sampling(
+            Plan(**plan),
+            self,
+            HostOf(self),
+            self.records.append,
+            lambda: self.step,
+            before_j=before_j,
+            clock=lambda: self.time,
+            now=lambda: 1000.0 + self.time,
+        )
+
+    def read(self) -> list[Reading]:
+        return self.readings
+
+    def label(self, gpu: Gpu) -> str:
+        return gpu.label
+
+    def sample(self, seconds: float = 1.0, step: int | None = None, **fields: Any) -> None:
+        """Let time pass, and take a sample of one GPU with these values."""
+        self.time += seconds
+        self.step = self.step if step is None else step
+        self.readings = [reading(**fields)] if fields else []
+        self.sampling.take()
+
+    def of(self, kind: type[Record], prefix: str = "") -> list[Any]:
+        """The records of a kind that have a name with the prefix."""
+        return [r for r in self.records if isinstance(r, kind) and any(n.startswith(prefix) for n in r.values)]
+
+
+class HostOf:
+    """A host with one number."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+
+    def read(self) -> HostReading:
+        return HostReading(cpu_frac=0.5)
+
+
+def test_gpu_metrics_come_at_each_logged_step_at_most_once_a_sample() -> None:
+    """Each sample that finds a newer step is recorded there; the samples before it since the last are in the mean."""
+    machine = Machine()
+    machine.sample(step=7, power_w=100.0)
+    machine.sample(power_w=100.0)
+    machine.sample(power_w=400.0)
+    machine.sample(step=9, power_w=400.0)
+    first, second = machine.of(Metrics, "gpu/")
+    assert (first.step, second.step) == (7, 9)
+    assert second.values["gpu/power_total_w"] == pytest.approx(300.0)
+    assert (second.values["gpu/power_total_w.min"], second.values["gpu/power_total_w.max"]) == (100.0, 400.0)
+    assert second.time == 1104.0
+
+
+def test_gpu_metrics_come_each_interval_when_no_step_does() -> None:
+    """A step that takes minutes still shows what the GPUs do, every ten seconds, at the step before it."""
+    machine = Machine()
+    for _ in range(25):
+        machine.sample(step=3, power_w=100.0)
+    assert [record.time for record in machine.of(Metrics, "gpu/")] == [1101.0, 1111.0, 1121.0]
+    assert {record.step for record in machine.of(Metrics, "gpu/")} == {3}
+
+
+def test_system_metrics_come_each_interval_without_a_step() -> None:
+    """One record for ten samples, from the start on; gpu/* waits for the first step."""
+    machine = Machine()
+    for _ in range(20):
+        machine.sample(power_w=100.0)
+    assert [(record.time, record.step) for record in machine.records] == [(1110.0, None), (1120.0, None)]
+    assert machine.of(Metrics, "system.")[0].values["system.gpu.0.powerWatts"] == pytest.approx(100.0)
+    assert machine.of(Metrics, "gpu/") == []
+
+
+def test_means_are_weighted_by_the_time_between_samples() -> None:
+    """A sampler that was held up doesn't count each sample the same."""
+    machine = Machine(record_s=4.0)
+    machine.sample(1.0, power_w=100.0)
+    machine.sample(3.0, power_w=500.0)
+    assert machine.of(Metrics, "system.")[0].values["system.gpu.0.powerWatts"] == pytest.approx(400.0)
+
+
+def test_host_alone_is_sampled() -> None:
+    """Without GPUs there are no gpu/* names and no energy, and the host's are there."""
+    machine = Machine(record_s=1.0)
+    machine.sample(step=1)
+    machine.sampling.finish()
+    assert machine.of(Metrics, "gpu/") == []
+    assert machine.of(Summary) == []
+    assert machine.of(Metrics, "system.cpu")[0].values["system.cpu"] == 50.0
+
+
+def test_throttle_reasons_are_recorded_when_they_change() -> None:
+    """One text when they come, one when they go, however often they were seen in between."""
+    machine = Machine(record_s=1.0)
+    for reasons in ((), ("hardware thermal",), ("hardware thermal",), (), ()):
+        machine.sample(throttle=reasons)
+    texts = [record.values for record in machine.of(Text)]
+    assert texts == [{"system.gpu.0.throttle": "hardware thermal"}, {"system.gpu.0.throttle": "none"}]
+
+
+def test_last_interval_and_totals_are_written_at_the_end() -> None:
+    """The end writes what is left, the energy, and what a step took; nothing is later than training's end."""
+    machine = Machine(co2_g_per_kwh=400.0)
+    machine.readings, machine.step = [reading(energy_j=1000.0)], 10
+    machine.sampling.begin()
+    machine.sample(step=11, energy_j=1500.0)
+    machine.time += 1.0
+    machine.step, machine.readings = 20, [reading(energy_j=37_000.0, power_w=5.0)]
+    machine.sampling.finish(ended=1101.5)
+    (totals,) = machine.of(Summary)
+    assert totals.values == pytest.approx(
+        {
+            "energy/total_kwh": 0.01,
+            "energy/source": "hardware counter",
+            "energy/per_step_j": 3600.0,
+            "energy/co2_g": 4.0,
+        }
+    )
+    assert machine.of(Metrics, "gpu/")[-1].step == 20
+    assert machine.of(Metrics, "system.gpu.0.powerWatts")
+    assert all(record.time < 1101.5 for record in machine.records)
+    assert [record.time for record in machine.records] == sorted(record.time for record in machine.records)
+
+
+def test_energy_goes_on_from_earlier_attempts() -> None:
+    """A resumed run's total holds what its earlier attempts used; a step's energy is this attempt's alone."""
+    machine = Machine(before_j=1000.0)
+    machine.readings, machine.step = [reading(energy_j=0.0)], 0
+    machine.sampling.begin()
+    machine.sample(step=2, energy_j=600.0)
+    machine.sampling.finish()
+    assert machine.of(Metrics, "gpu/")[0].values["gpu/energy_total_j"] == 1600.0
+    (totals,) = machine.of(Summary)
+    assert totals.values["energy/total_kwh"] == pytest.approx(1600.0 / 3.6e6)
+    assert totals.values["energy/per_step_j"] == pytest.approx(300.0)
+
+
+def test_names_carry_the_node_where_there_are_several() -> None:
+    """The second of two nodes says so in every name; one node alone doesn't."""
+    machine = Machine(node=1, nodes=2, record_s=1.0)
+    machine.sample(step=1, power_w=100.0, energy_j=1.0)
+    machine.sampling.finish()
+    found = {name for record in machine.records if isinstance(record, (Metrics, Summary)) for name in record.values}
+    assert {"system.node1.cpu", "system.node1.gpu.0.powerWatts", "gpu/node1/power_total_w"} <= found
+    assert "energy/node1/total_kwh" in found
+    assert all("node1" in name for name in found)

@@ -1,0 +1,288 @@
+"""The vendors' real libraries above stand-ins for their drivers: units, what is missing, what breaks."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.hardware.standin import Drivers
+from tests.hardware.tree import plant
+from trackers.hardware.amd_sysfs import SysfsSource
+from trackers.hardware.device import SourceLost
+from trackers.hardware.host import Host
+
+WHOLE = {
+    "compute_frac": 0.5,
+    "memory_busy_frac": 0.25,
+    "memory_used_bytes": 20_000_000_000,
+    "memory_total_bytes": 80_000_000_000,
+    "power_w": 300.0,
+    "power_limit_w": 700.0,
+    "temp_c": 60.0,
+    "sm_clock_hz": 1.755e9,
+    "memory_clock_hz": 2.619e9,
+    "throttle": [],
+}
+
+
+def fields(reading: dict[str, Any], *without: str) -> dict[str, Any]:
+    """A reading's values but for the GPU itself and these."""
+    return {name: value for name, value in reading.items() if name not in ("gpu", "energy_j", *without)}
+
+
+@pytest.mark.parametrize("driver", ["new", "old"])
+def test_nvidia_readings_are_in_si_units(drivers: Drivers, driver: str) -> None:
+    """Percent, mW, mJ and MHz become fractions, W, J and Hz, with new drivers and with those that lack functions."""
+    found = drivers.probe(driver, scenes=[{"count": 2, "energy.1": 7_000_500, "reserved": 0}])
+    first, second = found["readings"][0]
+    assert fields(first) == WHOLE
+    assert second["energy_j"] == 7000.5
+    assert found["gpus"][1]["uuids"] == ["GPU-00001ab1-c8d9-e0f1-a2b3-c4d5e6f7a8b9"]
+    assert found["said"] == []
+
+
+def test_nvidia_memory_is_what_nvidia_smi_calls_used(drivers: Drivers) -> None:
+    """What the driver reserves for itself isn't counted as used."""
+    ((reading,),) = drivers.probe("new", scenes=[{"used": 1000, "reserved": 500}])["readings"]
+    assert reading["memory_used_bytes"] == 1000
+
+
+def test_what_a_gpu_lacks_is_absent_and_said_once(drivers: Drivers) -> None:
+    """ "Not supported" is None for good, never 0, in one line that names the fields; the other GPU has them."""
+    scene = {"count": 2, "error.energy.0": 3, "error.power.0": 3, "error.reasons.0": 4}
+    found = drivers.probe("new", scenes=[scene, scene, {"count": 2}])
+    for first, second in found["readings"]:
+        assert (first["energy_j"], first["power_w"], first["throttle"]) == (None, None, None)
+        assert second["power_w"] == 300.0
+    (line,) = found["said"]
+    assert line.startswith("NVIDIA GPU 0: no energy counter, power, throttle reasons (")
+
+
+def test_what_fails_once_is_absent_once(drivers: Drivers) -> None:
+    """An unknown error or a timeout leaves out this sample's value, without a word."""
+    found = drivers.probe("new", scenes=[{}, {"error.power": 999, "error.temperature": 10}, {}])
+    assert [reading["power_w"] for (reading,) in found["readings"]] == [300.0, None, 300.0]
+    assert [reading["temp_c"] for (reading,) in found["readings"]] == [60.0, None, 60.0]
+    assert found["said"] == []
+
+
+@pytest.mark.parametrize("code", [15, 16])
+def test_lost_gpu_is_left_out_with_one_line(drivers: Drivers, code: int) -> None:
+    """A GPU that fell off the bus or needs a reset is no longer read; the others are."""
+    scene = {"count": 3, "error.all.1": code}
+    found = drivers.probe("new", scenes=[{"count": 3}, scene, scene])
+    assert [[reading["gpu"]["label"] for reading in readings] for readings in found["readings"]] == [
+        ["0", "1", "2"], ["0", "2"], ["0", "2"],
+    ]  # fmt: skip
+    (line,) = found["said"]
+    assert line.startswith("NVIDIA GPU 1 is lost (")
+
+
+def test_driver_that_goes_away_is_said_once(drivers: Drivers) -> None:
+    """A driver that is unloaded mid-run ends its source with one line; the other vendor's goes on."""
+    gone = {"error.power": 9}
+    found = drivers.probe("new", "amd", scenes=[{}, gone, gone])
+    kinds = [[reading["gpu"]["vendor"] for reading in readings] for readings in found["readings"]]
+    assert kinds == [["nvidia", "amd"], ["amd"], ["amd"]]
+    (line,) = [line for line in found["said"] if "nvidia" in line]
+    assert line == "the nvidia driver is gone (Driver Not Loaded): its GPUs aren't sampled any more"
+
+
+def test_driver_that_cant_be_started_gives_nothing(drivers: Drivers) -> None:
+    """An error of nvmlInit is no crash and no reading."""
+    found = drivers.probe("new", scenes=[{"error.init": 9}])
+    assert (found["gpus"], found["readings"]) == ([], [[]])
+
+
+def test_gpu_that_cant_be_opened_keeps_its_number(drivers: Drivers) -> None:
+    """CUDA_VISIBLE_DEVICES counts a broken GPU too: the one after it keeps its index."""
+    scenes = [{"count": 3, "error.name.1": 15}]
+    found = drivers.probe("new", scenes=scenes, environ={"CUDA_VISIBLE_DEVICES": "1,2"})
+    assert [reading["gpu"]["label"] for reading in found["readings"][0]] == ["2"]
+    assert any("NVIDIA GPU 1 can't be opened" in line for line in found["said"])
+
+
+def test_throttle_reasons_are_words(drivers: Drivers) -> None:
+    """An idle GPU isn't held down; caps and heat are."""
+    found = drivers.probe("new", scenes=[{"reasons": 0x1}, {"reasons": 0x44}])
+    assert [reading["throttle"] for (reading,) in found["readings"]] == [[], ["software power cap", "hardware thermal"]]
+
+
+def test_mig_instances_have_their_own_memory_and_no_power(drivers: Drivers) -> None:
+    """What is measured for the whole GPU only isn't ascribed to an instance, and that is said."""
+    found = drivers.probe("new", scenes=[{"mig": 2, "instance_used": 123}])
+    assert [gpu["label"] for gpu in found["gpus"]] == ["0.mig.0", "0.mig.1"]
+    reading = found["readings"][0][1]
+    assert (reading["memory_used_bytes"], reading["memory_total_bytes"]) == (123, 10_000_000_000)
+    assert (reading["power_w"], reading["energy_j"], reading["compute_frac"]) == (None, None, None)
+    assert reading["temp_c"] == 60.0
+    (line,) = found["said"]
+    assert line.startswith("NVIDIA GPU 0.mig.0, 0.mig.1: no ")
+
+
+@pytest.mark.parametrize(
+    ("environ", "scope", "labels"),
+    [
+        ({}, "job", ["0", "1", "2", "3"]),
+        ({"CUDA_VISIBLE_DEVICES": "3,1"}, "job", ["3", "1"]),
+        ({"CUDA_VISIBLE_DEVICES": "GPU-00001ab2"}, "job", ["2"]),
+        ({"CUDA_VISIBLE_DEVICES": ""}, "job", []),
+        ({"CUDA_VISIBLE_DEVICES": "1"}, "node", ["0", "1", "2", "3"]),
+    ],
+)
+def test_only_the_jobs_gpus_are_read(drivers: Drivers, environ: dict[str, str], scope: str, labels: list[str]) -> None:
+    """The driver shows all; the job's variable chooses, unless the scope is the node."""
+    (readings,) = drivers.probe("new", scenes=[{"count": 4, "scope": scope}], environ=environ)["readings"]
+    assert [reading["gpu"]["label"] for reading in readings] == labels
+
+
+def test_amd_readings_are_in_si_units(drivers: Drivers) -> None:
+    """Percent, W, µW, MHz and ticks of 15.259 µJ become fractions, W, Hz and J."""
+    found = drivers.probe("amd", scenes=[{"energy": 1_000_000}])
+    ((reading,),) = found["readings"]
+    assert fields(reading) == {
+        "compute_frac": 0.5,
+        "memory_busy_frac": 0.25,
+        "memory_used_bytes": 20_000_000_000,
+        "memory_total_bytes": 206_141_652_992,
+        "power_w": 600.0,
+        "power_limit_w": 750.0,
+        "temp_c": 55.0,
+        "sm_clock_hz": 2.1e9,
+        "memory_clock_hz": 1.3e9,
+        "throttle": None,
+    }
+    assert reading["energy_j"] == pytest.approx(15.259)
+    assert found["gpus"][0]["uuids"] == ["GPU-4b2c1a9f8d3e6f70"]
+    assert found["said"] == []
+
+
+@pytest.mark.parametrize("nothing", [0xFFFF, 0xFFFFFFFF])
+def test_amd_power_is_current_or_average_never_a_marker(drivers: Drivers, nothing: int) -> None:
+    """Older GPUs have the average only; the marks for "none" are absent, not 65,535 or 4 billion watts."""
+    scenes = [{"current_power": nothing, "average_power": 250}, {"current_power": nothing, "average_power": nothing}]
+    found = drivers.probe("amd", scenes=scenes)
+    assert [reading["power_w"] for (reading,) in found["readings"]] == [250.0, None]
+
+
+def test_amd_temperature_without_edge_is_the_hottest_spot(drivers: Drivers) -> None:
+    """MI300 has no edge sensor: its junction is told, without a complaint."""
+    found = drivers.probe("amd", scenes=[{"error.edge": 2}, {"error.edge": 2, "junction": 91}])
+    assert [reading["temp_c"] for (reading,) in found["readings"]] == [70.0, 91.0]
+    assert found["said"] == []
+
+
+def test_amd_missing_functions_and_lost_driver(drivers: Drivers) -> None:
+    """Unsupported is said once; a driver that is unloaded ends the source."""
+    found = drivers.probe("amd", scenes=[{"error.energy": 2}, {"error.energy": 2}, {"error.activity": 34}])
+    assert [len(readings) for readings in found["readings"]] == [1, 1, 0]
+    assert found["said"][0].startswith("AMD GPU 0: no energy counter (")
+    assert found["said"][1].startswith("the amd driver is gone (")
+
+
+def test_amd_gpus_are_the_jobs(drivers: Drivers) -> None:
+    """ROCR_VISIBLE_DEVICES takes amdsmi's serial numbers, HIP_VISIBLE_DEVICES counts what is left."""
+    environ = {"ROCR_VISIBLE_DEVICES": "GPU-4b2c1a9f8d3e6f73,1,0", "HIP_VISIBLE_DEVICES": "0,2"}
+    (readings,) = drivers.probe("amd", scenes=[{"count": 4}], environ=environ)["readings"]
+    assert [reading["gpu"]["label"] for reading in readings] == ["3", "0"]
+
+
+def test_amdsmi_without_rocm_is_contained(tmp_path: Path) -> None:
+    """Its import prints and raises KeyError without ROCm's library: here it is one quiet reason."""
+    code = """
+import json
+from trackers.hardware.amd import AmdSource
+from trackers.hardware.device import SourceLost
+try:
+    AmdSource(print)
+except SourceLost as error:
+    print(json.dumps(str(error)))
+"""
+    env = {**os.environ, "ROCM_PATH": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=env)
+    assert "libamd_smi" in json.loads(done.stdout)
+    assert done.stderr == ""
+
+
+def test_sysfs_reads_what_the_kernel_shows(tmp_path: Path) -> None:
+    """Only the AMD card is taken; m°C, µW and Hz become °C, W and Hz; there is no energy counter."""
+    said: list[str] = []
+    source = SysfsSource(said.append, drm=plant("rx7900", tmp_path))
+    (reading,) = source.read()
+    assert (reading.gpu.name, reading.gpu.uuid) == ("AMD Radeon PRO W7900", "GPU-5e1f4c8a2b3d9e70")
+    assert (reading.compute_frac, reading.memory_busy_frac) == (0.97, 0.41)
+    assert (reading.memory_used_bytes, reading.memory_total_bytes) == (20401094656, 48301604864)
+    assert (reading.power_w, reading.power_limit_w, reading.temp_c) == (238.0, 241.0, 61.0)
+    assert (reading.sm_clock_hz, reading.memory_clock_hz, reading.energy_j) == (2.105e9, 1.124e9, None)
+    assert said == []
+
+
+def test_sysfs_orders_by_bus_and_says_what_is_missing(tmp_path: Path) -> None:
+    """GPUs are numbered as ROCm does; without an edge sensor the hottest spot is taken; absent files are absent."""
+    said: list[str] = []
+    source = SysfsSource(said.append, drm=plant("mi300", tmp_path))
+    first, second = source.read()
+    assert (first.gpu.uuid, second.gpu.uuid) == ("GPU-4b2c1a9f8d3e6f71", "GPU-4b2c1a9f8d3e6f72")
+    assert (first.temp_c, first.power_w, first.memory_busy_frac) == (71.0, 700.0, None)
+    source.read()
+    assert said == ["AMD GPU 0, 1: no memory activity (the kernel has no file for it); left out"]
+
+
+def test_sysfs_gpu_that_vanishes_is_said_once(tmp_path: Path) -> None:
+    """A card whose files are gone is left out; what can't be read during a reset is absent."""
+    said: list[str] = []
+    root = plant("rx7900", tmp_path)
+    source = SysfsSource(said.append, drm=root)
+    (root / "card1/device/gpu_busy_percent").write_text("")
+    assert source.read()[0].compute_frac is None
+    (root / "card1/device").rename(root / "gone")
+    assert source.read() == []
+    assert source.read() == []
+    assert len([line for line in said if "is lost" in line]) == 1
+
+
+def test_sysfs_without_amd_gpu(tmp_path: Path) -> None:
+    """No AMD card is no source."""
+    with pytest.raises(SourceLost):
+        SysfsSource(print, drm=tmp_path)
+
+
+def test_sysfs_stands_in_where_amdsmi_has_no_library(drivers: Drivers, tmp_path: Path) -> None:
+    """Without ROCm the kernel's files are read, and HIP_VISIBLE_DEVICES still chooses."""
+    environ = {"STANDIN_DRM": str(plant("mi300", tmp_path / "drm")), "HIP_VISIBLE_DEVICES": "1"}
+    found = drivers.probe(scenes=[{}], environ=environ)
+    assert [gpu["uuids"] for gpu in found["gpus"]] == [["GPU-4b2c1a9f8d3e6f72"]]
+    assert found["readings"][0][0]["power_w"] == 140.0
+
+
+def test_two_vendors_labels_dont_clash(drivers: Drivers) -> None:
+    """Where both vendors have a GPU 0, both are read."""
+    (readings,) = drivers.probe("new", "amd", scenes=[{}])["readings"]
+    assert [(reading["gpu"]["vendor"], reading["gpu"]["label"]) for reading in readings] == [
+        ("nvidia", "0"), ("amd", "0"),
+    ]  # fmt: skip
+
+
+def test_host_tells_of_itself_and_of_training(tmp_path: Path) -> None:
+    """Fractions lie between 0 and 1, counters begin at 0, and a process that ends is absent."""
+    code = "print(); input()"
+    child = subprocess.Popen([sys.executable, "-uc", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert child.stdout is not None
+    child.stdout.readline()
+    host = Host(child.pid, str(tmp_path))
+    reading = host.read()
+    assert reading.memory_frac is not None
+    assert 0 < reading.memory_frac < 1
+    assert reading.process_rss_bytes is not None
+    assert reading.process_rss_bytes > 1_000_000
+    assert reading.disk_used_bytes
+    assert reading.network_sent_bytes is not None
+    assert reading.network_sent_bytes >= 0
+    child.communicate(b"\n")
+    assert host.read().process_rss_bytes is None
