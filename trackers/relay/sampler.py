@@ -133,9 +133,8 @@ class Sampler:
     def _bury(self, now: float, reason: str) -> None:
         self._close(over=self._deaths >= len(RESTART_S))
         if self._over:
-            self._say(
-                f"hardware sampling stopped: it died {self._deaths + 1} times ({reason}); see {self._run.relay_log}"
-            )
+            died = f"it died {self._deaths + 1} times, the last with {reason}"
+            self._say(f"hardware sampling stopped: {died}; all else goes on; see {self._run.relay_log}")
             return
         self._start_at = now + RESTART_S[self._deaths]
         self._deaths += 1
