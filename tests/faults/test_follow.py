@@ -1,0 +1,313 @@
+"""``trackers sync --follow``, as a login node runs it for compute nodes: live, for every run, whatever dies."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.faults.driven import ROOT, Training, wait_for
+from tests.stores import read_csv, read_json
+from tests.support import T0, run_info
+from trackers.journal import StreamWriter
+from trackers.records import Finish, Metrics, Start, encode
+from trackers.relay import follow as module
+from trackers.relay import sync, verdict
+from trackers.relay.account import read_account
+from trackers.relay.follow import Follower, runs_below
+from trackers.relay.lease import Lease, read_holder
+from trackers.relay.report import report
+from trackers.relay.status import SILENT_S, last_status, observe
+from trackers.rundir import RunDirectory, StreamName
+
+ALONE = {"TRACKER_MODE": "offline", "TRACKER_RELAY": "n"}
+
+
+class Following:
+    """A ``trackers sync --follow`` in a process of its own."""
+
+    def __init__(self, *arguments: str) -> None:
+        env = {**os.environ, "PYTHONPATH": str(ROOT)}
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "trackers", "sync", "--follow", *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=env,
+        )
+
+    def stop(self) -> tuple[int, list[str]]:
+        """Ctrl-C: its exit code and the lines it printed."""
+        self.process.send_signal(signal.SIGINT)
+        out, err = self.process.communicate(timeout=60)
+        assert "Traceback" not in err
+        return self.process.returncode, out.splitlines()
+
+    def __enter__(self) -> Following:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+
+def has(run: RunDirectory, tracker: str, steps: int) -> bool:
+    return read_account(run, tracker).delivered >= steps
+
+
+def is_whole(run: RunDirectory, steps: int) -> None:
+    for read in (read_json, read_csv):
+        points = read(run.read_info(), None).metrics["loss"]
+        assert [(point.step, point.value) for point in points] == [(step, step / 7) for step in range(steps)]
+
+
+def log(first: int, last: int) -> str:
+    return f"[run.log({{'loss': s / 7}}, step=s) for s in range({first}, {last})]"
+
+
+def test_runs_are_delivered_live_and_new_ones_are_picked_up(tmp_path: Path) -> None:
+    """Deep in the tree, begun before and after it: each is delivered while it runs; one line a change, as JSON too."""
+    early, late = tmp_path / "users/ada/early", tmp_path / "users/eve/deep/late"
+    for directory in (early, late):
+        directory.mkdir(parents=True)
+    with Following(str(tmp_path / "users"), "--json") as following:
+        runs = []
+        for directory in (early, late):
+            with Training(directory, **ALONE) as training:
+                training.do('run = trackers.init("json,csv", project="p", id="r")')
+                training.do(log(0, 50))
+                wait_for(lambda run=training.run: has(run, "json", 50) and has(run, "csv", 50))
+                assert observe(training.run).name == "running"
+                training.do(log(50, 60) + "; run.finish()")
+                training.end()
+                runs.append(training.run)
+        wait_for(lambda: all(read_account(run, name).closed for run in runs for name in ("json", "csv")))
+        code, lines = following.stop()
+    assert code == 0
+    for run in runs:
+        is_whole(run, 60)
+        assert last_status(run).name == "finished"
+    seen: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for line in lines:
+        entry = json.loads(line)
+        assert (entry["run"], entry["project"]) == ("r", "p")
+        seen.setdefault((entry["tracker"], entry["url"].partition("/users/")[2].partition("/")[0]), []).append(entry)
+    assert sum(entries[-1]["state"] == "delivered" for entries in seen.values()) >= 2
+    assert len(lines) == len(set(lines))
+
+
+def test_text_lines_name_run_and_tracker(tmp_path: Path) -> None:
+    """For people: one line per run and tracker when something changed, the last of which says delivered."""
+    with Training(tmp_path, **ALONE) as training:
+        training.do('run = trackers.init("json,csv", project="p", id="r")')
+        training.do(log(0, 20) + "; run.finish()")
+        training.end()
+    with Following("runs") as following:
+        wait_for(lambda: all(read_account(training.run, name).closed for name in ("json", "csv")))
+        wait_for(lambda: not list(training.run.delivery.glob("*.lease")))
+        code, lines = following.stop()
+    assert code == 0
+    for name in ("json", "csv"):
+        own = [line for line in lines if line.startswith(f"p/r {name}: ")]
+        assert own[-1].startswith(f"p/r {name}: delivered, ")
+    assert all(line.startswith("p/r ") for line in lines)
+
+
+def test_killed_follower_that_is_started_again_doubles_nothing(tmp_path: Path) -> None:
+    """SIGKILL while it delivers, three times: each record is there once, and the run's end is its true one."""
+    with Training(tmp_path, **ALONE) as training:
+        training.do('run = trackers.init("json,csv", project="p", id="r")')
+        for number in range(3):
+            with Following("runs") as following:
+                training.do(log(number * 500, number * 500 + 500))
+                wait_for(lambda number=number: has(training.run, "json", number * 500 + 1))
+                following.process.kill()
+        training.do("run.fail(3, 'asked to')")
+        training.end()
+    with Following("runs") as following:
+        wait_for(lambda: all(read_account(training.run, name).closed for name in ("json", "csv")))
+        assert following.stop()[0] == 0
+    is_whole(training.run, 1500)
+    assert read_json(training.run.read_info(), None).status == "failed"
+
+
+def test_stopped_follower_says_by_its_code_that_something_is_missing(tmp_path: Path) -> None:
+    """A run that goes on, or a tracker that is away: exit code 1. What can't be served is said on one line."""
+    with Training(tmp_path, **ALONE) as training:
+        training.do('run = trackers.init("json", project="p", id="r")')
+        training.do(log(0, 20))
+        with Following("runs") as following:
+            wait_for(lambda: has(training.run, "json", 20))
+            assert following.stop()[0] == 1
+        training.do("run.finish()")
+        training.end()
+    with Following("runs", "--to", "wandb") as following:
+        wait_for(lambda: read_account(training.run, "wandb").closed, 90)
+        assert following.stop()[0] == 0
+
+
+def test_relay_of_the_next_attempt_starts_at_once(tmp_path: Path) -> None:
+    """A follower serves a killed run: the restarted job's relay takes its place without waiting for anybody."""
+    with Training(tmp_path, **ALONE) as training:
+        training.do('run = trackers.init("json,csv", project="p", id="r")')
+        training.do(log(0, 30))
+        with Following("runs") as following:
+            wait_for(lambda: has(training.run, "json", 30))
+            training.process.kill()
+            training.process.wait()
+            with Training(tmp_path) as second:
+                second.do('run = trackers.init("json,csv", project="p", id="r", resume="must")')
+                wait_for(lambda: read_holder(second.run.path / "relay.lease"), 15)
+                second.do(log(30, 60) + "; assert run.flush(60)")
+                second.process.kill()  # and its relay says so, though a follower is there
+                second.process.wait()
+                wait_for(lambda: all(read_account(second.run, name).closed for name in ("json", "csv")))
+                wait_for(lambda: not (second.run.path / "relay.lease").exists())
+            following.stop()
+    is_whole(second.run, 60)
+    assert last_status(second.run).name == "crashed"
+    assert second.run.stream(StreamName("node", 0, 2)).exists()
+
+
+def made(directory: Path, *, finished: bool = False, **fields: Any) -> tuple[RunDirectory, StreamWriter]:
+    """A run of twenty steps, of another machine unless told otherwise, without a relay."""
+    run = RunDirectory(directory)
+    run.make()
+    there = {"host": "node17", "boot_id": "b", "pid": 1, "pid_start": 1.0, "trackers": ["json", "csv"]}
+    run.write_info(run_info(directory, **{**there, "options": {"TRACKER_RELAY": False}, **fields}))
+    writer = StreamWriter(run.stream(StreamName("rank", 0, 1)))
+    writer.write(encode(Start(time=T0)))
+    for step in range(20):
+        writer.write(encode(Metrics(step=step, time=T0 + step, values={"loss": step / 7})))
+    if finished:
+        writer.write(encode(Finish(time=T0 + 20, status="finished", exit_code=0)))
+    return run, writer
+
+
+@pytest.fixture
+def served() -> Iterator[list[threading.Thread]]:
+    """Followers in threads of this process, which are told to stop."""
+    threads: list[threading.Thread] = []
+    yield threads
+    for thread in threads:
+        thread.stop.set()  # type: ignore[attr-defined]
+        thread.join()
+
+
+def follow(threads: list[threading.Thread], root: Path, **more: Any) -> list[str]:
+    complaints: list[str] = []
+    stop = threading.Event()
+    follower = Follower([root], more.pop("to", ()), lambda run: None, complain=complaints.append, **more)
+    thread = threading.Thread(target=follower.serve, args=(stop.is_set,))
+    thread.stop = stop  # type: ignore[attr-defined]
+    thread.start()
+    threads.append(thread)
+    return complaints
+
+
+def test_more_runs_than_places_take_turns(
+    tmp_path: Path, served: list[threading.Thread], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With one place and three runs that all go on, each of them is served again and again."""
+    monkeypatch.setattr(module, "SHARE_S", 0.3)
+    runs = [made(tmp_path / f"runs/p/r{number}") for number in range(3)]
+    follow(served, tmp_path / "runs", jobs=1)
+    for more in range(2):
+        for run, writer in runs:
+            wait_for(lambda run=run, more=more: has(run, "csv", 21 + more))
+            writer.write(encode(Metrics(step=20 + more, time=T0 + 20 + more, values={"loss": (20 + more) / 7})))
+    for run, writer in runs:
+        wait_for(lambda run=run: has(run, "csv", 23) and has(run, "json", 23))
+        writer.release()
+        is_whole(run, 22)
+
+
+def test_run_that_cannot_be_served_stops_no_other(tmp_path: Path, served: list[threading.Thread]) -> None:
+    """A tracker that nobody knows in one run: one line, and the other run is delivered."""
+    bad, _ = made(tmp_path / "runs/p/bad", trackers=["from_a_plugin"])
+    good, _ = made(tmp_path / "runs/p/good", finished=True)
+    complaints = follow(served, tmp_path / "runs")
+    wait_for(lambda: read_account(good, "json").closed)
+    wait_for(lambda: complaints)
+    assert len(complaints) == 1
+    assert str(bad.path) in complaints[0]
+    assert "from_a_plugin" in complaints[0]
+
+
+def test_runs_are_found_at_any_depth_but_not_inside_runs(tmp_path: Path) -> None:
+    """Six levels down; hidden folders and what lies in a run's own directory are left alone."""
+    for place in ("a", "b/c", "b/d/e/f/g/h", ".hidden/x", "a/media/inner", "1/2/3/4/5/6/7/8"):
+        (tmp_path / place).mkdir(parents=True, exist_ok=True)
+        (tmp_path / place / "run.json").write_text("{}")
+    found = [str(run.path.relative_to(tmp_path)) for run in runs_below(tmp_path)]
+    assert found == ["a", "b/c", "b/d/e/f/g/h"]
+    assert [run.path for run in runs_below(tmp_path / "a")] == [tmp_path / "a"]
+    assert list(runs_below(tmp_path / "nowhere")) == []
+
+
+def age(run: RunDirectory, seconds: float) -> None:
+    """Let the streams look as if nothing was written for so long."""
+    for path in run.streams.iterdir():
+        found = path.stat()
+        os.utime(path, (found.st_atime - seconds, found.st_mtime - seconds))
+
+
+def test_quiet_run_elsewhere_without_a_relay_is_no_crash(tmp_path: Path) -> None:
+    """A long evaluation logs nothing; where no relay shows life, minutes of silence mean nothing, hours do."""
+    run, _ = made(tmp_path / "alone")
+    age(run, 2 * SILENT_S)
+    assert observe(run).name == "running"
+    age(run, 2 * 3600)
+    assert observe(run).name == "crashed"
+    relayed, _ = made(tmp_path / "relayed", options={"TRACKER_RELAY": True})
+    age(relayed, 2 * SILENT_S)
+    assert observe(relayed).name == "crashed"
+
+
+def deliver(run: RunDirectory) -> None:
+    work = sync.RunSync(run, (), follow=False)
+    work.begin()
+    wait_for(lambda: not work.turn())
+    work.end()
+
+
+def test_run_that_was_silent_for_hours_and_goes_on_is_running_again(tmp_path: Path) -> None:
+    """A verdict that only silence spoke for is taken back when the run logs on: its true end is what counts."""
+    run, writer = made(tmp_path / "run")
+    age(run, 2 * 3600)
+    deliver(run)
+    assert last_status(run).name == "crashed"
+    assert read_json(run.read_info(), None).status == "crashed"
+    writer.write(encode(Metrics(step=20, time=T0 + 5000, values={"loss": 20 / 7})))
+    assert (last_status(run).name, observe(run).name) == ("running", "running")
+    writer.write(encode(Finish(time=T0 + 5001, status="finished", exit_code=0)))
+    writer.release()
+    deliver(run)
+    assert last_status(run).name == "finished"
+    is_whole(run, 21)
+    assert read_json(run.read_info(), None).status == "finished"
+    assert {entry["state"] for entry in report(run, ["json", "csv"]).values()} == {"delivered"}
+
+
+def test_verdict_is_given_once_and_by_nobody_while_a_relay_lives(tmp_path: Path) -> None:
+    """Whoever holds the relay's lease speaks; else the end is written once, at the time of the last sign of life."""
+    run, _ = made(tmp_path / "run")
+    age(run, 2 * 3600)
+    relay, other = Lease(run.path / "relay.lease"), Lease(run.path / "relay.lease")
+    assert relay.acquire()
+    assert not verdict.give(run, other)
+    relay.release()
+    assert verdict.give(run, other)
+    assert verdict.give(run, other)
+    assert last_status(run).time == T0 + 19
+    node = run.stream(StreamName("node", 0, 1))
+    assert node.read_text().count('"finish"') == 1
+    assert not (run.path / "relay.lease").exists()
