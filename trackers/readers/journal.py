@@ -41,7 +41,7 @@ class JournalReader:
 
     def runs(self, where: str) -> list[SourceRun]:
         """See :class:`trackers.readers.reader.Reader`."""
-        found = [_source_run(run) for run in self._find(where)]
+        found = [source_run(run) for run in self.find(where)]
         return sorted(found, key=lambda run: run.created, reverse=True)
 
     def read(self, run: SourceRun, *, files: Path | None = None) -> Iterator[Record]:
@@ -60,8 +60,12 @@ class JournalReader:
         if finish is not None:
             yield finish
 
-    def columns(self, run: SourceRun) -> tuple[list[Block], list[Record]]:
-        """The run's metrics as blocks, and all other records; only what came since the last time is read."""
+    def columns(self, run: SourceRun, *, keep: bool = True) -> tuple[list[Block], list[Record]]:
+        """The run's metrics as blocks, and all other records; only what came since the last time is read.
+
+        Args:
+            keep: write what is new to the cache. Who keeps what it makes of the columns may do without.
+        """
         need_analysis()
         directory = RunDirectory(run.directory)
         claims = Claims(directory)
@@ -69,7 +73,7 @@ class JournalReader:
         others: list[Record] = []
         base = 0
         for name in directory.stream_names():
-            stream, more, count = _stream(directory.stream(name))
+            stream, more, count = _stream(directory.stream(name), keep)
             until, limit = claims.until(name.attempt), claims.limit(name.attempt)
             for block in stream:
                 block = kept(block, until, limit)
@@ -80,7 +84,8 @@ class JournalReader:
         finish = _finish(directory)
         return joined(found), [*others, *([finish] if finish is not None else [])]
 
-    def _find(self, where: str) -> list[RunDirectory]:
+    def find(self, where: str) -> list[RunDirectory]:
+        """The directories of the runs that ``where`` names, unread; errors as :meth:`runs`."""
         root = self.root()
         given = Path(where).expanduser()
         if where in ("", "latest") or (given / "run.json").exists():
@@ -165,7 +170,7 @@ def _advance(heads: list[tuple[list[Record], int, Iterator[list[Record]]]], stre
         heads.append((found, 0, stream))
 
 
-def _stream(path: Path) -> tuple[list[Block], list[Record], int]:
+def _stream(path: Path, keep: bool = True) -> tuple[list[Block], list[Record], int]:
     """A stream's metrics and other records, and how many metrics records it has; what is new goes to the cache."""
     cache = Cache(f"stream {path.resolve()}")
     cached = cache.load()
@@ -179,9 +184,9 @@ def _stream(path: Path) -> tuple[list[Block], list[Record], int]:
         others.extend(taken.add(found))
         taken.settle()
     fresh = taken.blocks()
-    if offset - start >= CACHED_BYTES:
-        keep = cache.append if cached is not None else cache.replace
-        keep({"offset": offset, "mark": _mark(path, offset)}, taken.count, fresh, others)
+    if keep and offset - start >= CACHED_BYTES:
+        write = cache.append if cached is not None else cache.replace
+        write({"offset": offset, "mark": _mark(path, offset)}, taken.count, fresh, others)
     if cached is None:
         return fresh, others, taken.count
     return joined([*cached.blocks, *fresh]), [*cached.others, *others], taken.count
@@ -209,7 +214,12 @@ def _finish(run: RunDirectory) -> Finish | None:
     return Finish(time=status.time or time.time(), status=status.name, exit_code=status.exit_code, reason=status.reason)
 
 
-def _source_run(run: RunDirectory) -> SourceRun:
+def source_run(run: RunDirectory) -> SourceRun:
+    """A run's directory as a source.
+
+    Raises:
+        NotFound: no readable ``run.json`` there.
+    """
     info = run.read_info()
     return SourceRun(
         source=info.directory,
