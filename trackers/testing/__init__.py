@@ -18,6 +18,7 @@ from typing import Any
 
 from trackers.testing.checks import Bench, Skipped, all_checks
 from trackers.testing.driver import Driver, number
+from trackers.testing.readers import ReaderError, check_reader
 from trackers.testing.stored import Limits, Point, Stored
 from trackers.tracker import RunInfo, Tracker
 
@@ -26,8 +27,10 @@ __all__ = [
     "Driver",
     "Limits",
     "Point",
+    "ReaderError",
     "Report",
     "Stored",
+    "check_reader",
     "check_tracker",
     "checks",
     "number",

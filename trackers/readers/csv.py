@@ -1,0 +1,154 @@
+"""CSV tables: ours, and those of others (Lightning's ``metrics.csv``, TensorBoard's and W&B's downloads).
+
+A row is a record. The column of steps is the first that is called step, global_step, _step, iteration or iter, else
+rows are counted; that of times is the first called time, timestamp, wall_time, _timestamp or created_at, else it is
+the file's. Every other column is a metric, its empty cells absent; a cell that is no number is text. In our own
+tables, metrics called ``step`` and ``time`` have an underscore behind their names.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from trackers.errors import NotFound
+from trackers.readers import files as places
+from trackers.readers.reader import SourceRun
+from trackers.records import Finish, Metrics, Record, Summary, Text
+
+STEPS = ("step", "global_step", "_step", "trainer/global_step", "iteration", "iter")
+TIMES = ("time", "timestamp", "wall_time", "wall time", "_timestamp", "created_at")
+CELL_BYTES = 2**31 - 1
+OURS = ("step", "time")
+"""How a table of ours begins."""
+
+
+class CsvReader:
+    """Reads tables of metrics."""
+
+    scheme = "csv"
+
+    def runs(self, where: str) -> list[SourceRun]:
+        """See :class:`trackers.readers.reader.Reader`. A directory stands for the ``metrics.csv`` files in it."""
+        found = places.find(self.scheme, where, lambda place: sorted(place.rglob("metrics.csv")))
+        runs = [_source_run(path) for path in found]
+        return sorted(runs, key=lambda run: run.created, reverse=True)
+
+    def version(self, run: SourceRun) -> str:
+        """See :class:`trackers.readers.reader.Reader`."""
+        return places.version([Path(run.source.partition(":")[2])])
+
+    def read(self, run: SourceRun, *, files: Path | None = None) -> Iterator[Record]:
+        """See :class:`trackers.readers.reader.Reader`."""
+        path = Path(run.source.partition(":")[2])
+        try:
+            yield from _rows(path)
+        except FileNotFoundError:
+            raise NotFound(f"csv: {path} has gone") from None
+        except (csv.Error, UnicodeDecodeError) as error:
+            raise NotFound(f"csv: {path} is no table in UTF-8: {error}") from None
+        yield from _results(path.with_name("summary.csv"), path.stat().st_mtime)
+
+
+def _rows(path: Path) -> Iterator[Record]:
+    written = path.stat().st_mtime
+    with path.open(encoding="utf-8-sig", newline="") as table:
+        lines = _reader(table)
+        titles = next(lines, [])
+        if not titles:
+            raise NotFound(f"csv: {path} is empty")
+        lower = [title.strip().lower() for title in titles]
+        step_at = next((lower.index(name) for name in STEPS if name in lower), None)
+        time_at = next((lower.index(name) for name in TIMES if name in lower), None)
+        names = _names(titles, path)
+        for count, row in enumerate(lines):
+            step: int | None = count
+            if step_at is not None:
+                step = _integer(row[step_at]) if step_at < len(row) else None
+            time = places.unix(_value(row[time_at])) if time_at is not None and time_at < len(row) else None
+            values: dict[str, Any] = {}
+            texts: dict[str, str] = {}
+            for place, cell in enumerate(row[: len(names)]):
+                if place in (step_at, time_at) or cell == "":
+                    continue
+                value = _value(cell)
+                if isinstance(value, str):
+                    texts[names[place]] = value
+                else:
+                    values[names[place]] = value
+            at = written if time is None else time
+            if values:
+                yield Metrics(step=step, time=at, values=values)
+            if texts:
+                yield Text(step=step, time=at, values=texts)
+
+
+def _results(path: Path, time: float) -> Iterator[Record]:
+    if not path.exists():
+        return
+    with path.open(encoding="utf-8", newline="") as table:
+        rows = {row[0]: _value(row[1]) for row in list(_reader(table))[1:] if len(row) == 2}
+    status, code = rows.pop("status", None), rows.pop("exit_code", None)
+    if rows:
+        yield Summary(time=time, values=rows)
+    if isinstance(status, str):
+        yield Finish(time=time, status=status, exit_code=code if isinstance(code, int) else None)
+
+
+def _names(titles: list[str], path: Path) -> list[str]:
+    """Metric names of columns; TensorBoard's download of one tag has ``Value``, and its name in the file's."""
+    if [title.lower() for title in titles] == ["wall time", "step", "value"]:
+        return [*titles[:2], path.stem]
+    if tuple(titles[:2]) != OURS:
+        return titles
+    names = list(titles)
+    for own in OURS:  # of "step_" and "step__" the longer one is the metric "step"
+        marked = [title for title in titles[2:] if title.rstrip("_") == own and title != own]
+        if marked:
+            names[titles.index(max(marked, key=len))] = own
+    return names
+
+
+def _value(cell: str) -> Any:
+    if cell in places.FLOATS:
+        return places.FLOATS[cell]
+    if cell in ("true", "false", "True", "False"):
+        return cell in ("true", "True")
+    try:
+        return int(cell)
+    except ValueError:
+        pass
+    try:
+        return float(cell)
+    except ValueError:
+        return cell
+
+
+def _integer(cell: str) -> int | None:
+    value = _value(cell)
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value if isinstance(value, int) else None
+
+
+def _reader(table: Any) -> Iterator[list[str]]:
+    """Rows of a table, however long a text in them is."""
+    rows = csv.reader(table)
+    while True:
+        limit = csv.field_size_limit(CELL_BYTES)  # the limit is the whole process's
+        try:
+            row = next(rows, None)
+        finally:
+            csv.field_size_limit(limit)
+        if row is None:
+            return
+        yield row
+
+
+def _source_run(path: Path) -> SourceRun:
+    name = path.parent.name if path.stem == "metrics" else path.stem
+    stat = os.stat(path)
+    return SourceRun(source=f"csv:{path}", id=places.identity(path), name=name, created=stat.st_mtime)

@@ -1,0 +1,75 @@
+"""What readers of files share: finding them, telling whether they changed, and their place as a run's identity."""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import math
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from trackers.errors import NotFound, UsageError
+
+FLOATS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+"""Names under which JSON files keep what JSON has no number for."""
+
+
+def find(scheme: str, where: str, inside: Callable[[Path], Iterable[Path]]) -> list[Path]:
+    """The files or directories that ``where`` names: a path, or a pattern as in ``runs/*``.
+
+    Args:
+        inside: what a directory stands for.
+
+    Raises:
+        UsageError: nothing was named. NotFound: there is nothing, or nothing of this kind in it.
+    """
+    if not where:
+        raise UsageError(f"{scheme}: needs a path: {scheme}:PATH")
+    given = str(Path(where).expanduser())
+    places = (
+        [Path(given)] if Path(given).exists() else [Path(path) for path in sorted(glob.glob(given, recursive=True))]
+    )
+    if not places:
+        raise NotFound(f"{scheme}: no file or directory {given}")
+    found: dict[Path, None] = {}
+    for place in places:
+        found.update(dict.fromkeys(path.resolve() for path in (inside(place) if place.is_dir() else [place])))
+    if not found:
+        raise NotFound(f"{scheme}: nothing to read in {given}")
+    return list(found)
+
+
+def version(paths: Iterable[Path]) -> str:
+    """A word that changes when a file is written."""
+    parts = []
+    for path in sorted(paths):
+        stat = path.stat()
+        parts.append(f"{path.name}:{stat.st_size}:{stat.st_mtime_ns}")
+    return hashlib.sha256("\n".join(parts).encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def identity(path: Path) -> str:
+    """An id for a run that has none but its place."""
+    return hashlib.sha256(str(path).encode("utf-8", "surrogateescape")).hexdigest()[:12]
+
+
+def number(value: Any) -> Any:
+    """A number that a JSON file keeps under its name, as a number; anything else as it is."""
+    return FLOATS.get(value, value) if isinstance(value, str) else value
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value is a number or a truth value."""
+    return isinstance(value, (int, float))
+
+
+def unix(text: Any) -> float | None:
+    """A time in ISO 8601 (local where it names no zone), or in Unix seconds, as Unix seconds; else None."""
+    if isinstance(text, (int, float)) and not isinstance(text, bool):
+        return float(text)
+    try:
+        return datetime.fromisoformat(str(text).replace("Z", "+00:00")).timestamp()
+    except (ValueError, OverflowError, OSError):
+        return None

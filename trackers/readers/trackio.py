@@ -1,0 +1,259 @@
+"""Trackio's local store: what our tracker, ``trackio.log`` and trackio's importers wrote there.
+
+Rows come in the order in which they were inserted. Reserved names lose the ``__`` that trackio gave them; results,
+tags, notes and the status, which our tracker keeps in the configuration, are what they were. System metrics have no
+step. Media and artifacts lie below ``TRACKIO_DIR``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from trackers.errors import NotFound, Unavailable, UsageError
+from trackers.readers import files as places
+from trackers.readers.journal import merged
+from trackers.readers.reader import SourceRun
+from trackers.readers.trackio_media import media
+from trackers.records import (
+    SUMMARY_PREFIX,
+    Alert,
+    Artifact,
+    ArtifactFile,
+    Config,
+    Environment,
+    Finish,
+    Metrics,
+    Record,
+    Summary,
+    Text,
+)
+
+RESERVED = frozenset({"project", "run", "timestamp", "step", "time", "metrics"})
+"""trackio/utils.py RESERVED_KEYS: these, and what begins with "__", got another "__" in front."""
+
+OWN = "trackers/"
+BATCH = 1000
+
+
+class TrackioReader:
+    """Reads projects of trackio's directory: ``trackio:project``, ``trackio:project/run`` (name or id)."""
+
+    scheme = "trackio"
+    needs = ("trackio",)
+
+    def runs(self, where: str) -> list[SourceRun]:
+        """See :class:`trackers.readers.reader.Reader`."""
+        project, name = _project(where)
+        found = [_source_run(project, record) for record in _storage().get_run_records(project)]
+        if name:
+            exact = [run for run in found if run.id == name]
+            chosen = exact or [run for run in found if run.name == name]
+            if not chosen:
+                known = ", ".join(run.name for run in found[:10]) or "none"
+                raise NotFound(f"trackio: no run {name!r} in project {project!r}; its runs: {known}")
+            if len(chosen) > 1:
+                listed = "".join(f"\n  trackio:{project}/{run.id}" for run in chosen)
+                raise UsageError(f"{len(chosen)} runs of {project!r} are called {name!r}; name one by its id:{listed}")
+            found = chosen
+        if not found:
+            raise NotFound(f"trackio: project {project!r} has no runs")
+        return sorted(found, key=lambda run: run.created, reverse=True)
+
+    def version(self, run: SourceRun) -> str:
+        """See :class:`trackers.readers.reader.Reader`."""
+        path = _storage().get_project_db_path(run.project)
+        return places.version([found for found in (path, path.with_name(path.name + "-wal")) if found.exists()])
+
+    def read(self, run: SourceRun, *, files: Path | None = None) -> Iterator[Record]:
+        """See :class:`trackers.readers.reader.Reader`."""
+        project, run_id = run.project, run.id
+        storage = _storage()
+        config = storage.get_run_config(project, run=run.name, run_id=run_id) or {}
+        values, results, own = _sorted(config)
+        if values:
+            yield Config(time=run.created, values=values)
+        environment = own.pop("_Environment", None)
+        if environment:
+            yield Environment(time=run.created, values=environment)
+        path = storage.get_project_db_path(project)
+        ended = run.created
+        tables = (
+            "SELECT timestamp, step, metrics FROM metrics WHERE run_id = ? ORDER BY id",
+            "SELECT timestamp, NULL, metrics FROM system_metrics WHERE run_id = ? ORDER BY id",
+        )
+        for record in merged(_rows(path, run, query) for query in tables):
+            ended = max(ended, record.time)
+            yield record
+        for alert in reversed(storage.get_alerts(project, run_id=run_id)):
+            yield Alert(
+                step=alert["step"],
+                time=places.unix(alert["timestamp"]) or run.created,
+                title=alert["title"],
+                text=alert["text"] or "",
+                level=str(alert["level"]).upper(),
+            )
+        yield from _artifacts(run)
+        if results:
+            yield Summary(time=ended, values=results)
+        status = own.get(f"{OWN}status")
+        if isinstance(status, str) and status != "running":
+            yield Finish(time=ended, status=status, exit_code=own.get(f"{OWN}exit_code"))
+
+
+def _rows(path: Path, run: SourceRun, query: str) -> Iterator[list[Record]]:
+    """The rows of one table as records, a thousand at a time."""
+    from trackio.sqlite_storage import SQLiteStorage
+
+    try:
+        with SQLiteStorage._get_connection(path) as connection:
+            cursor = connection.execute(query, (run.id,))
+            while rows := cursor.fetchmany(BATCH):
+                yield [record for row in rows for record in _row(run, *row)]
+    except sqlite3.OperationalError as error:
+        if "no such table" in str(error):
+            return
+        raise Unavailable(f"trackio: {path.name}: {error}") from None
+    except sqlite3.DatabaseError as error:
+        raise NotFound(f"trackio: {path} is damaged: {error}") from None
+
+
+def _row(run: SourceRun, timestamp: str, step: int | None, content: str) -> Iterator[Record]:
+    at: dict[str, Any] = {"step": step, "time": places.unix(timestamp) or run.created}
+    values: dict[str, Any] = {}
+    texts: dict[str, str] = {}
+    results: dict[str, Any] = {}
+    for key, value in json.loads(content).items():
+        name, value = _plain(key), places.number(value)
+        if name.startswith(SUMMARY_PREFIX) and not isinstance(value, (dict, list)):
+            results[name] = value
+        elif places.is_number(value):
+            values[name] = value
+        elif isinstance(value, str):
+            texts[name] = value
+        elif isinstance(value, dict) and "_type" in value:
+            record = media(name, value, at, Path(run.directory))
+            if record is not None:
+                yield record
+        elif value is not None:
+            texts[name] = json.dumps(value, ensure_ascii=False)
+    if values:
+        yield Metrics(values=values, **at)
+    if texts:
+        yield Text(values=texts, **at)
+    if results:
+        yield Summary(time=at["time"], values=results)
+
+
+def _artifacts(run: SourceRun) -> Iterator[Record]:
+    from trackio import cas
+
+    storage = _storage()
+    linked = storage.get_run_artifacts(run.project, run.name, run.id)
+    for entry in linked.get("output", []):
+        manifest = storage.get_artifact_manifest(run.project, entry["name"], f"v{entry['version']}")
+        if manifest is None:
+            continue
+        found = []
+        for file in manifest["manifest"]:
+            blob = cas.blob_path(run.project, file["digest"]) if "ref" not in file else None
+            inside = str(blob.relative_to(run.directory)) if blob is not None and blob.is_file() else ""
+            found.append(
+                ArtifactFile(
+                    path=file["path"],
+                    file=inside,
+                    uri=str(file.get("ref", "")),
+                    size=int(file.get("size") or 0),
+                    digest=f"sha256:{file['digest']}" if inside else "",
+                )
+            )
+        yield Artifact(
+            time=places.unix(manifest["created_at"]) or run.created,
+            name=manifest["name"],
+            type=manifest["type"],
+            files=found,
+            aliases=[alias for alias in manifest["aliases"] if alias != "latest"],
+            description=manifest["description"],
+            metadata=manifest["metadata"] or {},
+        )
+
+
+def _sorted(config: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    """A stored configuration as the user's, the results, and what trackio and our tracker keep there."""
+    values: dict[str, Any] = {}
+    results: dict[str, Any] = {}
+    own: dict[str, Any] = {}
+    for key, value in config.items():
+        if key.startswith(SUMMARY_PREFIX):
+            results[key] = places.number(value)
+        elif key.startswith("__"):
+            values[key[1:]] = value
+        elif key.startswith(("_", OWN)):
+            own[key] = value
+        else:
+            values[key] = value
+    return values, results, own
+
+
+def _plain(key: str) -> str:
+    """The name that was logged: trackio, and our tracker as it does, marks some with "__"."""
+    rest = key.removeprefix("__")
+    return rest if rest != key and (rest in RESERVED or rest.startswith("__")) else key
+
+
+def _storage() -> Any:
+    from trackio.sqlite_storage import SQLiteStorage
+    from trackio.utils import get_storage_mode
+
+    if get_storage_mode() == "jsonl":
+        from trackio import fragments
+
+        with contextlib.suppress(OSError, sqlite3.Error):
+            fragments.import_inbox_dir()  # as trackio does before it shows anything
+    return SQLiteStorage
+
+
+def _project(where: str) -> tuple[str, str]:
+    """The project and the run that a source names; a project's name may have slashes, as it has in trackio.
+
+    Raises:
+        NotFound: there is no such project.
+    """
+    known = _storage().get_projects()
+    if where in known:
+        return where, ""
+    project, _, name = where.rpartition("/")
+    if project and _storage().get_project_db_path(project).exists():
+        return project, name
+    if where and _storage().get_project_db_path(where).exists():
+        return where, ""
+    if not where:
+        raise UsageError(f"trackio: needs a project: trackio:PROJECT; known: {', '.join(known) or 'none'}")
+    from trackio.utils import TRACKIO_DIR
+
+    raise NotFound(f"trackio: no project {project or where!r} in {TRACKIO_DIR}; known: {', '.join(known) or 'none'}")
+
+
+def _source_run(project: str, record: dict[str, Any]) -> SourceRun:
+    from trackio import sqlite_storage
+    from trackio.utils import MEDIA_DIR
+
+    run_id, name = str(record["id"]), str(record["name"])
+    config = sqlite_storage.SQLiteStorage.get_run_config(project, run=name, run_id=run_id) or {}
+    created = places.unix(config.get("_Created")) or places.unix(record.get("created_at")) or 0.0
+    return SourceRun(
+        source=f"trackio:{project}/{run_id}",
+        id=run_id,
+        name=str(config.get(f"{OWN}name") or name),
+        project=project,
+        group=config.get("_Group"),
+        tags=[str(tag) for tag in config.get(f"{OWN}tags") or []],
+        notes=config.get(f"{OWN}notes"),
+        created=created,
+        status=str(config.get(f"{OWN}status") or ""),
+        directory=str(MEDIA_DIR.parent),
+    )
