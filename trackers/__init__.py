@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from trackers.errors import NotFound, TrackersError, UsageError
     from trackers.media import Audio, Histogram, Html, Image, Table, Video
     from trackers.nullrun import NullRun
+    from trackers.reductions import All, Max, Mean, Min, MinMax, Std, Sum
     from trackers.rundata import RunData, load, load_all
     from trackers.runs import Run
     from trackers.start import init, init_from_args
@@ -37,15 +38,22 @@ _PLACES = {
     "Artifact": "artifacts",
     "RunData": "rundata", "load": "rundata", "load_all": "rundata",
     "Image": "media", "Audio": "media", "Video": "media", "Table": "media", "Histogram": "media", "Html": "media",
+    "Mean": "reductions", "Sum": "reductions", "Min": "reductions", "Max": "reductions", "MinMax": "reductions",
+    "Std": "reductions", "All": "reductions",
 }  # fmt: skip
 
 __all__ = [
+    "All",
     "Artifact",
     "Audio",
     "Cursor",
     "Histogram",
     "Html",
     "Image",
+    "Max",
+    "Mean",
+    "Min",
+    "MinMax",
     "NotFound",
     "NullRun",
     "Run",
@@ -53,6 +61,8 @@ __all__ = [
     "RunInfo",
     "State",
     "Status",
+    "Std",
+    "Sum",
     "Table",
     "Tracker",
     "TrackersError",

@@ -11,6 +11,7 @@ from typing import Any
 
 from trackers import records
 from trackers.claims import Claims
+from trackers.contributions import Contribution
 from trackers.definitions import SummaryFold
 from trackers.journal import StreamWriter
 from trackers.pending import Queue, Transfer, Waiting, transfer
@@ -102,7 +103,8 @@ class Recorder:
         step = self._whole_step(step)
         split = Split(transfer)
         split.add(values)
-        for problem in split.problems:
+        added = Contribution(split.reductions, transfer) if split.reductions else None
+        for problem in split.problems + (added.problems if added is not None else []):
             self.problem(f"log: {problem}")
         results = {k: v for k, v in (*split.numbers.items(), *split.texts.items()) if _is_result(k)}
         numbers = {k: v for k, v in split.numbers.items() if not _is_result(k)}
@@ -111,17 +113,19 @@ class Recorder:
         if texts:
             lines.append(records.encode(Text(step=step, time=now, values=texts)))
         lines.extend(self._media_lines(split.media, step, now))
-        moving = any(isinstance(value, Transfer) for value in numbers.values())
+        waiting = numbers if added is None else {**numbers, **added.parts}
+        moving = any(isinstance(value, Transfer) for value in waiting.values())
+
+        def build(arrived: dict[Any, Number]) -> bytes:
+            own = arrived if added is None else self._combined(added, arrived, step, now)
+            return self._metrics_line(own, step, now) + b"".join(lines)
+
         with self._lock:
             if moving or len(self._queue):
                 self.fast = False
-
-                def build(arrived: dict[str, Number]) -> bytes:
-                    return self._metrics_line(arrived, step, now) + b"".join(lines)
-
-                self._queue.add(Waiting(numbers, build))
+                self._queue.add(Waiting(waiting, build))
             else:
-                self.append((self._metrics_line(numbers, step, now) if numbers else b"") + b"".join(lines))
+                self.append(build(waiting))
             if results:
                 self.summarize(results)
             if not keep:
@@ -130,6 +134,17 @@ class Recorder:
             self.known.update(name for name in numbers if name in values)
         if now > self.poll_at or not self.fast:
             self.poll(now)
+
+    def _combined(self, added: Contribution, arrived: dict[Any, Number], step: int, now: float) -> dict[str, Number]:
+        """This rank's own numbers, and those of all ranks where this is the only one."""
+        own = {name: value for name, value in arrived.items() if type(name) is str}
+        for name, value in added.layout.reduce({0: added.row(arrived)}).items():
+            if _is_result(name):
+                self.results[name] = value
+                self.append(records.encode(Summary(time=now, step=step, values={name: value})))
+            else:
+                own[name] = value
+        return own
 
     def _metrics_line(self, numbers: dict[str, Number], step: int, now: float) -> bytes:
         if not numbers:
@@ -201,7 +216,7 @@ class Recorder:
         now, step = self.now(), max(self.step, 0)
         split = Split(transfer)
         split.add(values)
-        for problem in split.problems:
+        for problem in split.problems + [f"{name}: log a value of all ranks" for name in split.reductions]:
             self.problem(f"summary: {problem}")
 
         def build(arrived: dict[str, Number]) -> bytes:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from trackers.records import SUMMARY_PREFIX, Number
+from trackers.reductions import Reduction
 
 MAX_NAME = 1024
 """Longest name of a metric; a longer one is cut, and said once."""
@@ -34,16 +35,18 @@ class Split:
 
     Attributes:
         numbers: name to number. texts: name to text. media: name to whatever ``media`` understands.
+        reductions: name to what this rank adds to a value of all ranks.
         problems: one line for each value or name that couldn't be recorded.
     """
 
-    __slots__ = ("_move", "media", "numbers", "problems", "texts")
+    __slots__ = ("_move", "media", "numbers", "problems", "reductions", "texts")
 
     def __init__(self, move: Callable[[Any], Any] = lambda value: None) -> None:
         self._move = move
         self.numbers: dict[str, Any] = {}
         self.texts: dict[str, str] = {}
         self.media: dict[str, Any] = {}
+        self.reductions: dict[str, Reduction] = {}
         self.problems: list[str] = []
 
     def add(self, values: Mapping[Any, Any], prefix: str = "", depth: int = 0) -> None:
@@ -81,6 +84,8 @@ class Split:
             if depth >= MAX_DEPTH:
                 raise Unrecordable(f"nested deeper than {MAX_DEPTH} levels")
             self.add(value, name + "/", depth + 1)
+        elif isinstance(value, Reduction):
+            self.reductions[name] = value
         elif value is None:
             return  # "nothing to say about it this time", as W&B takes it
         elif is_media(value):
