@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trackers.backends import wandb_file
-from trackers.backends.wandb_file import BLOCK_BYTES, CHUNK, FIRST, HEADER, LAST, MAGIC, MIDDLE, WHOLE
 from trackers.errors import NotFound
+from trackers.formats import wandb_file as wandb_format
+from trackers.formats.wandb_file import BLOCK_BYTES, CHUNK, FIRST, HEADER, LAST, MAGIC, MIDDLE, WHOLE
 
 
 def framed(payloads: list[bytes]) -> bytes:
@@ -39,7 +40,7 @@ def read(content: bytes) -> list[bytes]:
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory, "run-x.wandb")
         path.write_bytes(content)
-        return list(wandb_file.payloads(path))
+        return list(wandb_format.payloads(path))
 
 
 PAYLOADS = st.lists(
@@ -73,9 +74,9 @@ def test_repair_leaves_the_complete_records(payloads: list[bytes], data: st.Data
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory, "run-x.wandb")
         path.write_bytes(content[:cut])
-        before = list(wandb_file.payloads(path))
+        before = list(wandb_format.payloads(path))
         assert wandb_file.repair(path) == (cut > HEADER.size and cut not in whole)
-        assert list(wandb_file.payloads(path)) == before
+        assert list(wandb_format.payloads(path)) == before
         assert path.stat().st_size == max([size for size in whole if size <= cut], default=cut)
         assert not wandb_file.repair(path)
 
@@ -94,9 +95,9 @@ def test_payloads_of_a_foreign_file_are_an_error(tmp_path: Path) -> None:
     """What isn't a .wandb file, or isn't there, is said to be so."""
     (tmp_path / "a").write_bytes(b"something else entirely")
     with pytest.raises(NotFound, match=r"isn't a \.wandb file"):
-        list(wandb_file.payloads(tmp_path / "a"))
+        list(wandb_format.payloads(tmp_path / "a"))
     with pytest.raises(NotFound, match="no such file"):
-        list(wandb_file.payloads(tmp_path / "b"))
+        list(wandb_format.payloads(tmp_path / "b"))
 
 
 def test_history_of_a_file_that_the_real_client_wrote(tmp_path: Path) -> None:
@@ -117,7 +118,7 @@ def test_history_of_a_file_that_the_real_client_wrote(tmp_path: Path) -> None:
     assert math.isnan(rows[0]["bad"])
     assert (rows[0]["text"], rows[0]["_timestamp"]) == ("é", 12.5)
     assert {name: rows[2][name] for name in big} == big
-    kinds = {record.WhichOneof("record_type") for record in wandb_file.records(path)}
+    kinds = {record.WhichOneof("record_type") for record in wandb_format.records(path)}
     assert {"run", "history", "summary", "exit"} <= kinds
     assert wandb_file.last_step(path) == 5
     assert wandb_file.offline_files(tmp_path / "wandb", "other") == []

@@ -1,0 +1,1 @@
+"""Formats of files that both a backend and a reader know."""
