@@ -7,9 +7,10 @@ from types import TracebackType
 from typing import Any
 
 from trackers.attributes import RunConfig, RunSummary
+from trackers.instruments.attach import NotMeasuring
 
 
-class NullRun:
+class NullRun(NotMeasuring):
     """Has every public name of :class:`trackers.runs.Run`; each call does nothing and costs next to nothing."""
 
     disabled = True

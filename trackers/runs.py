@@ -12,13 +12,14 @@ from typing import Any
 from trackers import records
 from trackers.attributes import RunConfig, RunSummary
 from trackers.definitions import parse_summary
+from trackers.instruments.attach import Measuring
 from trackers.recorder import DRAIN_S, Recorder
 from trackers.records import Alert, Define, Info, Metrics
 from trackers.relay.status import PREEMPTED
 from trackers.values import plain
 
 
-class Run:
+class Run(Measuring):
     """One training run. Made by ``trackers.init``.
 
     Once it has started, no method raises because of a tracker, a disk or a value, and none waits for a network
@@ -363,5 +364,6 @@ class Run:
             return  # a forked child doesn't end its parent's run
         if timeout is None:
             timeout = float(self._info.option("TRACKER_FINISH_TIMEOUT", 30))
+        self._recorder.guard("finish", self._close_instruments)
         self._recorder.end(exit_code, status, reason, timeout, quiet)
         self._recorder.guard("finish", self._on_finish, self)

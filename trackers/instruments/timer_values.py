@@ -1,0 +1,75 @@
+"""Timers' values for the trackers: ``{timer}-time`` in seconds per iteration, as document 4 names them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from trackers.instruments.later import number
+from trackers.instruments.timers import Span, Timers
+
+SUFFIX = "-time"
+INTERRUPTED = "-interrupted"
+EVERY_S = 1.0
+"""Where no loop says when, timers are logged at most so often, and only once training has logged a further step."""
+
+
+def values(spans: Mapping[str, Span], iterations: int) -> dict[str, Any]:
+    """What to log: by timer, the seconds it measured divided by the iterations of that time.
+
+    A timer whose body ended by an exception has ``{timer}-interrupted``, how many times, too.
+    """
+    iterations = max(1, iterations)
+    found: dict[str, Any] = {}
+    for name, span in spans.items():
+        found[name + SUFFIX] = number([span], lambda span=span: span.elapsed_s / iterations)  # type: ignore[misc]
+        if span.interrupted:
+            found[name + INTERRUPTED] = span.interrupted
+    return found
+
+
+class TimerLog:
+    """Logs timers as training goes on, by an interval of its own.
+
+    Args:
+        log: called with values and a step. step: the step that training logged last.
+    """
+
+    def __init__(self, timers: Timers, log: Callable[[dict[str, Any], int], Any], step: Callable[[], int]) -> None:
+        self._timers = timers
+        self._log = log
+        self._step = step
+        self._interval = timers.interval()
+        self._logged = step()
+        timers.look = self.look
+        timers.look_at_s = 0.0
+
+    def look(self, now: float) -> None:
+        """Log, if training has come further. Called by a timer before it starts; now: on ``perf_counter``.
+
+        The first step, which compiles, is logged on its own. Before a start is where one iteration's work ends, if
+        training logs at its end.
+        """
+        if self._advance():
+            self._timers.look_at_s = now + EVERY_S
+
+    def log(self, step: int, iterations: int) -> None:
+        """Log what was measured since the last time, in so many iterations."""
+        self._logged = step
+        found = values(self._interval.take(), iterations)
+        if found:
+            self._log(found, step)
+
+    def close(self) -> None:
+        """Log the rest."""
+        self._timers.look_at_s = math.inf
+        self._advance()
+
+    def _advance(self) -> bool:
+        step = self._step()
+        if step <= self._logged:
+            return False
+        # Steps are counted from 0 or from 1: the first one seen is one step either way.
+        self.log(step, step - max(self._logged, 0) if step > 1 else 1)
+        return True

@@ -1,0 +1,333 @@
+"""Named timers by level, as Megatron has them: below a microsecond each, and nothing at all above the level.
+
+Levels are document 4's: 0 the whole iteration, 1 what happens once in each, 2 what happens often, -1 no timer. A
+timer adds up what it measures for as long as it lives. Whoever reads does so through an :class:`Interval` of his own,
+so that the console's, the trackers' and a user's readings don't disturb each other.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import inspect
+import itertools
+import math
+import sys
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, TypeVar
+
+from trackers.errors import UsageError
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+LEVELS = (-1, 0, 1, 2)
+DEVICES = ("auto", "cpu", "cuda")
+
+
+class Mark:
+    """A timer's sums at one moment. On a GPU they are known (``ready``) once it has come so far."""
+
+    __slots__ = ("count", "interrupted", "ready", "total_s")
+
+    def __init__(self, total_s: float = 0.0, count: int = 0, interrupted: int = 0, ready: bool = True) -> None:
+        self.total_s = total_s
+        self.count = count
+        self.interrupted = interrupted
+        self.ready = ready
+
+
+class Timer:
+    """Measures with the processor's clock: a context manager, a decorator, or ``start`` and ``stop``.
+
+    Belongs to one thread. Misuse never raises; it is said once. A body that ends by an exception is stopped and
+    counted in ``interrupted``; its time isn't added, since it wasn't the whole.
+
+    Attributes:
+        name, level: as given. total_s: seconds measured so far. count: how many times.
+    """
+
+    __slots__ = ("_begun", "_depth", "_home", "count", "interrupted", "level", "name", "total_s")
+
+    def __init__(self, name: str, level: int, home: Timers) -> None:
+        self.name = name
+        self.level = level
+        self.total_s = 0.0
+        self.count = 0
+        self.interrupted = 0
+        self._home = home
+        self._begun: Any = None
+        self._depth = 0
+
+    def __enter__(self) -> Timer:
+        if self._begun is not None:
+            self._nested()
+            return self
+        now = time.perf_counter()
+        if now > self._home.look_at_s:
+            self._home.look(now)
+            now = time.perf_counter()
+        self._begun = now
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        now = time.perf_counter()
+        if kind is None and self._begun is not None and not self._depth:
+            self.total_s += now - self._begun
+            self.count += 1
+            self._begun = None
+        else:
+            self._unusual(kind is not None)
+
+    def start(self) -> None:
+        """Begin to measure."""
+        if self._begun is not None:
+            self._home.say(f"timer {self.name!r} was started again without a stop: the first start is dropped")
+            self._begun, self._depth = None, 0
+        self.__enter__()
+
+    def stop(self) -> None:
+        """Stop, and add what was measured."""
+        self.__exit__(None, None, None)
+
+    def __call__(self, function: Function) -> Function:
+        """The function, measured at each call; a coroutine function's whole run is measured."""
+        if inspect.iscoroutinefunction(function):
+
+            @functools.wraps(function)
+            async def measured_run(*arguments: Any, **more: Any) -> Any:
+                with self:
+                    return await function(*arguments, **more)
+
+            return measured_run  # type: ignore[return-value]
+
+        @functools.wraps(function)
+        def measured(*arguments: Any, **more: Any) -> Any:
+            with self:
+                return function(*arguments, **more)
+
+        return measured  # type: ignore[return-value]
+
+    @property
+    def running(self) -> bool:
+        """Started and not stopped yet."""
+        return self._begun is not None
+
+    def mark(self) -> Mark:
+        """The sums now; a timer that runs is counted up to here, and again from here on."""
+        if self._begun is not None:
+            now = time.perf_counter()
+            self.total_s += now - self._begun
+            self._begun = now
+        return Mark(self.total_s, self.count, self.interrupted)
+
+    def drain(self) -> None:
+        """Take in what has been measured meanwhile, without waiting."""
+
+    def _nested(self) -> None:
+        self._depth += 1
+        self._home.say(f"timer {self.name!r} is used inside itself: only the outer one is measured")
+
+    def _unusual(self, failed: bool) -> None:
+        if self._begun is None:
+            self._home.say(f"timer {self.name!r} was stopped without being started: nothing is measured")
+        elif self._depth:
+            self._depth -= 1
+        else:
+            self._begun = None
+            if failed:
+                self.interrupted += 1
+
+
+class SyncTimer(Timer):
+    """Megatron's way: waits for the GPU before each reading of the clock."""
+
+    __slots__ = ("_wait",)
+
+    def __init__(self, name: str, level: int, home: Timers, wait: Callable[[], Any]) -> None:
+        super().__init__(name, level, home)
+        self._wait = wait
+
+    def __enter__(self) -> Timer:
+        self._wait()
+        return super().__enter__()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self._wait()
+        super().__exit__(kind, error, trace)
+
+
+class NullTimer:
+    """A timer above the level: measures nothing, touches no GPU, costs some 50 ns."""
+
+    __slots__ = ()
+    name = ""
+    level = -1
+    total_s = 0.0
+    count = 0
+    interrupted = 0
+    running = False
+
+    # C functions that take anything: a call of a Python function costs twice as much. The empty text that this one
+    # returns is false, as __exit__ has to answer.
+    __exit__ = staticmethod("".format)
+
+    def __enter__(self) -> NullTimer:
+        return self
+
+    def start(self) -> None:
+        """Nothing."""
+
+    def stop(self) -> None:
+        """Nothing."""
+
+    def __call__(self, function: Function) -> Function:
+        """The function itself."""
+        return function
+
+
+NULL = NullTimer()
+NullTimer.__enter__ = staticmethod(itertools.repeat(NULL).__next__)  # type: ignore[method-assign, assignment]
+
+
+class Interval:
+    """One reader's place: what was measured since it last took. Others don't notice that it reads."""
+
+    def __init__(self, timers: Timers) -> None:
+        self._timers = timers
+        self._marks = {timer: timer.mark() for timer in timers}
+
+    def take(self) -> dict[str, Span]:
+        """What each timer measured since the last call (or since the interval was made), by its name."""
+        spans = {}
+        for timer in self._timers:
+            mark = timer.mark()
+            span = Span(timer, self._marks.get(timer) or Mark(), mark)
+            self._marks[timer] = mark
+            if span.used:
+                spans[timer.name] = span
+        return spans
+
+
+class Span:
+    """What one timer measured between two moments."""
+
+    __slots__ = ("_first", "_last", "_timer")
+
+    def __init__(self, timer: Timer, first: Mark, last: Mark) -> None:
+        self._timer = timer
+        self._first = first
+        self._last = last
+
+    @property
+    def used(self) -> bool:
+        """Whether anything was measured, or is still on its way."""
+        return not self.ready or self.elapsed_s > 0 or self.interrupted > 0
+
+    @property
+    def ready(self) -> bool:
+        """Whether the GPU has come so far; asks it, never waits."""
+        if not self._last.ready:
+            self._timer.drain()
+        return self._last.ready
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds, all times together; NaN until ``ready``."""
+        return self._last.total_s - self._first.total_s if self.ready else math.nan
+
+    @property
+    def count(self) -> int:
+        """How many times it was stopped in it."""
+        return self._last.count - self._first.count if self.ready else 0
+
+    @property
+    def interrupted(self) -> int:
+        """How many times its body ended by an exception."""
+        return self._last.interrupted - self._first.interrupted
+
+
+class Timers:
+    """The timers of a process, by name.
+
+    Args:
+        level: timers above it measure nothing. sync: wait for the GPU at each reading, as Megatron does.
+        say: called with a line that says what was misused.
+
+    Attributes:
+        look_at_s: when, on ``perf_counter``, the next start of a timer calls ``look``.
+
+    Raises:
+        UsageError: an unknown level.
+    """
+
+    def __init__(self, level: int = 0, *, sync: bool = False, say: Callable[[str], None] = lambda line: None) -> None:
+        if level not in LEVELS:
+            raise UsageError(f"timing level {level!r}: known are -1 (no timer), 0, 1 and 2")
+        self.level = level
+        self.sync = sync
+        self.say = say
+        self.look_at_s = math.inf
+        self.look: Callable[[float], None] = lambda now: None
+        self._timers: dict[str, Timer] = {}
+
+    def get(self, name: str, level: int = 0, device: str = "auto") -> Timer | NullTimer:
+        """The timer of this name, made if it isn't there yet.
+
+        Args:
+            level: 0, 1 or 2; above ``TRACKER_TIMING_LEVEL`` the answer is a timer that measures nothing.
+            device: "cuda": the GPU's own time, by events that are read later; "cpu": the processor's clock; "auto":
+                the GPU's where CUDA is in use when the timer is made. Make handles after the model is on its device.
+
+        Never raises: a device that can't be had is said, and the processor's clock is taken.
+        """
+        if level > self.level:
+            return NULL
+        timer = self._timers.get(name)
+        return timer if timer is not None else self._make(str(name), level, device)
+
+    def interval(self) -> Interval:
+        """A reading place of one's own, which begins now."""
+        return Interval(self)
+
+    def __iter__(self) -> Any:
+        return iter(tuple(self._timers.values()))
+
+    def __len__(self) -> int:
+        return len(self._timers)
+
+    def _make(self, name: str, level: int, device: str) -> Timer:
+        if device not in DEVICES:
+            self.say(f"timer {name!r}: device {device!r} is unknown (known: auto, cpu, cuda); auto is taken")
+        cuda = None if device == "cpu" else cuda_in_use()
+        if cuda is None and device == "cuda":
+            self.say(f"timer {name!r}: {_why_not()}; the processor's clock is taken")
+        timer: Timer
+        if cuda is None:
+            timer = Timer(name, level, self)
+        elif self.sync:
+            timer = SyncTimer(name, level, self, cuda.synchronize)
+        else:
+            from trackers.instruments.events import EventTimer
+
+            timer = EventTimer(name, level, self, cuda)
+        self._timers[name] = timer
+        return timer
+
+
+def cuda_in_use() -> Any:
+    """``torch.cuda`` where this process has begun to use it; else None. Imports nothing and starts no CUDA."""
+    torch = sys.modules.get("torch")
+    cuda = getattr(torch, "cuda", None)
+    return cuda if cuda is not None and cuda.is_initialized() else None
+
+
+def _why_not() -> str:
+    if importlib.util.find_spec("torch") is None:
+        return "its device cuda needs torch: pip install 'trackers-relay[torch]'"
+    return "CUDA isn't in use yet: make the timer once the model is on the GPU"
