@@ -12,7 +12,6 @@ what came before is delivered or gone. Until there is such a record, nothing is 
 
 from __future__ import annotations
 
-import bisect
 import errno
 import math
 import os
@@ -24,19 +23,12 @@ from trackers.failpoints import failpoint
 from trackers.journal import StreamReader, cut_torn_tail, decode_lines
 from trackers.records import Finish, Record, Start
 from trackers.relay.status import outlived
+from trackers.relay.switches import Switch, Switches
 from trackers.rundir import RunDirectory, StreamName
 
 HEAD_BYTES = 21
 """Length of the order's first line."""
 LOOK_BACK_BYTES = 65536
-
-
-class Switch(msgspec.Struct, frozen=True):
-    """From record ``seq`` on, records come from ``stream``, beginning at byte ``start``."""
-
-    seq: int
-    stream: str
-    start: int
 
 
 class Position(msgspec.Struct):
@@ -66,7 +58,7 @@ class Order:
     def __init__(self, run: RunDirectory, path: Path, position: Position | None = None) -> None:
         self._run = run
         self._path = path
-        self._switches: list[Switch] = []
+        self._switches = Switches()
         self._settled = 0
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o666)
         self._load()
@@ -101,11 +93,11 @@ class Order:
 
     def seek_seq(self, seq: int) -> None:
         """Go back so that the next record is ``seq + 1``."""
-        index = bisect.bisect_right([switch.seq for switch in self._switches], seq + 1) - 1
+        index = self._switches.at(seq + 1)
         offsets: dict[str, int] = {}
         times: dict[str, float] = {}  # of the other streams: not known here
-        for switch in self._switches[: max(index, 0)]:
-            offsets[switch.stream] = self._end_of(switch)
+        for before in self._switches.last_before(index):
+            offsets[self._switches[before].stream] = self._end_of(before)
         if index < 0:  # further back than what was written down: the order begins anew
             os.ftruncate(self._fd, 0)
             self._switches.clear()
@@ -116,7 +108,7 @@ class Order:
         reader = StreamReader(self._run.streams / f"{here.stream}.jsonl", here.start)
         left = seq + 1 - here.seq
         while left > 0:
-            passed = reader.read(min(left, 5000), end=self._bound(index))
+            passed = reader.read(min(left, 5000), end=self._switches.bound(index))
             if not passed:
                 break
             left -= len(passed)
@@ -205,12 +197,12 @@ class Order:
         seq = self.position.seq
         if seq >= self._settled:
             return None
-        index = bisect.bisect_right([switch.seq for switch in self._switches], seq + 1) - 1
+        index = self._switches.at(seq + 1)
         if index < 0:
             return None
         here = self._switches[index]
         last = self._switches[index + 1].seq - 1 if index + 1 < len(self._switches) else self._settled
-        reader, bound = self._reader(here.stream), self._bound(index)
+        reader, bound = self._reader(here.stream), self._switches.bound(index)
         if seq + 1 == here.seq:
             reader.offset = here.start
         found, passed_cut = self._read(here.stream, reader, min(limit, last - seq), bound)
@@ -226,18 +218,13 @@ class Order:
         self.position.offsets[here.stream] = reader.offset
         return found
 
-    def _bound(self, index: int) -> int | None:
-        """Where the records of a switch end at the latest: behind lies what was numbered later."""
-        here = self._switches[index]
-        return min((later.start for later in self._switches[index + 1 :] if later.stream == here.stream), default=None)
-
     def _take(self, name: str, until: float | None, limit: int) -> list[Record]:
         ahead = self._ahead[name]
         count = 0
         while count < min(limit, len(ahead)) and (count == 0 or until is None or ahead[count].time <= until):
             count += 1
         taken, self._ahead[name] = ahead[:count], ahead[count:]
-        if not self._switches or self._switches[-1].stream != name:
+        if not self._switches or self._switches[len(self._switches) - 1].stream != name:
             self._switch(Switch(self.position.seq + 1, name, self.position.offsets.get(name, 0)))
         self._number(name, taken)
         rest = self._ahead[name]
@@ -329,11 +316,12 @@ class Order:
         self.cut.add(name)
         return True
 
-    def _end_of(self, switch: Switch) -> int:
-        index = self._switches.index(switch)
-        later = [s for s in self._switches[index + 1 :] if s.stream == switch.stream]
-        if later:
-            return later[0].start
+    def _end_of(self, index: int) -> int:
+        """Where a stream stands when the records of a switch were given, and others follow."""
+        start = self._switches.next_start(index)
+        if start is not None:
+            return start
+        switch = self._switches[index]
         reader = StreamReader(self._run.streams / f"{switch.stream}.jsonl", switch.start)
         left = self._switches[index + 1].seq - switch.seq
         while left > 0 and (passed := reader.read(min(left, 5000))):
@@ -345,7 +333,10 @@ class Order:
         head, *lines = os.pread(self._fd, os.fstat(self._fd).st_size, 0).split(b"\n")
         try:
             self._settled = int(head)
-            self._switches = [msgspec.json.decode(line, type=Switch) for line in lines if line]
+            decode = msgspec.json.Decoder(Switch).decode
+            for line in lines:
+                if line:
+                    self._switches.append(decode(line))
         except (ValueError, msgspec.DecodeError):  # none, or damaged: as if it were lost
             os.ftruncate(self._fd, 0)
             self._switches.clear()
@@ -355,10 +346,9 @@ class Order:
 
     def _forget_unsettled(self) -> None:
         """Drop changes for records that were never given out: their order is chosen anew, perhaps another one."""
-        kept = [switch for switch in self._switches if switch.seq <= self._settled + 1]
-        if len(kept) < len(self._switches):
-            self._switches = kept
-            os.ftruncate(self._fd, HEAD_BYTES + sum(len(msgspec.json.encode(switch)) + 1 for switch in kept))
+        if self._switches.cut(self._settled + 1):
+            kept = sum(len(msgspec.json.encode(switch)) + 1 for switch in self._switches)
+            os.ftruncate(self._fd, HEAD_BYTES + kept)
 
     def _settle(self, seq: int) -> None:
         failpoint("order.settle.before")
