@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from trackers.hardware.device import Gpu
-from trackers.hardware.scope import Visible, choose, indices, visible
+from trackers.hardware.scope import Visible, choose, visible
 
 GPUS = [Gpu(vendor="nvidia", index=i, label=str(i), uuids=(f"GPU-{i}aa0-c8d9",)) for i in range(4)]
 MIG = [
@@ -92,12 +92,3 @@ def test_helper_takes_the_jobs_choice_not_its_own() -> None:
     assert visible(own) == Visible()
     assert visible({**own, "TRACKER_JOB_CUDA_VISIBLE_DEVICES": "1"}) == Visible(cuda="1")
     assert visible({"CUDA_VISIBLE_DEVICES": "2", "ROCR_VISIBLE_DEVICES": "0"}) == Visible(cuda="2", rocr="0")
-
-
-def test_indices_of_a_variable() -> None:
-    """Where only indices can be used: a list, None for no choice, an error for UUIDs."""
-    assert indices(None) is None
-    assert indices("") == []
-    assert indices("3,1,-1,0") == [3, 1]
-    with pytest.raises(ValueError, match="GPU-1"):
-        indices("0,GPU-1")

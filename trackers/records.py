@@ -23,6 +23,10 @@ SUMMARY_PREFIX = "final/"
 """Metric names that begin so are results: recorded once, never a time series."""
 
 
+SYSTEM_PREFIX = "system."
+"""Names of samples of the machine beside training, which have no step (docs/hardware.md)."""
+
+
 class Record(msgspec.Struct, tag_field="kind", omit_defaults=True, kw_only=True):
     step: int | None = None
     time: float
@@ -257,6 +261,11 @@ def name_floats(value: Any) -> Any:
     if isinstance(value, msgspec.Struct):
         return {key: name_floats(item) for key, item in msgspec.to_builtins(value).items()}
     return value
+
+
+def is_sample(record: Record) -> bool:
+    """Whether the hardware sampler wrote this record: it says nothing of training itself."""
+    return record.id.startswith("sampler-")
 
 
 def final_name(name: str) -> str:

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, TextIO
 
 from trackers.backends.fronts import ConsoleFront
 from trackers.backends.json_rows import is_eval
-from trackers.records import SUMMARY_PREFIX, Alert, Metrics, Number, Record, Summary, Text, final_name
+from trackers.records import SUMMARY_PREFIX, Alert, Metrics, Number, Record, Summary, Text, final_name, is_sample
 from trackers.tracker import Cursor, RunInfo, State, Status
 
 INTERVAL = 10
@@ -57,6 +57,8 @@ class ConsoleTracker(ConsoleFront):
             if record.seq and record.seq <= self._seq:
                 continue
             self._seq = max(self._seq, record.seq)
+            if is_sample(record):  # of the hardware: the lines are about training
+                continue
             if isinstance(record, Metrics):
                 self._metrics(record)
             elif isinstance(record, Text):

@@ -45,6 +45,7 @@ from trackers.records import (
     Summary,
     Text,
     flatten,
+    is_sample,
     merge,
     name_floats,
     plain_name,
@@ -253,8 +254,8 @@ class JsonTracker(JsonFront):
                 values[name] = value if value == value and abs(value) != _INFINITY else name_floats(value)
         if not values:
             return
-        if record.step is None:
-            # Samples have no step: in an iteration of their own they would be one without a loss.
+        if record.step is None or (is_sample(record) and not book.rows.takes(step, values)):
+            # In an iteration of their own samples would be one without a loss.
             taken = {f"{name}_" if name in ("iter", "time") else name: value for name, value in values.items()}
             for name in values.keys() & {"iter", "time"}:
                 book.rows.names.setdefault(f"{name}_", name)

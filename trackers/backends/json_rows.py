@@ -198,6 +198,10 @@ class Rows(msgspec.Struct):
             return None
         return round((time - began) / (step - before) * 1000, 3)
 
+    def takes(self, step: int, values: Mapping[str, Any]) -> bool:
+        """Whether there is an iteration of this step that has room for these values."""
+        return self._find(self.iterations, step, values) is not None
+
     def _find(self, rows: list[Row], step: int, named: Mapping[str, Any]) -> Row | None:
         """The newest row of a step, if it has none of these names."""
         for row in reversed(rows):

@@ -7,7 +7,8 @@ one is the tag ``config_changed.<name>``. Status: finished is FINISHED, failed F
 our own word is the tag ``trackers.status``.
 
 Limits: values are doubles, ±inf becomes ±1.797e308, one time is one millisecond, and two records of one name with
-the same step, time and value are one. Records without a step are at step 0.
+the same step, time and value are one. Records without a step are at step 0, but for samples of the hardware: those
+are MLflow's system metrics (``system/gpu_0_utilization_percentage``), at training's newest step.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from trackers.backends import system_names
 from trackers.backends.fronts import MlflowFront
 from trackers.backends.mlflow_address import show, tracking_uri
 from trackers.backends.mlflow_files import RunFiles
@@ -157,6 +159,10 @@ class MlflowTracker(MlflowFront):
         )
 
     def _metrics(self, record: Metrics) -> None:
+        if record.step is None and any(system_names.is_machine(record, name) for name in record.values):
+            for name, value in system_names.mlflow(record.values).items():
+                self._requests.metric(name, value, record.time, int(self._state.get("step", 0)))
+            return
         for name, value in record.values.items():
             if name.startswith(SUMMARY_PREFIX):
                 self._result(record, name, value)

@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
+from trackers.backends import system_names
 from trackers.backends.folders import option_directory
 from trackers.backends.fronts import TensorboardFront
 from trackers.backends.owned_file import (
@@ -193,7 +194,8 @@ class TensorboardTracker(TensorboardFront):
             draft.top = max(draft.top, draft.step)
         event = self._event(wall_time=record.time, step=draft.step)
         if isinstance(record, Metrics):
-            self._scalars(event.summary, record.values, draft)
+            values = record.values if record.step is not None else system_names.grouped(record.values)
+            self._scalars(event.summary, values, draft)
         elif isinstance(record, Summary):
             draft.summary = {**draft.summary, **{final_name(k): v for k, v in record.values.items()}}
         elif isinstance(record, Config):

@@ -13,6 +13,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
+from trackers.backends import system_names
 from trackers.backends.fronts import TrackioFront
 from trackers.backends.trackio_media import INTEGERS, artifact_files, media_values, plain
 from trackers.backends.trackio_store import AlertRow, FragmentStore, LocalStore, Row, RunKey, Store, iso, translated
@@ -113,7 +114,7 @@ class TrackioTracker(TrackioFront):
             if isinstance(record, Metrics):
                 values = self._numbers(record.values)
                 if record.step is None:
-                    system.append(Row(log_id, None, record.time, values))
+                    system.append(Row(log_id, None, record.time, system_names.trackio(values)))
                 elif values or not record.values:
                     rows.append(Row(log_id, self._step(record), record.time, values))
             elif isinstance(record, Text):

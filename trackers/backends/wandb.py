@@ -23,7 +23,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from trackers.backends import wandb_file, wandb_login, wandb_media, wandb_rewind, wandb_session
+from trackers.backends import wandb_agent, wandb_file, wandb_login, wandb_media, wandb_rewind, wandb_session
 from trackers.backends.fronts import WandbFront
 from trackers.backends.wandb_rows import STEP, Mark, Row, Rows, remember, resume_mark
 from trackers.backends.wandb_summary import Definitions
@@ -91,6 +91,7 @@ class WandbTracker(WandbFront):
         state["native_id"] = self._info.id
         state["url"] = self._session.url
         state.save()
+        self._coverage = wandb_agent.Coverage(state, self._session.agent)
         held = self._held_step()
         uploaded = state.get("media_from")
         marks = [mark for mark in self._marks if uploaded is None or mark.seq <= uploaded]
@@ -202,6 +203,8 @@ class WandbTracker(WandbFront):
             self._run.summary[name] = value
 
     def _take(self, record: Record) -> None:
+        if isinstance(record, Metrics) and self._coverage.covers(record):
+            return
         if isinstance(record, (Metrics, Text)):
             self._rows.add(record)
         elif isinstance(record, Media):
@@ -225,6 +228,7 @@ class WandbTracker(WandbFront):
         self._end(Status("running", time=record.time))
         self._session, number = wandb_rewind.reopen(self._session, self._info, self._state, record.attempt, step)
         self._run = self._session.run
+        self._coverage = wandb_agent.Coverage(self._state, self._session.agent)
         last = self._rows.last if number is None else number
         self._marks = [mark for mark in self._marks if mark.last <= last]
         self._rows = Rows(self._send, last)

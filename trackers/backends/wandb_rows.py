@@ -13,7 +13,8 @@ from typing import Any
 
 import msgspec
 
-from trackers.records import Media, Metrics, Record, Text
+from trackers.backends.system_names import grouped
+from trackers.records import Media, Metrics, Record, Text, is_sample
 
 STEP = "global_step"
 MARKS = 64
@@ -106,13 +107,22 @@ class Rows:
         return Mark(seq, self.last) if self._row is None else self._begin
 
     def _fits(self, row: Row, record: Record, values: Mapping[str, Any]) -> bool:
-        if self._sent or record.step is None or record.step != row.step:
+        if self._sent or not (_joins(row, record) if is_sample(record) else _same_step(row, record)):
             return False
         if not row.values.keys().isdisjoint(values):
             return False
         held = self._held.get(row.number)
         # The server may show "a.b" nested, below "a".
         return held is None or all(name in held or name.partition(".")[0] in held for name in values)
+
+
+def _same_step(row: Row, record: Record) -> bool:
+    return record.step is not None and record.step == row.step
+
+
+def _joins(row: Row, record: Record) -> bool:
+    """Samples of the hardware join the training step at hand, which is theirs or later: they take no row from it."""
+    return row.step is not None and (record.step is None or record.step <= row.step)
 
 
 def remember(marks: list[Mark], mark: Mark) -> None:
@@ -131,10 +141,11 @@ def resume_mark(marks: Iterable[Mark], held: int) -> Mark:
 
 
 def _values(record: Metrics | Text) -> dict[str, Any]:
-    own: Any = record.values.get(STEP)
+    values: dict[str, Any] = dict(record.values) if record.step is not None else grouped(record.values)
+    own = values.get(STEP)
     return {
         _name(name): value
-        for name, value in record.values.items()
+        for name, value in values.items()
         if name != STEP or isinstance(own, str) or own != record.step
     }
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from trackers import identity
-from trackers.backends import wandb_file, wandb_login
+from trackers.backends import wandb_agent, wandb_file, wandb_login
 from trackers.errors import DeliveryError, Fatal, Refused, Rejected, Unavailable
 from trackers.failpoints import failpoint
 from trackers.tracker import RunInfo
@@ -99,6 +99,7 @@ class Session:
             raise_translated(error)
         failpoint("wandb.init.after")
         self.files = Path(self.run.dir).parent
+        self.agent = not self.run.settings.x_disable_stats
         self.run._interface.publish_environment(_environment(info))
 
     @property
@@ -244,8 +245,7 @@ def settings(info: RunInfo) -> dict[str, Any]:
         "x_disable_meta": True,  # see _environment
         "host": info.host or None,
         "username": info.user or None,
-        "x_stats_pid": info.pid if lives else None,
-        "x_disable_stats": not lives,
+        **wandb_agent.settings(info, lives),
         "x_disable_machine_info": not _same_host(info),
         "x_save_requirements": lives,
         "x_transaction_log_flush_interval": FLUSH_S,

@@ -53,24 +53,6 @@ def choose(gpus: Sequence[Gpu], scope: str, chosen: Visible) -> list[Gpu]:
     return list({part.label: part for part in parts}.values())
 
 
-def indices(chosen: str | None) -> list[int] | None:
-    """A variable's value as indices; None where it isn't set, [] where it hides all.
-
-    Raises:
-        ValueError: it names GPUs in other ways.
-    """
-    if chosen is None:
-        return None
-    found: list[int] = []
-    for entry in _entries(chosen):
-        if not _INDEX.fullmatch(entry):
-            raise ValueError(f"{entry!r} is no index")
-        if int(entry) < 0:
-            break
-        found.append(int(entry))
-    return found
-
-
 def _listed(gpus: list[Gpu], value: str | None) -> list[Gpu]:
     if value is None:
         return gpus

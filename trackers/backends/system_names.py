@@ -1,0 +1,120 @@
+"""Samples of the machine under the names, and in the units, of each tracker's own system view.
+
+Ours are W&B's (``system.gpu.0.powerWatts``, docs/hardware.md). What a tracker has no name for keeps its own, below
+``system/`` or as a path.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+from trackers.records import SYSTEM_PREFIX, Number, Record
+
+GIB = float(1 << 30)
+_GPU = re.compile(r"(?P<node>node\d+\.)?gpu\.(?P<label>.+)\.(?P<field>\w+)")
+_HOST = re.compile(r"(?P<node>node\d+\.)?(?P<field>.+)")
+
+# trackio/gpu.py and trackio/cpu.py: memory in GiB, memory_usage from 0 to 1.
+TRACKIO_GPU = {
+    "gpu": ("utilization", 1.0),
+    "memory": ("memory_utilization", 1.0),
+    "memoryAllocated": ("memory_usage", 0.01),
+    "memoryAllocatedBytes": ("allocated_memory", 1 / GIB),
+    "powerWatts": ("power", 1.0),
+    "enforcedPowerLimitWatts": ("power_limit", 1.0),
+    "temp": ("temp", 1.0),
+    "smClock": ("sm_clock", 1.0),
+    "memoryClock": ("memory_clock", 1.0),
+    "energyJoules": ("energy_consumed", 1.0),
+}
+TRACKIO_HOST = {
+    "cpu": ("cpu/utilization", 1.0),
+    "memory_percent": ("memory/percent", 1.0),
+    "memory_used_gb": ("memory/used", 1e9 / GIB),
+}
+
+# mlflow/system_metrics/metrics/*.py: megabytes of 1e6 bytes.
+MLFLOW_GPU = {
+    "gpu": ("utilization_percentage", 1.0),
+    "memoryAllocated": ("memory_usage_percentage", 1.0),
+    "memoryAllocatedBytes": ("memory_usage_megabytes", 1e-6),
+    "powerWatts": ("power_usage_watts", 1.0),
+}
+MLFLOW_HOST = {
+    "cpu": ("cpu_utilization_percentage", 1.0),
+    "memory_percent": ("system_memory_usage_percentage", 1.0),
+    "memory_used_gb": ("system_memory_usage_megabytes", 1e3),
+    "disk.usagePercent": ("disk_usage_percentage", 1.0),
+    "disk.usageGB": ("disk_usage_megabytes", 1e3),
+    "network.recv": ("network_receive_megabytes", 1e-6),
+    "network.sent": ("network_transmit_megabytes", 1e-6),
+}
+
+Named = tuple[str, float]
+Value = TypeVar("Value")
+
+
+def is_machine(record: Record, name: str) -> bool:
+    """Whether a value is one of the machine's samples: at no step, under our names for them."""
+    return record.step is None and name.startswith(SYSTEM_PREFIX)
+
+
+def grouped(values: Mapping[str, Value]) -> dict[str, Value]:
+    """The machine's values below ``system/``, where trackers make groups of what stands before a slash."""
+    return {
+        f"system/{name.removeprefix(SYSTEM_PREFIX)}" if name.startswith(SYSTEM_PREFIX) else name: value
+        for name, value in values.items()
+    }
+
+
+def trackio(values: Mapping[str, Number]) -> dict[str, Number]:
+    """Values as trackio's system metrics have them: ``gpu/0/power``."""
+    return _renamed(values, _trackio)
+
+
+def mlflow(values: Mapping[str, Number]) -> dict[str, Number]:
+    """Values as MLflow's system metrics have them: ``system/gpu_0_power_usage_watts``."""
+    return _renamed(values, _mlflow)
+
+
+def _renamed(values: Mapping[str, Number], rename: Callable[[str], Named]) -> dict[str, Number]:
+    found: dict[str, Number] = {}
+    for name, value in values.items():
+        if not name.startswith(SYSTEM_PREFIX):
+            found[name] = value
+            continue
+        plain, end = name.removeprefix(SYSTEM_PREFIX), ""
+        for suffix in (".min", ".max"):
+            if plain.endswith(suffix):
+                plain, end = plain.removesuffix(suffix), suffix.replace(".", "_")
+        new, factor = rename(plain)
+        found[new + end] = value if factor == 1.0 else value * factor
+    return found
+
+
+def _trackio(plain: str) -> Named:
+    gpu = _GPU.fullmatch(plain)
+    if gpu is not None:
+        field, factor = TRACKIO_GPU.get(gpu["field"], (gpu["field"], 1.0))
+        return f"{_folder(gpu['node'])}gpu/{gpu['label']}/{field}", factor
+    host = _HOST.fullmatch(plain)
+    assert host is not None
+    field, factor = TRACKIO_HOST.get(host["field"], (host["field"].replace(".", "/"), 1.0))
+    return f"{_folder(host['node'])}{field}", factor
+
+
+def _mlflow(plain: str) -> Named:
+    gpu = _GPU.fullmatch(plain)
+    if gpu is not None:
+        field, factor = MLFLOW_GPU.get(gpu["field"], (gpu["field"], 1.0))
+        return f"system/{_folder(gpu['node'])}gpu_{gpu['label']}_{field}", factor
+    host = _HOST.fullmatch(plain)
+    assert host is not None
+    field, factor = MLFLOW_HOST.get(host["field"], (host["field"].replace(".", "_"), 1.0))
+    return f"system/{_folder(host['node'])}{field}", factor
+
+
+def _folder(node: str | None) -> str:
+    return f"{node.removesuffix('.')}/" if node else ""

@@ -1,0 +1,92 @@
+"""W&B's own agent, which fills a run's system tab: when it runs, and which samples it stands for.
+
+It reads the machine that it is on, so it runs only where training runs, while that lives, and for the job's GPUs.
+Everywhere else the samples of the run's journal go to W&B instead, as ``system/…`` in the history; those from while
+the agent was at work don't, or all would be there twice.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from trackers.backends.system_names import is_machine
+from trackers.records import Metrics
+from trackers.tracker import RunInfo, State
+
+PASSED = "TRACKER_JOB_PASSED"
+VARIABLES = tuple(f"TRACKER_JOB_{kind}_VISIBLE_DEVICES" for kind in ("CUDA", "HIP", "ROCR"))
+AHEAD_S = 60.0
+"""So far ahead of the last sample it is written down that the agent covers a time."""
+
+
+def runs(info: RunInfo, lives: bool) -> bool:
+    """Whether the agent is to run: training lives on this host, sampling is wanted, and its GPUs can be named.
+
+    Args:
+        lives: training runs now, on this host.
+    """
+    if not lives or not info.option("TRACKER_SAMPLE", True):
+        return False
+    try:
+        return device_ids(info) != []
+    except ValueError:
+        return False
+
+
+def settings(info: RunInfo, lives: bool) -> dict[str, Any]:
+    """W&B's settings for it."""
+    if not runs(info, lives):
+        return {"x_disable_stats": True, "x_stats_pid": info.pid if lives else None}
+    return {"x_disable_stats": False, "x_stats_pid": info.pid, "x_stats_gpu_device_ids": device_ids(info)}
+
+
+def device_ids(info: RunInfo, environ: Mapping[str, str] = os.environ) -> list[int] | None:
+    """The job's GPUs by index, as the agent takes them; None for all.
+
+    Raises:
+        ValueError: the job names them otherwise: by UUID, or by two variables at once.
+    """
+    chosen = [environ[name] for name in VARIABLES if name in environ] if PASSED in environ else []
+    if info.option("TRACKER_GPU_SCOPE", "job") == "node" or not chosen:
+        return None
+    if len(chosen) > 1:
+        raise ValueError("two variables choose GPUs")
+    found: list[int] = []
+    for entry in chosen[0].split(",") if chosen[0].strip() else []:
+        index = int(entry)
+        if index < 0:
+            break
+        found.append(index)
+    return found
+
+
+class Coverage:
+    """The times that the agent covered, over all processes that ever delivered this run.
+
+    What was decided once stays so: a stream that is delivered again must give the same rows. So the end of a time is
+    written down before a sample in it is left out.
+
+    Args:
+        on: the agent runs from now on.
+    """
+
+    def __init__(self, state: State, on: bool) -> None:
+        self._state = state
+        self._on = on
+        self._times: list[list[float]] = [list(times) for times in state.get("agent", [])]
+        if on:
+            now = time.time()
+            self._times.append([now, now])
+
+    def covers(self, record: Metrics) -> bool:
+        """Whether these are samples of the machine, from a time that the agent covers."""
+        if not all(is_machine(record, name) for name in record.values):
+            return False
+        if self._on and record.time > self._times[-1][1] and record.time >= self._times[-1][0]:
+            self._times[-1][1] = record.time + AHEAD_S
+            self._state["agent"] = [list(times) for times in self._times]
+            self._state.save()
+        return any(begin <= record.time <= end for begin, end in self._times)
