@@ -245,6 +245,7 @@ EXPORTED = [
     "Video",
     "__version__",
     "add_arguments",
+    "compare_runs",
     "init",
     "init_from_args",
     "load",

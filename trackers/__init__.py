@@ -17,6 +17,7 @@ import importlib.util
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from trackers.analysis.compare import compare_runs
     from trackers.artifacts import Artifact
     from trackers.configuration import add_arguments
     from trackers.errors import NotFound, TrackersError, UsageError
@@ -36,6 +37,7 @@ _PLACES = {
     "Tracker": "tracker", "RunInfo": "tracker", "State": "tracker", "Status": "tracker", "Cursor": "tracker",
     "TrackersError": "errors", "UsageError": "errors", "NotFound": "errors",
     "Artifact": "artifacts",
+    "compare_runs": "analysis.compare",
     "RunData": "rundata", "load": "rundata", "load_all": "rundata",
     "Image": "media", "Audio": "media", "Video": "media", "Table": "media", "Histogram": "media", "Html": "media",
     "Mean": "reductions", "Sum": "reductions", "Min": "reductions", "Max": "reductions", "MinMax": "reductions",
@@ -70,6 +72,7 @@ __all__ = [
     "Video",
     "__version__",
     "add_arguments",
+    "compare_runs",
     "init",
     "init_from_args",
     "load",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import fnmatch
 import importlib
 import importlib.util
 import re
@@ -57,7 +58,8 @@ def known() -> list[str]:
 
 
 def parse(source: str) -> Source:
-    """Take a source apart: ``scheme:where``, or a run of ours, a ``.wandb`` file or a directory of them.
+    """Take a source apart: ``scheme:where``, or a run of ours, a ``.wandb`` file or a directory of them, or a file
+    whose name says what it is (``out/run.json``).
 
     Raises:
         UsageError: a scheme that isn't known; the message lists the known ones.
@@ -70,7 +72,7 @@ def parse(source: str) -> Source:
         if scheme != "sqlite" and "://" not in source:  # an address has been put where a scheme must stand
             raise _unknown(scheme)
         raise UsageError(f"source {source!r} has no scheme: mlflow:{source}#EXPERIMENT, or one of {_listed()}")
-    return Source(WANDB_FILE if _is_wandb(source) else OWN, source)
+    return Source(WANDB_FILE if _is_wandb(source) else _by_file_name(source), source)
 
 
 def load(scheme: str) -> type[Reader]:
@@ -107,6 +109,20 @@ def open_source(source: str, root: Path | None = None) -> tuple[Reader, list[Sou
     cls = load(scheme)
     reader = cls(root) if scheme == OWN and root is not None else cls()  # type: ignore[call-arg]
     return reader, reader.runs(where)
+
+
+FILES = (
+    ("trainer_state.json", "hf"), ("*.json", "json"), ("*.csv", "csv"), ("*.log", "log"), ("*.log.gz", "log"),
+    ("*tfevents*", "tb"),
+)  # fmt: skip
+"""What a file's name says of its scheme, the first that fits."""
+
+
+def _by_file_name(source: str) -> str:
+    path = Path(source).expanduser()
+    if not path.is_file() and "/" not in source and "*" not in source:
+        return OWN  # a run may be called so
+    return next((scheme for pattern, scheme in FILES if fnmatch.fnmatch(path.name, pattern)), OWN)
 
 
 def _is_wandb(source: str) -> bool:

@@ -1,0 +1,260 @@
+"""Runs side by side: ``trackers.compare_runs(["out/a.json", "out/b.json"])["runs"]``."""
+
+from __future__ import annotations
+
+import fnmatch
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from trackers import records
+from trackers.analysis import roles
+from trackers.analysis.facts import Facts
+from trackers.analysis.fairness import unfair
+from trackers.analysis.gather import gather
+from trackers.errors import NotFound, UsageError
+from trackers.readers.groups import group_of
+
+FIGURES = ("final", "best", "last", "min", "max")
+"""What can be compared of a metric. final: the result of its name. best: by ``define_metric``, else by its name."""
+
+
+class Comparison(msgspec.Struct):
+    """What :func:`compare_runs` found.
+
+    runs: a mapping for each run, in the order asked for (below). keys: metrics compared. differing: settings that
+    aren't the same everywhere, by flat name. baseline: source of the run that speed-ups refer to, "" where there is
+    none. warnings: why the comparison may mislead.
+
+    Each run has document 1's ``run_name``, ``final_loss``, ``best_val_loss``, ``avg_mfu`` (NaN where unknown) and
+    ``total_iters``, and ``source``, ``id``, ``project``, ``group``, ``tags``, ``status``, ``attempts``, ``steps``,
+    ``gpus``, ``gpu_name``, ``config`` (what differs), ``metrics`` (by key: final, best, last, min, max, mean, count,
+    nans, min_step, max_step), ``steps_per_s``, ``speed_basis``, ``samples_per_s``, ``tokens_per_s``, ``gpu_percent``,
+    ``memory_gb``, ``memory_kind``, ``energy_j``, ``speedup``, ``efficiency_percent``; None where a run has no value.
+    """
+
+    runs: list[dict[str, Any]]
+    keys: list[str]
+    differing: list[str]
+    baseline: str = ""
+    warnings: list[str] = []
+
+    def __getitem__(self, name: str) -> Any:
+        return msgspec.structs.asdict(self)[name]
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON values; NaN and infinities as the journal writes them."""
+        return dict(records.name_floats(msgspec.structs.asdict(self)))
+
+    def to_pandas(self) -> Any:
+        """A row for each run, a column for each figure: ``config.lr``, ``val_loss.best``, ``samples_per_s``.
+
+        Raises:
+            MissingPackage: pandas isn't installed.
+        """
+        from trackers.analysis.layout import by_run
+        from trackers.analysis.need import need
+
+        need("pandas", "to_pandas")
+        import pandas
+
+        table = by_run(self)
+        return pandas.DataFrame(table.rows, columns=table.headers)
+
+
+def compare_runs(
+    sources: Iterable[str | Path],
+    keys: Sequence[str] | None = None,
+    *,
+    baseline: str | None = None,
+    root: Path | None = None,
+) -> Comparison:
+    """Compare runs of any sources.
+
+    Args:
+        sources: as for :func:`trackers.load`; one that names several runs stands for all of them.
+        keys: metrics, or patterns as in ``val_*``; None: all of training and validation.
+        baseline: id, name or source of the run that speed-up and efficiency refer to; None: of those with the fewest
+            GPUs the first.
+        root: where our own runs lie; default what ``TRACKER_DIR`` says.
+
+    Raises:
+        NotFound: a source, or the baseline, isn't there. UsageError: a source can't be understood.
+    """
+    gathered = gather([str(source) for source in sources], root)
+    found = compare(gathered.runs, keys, baseline=baseline)
+    found.warnings[:0] = [f"left out: {reason}" for reason in gathered.lost]
+    return found
+
+
+def compare(runs: Sequence[Facts], keys: Sequence[str] | None = None, *, baseline: str | None = None) -> Comparison:
+    """Compare runs whose facts are known; otherwise as :func:`compare_runs`.
+
+    Raises:
+        NotFound: the baseline isn't among them. UsageError: there are none.
+    """
+    if not runs:
+        raise UsageError("nothing to compare: name a run, or several")
+    chosen = chosen_keys(runs, keys)
+    differing = differing_settings([run.config for run in runs])
+    base = _baseline(runs, baseline)
+    rows = [_row(run, chosen, differing, base) for run in runs]
+    basis = {row.pop("speedup_basis") for row in rows} - {""}
+    warnings = unfair(runs, steps_per_s="steps/s" in basis)
+    return Comparison(rows, chosen, differing, base.source if base is not None else "", warnings)
+
+
+def chosen_keys(runs: Sequence[Facts], keys: Sequence[str] | None = None) -> list[str]:
+    """The metrics that are asked for and that some run has; those that more runs have come first.
+
+    Raises:
+        NotFound: no run has a metric that fits.
+    """
+    counts: dict[str, int] = {}
+    for run in runs:
+        names = dict.fromkeys([*run.folds, *(records.final_name(name) for name in run.summary)])
+        for name in names:
+            counts[name] = counts.get(name, 0) + 1
+    if keys is None:
+        wanted = [name for name in counts if _interesting(name, counts)]
+        return sorted(wanted, key=lambda name: (-counts[name], roles.direction(name) is None))
+    found: dict[str, None] = {}
+    for key in keys:
+        fits = [key] if key in counts else fnmatch.filter(counts, key)
+        if not fits:
+            raise NotFound(f"no run has a metric {key!r}; `trackers keys SOURCE` lists a run's")
+        found.update(dict.fromkeys(fits))
+    return list(found)
+
+
+def _interesting(name: str, counts: Mapping[str, int]) -> bool:
+    plain = records.plain_name(name)
+    if plain != name:  # a result without a curve of its name is compared on its own
+        return plain not in counts and "/" not in plain and roles.role_of(plain) is None
+    return group_of(name) in ("training", "validation") and roles.role_of(name) is None and not name.startswith("perf/")
+
+
+def differing_settings(configs: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Settings that aren't the same in all configurations; one that is absent somewhere differs."""
+    if len(configs) < 2:
+        return []
+    names = dict.fromkeys(name for config in configs for name in config)
+    return [name for name in names if len({_comparable(config.get(name, _ABSENT)) for config in configs}) > 1]
+
+
+_ABSENT = object()
+
+
+def _comparable(value: Any) -> Any:
+    return "NaN" if isinstance(value, float) and value != value else value
+
+
+def speedup(samples_per_s: float | None, baseline: float | None) -> float | None:
+    """How many times as fast; None where either is unknown or zero."""
+    if not samples_per_s or not baseline or not math.isfinite(samples_per_s) or not math.isfinite(baseline):
+        return None
+    return samples_per_s / baseline
+
+
+def efficiency(times: float | None, gpus: int | None, baseline_gpus: int | None = 1) -> float | None:
+    """Speed-up ÷ GPUs × 100; with a baseline of several GPUs, by how many times as many there are."""
+    if times is None or not gpus or not baseline_gpus:
+        return None
+    return times / (gpus / baseline_gpus) * 100
+
+
+def named(runs: Sequence[Facts], name: str) -> Facts:
+    """The run of this id, name or source.
+
+    Raises:
+        NotFound: none of them has it.
+    """
+    for run in runs:
+        if name in (run.source, run.id, run.name, Path(run.source).name):
+            return run
+    known = ", ".join(run.name or run.id for run in runs[:20])
+    raise NotFound(f"{name!r} isn't among the runs compared: {known}")
+
+
+def _baseline(runs: Sequence[Facts], name: str | None) -> Facts | None:
+    if name is not None:
+        return named(runs, name)
+    fast = [run for run in runs if run.speed.samples_per_s or run.speed.steps_per_s]
+    return min(fast, key=lambda run: run.gpus or 1) if len(runs) > 1 and fast else None
+
+
+def _row(run: Facts, keys: Sequence[str], differing: Sequence[str], base: Facts | None) -> dict[str, Any]:
+    times, basis = _speedup(run, base)
+    return {
+        "run_name": run.name or run.id,
+        "final_loss": _nan(_first(run, roles.LOSSES, "last", ("final_train_loss", "final_loss"))),
+        "best_val_loss": _nan(_first(run, roles.VALIDATION_LOSSES, "min", ("best_val_loss",))),
+        "avg_mfu": _nan(_mean(run, roles.MFUS, "avg_mfu")),
+        "total_iters": _iterations(run),
+        **{name: getattr(run, name) for name in _SAME},
+        "config": {name: run.config[name] for name in differing if name in run.config},
+        "metrics": {key: _figures(run, key) for key in keys if key in run.folds or run.value(key, "final") is not None},
+        "steps_per_s": run.speed.steps_per_s,
+        "speed_basis": run.speed.basis,
+        "samples_per_s": run.speed.samples_per_s,
+        "tokens_per_s": run.speed.tokens_per_s,
+        **msgspec.structs.asdict(run.use),
+        "speedup": times,
+        "efficiency_percent": efficiency(times, run.gpus or 1, base.gpus or 1) if base is not None else None,
+        "speedup_basis": basis,
+    }
+
+
+_SAME = ("source", "id", "project", "group", "tags", "status", "attempts", "steps", "gpus", "gpu_name")
+
+
+def _speedup(run: Facts, base: Facts | None) -> tuple[float | None, str]:
+    """From samples per second; from steps where no run says how many samples a step has."""
+    if base is None:
+        return None, ""
+    if base.speed.samples_per_s and run.speed.samples_per_s:
+        return speedup(run.speed.samples_per_s, base.speed.samples_per_s), "samples/s"
+    if base.speed.samples_per_s or run.speed.samples_per_s:
+        return None, ""
+    times = speedup(run.speed.steps_per_s, base.speed.steps_per_s)
+    return times, "steps/s" if times is not None else ""
+
+
+def _figures(run: Facts, key: str) -> dict[str, Any]:
+    fold = run.folds.get(key)
+    found = {what: run.value(key, what) for what in FIGURES}
+    if key.startswith(records.SUMMARY_PREFIX):
+        found.update(dict.fromkeys(("best", "last", "min", "max")))
+    if fold is not None:
+        found.update(mean=fold.mean, count=fold.count, nans=fold.nans, min_step=fold.low_step, max_step=fold.high_step)
+    return found
+
+
+def _first(run: Facts, names: Sequence[str], what: str, results: Sequence[str]) -> Any:
+    for name in names:
+        value = run.value(name, what)
+        if value is not None:
+            return value
+    return next((run.summary[name] for name in results if name in run.summary), None)
+
+
+def _mean(run: Facts, names: Sequence[str], result: str) -> Any:
+    return next((run.folds[name].mean for name in names if name in run.folds), run.summary.get(result))
+
+
+def _iterations(run: Facts) -> int:
+    for name in roles.LOSSES:
+        if name in run.folds:
+            return run.folds[name].count
+    stated = run.summary.get("total_iterations", run.summary.get("total_steps"))
+    if isinstance(stated, (int, float)) and math.isfinite(stated):
+        return int(stated)
+    return max((fold.count for name, fold in run.folds.items() if group_of(name) == "training"), default=0)
+
+
+def _nan(value: Any) -> Any:
+    """Document 1 formats these as numbers."""
+    return value if isinstance(value, (int, float)) and not isinstance(value, bool) else math.nan

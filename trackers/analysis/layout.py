@@ -1,0 +1,127 @@
+"""How a comparison is laid out as a table: quantities below each other for a few runs, a line each for many."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from trackers.analysis.compare import FIGURES, Comparison
+from trackers.analysis.groups import SPEEDS, Groups
+from trackers.analysis.statistics import Spread
+from trackers.analysis.tables import MISSING, Table, show
+
+FEW = 6
+"""So many runs stand side by side."""
+KEYS, SETTINGS = 6, 8
+"""So many metrics and differing settings are shown where none were asked for."""
+
+QUANTITIES = (
+    ("steps/s", "steps_per_s"), ("samples/s", "samples_per_s"), ("tokens/s", "tokens_per_s"), ("GPUs", "gpus"),
+    ("GPU", "gpu_name"), ("GPU utilisation %", "gpu_percent"), ("peak memory per GPU GB", "memory_gb"),
+    ("energy J", "energy_j"), ("speed-up", "speedup"), ("efficiency %", "efficiency_percent"),
+)  # fmt: skip
+
+
+def side_by_side(found: Comparison, keys: Sequence[str], settings: Sequence[str], figures: Sequence[str]) -> Table:
+    """A column for each run."""
+    rows = [["status", *(run["status"] or None for run in found.runs)], ["steps", *_column(found, "steps")]]
+    rows += [[f"config.{name}", *(run["config"].get(name) for run in found.runs)] for name in settings]
+    for key in keys:
+        for figure in figures:
+            values = [run["metrics"].get(key, {}).get(figure) for run in found.runs]
+            if any(value is not None for value in values):
+                rows.append([f"{key} {figure}" if not key.startswith("final/") else key, *values])
+    columns = [(title, _column(found, name)) for title, name in QUANTITIES]
+    rows += [[title, *column] for title, column in columns if any(value is not None for value in column)]
+    return Table(["run", *_distinct(found)], rows)
+
+
+def a_line_each(found: Comparison, keys: Sequence[str], settings: Sequence[str], figures: dict[str, str]) -> Table:
+    """A row for each run, with one figure of each metric."""
+    shown = [(title, name) for title, name in QUANTITIES if any(run[name] not in (None, "") for run in found.runs)]
+    headers = ["run", "status", "steps", *settings, *(_titled(key, figures[key]) for key in keys)]
+    rows = [
+        [name, run["status"] or None, run["steps"], *(run["config"].get(setting) for setting in settings),
+         *(run["metrics"].get(key, {}).get(figures[key]) for key in keys), *(run[name_] or None for _, name_ in shown)]
+        for name, run in zip(_distinct(found), found.runs, strict=True)
+    ]  # fmt: skip
+    return Table([*headers, *(title for title, _ in shown)], rows, texts=2)
+
+
+def by_run(found: Comparison) -> Table:
+    """Everything, a row for each run: for CSV and DataFrames."""
+    fields = ("run_name", "source", "id", "project", "group", "status", "attempts", "steps", "gpus", "gpu_name")
+    more = [name for _, name in QUANTITIES if name not in fields]
+    figures = [(key, figure) for key in found.keys for figure in FIGURES
+               if any(run["metrics"].get(key, {}).get(figure) is not None for run in found.runs)]  # fmt: skip
+    headers = [*fields, *(f"config.{name}" for name in found.differing), *(f"{k}.{f}" for k, f in figures), *more]
+    rows = [
+        [*(run[name] for name in fields), *(run["config"].get(name) for name in found.differing),
+         *(run["metrics"].get(key, {}).get(figure) for key, figure in figures), *(run[name] for name in more)]
+        for run in found.runs
+    ]  # fmt: skip
+    return Table(headers, rows)
+
+
+def by_group(found: Groups, keys: Sequence[str], *, apart: bool = False) -> Table:
+    """A row for each group.
+
+    Args:
+        apart: n, mean, standard deviation and both ends in columns of their own, as numbers.
+    """
+    speeds = [name for name in SPEEDS if any(group.speed[name].n for group in found.groups)]
+    titles = [_titled(key, found.figures[key]) for key in keys] + speeds
+    rows = []
+    for group in found.groups:
+        spreads = [*(group.metrics[key] for key in keys), *(group.speed[name] for name in speeds)]
+        cells: list[Any] = []
+        for one in spreads:
+            cells += [one.n, one.mean, one.deviation, one.low, one.high] if apart else [_spread(one)]
+        rows.append([group.label, len(group.runs), *cells])
+    if apart:
+        titles = [f"{title} {part}" for title in titles for part in ("n", "mean", "std", "low", "high")]
+    return Table([found.by, "n", *titles], rows)
+
+
+def chosen_settings(found: Comparison, patterns: Sequence[str] | None) -> list[str]:
+    """The settings to show: those asked for among those that differ, else the first of them."""
+    if patterns is None:
+        return found.differing[:SETTINGS]
+    return [name for name in found.differing if any(fnmatch.fnmatch(name, pattern) for pattern in patterns)]
+
+
+def remarks(found: Comparison, keys: Sequence[str], settings: Sequence[str]) -> Iterator[str]:
+    """What isn't shown, and how to see it."""
+    if len(found.keys) > len(keys):
+        yield f"{len(found.keys) - len(keys)} more metrics: --keys '*', or --format csv"
+    if len(found.differing) > len(settings):
+        yield f"{len(found.differing) - len(settings)} more settings differ: --config '*', or --format csv"
+
+
+def _spread(one: Spread) -> str:
+    if one.mean is None:
+        return MISSING
+    text = show(one.mean)
+    if one.deviation is not None:
+        text += f" ± {show(one.deviation)}"
+    if one.low is not None:
+        text += f" [{show(one.low)}, {show(one.high)}]"
+    return text + (f" ({one.n} of {one.of})" if one.n != one.of else "")
+
+
+def _titled(key: str, figure: str) -> str:
+    return key if key.startswith("final/") else f"{key} {figure}"
+
+
+def _column(found: Comparison, name: str) -> list[Any]:
+    return [run[name] if run[name] != "" else None for run in found.runs]
+
+
+def _distinct(found: Comparison) -> list[str]:
+    """Names of the runs; those that share one with their id."""
+    counts = Counter(run["run_name"] for run in found.runs)
+    return [
+        run["run_name"] if counts[run["run_name"]] == 1 else f"{run['run_name']} ({run['id']})" for run in found.runs
+    ]
