@@ -1,0 +1,86 @@
+"""``trackers gpu``: what this machine's GPUs do, as a table that is kept up to date."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from typing import Annotated
+
+import typer
+
+from trackers.cli.common import AsJson
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("gpu", rich_help_panel="Hardware")(gpu)
+
+
+def gpu(
+    once: Annotated[bool, typer.Option("--once", help="Print one reading and end.")] = False,
+    interval: Annotated[float, typer.Option(min=0.1, help="Seconds between readings.")] = 1.0,
+    scope: Annotated[
+        str, typer.Option(help="node: all GPUs here; job: those that CUDA_VISIBLE_DEVICES and its like leave.")
+    ] = "node",
+    as_json: AsJson = False,
+) -> None:
+    """Show what the GPUs of this machine do, until Ctrl-C. With --json: a line of JSON for each reading.
+
+    Example: trackers gpu --once
+    """
+    from trackers.hardware.detect import Gpus
+    from trackers.hardware.view import View
+
+    if scope not in ("node", "job"):
+        print(f"trackers: --scope {scope!r} isn't known: node or job", file=sys.stderr)
+        raise typer.Exit(2)
+    gpus = Gpus(lambda text: print(f"trackers: {text}", file=sys.stderr), scope=scope)
+    view = View(gpus)
+    # Processor load is measured between two readings.
+    time.sleep(0.1)
+    try:
+        if as_json:
+            _print_lines(view, once, interval)
+        else:
+            _print_table(view, once, interval)
+    except KeyboardInterrupt:
+        pass
+    finally:
+        gpus.close()
+    if not gpus.gpus:
+        print("trackers: no GPU found here: no NVIDIA and no AMD driver shows one", file=sys.stderr)
+        raise typer.Exit(1)
+
+
+def _print_lines(view: object, once: bool, interval: float) -> None:
+    from trackers.hardware.view import View
+
+    assert isinstance(view, View)
+    while True:
+        view.read()
+        print(json.dumps(view.to_dict()), flush=True)
+        if once:
+            return
+        time.sleep(interval)
+
+
+def _print_table(view: object, once: bool, interval: float) -> None:
+    from rich.console import Console
+    from rich.live import Live
+
+    from trackers.hardware.view import View
+
+    assert isinstance(view, View)
+    console = Console()
+    if not console.is_terminal:
+        console.width = 240
+    view.read()
+    if once or not console.is_terminal:
+        console.print(view.table())
+        return
+    with Live(view.table(), console=console, auto_refresh=False, screen=False) as live:
+        while True:
+            time.sleep(interval)
+            view.read()
+            live.update(view.table(), refresh=True)

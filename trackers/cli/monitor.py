@@ -1,0 +1,97 @@
+"""The arguments of ``scripts/monitor_gpu.py``, and what it prints."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+
+from trackers.errors import NotFound, TrackersError
+from trackers.hardware import recording
+from trackers.hardware.monitor import Monitor, watch
+from trackers.hardware.recording import Thresholds
+
+COMMANDS = """Record the same training twice, then compare the recordings:
+  CUDA_VISIBLE_DEVICES=0 python monitor_gpu.py --output single_gpu.json --monitor-training 'python train.py'
+  python monitor_gpu.py --output multi_gpu.json --monitor-training 'accelerate launch train.py'
+  python monitor_gpu.py --compare single_gpu.json multi_gpu.json"""
+
+
+def parser() -> argparse.ArgumentParser:
+    """The script's arguments."""
+    found = argparse.ArgumentParser(
+        prog="monitor_gpu.py",
+        description="Record what the GPUs do: until Ctrl-C, or while a training runs, whose exit code is returned.",
+    )
+    found.add_argument("--interval", type=_seconds, default=2.0, metavar="S", help="seconds between snapshots (2)")
+    found.add_argument("--output", type=Path, metavar="FILE", help="the recording (gpu_monitor_DATE_TIME.json)")
+    found.add_argument("--snapshot", action="store_true", help="print one snapshot and end")
+    found.add_argument("--monitor-training", metavar="CMD", help="start this command, without a shell, and record it")
+    found.add_argument(
+        "--compare", nargs="*", type=Path, metavar="FILE", help="compare recordings; without any: how to make them"
+    )
+    found.add_argument("--scope", choices=("node", "job"), default="node", help="all GPUs, or those visible to CUDA")
+    usual = Thresholds()
+    for flag, value, unit in (
+        ("--min-utilization", usual.utilization, "percent"),
+        ("--max-memory", usual.memory, "percent"),
+        ("--max-temperature", usual.temperature, "°C"),
+    ):
+        text = f"warn beyond this, in {unit} ({value:g})"
+        found.add_argument(flag, type=float, default=value, metavar="X", help=text)
+    return found
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Do what the arguments say; returns the exit code."""
+    given = parser().parse_args(arguments)
+    try:
+        if given.compare is not None:
+            print(_compared(given.compare) if given.compare else COMMANDS)
+            return 0
+        return _monitor(given)
+    except TrackersError as error:
+        print(f"monitor_gpu: {error}", file=sys.stderr)
+        return 1 if isinstance(error, NotFound) else 2
+    except OSError as error:
+        print(f"monitor_gpu: {error}", file=sys.stderr)
+        return 1
+
+
+def _monitor(given: argparse.Namespace) -> int:
+    output = given.output
+    if output is None and not given.snapshot:
+        output = Path(f"gpu_monitor_{datetime.now():%Y%m%d_%H%M%S}.json")
+    monitor = Monitor(
+        output,
+        given.interval,
+        Thresholds(given.min_utilization, given.max_memory, given.max_temperature),
+        scope=given.scope,
+        show=lambda text: print(text, flush=True),
+        warn=lambda text: print(f"WARNING | {text}", file=sys.stderr, flush=True),
+    )
+    if given.snapshot:
+        time.sleep(0.1)  # processor load is measured between two readings
+        monitor.take()
+        if monitor.recording is not None:
+            monitor.recording.close()
+        return 0
+    code = watch(monitor, given.monitor_training)
+    text = recording.summary(recording.read(output), output.name)
+    output.with_name(f"{output.stem}_summary.txt").write_text(text + "\n")
+    print(text)
+    return code
+
+
+def _compared(paths: Sequence[Path]) -> str:
+    return "\n\n".join(recording.summary(recording.read(path), path.name) for path in paths)
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not 0.05 <= value <= 86400:
+        raise argparse.ArgumentTypeError(f"{text} isn't between 0.05 and 86400 seconds")
+    return value

@@ -1,0 +1,160 @@
+"""Watches GPUs while a command runs, or until it is told to stop: what ``scripts/monitor_gpu.py`` does."""
+
+from __future__ import annotations
+
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from trackers.errors import UsageError
+from trackers.hardware import recording
+from trackers.hardware.detect import Gpus
+from trackers.hardware.host import Host
+from trackers.hardware.recording import Recording, Thresholds
+
+POLL_S = 0.05
+LAST_S = 5.0
+"""How long the end waits for a snapshot that is being taken: a driver may hang."""
+NOT_STARTED = 127
+"""The exit code of a command that can't be started, as shells have it."""
+
+
+class Monitor:
+    """Takes snapshots in a thread of its own, so that a driver that hangs holds up nothing else.
+
+    Args:
+        output: the recording's file. show: called with a line for each snapshot. warn: with a line when a GPU
+            crosses a threshold.
+    """
+
+    def __init__(
+        self,
+        output: Path | None,
+        interval_s: float,
+        limits: Thresholds,
+        *,
+        scope: str,
+        show: Callable[[str], None],
+        warn: Callable[[str], None],
+    ) -> None:
+        self._interval_s = interval_s
+        self._limits = limits
+        self._show = show
+        self._warn = warn
+        self._gpus = Gpus(warn, scope=scope)
+        self._host = Host(None, ".")
+        self.recording = Recording(output, interval_s) if output is not None else None
+        self._over = threading.Event()
+        self._crossed: set[tuple[Any, str]] = set()
+        self._thread = threading.Thread(target=self._work, name="monitor", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Take a last snapshot and close the recording; gives up a driver that doesn't answer."""
+        self._over.set()
+        self._thread.join(LAST_S)
+        if self._thread.is_alive():
+            self._warn(f"a driver hasn't answered for {LAST_S:.0f} s: the last snapshot is missing")
+        elif self.recording is not None:
+            self.recording.close()
+
+    def take(self) -> dict[str, Any]:
+        """One snapshot; it is recorded, shown, and looked at for warnings."""
+        found = recording.snapshot(self._gpus, self._gpus.read(), self._host.read())
+        if self.recording is not None:
+            self.recording.add(found)
+        self._show(line(found))
+        crossed = recording.warnings(found["gpus"], self._limits)
+        for key in crossed.keys() - self._crossed:
+            self._warn(crossed[key])
+        self._crossed = set(crossed)
+        return found
+
+    def _work(self) -> None:
+        due = time.monotonic()
+        while True:
+            over = self._over.is_set()
+            self.take()
+            if over:
+                return
+            due = max(due + self._interval_s, time.monotonic())
+            self._over.wait(max(0.0, due - time.monotonic()))
+
+
+def line(found: dict[str, Any]) -> str:
+    """A snapshot on one line."""
+    parts = []
+    for gpu in found["gpus"]:
+        words = [
+            f"{gpu['utilization']:.0f}%" if gpu["utilization"] is not None else "",
+            f"{gpu['memory_percent']:.0f}% memory" if gpu["memory_percent"] is not None else "",
+            f"{gpu['temperature']:.0f} °C" if gpu["temperature"] is not None else "",
+            f"{gpu['power_w']:.0f} W" if gpu["power_w"] is not None else "",
+        ]
+        parts.append(f"GPU {gpu['id']}: " + ", ".join(filter(None, words)))
+    cpu = found["system"]["cpu_percent"]
+    parts.append(f"CPU: {cpu:.0f}%" if cpu is not None else "CPU: –")
+    return f"{datetime.now():%H:%M:%S} | " + " | ".join(parts)
+
+
+def watch(monitor: Monitor, command: str | None) -> int:
+    """Monitor until a command ends, or without one until SIGINT or SIGTERM. Returns the exit code.
+
+    The command's own: 128 + n where signal n ended it, 127 where it can't be started. It is started without a
+    shell. A SIGTERM is passed on to it; Ctrl-C reaches it by itself.
+
+    Raises:
+        UsageError: the command can't be split into words.
+    """
+    arguments = _words(command) if command is not None else None
+    asked: list[int] = []
+    child: list[subprocess.Popen[bytes]] = []
+
+    def stop(number: int, _frame: object) -> None:
+        asked.append(number)
+        if child and number == signal.SIGTERM and child[0].poll() is None:
+            child[0].terminate()
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    code = 0
+    monitor.start()
+    try:
+        if arguments is None:
+            while not asked:
+                time.sleep(POLL_S)
+        else:
+            try:
+                child.append(subprocess.Popen(arguments))
+            except OSError as error:
+                print(f"monitor_gpu: {arguments[0]} can't be started: {error}", file=sys.stderr)
+                return NOT_STARTED
+            if asked and asked[-1] == signal.SIGTERM:  # it came while the command was started
+                child[0].terminate()
+            while (ended := child[0].poll()) is None:
+                time.sleep(POLL_S)
+            code = 128 - ended if ended < 0 else ended
+    finally:
+        monitor.stop()
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    return code
+
+
+def _words(command: str) -> list[str]:
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        raise UsageError(f"the command {command!r} can't be split into words: {error}") from None
+    if not words:
+        raise UsageError("--monitor-training needs a command, as in 'accelerate launch train.py'")
+    return words
