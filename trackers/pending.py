@@ -30,14 +30,16 @@ class Transfer:
 
 
 class TorchTransfer(Transfer):
-    """A CUDA (or ROCm) scalar, copied to pinned memory on a stream of its own, behind the producing stream."""
+    """A CUDA (or ROCm) tensor, copied to pinned memory on a stream of its own, behind the producing stream.
+
+    Mostly a scalar; ``host`` has the numbers of a larger one once it is ready.
+    """
 
     _streams: ClassVar[dict[int, Any]] = {}
 
     def __init__(self, tensor: Any) -> None:
         torch = sys.modules["torch"]
-        source = tensor.detach().reshape(())
-        self._kind = source.dtype
+        source = tensor.detach()
         if source.dtype in (torch.bfloat16, torch.float16):
             source = source.float()
         producer = torch.cuda.current_stream(source.device)
@@ -47,9 +49,9 @@ class TorchTransfer(Transfer):
         # The value is taken as it is now: a copy on the producer's stream comes before any later in-place change.
         snapshot = source.clone()
         side.wait_stream(producer)
-        self._host = torch.empty((), dtype=source.dtype, pin_memory=True)
+        self.host = torch.empty(source.shape, dtype=source.dtype, pin_memory=True)
         with torch.cuda.stream(side):
-            self._host.copy_(snapshot, non_blocking=True)
+            self.host.copy_(snapshot, non_blocking=True)
             snapshot.record_stream(side)
             self._event = torch.cuda.Event()
             self._event.record(side)
@@ -58,7 +60,7 @@ class TorchTransfer(Transfer):
         return bool(self._event.query())
 
     def value(self) -> Number:
-        return number(self._host)
+        return number(self.host)
 
 
 class JaxTransfer(Transfer):
