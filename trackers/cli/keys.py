@@ -9,14 +9,11 @@ import typer
 
 from trackers.cli.common import AsJson, RunsDir, printable, show_number
 
-SourceArgument = Annotated[
-    str,
-    typer.Argument(
-        metavar="SOURCE",
-        help="A run of ours (id, name, directory, latest), a .wandb file, or wandb:entity/project/run, tb:DIR, "
-        "mlflow:[uri#]experiment/run, trackio:project/run, json:FILE, csv:FILE, hf:FILE, log:FILE.",
-    ),
-]
+SOURCE_HELP = (
+    "A run of ours (id, name, directory, latest), a .wandb file, or wandb:entity/project/run, tb:DIR, "
+    "mlflow:[uri#]experiment/run, trackio:project/run, json:FILE, csv:FILE, hf:FILE, log:FILE."
+)
+SourceArgument = Annotated[str, typer.Argument(metavar="SOURCE", help=SOURCE_HELP)]
 
 
 def register(app: typer.Typer) -> None:

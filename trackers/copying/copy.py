@@ -1,0 +1,159 @@
+"""Copying runs, one after the other: staged, delivered, read back, compared."""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from trackers.copying import tally as counting
+from trackers.copying.destination import Destination, parse
+from trackers.copying.report import Report
+from trackers.copying.staging import stage
+from trackers.errors import TrackersError, Unavailable, UsageError
+from trackers.readers import registry
+from trackers.readers.columns import need_analysis
+from trackers.readers.journal import JournalReader
+from trackers.readers.reader import Reader, SourceRun
+from trackers.relay.delivery import Delivery, Stop
+from trackers.relay.lease import Lease
+from trackers.rundir import RunDirectory, read_json
+
+PATIENCE_S = 120.0
+"""A destination that takes nothing for so long is given up; the copy goes on from there when it is made again."""
+TURN_S = 0.5
+SAY_S = 0.2
+
+Say = Callable[[str, int, int], None]
+"""Told of progress: what is done ("reading", "writing", "comparing"), records done, records in all (0: not known)."""
+
+
+def copy(
+    source: str,
+    destination: str,
+    *,
+    directory: Path | None = None,
+    patience_s: float = PATIENCE_S,
+    begin: Callable[[SourceRun, int, int], None] = lambda run, number, count: None,
+    say: Say = lambda what, done, all: None,
+) -> Iterator[Report]:
+    """Copy the runs that a source names, the oldest first; each report comes as soon as its run is there.
+
+    Made again, a copy goes on where it was interrupted, and what is there already isn't written twice.
+
+    Args:
+        directory: where our own runs lie, for sources that are such; default TRACKER_DIR.
+        patience_s: see :data:`PATIENCE_S`; 0: never give up.
+        begin: told of each run, its number and how many there are. say: told of progress.
+
+    Raises:
+        UsageError: source or destination can't be understood, or what they need is missing. NotFound: no such run.
+    """
+    need_analysis()
+    target = parse(destination)
+    reader, runs = registry.open_source(source, directory)
+    for number, run in enumerate(reversed(runs), 1):
+        begin(run, number, len(runs))
+        yield _one(reader, run, target, patience_s, say)
+
+
+def _one(reader: Reader, run: SourceRun, target: Destination, patience_s: float, say: Say) -> Report:
+    report = Report(source=run.source, name=run.name)
+    try:
+        staged = stage(reader, run, target, lambda count: say("reading", count, 0))
+        if target.tracker:
+            report.rejected = _deliver(staged, target, report, patience_s, say)
+        if run.note:
+            report.said.append(run.note)
+        info = staged.read_info()
+        report.destination = target.source(staged, info)
+        say("comparing", 0, 0)
+        (own,) = JournalReader().runs(str(staged.path))
+        report.want = counting.tally(JournalReader().read(own), target.keeps)
+        report.want.tags = report.want.tags or list(run.tags)
+        report.there = _read_back(report.destination)
+        report.differences = list(counting.differences(report.want, report.there, target.keeps))
+    except (TrackersError, OSError) as error:
+        report.error = str(error)
+    return report
+
+
+def _read_back(source: str) -> counting.Tally:
+    reader, runs = registry.open_source(source)
+    (run,) = runs
+    with tempfile.TemporaryDirectory(prefix="trackers-copy-") as place:
+        found = counting.tally(reader.read(run, files=Path(place)))
+    found.tags = found.tags or list(run.tags)
+    return found
+
+
+def _deliver(run: RunDirectory, target: Destination, report: Report, patience_s: float, say: Say) -> int:
+    """Deliver a journal to its tracker; how many records that refused.
+
+    Raises:
+        Unavailable: it can't go on, or took nothing for too long. UsageError: another process delivers this run.
+    """
+    lease = Lease(run.delivery / f"{target.tracker}.lease")
+    if not lease.acquire():
+        raise UsageError(f"{lease.holder()} is copying this run already")
+    handler = _Messages(report.said)
+
+    def beat(allow_s: float) -> None:
+        lease.beat(allow_s)
+
+    logging.getLogger("trackers").addHandler(handler)
+    work = Delivery(run, target.tracker, say=handler.say, beat=beat, alone=False)
+    try:
+        _pump(work, patience_s, say, run)
+        return work.account.rejected
+    except Stop as reason:
+        raise Unavailable(f"{target.tracker}: {reason}") from None
+    finally:
+        logging.getLogger("trackers").removeHandler(handler)
+        lease.release()
+
+
+def _pump(work: Delivery, patience_s: float, say: Say, run: RunDirectory) -> None:
+    """Deliver until everything that was staged is there; a run that goes on is left so."""
+    from trackers.relay.status import last_status
+
+    goes_on = last_status(run).name == "running"
+    moved, seen, said = time.monotonic(), -1, 0.0
+    sizes = run.sizes()
+    total = int(read_json(run.path / "copy.json").get("records", 0))
+    while True:
+        pause = work.step()
+        now = time.monotonic()
+        if work.account.seq != seen:
+            moved, seen = now, work.account.seq
+        if pause is None:
+            return
+        if now - said > SAY_S:
+            said = now
+            say("writing", work.account.seq, total)
+        if goes_on and pause > 0 and all(work.account.offsets.get(name, 0) >= size for name, size in sizes.items()):
+            work.close()
+            return
+        if patience_s and now - moved > patience_s:
+            raise Unavailable(f"{work.name} took nothing for {patience_s:.0f} s: {work.account.error or 'no answer'}")
+        if pause > 0:  # what isn't there yet won't come: nothing is gathered
+            time.sleep(min(pause, TURN_S if work.account.failures or goes_on else 0.001))
+
+
+class _Messages(logging.Handler):
+    """Keeps what a tracker has to say, each line once."""
+
+    def __init__(self, said: list[str]) -> None:
+        super().__init__(logging.WARNING)
+        self._said = said
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.say(record.getMessage())
+
+    def say(self, text: str) -> None:
+        """Keep a line."""
+        line = " ".join(text.split())
+        if line not in self._said and len(self._said) < 50:
+            self._said.append(line)

@@ -1,0 +1,270 @@
+"""The journal between source and destination: written once, gone on with where a copy was interrupted.
+
+What is staged for the same source and destination lies in the same directory under the same run id, so a copy that
+is made again delivers nothing twice. A source that has grown is appended to what is there; one that has changed is
+staged as a new attempt, which takes back all of the earlier ones.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from trackers import identity, records
+from trackers.copying.destination import Destination
+from trackers.journal import StreamWriter
+from trackers.readers.reader import Reader, SourceRun
+from trackers.records import Artifact, Finish, Info, Media, MediaFile, Record, Start
+from trackers.rundir import RunDirectory, StreamName, project_folder, read_json, replace_file
+from trackers.secret import hide
+from trackers.tracker import RunInfo
+
+BATCH_BYTES = 1 << 18
+DEFAULT_PROJECT = "copied"
+UNKNOWN_END = "the source doesn't say how the run ended"
+SAID_EVERY = 2000
+
+
+class Staged(msgspec.Struct, kw_only=True):
+    """``copy.json``: what a run was staged from. complete: its stream is whole. version: see ``Reader``."""
+
+    source: str = ""
+    destination: str = ""
+    version: str = ""
+    complete: bool = False
+    records: int = 0
+
+
+class _Differs(Exception):
+    """What is staged isn't the beginning of what the source has now."""
+
+
+def root() -> Path:
+    """Where journals between source and tracker lie."""
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return Path(base, "trackers", "copies")
+
+
+def run_id(run: SourceRun, destination: Destination) -> str:
+    """The copy's id: the same whenever this run is copied there."""
+    key = f"{run.native.get('identity') or run.source}\0{destination.text}"
+    return hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()[:12]
+
+
+def stage(
+    reader: Reader, run: SourceRun, destination: Destination, said: Callable[[int], None] = lambda count: None
+) -> RunDirectory:
+    """Bring a run into its journal, and return that.
+
+    Args:
+        said: told how many records have been read, now and then.
+    """
+    info = _info(run, destination)
+    place = Path(destination.place) if destination.place else root() / _folder(destination)
+    directory = RunDirectory(place / project_folder(info.project) / info.id)
+    directory.make()
+    file = directory.path / "copy.json"
+    known = msgspec.convert(read_json(file), Staged, strict=False)
+    version = getattr(reader, "version", lambda run: "")(run)
+    same = version == known.version if version else run.status not in ("", "running")
+    if known.complete and same:
+        return directory
+    staged = Staged(source=run.source, destination=destination.text, version=version)
+    directory.write_info(_merged(info, directory))
+    replace_file(file, msgspec.json.encode(staged))
+    if not directory.deliveries() and not destination.place:  # nothing has left it: it can begin anew
+        for name in directory.stream_names():
+            directory.stream(name).unlink()
+    staged.records, ended = _write(reader, run, directory, info, said)
+    staged.complete = ended
+    replace_file(file, msgspec.json.encode(staged))
+    return directory
+
+
+def _write(
+    reader: Reader, run: SourceRun, directory: RunDirectory, info: RunInfo, said: Callable[[int], None]
+) -> tuple[int, bool]:
+    """Write the stream, on from what of it is there. How many records it has, and whether the run has ended."""
+    attempt = max(1, directory.attempt())
+    try:
+        return _stream(reader, run, directory, info, attempt, said)
+    except _Differs:
+        return _stream(reader, run, directory, info, attempt + 1, said)
+
+
+def _stream(
+    reader: Reader, run: SourceRun, directory: RunDirectory, info: RunInfo, attempt: int, said: Callable[[int], None]
+) -> tuple[int, bool]:
+    writer = _Writer(directory.stream(StreamName("rank", 0, attempt)))
+    count, last, ended = 0, info.created, False
+    try:
+        begin = Start(time=info.created, attempt=attempt, rank=0, host=info.host)
+        if attempt > 1:
+            begin.from_step = -1
+            begin.time = max(begin.time, _last_time(directory, attempt))
+        writer.write(records.encode(begin))
+        about = {"group": run.group, "tags": run.tags or None, "notes": run.notes}
+        if any(about.values()):
+            writer.write(records.encode(Info(time=info.created, **about)))  # type: ignore[arg-type]
+        for record in _here(reader.read(run, files=_files(directory)), run, directory):
+            if isinstance(record, Finish):
+                ended = True
+            last = max(last, record.time)
+            writer.write(records.encode(record))
+            count += 1
+            if count % SAID_EVERY == 0:
+                said(count)
+        if not ended and run.status != "running":
+            finish = Finish(time=last, status=run.status or "finished", reason="" if run.status else UNKNOWN_END)
+            writer.write(records.encode(finish))
+            ended = True
+        writer.flush()
+    finally:
+        writer.close()
+    return count, ended
+
+
+class _Writer:
+    """Appends lines to a stream, after comparing those that are there already."""
+
+    def __init__(self, path: Path) -> None:
+        self._stream = StreamWriter(path)
+        self._there: Any = path.open("rb")
+        self._waiting = bytearray()
+
+    def write(self, line: bytes) -> None:
+        if self._there is not None:
+            found = self._there.read(len(line))
+            if found == line:
+                return
+            if found:
+                raise _Differs
+            self._there.close()
+            self._there = None
+        self._waiting += line
+        if len(self._waiting) >= BATCH_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what waits. Raises _Differs where the source has less than what is there."""
+        if self._there is not None and self._there.read(1):
+            raise _Differs
+        if self._waiting:
+            self._stream.write(bytes(self._waiting))
+            self._waiting.clear()
+            if self._stream.error is not None:
+                raise self._stream.error
+
+    def close(self) -> None:
+        if self._there is not None:
+            self._there.close()
+        self._stream.release()
+
+
+def _here(found: Iterator[Record], run: SourceRun, directory: RunDirectory) -> Iterator[Record]:
+    """Records with their files in this journal. What was a start there is none here."""
+    for record in found:
+        if isinstance(record, Start):
+            continue
+        if isinstance(record, Media):
+            for item in record.items:
+                item.file = _taken(run, item.file, directory) if item.file else ""
+                if record.type == "table":
+                    for cell in _cells(item, directory):
+                        _taken(run, cell, directory)
+        elif isinstance(record, Artifact):
+            for file in record.files:
+                file.file = _taken(run, file.file, directory) if file.file else ""
+        yield record
+
+
+def _taken(run: SourceRun, file: str, directory: RunDirectory) -> str:
+    """The file in the journal's own folder, under a name that is the same each time."""
+    base = Path(run.directory).resolve()
+    source = (base / file).resolve()
+    if not run.directory or not source.is_relative_to(base) or not source.is_file():
+        return file  # its tracker will refuse it by name
+    if source.is_relative_to(directory.path.resolve()):
+        return str(source.relative_to(directory.path.resolve()))
+    digest = hashlib.sha256(f"{run.source}\0{file}".encode("utf-8", "surrogatepass")).hexdigest()[:40]
+    name = f"media/{digest[:2]}/{digest}{source.suffix}"
+    if file.startswith("media/") and _within(source, base / "media"):
+        name = file  # a journal's, named by its content; tables name such files, too
+    target = directory.path / name
+    if not target.exists() or target.stat().st_size != source.stat().st_size:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+        shutil.copyfile(source, temporary)
+        os.replace(temporary, target)
+    return name
+
+
+def _cells(item: MediaFile, directory: RunDirectory) -> Iterator[str]:
+    """The files that the cells of a table name."""
+    data = item.data
+    if item.file:
+        with contextlib.suppress(OSError, msgspec.DecodeError):
+            data = msgspec.json.decode((directory.path / item.file).read_bytes())
+    waiting = [data]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, list):
+            waiting.extend(value)
+        elif isinstance(value, dict):
+            if "_type" in value and isinstance(value.get("file"), str) and value["file"]:
+                yield value["file"]
+            waiting.extend(entry for entry in value.values() if isinstance(entry, (dict, list)))
+
+
+def _within(path: Path, folder: Path) -> bool:
+    return path.is_relative_to(folder.resolve())
+
+
+def _files(directory: RunDirectory) -> Path:
+    place = directory.media / "fetched"
+    place.mkdir(parents=True, exist_ok=True)
+    return place
+
+
+def _last_time(directory: RunDirectory, attempt: int) -> float:
+    from trackers.journal import last_record
+
+    ends = [last_record(directory.stream(name)) for name in directory.stream_names() if name.attempt < attempt]
+    return max((record.time + 1e-6 for record in ends if record is not None), default=0.0)
+
+
+def _folder(destination: Destination) -> str:
+    return hashlib.sha256(destination.text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def _info(run: SourceRun, destination: Destination) -> RunInfo:
+    return RunInfo(
+        id=run_id(run, destination),
+        name=run.name or run.id,
+        project=destination.project or run.project or DEFAULT_PROJECT,
+        trackers=[destination.tracker] if destination.tracker else [],
+        group=run.group,
+        tags=run.tags,
+        notes=run.notes,
+        options=hide(destination.options),
+        created=run.created,
+        cwd=os.getcwd(),
+        host=identity.host(),
+        user=identity.user(),
+    )
+
+
+def _merged(info: RunInfo, directory: RunDirectory) -> RunInfo:
+    """The identity that stands: of a journal that is there already, its beginning."""
+    with contextlib.suppress(LookupError):
+        before = directory.read_info()
+        info.created = before.created
+    info.attempts = [{"number": max(1, directory.attempt()), "time": info.created, "host": info.host}]
+    return info
