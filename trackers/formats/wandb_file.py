@@ -37,8 +37,15 @@ def payloads(path: Path) -> Iterator[bytes]:
         yield payload
 
 
-def scan(path: Path) -> Iterator[tuple[bytes, int]]:
-    """Each complete record's content, and where in the file it ends."""
+def scan(path: Path, block_number: int = 0) -> Iterator[tuple[bytes, int]]:
+    """Each complete record's content, and where in the file it ends.
+
+    Args:
+        block_number: begin with this block; what began before it is left out.
+
+    Raises:
+        NotFound: no such file, or none of W&B's.
+    """
     if not path.is_file():
         raise NotFound(f"{path}: no such file")
     with open(path, "rb") as file:
@@ -47,9 +54,10 @@ def scan(path: Path) -> Iterator[tuple[bytes, int]]:
             return
         if HEADER.unpack(head) != MAGIC:
             raise NotFound(f"{path} isn't a .wandb file of a version known here")
-        block = head + file.read(BLOCK_BYTES - HEADER.size)
-        offset = HEADER.size
-        begin = 0  # of the block
+        begin = block_number * BLOCK_BYTES  # of the block
+        file.seek(begin)
+        block = file.read(BLOCK_BYTES)
+        offset = HEADER.size if block_number == 0 else 0
         parts: list[bytes] = []
         while True:
             if BLOCK_BYTES - offset < CHUNK.size:
@@ -62,9 +70,17 @@ def scan(path: Path) -> Iterator[tuple[bytes, int]]:
             if len(data) < length or kind not in (WHOLE, FIRST, MIDDLE, LAST) or checksum != crc:
                 return
             offset += CHUNK.size + length
-            parts = [data] if kind in (WHOLE, FIRST) else [*parts, data]
-            if kind in (WHOLE, LAST):
+            whole = bool(parts) or kind in (WHOLE, FIRST)
+            parts = [data] if kind in (WHOLE, FIRST) else [*parts, data] if whole else []
+            if kind in (WHOLE, LAST) and whole:
                 yield b"".join(parts), begin + offset
+                parts = []
+
+
+def tail(path: Path, max_bytes: int = 1 << 20) -> Iterator[Any]:
+    """The records that begin within a file's last ``max_bytes``; as :func:`records`."""
+    blocks = max(0, path.stat().st_size - max_bytes) // BLOCK_BYTES
+    yield from _decoded(payload for payload, _ in scan(path, blocks))
 
 
 def records(path: Path) -> Iterator[Any]:
@@ -73,10 +89,14 @@ def records(path: Path) -> Iterator[Any]:
     Raises:
         NotFound: as :func:`payloads`.
     """
+    yield from _decoded(payloads(path))
+
+
+def _decoded(contents: Iterator[bytes]) -> Iterator[Any]:
     from google.protobuf.message import DecodeError
     from wandb.proto import wandb_internal_pb2 as protocol
 
-    for payload in payloads(path):
+    for payload in contents:
         try:
             yield protocol.Record.FromString(payload)
         except DecodeError:

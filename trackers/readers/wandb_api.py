@@ -1,0 +1,250 @@
+"""``wandb:entity/project[/run]``: runs on W&B's servers, by the real client, at full resolution.
+
+The complete history and all system metrics, never a sample of 500. What was fetched is kept
+(:mod:`trackers.readers.wandb_cache`): a finished run is fetched once, a running one from where the last reading
+ended.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fnmatch
+import hashlib
+import heapq
+import re
+import sys
+from collections.abc import Iterator
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from trackers.errors import NotFound, Unavailable, UsageError
+from trackers.readers import wandb_fetch
+from trackers.readers.reader import SourceRun
+from trackers.readers.wandb_cache import RunCache
+from trackers.readers.wandb_fetch import patiently
+from trackers.readers.wandb_records import STATUS, Decoder, is_ours
+from trackers.records import Config, Environment, Finish, Record, Start
+
+PAGE_RUNS = 200
+LISTED = 20
+"""So many runs are named in a message."""
+START_PATIENCE_S = 20.0
+"""How long a server that can't be reached at all is waited for."""
+
+
+class WandbReader:
+    """Reads projects and single runs; a run is named by its id, its name, a glob of names, or its address."""
+
+    scheme = "wandb"
+    needs = ("wandb", "pyarrow")
+
+    def __init__(self) -> None:
+        self._client: Any = None
+
+    def runs(self, where: str) -> list[SourceRun]:
+        """See :class:`trackers.readers.reader.Reader`. One request for each two hundred runs."""
+        entity, project, name = self.address(where)
+        return self.find(entity, project, _named(name), name)
+
+    def find(self, entity: str, project: str, filters: dict[str, Any], name: str = "") -> list[SourceRun]:
+        """The runs of a project that meet W&B's filters (Mongo-style), the newest first.
+
+        Args:
+            name: what was asked for: one run by id or name, or a glob.
+
+        Raises:
+            NotFound: the project, or such a run, isn't there; or several runs have that name.
+        """
+        runs = self.api().runs(f"{entity}/{project}", filters=filters, order="-created_at", per_page=PAGE_RUNS)
+        found = [_source_run(run) for run in patiently(lambda: list(runs))]
+        place = f"{entity}/{project} on {self.host()}"
+        if any(sign in name for sign in "*?["):
+            found = [run for run in found if fnmatch.fnmatchcase(run.name, name)]
+        elif name and len(found) > 1:
+            exact = [run for run in found if run.id == name]
+            if len(exact) != 1:
+                listed = ", ".join(f"{run.id} ({run.status})" for run in found[:LISTED])
+                raise NotFound(f"wandb: {len(found)} runs of {place} are called {name!r}: {listed}; name one by its id")
+            found = exact
+        if not found:
+            what = f"no run {name!r} in {place}" if name else f"{place} has no runs"
+            raise NotFound(f"wandb: {what}" + (self._there(entity, project) if name or filters else ""))
+        return found
+
+    def version(self, run: SourceRun) -> str:
+        """What the listing says: state, number of rows, last sign of life, and what people can edit."""
+        native = run.native
+        own = hashlib.sha256(repr((run.name, run.group, run.tags, run.notes)).encode()).hexdigest()[:8]
+        return f"{native['state']}/{native['rows']}/{native['heartbeat']}/{own}"
+
+    def read(self, run: SourceRun, *, files: Path | None = None) -> Iterator[Record]:
+        """See :class:`trackers.readers.reader.Reader`. Shows a progress bar while it fetches, on a terminal."""
+        if files is not None:
+            run.directory = str(files)
+        native = run.native
+        path = f"{native['entity']}/{native['project']}/{run.id}"
+        api = self.api()
+        api.flush()
+        remote = patiently(lambda: api.run(path))
+        patiently(remote.load_full_data)
+        cache = RunCache(f"{self.host()}/{path}", str(remote.created_at))
+        self._complete(remote, cache, run)
+        ours = is_ours(remote.rawconfig.get("_wandb", {}).get("m"))
+        decoder = Decoder(ours, _Files(remote, files).get if files is not None else None)
+        yield Start(time=run.created)
+        config = {name: value for name, value in remote.config.items() if not (ours and name == "run_name")}
+        if config:
+            yield Config(time=run.created, values=config)
+        metadata = self._metadata(remote, run)
+        if metadata:
+            yield Environment(time=run.created, values=metadata)
+        history = (record for row in cache.history() for record in decoder.row(row))
+        events = (record for row in cache.events() for record in decoder.event(row))
+        yield from heapq.merge(history, events, key=lambda record: record.time)
+        decoder.time = max(decoder.time, run.created)
+        yield from decoder.results(remote.summary_metrics)
+        if run.status not in ("", "running"):
+            ended = _time(remote._attrs.get("heartbeatAt")) or decoder.time
+            yield Finish(time=max(ended, decoder.time), status=run.status)
+
+    def address(self, where: str) -> tuple[str, str, str]:
+        """Entity, project and run ("" for all) of ``where``: ``entity/project[/run]``, ``project``, or an address.
+
+        Raises:
+            UsageError: it has other parts.
+        """
+        parts = where.strip("/").split("/")
+        if "://" in where:
+            parts = [unquote(part) for part in urlsplit(where).path.strip("/").split("/")]
+        parts = [part for place, part in enumerate(parts) if not (part in ("runs", "workspace") and place == 2)]
+        if len(parts) == 1 and parts[0]:
+            return self._entity(), parts[0], ""
+        if len(parts) not in (2, 3) or not all(parts):
+            raise UsageError(f"wandb:{where}: give wandb:entity/project or wandb:entity/project/run")
+        return parts[0], parts[1], parts[2] if len(parts) == 3 else ""
+
+    def api(self) -> Any:
+        """The client, logged in.
+
+        Raises:
+            CredentialsMissing: there is no login, or it is refused. Unavailable: the server can't be reached.
+        """
+        if self._client is None:
+            import wandb
+
+            def connect() -> Any:
+                return wandb.Api(timeout=wandb_fetch.CLIENT_TIMEOUT_S)
+
+            self._client = patiently(connect, START_PATIENCE_S)
+        return self._client
+
+    def host(self) -> str:
+        """The server's name."""
+        address = str(self.api().settings["base_url"])
+        return urlsplit(address).netloc or address
+
+    def _entity(self) -> str:
+        entity = patiently(lambda: self.api().default_entity)
+        if not entity:
+            raise UsageError("wandb: your login has no default entity; give wandb:entity/project")
+        return str(entity)
+
+    def _there(self, entity: str, project: str) -> str:
+        runs = self.api().runs(f"{entity}/{project}", order="-created_at", per_page=LISTED)
+        names = [f"{run.name} ({run.id})" for run in patiently(lambda: runs[:LISTED] if len(runs) else [])]
+        return f"; there are {', '.join(names)}" if names else "; it has no runs"
+
+    def _complete(self, remote: Any, cache: RunCache, run: SourceRun) -> None:
+        """Have the cache hold what the server has now."""
+        attributes = remote._attrs
+        token = f"{attributes.get('historyLineCount')}/{attributes.get('heartbeatAt')}/{attributes.get('state')}"
+        if cache.index.token == token:
+            return
+        with _progress(f"{run.name} ({run.id})") as progress:
+            wandb_fetch.history(remote, cache, progress)
+            cache.set_events(wandb_fetch.events(remote), token)
+        cache.complete(token)
+
+    def _metadata(self, remote: Any, run: SourceRun) -> dict[str, Any]:
+        with contextlib.suppress(Unavailable, NotFound):
+            return dict(patiently(lambda: remote.metadata) or {})
+        return {}
+
+
+class _Files:
+    """Fetches a run's files, each once."""
+
+    def __init__(self, remote: Any, directory: Path) -> None:
+        self._remote = remote
+        self._directory = directory
+
+    def get(self, path: str) -> Path | None:
+        target = self._directory / path
+        if target.is_file():
+            return target
+        target.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            patiently(lambda: self._remote.file(path).download(root=str(self._directory), replace=True)).close()
+        except NotFound:
+            return None
+        return target if target.is_file() else None
+
+
+@contextlib.contextmanager
+def _progress(title: str) -> Iterator[wandb_fetch.Progress]:
+    """A progress bar on a terminal; elsewhere nothing."""
+    if not sys.stderr.isatty():
+        yield lambda done, total: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("rows"))
+    with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(f"fetching {title}", total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=max(done, total))
+
+
+def _named(name: str) -> dict[str, Any]:
+    """The server's filter for a run by id or name; all runs for a glob, which is matched here."""
+    if not name:
+        return {}
+    if any(sign in name for sign in "*?["):
+        fixed = re.split(r"[*?\[]", name)[0]
+        return {"display_name": {"$regex": f"^{re.escape(fixed)}"}} if fixed else {}
+    return {"$or": [{"name": name}, {"display_name": name}]}
+
+
+def _source_run(run: Any) -> SourceRun:
+    attributes = run._attrs
+    state = str(attributes.get("state") or "")
+    return SourceRun(
+        source=f"wandb:{run.entity}/{run.project}/{run.id}",
+        id=run.id,
+        name=attributes.get("displayName") or run.id,
+        project=run.project,
+        group=attributes.get("group") or None,
+        tags=list(attributes.get("tags") or []),
+        notes=attributes.get("notes") or None,
+        created=_time(attributes.get("createdAt")),
+        status=STATUS.get(state, ""),
+        native={
+            "entity": run.entity,
+            "project": run.project,
+            "state": state,
+            "rows": attributes.get("historyLineCount") or 0,
+            "heartbeat": attributes.get("heartbeatAt") or "",
+            "url": run.url,
+        },
+    )
+
+
+def _time(text: Any) -> float:
+    """Unix seconds of one of W&B's times: ISO, UTC where it says no zone."""
+    try:
+        when = datetime.fromisoformat(str(text).replace("Z", "+00:00"))
+    except ValueError:
+        return 0.0
+    return (when if when.tzinfo else when.replace(tzinfo=timezone.utc)).timestamp()

@@ -1,0 +1,201 @@
+"""``.wandb`` files and W&B's offline directories, without a server or an account.
+
+One run may lie in several files, when it was resumed: they are read one after the other. A file that is still
+written, or whose writer was killed, is read as far as it is whole.
+"""
+
+from __future__ import annotations
+
+import glob
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from trackers.errors import NotFound
+from trackers.formats import wandb_file
+from trackers.readers import wandb_records
+from trackers.readers.reader import SourceRun
+from trackers.readers.wandb_records import Decoder
+from trackers.records import Config, Environment, Finish, Record, Start, merge
+
+SCHEME = "wandb-file"
+HEAD_RECORDS = 200
+"""A run says who it is within so many records."""
+
+
+class WandbFileReader:
+    """Reads a ``.wandb`` file, a run's directory, or a ``wandb`` directory with many runs; globs name several."""
+
+    scheme = SCHEME
+    needs = ("wandb",)
+
+    def runs(self, where: str) -> list[SourceRun]:
+        """See :class:`trackers.readers.reader.Reader`."""
+        files = _files(where)
+        if not files:
+            raise NotFound(f"{where}: no .wandb file there, nor in a run directory (offline-run-…, run-…) below it")
+        found: dict[str, SourceRun] = {}
+        for path in files:
+            run = _run(path)
+            known = found.get(run.id)
+            if known is None:
+                found[run.id] = run
+            else:
+                known.native["paths"].append(str(path))
+                known.source = f"{SCHEME}:{path.parent.parent}#{run.id}"
+        _, mark, wanted = where.rpartition("#")
+        runs = [run for run in found.values() if not mark or run.id == wanted]
+        if not runs:
+            raise NotFound(f"{where}: no run {wanted!r}; there are {', '.join(found)}")
+        return sorted(runs, key=lambda run: -run.created)
+
+    def version(self, run: SourceRun) -> str:
+        """Sizes and times of the run's files."""
+        stats = [Path(path).stat() for path in run.native["paths"] if Path(path).exists()]
+        return ",".join(f"{stat.st_size}:{stat.st_mtime_ns}" for stat in stats)
+
+    def read(self, run: SourceRun, *, files: Path | None = None) -> Iterator[Record]:
+        """See :class:`trackers.readers.reader.Reader`. Media lie beside the file and are taken where they lie."""
+        paths = [Path(path) for path in run.native["paths"]]
+        run.directory = str(paths[0].parent / "files")
+        reading = _Reading(run, paths, files)
+        for path in paths:
+            yield from reading.file(path)
+        yield from reading.end()
+
+
+class _Reading:
+    """One reading of one run's files."""
+
+    def __init__(self, run: SourceRun, paths: list[Path], files: Path | None) -> None:
+        self._run = run
+        self._decoder = Decoder(any(map(_ours, paths)), self._fetch)
+        self._config: dict[str, Any] = {}
+        self._summary: dict[str, Any] = {}
+        self._exit: int | None = None
+        self._preempting = False
+        self._begun = False
+        self._directory = paths[0].parent / "files"
+        self._here = self._directory
+        if len(paths) > 1 and files is not None:
+            self._directory = files
+            run.directory = str(files)
+
+    def file(self, path: Path) -> Iterator[Record]:
+        self._here = path.parent / "files"
+        for record in wandb_file.records(path):
+            kind = record.WhichOneof("record_type")
+            if kind == "history":
+                row = wandb_file.tree(record.history.item)
+                row.setdefault("_step", record.history.step.num)
+                yield from self._decoder.row(row)
+            elif kind == "stats":
+                row = {**wandb_file.tree(record.stats.item), "_timestamp": _seconds(record.stats.timestamp)}
+                yield from self._decoder.event(row)
+            elif kind == "summary":
+                merge(self._summary, wandb_file.tree(record.summary.update))
+            elif kind in ("run", "config"):
+                yield from self._take_config(record)
+            elif kind == "environment":
+                yield Environment(time=self._run.created, values=_environment(record.environment))
+            elif kind == "preempting":
+                self._preempting = True
+            elif kind == "exit":
+                # "not complete" is a pause of our delivery: the run goes on.
+                self._exit = None if record.exit.not_complete else record.exit.exit_code
+
+    def _take_config(self, record: Any) -> Iterator[Record]:
+        message = record.config if record.WhichOneof("record_type") == "config" else record.run.config
+        if record.WhichOneof("record_type") == "run":
+            self._exit, self._preempting = None, False
+            if not self._begun:
+                self._begun = True
+                yield Start(time=self._run.created)
+        values = {name: value for name, value in wandb_file.tree(message.update).items() if name != "_wandb"}
+        if self._decoder.ours:
+            values.pop("run_name", None)
+        before = dict(self._config)
+        merge(self._config, values)
+        if self._config != before:
+            yield Config(time=max(self._run.created, self._decoder.time), values=values)
+
+    def end(self) -> Iterator[Record]:
+        yield from self._decoder.results(self._summary)
+        if self._exit is not None:
+            status = "preempted" if self._preempting and self._exit else "failed" if self._exit else "finished"
+            yield Finish(time=self._decoder.time or self._run.created, status=status, exit_code=self._exit)
+
+    def _fetch(self, path: str) -> Path | None:
+        source = self._here / path
+        if not source.is_file() or self._here == self._directory:
+            return source if source.is_file() else None
+        if self._run.directory != str(self._directory) or self._directory.name == "files":
+            return None
+        target = self._directory / path  # of a run in several files, each with its media beside it
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source, target)
+        return target
+
+
+def _run(path: Path) -> SourceRun:
+    """Who a file's run is, and how it ended, without its rows."""
+    run = SourceRun(source=f"{SCHEME}:{path}", id=path.stem.removeprefix("run-"), native={"paths": [str(path)]})
+    for number, record in enumerate(wandb_file.records(path)):
+        if record.WhichOneof("record_type") == "run":
+            message = record.run
+            run.id, run.name, run.project = message.run_id or run.id, message.display_name, message.project
+            run.group, run.tags, run.notes = message.run_group or None, list(message.tags), message.notes or None
+            run.created = _seconds(message.start_time)
+            run.native["entity"] = message.entity
+        if run.created or number > HEAD_RECORDS:
+            break
+    run.status = "running"
+    for record in wandb_file.tail(path):
+        if record.WhichOneof("record_type") == "exit" and not record.exit.not_complete:
+            run.status = "failed" if record.exit.exit_code else "finished"
+        elif record.WhichOneof("record_type") == "run":
+            run.status = "running"
+    run.name = run.name or run.id
+    run.created = run.created or path.stat().st_mtime
+    return run
+
+
+def _ours(path: Path) -> bool:
+    """Whether our tracker wrote the file: every metric has its training step for the x axis."""
+    for record in wandb_file.records(path):
+        kind = record.WhichOneof("record_type")
+        if kind == "metric" and record.metric.glob_name == "*":
+            return bool(record.metric.step_metric == wandb_records.STEP)
+        if kind == "history":
+            return False
+    return False
+
+
+def _files(where: str) -> list[Path]:
+    """The ``.wandb`` files that a path, a directory or a glob names, the oldest first."""
+    plain = where.rpartition("#")[0] if "#" in where and not Path(where).exists() else where
+    roots = [Path(plain).expanduser()]
+    if not roots[0].exists():
+        roots = [Path(name) for name in sorted(glob.glob(str(roots[0])))]
+    found: dict[Path, None] = {}
+    for root in roots:
+        if root.is_file():
+            found[root] = None
+            continue
+        for pattern in ("*.wandb", "*run-*/*.wandb", "wandb/*run-*/*.wandb"):
+            for path in sorted(root.glob(pattern)):
+                if not path.parent.is_symlink():  # latest-run
+                    found[path] = None
+    return sorted(found, key=lambda path: path.parent.name)
+
+
+def _environment(message: Any) -> dict[str, Any]:
+    from google.protobuf.json_format import MessageToDict
+
+    found: dict[str, Any] = MessageToDict(message, preserving_proto_field_name=True)
+    return found
+
+
+def _seconds(stamp: Any) -> float:
+    return float(stamp.seconds + stamp.nanos / 1e9)

@@ -1,0 +1,219 @@
+"""W&B's rows, system events and summaries as records, whoever logged them and wherever they were read.
+
+A row's step is W&B's ``_step``. Rows that our own tracker wrote are told by their definition (every metric has
+``global_step`` for its x axis): their step is ``global_step``, and names that had to give way to W&B's are put back.
+Times are ``_timestamp``. Nested values are joined with "." as W&B shows them; "NaN" and "Infinity" are numbers.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from trackers.records import SYSTEM_PREFIX, Media, MediaFile, Metrics, Record, Summary, Text
+
+STATUS = {
+    "finished": "finished", "failed": "failed", "crashed": "crashed", "killed": "crashed", "running": "running",
+    "pending": "running", "preempting": "preempted", "preempted": "preempted",
+}  # fmt: skip
+"""W&B's states in our words: ``killed`` is a run that somebody stopped from the browser."""
+
+STEP = "global_step"
+OWN = "logged/"
+"""Before names of ours that W&B uses itself."""
+OUR_SYSTEM = "system/"
+"""Before samples of the machine that our tracker put into the history."""
+RESERVED = frozenset({"_step", "_runtime", "_timestamp", "_wandb"})
+NUMBERS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+
+KINDS = {
+    "image-file": "image", "images/separated": "image", "audio-file": "audio", "audio": "audio",
+    "video-file": "video", "videos": "video", "html-file": "html", "html": "html",
+}  # fmt: skip
+
+Fetch = Callable[[str], Path | None]
+"""Makes a run's file be there, by its path in W&B; None where it can't be had."""
+
+
+class Decoder:
+    """Makes records of one run's rows.
+
+    Args:
+        ours: our own tracker wrote the run.
+        fetch: gets the files that media lie in; None: such media are left out.
+
+    ``last``: the last value of each name that rows had, for telling a summary's results from last values.
+    """
+
+    def __init__(self, ours: bool, fetch: Fetch | None = None) -> None:
+        self.ours = ours
+        self.last: dict[str, Any] = {}
+        self.time = 0.0
+        self._fetch = fetch
+
+    def row(self, row: Mapping[str, Any]) -> Iterator[Record]:
+        """The records of one row of the history."""
+        time = _number(row.get("_timestamp"), self.time)
+        self.time = max(self.time, time)
+        step = row.get("_step")
+        own = row.get(STEP) if self.ours else None
+        numbers: dict[str, Any] = {}
+        texts: dict[str, str] = {}
+        samples: dict[str, Any] = {}
+        media: list[Record] = []
+        for name, value in row.items():
+            if name in RESERVED or (own is not None and name == STEP):
+                continue
+            self.last[name] = value
+            for leaf, inner in _leaves(name, value):
+                if isinstance(inner, dict):
+                    found = self._media(self._plain(leaf), inner, step if own is None else own, time)
+                    media.extend(found)
+                elif isinstance(inner, str) and inner not in NUMBERS:
+                    texts[self._plain(leaf)] = inner
+                elif self.ours and leaf.startswith(OUR_SYSTEM):
+                    samples[SYSTEM_PREFIX + leaf.removeprefix(OUR_SYSTEM)] = NUMBERS.get(inner, inner)
+                else:
+                    numbers[self._plain(leaf)] = NUMBERS.get(inner, inner) if isinstance(inner, str) else inner
+        if self.ours:
+            step = int(own) if isinstance(own, (int, float)) else None
+        if samples:
+            yield Metrics(time=time, values=samples)
+        if numbers:
+            yield Metrics(step=step, time=time, values=numbers)
+        if texts:
+            yield Text(step=step, time=time, values=texts)
+        yield from media
+
+    def event(self, row: Mapping[str, Any]) -> Iterator[Record]:
+        """The record of one line of system metrics, at no step: ``system.gpu.0.powerWatts``."""
+        values = {}
+        for name, value in row.items():
+            if name not in RESERVED:
+                for leaf, inner in _leaves(name, value):
+                    number = NUMBERS.get(inner, inner) if isinstance(inner, str) else inner
+                    if isinstance(number, (int, float)):
+                        values[leaf if leaf.startswith(SYSTEM_PREFIX) else SYSTEM_PREFIX + leaf] = number
+        if values:
+            yield Metrics(time=_number(row.get("_timestamp"), self.time), values=values)
+
+    def results(self, summary: Mapping[str, Any]) -> Iterator[Record]:
+        """The summary's results: what isn't merely the last value of a curve."""
+        values: dict[str, Any] = {}
+        for name, value in summary.items():
+            if name in RESERVED or name == STEP or _same(self.last.get(name), value):
+                continue
+            for leaf, inner in _leaves(name, value):
+                if not isinstance(inner, dict):
+                    values[leaf] = NUMBERS.get(inner, inner) if isinstance(inner, str) else inner
+        if values:
+            yield Summary(time=self.time, values=values)
+
+    def _plain(self, name: str) -> str:
+        return name.removeprefix(OWN) if self.ours else name
+
+    def _media(self, name: str, value: dict[str, Any], step: Any, time: float) -> Iterator[Record]:
+        kind = value.get("_type")
+        items: list[MediaFile] = []
+        if kind == "histogram":
+            items = _histogram(value)
+            made = "histogram"
+        elif kind == "table-file":
+            items, made = self._table(value), "table"
+        elif kind in KINDS:
+            made = KINDS[kind]
+            items = [item for part in _parts(value) if (item := self._file(part, value)) is not None]
+        else:
+            return
+        if items:
+            yield Media(step=int(step) if isinstance(step, (int, float)) else None, time=time, name=name, type=made,
+                        items=items)  # fmt: skip
+
+    def _file(self, part: Mapping[str, Any], whole: Mapping[str, Any]) -> MediaFile | None:
+        path = str(part.get("path") or "")
+        if not path or self._get(path) is None:
+            return None
+        return MediaFile(
+            format=path.rpartition(".")[2].lower(),
+            file=path,
+            caption=part.get("caption"),
+            width=part.get("width", whole.get("width")),
+            height=part.get("height", whole.get("height")),
+            sample_rate=part.get("sample_rate"),
+        )
+
+    def _table(self, value: Mapping[str, Any]) -> list[MediaFile]:
+        """W&B's table file as we have tables: rows are called "rows"."""
+        file = self._get(str(value.get("path") or ""))
+        try:
+            content = json.loads(file.read_bytes()) if file is not None else {}
+            return [MediaFile(format="json", data={"columns": content["columns"], "rows": content["data"]})]
+        except (OSError, ValueError, KeyError, TypeError):
+            return []
+
+    def _get(self, path: str) -> Path | None:
+        inside = path and not path.startswith("/") and ".." not in path.split("/")
+        return self._fetch(path) if self._fetch is not None and inside else None
+
+
+def _leaves(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """What lies in a value: numbers, texts, and media as mappings; plain mappings are taken apart."""
+    if isinstance(value, dict) and "_type" not in value:
+        for key, inner in value.items():
+            yield from _leaves(f"{name}.{key}", inner)
+    elif isinstance(value, (list, tuple)):
+        yield name, json.dumps(value)
+    elif value is not None:
+        yield name, value
+
+
+def _parts(value: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The single media of a value: itself, or what its lists name."""
+    if "filenames" in value:
+        captions = value.get("captions") or [None] * len(value["filenames"])
+        return [{"path": path, "caption": text} for path, text in zip(value["filenames"], captions, strict=False)]
+    for key in ("audio", "videos", "html"):
+        if isinstance(value.get(key), list):
+            return [part for part in value[key] if isinstance(part, dict)]
+    return [value]
+
+
+def _histogram(value: Mapping[str, Any]) -> list[MediaFile]:
+    counts = value.get("values")
+    edges = value.get("bins")
+    packed = value.get("packedBins")
+    if edges is None and isinstance(packed, dict):
+        edges = [packed["min"] + packed["size"] * place for place in range(packed["count"] + 1)]
+    if not isinstance(counts, list) or not isinstance(edges, list):
+        return []
+    return [MediaFile(format="json", data={"counts": counts, "edges": edges})]
+
+
+def _number(value: Any, default: float) -> float:
+    return float(value) if isinstance(value, (int, float)) and math.isfinite(value) else default
+
+
+def _same(one: Any, other: Any) -> bool:
+    return bool(one == other) or json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
+
+
+def is_ours(metrics: Any) -> bool:
+    """Whether our tracker wrote a run, by the definitions in its configuration (``_wandb.m``).
+
+    A definition has its name as "1", its glob as "2", its x axis as "4", or as "5" its place in the list from 1
+    (``MetricRecord`` in wandb_internal.proto).
+    """
+    if not isinstance(metrics, list):
+        return False
+    found = [item for item in metrics if isinstance(item, dict)]
+    for item in found:
+        place = item.get("5")
+        axis = item.get("4")
+        if isinstance(place, int) and 0 < place <= len(found):
+            axis = found[place - 1].get("1", axis)
+        if item.get("2") == "*" and axis == STEP:
+            return True
+    return False
