@@ -44,7 +44,7 @@ endef
 # menuconfig, defconfig-NAME and what else makes a .config.
 include config.mk
 
-.PHONY: help demo test check chaos chaos-failpoints bench docs-pictures wheel clean
+.PHONY: help demo test test-oldest check chaos chaos-failpoints bench docs-pictures wheel clean
 
 help:  ## this list
 	@grep -hE '^[a-z][a-z-]*:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 24
@@ -57,6 +57,10 @@ demo: $(DEMO_ENV)  ## train on real digits, log to five trackers, show where eac
 test: $(DEV_ENV)  ## every check: style, types, tests
 	@scripts/check
 	@$(PYTHON) -m pytest -n $(WORKERS) --dist loadfile $(PYTEST)
+
+test-oldest:  ## the tests with the oldest clients that are supported, in .venv-oldest (minutes)
+	@$(MAKE) --no-print-directory VENV=.venv-oldest CONSTRAINTS="-c constraints/oldest.txt" .venv-oldest/.installed-dev
+	@.venv-oldest/bin/python -m pytest -n $(WORKERS) --dist loadfile $(PYTEST)
 
 check: $(DEV_ENV)  ## style and types only
 	@scripts/check
@@ -77,7 +81,7 @@ wheel: $(ENV)  ## build the wheel into dist/
 	@$(PYTHON) -m pip wheel --quiet --no-deps --wheel-dir dist .
 
 clean:  ## remove environment, caches and build outputs; runs stay
-	rm -rf $(VENV) .cache build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-oldest .cache build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 $(VENV)/.installed-core: pyproject.toml
 	$(call install,-e .)

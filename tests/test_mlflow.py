@@ -15,6 +15,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from tests.stores import read_mlflow
 from tests.support import T0, Driver, run_info, stream, training
 from trackers.backends.mlflow import MlflowTracker
 from trackers.backends.mlflow_address import show, tracking_uri
@@ -485,3 +486,30 @@ def test_default_store_is_where_training_ran(tmp_path: Path) -> None:
     from sqlalchemy import make_url
 
     assert make_url(uri).database == str(odd / "mlflow.db")
+
+
+def test_value_that_an_old_server_does_not_know_again_is_no_failure(
+    info: RunInfo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Servers before 3.16 refuse a request with a NaN they have; the rest of it arrives, nothing is rejected."""
+    from mlflow import MlflowClient
+    from mlflow.exceptions import MlflowException
+
+    real, has = MlflowClient.log_batch, set()
+
+    def log_batch(self: Any, run_id: str, metrics: Any = (), **more: Any) -> Any:
+        again = [m.key for m in metrics if math.isnan(m.value) and (m.key, m.step) in has]
+        if again:
+            raise MlflowException("(sqlite3.IntegrityError) UNIQUE constraint failed: metrics.key, metrics.timestamp")
+        has.update((m.key, m.step) for m in metrics if math.isnan(m.value))
+        return real(self, run_id, metrics=metrics, **more)
+
+    monkeypatch.setattr(MlflowClient, "log_batch", log_batch)
+    driver = Driver(MlflowTracker, info)
+    records = stream([Metrics(step=s, time=T0 + s, values={"a": float(s), "n": math.nan}) for s in range(40)])
+    driver.open()
+    driver.write(records[:20], batch=20, commit=False)
+    driver.deliver(records, batch=7)
+    stored = read_mlflow(info, driver.state, uri=tracking_uri(info))
+    assert [point.step for point in stored.metrics["a"]] == list(range(40))
+    assert [point.step for point in stored.metrics["n"]] == list(range(40))

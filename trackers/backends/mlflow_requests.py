@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import math
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -19,6 +20,11 @@ REQUEST_BYTES = 900_000  # of 1,000,000, for what surrounds the values
 
 STEPS = range(-(2**63), 2**63)
 """What the databases' columns hold."""
+
+# What SQLite, PostgreSQL and MySQL say of the primary key of mlflow/store/tracking/dbmodels/models.py: SqlMetric.
+_DUPLICATE = re.compile(
+    r"UNIQUE constraint failed: metrics\.|metric_pk|Duplicate entry .* for key '(metrics\.)?PRIMARY'"
+)
 
 _METRIC_BYTES = 120  # a metric of a request without its name
 _PAIR_BYTES = 40
@@ -99,8 +105,20 @@ class Requests:
         metrics, self._metrics, self._metric_bytes = self._metrics, [], 0
         if metrics:
             failpoint("mlflow.metrics.before")
-            self._client.log_batch(self._run_id, metrics=metrics)
+            self._send_all(metrics)
             failpoint("mlflow.metrics.after")
+
+    def _send_all(self, metrics: list[Any]) -> None:
+        try:
+            self._client.log_batch(self._run_id, metrics=metrics)
+        except Exception as error:
+            if not _there_already(error):
+                raise
+            # A server before 3.16 doesn't know a NaN again that it has, and refuses the whole request.
+            if len(metrics) > 1:
+                middle = len(metrics) // 2
+                self._send_all(metrics[:middle])
+                self._send_all(metrics[middle:])
 
 
 def milliseconds(at: float) -> int:
@@ -114,6 +132,11 @@ def _double(name: str, value: float) -> float:
     except OverflowError:
         _logger.warning("an integer of %r is too large for MLflow's doubles; infinity stands for it", name)
         return math.inf if value > 0 else -math.inf
+
+
+def _there_already(error: Exception) -> bool:
+    """Whether a request was refused because a row with the same key, time, step and value is there."""
+    return type(error).__name__ in ("MlflowException", "RestException") and _DUPLICATE.search(str(error)) is not None
 
 
 def _clean(text: str) -> str:
