@@ -21,7 +21,7 @@ from tests.stores import (
     read_wandb_file,
     read_wandb_server,
 )
-from tests.wandb_server import WandbServer
+from tests.wandb_support import online_at
 from trackers.journal import StreamReader
 from trackers.records import Metrics
 from trackers.rundir import RunDirectory, find_runs
@@ -46,15 +46,8 @@ run.finish(timeout=120)
 @pytest.fixture(scope="module")
 def online(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RunInfo, dict[str, Any], str]]:
     """One run, delivered to all five by its relay: W&B online against the stand-in."""
-    with WandbServer() as server, pytest.MonkeyPatch.context() as patch:
-        home = tmp_path_factory.mktemp("online")
-        for name, value in {
-            "WANDB_MODE": "online", "WANDB_BASE_URL": server.url, "WANDB_API_KEY": "a" * 40, "HOME": str(home),
-            "TRACKIO_DIR": str(home / "trackio"),
-        }.items():  # fmt: skip
-            patch.setenv(name, value)
-        patch.delenv("WANDB_DIR", raising=False)
-        patch.chdir(home)
+    home = tmp_path_factory.mktemp("online")
+    with online_at(home) as server:
         info, error = _train(home)
         yield info, dict(server.runs), error
 

@@ -27,7 +27,7 @@ ID = "abcd1234"
 
 
 @contextlib.contextmanager
-def online(home: Path) -> Iterator[WandbServer]:
+def online_at(home: Path) -> Iterator[WandbServer]:
     """A server, and an environment for processes that deliver to it and to trackio's and MLflow's files in ``home``.
 
     ``home`` is the working directory and HOME meanwhile.

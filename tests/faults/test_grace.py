@@ -15,7 +15,7 @@ import pytest
 
 from tests.faults.attempts import FIVE, delivered, points, read
 from tests.faults.driven import ROOT, wait_for
-from tests.wandb_support import online
+from tests.wandb_support import online_at
 from trackers import grace
 from trackers.relay.account import read_account
 from trackers.relay.lease import read_holder
@@ -109,7 +109,7 @@ def test_signal_decides_the_status(launcher: dict[str, str], number: int, whole:
 def test_every_tracker_says_preempted(tmp_path: Path) -> None:
     """SIGTERM to a whole SLURM job: the relay stays until all five have everything, and each says how it ended."""
     words = {"wandb": "preempted", "mlflow": "KILLED"}
-    with online(tmp_path) as server:
+    with online_at(tmp_path) as server:
         job = Job(SLURM, trackers=FIVE)
         assert job.signal(signal.SIGTERM, whole=True) == -signal.SIGTERM
         delivered(job.run, *FIVE.split(","))

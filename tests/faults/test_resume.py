@@ -14,7 +14,7 @@ import pytest
 import trackers
 from tests import stores
 from tests.faults.attempts import FIVE, Training, delivered, points, read, wait_for
-from tests.wandb_server import WandbServer
+from tests.wandb_support import online_at
 from trackers import errors, identity, records
 from trackers.claims import Claims
 from trackers.journal import StreamReader, StreamWriter
@@ -36,15 +36,8 @@ pytestmark = pytest.mark.timeout(900)
 @pytest.fixture(scope="module")
 def continued(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RunInfo, dict[str, Any]]]:
     """Three processes with all five trackers: the first is killed, the second finishes, the third finishes again."""
-    with WandbServer() as server, pytest.MonkeyPatch.context() as patch:
-        home = tmp_path_factory.mktemp("continued")
-        for name, value in {
-            "WANDB_MODE": "online", "WANDB_BASE_URL": server.url, "WANDB_API_KEY": "a" * 40, "HOME": str(home),
-            "TRACKIO_DIR": str(home / "trackio"),
-        }.items():  # fmt: skip
-            patch.setenv(name, value)
-        patch.delenv("WANDB_DIR", raising=False)
-        patch.chdir(home)
+    home = tmp_path_factory.mktemp("continued")
+    with online_at(home) as server:
         Training(0, STEPS, wait=True, trackers=FIVE, id="again").kill()
         for number in (1, 2):
             process = Training(number * STEPS, (number + 1) * STEPS, trackers=FIVE, id="again", resume="allow")

@@ -15,6 +15,7 @@ from tests.faults.attempts import FIVE, Training, delivered, points, read
 from tests.stores import read_wandb_file
 from tests.support import T0, Driver, run_info, stream
 from tests.wandb_server import Fault, WandbServer
+from tests.wandb_support import online_at
 from trackers import errors
 from trackers.backends.wandb import WandbTracker
 from trackers.overview import glance, overview
@@ -35,15 +36,8 @@ pytestmark = pytest.mark.timeout(900)
 @pytest.fixture(scope="module")
 def rewound(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RunInfo, dict[str, Any], str]]:
     """100 steps with all trackers; then a process that goes on from step 59, and ends at 79."""
-    with WandbServer() as server, pytest.MonkeyPatch.context() as patch:
-        home = tmp_path_factory.mktemp("rewound")
-        for name, value in {
-            "WANDB_MODE": "online", "WANDB_BASE_URL": server.url, "WANDB_API_KEY": "a" * 40, "HOME": str(home),
-            "TRACKIO_DIR": str(home / "trackio"),
-        }.items():  # fmt: skip
-            patch.setenv(name, value)
-        patch.delenv("WANDB_DIR", raising=False)
-        patch.chdir(home)
+    home = tmp_path_factory.mktemp("rewound")
+    with online_at(home) as server:
         Training(0, OLD, trackers=ALL, id="again").finish()
         said = Training(STEP + 1, NEW, 0.5, trackers=ALL, id="again", resume="must", step=STEP).finish()
         run = RunDirectory(home / "runs/digits/again")

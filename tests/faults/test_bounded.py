@@ -1,0 +1,117 @@
+"""What nobody takes waits on the disk, not in memory; and a run leaves nothing behind in its process."""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+from pathlib import Path
+
+import psutil
+import pytest
+
+import trackers
+from tests.faults import backlog
+from tests.faults.driven import wait_for
+from tests.wandb_server import Fault, WandbServer
+from trackers.relay.account import read_account
+
+DEAD = {"MLFLOW_TRACKING_URI": "http://127.0.0.1:9", "TRACKIO_SERVER_URL": "http://127.0.0.1:9/"}
+ABOVE_BYTES = 150 << 20
+"""What a delivery may take beside what its vendor's client takes when it is loaded."""
+GROWTH_BYTES = 16 << 20
+"""Between two measurements of the same thing."""
+SHORT, LONG = 20_000, 200_000
+
+
+@pytest.mark.parametrize("tracker", ["mlflow", "trackio"])
+def test_backlog_behind_a_dead_server_takes_no_memory(tracker: str, tmp_path: Path) -> None:
+    """Ten times as many records behind it: the same memory, little more than the vendor's own."""
+    least = backlog.bare(tracker, DEAD)
+    short, long = (
+        backlog.fail(backlog.write(tmp_path / str(count), tracker, count, DEAD), tracker, DEAD, 2)
+        for count in (SHORT, LONG)
+    )
+    assert long - least < ABOVE_BYTES
+    assert long - short < GROWTH_BYTES
+
+
+def test_backlog_behind_wandb_takes_no_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """W&B's server dies while rows are on their way: its client holds a bounded number, the journal the rest."""
+    monkeypatch.delenv("WANDB_DIR")
+    peaks = {}
+    for count in (SHORT, LONG):
+        with WandbServer() as server:
+            env = {"WANDB_MODE": "online", "WANDB_BASE_URL": server.url, "WANDB_API_KEY": "k" * 40}
+            run = backlog.write(tmp_path / str(count), "wandb", count, env)
+            work = backlog.Delivering(run, "wandb", env)
+            try:
+                wait_for(lambda work=work, run=run: work.look() and read_account(run, "wandb").seq)
+                server.fault = Fault("refuse")
+                wait_for(lambda work=work: not work.look(), 120)
+            finally:
+                work.end()
+            assert read_account(run, "wandb").failures
+            peaks[count] = work.peak
+    least = backlog.bare("wandb", {})
+    assert max(peaks.values()) - least < ABOVE_BYTES
+    assert peaks[LONG] - peaks[SHORT] < 2 * GROWTH_BYTES
+
+
+def left_behind() -> dict[str, object]:
+    """What a process holds that a run may have taken."""
+    gc.collect()
+    own = psutil.Process()
+    return {
+        "descriptors": own.num_fds(),
+        "children": len(own.children(recursive=True)),
+        "threads": threading.active_count(),
+    }
+
+
+def strays(root: Path) -> list[str]:
+    """Files that have no meaning once a run is over."""
+    ends = (".tmp", ".taken", ".lease", ".new")
+    return [str(path) for path in root.rglob("*") if path.name.endswith(ends)]
+
+
+def run_once(number: int, trackers_: str) -> None:
+    run = trackers.init(trackers_, project="many", id=f"r{number}")
+    for step in range(3):
+        run.log({"loss": step / 7}, step=step)
+    run.log_artifact(__file__)
+    run.finish(timeout=60)
+
+
+def test_thousand_runs_in_one_process_leave_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No descriptor, no process, no thread, no stray file, after a thousand runs that only write their journals."""
+    monkeypatch.setenv("TRACKER_MODE", "offline")
+    monkeypatch.setenv("TRACKER_RELAY", "n")
+    run_once(0, "json,tensorboard")
+    before = left_behind()
+    for number in range(1, 1001):
+        run_once(number, "json,tensorboard")
+    assert left_behind() == before
+    assert not strays(tmp_path / "runs")
+    assert len(os.listdir(tmp_path / "runs/many")) == 1001
+
+
+def test_runs_with_a_relay_leave_nothing(tmp_path: Path) -> None:
+    """The same for runs with processes beside them: none of these stays, not even as a zombie."""
+    run_once(0, "json,csv")
+    before = left_behind()
+    for number in range(1, 6):
+        run_once(number, "json,csv")
+    wait_for(lambda: left_behind() == before)
+    wait_for(lambda: not strays(tmp_path / "runs"))
+
+
+def test_runs_inside_training_leave_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same where the trackers run in training's process."""
+    monkeypatch.setenv("TRACKER_INLINE", "y")
+    run_once(0, "json,csv,tensorboard")
+    before = left_behind()
+    for number in range(1, 21):
+        run_once(number, "json,csv,tensorboard")
+    assert left_behind() == before
+    assert not strays(tmp_path / "runs")
