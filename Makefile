@@ -44,7 +44,7 @@ endef
 # menuconfig, defconfig-NAME and what else makes a .config.
 include config.mk
 
-.PHONY: help demo test test-oldest check chaos chaos-failpoints bench docs-pictures wheel clean
+.PHONY: help demo test test-oldest check chaos chaos-crowd chaos-failpoints bench docs-pictures wheel clean
 
 help:  ## this list
 	@grep -hE '^[a-z][a-z-]*:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 24
@@ -67,6 +67,10 @@ check: $(DEV_ENV)  ## style and types only
 
 chaos: $(DEV_ENV)  ## kill real runs at random and audit every store: N=200 rounds, SEED=1
 	@$(PYTHON) -m tests.chaos --rounds $(or $(N),200) --seed $(or $(SEED),$(shell date +%s)) --jobs $(WORKERS)
+
+chaos-crowd: $(DEV_ENV)  ## start 64 runs at once, and 8 with all five trackers (minutes)
+	@$(PYTHON) -m tests.chaos.crowd --runs 64 --trackers json,tensorboard
+	@$(PYTHON) -m tests.chaos.crowd --runs 8 --trackers wandb,trackio,tensorboard,mlflow,json
 
 chaos-failpoints: $(DEV_ENV)  ## kill MLflow's and W&B's deliveries at each point alone (minutes)
 	@$(PYTHON) -m pytest tests/chaos/failpoints.py
