@@ -130,6 +130,10 @@ def test_rewind_leaves_the_new_attempt() -> None:
     data = load("latest")
     assert data.metrics(["loss"])["loss"].to_pylist()[4:] == [0.2, -1.0, -1.0, -1.0]
     assert [(entry["number"], entry.get("from_step")) for entry in data.attempts] == [(1, None), (2, 4)]
+    reader = journal.JournalReader()
+    (found,) = reader.runs("latest")
+    losses = [r.values["loss"] for r in reader.read(found) if isinstance(r, Metrics) and "loss" in r.values]
+    assert losses[4:] == [0.2, -1.0, -1.0, -1.0]
 
 
 def test_running_run_is_read_as_far_as_it_got() -> None:

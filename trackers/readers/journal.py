@@ -21,7 +21,7 @@ from trackers.readers.columns import Block, Columns, joined, kept, need_analysis
 from trackers.readers.reader import SourceRun
 from trackers.records import Finish, Record
 from trackers.relay.status import observe
-from trackers.rundir import RunDirectory, find_run, find_runs, project_folder
+from trackers.rundir import RunDirectory, StreamName, find_run, find_runs, project_folder
 
 CACHED_BYTES = 64 * 1024
 """New lines are kept as columns once they are so many bytes: below, reading them costs less than a file."""
@@ -49,10 +49,7 @@ class JournalReader:
         directory = RunDirectory(run.directory)
         directory.read_info()
         claims = Claims(directory)
-        streams = [
-            (claims.kept(name, found) for found, _ in blocks(directory.stream(name)))
-            for name in directory.stream_names()
-        ]
+        streams = [_kept(claims, name, directory.stream(name)) for name in directory.stream_names()]
         for record in merged(streams):
             if type(record) is not Finish:
                 yield record
@@ -139,6 +136,11 @@ def blocks(path: Path, offset: int = 0) -> Iterator[tuple[list[Record], int]]:
                     return  # bytes that are still on their way
                 offset = reader.offset
             yield found, offset
+
+
+def _kept(claims: Claims, name: StreamName, path: Path) -> Iterator[list[Record]]:
+    for found, _ in blocks(path):
+        yield claims.kept(name, found)
 
 
 def merged(streams: Iterable[Iterator[list[Record]]]) -> Iterator[Record]:

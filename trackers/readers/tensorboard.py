@@ -7,6 +7,7 @@ starts at a lower step) is left out. Files are read as far as they are whole.
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import json
 import re
@@ -47,7 +48,7 @@ class TensorboardReader:
 
     def runs(self, where: str) -> list[SourceRun]:
         """See :class:`trackers.readers.reader.Reader`. Also a single event file, and patterns (``runs/*``)."""
-        base = Path(where or ".").expanduser()
+        base = _base(Path(where).expanduser())
         found = places.find(self.scheme, where, lambda place: sorted({file.parent for file in place.rglob(PATTERN)}))
         runs = [_source_run(path, base.resolve()) for path in found]
         return sorted(runs, key=lambda run: run.created, reverse=True)
@@ -249,6 +250,13 @@ def _path(run: SourceRun) -> Path:
 def _files(path: Path) -> list[Path]:
     """Event files as TensorBoard orders them: by name, which begins with a time."""
     return [path] if path.is_file() else sorted(file for file in path.glob(PATTERN) if file.is_file())
+
+
+def _base(path: Path) -> Path:
+    """The directory that names of runs are relative to: of a pattern, what stands before it."""
+    while glob.has_magic(str(path)):
+        path = path.parent
+    return path
 
 
 def _source_run(path: Path, base: Path) -> SourceRun:
