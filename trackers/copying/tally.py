@@ -191,7 +191,7 @@ def differences(want: Tally, found: Tally, keeps: Keeps) -> Iterator[str]:
             yield f"{kind}: {count:,}, {found.media.get(kind, 0):,} there"
     if keeps.config:
         yield from _leaves("config", dict(flatten(want.config)), dict(flatten(found.config)), keeps)
-    if keeps.results:
+    if keeps.results and want.status:  # some destinations take them when a run has ended
         yield from _leaves("result", want.results, found.results, keeps)
     if keeps.tags and sorted(want.tags) != sorted(found.tags):
         yield f"tags: {want.tags}, {found.tags} there"

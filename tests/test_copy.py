@@ -1,0 +1,338 @@
+"""Any source to any tracker, as often as one likes: both sides hold the same, and the report says so truly."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner, Result
+
+import trackers
+from trackers import errors
+from trackers.cli.app import app
+from trackers.copying import Report, copy, staging
+from trackers.copying.keeps import KEEPS
+from trackers.copying.tally import differences, tally
+from trackers.errors import NotFound, UsageError
+from trackers.records import Artifact, ArtifactFile, Finish, Media, MediaFile, Metrics, Record
+from trackers.rundata import load, load_all
+
+OFFLINE: dict[str, Any] = {"mode": "offline", "options": {"TRACKER_RELAY": False}}
+
+
+def logged(steps: int = 60, name: str = "baseline", finish: bool = True, media: bool = True) -> trackers.Run:
+    """A run of ours with everything that a run can have; it failed."""
+    run = trackers.init(
+        "json", project="digits", name=name, config={"lr": 0.1, "model": {"depth": 4}}, tags=["first", "größer"],
+        group="ablation", notes="why", **OFFLINE,
+    )  # fmt: skip
+    for step in range(steps):
+        run.log({"train_loss": 1 / (step + 1), "mean@1": float("nan") if step == 3 else step, "step": step}, step=step)
+        if step % 7 == 0:
+            run.log({"val_loss": float("inf"), "big": 2**53 + 1}, step=step)
+    if media:
+        table = trackers.Table(columns=["a", "picture"], data=[[1, trackers.Image(np.zeros((2, 2), np.uint8))]])
+        run.log({"picture": trackers.Image(np.eye(4, dtype=np.float32)), "table": table, "text": "größer"}, step=steps)
+        run.log({"weights": trackers.Histogram([1, 2, 2, 3])}, step=steps)
+        Path("weights.bin").write_bytes(bytes(range(256)))
+        run.log_artifact("weights.bin", name="weights", type="model")
+    run.log({"final/best": 0.5})
+    if finish:
+        run.finish(exit_code=3)
+    return run
+
+
+def one(source: str, destination: str, **options: Any) -> Report:
+    """The report of a copy of one run."""
+    (report,) = copy(source, destination, **options)
+    return report
+
+
+@pytest.fixture(scope="module")
+def database(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A place for MLflow's runs: its tables take seconds to make."""
+    return str(tmp_path_factory.mktemp("mlflow") / "mlflow.db")
+
+
+def places(database: str) -> dict[str, str]:
+    """A destination of each kind."""
+    return {
+        "": "out",
+        "tensorboard": "tb:tb",
+        "json": "json:json",
+        "csv": "csv:csv",
+        "trackio": "trackio:copies",
+        "mlflow": f"mlflow:{database}#copies",
+    }
+
+
+@pytest.mark.parametrize("tracker", ["", "tensorboard", "json", "csv", "trackio", "mlflow"])
+def test_copy_agrees_and_is_idempotent(tracker: str, database: str) -> None:
+    """All of a run arrives in each destination; a second copy adds nothing; names, tags and group are there."""
+    run = logged()
+    destination = places(database)[tracker]
+    first = one(run.id, destination)
+    assert first.agrees, str(first)
+    assert first.want.values == 60 * 3 + 9 * 2
+    second = one(run.id, destination)
+    assert second.agrees
+    assert (second.destination, second.there) == (first.destination, first.there)
+    data = load(second.destination)
+    assert data.status == "failed"
+    assert data.summary["best"] == 0.5
+    if tracker != "csv":
+        assert (data.run.group, data.run.notes, sorted(data.run.tags)) == ("ablation", "why", ["first", "größer"])
+        assert data.config["model"] == {"depth": 4}
+    if tracker in ("", "trackio", "mlflow"):
+        assert (data.run.name, len(data.artifacts())) == ("baseline", 1)
+    times = [load(source).metrics(["train_loss"])["time"].to_pylist() for source in (run.id, second.destination)]
+    assert max(abs(one - other) for one, other in zip(*times, strict=True)) <= 0.0005
+
+
+def test_copies_of_copies(database: str) -> None:
+    """From ours through TensorBoard, MLflow and trackio back to a journal: each step agrees with the one before."""
+    report = one(logged(media=False).id, "tb:tb")
+    for destination in (f"mlflow:{database}#chain", "trackio:chain", "last"):
+        report = one(report.destination, destination)
+        assert report.agrees, str(report)
+    table = load(report.destination).metrics(["train_loss"])
+    assert table["train_loss"].to_pylist() == [float(np.float32(1 / (step + 1))) for step in range(60)]
+
+
+def test_whole_project_is_copied_oldest_first() -> None:
+    """Each run of a project becomes one of its own, in the order in which they began."""
+    ids = [logged(3, name, media=False).id for name in ("one", "two", "three")]
+    reports = list(copy("digits", "trackio:all"))
+    assert [report.name for report in reports] == ["one", "two", "three"]
+    assert all(report.agrees for report in reports)
+    assert len({report.destination for report in reports}) == len(ids) == len(load_all("trackio:all"))
+
+
+KILLED = """
+import sys
+from trackers import failpoints
+failpoints.arm(sys.argv[3])
+from trackers.copying import copy
+print(*copy(sys.argv[1], sys.argv[2]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("destination", "point"),
+    [
+        ("tb:tb", "file.rename.after=kill:2"),
+        ("trackio:copies", "trackio.log.after=kill:2"),
+        ("json:json", "json.commit.before=kill:3"),
+        ("out", "file.rename.before=kill:3"),
+    ],
+)
+def test_interrupted_copy_goes_on(destination: str, point: str) -> None:
+    """Killed while it reads or while it writes, a copy that is made again ends whole, with nothing doubled."""
+    run = logged(2500, media=False)
+    killed = subprocess.run(
+        [sys.executable, "-c", KILLED, run.id, destination, point], capture_output=True, check=False
+    )
+    assert killed.returncode == -9, killed.stderr.decode()
+    report = one(run.id, destination)
+    assert report.agrees, str(report)
+    assert report.there.values == 2500 * 3 + 358 * 2
+
+
+@pytest.mark.parametrize("destination", ["tb:tb", "trackio:copies", "json:json", "out"])
+def test_run_that_goes_on_is_copied_on(destination: str) -> None:
+    """A running run is copied as far as it has got, and its rest by the next copy."""
+    run = logged(20, finish=False, media=False)
+    first = one(run.id, destination)
+    assert first.agrees, str(first)
+    assert load(first.destination).status in ("running", "")
+    for step in range(20, 40):
+        run.log({"train_loss": 1 / (step + 1)}, step=step)
+    run.finish()
+    second = one(run.id, destination)
+    assert second.agrees, str(second)
+    assert load(second.destination).series()["train_loss"].count == 40
+    assert second.there.status == "finished"
+
+
+@pytest.mark.parametrize("destination", ["tb:tb", "trackio:copies", "json:json", "out"])
+def test_changed_source_supersedes_its_copy(destination: str) -> None:
+    """A source that isn't what it was is copied anew, in the place of the old copy."""
+    rows = ["step,loss", *(f"{step},{step / 2}" for step in range(50))]
+    Path("run.csv").write_text("\n".join(rows))
+    os.utime("run.csv", (1.7e9, 1.7e9))
+    first = one("csv:run.csv", destination)
+    assert first.agrees, str(first)
+    rows[20] = "19,1000.0"
+    Path("run.csv").write_text("\n".join(rows[:41]))
+    os.utime("run.csv", (1.7e9, 1.7e9 + 5))
+    second = one("csv:run.csv", destination)
+    assert second.agrees, str(second)
+    assert second.destination == first.destination
+    assert load(second.destination).metrics()["loss"].to_pylist()[18:21] == [9.0, 1000.0, 10.0]
+
+
+def test_report_tells_what_is_missing() -> None:
+    """What somebody deleted from the destination is told, metric by metric, and the exit code isn't 0."""
+    run = logged(media=False)
+    report = one(run.id, "trackio:copies")
+    with sqlite3.connect(Path(os.environ["TRACKIO_DIR"], "copies.db")) as connection:
+        connection.execute("DELETE FROM metrics WHERE step = 10")
+        connection.execute(
+            """UPDATE metrics SET metrics = '{"step":11,"train_loss":9.5,"mean@1":11}' WHERE step = 11"""
+        )
+    report = one(run.id, "trackio:copies")
+    assert not report.agrees
+    assert "metric 'mean@1': 60 values, 59 there" in report.differences
+    assert CliRunner().invoke(app, ["copy", run.id, "trackio:copies"]).exit_code == 1
+
+
+def test_trackio_cli_reads_the_copy() -> None:
+    """Trackio's own command line finds the run and its values."""
+    report = one(logged(media=False).id, "trackio:copies")
+    command = [str(Path(sys.executable).with_name("trackio")), "list", "runs", "--project", "copies", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "baseline" in done.stdout
+    query = "SELECT COUNT(*) AS n FROM metrics WHERE json_extract(metrics, '$.train_loss') IS NOT NULL"
+    command = [command[0], "query", "project", "--project", "copies", "--sql", query, "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert '"n": 60' in done.stdout or '"n":60' in done.stdout, done.stdout + done.stderr
+    assert report.agrees
+
+
+def cli(*arguments: str) -> Result:
+    """The command line, in this process."""
+    return CliRunner().invoke(app, list(arguments))
+
+
+def test_command_prints_reports() -> None:
+    """Counts and checksums of both sides, for people and as a line of JSON for each run."""
+    run = logged(media=False)
+    shown = cli("copy", run.id, "json:json")
+    assert shown.exit_code == 0, shown.output
+    lines = shown.stdout.splitlines()
+    assert "198 values of 5 metrics, checksum " in lines[1]
+    assert lines[1].split("checksum ")[1][:16] == lines[2].split("checksum ")[1][:16]
+    assert lines[-1].strip() == "agrees"
+    found = json.loads(cli("copy", run.id, "json:json", "--json").stdout)
+    assert found["agrees"] is True
+    assert found["sides"]["source"]["checksum"] == found["sides"]["destination"]["checksum"]
+    assert "trackers copy tb:runs/baseline" in " ".join(cli("copy", "--help").stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("source", "destination", "error", "says"),
+    [
+        ("latest", "sheet:x", UsageError, "nothing can be copied to 'sheet'"),
+        ("latest", "mlfow:x", UsageError, "did you mean 'mlflow'"),
+        ("latest", "", UsageError, "needs a destination"),
+        ("latest", "tb:", UsageError, "tb: needs a directory"),
+        ("latest", "file.txt", UsageError, "file.txt is a file"),
+        ("latest", "json:file.txt", UsageError, "is a file"),
+        ("nothing", "out", NotFound, "no run 'nothing'"),
+        ("csv:nothing.csv", "out", NotFound, "nothing.csv"),
+    ],
+)
+def test_bad_input_is_one_error(source: str, destination: str, error: type[Exception], says: str) -> None:
+    """A destination or source that can't be meant is refused before anything is written."""
+    logged(2, media=False)
+    Path("file.txt").write_text("x")
+    with pytest.raises(error, match=says):
+        list(copy(source, destination))
+
+
+def test_wandb_needs_a_login(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a login nothing is tried."""
+    logged(2, media=False)
+    monkeypatch.setenv("WANDB_MODE", "online")
+    with pytest.raises(errors.CredentialsMissing):
+        list(copy("latest", "wandb:team/digits"))
+
+
+def test_files_outside_of_the_source_stay_there(tmp_path: Path) -> None:
+    """A source that names a file outside of its own directory doesn't get it copied."""
+    (tmp_path / "secret.txt").write_text("secret")
+    run = trackers.init("json", project="digits", **OFFLINE)
+    run.log({"loss": 1.0}, step=0)
+    run.finish()
+    stream = next(Path(run.dir, "streams").glob("rank-0*"))
+    evil = Media(name="x", type="html", items=[MediaFile(format="html", file="../../../secret.txt")], time=1.0)
+    from trackers.records import encode
+
+    lines = stream.read_bytes().splitlines(keepends=True)
+    stream.write_bytes(b"".join([*lines[:-1], encode(evil), lines[-1]]))
+    report = one(run.id, "out")
+    inside = [path for path in Path(report.destination).rglob("*") if path.is_file()]
+    assert all(path.read_bytes() != b"secret" for path in inside)
+
+
+def test_staging_is_kept_apart_from_runs() -> None:
+    """What is staged for a tracker lies in the cache, where neither ls nor sync finds it."""
+    run = logged(3, media=False)
+    one(run.id, "trackio:copies")
+    assert [path.name for path in Path("runs/digits").iterdir()] == [run.id]
+    assert len(list(staging.root().glob("*/*/*/run.json"))) == 1
+    shutil.rmtree(staging.root())
+    again = one(run.id, "trackio:copies")  # the rows' own ids tell trackio that it has them
+    assert again.agrees, str(again)
+
+
+def points(*rows: tuple[int | None, dict[str, Any]]) -> list[Record]:
+    """Metrics, one row a second."""
+    return [Metrics(step=step, time=float(time), values=values) for time, (step, values) in enumerate(rows)]
+
+
+def test_tally_sees_every_change() -> None:
+    """Checksums are alike for another order, and differ for a changed value, step, name, or NaN in its place."""
+    rows = points((0, {"a": 1.0, "b": 2.0}), (1, {"a": float("nan")}), (2, {"a": -0.0}))
+    same = points((2, {"a": 0}), (0, {"b": 2}), (1, {"a": float("nan")}), (0, {"a": 1}))
+    want = tally(rows)
+    assert list(differences(want, tally(same), KEEPS[""])) == []
+    assert want.checksum == tally(same).checksum
+    for changed in (
+        points((0, {"a": 1.0, "b": 2.0}), (1, {"a": 0.0}), (2, {"a": 0.0})),
+        points((0, {"a": 1.0, "b": 2.0}), (1, {"a": float("nan")}), (3, {"a": 0.0})),
+        points((0, {"a": 2.0, "b": 1.0}), (1, {"a": float("nan")}), (2, {"a": 0.0})),
+        points((0, {"a": 1.0, "c": 2.0}), (1, {"a": float("nan")}), (2, {"a": 0.0})),
+        rows[:2],
+    ):
+        assert list(differences(want, tally(changed), KEEPS[""]))
+        assert tally(changed).checksum != want.checksum
+
+
+@pytest.mark.parametrize(
+    ("tracker", "there"),
+    [
+        ("tensorboard", points((4, {"a": float(np.float32(0.1))}), (4, {"a": 1.0}))),
+        ("mlflow", points((4, {"a": 0.1}), (0, {"a": 1.0}))),
+        ("json", points((4, {"a": 0.1}), (4, {"a": 1.0}))),
+        ("trackio", points((4, {"a": 0.1}), (None, {"a": 1.0}))),
+    ],
+)
+def test_tally_knows_what_destinations_change(tracker: str, there: list[Record]) -> None:
+    """Single precision and steps that were given to what has none are no difference, and nothing else is let pass."""
+    want = tally(points((4, {"a": 0.1}), (None, {"a": 1.0})), KEEPS[tracker])
+    assert list(differences(want, tally(there), KEEPS[tracker])) == []
+    there[0].values["a"] += 1e-3  # type: ignore[attr-defined]
+    assert list(differences(want, tally(there), KEEPS[tracker]))
+
+
+def test_tally_compares_what_isn_t_a_number() -> None:
+    """Missing texts, files, results, tags and another end are told."""
+    base: list[Record] = [Finish(time=1.0, status="failed")]
+    more: list[Record] = [
+        Artifact(name="w", files=[ArtifactFile(path="a", file="x")], time=1.0),
+        Media(name="p", type="image", items=[MediaFile(format="png")], time=1.0),
+    ]
+    want = tally([*more, *base])
+    want.tags = ["x"]
+    told = list(differences(want, tally([Finish(time=1.0, status="finished")]), KEEPS[""]))
+    assert told == ["artifact file 'w/a': 1, 0 there", "image: 1, 0 there", "tags: ['x'], [] there",
+                    "status: failed, finished there"]  # fmt: skip
