@@ -250,6 +250,7 @@ EXPORTED = [
     "init_from_args",
     "load",
     "load_all",
+    "sql",
 ]
 
 

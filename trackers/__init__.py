@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from trackers.analysis.compare import compare_runs
+    from trackers.analysis.database import sql
     from trackers.artifacts import Artifact
     from trackers.configuration import add_arguments
     from trackers.errors import NotFound, TrackersError, UsageError
@@ -37,7 +38,7 @@ _PLACES = {
     "Tracker": "tracker", "RunInfo": "tracker", "State": "tracker", "Status": "tracker", "Cursor": "tracker",
     "TrackersError": "errors", "UsageError": "errors", "NotFound": "errors",
     "Artifact": "artifacts",
-    "compare_runs": "analysis.compare",
+    "compare_runs": "analysis.compare", "sql": "analysis.database",
     "RunData": "rundata", "load": "rundata", "load_all": "rundata",
     "Image": "media", "Audio": "media", "Video": "media", "Table": "media", "Histogram": "media", "Html": "media",
     "Mean": "reductions", "Sum": "reductions", "Min": "reductions", "Max": "reductions", "MinMax": "reductions",
@@ -77,6 +78,7 @@ __all__ = [
     "init_from_args",
     "load",
     "load_all",
+    "sql",
 ]
 
 
