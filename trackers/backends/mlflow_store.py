@@ -199,8 +199,27 @@ def _of(error: Exception, uri: str) -> DeliveryError | None:
         return Rejected(short)
     answered = re.search(r"too many (\d+) error responses", text)
     if answered:
-        return Unavailable(f"{uri} answered {answered[1]}")
+        return Unavailable(f"{uri} answered {answered[1]}", retry_after_s=_retry_after(error))
     for sign, cause in _CAUSES.items():
         if sign in text:
             return Unavailable(f"no answer from {uri}: {cause}")
     return Unavailable(f"{uri}: {short}")
+
+
+def _retry_after(error: BaseException | None) -> float | None:
+    """What the server asked for in its answer's Retry-After, in seconds; None if nothing.
+
+    The client's error has the status only. The answer itself is in the frame of urllib3 that raised it.
+    """
+    from urllib3.util import Retry
+
+    while error is not None:
+        trace = error.__traceback__
+        while trace is not None:
+            headers = getattr(trace.tb_frame.f_locals.get("response"), "headers", None) or {}
+            if asked := headers.get("Retry-After"):
+                with contextlib.suppress(Exception):  # nonsense in a header
+                    return float(Retry().parse_retry_after(asked))
+            trace = trace.tb_next
+        error = error.__cause__ or error.__context__
+    return None
