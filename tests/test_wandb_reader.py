@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.support import T0, Driver, run_info, stream, training
+from tests.test_wandb_file import framed
 from tests.wandb_reads import HeldRun
 from tests.wandb_server import Fault, WandbServer
 from tests.wandb_support import offline_rows, picture, server
@@ -358,12 +359,12 @@ def test_media_come_with_their_files(server: WandbServer, tmp_path: Path) -> Non
 
 
 def test_other_programs_offline_run_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run that wandb itself wrote offline: its rows, system metrics, image, results, tags and end."""
+    """A run that wandb itself wrote offline: its rows, image, results, tags and end."""
     import numpy
     import wandb
 
     monkeypatch.setenv("WANDB_DIR", str(tmp_path))
-    quiet = wandb.Settings(console="off", silent=True, x_disable_stats=False, x_stats_sampling_interval=0.1)
+    quiet = wandb.Settings(console="off", silent=True, x_disable_stats=True)
     run = wandb.init(project="digits", id="abcd1234", name="mine", tags=["a"], group="g", config={"lr": 1},
                      settings=quiet)  # fmt: skip
     run.log({"loss": 1.5, "a.b": 1, "n": {"x": 2}, "img": wandb.Image(numpy.zeros((4, 4, 3), "uint8"))}, step=3)
@@ -379,7 +380,6 @@ def test_other_programs_offline_run_is_read(tmp_path: Path, monkeypatch: pytest.
     rows = [r for r in found if isinstance(r, Metrics) and r.step is not None]
     assert rows[0].values == {"loss": 1.5, "a.b": 1, "n.x": 2}
     assert [row.step for row in rows] == [3, 7]
-    assert any("system.cpu" in r.values for r in found if isinstance(r, Metrics))
     (image,) = (r for r in found if isinstance(r, Media))
     assert Path(source.directory, image.items[0].file).is_file()
     assert [r.values for r in found if isinstance(r, Summary)] == [{"best": 0.5}]
@@ -387,6 +387,24 @@ def test_other_programs_offline_run_is_read(tmp_path: Path, monkeypatch: pytest.
     path = Path(source.native["paths"][0])
     path.write_bytes(path.read_bytes()[:-200])  # its writer was killed
     assert list(reader.read(reader.runs(str(path))[0]))[: len(rows)] == found[: len(rows)]
+
+
+def test_system_metrics_of_a_file_are_read(tmp_path: Path) -> None:
+    """What W&B's agent sampled stands in a file below names without "system."; it is at no step, at its own time."""
+    from wandb.proto import wandb_internal_pb2 as protocol
+
+    samples = []
+    for number in range(3):
+        record = protocol.Record()
+        record.stats.timestamp.FromNanoseconds(int((T0 + number) * 1e9))
+        record.stats.item.add(key="gpu.12.powerWatts", value_json=str(100.5 + number))
+        samples.append(record.SerializeToString())
+    path = tmp_path / "run-abcd1234.wandb"
+    path.write_bytes(framed(samples))
+    (run,) = WandbFileReader().runs(str(path))
+    series = points(list(WandbFileReader().read(run)), "system.gpu.12.powerWatts")
+    assert series == [(None, pytest.approx(T0 + number), 100.5 + number) for number in range(3)]
+    assert (run.id, run.status) == ("abcd1234", "running")
 
 
 def test_missing_offline_file_is_said(tmp_path: Path) -> None:
