@@ -7,6 +7,7 @@ import os
 import random
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -224,3 +225,24 @@ def test_messages_of_the_client_are_translated(text: str, kind: type[DeliveryErr
     from wandb.errors import CommError
 
     assert type(wandb_session.translate(CommError(text))) is kind
+
+
+def test_rows_that_nonsense_was_answered_to_are_sent_again(server: WandbServer, tmp_path: Path) -> None:
+    """Something else answers 200 for W&B, once: the client believes it; the rows it took so arrive all the same."""
+    records = training(400)
+    run = driver(tmp_path)
+    run.open()
+    server.fault = Fault("garbage", match="file_stream", count=1)
+
+    def until_noticed() -> None:
+        run.write(records[:200], batch=50)
+        while True:
+            assert run.tracker is not None
+            run.tracker.tick()
+            time.sleep(0.05)
+
+    with pytest.raises(Unavailable, match="wasn't W&B"):
+        until_noticed()
+    assert not server.runs[ID].history
+    run.deliver(records)
+    assert_is_training(server.runs[ID].history, 400)

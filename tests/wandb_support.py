@@ -14,7 +14,7 @@ import pytest
 from tests.support import T0, Driver, run_info, stream
 from tests.wandb_server import WandbServer
 from trackers.backends import wandb as backend
-from trackers.backends import wandb_file, wandb_session
+from trackers.backends import wandb_file, wandb_session, wandb_settings
 from trackers.backends.wandb import WandbTracker
 from trackers.records import (
     MediaFile,
@@ -59,9 +59,9 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[WandbServer]:
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Short patience, where the truth is that patience ends."""
-    monkeypatch.setattr(wandb_session, "INIT_TIMEOUT_S", 3.0)
-    monkeypatch.setattr(wandb_session, "ASK_TIMEOUT_S", 2.0)
-    monkeypatch.setattr(wandb_session, "RETRIES", 1)
+    monkeypatch.setattr(wandb_settings, "INIT_TIMEOUT_S", 3.0)
+    monkeypatch.setattr(wandb_settings, "ASK_TIMEOUT_S", 2.0)
+    monkeypatch.setattr(wandb_settings, "RETRIES", 1)
     monkeypatch.setattr(wandb_session, "FINISH_TIMEOUT_S", 5.0)
     monkeypatch.setattr(backend, "STALL_S", 2.0)
 

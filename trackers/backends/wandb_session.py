@@ -1,4 +1,4 @@
-"""One open run of the real wandb client: its settings, its end, its failures, and what the server says it holds.
+"""One open run of the real wandb client: its end, its failures, and what the server says it holds.
 
 wandb's own ``finish`` waits for ever and always tells the server that the run has ended. So the exit record is
 sent from here: with a time limit, and marked "not complete" where the run only pauses, which uploads everything and
@@ -10,30 +10,22 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import platform
 import re
-import socket
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
-from trackers import identity
-from trackers.backends import wandb_agent, wandb_file, wandb_login
+from trackers.backends import wandb_file, wandb_login, wandb_settings
+from trackers.backends.wandb_watch import Watch
 from trackers.errors import DeliveryError, Fatal, Refused, Rejected, Unavailable
 from trackers.failpoints import failpoint
 from trackers.tracker import RunInfo
 
-INIT_TIMEOUT_S = 30.0
 FINISH_TIMEOUT_S = 900.0
 """How long the last uploads may take before the whole is tried again."""
-ASK_TIMEOUT_S = 20.0
-RETRIES = 2
 PAGE = 1000
-FLUSH_S = 1.0
-"""Between writes of the offline file, and between requests of the file stream (W&B: 15 s each). The client takes
-whole seconds only: less than one is its default again."""
 
 HELD = """
 query RunResumeStatus($project: String, $entity: String, $name: String!) {
@@ -91,7 +83,7 @@ class Session:
                     resume="allow" if (resume or self.online) and rewind is None else None,
                     resume_from=None if rewind is None else f"{info.id}?_step={rewind}",
                     reinit="create_new",
-                    settings=wandb.Settings(**settings(info)),
+                    settings=wandb.Settings(**wandb_settings.settings(info)),
                     **fields,
                 )
         except Exception as error:
@@ -100,7 +92,8 @@ class Session:
         failpoint("wandb.init.after")
         self.files = Path(self.run.dir).parent
         self.agent = not self.run.settings.x_disable_stats
-        self.run._interface.publish_environment(_environment(info))
+        self._watch = Watch(self.files / "logs" / "debug-internal.log", _kill_service) if self.online else None
+        self.run._interface.publish_environment(wandb_settings.environment(info))
 
     @property
     def url(self) -> str:
@@ -111,6 +104,7 @@ class Session:
         """Add a row with this ``_step``; or only upload its files again, under the names that the row has."""
         from wandb.sdk.data_types.utils import history_dict_to_json
 
+        self._see_answers()
         self.run._local_step = number  # part of the files' names
         if upload_only:
             history_dict_to_json(self.run, values, step=number)
@@ -121,7 +115,7 @@ class Session:
 
     def uploaded(self) -> bool:
         """Whether the client has no file left to upload."""
-        stats = self._poll(ASK_TIMEOUT_S).pusher_stats
+        stats = self._poll(wandb_settings.ASK_TIMEOUT_S).pusher_stats
         return bool(stats.uploaded_bytes >= stats.total_bytes)
 
     def _poll(self, timeout_s: float) -> Any:
@@ -136,6 +130,7 @@ class Session:
         Raises:
             DeliveryError: it can't be asked.
         """
+        self._see_answers()
         data = self._ask(HELD, {"project": self.run.project, "entity": self.run.entity, "name": self.run.id})
         bucket = ((data or {}).get("model") or {}).get("bucket") or {}
         tail = json.loads(bucket.get("historyTail") or "[]") or []
@@ -198,10 +193,19 @@ class Session:
                 raise Unavailable(f"W&B took {files.uploaded_bytes} of {files.total_bytes} bytes of files")
             if not self.online:
                 self._see_file_whole()
+            self._see_answers()
         except TimeoutError:
+            self._see_answers()
             raise Unavailable(f"W&B took more than {timeout_s:g} s for the last uploads") from None
         except Exception as error:
             raise_translated(error)
+        finally:
+            if self._watch is not None:
+                self._watch.stop()
+
+    def _see_answers(self) -> None:
+        if self._watch is not None and self._watch.seen:
+            raise Unavailable("what answered for W&B's server wasn't W&B: a proxy, or a login page of the network's")
 
     def _see_file_whole(self) -> None:
         # The client answers before its service has written the last records of an offline file.
@@ -216,7 +220,7 @@ class Session:
         try:
             if self._api is None:
                 self._api = ServiceApi(self.run.settings)
-            return self._api.execute_graphql(query, variables, timeout=ASK_TIMEOUT_S)
+            return self._api.execute_graphql(query, variables, timeout=wandb_settings.ASK_TIMEOUT_S)
         except Exception as error:
             raise_translated(error)
 
@@ -226,59 +230,25 @@ def directory(info: RunInfo) -> Path:
     return Path(os.environ.get("WANDB_DIR") or info.directory)
 
 
-def settings(info: RunInfo) -> dict[str, Any]:
-    """Settings under which W&B shows the training script, and failures show soon."""
-    lives = _lives(info)
-    wanted: dict[str, Any] = {
-        "console": "off",
-        "silent": True,
-        "disable_code": True,
-        "save_code": False,
-        "disable_git": not info.git,
-        "git_remote_url": info.git.get("remote"),
-        "git_commit": info.git.get("commit"),
-        "git_root": info.git.get("root"),
-        "program": info.program or None,
-        "program_relpath": _relative(info) or None,
-        "program_abspath": str(Path(info.cwd, info.program)) if info.program and info.cwd else None,
-        "x_executable": info.python or None,
-        "x_disable_meta": True,  # see _environment
-        "host": info.host or None,
-        "username": info.user or None,
-        **wandb_agent.settings(info, lives),
-        "x_disable_machine_info": not _same_host(info),
-        "x_save_requirements": lives,
-        "x_transaction_log_flush_interval": FLUSH_S,
-        "x_file_stream_transmit_interval": FLUSH_S,
-        "x_file_stream_retry_max": RETRIES,
-        "x_file_stream_retry_wait_min_seconds": 1.0,
-        "x_file_stream_retry_wait_max_seconds": 5.0,
-        "x_file_transfer_retry_max": RETRIES,
-        "x_file_transfer_retry_wait_min_seconds": 1.0,
-        "x_file_transfer_retry_wait_max_seconds": 5.0,
-        "x_graphql_retry_max": RETRIES,
-        "x_graphql_retry_wait_min_seconds": 1.0,
-        "x_graphql_retry_wait_max_seconds": 2.0,
-        "x_graphql_timeout_seconds": ASK_TIMEOUT_S,
-        "init_timeout": INIT_TIMEOUT_S,
-    }
-    return {name: value for name, value in wanted.items() if value is not None}
-
-
 def abandon() -> None:
     """End wandb's service without waiting for it, so that the client can be opened afresh."""
     from wandb.sdk import wandb_setup
 
-    singleton = wandb_setup._singleton
-    connection = getattr(singleton, "_connection", None)
-    process = getattr(getattr(connection, "_proc", None), "_process", None)
-    if process is not None:
-        process.kill()
-        process.wait()
+    _kill_service()
     with contextlib.suppress(Exception), _quiet():  # whatever it still holds is lost; the server's word decides
         wandb_setup.teardown(exit_code=1)
     wandb_setup._singleton = None
     os.environ.pop("WANDB_SERVICE", None)
+
+
+def _kill_service() -> None:
+    from wandb.sdk import wandb_setup
+
+    connection = getattr(wandb_setup._singleton, "_connection", None)
+    process = getattr(getattr(connection, "_proc", None), "_process", None)
+    if process is not None:
+        process.kill()
+        process.wait()
 
 
 def raise_translated(error: Exception) -> NoReturn:
@@ -336,55 +306,6 @@ def _quiet() -> Iterator[None]:
     """wandb writes to the terminal whatever ``silent`` says; here what matters is raised."""
     with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere), contextlib.redirect_stderr(nowhere):
         yield
-
-
-def _same_host(info: RunInfo) -> bool:
-    return not info.host or info.host == socket.gethostname()
-
-
-def _lives(info: RunInfo) -> bool:
-    """Whether training runs now, on this host."""
-    if not info.pid or not info.host or not _same_host(info):
-        return False
-    return identity.alive(info.pid, info.pid_start)
-
-
-def _relative(info: RunInfo) -> str:
-    root = info.git.get("root") or info.cwd
-    if not root or not info.program or info.program.startswith("-"):
-        return info.program
-    relative = os.path.relpath(os.path.join(info.cwd, info.program), root)
-    return info.program if relative.startswith("..") else relative
-
-
-def _environment(info: RunInfo) -> Any:
-    """What W&B shows of the process (``wandb-metadata.json``): that of the training, not this one."""
-    import psutil
-    from wandb.proto import wandb_internal_pb2 as protocol
-
-    environment = protocol.EnvironmentRecord(
-        program=info.program,
-        code_path=_relative(info),
-        code_path_local=_relative(info),
-        args=list(info.argv),
-        executable=info.python,
-        host=info.host,
-        username=info.user,
-        root=info.cwd,
-    )
-    if info.created:
-        environment.started_at.FromNanoseconds(int(info.created * 1e9))
-    if info.git.get("remote"):
-        environment.git.remote_url = info.git["remote"]
-    if info.git.get("commit"):
-        environment.git.commit = info.git["commit"]
-    if _same_host(info):
-        environment.os = platform.platform()
-        environment.python = f"{platform.python_implementation()} {platform.python_version()}"
-        environment.cpu_count = psutil.cpu_count(logical=False) or 0
-        environment.cpu_count_logical = psutil.cpu_count() or 0
-        environment.memory.total = psutil.virtual_memory().total
-    return environment
 
 
 def monotonic() -> float:
