@@ -44,7 +44,7 @@ endef
 # menuconfig, defconfig-NAME and what else makes a .config.
 include config.mk
 
-.PHONY: help demo test test-oldest check chaos chaos-crowd chaos-failpoints bench docs-pictures wheel clean
+.PHONY: help demo test test-oldest check chaos chaos-crowd chaos-failpoints bench gpu-check docs-pictures wheel clean
 
 help:  ## this list
 	@grep -hE '^[a-z][a-z-]*:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 24
@@ -77,6 +77,9 @@ chaos-failpoints: $(DEV_ENV)  ## kill MLflow's and W&B's deliveries at each poin
 
 bench: $(DEV_ENV)  ## measure the promised figures on this machine
 	@$(PYTHON) -m benchmarks
+
+gpu-check: $(DEV_ENV)  ## compare what is read of this machine's GPUs with nvidia-smi: CAPTURE=file keeps both
+	@$(PYTHON) -m tests.hardware.gpu_check $(if $(CAPTURE),--capture $(CAPTURE))
 
 docs-pictures: $(DEMO_ENV)  ## draw docs/pictures anew; needs chromium and chromedriver
 	@$(PYTHON) scripts/make_pictures.py

@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 import trackers
-from benchmarks import common, delivery_rate, log_call, startup, training_step
+from benchmarks import common, delivery_rate, log_call, sampling, startup, training_step
 from benchmarks.common import Figure
+from tests.hardware.standin import Drivers
 
 FEW = ("tensorboard", "json")
 
@@ -52,6 +53,16 @@ def test_delivery_rate_measures_and_audits() -> None:
 def test_startup_measures_fresh_processes() -> None:
     """A fresh process says how long its start took, whatever it prints besides."""
     assert startup.start("json") > 0
+
+
+def test_sampling_measures_the_samplers_process(drivers: Drivers, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sampler of a run with eight stand-ins for GPUs is found, and its processor time told."""
+    monkeypatch.setenv("TRACKER_SAMPLE", "y")
+    drivers.set(count=8)
+    for name, value in drivers.environment("new").items():
+        monkeypatch.setenv(name, value)
+    figures = by_name(sampling.cost(0.1))
+    assert figures["sampler, 8 GPUs at 1 Hz: processor time / time"].at_most == sampling.SHARE
 
 
 def test_script_prints_json(tmp_path: Path) -> None:

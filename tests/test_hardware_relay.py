@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -16,7 +18,7 @@ import pytest
 
 import trackers
 from tests.hardware.standin import Drivers
-from tests.stores import read_json
+from tests.stores import read_json, wandb_files, wandb_records
 from trackers.journal import StreamReader
 from trackers.records import Finish, Metrics, Record, Start, Summary
 from trackers.relay import sampler as sampler_module
@@ -27,7 +29,7 @@ from trackers.rundir import RunDirectory, StreamName, find_runs
 SCRIPT = """
 import sys, time, trackers
 from pathlib import Path
-run = trackers.init("json", project="p", name="n", id="sampled", config={"lr": 0.1})
+run = trackers.init(sys.argv[1], project="p", name="n", id="sampled", config={"lr": 0.1})
 until = time.monotonic() + 60
 step = 0
 while time.monotonic() < until:
@@ -64,7 +66,7 @@ def train(drivers: Drivers, home: Path, *arguments: str, **environ: str) -> subp
     """A training process with two of the stand-in's GPUs, of which it sees the second."""
     drivers.set(count=2, power=250_000, power__0=999_000)
     return subprocess.Popen(
-        [sys.executable, "-c", SCRIPT, *arguments],
+        [sys.executable, "-c", SCRIPT, *(arguments or ["json"])],
         cwd=home,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -75,7 +77,7 @@ def train(drivers: Drivers, home: Path, *arguments: str, **environ: str) -> subp
 
 def test_samples_reach_the_trackers_and_the_run_ends_as_ever(drivers: Drivers, tmp_path: Path) -> None:
     """gpu/* lies at training's steps, system.* beside, the energy in the results; the end is the relay's word."""
-    process = train(drivers, tmp_path)
+    process = train(drivers, tmp_path, "json,trackio,wandb")
     out, error = process.communicate(timeout=100)
     assert process.returncode == 0, error
     (run,) = find_runs(tmp_path / "runs")
@@ -107,10 +109,26 @@ def test_samples_reach_the_trackers_and_the_run_ends_as_ever(drivers: Drivers, t
     assert all(record.time <= node[-1].time for record in sampler_records(run))
     assert error.splitlines()[1:] == []  # the start line, and nothing to complain of
 
+    database = sqlite3.connect(Path(os.environ["TRACKIO_DIR"], "p.db"))
+    system = [json.loads(row) for (row,) in database.execute("SELECT metrics FROM system_metrics")]
+    database.close()
+    assert [row["gpu/1/power"] for row in system] == pytest.approx([250.0] * len(machine))
+
+    (file,) = wandb_files(info)
+    kept = list(wandb_records(file))
+    names = {item.key or item.nested_key[0] for record in kept for item in record.history.item}
+    assert "gpu/power_total_w" in names
+    assert any(record.WhichOneof("record_type") == "stats" for record in kept)  # W&B's own agent
+    # Only what was sampled before W&B's client began may be ours there.
+    assert sum(item.key == "system/cpu" for record in kept for item in record.history.item) <= 1
+    assert [record.history.step.num for record in kept if record.WhichOneof("record_type") == "history"] == list(
+        range(steps)
+    )
+
 
 def test_killed_training_still_gets_its_last_samples(drivers: Drivers, tmp_path: Path) -> None:
     """When training is killed, the sampler writes its last interval and the totals before the run counts as crashed."""
-    process = train(drivers, tmp_path, "hold", TRACKER_MODE="offline")
+    process = train(drivers, tmp_path, "json", "hold", TRACKER_MODE="offline")
     assert process.stdout is not None
     process.stdout.readline()
     process.send_signal(signal.SIGKILL)

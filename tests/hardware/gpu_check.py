@@ -1,6 +1,6 @@
 """Compares what is read here with what ``nvidia-smi`` says of the same GPUs: ``make gpu-check``.
 
-    python -m tests.hardware.gpu_check [--capture FILE]
+    python -m tests.hardware.gpu_check [--seconds S] [--capture FILE]
 
 Without an NVIDIA GPU nothing is checked, and that is said; the exit code is then 0. It is 1 when a value is off.
 """
@@ -46,7 +46,6 @@ FIELDS = (
     Field("clocks.mem", lambda r: _times(r.memory_clock_hz, 1e-6), 100, 0.15),
 )
 """nvidia-smi --help-query-gpu has the units: percent, MiB, °C, W, MHz."""
-WAIT_S = 3.0
 
 
 def ask_smi() -> list[dict[str, str]]:
@@ -102,6 +101,7 @@ def check_sense(readings: Sequence[Reading]) -> Iterator[tuple[str, bool]]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Check, print a line for each value, and return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=3.0, help="over which energy is measured (3)")
     parser.add_argument("--capture", type=Path, help="write the readings and nvidia-smi's words to this file")
     given = parser.parse_args(arguments)
     said: list[str] = []
@@ -112,7 +112,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     begun = time.monotonic()
     before = _read(gpus)
-    time.sleep(WAIT_S)
+    time.sleep(given.seconds)
     spent = time.process_time()
     readings, smi = _read(gpus), ask_smi()
     spent = time.process_time() - spent

@@ -20,6 +20,8 @@ from trackers.hardware.host import Host
 from trackers.hardware.recording import Recording, Thresholds
 
 POLL_S = 0.05
+FIRST_S = 0.1
+"""Before the first snapshot: processor load is measured between two readings."""
 LAST_S = 5.0
 """How long the end waits for a snapshot that is being taken: a driver may hang."""
 NOT_STARTED = 127
@@ -81,6 +83,7 @@ class Monitor:
         return found
 
     def _work(self) -> None:
+        self._over.wait(FIRST_S)
         due = time.monotonic()
         while True:
             over = self._over.is_set()
