@@ -24,7 +24,7 @@ from trackers.readers import wandb_fetch
 from trackers.readers.reader import SourceRun
 from trackers.readers.wandb_cache import RunCache
 from trackers.readers.wandb_fetch import patiently
-from trackers.readers.wandb_records import STATUS, Decoder, is_ours
+from trackers.readers.wandb_records import RESERVED, STATUS, Decoder, is_ours
 from trackers.records import Config, Environment, Finish, Record, Start
 
 PAGE_RUNS = 200
@@ -38,7 +38,7 @@ class WandbReader:
     """Reads projects and single runs; a run is named by its id, its name, a glob of names, or its address."""
 
     scheme = "wandb"
-    needs = ("wandb", "pyarrow")
+    needs = ("wandb",)
 
     def __init__(self) -> None:
         self._client: Any = None
@@ -73,6 +73,36 @@ class WandbReader:
             raise NotFound(f"wandb: {what}" + (self._there(entity, project) if name or filters else ""))
         return found
 
+    def newest(self, entity: str, project: str) -> SourceRun:
+        """The run of a project that was made last.
+
+        Raises:
+            NotFound: the project isn't there, or has no runs.
+        """
+        runs = self.api().runs(f"{entity}/{project}", order="-created_at", per_page=1)
+        found = patiently(lambda: runs[0] if len(runs) else None)
+        if found is None:
+            raise NotFound(f"wandb: {entity}/{project} on {self.host()} has no runs")
+        return _source_run(found)
+
+    def keys(self, run: SourceRun) -> list[str]:
+        """Names of everything in a run, without its history: of rows, system metrics and results."""
+        remote = self._remote(run)
+        history = (remote._attrs.get("historyKeys") or {}).get("keys") or {}
+        system = {name for row in wandb_fetch.events(remote) for name in row}
+        return sorted({*history, *system, *remote.summary_metrics} - RESERVED)
+
+    def system(self, run: SourceRun) -> Iterator[Record]:
+        """Only a run's system metrics, without fetching its history."""
+        remote = self._remote(run)
+        cache = self._cache(remote, run)
+        token = _token(remote)
+        if cache.index.events_token != token:
+            cache.set_events(wandb_fetch.events(remote), token)
+        decoder = Decoder(ours=False)
+        for row in cache.events():
+            yield from decoder.event(row)
+
     def version(self, run: SourceRun) -> str:
         """What the listing says: state, number of rows, last sign of life, and what people can edit."""
         native = run.native
@@ -83,13 +113,8 @@ class WandbReader:
         """See :class:`trackers.readers.reader.Reader`. Shows a progress bar while it fetches, on a terminal."""
         if files is not None:
             run.directory = str(files)
-        native = run.native
-        path = f"{native['entity']}/{native['project']}/{run.id}"
-        api = self.api()
-        api.flush()
-        remote = patiently(lambda: api.run(path))
-        patiently(remote.load_full_data)
-        cache = RunCache(f"{self.host()}/{path}", str(remote.created_at))
+        remote = self._remote(run)
+        cache = self._cache(remote, run)
         self._complete(remote, cache, run)
         ours = is_ours(remote.rawconfig.get("_wandb", {}).get("m"))
         decoder = Decoder(ours, _Files(remote, files).get if files is not None else None)
@@ -145,6 +170,18 @@ class WandbReader:
         address = str(self.api().settings["base_url"])
         return urlsplit(address).netloc or address
 
+    def _remote(self, run: SourceRun) -> Any:
+        """The client's run, as the server has it now."""
+        api = self.api()
+        api.flush()
+        remote = patiently(lambda: api.run(f"{run.native['entity']}/{run.native['project']}/{run.id}"))
+        patiently(remote.load_full_data)
+        return remote
+
+    def _cache(self, remote: Any, run: SourceRun) -> RunCache:
+        key = f"{self.host()}/{run.native['entity']}/{run.native['project']}/{run.id}"
+        return RunCache(key, str(remote.created_at))
+
     def _entity(self) -> str:
         entity = patiently(lambda: self.api().default_entity)
         if not entity:
@@ -158,13 +195,13 @@ class WandbReader:
 
     def _complete(self, remote: Any, cache: RunCache, run: SourceRun) -> None:
         """Have the cache hold what the server has now."""
-        attributes = remote._attrs
-        token = f"{attributes.get('historyLineCount')}/{attributes.get('heartbeatAt')}/{attributes.get('state')}"
+        token = _token(remote)
         if cache.index.token == token:
             return
         with _progress(f"{run.name} ({run.id})") as progress:
             wandb_fetch.history(remote, cache, progress)
-            cache.set_events(wandb_fetch.events(remote), token)
+            if cache.index.events_token != token:
+                cache.set_events(wandb_fetch.events(remote), token)
         cache.complete(token)
 
     def _metadata(self, remote: Any, run: SourceRun) -> dict[str, Any]:
@@ -215,6 +252,12 @@ def _named(name: str) -> dict[str, Any]:
         fixed = re.split(r"[*?\[]", name)[0]
         return {"display_name": {"$regex": f"^{re.escape(fixed)}"}} if fixed else {}
     return {"$or": [{"name": name}, {"display_name": name}]}
+
+
+def _token(remote: Any) -> str:
+    """What the server says of how far a run has got."""
+    attributes = remote._attrs
+    return f"{attributes.get('historyLineCount')}/{attributes.get('heartbeatAt')}/{attributes.get('state')}"
 
 
 def _source_run(run: Any) -> SourceRun:

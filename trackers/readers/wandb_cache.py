@@ -8,7 +8,9 @@ replaced whole, names the parts and says of what the server said they are. Damag
 from __future__ import annotations
 
 import contextlib
+import gzip
 import hashlib
+import importlib.util
 import json
 import os
 import secrets
@@ -23,6 +25,7 @@ import msgspec
 from trackers.rundir import replace_file
 
 VERSION = 1
+PARQUET, LINES = ".parquet", ".jsonl.gz"
 KEEP_S = 60 * 24 * 3600.0
 """An entry that nobody has read for so long is deleted."""
 
@@ -91,7 +94,7 @@ class RunCache:
         self.index.events_token = token
         self._save()
         if old:
-            (self.path / f"{old}.parquet").unlink(missing_ok=True)
+            (self.path / old).unlink(missing_ok=True)
 
     def complete(self, token: str) -> None:
         """Everything that the server has at ``token`` is kept."""
@@ -103,8 +106,8 @@ class RunCache:
         self.index.parts, self.index.token = [], ""
         self._save()
         named = {self.index.events}
-        for file in self.path.glob("*.parquet"):
-            if file.stem not in named:
+        for file in self.path.iterdir():
+            if file.name not in {*named, "index.json"}:
                 file.unlink(missing_ok=True)
 
     def history(self) -> Iterator[dict[str, Any]]:
@@ -118,22 +121,31 @@ class RunCache:
             yield from self._read(self.index.events)
 
     def _write(self, rows: Sequence[dict[str, Any]]) -> str:
+        """Keep rows in a file of their own: Parquet, or packed lines where pyarrow isn't installed."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        name = secrets.token_hex(6)
+        if importlib.util.find_spec("pyarrow") is None:
+            lines = "".join(json.dumps(row) + "\n" for row in rows)
+            (self.path / f"{name}{LINES}").write_bytes(gzip.compress(lines.encode(), 1))
+            return name + LINES
         import pyarrow
         from pyarrow import parquet
 
-        name = secrets.token_hex(6)
         table = pyarrow.table({
             "_step": pyarrow.array([row.get("_step") for row in rows], pyarrow.int64()),
             "row": pyarrow.array([json.dumps(row) for row in rows], pyarrow.string()),
         })  # fmt: skip
-        self.path.mkdir(parents=True, exist_ok=True)
-        parquet.write_table(table, self.path / f"{name}.parquet", compression="zstd")
-        return name
+        parquet.write_table(table, self.path / f"{name}{PARQUET}", compression="zstd")
+        return name + PARQUET
 
     def _read(self, name: str) -> Iterator[dict[str, Any]]:
+        if name.endswith(LINES):
+            with gzip.open(self.path / name, "rt") as packed:
+                yield from map(json.loads, packed)
+            return
         from pyarrow import parquet
 
-        with parquet.ParquetFile(self.path / f"{name}.parquet") as file:
+        with parquet.ParquetFile(self.path / name) as file:
             for batch in file.iter_batches(10_000, columns=["row"]):
                 for text in batch.column(0).to_pylist():
                     yield json.loads(text)
@@ -142,7 +154,7 @@ class RunCache:
         with contextlib.suppress(OSError, msgspec.DecodeError):
             index = msgspec.json.decode((self.path / "index.json").read_bytes(), type=Index)
             names = [part.name for part in index.parts] + ([index.events] if index.events else [])
-            whole = all((self.path / f"{name}.parquet").is_file() for name in names)
+            whole = all((self.path / name).is_file() for name in names)
             same = (index.version, index.key, index.created) == (VERSION, self._fresh.key, self._fresh.created)
             if whole and same:
                 os.utime(self.path)
