@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from trackers import __version__
-from trackers.cli import best, compare, config, copy, diff, doctor, gpu, keys, runs, sql, sync
+from trackers.cli import bench_export, best, compare, config, copy, diff, doctor, gpu, keys, runs, sql, sync
 
 app = typer.Typer(
     help="Log a training run once; every tracker gets all of it.",
@@ -40,6 +40,7 @@ compare.register(app)
 best.register(app)
 diff.register(app)
 sql.register(app)
+bench_export.register(app)
 gpu.register(app)
 config.register(app)
 doctor.register(app)

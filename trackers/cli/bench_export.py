@@ -1,0 +1,50 @@
+"""``trackers bench-export``: document 0's benchmark result from any run."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from trackers.cli.common import AsJson, RunsDir, printable
+from trackers.cli.keys import SourceArgument
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("bench-export", rich_help_panel="Analysis")(bench_export)
+
+
+def bench_export(
+    source: SourceArgument = "latest",
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="File or directory; default benchmark_results/.")
+    ] = None,
+    num_gpus: Annotated[int | None, typer.Option(min=1, help="Where the run doesn't say.")] = None,
+    global_batch_size: Annotated[int | None, typer.Option(min=1, help="Where the run doesn't say.")] = None,
+    sequence_length: Annotated[int | None, typer.Option(min=1, help="Where the run doesn't say.")] = None,
+    directory: RunsDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write benchmark_{platform}_{timestamp}.json from a run, for each run that the source names.
+
+    Example: trackers bench-export latest && trackers compare benchmark_results/*.json
+    """
+    from trackers.analysis.benchmark_run import document, save
+    from trackers.errors import UsageError
+    from trackers.readers import registry
+    from trackers.records import name_floats
+
+    reader, runs = registry.open_source(source, directory)
+    if output is not None and output.suffix == ".json" and len(runs) > 1:
+        raise UsageError(f"{source!r} names {len(runs)} runs: give a directory as --output, not a file")
+    given = {"num_gpus": num_gpus, "global_batch_size": global_batch_size, "sequence_length": sequence_length}
+    for run in runs:
+        found = document(reader, run, given)
+        for text in found["contradictions"]:
+            print(f"trackers: {printable(text)}", file=sys.stderr)
+        path = save(found, output)
+        print(json.dumps({"file": str(path), **name_floats(found)}) if as_json else f"Saved {path}")
