@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from trackers.instruments.loop import Loop, NullLoop
     from trackers.instruments.timer_values import TimerLog
     from trackers.instruments.timers import NullTimer, Timer, Timers
     from trackers.recorder import Recorder
@@ -16,6 +17,7 @@ class Measuring:
     _recorder: Recorder
     _timers: Timers | None = None
     _timer_log: TimerLog | None = None
+    _loop: Loop | None = None
 
     if TYPE_CHECKING:
 
@@ -39,7 +41,67 @@ class Measuring:
         object.__setattr__(self, "timer", timers.get)  # so that the next call is a call of that
         return timers.get(name, level, device)
 
+    def loop(
+        self,
+        total_steps: int | None = None,
+        *,
+        start_step: int | None = None,
+        samples_per_step: int | None = None,
+        tokens_per_step: int | None = None,
+        micro_batch_size: int | None = None,
+        flops_per_token: float | None = None,
+        flops_per_step: float | None = None,
+        precision: str | None = None,
+        model: Any = None,
+        optimizer: Any = None,
+        group: Any = None,
+        device: str = "auto",
+        **measure: Any,
+    ) -> Loop:
+        """What measures a training loop: call its ``step()`` at the end of each step.
+
+        What is measured say the options TRACKER_LOG_THROUGHPUT, TRACKER_LOG_MEMORY, TRACKER_LOG_NORMS, … (the
+        flags ``--tracker-log-throughput``, …), or ``measure``: ``throughput=True``, ``norms=True``, ``interval=1``, …
+        (:class:`trackers.instruments.options.Measure`). For the rest see :class:`trackers.instruments.loop.Loop`.
+
+        Args:
+            start_step: default the run's last step, where it continues an earlier attempt.
+
+        Raises:
+            UsageError: an argument that makes no sense. MissingPackage: norms without torch.
+        """
+        from trackers import identity
+        from trackers.instruments.loop import Loop
+        from trackers.instruments.options import Measure
+
+        timers = self.timers
+        if self._timer_log is not None:
+            self._timer_log.leave()
+        if self._loop is not None:
+            self._loop.close()
+        self._loop = Loop(
+            self.log,
+            self._recorder.problem,
+            Measure.from_options(self._recorder.info.option).changed(measure),
+            timers,
+            total_steps=total_steps,
+            start_step=max(self._recorder.step, 0) if start_step is None else start_step,
+            samples_per_step=samples_per_step,
+            tokens_per_step=tokens_per_step,
+            micro_batch_size=micro_batch_size,
+            ranks=identity.world_size(),
+            flops_per_token=flops_per_token,
+            flops_per_step=flops_per_step,
+            precision=precision,
+            model=model,
+            optimizer=optimizer,
+            group=group,
+            device=device,
+        )
+        return self._loop
+
     def _make_timers(self) -> Timers:
+        from trackers import identity
         from trackers.instruments.timer_values import TimerLog
         from trackers.instruments.timers import Timers
 
@@ -51,12 +113,20 @@ class Measuring:
         )
         self._timers = timers
         if option("TRACKER_LOG_TIMERS", True):
-            self._timer_log = TimerLog(timers, self.log, lambda: self._recorder.step)
+            self._timer_log = TimerLog(
+                timers,
+                self.log,
+                lambda: self._recorder.step,
+                str(option("TRACKER_TIMING_OPTION", "minmax")),
+                identity.world_size(),
+            )
         return timers
 
     def _close_instruments(self) -> None:
         if self._timer_log is not None:
             self._timer_log.close()
+        if self._loop is not None:
+            self._loop.close()
 
 
 class NotMeasuring:
@@ -74,3 +144,9 @@ class NotMeasuring:
         from trackers.instruments.timers import NULL
 
         return NULL
+
+    def loop(self, total_steps: int | None = None, **arguments: Any) -> NullLoop:
+        """A loop that measures nothing."""
+        from trackers.instruments.loop import NullLoop
+
+        return NullLoop()

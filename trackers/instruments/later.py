@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from trackers.pending import Transfer
+from trackers.pending import TorchTransfer, Transfer
 from trackers.records import Number
 
 
@@ -35,3 +35,28 @@ def number(sources: Sequence[Awaited], compute: Callable[[], Number]) -> Any:
     """The number itself where all is known, else a :class:`Later`."""
     later = Later(sources, compute)
     return later.value() if later.ready() else later
+
+
+class Vector:
+    """Many numbers in one tensor: one copy brings them all to the host."""
+
+    def __init__(self, tensor: Any) -> None:
+        self._moving = TorchTransfer(tensor) if getattr(tensor, "is_cuda", False) else None
+        self._values: list[Number] | None = tensor.tolist() if self._moving is None else None
+
+    @property
+    def ready(self) -> bool:
+        return self._moving is None or self._moving.ready()
+
+    def value(self, place: int) -> Number:
+        """One of the numbers, once ``ready``."""
+        if self._values is None:
+            assert self._moving is not None
+            self._values = self._moving.host.tolist()
+        return self._values[place]
+
+
+def elements(names: Sequence[str], tensor: Any) -> dict[str, Any]:
+    """The numbers of a one-dimensional tensor by name: numbers, or a :class:`Later` each where they are on a GPU."""
+    vector = Vector(tensor)
+    return {name: number([vector], lambda place=place: vector.value(place)) for place, name in enumerate(names)}  # type: ignore[misc]

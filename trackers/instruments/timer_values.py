@@ -8,6 +8,7 @@ from typing import Any
 
 from trackers.instruments.later import number
 from trackers.instruments.timers import Span, Timers
+from trackers.reductions import All, Max, Min
 
 SUFFIX = "-time"
 INTERRUPTED = "-interrupted"
@@ -29,17 +30,46 @@ def values(spans: Mapping[str, Span], iterations: int) -> dict[str, Any]:
     return found
 
 
+def across_ranks(found: Mapping[str, Any], option: str, ranks: int) -> dict[str, Any]:
+    """Times as values of all ranks: ``{timer}-time`` is always the slowest rank's.
+
+    Args:
+        option: "max": nothing else; "minmax": the fastest one's too, as ``{timer}-time-min``; "all": every rank's, as
+            ``{timer}-time-ranks/rank_0``, …
+        ranks: with one, everything is as it is.
+    """
+    if ranks <= 1:
+        return dict(found)
+    shared: dict[str, Any] = {}
+    for name, value in found.items():
+        shared[name] = Max(value)
+        if name.endswith(SUFFIX) and option == "minmax":
+            shared[f"{name}-min"] = Min(value)
+        elif name.endswith(SUFFIX) and option == "all":
+            shared[f"{name}-ranks"] = All(value)
+    return shared
+
+
 class TimerLog:
     """Logs timers as training goes on, by an interval of its own.
 
     Args:
         log: called with values and a step. step: the step that training logged last.
+        option, ranks: see ``across_ranks``.
     """
 
-    def __init__(self, timers: Timers, log: Callable[[dict[str, Any], int], Any], step: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        timers: Timers,
+        log: Callable[[dict[str, Any], int], Any],
+        step: Callable[[], int],
+        option: str = "minmax",
+        ranks: int = 1,
+    ) -> None:
         self._timers = timers
         self._log = log
         self._step = step
+        self._option, self._ranks = option, ranks
         self._interval = timers.interval()
         self._logged = step()
         timers.look = self.look
@@ -59,7 +89,12 @@ class TimerLog:
         self._logged = step
         found = values(self._interval.take(), iterations)
         if found:
-            self._log(found, step)
+            self._log(across_ranks(found, self._option, self._ranks), step)
+
+    def leave(self) -> None:
+        """Somebody else logs the timers from now on."""
+        self._timers.look_at_s = math.inf
+        self._step = lambda: -1
 
     def close(self) -> None:
         """Log the rest."""

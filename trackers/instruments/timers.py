@@ -14,7 +14,7 @@ import itertools
 import math
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -295,11 +295,8 @@ class Timers:
         """A reading place of one's own, which begins now."""
         return Interval(self)
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator[Timer]:
         return iter(tuple(self._timers.values()))
-
-    def __len__(self) -> int:
-        return len(self._timers)
 
     def _make(self, name: str, level: int, device: str) -> Timer:
         if device not in DEVICES:

@@ -1,0 +1,71 @@
+"""The time that training steps take: evaluation, checkpoints and the first step, which compiles, are kept apart."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+
+from trackers.instruments.timers import Mark, Span, Timer, Timers
+
+FIRST_STEP = "first-step"
+
+
+class TrainingClock:
+    """Runs while training does, from when it is made. On a GPU it is the GPU's own clock, read later.
+
+    Attributes:
+        steps: how many steps ended.
+    """
+
+    def __init__(self, device: str = "auto", say: Callable[[str], None] = lambda line: None) -> None:
+        self._timers = Timers(0, say=say)
+        timer = self._timers.get("interval", device=device)
+        assert isinstance(timer, Timer)
+        self._timer = timer
+        self._origin = timer.mark()
+        self._paused = 0
+        self._device = device
+        self._apart: dict[str, list[Span]] = {}
+        self.steps = 0
+        timer.start()
+
+    def step(self) -> Mark:
+        """A step ended: the clock's reading."""
+        mark = self._timer.mark()
+        self.steps += 1
+        if self.steps == 1:
+            self._apart[FIRST_STEP] = [Span(self._timer, self._origin, mark)]
+        return mark
+
+    def reading(self) -> Mark:
+        """The clock's reading now."""
+        return self._timer.mark()
+
+    def span(self, first: Mark, last: Mark) -> Span:
+        """What passed between two readings."""
+        return Span(self._timer, first, last)
+
+    @contextlib.contextmanager
+    def pause(self, what: str) -> Iterator[None]:
+        """Stop the clock for the body, whose own time is kept under its name. A pause within a pause is part of it."""
+        if self._paused:
+            yield
+            return
+        own = self._timers.get(f"pause {what}", device=self._device)
+        assert isinstance(own, Timer)
+        first = own.mark()
+        self._paused += 1
+        self._timer.stop()
+        own.start()
+        try:
+            yield
+        finally:
+            own.stop()
+            self._timer.start()
+            self._paused -= 1
+            self._apart.setdefault(what, []).append(Span(own, first, own.mark()))
+
+    def take_apart(self) -> dict[str, list[Span]]:
+        """What was kept apart since the last call, by name: ``first-step`` and the pauses."""
+        found, self._apart = self._apart, {}
+        return found

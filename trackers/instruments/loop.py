@@ -1,0 +1,304 @@
+"""One object for a training loop: made once, told of each step, it measures what is asked for and logs it.
+
+    loop = run.loop(total_steps=1000, tokens_per_step=16 * 1024, model=model, optimizer=optimizer)
+    for batch in loader:
+        ...
+        loop.step()
+
+Everything it logs is at the number of finished steps. Nothing in it waits for a GPU, and no fault of its own stops
+training: it is said once, and that instrument is left out from then on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from trackers.instruments import timer_values
+from trackers.instruments.clock import TrainingClock
+from trackers.instruments.later import number
+from trackers.instruments.memory import Memory
+from trackers.instruments.options import Measure
+from trackers.instruments.peaks import peak_tflops
+from trackers.instruments.remaining import Remaining
+from trackers.instruments.throughput import Throughput
+from trackers.instruments.timers import NULL, Interval, Mark, Timers, cuda_in_use
+from trackers.reductions import Max
+
+ITERATION = "iteration"
+
+
+class Loop:
+    """A training loop's measurements. Made by ``run.loop``, or by hand with functions of one's own.
+
+    Args:
+        log: called with values and a step. say: called with a line that says what went wrong.
+        measure: what to measure. timers: the run's.
+        total_steps: where training ends; without it no remaining time is known.
+        start_step: steps that were done before this start.
+        samples_per_step, tokens_per_step: of all ranks together; ``step`` may say otherwise for one step.
+        micro_batch_size: samples that go through a rank at once. ranks: how many train together.
+        flops_per_token, flops_per_step: see :mod:`trackers.instruments.flops`. precision: of the matrix products:
+            bf16, fp16, fp8, tf32, fp32, fp4; default what the model's parameters and torch's settings say.
+        model: a module, or several. optimizer: one, or several: gradients are measured just before it steps.
+        group: see :class:`trackers.instruments.norms.Norms`.
+        device: "cuda", "cpu" or "auto", as for timers.
+        communication: what times collectives, if anything does. energy: what measures energy.
+
+    Attributes:
+        steps: finished steps, those before this start included. timers: the run's.
+    """
+
+    def __init__(
+        self,
+        log: Callable[[dict[str, Any], int], Any],
+        say: Callable[[str], None],
+        measure: Measure,
+        timers: Timers,
+        *,
+        total_steps: int | None = None,
+        start_step: int = 0,
+        samples_per_step: int | None = None,
+        tokens_per_step: int | None = None,
+        micro_batch_size: int | None = None,
+        ranks: int = 1,
+        flops_per_token: float | None = None,
+        flops_per_step: float | None = None,
+        precision: str | None = None,
+        model: Any = None,
+        optimizer: Any = None,
+        group: Any = None,
+        device: str = "auto",
+        communication: Any = None,
+        energy: Any = None,
+    ) -> None:
+        self.steps = start_step
+        self.timers = timers
+        self._log = log
+        self._say = say
+        self._measure = measure
+        self._total_steps = total_steps
+        self._ranks = max(1, ranks)
+        self._samples, self._tokens = samples_per_step, tokens_per_step
+        self._counted = [_total(samples_per_step, start_step), _total(tokens_per_step, start_step)]
+        self._communication, self._energy = communication, energy
+        self._broken: set[str] = set()
+        self._gradients: dict[str, Any] = {}
+        self._hooks: list[Any] = []
+        self._norms = None
+        if (measure.norms or measure.layer_norms or measure.zeros) and model is not None:
+            from trackers.instruments.norms import Norms
+
+            self._norms = Norms(model, per_layer=measure.layer_norms, zeros=measure.zeros, group=group)
+            self._hook(optimizer)
+        self._memory = Memory(measure.memory_keys) if measure.memory else None
+        self._remaining = Remaining(total_steps, start_step, measure.runtime_unit) if total_steps is not None else None
+        self._begun_s = time.monotonic()
+        self._clock = TrainingClock(device, say)
+        self._interval: Interval = timers.interval()
+        self._last: tuple[Mark, int] | None = None
+        self._throughput = None
+        if measure.throughput:
+            self._throughput = Throughput(
+                self._clock,
+                window=measure.window,
+                devices=self._ranks,
+                flops_per_token=flops_per_token,
+                flops_per_step=flops_per_step,
+                peak_tflops=measure.peak_tflops or _peak(model, precision, say),
+                micro_batch_size=micro_batch_size,
+                global_batch_size=samples_per_step,
+            )
+
+    def timer(self, name: str, level: int = 0, device: str = "auto") -> Any:
+        """A timer of the run: see ``run.timer``."""
+        return self.timers.get(name, level, device)
+
+    @contextlib.contextmanager
+    def pause(self, what: str) -> Iterator[None]:
+        """Keep the body (an evaluation, a checkpoint) out of what is measured; its own time is ``{what}-time``."""
+        if self._energy is not None:
+            self._energy.pause()
+        try:
+            with self._clock.pause(what):
+                yield
+        finally:
+            if self._energy is not None:
+                self._energy.resume()
+
+    def step(self, samples: int | None = None, tokens: int | None = None) -> None:
+        """A step has ended: the optimizer has stepped. Logs what is due; never raises.
+
+        Args:
+            samples, tokens: that went through in it on all ranks together; default as given for every step.
+        """
+        try:
+            self._step(self._samples if samples is None else samples, self._tokens if tokens is None else tokens)
+        except Exception as error:
+            self._say(f"loop: {type(error).__name__}: {error}")
+
+    def close(self) -> None:
+        """Log what is left, and let go of the optimizer."""
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks.clear()
+        if self._last is not None and self.steps > self._last[1]:
+            self._publish(self._clock.reading())
+
+    def _step(self, samples: int | None, tokens: int | None) -> None:
+        mark = self._clock.step()
+        self.steps += 1
+        self._counted = [_plus(count, more) for count, more in zip(self._counted, (samples, tokens), strict=True)]
+        if self._throughput is not None:
+            self._throughput.step(mark, samples, tokens)
+        if self._remaining is not None:
+            self._remaining.stepped(time.monotonic() - self._begun_s)
+        if self._last is None:
+            self._first(mark)
+        elif self._due(self.steps):
+            self._publish(mark)
+
+    def _due(self, step: int) -> bool:
+        return step % self._measure.interval == 0 or step == self._total_steps
+
+    def _first(self, mark: Mark) -> None:
+        """The first step compiles and allocates: what it took is logged on its own."""
+        self._last = mark, self.steps
+        found = self._apart()
+        if self._measure.timers:
+            found.update(timer_values.values(self._interval.take(), 1))
+        if self._energy is not None:
+            self._energy.take()
+        self._gradients = {}
+        self._log(found, self.steps)
+
+    def _publish(self, mark: Mark) -> None:
+        assert self._last is not None
+        first, step = self._last
+        self._last = mark, self.steps
+        steps = self.steps - step
+        found: dict[str, Any] = {}
+        span = self._clock.span(first, mark)
+        if self.timers.level >= 0 and steps:
+            time_s = number([span], lambda: span.elapsed_s / steps)
+            found.update(self._ranked({f"{ITERATION}{timer_values.SUFFIX}": time_s}))
+        for name, measured in (
+            ("timers", lambda: self._ranked(timer_values.values(self._interval.take(), steps))),
+            ("pauses", self._apart),
+            ("throughput", lambda: self._throughput.values() if self._throughput is not None else {}),
+            ("runtime", self._time_left),
+            ("memory", self._memory_values),
+            ("norms", self._norm_values),
+            ("energy", lambda: self._energy.values(steps, span) if self._energy is not None else {}),
+            ("communication", lambda: self._communication.take() if self._communication is not None else {}),
+        ):
+            if name in self._broken or (name == "timers" and not self._measure.timers):
+                continue
+            try:
+                found.update(measured())
+            except Exception as error:
+                self._broken.add(name)
+                self._say(f"loop: {name} can't be measured ({type(error).__name__}: {error}); left out from now on")
+        self._log(found, self.steps)
+
+    def _ranked(self, values: dict[str, Any]) -> dict[str, Any]:
+        return timer_values.across_ranks(values, self._measure.timing_option, self._ranks)
+
+    def _apart(self) -> dict[str, Any]:
+        """Pauses since the last time, and the first step: seconds each."""
+        found: dict[str, Any] = {}
+        for what, spans in self._clock.take_apart().items():
+            name = f"{what}{timer_values.SUFFIX}"
+            found[name] = number(spans, lambda spans=spans: sum(span.elapsed_s for span in spans))  # type: ignore[misc]
+        return found
+
+    def _time_left(self) -> dict[str, Any]:
+        if self._remaining is None or not self._measure.runtime:
+            return {}
+        return self._remaining.values(self.steps, time.monotonic() - self._begun_s, *self._counted)
+
+    def _memory_values(self) -> dict[str, Any]:
+        interval = self._measure.memory_interval
+        if self._memory is None or (interval and self.steps % interval and self.steps != self._total_steps):
+            return {}
+        values: dict[str, Any] = dict(self._memory.values())
+        return {name: Max(value) for name, value in values.items()} if self._ranks > 1 else values
+
+    def _norm_values(self) -> dict[str, Any]:
+        if self._norms is None:
+            return {}
+        gradients = self._gradients if self._hooks else self._norms.gradients()
+        self._gradients = {}
+        return {**gradients, **self._norms.parameters()}
+
+    def _hook(self, optimizer: Any) -> None:
+        """Look at the gradients just before the first optimizer steps: whoever clips or clears them, they are there."""
+        optimizers: Sequence[Any] = optimizer if isinstance(optimizer, (list, tuple)) else [optimizer]
+        for one in optimizers:
+            if one is not None:
+                self._hooks.append(one.register_step_pre_hook(self._before_update))
+
+    def _before_update(self, *arguments: Any) -> None:
+        if self._gradients or self._norms is None or "norms" in self._broken or not self._due(self.steps + 1):
+            return
+        try:
+            self._gradients = self._norms.gradients()
+        except Exception as error:
+            self._broken.add("norms")
+            self._say(f"loop: norms can't be measured ({type(error).__name__}: {error}); left out from now on")
+
+
+class NullLoop:
+    """A loop that measures nothing: where nothing is recorded."""
+
+    steps = 0
+
+    def __init__(self) -> None:
+        self.timers = Timers(-1)
+
+    def timer(self, name: str, level: int = 0, device: str = "auto") -> Any:
+        """A timer that measures nothing."""
+        return NULL
+
+    def pause(self, what: str) -> contextlib.AbstractContextManager[None]:
+        """Nothing."""
+        return contextlib.nullcontext()
+
+    def step(self, samples: int | None = None, tokens: int | None = None) -> None:
+        """Counts, and nothing else."""
+        self.steps += 1
+
+    def close(self) -> None:
+        """Nothing."""
+
+
+def _peak(model: Any, precision: str | None, say: Callable[[str], None]) -> float | None:
+    """The device's peak from the table; None where it isn't known: no utilisation is logged then."""
+    cuda = cuda_in_use()
+    if cuda is None:
+        return None
+    name = str(cuda.get_device_name())
+    found = peak_tflops(name, precision or _precision(model))
+    if found is None:
+        say(f"loop: no peak is known for {name}: no utilisation is logged; TRACKER_PEAK_TFLOPS sets one")
+    return found
+
+
+def _precision(model: Any) -> str:
+    from trackers.instruments.torch_needed import torch_for
+
+    torch = torch_for("throughput")
+    chunk = model[0] if isinstance(model, (list, tuple)) else model
+    parameter = next(iter(chunk.parameters()), None) if chunk is not None else None
+    kind = {torch.bfloat16: "bf16", torch.float16: "fp16"}.get(getattr(parameter, "dtype", None))
+    return kind or ("tf32" if torch.backends.cuda.matmul.allow_tf32 else "fp32")
+
+
+def _total(each: int | None, steps: int) -> int | None:
+    return None if each is None else each * steps
+
+
+def _plus(count: int | None, more: int | None) -> int | None:
+    return more if count is None else None if more is None else count + more

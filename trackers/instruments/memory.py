@@ -1,0 +1,81 @@
+"""Memory under document 4's names: the CUDA allocator's own books, or the process's where there is no GPU.
+
+``torch.cuda.memory_stats`` reads what the caching allocator has counted on the host
+(https://docs.pytorch.org/docs/stable/generated/torch.cuda.memory.memory_stats.html): no GPU is asked.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from trackers.instruments.timers import cuda_in_use
+
+PREFIX = "memory/"
+GIGA = 1e9
+KEYS: Mapping[str, str] = {
+    "allocated_bytes.all.current": "mem-allocated-bytes",
+    "active_bytes.all.current": "mem-active-bytes",
+    "inactive_split_bytes.all.current": "mem-inactive-bytes",
+    "reserved_bytes.all.current": "mem-reserved-bytes",
+    "allocated_bytes.all.peak": "mem-max-allocated-bytes",
+    "active_bytes.all.peak": "mem-max-active-bytes",
+    "inactive_split_bytes.all.peak": "mem-max-inactive-bytes",
+    "reserved_bytes.all.peak": "mem-max-reserved-bytes",
+    "num_alloc_retries": "mem-alloc-retires",
+    "allocation.all.current": "mem-allocated-count",
+}
+"""The allocator's statistics and what document 4 calls them (``retires`` is its spelling)."""
+
+
+class Memory:
+    """Reads memory. Values whose names end with ``-bytes`` are logged in gigabytes (1e9), as ``-gigabytes``.
+
+    Args:
+        keys: which of the allocator's statistics: a mapping from statistic to name, or just their names, which may
+            be given in one text with commas. Default: document 4's.
+    """
+
+    def __init__(self, keys: Mapping[str, str] | Iterable[str] | None = None) -> None:
+        if isinstance(keys, str):
+            keys = [key.strip() for key in keys.split(",") if key.strip()]
+        if keys is None or not keys:
+            self._keys = dict(KEYS)
+        elif isinstance(keys, Mapping):
+            self._keys = {str(key): str(name) for key, name in keys.items()}
+        else:
+            self._keys = {key: KEYS.get(key, key) for key in keys}
+
+    def values(self) -> dict[str, float]:
+        """What to log: the GPU's where CUDA is in use, else the process's; what the allocator lacks is absent."""
+        cuda = cuda_in_use()
+        if cuda is None:
+            return process()
+        statistics = cuda.memory_stats()
+        found: dict[str, float] = {}
+        for key, name in self._keys.items():
+            if key in statistics:
+                found.update([_in_gigabytes(name, statistics[key])])
+        return found
+
+
+def process() -> dict[str, float]:
+    """This process's memory: resident now and at most so far, in gigabytes."""
+    import psutil
+
+    found = {f"{PREFIX}process-gigabytes": psutil.Process(os.getpid()).memory_info().rss / GIGA}
+    if sys.platform != "win32":
+        import resource
+
+        unit = 1 if sys.platform == "darwin" else 1024  # getrusage(2): kibibytes, on macOS bytes
+        most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+        found[f"{PREFIX}max-process-gigabytes"] = most / GIGA
+    return found
+
+
+def _in_gigabytes(name: str, value: Any) -> tuple[str, float]:
+    if name.endswith("bytes"):
+        return f"{PREFIX}{name.removesuffix('bytes')}gigabytes", value / GIGA
+    return PREFIX + name, value

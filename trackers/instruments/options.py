@@ -1,0 +1,90 @@
+"""What a loop measures, and how often: the options of the Kconfig menu "Measuring", or what the caller says."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from trackers.errors import UsageError
+from trackers.instruments.peaks import given_tflops
+from trackers.instruments.remaining import UNITS
+from trackers.instruments.timer_report import check_option
+
+
+@dataclasses.dataclass(kw_only=True)
+class Measure:
+    """Which instruments are on. Each is an option of its own (see ``from_options``); a caller's word is stronger.
+
+    Attributes:
+        interval: steps between two measurements.
+        throughput: rates; window: steps they are taken over; peak_tflops: one device's, None for the table's.
+        runtime: the remaining time; runtime_unit: seconds, minutes, hours or days.
+        memory: every memory_interval steps (0: as the others); memory_keys: the allocator's statistics, "" for
+            document 4's.
+        norms, layer_norms, zeros: of parameters and gradients, each parameter's, zeros in gradients.
+        energy: of the GPUs, per iteration.
+        timers: log the timers; timing_option: max, minmax or all.
+    """
+
+    interval: int = 10
+    throughput: bool = False
+    window: int = 100
+    peak_tflops: float | None = None
+    runtime: bool = False
+    runtime_unit: str = "hours"
+    memory: bool = False
+    memory_interval: int = 0
+    memory_keys: Any = ""
+    norms: bool = False
+    layer_norms: bool = False
+    zeros: bool = False
+    energy: bool = False
+    timers: bool = True
+    timing_option: str = "minmax"
+
+    @classmethod
+    def from_options(cls, option: Callable[[str, Any], Any]) -> Measure:
+        """As the run's options say.
+
+        Args:
+            option: asks for one, by its Kconfig symbol and its default.
+
+        Raises:
+            UsageError: an option that makes no sense.
+        """
+        return cls(
+            interval=int(option("TRACKER_MEASURE_INTERVAL", 10)),
+            throughput=bool(option("TRACKER_LOG_THROUGHPUT", False)),
+            window=int(option("TRACKER_THROUGHPUT_WINDOW", 100)),
+            peak_tflops=given_tflops(option("TRACKER_PEAK_TFLOPS", "")),
+            runtime=bool(option("TRACKER_LOG_RUNTIME", False)),
+            runtime_unit=str(option("TRACKER_RUNTIME_UNIT", "hours")),
+            memory=bool(option("TRACKER_LOG_MEMORY", False)),
+            memory_interval=int(option("TRACKER_MEMORY_INTERVAL", 0)),
+            memory_keys=str(option("TRACKER_MEMORY_STATISTICS", "")),
+            norms=bool(option("TRACKER_LOG_NORMS", False)),
+            layer_norms=bool(option("TRACKER_LOG_LAYER_NORMS", False)),
+            zeros=bool(option("TRACKER_LOG_ZEROS", False)),
+            energy=bool(option("TRACKER_LOG_ENERGY", False)),
+            timers=bool(option("TRACKER_LOG_TIMERS", True)),
+            timing_option=str(option("TRACKER_TIMING_OPTION", "minmax")),
+        )
+
+    def changed(self, given: Mapping[str, Any]) -> Measure:
+        """The same with a caller's words; what is None there is left as it is.
+
+        Raises:
+            UsageError: a word that isn't known, or a value that makes no sense.
+        """
+        known = {field.name for field in dataclasses.fields(self)}
+        strange = sorted(set(given) - known)
+        if strange:
+            raise UsageError(f"loop: {', '.join(strange)} can't be measured; known are {', '.join(sorted(known))}")
+        found = dataclasses.replace(self, **{name: value for name, value in given.items() if value is not None})
+        check_option(found.timing_option)
+        if found.interval < 1:
+            raise UsageError(f"loop: interval={found.interval!r}: give the steps between measurements, 1 or more")
+        if found.runtime_unit not in UNITS:
+            raise UsageError(f"loop: runtime unit {found.runtime_unit!r}: known are {', '.join(UNITS)}")
+        return found

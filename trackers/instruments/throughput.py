@@ -1,0 +1,121 @@
+"""Batches, samples, tokens and floating-point operations per second, under document 4's names.
+
+Rates are those of a window of steps: what lies inside it divided by the time between its first and last reading, on a
+clock that leaves evaluation, checkpoints and the first step out. All counts are of all ranks together.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any, NamedTuple
+
+from trackers.instruments.clock import TrainingClock
+from trackers.instruments.later import number
+from trackers.instruments.timers import Mark, Span
+
+TERA = 1e12
+
+
+class _Point(NamedTuple):
+    mark: Mark
+    steps: int
+    samples: int | None
+    tokens: int | None
+
+
+class Throughput:
+    """Measures how much goes through per second.
+
+    Args:
+        clock: asked at the end of each step.
+        window: steps that the rates are taken over.
+        devices: how many GPUs (or processes) train together.
+        flops_per_token, flops_per_step: operations, of all ranks together; the first needs counted tokens.
+        peak_tflops: one device's, for its utilisation (``throughput/device/mfu``).
+        micro_batch_size, global_batch_size: logged as they are, where given.
+    """
+
+    def __init__(
+        self,
+        clock: TrainingClock,
+        *,
+        window: int = 100,
+        devices: int = 1,
+        flops_per_token: float | None = None,
+        flops_per_step: float | None = None,
+        peak_tflops: float | None = None,
+        micro_batch_size: int | None = None,
+        global_batch_size: int | None = None,
+    ) -> None:
+        self._clock = clock
+        self._devices = max(1, devices)
+        self._per_token, self._per_step = flops_per_token, flops_per_step
+        self._peak_tflops = peak_tflops
+        self._sizes = {"micro_batch_size": micro_batch_size, "global_batch_size": global_batch_size}
+        self._points: deque[_Point] = deque(maxlen=max(1, window) + 1)
+        self._interval: _Point | None = None
+
+    def step(self, mark: Mark, samples: int | None = None, tokens: int | None = None) -> None:
+        """A step ended. mark: the clock's reading; samples, tokens: of this step, None where it isn't known."""
+        last = self._points[-1] if self._points else None
+        if last is None:  # the end of the first step: where measuring begins
+            point = _Point(mark, 0, 0, 0)
+            self._interval = point
+        else:
+            point = _Point(mark, last.steps + 1, _sum(last.samples, samples), _sum(last.tokens, tokens))
+        self._points.append(point)
+
+    def values(self) -> dict[str, Any]:
+        """What to log now: rates of the window, operations since the last call; nothing before the second step."""
+        if len(self._points) < 2:
+            return {}
+        first, last = self._points[0], self._points[-1]
+        span = self._clock.span(first.mark, last.mark)
+        counts = {
+            "batches": last.steps - first.steps,
+            "samples": _difference(last.samples, first.samples),
+            "tokens": _difference(last.tokens, first.tokens),
+        }
+        found: dict[str, Any] = {f"throughput/{name}": size for name, size in self._sizes.items() if size is not None}
+        for name, count in counts.items():
+            if count is not None:
+                found[f"throughput/{name}_per_sec"] = rate(span, count)
+                found[f"throughput/device/{name}_per_sec"] = rate(span, count / self._devices)
+        found.update(self._operations(last))
+        return found
+
+    def _operations(self, last: _Point) -> dict[str, Any]:
+        first, self._interval = self._interval, last
+        if first is None or first is last:
+            return {}
+        operations = self._counted(first, last)
+        if operations is None:
+            return {}
+        span = self._clock.span(first.mark, last.mark)
+        tera = operations / TERA
+        found = {
+            "throughput/tflops": rate(span, tera),
+            "throughput/tflops/device": rate(span, tera / self._devices),
+        }
+        if self._peak_tflops:
+            found["throughput/device/mfu"] = rate(span, tera / self._devices / self._peak_tflops)
+        return found
+
+    def _counted(self, first: _Point, last: _Point) -> float | None:
+        if self._per_step is not None:
+            return self._per_step * (last.steps - first.steps)
+        tokens = _difference(last.tokens, first.tokens)
+        return None if self._per_token is None or tokens is None else self._per_token * tokens
+
+
+def rate(span: Span, count: float) -> Any:
+    """So much per second of a span; a number that may be known later. NaN for a span without time."""
+    return number([span], lambda: count / span.elapsed_s if span.elapsed_s > 0 else float("nan"))
+
+
+def _sum(before: int | None, more: int | None) -> int | None:
+    return None if before is None or more is None else before + more
+
+
+def _difference(last: int | None, first: int | None) -> int | None:
+    return None if last is None or first is None else last - first
