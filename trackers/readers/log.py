@@ -25,6 +25,8 @@ from trackers.readers.reader import SourceRun
 from trackers.records import Record
 
 STDIN = "-"
+FORM = 1
+"""Of names and values: another one makes what was kept of logs void."""
 BUFFER_BYTES = 1 << 20
 SUFFIXES = (".gz", ".log", ".txt", ".out")
 
@@ -42,6 +44,14 @@ class LogReader:
             raise UsageError("log: name a file, as in log:training.log, or log:- for standard input")
         paths = _paths(where)
         return sorted((_run(path) for path in paths), key=lambda run: -run.created)
+
+    def version(self, run: SourceRun) -> str:
+        """The file's size and time, and this machine's time zone; "" for standard input."""
+        try:
+            stat = Path(str(run.native["path"])).stat()
+        except OSError:
+            return ""
+        return f"{stat.st_size}:{stat.st_mtime_ns}:{time.timezone}:{FORM}"
 
     def read(self, run: SourceRun, *, files: Path | None = None) -> Iterator[Record]:
         """The log's records. See :class:`trackers.readers.reader.Reader`.
