@@ -272,8 +272,7 @@ class StreamReader:
         if end is not None:
             max_bytes = min(max_bytes, end - self._offset)
         block = self._block(max_bytes)
-        found: list[Record] = []
-        position = 0
+        found, position = self._decode_whole(block, limit)
         while len(found) < limit:
             newline = block.find(b"\n", position)
             if newline < 0:
@@ -292,6 +291,22 @@ class StreamReader:
             self._offset += position
             self._mark = (self._mark + block[max(0, position - MARK_BYTES) : position])[-MARK_BYTES:]
         return found
+
+    def _decode_whole(self, block: bytes, limit: int) -> tuple[list[Record], int]:
+        """As many lines as are asked for, decoded at once, and where they end; nothing if one of them needs a look."""
+        starts = [0]
+        while len(starts) <= limit and (newline := block.find(b"\n", starts[-1])) >= 0:
+            starts.append(newline + 1)
+        end = starts.pop()
+        try:
+            found = records.decode_block(block[:end])
+        except records.CorruptLine:
+            return [], 0
+        if len(found) != len(starts):  # an empty line
+            return [], 0
+        for start, record in zip(starts, found, strict=True):
+            record.id = f"{self.name}:{self._offset + start}"
+        return found, end
 
     def _block(self, max_bytes: int) -> bytes:
         if max_bytes <= 0:
