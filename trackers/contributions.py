@@ -3,11 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
-from trackers.records import Number
+from trackers.pending import transfer
+from trackers.records import Finish, Number, Record
 from trackers.reductions import Layout, Reduction
-from trackers.values import number
+from trackers.values import MAX_DEPTH, flat_name, number
+
+PLAIN = frozenset({float, int, bool, str, type(None)})
+"""Types of values that are no reductions and hold none."""
+
+
+def reductions(
+    values: Mapping[Any, Any], problems: list[str], prefix: str = "", depth: int = 0
+) -> dict[str, Reduction]:
+    """The reductions among the values of a call, also in nested mappings, by flat name; nothing else is looked at."""
+    found: dict[str, Reduction] = {}
+    for key, value in list(values.items()):
+        if isinstance(value, Reduction):
+            name = prefix + flat_name(key, problems)
+            if name.strip("/ "):
+                found[name] = value
+        elif type(value) not in PLAIN and isinstance(value, Mapping) and depth < MAX_DEPTH:
+            found.update(reductions(value, problems, prefix + flat_name(key, problems) + "/", depth + 1))
+    return found
 
 
 class Contribution:
@@ -49,3 +68,73 @@ def _moved(part: Any, move: Callable[[Any], Any]) -> Any:
         return part
     moving = move(part)
     return number(part) if moving is None else moving
+
+
+class Across(Protocol):
+    """A way from every rank to the main one: files (``trackers.rankstream``) or a collective (``trackers.collective``).
+
+    No method raises, and none waits for another rank.
+    """
+
+    def move(self, value: Any) -> Any:
+        """How a value leaves an accelerator: see :class:`Contribution`."""
+
+    def begin(self, step: int | None, time: float, added: Contribution) -> dict[Any, Any]:
+        """Begin to bring a call's contribution there. The answer: what to wait for, see ``pending.Waiting``."""
+
+    def end(self, step: int | None, time: float, added: Contribution, arrived: Mapping[Any, Any]) -> dict[str, Number]:
+        """What was waited for has arrived. The answer: values of all ranks that are to be recorded by this process."""
+
+    def note(self, record: Record) -> None:
+        """A record that whoever reduces must know of: a definition."""
+
+    def close(self, finish: Finish) -> None:
+        """This rank has ended so."""
+
+
+class Alone:
+    """The only rank: what it has is the value of all ranks at once."""
+
+    move = staticmethod(transfer)
+
+    def begin(self, step: int | None, time: float, added: Contribution) -> dict[Any, Any]:
+        """See :class:`Across`."""
+        return added.parts
+
+    def end(self, step: int | None, time: float, added: Contribution, arrived: Mapping[Any, Any]) -> dict[str, Number]:
+        """See :class:`Across`."""
+        return added.layout.reduce({0: added.row(arrived)})
+
+    def note(self, record: Record) -> None:
+        """Nobody else reduces."""
+
+    def close(self, finish: Finish) -> None:
+        """Nothing waits."""
+
+
+class Astray:
+    """One of several ranks that nothing connects: it says so where a value of all ranks is logged, and records none.
+
+    Args:
+        problem: called with what to do about it.
+    """
+
+    def __init__(self, problem: Callable[[str], None], text: str) -> None:
+        self.move = transfer
+        self._problem = problem
+        self._text = text
+
+    def begin(self, step: int | None, time: float, added: Contribution) -> dict[Any, Any]:
+        """See :class:`Across`."""
+        self._problem(self._text)
+        return {}
+
+    def end(self, step: int | None, time: float, added: Contribution, arrived: Mapping[Any, Any]) -> dict[str, Number]:
+        """See :class:`Across`."""
+        return {}
+
+    def note(self, record: Record) -> None:
+        """Nobody reduces."""
+
+    def close(self, finish: Finish) -> None:
+        """Nothing waits."""

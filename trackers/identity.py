@@ -74,7 +74,7 @@ def rank(environ: Mapping[str, str] | None = None) -> int:
         if _is_number(environ.get(name)):
             # A plain `python` inside an sbatch allocation has SLURM_PROCID=0, which is right: one task.
             return int(environ[name])
-    distributed = _torch_distributed()
+    distributed = torch_distributed()
     return int(distributed.get_rank()) if distributed else 0
 
 
@@ -82,7 +82,7 @@ def world_size(environ: Mapping[str, str] | None = None) -> int:
     """How many ranks the launcher started; 1 if none did."""
     environ = os.environ if environ is None else environ
     if not any(_is_number(environ.get(name)) for name in RANK_VARIABLES):
-        distributed = _torch_distributed()
+        distributed = torch_distributed()
         return int(distributed.get_world_size()) if distributed else 1
     for name in WORLD_SIZE_VARIABLES:
         if _is_number(environ.get(name)):
@@ -90,7 +90,8 @@ def world_size(environ: Mapping[str, str] | None = None) -> int:
     return 1
 
 
-def _torch_distributed() -> Any:
+def torch_distributed() -> Any:
+    """The module ``torch.distributed`` where it is initialised; None else, without loading it."""
     module = sys.modules.get("torch.distributed")
     try:
         return module if module is not None and module.is_available() and module.is_initialized() else None

@@ -11,7 +11,7 @@ from typing import Any
 
 from trackers import records
 from trackers.claims import Claims
-from trackers.contributions import Contribution
+from trackers.contributions import Across, Alone, Contribution
 from trackers.definitions import SummaryFold
 from trackers.journal import StreamWriter
 from trackers.pending import Queue, Transfer, Waiting, transfer
@@ -35,6 +35,7 @@ class Recorder:
         known: names of metrics that were found in order, so that the quick way need not look at them again.
         step: of the last record; -1 before the first.
         offset: add the monotonic clock to it for Unix time. poll_at: when to look after things next.
+        across: the way of values across ranks.
     """
 
     def __init__(
@@ -47,6 +48,7 @@ class Recorder:
         clock: Callable[[], float],
         first_step: int,
         inside: Any,
+        across: Across | None = None,
     ) -> None:
         self.info = info
         self.run = run
@@ -62,6 +64,7 @@ class Recorder:
         self.offset = clock() - time.monotonic()
         self.poll_at = self.now() + POLL_S
         self.results: dict[str, Any] = {}
+        self.across: Across = across or Alone()
         self._inside = inside
         self._queue = Queue(self.append)
         self._lock = threading.RLock()
@@ -103,7 +106,7 @@ class Recorder:
         step = self._whole_step(step)
         split = Split(transfer)
         split.add(values)
-        added = Contribution(split.reductions, transfer) if split.reductions else None
+        added = Contribution(split.reductions, self.across.move) if split.reductions else None
         for problem in split.problems + (added.problems if added is not None else []):
             self.problem(f"log: {problem}")
         results = {k: v for k, v in (*split.numbers.items(), *split.texts.items()) if _is_result(k)}
@@ -113,7 +116,7 @@ class Recorder:
         if texts:
             lines.append(records.encode(Text(step=step, time=now, values=texts)))
         lines.extend(self._media_lines(split.media, step, now))
-        waiting = numbers if added is None else {**numbers, **added.parts}
+        waiting = numbers if added is None else {**numbers, **self.across.begin(step, now, added)}
         moving = any(isinstance(value, Transfer) for value in waiting.values())
 
         def build(arrived: dict[Any, Number]) -> bytes:
@@ -136,9 +139,9 @@ class Recorder:
             self.poll(now)
 
     def _combined(self, added: Contribution, arrived: dict[Any, Number], step: int, now: float) -> dict[str, Number]:
-        """This rank's own numbers, and those of all ranks where this is the only one."""
+        """This rank's own numbers, and those of all ranks where nobody else records them."""
         own = {name: value for name, value in arrived.items() if type(name) is str}
-        for name, value in added.layout.reduce({0: added.row(arrived)}).items():
+        for name, value in self.across.end(step, now, added, arrived).items():
             if _is_result(name):
                 self.results[name] = value
                 self.append(records.encode(Summary(time=now, step=step, values={name: value})))
@@ -233,6 +236,7 @@ class Recorder:
     def define(self, define: Define) -> None:
         """Record a definition and begin to fold what it asks for, from the start of the run on."""
         self.write(define)
+        self.across.note(define)
         fold = self.fold or SummaryFold()
         fold.define(define)
         if fold and self.fold is None:
@@ -328,7 +332,9 @@ class Recorder:
                     if missing:
                         self.summarize(missing)
                 code = (0 if status == "finished" else 1) if exit_code is None else int(exit_code)
-                self.write(Finish(time=self.now(), status=status, exit_code=code, reason=reason))
+                finish = Finish(time=self.now(), status=status, exit_code=code, reason=reason)
+                self.across.close(finish)  # whoever reads that training has ended finds all rows
+                self.write(finish)
             except Exception as error:
                 self.problem(f"finish: {type(error).__name__}: {error}")
             self.finished = True

@@ -38,6 +38,7 @@ class Start(Record, tag="start"):
     """A process began to write this stream. First record of each stream.
 
     ``from_step``: this attempt supersedes what earlier attempts logged above that step (a rewind).
+    ``boot_id`` and ``pid_start`` tell, of a rank, whether its process still lives.
     """
 
     attempt: int = 1
@@ -46,6 +47,8 @@ class Start(Record, tag="start"):
     node: int = 0
     host: str = ""
     pid: int = 0
+    pid_start: float = 0.0
+    boot_id: str = ""
     from_step: int | None = None
     version: int = 1
 
@@ -165,12 +168,34 @@ class Finish(Record, tag="finish"):
     reason: str = ""
 
 
+class Columns(Record, tag="columns"):
+    """What the numbers of a rank's rows mean, by number: names and kinds of reductions (``trackers.reductions``)."""
+
+    number: int
+    names: list[str]
+    kinds: list[str]
+
+
+class Row(Record, tag="row"):
+    """What one rank adds to values of all ranks at a step; only in the ranks' own streams.
+
+    step: None where the call gave none and only the main rank counts. values: the parts of the reductions that
+    ``columns`` names, one after the other; all parts of a value that isn't there are None.
+    """
+
+    columns: int
+    values: list[float | None]
+
+
 KINDS: tuple[type[Record], ...] = (
     Start, Config, Metrics, Text, Media, Artifact, Summary, Define, Alert, Info, Environment, Finish,
 )  # fmt: skip
+"""What a run's trackers get."""
 ALL_KINDS: frozenset[type[Record]] = frozenset(KINDS)
 
-_AnyRecord = Union[Start, Config, Metrics, Text, Media, Artifact, Summary, Define, Alert, Info, Environment, Finish]
+_AnyRecord = Union[
+    Start, Config, Metrics, Text, Media, Artifact, Summary, Define, Alert, Info, Environment, Finish, Columns, Row
+]
 # Not strict, so that "NaN" and "Infinity" become floats where a number is expected.
 _decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(_AnyRecord, strict=False)
 

@@ -74,7 +74,7 @@ def word(resume: Any) -> str | None:
     return found
 
 
-def place(root: Path, run_id: str, resume: str | None, name: str, info: RunInfo) -> Place:
+def place(root: Path, run_id: str, resume: str | None, name: str, info: RunInfo, hint: str = "") -> Place:
     """The run that ``init`` asks for, with a stream of its own that no other process has.
 
     Args:
@@ -82,6 +82,7 @@ def place(root: Path, run_id: str, resume: str | None, name: str, info: RunInfo)
         run_id: "" if none was given.
         name: as given; "" if none was.
         info: of this process.
+        hint: the id that a new run gets, if it is free.
 
     Raises:
         UsageError: the id is taken, or nothing can be written there. NotFound: no such run.
@@ -90,10 +91,10 @@ def place(root: Path, run_id: str, resume: str | None, name: str, info: RunInfo)
     for _ in range(CLAIM_TRIES):
         only = None
         if run_id or resume != "auto":
-            run, before = _by_id(folder, run_id, resume)
+            run, before = _by_id(folder, run_id, resume, hint)
         else:
             candidate = find(folder, name, info)
-            run, before = candidate or RunDirectory(folder / new_id()), None
+            run, before = candidate or _new(folder, hint), None
             if candidate is not None:
                 only, before = candidate.attempt() + 1, candidate.read_info()
                 if _runs(candidate, before) and not _same_job(before, job())[1]:
@@ -113,14 +114,18 @@ def place(root: Path, run_id: str, resume: str | None, name: str, info: RunInfo)
     raise UsageError(f"{folder}: too many processes begin this run at once")
 
 
-def _by_id(folder: Path, run_id: str, resume: str | None) -> tuple[RunDirectory, RunInfo | None]:
+def _new(folder: Path, hint: str) -> RunDirectory:
+    return RunDirectory(folder / (hint if hint and not (folder / hint).exists() else new_id()))
+
+
+def _by_id(folder: Path, run_id: str, resume: str | None, hint: str) -> tuple[RunDirectory, RunInfo | None]:
     exists = bool(run_id) and (folder / run_id / "run.json").exists()
     if exists and resume in (None, "never"):
         raise UsageError(f"run {run_id!r} exists in {folder}: resume='allow' continues it, another id makes a new one")
     if not exists and resume == "must":
         where = f"no run {run_id!r} in {folder}" if run_id else "resume='must' needs the id of a run"
         raise NotFound(f"{where}: `trackers ls` lists runs")
-    run = RunDirectory(folder / (run_id or new_id()))
+    run = RunDirectory(folder / run_id) if run_id else _new(folder, hint)
     return run, run.read_info() if exists else None
 
 

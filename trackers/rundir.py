@@ -20,7 +20,7 @@ from trackers.failpoints import failpoint
 from trackers.tracker import RunInfo
 
 _ALPHABET = string.ascii_lowercase + string.digits
-_STREAM = re.compile(r"(?P<writer>rank|node|sampler)-(?P<number>\d+)\.(?P<attempt>\d+)")
+_STREAM = re.compile(r"(?P<writer>rank|node|sampler|reducer)-(?P<number>\d+)\.(?P<attempt>\d+)")
 _SAFE_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._\-]{0,127}")
 
 TAIL_BYTES = 65536
@@ -28,7 +28,7 @@ TAIL_BYTES = 65536
 
 
 class StreamName(NamedTuple):
-    """``rank-0.1``: who writes (rank, node or sampler), its number, and the attempt."""
+    """``rank-0.1``: who writes (rank, node, sampler or reducer), its number, and the attempt."""
 
     writer: str
     number: int

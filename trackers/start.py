@@ -11,13 +11,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from trackers import __version__, configuration, identity, records, registry, shadow
+from trackers import __version__, configuration, identity, launch, records, registry, shadow
 from trackers import resume as resumption
 from trackers.announce import line
 from trackers.claims import Claims
 from trackers.ending import ending
 from trackers.errors import UsageError
 from trackers.nullrun import NullRun
+from trackers.rankrun import RankRecorder, RankRun
 from trackers.recorder import Recorder
 from trackers.records import Config, Start
 from trackers.relay.client import RelayClient
@@ -28,6 +29,7 @@ from trackers.runs import Run
 from trackers.secret import hide, mask, mask_argv, mask_text
 from trackers.tracker import RunInfo
 from trackers.values import mapping
+from trackers.way import Way, runs_root
 
 _current: Run | NullRun | None = None
 _lock = threading.RLock()
@@ -54,6 +56,7 @@ def init(
     mode: str | None = None,
     dir: str | os.PathLike[str] | None = None,
     rank: int | None = None,
+    reduce: str | None = None,
     inline: bool | None = None,
     defconfig: str | None = None,
     options: Mapping[str, Any] | None = None,
@@ -73,7 +76,8 @@ def init(
             is there, "must" insists, "never" forbids; None is an error if it is there.
         mode: online, offline (journal only, deliver later with ``trackers sync``) or disabled.
         dir: where runs lie; default TRACKER_DIR, else "runs".
-        rank: this process's rank; default the launcher's. Only the main rank logs.
+        rank: this process's rank; default the launcher's. Only the main rank logs; the others add to values across
+            ranks (``trackers.Mean`` …). reduce: how these come together, "relay" or "torch"; docs/ranks.md.
         inline: run the trackers inside this process, without a relay: for debugging.
         defconfig: a defconfig's name or path. options: any option by its Kconfig symbol.
         flags: options as ``add_arguments`` parsed them.
@@ -95,6 +99,7 @@ def init(
         "TRACKER_DIR": os.fspath(dir) if dir is not None else None,
         "TRACKER_RUN_ID": id,
         "TRACKER_INLINE": inline,
+        "TRACKER_REDUCE": reduce,
     }
     if wandb:
         from trackers.arguments import init_arguments
@@ -123,13 +128,14 @@ def init(
         _finish_current(reinit)
         if mode == "disabled" or not names:
             return _become(NullRun(config=settings, project=str(resolved["TRACKER_PROJECT"] or "")))
-        if not _is_main(rank, str(resolved.get("TRACKER_RANK") or "0")):
+        way = Way(rank, resolved, asked=reduce is not None)
+        if not way.is_main:
             for tracker in names:
                 registry.front(tracker)
-            return _become(NullRun(config=settings, project=str(resolved["TRACKER_PROJECT"] or ""), mode=mode))
+            return _become(_beside(way, resolved, settings, mode))
         _check(names, resolved, mode)
         word = resumption.word(resume or resolved.get("TRACKER_RESUME"))
-        run = _begin(names, resolved, settings, mode, word, _whole_step(step, word), job_type)
+        run = _begin(names, resolved, settings, mode, word, _whole_step(step, word), job_type, way)
         return _become(run)
 
 
@@ -156,6 +162,7 @@ def _begin(
     resume: str | None,
     step: int | None,
     job_type: str | None,
+    way: Way,
 ) -> Run:
     program, argv = identity.program()
     cwd = Path.cwd()
@@ -165,7 +172,7 @@ def _begin(
     wanted = str(options["TRACKER_RUN_NAME"] or "")
     name = configuration.fill_template(wanted, config) if wanted else configuration.run_name(program, now)
     run_id = check_id(str(options["TRACKER_RUN_ID"])) if options["TRACKER_RUN_ID"] else ""
-    root = Path(str(options["TRACKER_DIR"] or "runs")).expanduser().absolute()
+    root = runs_root(options)
     inline = bool(options["TRACKER_INLINE"])
     pid = os.getpid()
     info = RunInfo(
@@ -192,24 +199,27 @@ def _begin(
         user=identity.user(),
         git=identity.git(os.path.dirname(program) if os.path.isabs(program) else str(cwd)),
     )
-    found = resumption.place(root, run_id, resume, mask_text(name) if wanted else "", info)
+    hint = way.found.run_id() if way.found is not None else ""
+    found = resumption.place(root, run_id, resume, mask_text(name) if wanted else "", info, hint)
     run, writer = found.run, found.writer
     info.id, info.directory = run.path.name, str(run.path)
     first_step, changed, last_time = _continue(info, found, step)
     rewind = step if found.before is not None else None
-    info.attempts.append(_attempt(info, found.attempt, now, changed, rewind))
+    info.attempts.append(_attempt(info, found.attempt, now, changed, rewind, way))
     start = Start(
         # Never before what is there already, though this machine's clock may be behind: see relay.order.
         time=max(now, last_time + 1e-6) if last_time else now,
         attempt=found.attempt,
-        rank=identity.rank(),
-        world_size=identity.world_size(),
+        rank=way.rank,
+        world_size=way.ranks,
         host=info.host,
         pid=pid,
         from_step=rewind,
     )
     writer.write(records.encode(start) + (records.encode(Config(time=now, values=config)) if config else b""))
     run.write_info(info)
+    if way.folder is not None:
+        launch.claim(way.folder, run, found.attempt, now)
     inside = [tracker for tracker in names if inline or getattr(registry.front(tracker), "inside", False)]
     beside = [tracker for tracker in names if tracker not in inside]
     delivered = beside if mode == "online" else []
@@ -219,7 +229,8 @@ def _begin(
         from trackers.fanout import FanOut  # the deliveries' code is loaded only where they run here
 
     fanout = FanOut(run, inside, lambda text: show(Message(time.time(), text))) if inside else None
-    recorder = Recorder(info, run, writer, relay, clock=clock.now, first_step=first_step, inside=fanout)
+    across = way.open(lambda text: recorder.problem(text))
+    recorder = Recorder(info, run, writer, relay, clock=clock.now, first_step=first_step, inside=fanout, across=across)
     result = Run(recorder, _forget)
     ending.add(result)
     show(Message(now, line(info, names)))
@@ -234,7 +245,22 @@ def _begin(
     return result
 
 
-def _attempt(info: RunInfo, number: int, now: float, changed: dict[str, Any], rewind: int | None) -> dict[str, Any]:
+def _beside(way: Way, options: Any, config: dict[str, Any], mode: str) -> NullRun:
+    """The run of a rank that isn't the main one."""
+    project = str(options["TRACKER_PROJECT"] or "")
+    if way.ranks <= 1:
+        return NullRun(config=config, project=project, mode=mode)
+    info = RunInfo(id="", name="", project=project, mode=mode, options=options.to_dict())
+    recorder = RankRecorder(info, way.open(lambda text: recorder.problem(f"rank {way.rank}: {text}")))
+    run_id = str(options["TRACKER_RUN_ID"] or "")
+    run = RankRun(recorder, _forget, run_id=run_id, config=config, project=project, mode=mode)
+    ending.add(run)
+    return run
+
+
+def _attempt(
+    info: RunInfo, number: int, now: float, changed: dict[str, Any], rewind: int | None, way: Way
+) -> dict[str, Any]:
     """What ``run.json`` says of an attempt."""
     entry: dict[str, Any] = {
         "number": number,
@@ -251,6 +277,8 @@ def _attempt(info: RunInfo, number: int, now: float, changed: dict[str, Any], re
         entry["changed"] = changed
     if rewind is not None:
         entry["from_step"] = rewind
+    if way.folder is not None:
+        entry |= {"launch": os.path.relpath(way.folder, info.directory), "ranks": way.ranks, "rank": way.rank}
     return entry
 
 
@@ -283,11 +311,6 @@ def _check(names: list[str], options: Any, mode: str) -> None:
             registry.check(name, options, elsewhere=name in elsewhere)
 
 
-def _is_main(rank: int | None, wanted: str) -> bool:
-    own = identity.rank() if rank is None else rank
-    return own == (identity.world_size() - 1 if wanted == "last" else int(wanted))
-
-
 def _filtered(config: Any, extra: Mapping[str, Any]) -> Any:
     include, exclude = extra.get("config_include_keys"), extra.get("config_exclude_keys")
     if not include and not exclude:
@@ -309,7 +332,7 @@ def _become(run: Run | NullRun) -> Run | NullRun:
     return run
 
 
-def _forget(run: Run) -> None:
+def _forget(run: Run | RankRun) -> None:
     global _current
     ending.remove(run)
     if _current is run:

@@ -64,7 +64,7 @@ class Split:
             return
         for key, value in items:
             try:
-                self._add_one(prefix + _name(key, self.problems), value, depth)
+                self._add_one(prefix + flat_name(key, self.problems), value, depth)
             except Unrecordable as error:
                 self.problems.append(f"{prefix}{key}: {error}"[:300])
             except Exception as error:
@@ -95,7 +95,8 @@ class Split:
             self.numbers[name] = number(value) if moving is None else moving
 
 
-def _name(key: Any, problems: list[str]) -> str:
+def flat_name(key: Any, problems: list[str]) -> str:
+    """A key of a mapping as a part of a name; what had to be cut is a problem."""
     text = key if isinstance(key, str) else str(key)
     if len(text) > MAX_NAME:
         problems.append(f"{text[:60]}…: a name of {len(text)} characters was cut to {MAX_NAME}")

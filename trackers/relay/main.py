@@ -1,4 +1,4 @@
-"""Entry of the helper processes: ``relay RUN``, ``delivery RUN TRACKER``, ``sample RUN PLAN``."""
+"""Entry of the helper processes: ``relay RUN``, ``delivery RUN TRACKER``, ``sample RUN PLAN``, ``reduce RUN TASK``."""
 
 from __future__ import annotations
 
@@ -40,6 +40,10 @@ def main(arguments: Sequence[str]) -> int:
         from trackers.relay.sample import sample
 
         return sample(run, messages, msgspec.json.decode(rest[0], type=Plan))
+    if role == "reduce":
+        from trackers.relay.reduce import Task, reduce
+
+        return reduce(run, messages, msgspec.json.decode(rest[0], type=Task))
     return delivery(run, rest[0], messages, parent=int(rest[1]))
 
 

@@ -21,6 +21,7 @@ from trackers.records import Environment, Finish, Start
 from trackers.relay import process
 from trackers.relay.environment import gather
 from trackers.relay.lease import read_holder
+from trackers.relay.reducing import Reducing
 from trackers.relay.sampler import Sampler
 from trackers.relay.status import PREEMPTED, is_preempted, last_status, observe, outlived
 from trackers.rundir import RunDirectory, StreamName
@@ -94,8 +95,12 @@ class Supervisor:
         self.superseded = False
         self._node: StreamWriter | None = None
         self._sampler: Sampler | None = None
+        self._reducing: Reducing | None = None
         if watch is not None and owner:
             self._sampler = Sampler(run, self.info, self._attempt, lambda text: say(text, ""))
+            self._reducing = Reducing(
+                run, self.info, self._attempt, lambda text: say(text, ""), ended=False, own_session=False
+            )
         self._ended_at = 0.0
         self.stopping = False
 
@@ -130,6 +135,8 @@ class Supervisor:
         self._tend_children()
         if self._sampler is not None:
             self._sampler.tend()
+        if self._reducing is not None:
+            self._reducing.tend()
         if not self._ended_at and self._has_ended():
             self._ended_at = time.monotonic()
         if not self._ended_at:
@@ -141,6 +148,8 @@ class Supervisor:
         """End the deliveries at their next record and release everything."""
         if self._sampler is not None:
             self._sampler.close()
+        if self._reducing is not None:
+            self._reducing.close()
         self._end_children()
         if self._node is not None:
             self._node.release()
@@ -179,8 +188,9 @@ class Supervisor:
         return False
 
     def _end_with(self, finish: Finish) -> bool:
-        """Write how it ended, once the sampler has written its last: a delivery takes this for the end of all."""
-        if self._sampler is not None and not self._sampler.end():
+        """Write how it ended, once sampler and reducer have written their last: a delivery takes this for the end."""
+        ended = [part.end() for part in (self._sampler, self._reducing) if part is not None]
+        if not all(ended):
             return False
         self._write_finish(finish)
         return True
@@ -271,8 +281,8 @@ class Supervisor:
                 running_process.wait()
 
     def _pause(self) -> None:
-        if self._sampler is not None and self._sampler.ending:
-            time.sleep(0.01)
+        if any(part is not None and part.ending for part in (self._sampler, self._reducing)):
+            self._sampler.wait(0.05)
         elif self._pidfd >= 0 and not self._ended_at:
             if select.select([self._pidfd], [], [], POLL_S)[0]:
                 time.sleep(0.01)

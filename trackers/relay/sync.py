@@ -12,6 +12,7 @@ from trackers.relay import verdict
 from trackers.relay.account import read_account
 from trackers.relay.lease import Lease
 from trackers.relay.messages import Messages
+from trackers.relay.reducing import Reducing
 from trackers.relay.report import report
 from trackers.relay.status import observe
 from trackers.relay.supervisor import Supervisor
@@ -48,6 +49,7 @@ class RunSync:
         self._sizes = run.sizes()
         self._looked = 0.0
         self._supervisor: Supervisor | None = None
+        self._reducing: Reducing | None = None
 
     def begin(self) -> None:
         """Start the deliveries. What a tracker needs is checked first.
@@ -68,6 +70,15 @@ class RunSync:
                 self.lacking.append(name)
                 continue
             _unstop(run, name)
+        ended = observe(run).name != "running"
+        self._reducing = Reducing(
+            run,
+            self.info,
+            run.attempt(),
+            lambda text: self._messages.say(text, source="ranks"),
+            ended=ended,
+            own_session=True,
+        )
         # Deliveries have leases of their own. The relay's is left to relays: one that starts must not wait for us.
         self._supervisor = Supervisor(
             run,
@@ -82,6 +93,8 @@ class RunSync:
         """One look at everything; False when there is nothing more to do."""
         if self._supervisor is None:
             return False
+        if not self._reduced():
+            return True
         self._see_the_end()
         going = self._supervisor.turn()
         status = self.report()
@@ -91,6 +104,16 @@ class RunSync:
         if all(entry["state"] == "stopped" for entry in status.values()):
             return False
         return self.follow or not self.done or observe(self.run).name != "running"
+
+    def _reduced(self) -> bool:
+        """Have values across ranks reduced. False while the rest of a run that is over is: a delivery would take it
+        for delivered."""
+        if self._reducing is None or self._reducing.over:
+            return True
+        if self._reducing.ending or observe(self.run).name != "running":
+            return self._reducing.end()
+        self._reducing.tend()
+        return True
 
     def _see_the_end(self) -> None:
         now = time.monotonic()
@@ -103,6 +126,8 @@ class RunSync:
 
     def end(self) -> None:
         """Stop the deliveries and give everything back."""
+        if self._reducing is not None:
+            self._reducing.close()
         if self._supervisor is not None:
             self._supervisor.end()
             self._supervisor = None

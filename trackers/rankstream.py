@@ -1,0 +1,127 @@
+"""What one rank adds to values of all ranks, on disk: a stream of its own, opened when there is something to add."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from trackers import identity
+from trackers.contributions import Contribution
+from trackers.journal import StreamWriter
+from trackers.pending import transfer
+from trackers.records import Columns, Finish, Number, Record, Row, Start, encode
+from trackers.reductions import Layout
+from trackers.rundir import StreamName
+
+LOOK_S = 1.0
+"""Between looks whether the file is still there."""
+
+
+class RankStream:
+    """Writes rows: the way by files, see :class:`trackers.contributions.Across`.
+
+    Args:
+        folder: the launch's.
+        rank, ranks: this one's number, and how many there are.
+        problem: called with what couldn't be done.
+    """
+
+    def __init__(self, folder: Path, rank: int, ranks: int, problem: Callable[[str], None]) -> None:
+        self.move = transfer
+        self._folder = folder
+        self._rank = rank
+        self._ranks = ranks
+        self._problem = problem
+        self._writer: StreamWriter | None = None
+        self._lock = threading.Lock()
+        self._numbers: dict[tuple[tuple[str, ...], tuple[str, ...]], int] = {}
+        self._early: list[Record] = []
+        self._look_at = 0.0
+        self._open_at = 0.0
+        self._closed = False
+        self._pid = os.getpid()
+
+    def begin(self, step: int | None, time: float, added: Contribution) -> dict[Any, Any]:
+        """Wait for nothing but values on an accelerator."""
+        return added.parts
+
+    def end(self, step: int | None, time: float, added: Contribution, arrived: Mapping[Any, Any]) -> dict[str, Number]:
+        """Append the row; the relay records the values."""
+        self.add(step, time, added.layout, added.row(arrived))
+        return {}
+
+    def add(self, step: int | None, time: float, layout: Layout, row: Sequence[Number | None]) -> None:
+        """Append one call's row."""
+        if self._closed or not layout.names:
+            return
+        if os.getpid() != self._pid:
+            self._problem("values across ranks: a forked process has none of its own; log them where init was called")
+            return
+        with self._lock:
+            writer = self._writer or (self._open(time) if time >= self._open_at else None)
+            if writer is None:
+                return
+            key = (layout.names, layout.kinds)
+            number = self._numbers.get(key)
+            lines = b""
+            if number is None:
+                number = self._numbers[key] = len(self._numbers)
+                columns = Columns(time=time, number=number, names=list(layout.names), kinds=list(layout.kinds))
+                lines = encode(columns)
+            writer.write(lines + encode(Row(step=step, time=time, columns=number, values=list(row))))
+            if time > self._look_at:
+                self._look_at = time + LOOK_S
+                if writer.missing():
+                    self._folder.mkdir(parents=True, exist_ok=True)
+                    writer.restore()
+
+    def note(self, record: Record) -> None:
+        """Add a record that the reducer must know of; nothing is opened for it."""
+        with self._lock:
+            if self._writer is not None:
+                self._writer.write(encode(record))
+            elif len(self._early) < 1000:
+                self._early.append(record)
+
+    def close(self, finish: Finish) -> None:
+        """This rank has ended so."""
+        if self._closed or os.getpid() != self._pid:
+            return
+        self._closed = True
+        with self._lock:
+            if self._writer is not None:
+                self._writer.write(encode(finish))
+                self._writer.release()
+                if self._writer.lost:
+                    self._problem(f"{self._writer.lost} rows of rank {self._rank} were lost: the disk stayed full")
+
+    def _open(self, time: float) -> StreamWriter | None:
+        pid = os.getpid()
+        start = Start(
+            time=time,
+            rank=self._rank,
+            world_size=self._ranks,
+            host=identity.host(),
+            pid=pid,
+            pid_start=identity.process_start(pid),
+            boot_id=identity.boot_id(),
+        )
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            for number in itertools.count(1):
+                path = self._folder / f"{StreamName('rank', self._rank, number)}.jsonl"
+                with contextlib.suppress(FileExistsError):
+                    self._writer = StreamWriter(path, exclusive=True)
+                    break
+        except OSError as error:
+            self._open_at = time + LOOK_S
+            self._problem(f"values across ranks can't be kept in {self._folder} ({error.strerror}): they are left out")
+            return None
+        assert self._writer is not None
+        self._writer.write(b"".join(encode(record) for record in (start, *self._early)))
+        return self._writer
