@@ -24,6 +24,7 @@ from trackers.readers.wandb_api import WandbReader
 from trackers.readers.wandb_file import WandbFileReader
 from trackers.records import (
     Artifact,
+    ArtifactFile,
     Config,
     Environment,
     Finish,
@@ -356,6 +357,28 @@ def test_media_come_with_their_files(server: WandbServer, tmp_path: Path) -> Non
     assert all((tmp_path / "got" / item.file).read_bytes().startswith(b"\x89PNG") for item in images)
     without = [r.name for r in read("someone/digits/abcd1234") if isinstance(r, Media)]
     assert without == ["hist"]
+
+
+def test_artifacts_come_with_their_files(server: WandbServer, tmp_path: Path) -> None:
+    """Files, references, aliases, description and metadata of what the run logged; W&B's own artifacts aren't ours."""
+    directory = tmp_path / "run"
+    (directory / "media").mkdir(parents=True)
+    (directory / "media/ab").write_bytes(b"weights")
+    files = [ArtifactFile(path="sub/model.pt", file="media/ab", size=7), ArtifactFile(path="r", uri="s3://b/x", size=5)]
+    table = MediaFile(format="json", data={"columns": ["a"], "rows": [[1]]})
+    records = stream([
+        Start(time=T0),
+        Media(step=1, time=T0, name="tab", type="table", items=[table]),
+        Artifact(time=T0, name="best model", type="model", files=files, aliases=["best"], description="it",
+                 metadata={"k": 1}),
+    ])  # fmt: skip
+    delivered(tmp_path, records)
+    (found,) = (r for r in read("someone/digits/abcd1234", files=tmp_path / "got") if isinstance(r, Artifact))
+    assert (found.name, found.type, found.aliases) == ("best model", "model", ["best"])
+    assert (found.description, found.metadata) == ("it", {"k": 1})
+    assert [(file.path, file.uri, file.size) for file in found.files] == [("r", "s3://b/x", 5), ("sub/model.pt", "", 7)]
+    assert (tmp_path / "got" / found.files[1].file).read_bytes() == b"weights"
+    assert not [r for r in read("someone/digits/abcd1234") if isinstance(r, Artifact)]
 
 
 def test_other_programs_offline_run_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

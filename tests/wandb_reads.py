@@ -304,6 +304,29 @@ def _artifacts(store: Store, variables: Variables, url: str) -> Any:
     return {"project": {"run": {"artifacts": {"totalCount": len(found), "pageInfo": page, "edges": edges}}}}
 
 
+def _manifest(store: Store, variables: Variables, url: str) -> Any:
+    file = {"directUrl": f"{url}/uploads/manifest/{variables['id']}/x"}
+    return {"artifact": {"currentManifest": {"file": file}}}
+
+
+def _artifact_urls(store: Store, variables: Variables, url: str) -> Any:
+    """The files of one version of an artifact, named by its alias ("v0")."""
+    found = next(
+        artifact
+        for artifact in store.artifacts
+        if artifact.name == variables["collection"]
+        and variables["alias"] in (f"v{artifact.version}", *artifact.aliases)
+    )
+    nodes = [
+        {"__typename": "File", "name": name, "directUrl": f"{url}/uploads/artifact/{found.id}/{name}"}
+        for name in found.files
+    ]
+    page = {"__typename": "PageInfo", "endCursor": None, "hasNextPage": False}
+    files = {"pageInfo": page, "edges": [{"node": node} for node in nodes]}
+    collection = {"__typename": "ArtifactSequence", "artifactMembership": {"files": files}}
+    return {"project": {"artifactCollection": collection}}
+
+
 READS: dict[str, Callable[[Store, Variables, str], Any]] = {
     "ArtifactByID": _artifact_by_id,
     "Run": _run,
@@ -317,4 +340,6 @@ READS: dict[str, Callable[[Store, Variables, str], Any]] = {
     "RunParquetHistory": _parquet,
     "RunFiles": _files,
     "RunOutputArtifacts": _artifacts,
+    "FetchArtifactManifest": _manifest,
+    "GetArtifactMembershipFileUrls": _artifact_urls,
 }

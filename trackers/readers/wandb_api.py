@@ -22,6 +22,7 @@ from urllib.parse import unquote, urlsplit
 from trackers.errors import NotFound, Unavailable, UsageError
 from trackers.readers import wandb_fetch
 from trackers.readers.reader import SourceRun
+from trackers.readers.wandb_artifacts import artifacts
 from trackers.readers.wandb_cache import RunCache
 from trackers.readers.wandb_fetch import patiently
 from trackers.readers.wandb_records import RESERVED, STATUS, Decoder, is_ours
@@ -129,6 +130,8 @@ class WandbReader:
         events = (record for row in cache.events() for record in decoder.event(row))
         yield from heapq.merge(history, events, key=lambda record: record.time)
         decoder.time = max(decoder.time, run.created)
+        if files is not None:
+            yield from artifacts(remote, files, decoder.time)
         yield from decoder.results(remote.summary_metrics)
         if run.status not in ("", "running"):
             ended = _time(remote._attrs.get("heartbeatAt")) or decoder.time
