@@ -20,6 +20,7 @@ import trackers
 from tests.hardware.standin import Drivers
 from tests.stores import read_json, wandb_files, wandb_records
 from trackers.journal import StreamReader
+from trackers.overview import overview
 from trackers.records import Finish, Metrics, Record, Start, Summary
 from trackers.relay import sampler as sampler_module
 from trackers.relay.sampler import Sampler
@@ -92,6 +93,7 @@ def test_samples_reach_the_trackers_and_the_run_ends_as_ever(drivers: Drivers, t
     assert {"system.cpu", "system.gpu.1.powerWatts", "system.proc.memory.rssMB"} <= set(machine[0].values)
     assert "system.gpu.0.powerWatts" not in machine[0].values
 
+    assert overview(run).step == steps - 1  # training's, not an earlier one of the last sample
     info = run.read_info()
     stored = read_json(info)
     assert [point.step for point in stored.metrics["loss"]] == list(range(steps))
@@ -141,6 +143,39 @@ def test_killed_training_still_gets_its_last_samples(drivers: Drivers, tmp_path:
     wait_for(lambda: not (run.path / "relay.lease").exists())
 
 
+HUNG = """
+import time, trackers
+from pathlib import Path
+run = trackers.init("json", project="p", name="n")
+for step in range(100):
+    run.log({"train_loss": 1 / (step + 1)}, step=step)
+until = time.monotonic() + 60
+while time.monotonic() < until:
+    stream = Path(run.dir, "streams", "sampler-0.1.jsonl")
+    if stream.exists() and stream.stat().st_size:
+        break
+    time.sleep(0.05)
+print(run.flush(60), flush=True)
+run.finish(timeout=60)
+"""
+
+
+def test_hung_driver_holds_up_neither_delivery_nor_end(drivers: Drivers, tmp_path: Path) -> None:
+    """A driver that never answers from its start on: all is delivered, the run ends as finished, one line says so."""
+    drivers.set(hang__init=1)
+    environ = {**os.environ, **ENVIRONMENT, **drivers.environment("new")}
+    done = subprocess.run(
+        [sys.executable, "-c", HUNG], cwd=tmp_path, capture_output=True, text=True, check=False, env=environ
+    )
+    assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
+    (found,) = find_runs(tmp_path / "runs")
+    stored = read_json(found.read_info())
+    assert len(stored.metrics["loss"]) == 100
+    assert stored.status == "finished"
+    (line,) = done.stderr.splitlines()[1:]
+    assert "the hardware sampler didn't answer when training ended" in line
+
+
 @pytest.fixture
 def run(tmp_path: Path) -> Iterator[RunDirectory]:
     """A run that nobody delivers or samples."""
@@ -183,7 +218,8 @@ class Beside:
 
     def processes(self) -> list[psutil.Process]:
         """The sampler's processes."""
-        return [child for child in psutil.Process().children() if "sample" in child.cmdline()]
+        children = psutil.Process().children()
+        return [child for child in children if child.status() != psutil.STATUS_ZOMBIE and "sample" in child.cmdline()]
 
 
 def test_sampler_starts_once_and_ends_when_asked(
@@ -199,7 +235,7 @@ def test_sampler_starts_once_and_ends_when_asked(
     assert {record.step for record in records if isinstance(record, Metrics)} == {None, 5}
     assert isinstance(records[-1], Summary)
     assert beside.said == []
-    assert beside.processes() == []
+    wait_for(lambda: not beside.processes())
 
 
 def test_sampling_can_be_switched_off(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -224,7 +260,7 @@ def test_driver_that_hangs_at_the_end_isnt_waited_for(
     (line,) = beside.said
     assert "didn't answer when training ended" in line
     assert run.stream(StreamName("sampler", 0, 1)).stat().st_size >= size
-    wait_for(lambda: not [p for p in beside.processes() if p.status() != psutil.STATUS_ZOMBIE])
+    wait_for(lambda: not beside.processes())
 
 
 def test_driver_that_hangs_mid_run_stops_sampling_with_one_line(

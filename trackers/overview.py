@@ -79,7 +79,8 @@ def rejected(run: RunDirectory, tracker: str) -> list[dict[str, Any]]:
 def _take(view: Overview, record: records.Record) -> None:
     view.time = max(view.time, record.time)
     if isinstance(record, (Metrics, Text)):
-        view.step = record.step if record.step is not None else view.step
+        if record.step is not None and not records.is_sample(record):  # a sample may be at an earlier step
+            view.step = record.step
         view.last.update(record.values)
     elif isinstance(record, Summary):
         view.results.update({final_name(name): value for name, value in record.values.items()})

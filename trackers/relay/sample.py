@@ -101,6 +101,8 @@ def sample(run: RunDirectory, messages: Messages, plan: Plan) -> int:
             break
         sampling.take()
     writer.release()
+    if plan.beat_fd >= 0:
+        os.close(plan.beat_fd)  # tells the supervisor that all is written, before this process is gone
     return 0
 
 

@@ -7,6 +7,7 @@ run waits for that.
 from __future__ import annotations
 
 import os
+import select
 import subprocess
 import time
 from collections.abc import Callable
@@ -51,6 +52,7 @@ class Sampler:
         self._process: subprocess.Popen[bytes] | None = None
         self._pipe = -1
         self._heard = 0.0
+        self._done = False
         self._start_at = time.monotonic() + AFTER_S
         self._deaths = 0
         self._over = not bool(info.option("TRACKER_SAMPLE", True))
@@ -60,6 +62,11 @@ class Sampler:
     def ending(self) -> bool:
         """It was asked to end and hasn't yet."""
         return bool(self._ending) and not self._over
+
+    def wait(self, timeout_s: float) -> None:
+        """Wait until it says something, or that it is done."""
+        if self._pipe >= 0:
+            select.select([self._pipe], [], [], timeout_s)
 
     def tend(self) -> None:
         """Start it when it is due, and see whether it still works. Takes microseconds."""
@@ -87,8 +94,10 @@ class Sampler:
         if not self._ending:
             self._ending = now
             self._listen(now)
-            self._process.terminate()
-        if self._process.poll() is not None:
+            if not self._done:
+                self._process.terminate()
+        self._listen(now)
+        if self._done or self._process.poll() is not None:
             self._close()
             return True
         late = self._ending - self._heard > LATE_S + self._plan.interval_s
@@ -104,7 +113,7 @@ class Sampler:
     def close(self) -> None:
         """End it, in whatever state it is; waits at most as long as for the end of a run."""
         while not self.end():
-            time.sleep(0.01)
+            self.wait(0.05)
 
     def _start(self) -> None:
         reading, writing = os.pipe()
@@ -116,7 +125,7 @@ class Sampler:
             self._process = process.start(
                 self._run, arguments, avoid=self._avoid, new_session=False, pass_fds=(writing,)
             )
-            self._pipe, self._heard = reading, time.monotonic()
+            self._pipe, self._heard, self._done = reading, time.monotonic(), False
         except OSError as error:
             os.close(reading)
             self._bury(time.monotonic(), f"it can't be started: {error}")
@@ -125,10 +134,13 @@ class Sampler:
 
     def _listen(self, now: float) -> None:
         try:
-            if os.read(self._pipe, 4096):
-                self._heard = now
+            said = os.read(self._pipe, 4096)
         except OSError:  # nothing was said
-            pass
+            return
+        if said:
+            self._heard = now
+        else:
+            self._done = True
 
     def _bury(self, now: float, reason: str) -> None:
         self._close(over=self._deaths >= len(RESTART_S))

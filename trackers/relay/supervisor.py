@@ -281,8 +281,10 @@ class Supervisor:
                 running_process.wait()
 
     def _pause(self) -> None:
-        if any(part is not None and part.ending for part in (self._sampler, self._reducing)):
-            self._sampler.wait(0.05)
+        if self._sampler is not None and self._sampler.ending:
+            self._sampler.wait(0.02)
+        elif self._reducing is not None and self._reducing.ending:
+            time.sleep(0.01)
         elif self._pidfd >= 0 and not self._ended_at:
             if select.select([self._pidfd], [], [], POLL_S)[0]:
                 time.sleep(0.01)
