@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -386,6 +387,33 @@ def test_environment_and_changed_attributes_arrive(info: RunInfo) -> None:
     assert run.info.run_name == "renamed"
     assert (run.data.tags["tags"], run.data.tags["mlflow.note.content"], run.data.tags["group"]) == ("a,b", "new", "g2")
     assert json.loads(artifacts(info)["environment.json"].read_text()) == {"gpu": "none"}
+
+
+def test_kill_while_the_database_is_made_costs_nothing(tmp_path: Path) -> None:
+    """SIGKILL in the midst of MLflow's migrations: the next delivery makes the database, and nothing is left over."""
+    work = tmp_path / "work dir%"
+    work.mkdir()
+    info = run_info(tmp_path / "run", cwd=str(work))
+    code = (
+        "import os, sys, threading, time, msgspec; from pathlib import Path\n"
+        "from trackers.backends import mlflow_store; from trackers.tracker import RunInfo\n"
+        "info = msgspec.json.decode(sys.argv[1], type=RunInfo)\n"
+        "def kill():\n"
+        "    while not any(p.stat().st_size > 50_000 for p in Path(info.cwd).glob('*mlflow.db*new')):\n"
+        "        time.sleep(0.001)\n"
+        "    os.kill(os.getpid(), 9)\n"
+        "threading.Thread(target=kill, daemon=True).start()\n"
+        "mlflow_store.connect(info)\n"
+    )
+    text = msgspec.json.encode(info).decode()
+    done = subprocess.run([sys.executable, "-c", code, text], capture_output=True, text=True, check=False)
+    assert done.returncode == -9, done.stderr
+    assert not (work / "mlflow.db").exists()
+    driver = Driver(MlflowTracker, info)
+    driver.deliver(training(20))
+    stored = read_mlflow(info, driver.state, uri=tracking_uri(info))
+    assert [point.step for point in stored.metrics["metric_1"]] == list(range(20))
+    assert {path.name for path in work.iterdir()} <= {"mlflow.db", "mlruns"}
 
 
 def test_runs_that_start_together_share_a_new_database(tmp_path: Path) -> None:

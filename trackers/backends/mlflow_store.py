@@ -12,8 +12,10 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from trackers.backends.mlflow_address import folder, sqlite_file, tracking_uri, without_password
+from trackers.backends.owned_file import remove
 from trackers.errors import DeliveryError, Fatal, Refused, Rejected, Unavailable
 from trackers.tracker import RunInfo
 
@@ -77,9 +79,28 @@ def connect(info: RunInfo) -> Any:
         logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)
         logging.getLogger("alembic").setLevel(logging.ERROR)
         with _artifact_root(folder(info)), first_moment(uri):
+            _make_tables(uri)
             client = MlflowClient(tracking_uri=uri)
             client.search_experiments(max_results=1)
     return client
+
+
+def _make_tables(uri: str) -> None:
+    """Make a new SQLite database under another name first: one whose making was cut short is of no use to anybody."""
+    file = sqlite_file(uri)
+    if file is None or (file.exists() and file.stat().st_size):
+        return
+    for stray in file.parent.glob(f".{file.name}.*.new*"):  # of a process that was killed
+        remove(stray)
+    from mlflow import MlflowClient
+
+    new = file.with_name(f".{file.name}.{os.getpid()}.new")
+    client = MlflowClient(tracking_uri=re.sub("///[^?]*", lambda _: f"///{quote(str(new), safe='/')}", uri, count=1))
+    client.search_experiments(max_results=1)
+    client._tracking_client.store.engine.dispose()
+    if not file.exists() or not file.stat().st_size:
+        os.replace(new, file)
+    remove(new)
 
 
 @contextlib.contextmanager
