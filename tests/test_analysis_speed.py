@@ -65,8 +65,9 @@ def test_folds_agree_with_pandas_on_the_raw_journal(rows: list[tuple[int | None,
             assert (fold.low, fold.high, fold.mean) == (None, None, None)
             continue
         assert (fold.low, fold.high) == (series.min(), series.max())
-        low = group["step"][series.idxmin()]
-        assert fold.low_step in (None, *group["step"][series == fold.low]) or math.isnan(low)
+        for step, row in ((fold.low_step, series.idxmin()), (fold.high_step, series.idxmax())):
+            expected = group["step"][row]
+            assert step == (None if pd.isna(expected) else expected)
         with np.errstate(invalid="ignore"):
             assert fold.mean == pytest.approx(series.mean(), nan_ok=True, rel=1e-9, abs=1e-6)
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from trackers.rundir import RunDirectory, replace_file
+from trackers.rundir import replace_file
 
 SETTLED_S = 2.0
 """Files that are younger may change without their print: network filesystems have clocks of whole seconds."""
@@ -79,14 +79,14 @@ class Shelf:
             self._changed = False
 
 
-def mark_of(run: RunDirectory, *, deliveries: bool = False) -> str:
-    """The print of a run's files: identity and streams; "" while they may still change unseen.
+def mark_of(run: Path | str, *, deliveries: bool = False) -> str:
+    """The print of the files in a run's directory: identity and streams; "" while they may still change unseen.
 
     Args:
-        deliveries: of what each tracker has got, too. Those files are replaced, never written in place, so that
-            their directory tells.
+        deliveries: of what each tracker has got, and of signs of life, too. Those files are replaced, never written
+            in place, so that their directories tell.
     """
-    path = str(run.path)
+    path = os.fspath(run)
     parts = []
     newest = 0
     try:
@@ -94,9 +94,10 @@ def mark_of(run: RunDirectory, *, deliveries: bool = False) -> str:
         newest = stat.st_mtime_ns
         parts.append(f"{stat.st_ino}:{stat.st_size}:{stat.st_mtime_ns}")
         if deliveries:
-            stat = os.stat(f"{path}/delivery")
-            newest = max(newest, stat.st_mtime_ns)
-            parts.append(f"{stat.st_mtime_ns}")
+            for place in (path, f"{path}/delivery"):
+                stat = os.stat(place)
+                newest = max(newest, stat.st_mtime_ns)
+                parts.append(f"{stat.st_mtime_ns}")
         with os.scandir(f"{path}/streams") as entries:
             for entry in sorted(entries, key=_name):
                 stat = entry.stat()

@@ -144,6 +144,7 @@ def folds(blocks: Sequence[Block]) -> dict[str, Fold]:
 
     found: dict[str, Fold] = {}
     newest: dict[str, int] = {}
+    ends: dict[str, list[tuple[float, int]]] = {}
     totals: dict[str, list[tuple[float, int]]] = {}
     for block in sorted(blocks, key=lambda block: int(block.rows[0])):
         stepped = block.steps != STEPLESS
@@ -152,9 +153,13 @@ def folds(blocks: Sequence[Block]) -> dict[str, Fold]:
         end = int(np.argmax(block.rows))
         absent = np.isnan(block.values)
         nans = absent.sum(axis=0).tolist()
-        lows = np.where(absent, np.inf, block.values) if any(nans) else block.values
-        highs = np.where(absent, -np.inf, block.values) if any(nans) else block.values
-        low_at, high_at = lows.argmin(axis=0).tolist(), highs.argmax(axis=0).tolist()
+        if any(nans):
+            lows = np.where(absent, np.inf, block.values).min(axis=0)
+            highs = np.where(absent, -np.inf, block.values).max(axis=0)
+            low_at = (block.values == lows).argmax(axis=0).tolist()
+            high_at = (block.values == highs).argmax(axis=0).tolist()
+        else:
+            low_at, high_at = block.values.argmin(axis=0).tolist(), block.values.argmax(axis=0).tolist()
         with np.errstate(over="ignore", invalid="ignore"):
             sums = (np.nansum(block.values, axis=0) if any(nans) else block.values.sum(axis=0)).tolist()
         size = len(block.rows)
@@ -169,7 +174,7 @@ def folds(blocks: Sequence[Block]) -> dict[str, Fold]:
                 newest[name] = int(block.rows[end])
                 fold.last = float(block.values[end, place])
             if nans[place] < size:
-                _extremes(fold, block, place, low_at[place], high_at[place])
+                _extremes(fold, ends.setdefault(name, []), block, place, low_at[place], high_at[place])
                 totals.setdefault(name, []).append((sums[place], size - nans[place]))
     for name, parts in totals.items():
         total = sum(part for part, _ in parts)
@@ -177,12 +182,19 @@ def folds(blocks: Sequence[Block]) -> dict[str, Fold]:
     return found
 
 
-def _extremes(fold: Fold, block: Block, place: int, low_at: int, high_at: int) -> None:
-    low, high = float(block.values[low_at, place]), float(block.values[high_at, place])
-    if fold.low is None or low < fold.low:
-        fold.low, fold.low_step = low, _step(block, low_at)
-    if fold.high is None or high > fold.high:
-        fold.high, fold.high_step = high, _step(block, high_at)
+def _extremes(fold: Fold, ends: list[tuple[float, int]], block: Block, place: int, low_at: int, high_at: int) -> None:
+    """Take a block's smallest and largest value, if they are: of equal ones the first logged.
+
+    Args:
+        ends: the smallest and the largest so far, each with its row; empty at first.
+    """
+    low, high = ((float(block.values[at, place]), int(block.rows[at])) for at in (low_at, high_at))
+    if not ends or low < ends[0]:
+        fold.low, fold.low_step = low[0], _step(block, low_at)
+    if not ends or (-high[0], high[1]) < (-ends[1][0], ends[1][1]):
+        fold.high, fold.high_step = high[0], _step(block, high_at)
+    kept = ends or [low, high]
+    ends[:] = [min(low, kept[0]), min(high, kept[1], key=lambda end: (-end[0], end[1]))]
 
 
 def _step(block: Block, at: int) -> int | None:

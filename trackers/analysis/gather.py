@@ -90,7 +90,7 @@ def _own(runs: Sequence[RunDirectory]) -> tuple[list[Facts], list[str]]:
         folder = run.path.parent
         if folder not in shelves:
             shelves[folder] = Shelf(f"facts of {folder.resolve()}", _VERSION)
-        marks.append(mark_of(run))
+        marks.append(mark_of(run.path))
         kept = shelves[folder].get(run.path.name, marks[number], Facts)
         if isinstance(kept, Facts):
             if kept.status == "running":  # it may have died without a word since

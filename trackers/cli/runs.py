@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -29,12 +30,28 @@ def ls(
 
     Example: trackers ls --project digits
     """
+    from trackers.listing import listing
+
+    root = runs_root(directory)
+    if as_json:
+        _print_json(root, project)
+        return
+    found = listing(root, project)
+    for text in found.lost:
+        print(f"trackers: {text}", file=sys.stderr)
+    if not found.lines:
+        print(f"no runs in {root}", file=sys.stderr)
+        return
+    _print_table(found.lines)
+
+
+def _print_json(root: Path, project: str) -> None:
     from trackers.errors import NotFound
     from trackers.overview import glance
     from trackers.rundir import find_runs
 
     views = []
-    for run in find_runs(runs_root(directory)):
+    for run in find_runs(root):
         try:
             view = glance(run)
         except NotFound as error:
@@ -43,45 +60,48 @@ def ls(
         if project in ("", view.info.project):
             views.append(view)
     views.sort(key=lambda view: view.info.created)
-    if as_json:
-        print(json.dumps([view.to_dict() for view in views], indent=2))
-        return
-    if not views:
-        print(f"no runs in {runs_root(directory)}", file=sys.stderr)
-        return
-    _print_table(views)
+    print(json.dumps([view.to_dict() for view in views], indent=2))
 
 
-def _print_table(views: list[Any]) -> None:
+COLUMNS = ("run", "name", "status", "step", "age", "last values", "trackers")
+LAID_OUT = 200
+"""So many runs are fitted into a terminal's width; more are printed as they are: that takes a millisecond each."""
+
+
+def _print_table(lines: list[Any]) -> None:
     from rich.console import Console
-    from rich.table import Table
+
+    now = time.time()
+    rows = [
+        [f"{line.project}/{line.id}", printable(line.name), line.status, "–" if line.step is None else str(line.step),
+         show_age(now - line.created),
+         ", ".join(f"{printable(k)} {show_number(v)}" for k, v in line.last.items()) + (", …" if line.more else ""),
+         ", ".join(_tracker_word(name, *entry) for name, entry in line.trackers.items())]
+        for line in lines
+    ]  # fmt: skip
+    console = Console()
+    if not console.is_terminal or len(rows) > LAID_OUT:
+        from trackers.analysis.tables import Table, render
+
+        sys.stdout.write(render(Table(list(COLUMNS), rows, texts=len(COLUMNS)), "table"))
+        return
+    from rich.table import Table as RichTable
     from rich.text import Text
 
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in ("run", "name", "status", "step", "age", "last values", "trackers"):
+    table = RichTable(box=None, pad_edge=False, header_style="bold")
+    for column in COLUMNS:
         table.add_column(column, overflow="fold")
-    for view in views:
-        last = ", ".join(f"{printable(k)} {show_number(v)}" for k, v in list(view.last.items())[:4])
+    for row in rows:
         table.add_row(
-            Text(f"{view.info.project}/{view.info.id}"),
-            Text(printable(view.info.name)),
-            Text(view.status.name, style=_COLORS.get(view.status.name, "")),
-            "–" if view.step is None else str(view.step),
-            show_age(time.time() - view.info.created),
-            Text(last + (", …" if len(view.last) > 4 else "")),
-            Text(", ".join(_tracker_word(name, entry) for name, entry in view.trackers.items())),
+            *(Text(text, style=_COLORS.get(text, "") if place == 2 else "") for place, text in enumerate(row))
         )
-    console = Console()
-    if not console.is_terminal:
-        console.width = 240
     console.print(table)
 
 
-def _tracker_word(name: str, entry: dict[str, Any]) -> str:
-    if entry["state"] == "delivered":
+def _tracker_word(name: str, state: str, waiting: int) -> str:
+    if state == "delivered":
         return f"{name} ✓"
-    waiting = f" {entry['waiting_bytes']:,} B" if entry["waiting_bytes"] else ""
-    return f"{name} {entry['state']}{waiting}"
+    return f"{name} {state}" + (f" {waiting:,} B" if waiting else "")
 
 
 def show(

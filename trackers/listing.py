@@ -1,0 +1,106 @@
+"""All runs below a directory, a line each, as ``trackers ls`` shows them: kept, so that only what changed is read."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from trackers.errors import NotFound
+from trackers.overview import Overview, glance
+from trackers.rundir import RunDirectory, find_runs
+from trackers.shelf import Shelf, mark_of
+
+LAST = 4
+"""So many last values are shown."""
+_VERSION = "lines 1"
+
+
+class Line(msgspec.Struct, array_like=True):
+    """One run. last: some of its last values; more: there are others. trackers: state and waiting bytes by name."""
+
+    project: str
+    id: str
+    name: str
+    created: float
+    status: str
+    step: int | None
+    last: dict[str, Any]
+    more: bool
+    trackers: dict[str, tuple[str, int]]
+
+
+class Listing(NamedTuple):
+    """lines: the oldest run first. lost: why others are not among them."""
+
+    lines: list[Line]
+    lost: list[str]
+
+
+def listing(root: Path, project: str = "") -> Listing:
+    """The runs below a directory.
+
+    Args:
+        project: only this project's; "": all.
+    """
+    shelf = Shelf(f"listing of {root.resolve()}", _VERSION)
+    lines, lost, there = [], [], set()
+    for path in _places(root):
+        there.add(path)
+        mark = mark_of(path, deliveries=True)
+        line = shelf.get(path, mark, Line)
+        if not isinstance(line, Line):
+            try:
+                view = glance(RunDirectory(path))
+            except NotFound as error:
+                lost.append(str(error))
+                continue
+            line = _line(view)
+            if _settled(view):
+                shelf.put(path, mark, line)
+        if project in ("", line.project):
+            lines.append(line)
+    shelf.keep_only(there)
+    shelf.save()
+    return Listing(sorted(lines, key=lambda line: line.created), lost)
+
+
+def _places(root: Path) -> list[str]:
+    """Directories of runs: as :func:`find_runs`, without an object for each of thousands."""
+    if (root / "run.json").exists():
+        return [str(run.path) for run in find_runs(root)]
+    shallow, deep = [], []
+    for path in _folders(str(root)):
+        if os.path.exists(f"{path}/run.json"):
+            shallow.append(path)
+        deep += [inner for inner in _folders(path) if os.path.exists(f"{inner}/run.json")]
+    return sorted(shallow) + sorted(deep)
+
+
+def _folders(path: str) -> list[str]:
+    try:
+        with os.scandir(path) as entries:
+            return [entry.path for entry in entries if entry.is_dir()]
+    except OSError:
+        return []
+
+
+def _line(view: Overview) -> Line:
+    return Line(
+        project=view.info.project,
+        id=view.info.id,
+        name=view.info.name,
+        created=view.info.created,
+        status=view.status.name,
+        step=view.step,
+        last=dict(list(view.last.items())[:LAST]),
+        more=len(view.last) > LAST,
+        trackers={name: (entry["state"], entry["waiting_bytes"]) for name, entry in view.trackers.items()},
+    )
+
+
+def _settled(view: Overview) -> bool:
+    """Whether only a change of files can change the line: nobody trains and nobody delivers."""
+    return view.status.name != "running" and not any(entry["held_by"] for entry in view.trackers.values())
