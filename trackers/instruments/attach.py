@@ -71,6 +71,7 @@ class Measuring:
             UsageError: an argument that makes no sense. MissingPackage: norms without torch.
         """
         from trackers import identity
+        from trackers.instruments.energy import Energy
         from trackers.instruments.loop import Loop
         from trackers.instruments.options import Measure
 
@@ -79,17 +80,19 @@ class Measuring:
             self._timer_log.leave()
         if self._loop is not None:
             self._loop.close()
+        wanted = Measure.from_options(self._recorder.info.option).changed(measure)
+        ranks = identity.world_size()
         self._loop = Loop(
             self.log,
             self._recorder.problem,
-            Measure.from_options(self._recorder.info.option).changed(measure),
+            wanted,
             timers,
             total_steps=total_steps,
             start_step=max(self._recorder.step, 0) if start_step is None else start_step,
             samples_per_step=samples_per_step,
             tokens_per_step=tokens_per_step,
             micro_batch_size=micro_batch_size,
-            ranks=identity.world_size(),
+            ranks=ranks,
             flops_per_token=flops_per_token,
             flops_per_step=flops_per_step,
             precision=precision,
@@ -97,6 +100,7 @@ class Measuring:
             optimizer=optimizer,
             group=group,
             device=device,
+            energy=Energy(self._recorder.problem, ranks=ranks) if wanted.energy else None,
         )
         return self._loop
 
@@ -119,6 +123,7 @@ class Measuring:
                 lambda: self._recorder.step,
                 str(option("TRACKER_TIMING_OPTION", "minmax")),
                 identity.world_size(),
+                int(option("TRACKER_MEASURE_INTERVAL", 10)),
             )
         return timers
 

@@ -23,11 +23,28 @@ from trackers.instruments.memory import Memory
 from trackers.instruments.options import Measure
 from trackers.instruments.peaks import peak_tflops
 from trackers.instruments.remaining import Remaining
-from trackers.instruments.throughput import Throughput
-from trackers.instruments.timers import NULL, Interval, Mark, Timers, cuda_in_use
+from trackers.instruments.throughput import Throughput, rate
+from trackers.instruments.timers import NULL, Interval, Mark, Span, Timers, cuda_in_use
 from trackers.reductions import Max
 
 ITERATION = "iteration"
+
+
+class Pace:
+    """How quick steps were. Its numbers may be known later, on a GPU; ``run.log`` takes them as they are.
+
+    Attributes:
+        step_s: the mean time of a step, seconds.
+    """
+
+    def __init__(self, span: Span, steps: int) -> None:
+        self._span = span
+        self._steps = steps
+        self.step_s = number([span], lambda: span.elapsed_s / steps)
+
+    def per_second(self, each: float) -> Any:
+        """How much goes through in a second, of which each step takes so much."""
+        return rate(self._span, self._steps * each)
 
 
 class Loop:
@@ -99,6 +116,7 @@ class Loop:
         self._clock = TrainingClock(device, say)
         self._interval: Interval = timers.interval()
         self._last: tuple[Mark, int] | None = None
+        self._paced: tuple[Mark, int] | None = None
         self._throughput = None
         if measure.throughput:
             self._throughput = Throughput(
@@ -128,6 +146,14 @@ class Loop:
             if self._energy is not None:
                 self._energy.resume()
 
+    def pace(self) -> Pace | None:
+        """How quick steps have been since this was last asked; None before the second step. Pauses don't count."""
+        mark, before = self._clock.reading(), self._paced
+        self._paced = mark, self._clock.steps
+        if before is None or self._clock.steps == before[1]:
+            return None
+        return Pace(self._clock.span(before[0], mark), self._clock.steps - before[1])
+
     def step(self, samples: int | None = None, tokens: int | None = None) -> None:
         """A step has ended: the optimizer has stepped. Logs what is due; never raises.
 
@@ -146,6 +172,8 @@ class Loop:
         self._hooks.clear()
         if self._last is not None and self.steps > self._last[1]:
             self._publish(self._clock.reading())
+        if self._energy is not None:
+            self._energy.close()
 
     def _step(self, samples: int | None, tokens: int | None) -> None:
         mark = self._clock.step()
@@ -166,6 +194,7 @@ class Loop:
     def _first(self, mark: Mark) -> None:
         """The first step compiles and allocates: what it took is logged on its own."""
         self._last = mark, self.steps
+        self._paced = mark, self._clock.steps
         found = self._apart()
         if self._measure.timers:
             found.update(timer_values.values(self._interval.take(), 1))
@@ -269,6 +298,9 @@ class NullLoop:
     def step(self, samples: int | None = None, tokens: int | None = None) -> None:
         """Counts, and nothing else."""
         self.steps += 1
+
+    def pace(self) -> None:
+        """Unknown."""
 
     def close(self) -> None:
         """Nothing."""

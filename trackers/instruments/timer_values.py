@@ -13,7 +13,7 @@ from trackers.reductions import All, Max, Min
 SUFFIX = "-time"
 INTERRUPTED = "-interrupted"
 EVERY_S = 1.0
-"""Where no loop says when, timers are logged at most so often, and only once training has logged a further step."""
+"""Where no loop says when, a single rank logs its timers at most so often, once training has logged a further step."""
 
 
 def values(spans: Mapping[str, Span], iterations: int) -> dict[str, Any]:
@@ -56,6 +56,7 @@ class TimerLog:
     Args:
         log: called with values and a step. step: the step that training logged last.
         option, ranks: see ``across_ranks``.
+        interval: with several ranks, steps between two logs: they must all log at the same steps.
     """
 
     def __init__(
@@ -65,11 +66,13 @@ class TimerLog:
         step: Callable[[], int],
         option: str = "minmax",
         ranks: int = 1,
+        interval: int = 10,
     ) -> None:
         self._timers = timers
         self._log = log
         self._step = step
         self._option, self._ranks = option, ranks
+        self._every = interval if ranks > 1 else 1
         self._interval = timers.interval()
         self._logged = step()
         timers.look = self.look
@@ -81,7 +84,7 @@ class TimerLog:
         The first step, which compiles, is logged on its own. Before a start is where one iteration's work ends, if
         training logs at its end.
         """
-        if self._advance():
+        if self._advance() and self._ranks <= 1:
             self._timers.look_at_s = now + EVERY_S
 
     def log(self, step: int, iterations: int) -> None:
@@ -99,11 +102,12 @@ class TimerLog:
     def close(self) -> None:
         """Log the rest."""
         self._timers.look_at_s = math.inf
+        self._every = 1
         self._advance()
 
     def _advance(self) -> bool:
         step = self._step()
-        if step <= self._logged:
+        if step <= self._logged or (self._logged >= 0 and step // self._every == self._logged // self._every):
             return False
         # Steps are counted from 0 or from 1: the first one seen is one step either way.
         self.log(step, step - max(self._logged, 0) if step > 1 else 1)

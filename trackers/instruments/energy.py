@@ -1,0 +1,126 @@
+"""Energy of this process's GPU per iteration, and its power, under document 4's names.
+
+By the hardware's own counter where there is one, else by power over time (see :mod:`trackers.hardware.energy`). Each
+rank reads its own GPU and nothing waits for another: across ranks the values are a mean over the GPUs that can tell.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from trackers.hardware.device import Reading
+from trackers.hardware.energy import Energy as Meters
+from trackers.instruments.later import number
+from trackers.instruments.timers import Span, cuda_in_use
+from trackers.reductions import Mean
+
+ENERGY, POWER = "iter-energy/gpu", "power/gpu"
+
+
+class Source(Protocol):
+    """GPUs that can be read, as :class:`trackers.hardware.detect.Gpus`."""
+
+    def read(self) -> Sequence[Reading]: ...
+
+    def close(self) -> None: ...
+
+
+class Energy:
+    """Adds up what the GPU uses while training runs.
+
+    Args:
+        say: called with a line for what can't be had. source: the GPU to read; default this rank's.
+        ranks: with several, the values are a mean over all ranks' GPUs.
+    """
+
+    def __init__(self, say: Callable[[str], None], source: Source | None = None, ranks: int = 1) -> None:
+        self._source = own_gpu(say) if source is None else source
+        self._ranks = ranks
+        self._meters = Meters()
+        self._paused = 0
+        self._from_j = self._read()
+        self._used_j = 0.0
+        if self._from_j is None:
+            say("energy: no GPU here tells its energy or power: this rank's isn't measured")
+
+    def pause(self) -> None:
+        """From now on what is used doesn't count: an evaluation, a checkpoint."""
+        if not self._paused:
+            self._add()
+        self._paused += 1
+
+    def resume(self) -> None:
+        """It counts again."""
+        self._paused -= 1
+        if not self._paused:
+            self._from_j = self._read()
+
+    def take(self) -> float | None:
+        """Joules since the last call, pauses left out; None where the GPU can't tell."""
+        if not self._paused:
+            self._add()
+        used_j, self._used_j = self._used_j, 0.0
+        return None if self._from_j is None else used_j
+
+    def values(self, steps: int, span: Span) -> dict[str, Any]:
+        """What to log: joules per iteration and GPU, and that divided by the time of an iteration.
+
+        Args:
+            steps: iterations since the last call. span: the time that they took.
+        """
+        used_j = self.take()
+        if steps < 1 or (used_j is None and self._ranks <= 1):
+            return {}
+        if used_j is None:  # so that nobody waits for this rank's share
+            return {ENERGY: Mean(0.0, 0), POWER: Mean(0.0, 0)}
+        power_w = number([span], lambda: used_j / span.elapsed_s if span.elapsed_s > 0 else float("nan"))
+        if self._ranks <= 1:
+            return {ENERGY: used_j / steps, POWER: power_w}
+        return {ENERGY: Mean(used_j / steps), POWER: Mean(power_w)}
+
+    def close(self) -> None:
+        """Release the driver."""
+        self._source.close()
+
+    def _add(self) -> None:
+        now_j = self._read()
+        if now_j is not None and self._from_j is not None:
+            self._used_j += max(0.0, now_j - self._from_j)
+        self._from_j = now_j if now_j is not None else self._from_j
+
+    def _read(self) -> float | None:
+        """The GPU's energy so far, from an unknown beginning."""
+        readings = self._source.read()
+        self._meters.add(readings, time.monotonic())
+        return self._meters.used_j(readings[0]) if readings else None
+
+
+def own_gpu(say: Callable[[str], None]) -> Source:
+    """This rank's GPU alone: by the UUID that torch knows it by, which no renumbering touches, else by its number."""
+    from trackers.hardware.detect import Gpus
+    from trackers.hardware.scope import visible
+
+    environ = dict(os.environ)
+    chosen = visible(environ)
+    cuda = cuda_in_use()
+    number_here = int(cuda.current_device()) if cuda is not None else int(environ.get("LOCAL_RANK") or 0)
+    uuid = str(getattr(cuda.get_device_properties(number_here), "uuid", "")) if cuda is not None else ""
+    if uuid and not _is_amd():
+        environ["CUDA_VISIBLE_DEVICES"] = uuid if uuid.startswith(("GPU-", "MIG-")) else f"GPU-{uuid}"
+        return Gpus(say, environ=environ)
+    for name, listed in (("HIP_VISIBLE_DEVICES", chosen.hip), ("CUDA_VISIBLE_DEVICES", chosen.cuda)):
+        if listed is not None:
+            entries = listed.split(",")
+            environ[name] = entries[number_here] if number_here < len(entries) else "-1"
+            return Gpus(say, environ=environ)
+    environ["CUDA_VISIBLE_DEVICES"] = str(number_here)
+    return Gpus(say, environ=environ)
+
+
+def _is_amd() -> bool:
+    version = getattr(sys.modules.get("torch"), "version", None)
+    return getattr(version, "hip", None) is not None
