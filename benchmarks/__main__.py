@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-NAMES = ("log_call", "startup", "training_step", "delivery_rate", "sampling", "log_reading")
+NAMES = ("log_call", "startup", "training_step", "delivery_rate", "sampling", "log_reading", "analysis")
 
 
 def main(arguments: list[str]) -> int:
