@@ -13,7 +13,6 @@ import argparse
 import math
 import os
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
@@ -24,37 +23,9 @@ from model import GPT, Shape
 from torch import nn
 
 import trackers
+from trackers.instruments.flops import Transformer
 
 PROMPTS = ("The ", "An expression ", "class ")
-
-
-class Clock:
-    """Seconds spent on training steps: evaluation, checkpoints and the first step (which compiles) don't count."""
-
-    def __init__(self, device: torch.device) -> None:
-        self.device = device
-        self.warm = False
-        self.reset()
-
-    def reset(self) -> None:
-        self.seconds_s = 0.0
-        self.steps = 0
-
-    def start(self) -> None:
-        self._wait()
-        self._begun_s = time.perf_counter()
-
-    def stop(self) -> None:
-        self._wait()
-        if self.warm:
-            self.seconds_s += time.perf_counter() - self._begun_s
-            self.steps += 1
-        self.warm = True
-
-    def _wait(self) -> None:
-        # A GPU works on after the call returned.
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
 
 
 def perplexity(loss: float) -> float:
@@ -169,7 +140,9 @@ def train(args: argparse.Namespace, device: torch.device, rank: int, world_size:
         optimizer = torch.optim.SGD(gpt.parameters(), momentum=0.9, weight_decay=args.weight_decay)
     random = torch.Generator().manual_seed(args.seed + rank)
     tokens_per_iter = world_size * args.batch_size * args.block_size
-    clock = Clock(device)
+    sizes = Transformer(
+        layers=args.n_layer, width=args.n_embd, heads=args.n_head, vocabulary=VOCABULARY, length=args.block_size
+    )
     since_log = torch.zeros((), device=device)
     steps_since_log = 0
     best_loss = math.inf
@@ -177,18 +150,32 @@ def train(args: argparse.Namespace, device: torch.device, rank: int, world_size:
     config = configuration(args, gpt, world_size)
     with tempfile.TemporaryDirectory() as folder, trackers.init_from_args(args, config=config) as run:
         checkpoint = Path(folder, "checkpoint.pt")
+        # What it measures is chosen by flags: --tracker-log-throughput, --tracker-log-norms, --tracker-timing-level …
+        loop = run.loop(
+            args.max_iters,
+            samples_per_step=world_size * args.batch_size,
+            tokens_per_step=tokens_per_iter,
+            micro_batch_size=args.batch_size,
+            flops_per_token=sizes.per_token(),
+            model=gpt,
+            optimizer=optimizer,
+        )
         for step in range(1, args.max_iters + 1):
-            clock.start()
             rate = learning_rate(step, args)
             for group in optimizer.param_groups:
                 group["lr"] = rate
-            inputs, targets = batch(train_tokens, args.batch_size, args.block_size, random)
-            loss = model(inputs.to(device), targets.to(device))
-            optimizer.zero_grad(set_to_none=True)
-            loss.backward()
-            nn.utils.clip_grad_norm_(gpt.parameters(), args.grad_clip)
-            optimizer.step()
-            clock.stop()
+            with run.timer("batch-generator", level=2):
+                inputs, targets = batch(train_tokens, args.batch_size, args.block_size, random)
+            with run.timer("forward-backward", level=1):
+                with run.timer("forward-compute", level=2):
+                    loss = model(inputs.to(device), targets.to(device))
+                optimizer.zero_grad(set_to_none=True)
+                with run.timer("backward-compute", level=2):
+                    loss.backward()
+            with run.timer("optimizer", level=1):
+                nn.utils.clip_grad_norm_(gpt.parameters(), args.grad_clip)
+                optimizer.step()
+            loop.step()
             since_log += loss.detach()
             steps_since_log += 1
 
@@ -196,29 +183,32 @@ def train(args: argparse.Namespace, device: torch.device, rank: int, world_size:
                 mean = mean_over_ranks(since_log / steps_since_log)
                 values = {"iteration": step, "train_loss": mean, "train_perplexity": perplexity(mean)}
                 values["learning_rate"] = rate
-                if clock.steps:
-                    step_s = clock.seconds_s / clock.steps
-                    values |= {"perf/iter_time_sec": step_s, "perf/tokens_per_sec": tokens_per_iter / step_s}
+                pace = loop.pace()
+                if pace is not None:
+                    values |= {
+                        "perf/iter_time_sec": pace.step_s,
+                        "perf/tokens_per_sec": pace.per_second(tokens_per_iter),
+                    }
                 run.log(values, step=step)
                 since_log.zero_()
                 steps_since_log = 0
-                clock.reset()
 
             if step % args.eval_interval == 0 or step == args.max_iters:
-                # Rank 0 alone evaluates; without DDP's wrapper, which would wait for the others.
-                if rank == 0:
-                    val_loss = evaluate(gpt, val_tokens, args, device)
-                    run.log({"val_loss": val_loss, "val_perplexity": perplexity(val_loss)}, step=step)
-                    run.log({"samples/generated_text": samples(gpt, args, device, step)}, step=step)
-                    if val_loss < best_loss:
-                        best_loss = val_loss
-                        state = {"model": gpt.state_dict(), "step": step, "val_loss": val_loss, "config": config}
-                        # Rewritten in place: the run keeps each version as it was when logged.
-                        torch.save(state, checkpoint)
-                        about = {"step": step, "val_loss": val_loss}
-                        run.log_artifact(checkpoint, name="checkpoint", type="model", metadata=about)
-                if world_size > 1:
-                    dist.barrier()
+                with loop.pause("evaluation"):
+                    # Rank 0 alone evaluates; without DDP's wrapper, which would wait for the others.
+                    if rank == 0:
+                        val_loss = evaluate(gpt, val_tokens, args, device)
+                        run.log({"val_loss": val_loss, "val_perplexity": perplexity(val_loss)}, step=step)
+                        run.log({"samples/generated_text": samples(gpt, args, device, step)}, step=step)
+                        if val_loss < best_loss:
+                            best_loss = val_loss
+                            state = {"model": gpt.state_dict(), "step": step, "val_loss": val_loss, "config": config}
+                            # Rewritten in place: the run keeps each version as it was when logged.
+                            torch.save(state, checkpoint)
+                            about = {"step": step, "val_loss": val_loss}
+                            run.log_artifact(checkpoint, name="checkpoint", type="model", metadata=about)
+                    if world_size > 1:
+                        dist.barrier()
         if rank == 0:
             run.log({"final/best_val_loss": best_loss, "final/best_val_perplexity": perplexity(best_loss)})
             print(f"best validation loss {best_loss:.4f}, perplexity {perplexity(best_loss):.2f}")
