@@ -19,7 +19,7 @@ RATE_NAMES = ("lr", "learning_rate", "learning-rate", "train/lr", "train/learnin
 VAL_LOSS_NAMES = ("val_loss", "val/loss", "eval_loss", "eval/loss", "validation_loss", "validation/loss")
 EVAL_PREFIXES = ("val_", "val/", "eval_", "eval/", "validation_", "validation/")
 EVAL_SUFFIXES = (" validation", " validation ppl")
-MFU_NAMES = ("mfu", "perf/mfu")
+MFU_NAMES = ("mfu", "perf/mfu", "throughput/device/mfu")
 TIME_NAMES = (("time_ms", 1), ("perf/iter_ms", 1), ("perf/iter_time_sec", 1000), ("iteration-time", 1000))
 
 WINDOW = 16
