@@ -261,6 +261,12 @@ def test_sysfs_stands_in_where_amdsmi_has_no_library(drivers: Drivers, tmp_path:
     assert found["readings"][0][0]["power_w"] == 140.0
 
 
+def test_processors_own_graphics_arent_taken_for_the_jobs(drivers: Drivers, tmp_path: Path) -> None:
+    """Beside NVIDIA's GPUs, a card that only the kernel knows isn't added to them."""
+    found = drivers.probe("new", scenes=[{}], environ={"STANDIN_DRM": str(plant("rx7900", tmp_path / "drm"))})
+    assert [gpu["vendor"] for gpu in found["gpus"]] == ["nvidia"]
+
+
 def test_two_vendors_labels_dont_clash(drivers: Drivers) -> None:
     """Where both vendors have a GPU 0, both are read."""
     (readings,) = drivers.probe("new", "amd", scenes=[{}])["readings"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -40,7 +41,10 @@ class Gpus:
         def choose(gpus: Sequence[Gpu]) -> list[Gpu]:
             return scopes.choose(gpus, scope, chosen)
 
-        self._sources = [source for source in (_nvidia(say, choose), _amd(say, choose, drm)) if source is not None]
+        nvidia = _nvidia(say, choose)
+        # Beside NVIDIA's GPUs the kernel's files are most likely those of the processor's own graphics.
+        amd = _amd(say, choose, None if nvidia is not None or (drm == DRM and not AMD_DEVICE.exists()) else drm)
+        self._sources: list[Source] = [source for source in (nvidia, amd) if source is not None]
         labels = [gpu.label for gpu in self.gpus]
         self._shared = len(labels) != len(set(labels))
 
@@ -82,15 +86,12 @@ def _nvidia(say: Callable[[str], None], choose: Callable[[Sequence[Gpu]], list[G
     return None
 
 
-def _amd(say: Callable[[str], None], choose: Callable[[Sequence[Gpu]], list[Gpu]], drm: Path) -> Source | None:
+def _amd(say: Callable[[str], None], choose: Callable[[Sequence[Gpu]], list[Gpu]], drm: Path | None) -> Source | None:
     try:
         return AmdSource(say, choose)
-    except (ImportError, SourceLost) as error:
-        reason = str(error)
-    try:
-        source = SysfsSource(say, choose, drm)
-    except SourceLost:
-        if AMD_DEVICE.exists():
-            say(f"AMD GPUs aren't sampled: {reason}; pip install 'trackers-relay[amd]'")
-        return None
-    return source
+    except (ImportError, SourceLost):
+        pass
+    if drm is not None:
+        with contextlib.suppress(SourceLost):
+            return SysfsSource(say, choose, drm)
+    return None
