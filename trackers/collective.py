@@ -135,7 +135,7 @@ class Collective:
         """The group is training's to destroy."""
 
     def _vector(self, torch: Any, distributed: Any, added: Contribution, size: int) -> Any:
-        parts = [added.parts[place] for place in range(added.layout.width)]
+        parts = added.parts
         on_gpu = [place for place, part in enumerate(parts) if getattr(part, "is_cuda", False) is True]
         numbers = (
             [0.0 if place in set(on_gpu) else float(part) for place, part in enumerate(parts)] if on_gpu else parts

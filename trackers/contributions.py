@@ -12,6 +12,8 @@ from trackers.values import MAX_DEPTH, flat_name, number
 
 PLAIN = frozenset({float, int, bool, str, type(None)})
 """Types of values that are no reductions and hold none."""
+NUMBERS = frozenset({float, int})
+MOST_LAYOUTS = 1000
 
 
 def reductions(
@@ -37,37 +39,62 @@ class Contribution:
         move: starts moving a value from an accelerator; None for one that can be read at once.
 
     Attributes:
-        layout: names and kinds. parts: the row's numbers, by place; some may still be on their way.
+        layout: names and kinds. parts: the row's numbers; some may still be on their way.
+        waiting: the same by place, empty where nothing is on its way.
         problems: one line for each reduction that can't be recorded.
     """
 
-    __slots__ = ("layout", "parts", "problems")
+    __slots__ = ("layout", "parts", "problems", "waiting")
 
     def __init__(self, reductions: Mapping[str, Reduction], move: Callable[[Any], Any]) -> None:
-        self.parts: dict[Any, Any] = {}
         self.problems: list[str] = []
-        taken: list[tuple[str, str]] = []
+        self.waiting: dict[Any, Any] = {}
+        self.parts: list[Any] = [part for reduction in reductions.values() for part in reduction.parts]
+        if not NUMBERS.issuperset(map(type, self.parts)):
+            reductions = self._moved(reductions, move)
+        self.layout = layout(tuple(reductions), tuple([reduction.kind for reduction in reductions.values()]))
+
+    def _moved(self, reductions: Mapping[str, Reduction], move: Callable[[Any], Any]) -> Mapping[str, Reduction]:
+        taken: dict[str, Reduction] = {}
+        self.parts = []
         for name, reduction in reductions.items():
             try:
                 moved = [_moved(part, move) for part in reduction.parts]
             except Exception as error:
                 self.problems.append(f"{name}: {error}"[:300])
                 continue
-            taken.append((name, reduction.kind))
-            self.parts.update(enumerate(moved, len(self.parts)))
-        self.layout = Layout([name for name, _ in taken], [kind for _, kind in taken])
+            taken[name] = reduction
+            self.parts += moved
+        if not NUMBERS.issuperset(map(type, self.parts)):
+            self.waiting = dict(enumerate(self.parts))
+        return taken
 
     def row(self, arrived: Mapping[Any, Number]) -> list[Number | None]:
         """The row; of a value with a part that never arrived, every part is None."""
+        if not self.waiting:
+            return self.parts
         row: list[Number | None] = [arrived.get(place) for place in range(self.layout.width)]
         return row if None not in row else self.layout.whole(row)
 
 
 def _moved(part: Any, move: Callable[[Any], Any]) -> Any:
-    if type(part) is float or type(part) is int:
+    if type(part) in NUMBERS:
         return part
     moving = move(part)
     return number(part) if moving is None else moving
+
+
+_layouts: dict[tuple[tuple[str, ...], tuple[str, ...]], Layout] = {}
+
+
+def layout(names: tuple[str, ...], kinds: tuple[str, ...]) -> Layout:
+    """The layout of these values: one object, however often they are logged."""
+    found = _layouts.get((names, kinds))
+    if found is None:
+        if len(_layouts) >= MOST_LAYOUTS:
+            _layouts.clear()
+        found = _layouts[names, kinds] = Layout(names, kinds)
+    return found
 
 
 class Across(Protocol):
@@ -99,7 +126,7 @@ class Alone:
 
     def begin(self, step: int | None, time: float, added: Contribution) -> dict[Any, Any]:
         """See :class:`Across`."""
-        return added.parts
+        return added.waiting
 
     def end(self, step: int | None, time: float, added: Contribution, arrived: Mapping[Any, Any]) -> dict[str, Number]:
         """See :class:`Across`."""

@@ -65,8 +65,12 @@ class RankRecorder:
                 self._across.end(step, now, added, arrived)
                 return b""
 
-            with self._lock:
-                self._queue.add(Waiting(self._across.begin(step, now, added), build))
+            waiting = self._across.begin(step, now, added)
+            if not waiting and not len(self._queue):
+                self._across.end(step, now, added, waiting)
+            else:
+                with self._lock:
+                    self._queue.add(Waiting(waiting, build))
         elif len(self._queue):
             with self._lock:
                 self._queue.drain()

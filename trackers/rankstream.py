@@ -6,7 +6,7 @@ import contextlib
 import itertools
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +39,7 @@ class RankStream:
         self._problem = problem
         self._writer: StreamWriter | None = None
         self._lock = threading.Lock()
-        self._numbers: dict[tuple[tuple[str, ...], tuple[str, ...]], int] = {}
+        self._numbers: dict[Layout, int] = {}
         self._early: list[Record] = []
         self._look_at = 0.0
         self._open_at = 0.0
@@ -48,14 +48,14 @@ class RankStream:
 
     def begin(self, step: int | None, time: float, added: Contribution) -> dict[Any, Any]:
         """Wait for nothing but values on an accelerator."""
-        return added.parts
+        return added.waiting
 
     def end(self, step: int | None, time: float, added: Contribution, arrived: Mapping[Any, Any]) -> dict[str, Number]:
         """Append the row; the relay records the values."""
         self.add(step, time, added.layout, added.row(arrived))
         return {}
 
-    def add(self, step: int | None, time: float, layout: Layout, row: Sequence[Number | None]) -> None:
+    def add(self, step: int | None, time: float, layout: Layout, row: list[Any]) -> None:
         """Append one call's row."""
         if self._closed or not layout.names:
             return
@@ -66,14 +66,13 @@ class RankStream:
             writer = self._writer or (self._open(time) if time >= self._open_at else None)
             if writer is None:
                 return
-            key = (layout.names, layout.kinds)
-            number = self._numbers.get(key)
+            number = self._numbers.get(layout)
             lines = b""
             if number is None:
-                number = self._numbers[key] = len(self._numbers)
+                number = self._numbers[layout] = len(self._numbers)
                 columns = Columns(time=time, number=number, names=list(layout.names), kinds=list(layout.kinds))
                 lines = encode(columns)
-            writer.write(lines + encode(Row(step=step, time=time, columns=number, values=list(row))))
+            writer.write(lines + encode(Row(step=step, time=time, columns=number, values=row)))
             if time > self._look_at:
                 self._look_at = time + LOOK_S
                 if writer.missing():

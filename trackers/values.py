@@ -78,14 +78,14 @@ class Split:
             self.numbers[name] = value
         elif isinstance(value, float):  # NumPy's float64 among them
             self.numbers[name] = float(value)
+        elif isinstance(value, Reduction):
+            self.reductions[name] = value
         elif isinstance(value, str):
             self.texts[name] = value if len(value) <= MAX_TEXT else value[:MAX_TEXT]
         elif isinstance(value, Mapping):
             if depth >= MAX_DEPTH:
                 raise Unrecordable(f"nested deeper than {MAX_DEPTH} levels")
             self.add(value, name + "/", depth + 1)
-        elif isinstance(value, Reduction):
-            self.reductions[name] = value
         elif value is None:
             return  # "nothing to say about it this time", as W&B takes it
         elif is_media(value):
