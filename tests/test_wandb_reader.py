@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from collections import Counter
@@ -10,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
 
 from tests.support import T0, Driver, run_info, stream, training
 from tests.test_wandb_file import framed
@@ -307,7 +310,7 @@ def delivered(tmp_path: Path, records: list[Record], **fields: Any) -> Driver:
     return made
 
 
-LIMITS = Limits(statuses=None)
+LIMITS = Limits(big_integers="float")
 
 
 def test_our_delivery_is_read_back(server: WandbServer, tmp_path: Path) -> None:
@@ -334,6 +337,44 @@ def test_our_offline_files_are_read_back(tmp_path: Path, monkeypatch: pytest.Mon
     where = str(tmp_path / "run/wandb")
     run = check_reader(WandbFileReader, where, made.info, records, limits=LIMITS, missing=str(tmp_path / "nothing"))
     assert run.status == "finished"
+
+
+NAMES = st.sampled_from(["loss", "val_loss", "a@1", "timing(s)/gen", "a//b", "_step", "größe", "x.y"])
+NUMBERS = st.one_of(
+    st.floats(), st.integers(-(2**70), 2**70), st.booleans(), st.sampled_from([1.7e308, 5e-324, 2**53 + 1, 0.1])
+)
+ROWS = st.lists(st.tuples(st.integers(0, 6), st.dictionaries(NAMES, NUMBERS, min_size=1, max_size=4)), max_size=12)
+
+
+@pytest.mark.parametrize("mode", ["online", "offline"])
+def test_random_runs_round_trip(
+    mode: str, server: WandbServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever is logged, at whatever steps, comes back from the server and from the files."""
+    count = 0
+
+    @settings(max_examples=4, deadline=None, database=None, phases=[Phase.generate],
+              suppress_health_check=list(HealthCheck))  # fmt: skip
+    @given(ROWS)
+    def round_trip(rows: list[tuple[int, dict[str, Any]]]) -> None:
+        nonlocal count
+        count += 1
+        place = tmp_path / str(count)
+        end = Finish(time=T0 + 100, status="finished", exit_code=0)
+        # What comes to one step, one after the other, is one row of W&B's, with one time.
+        groups = [list(group) for _, group in itertools.groupby(rows, key=lambda row: row[0])]
+        metrics = [Metrics(step=step, time=T0 + n / 4, values=row)
+                   for n, group in enumerate(groups) for step, row in group]  # fmt: skip
+        records = [Start(time=T0), *metrics, end]
+        made = delivered(place, stream(records), id=f"round{count:03d}", options={"WANDB_MODE": mode})
+        if mode == "online":
+            check_reader(WandbReader, f"someone/digits/{made.info.id}", made.info, records, limits=LIMITS,
+                         missing="someone/digits/none")  # fmt: skip
+        else:
+            check_reader(WandbFileReader, str(place / "run/wandb"), made.info, records, limits=LIMITS,
+                         missing=str(tmp_path / "none"))  # fmt: skip
+
+    round_trip()
 
 
 def test_media_come_with_their_files(server: WandbServer, tmp_path: Path) -> None:
