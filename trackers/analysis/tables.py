@@ -65,6 +65,8 @@ def show(value: Any) -> str:
 
 def plain(text: str) -> str:
     """A text on one line, without what a terminal would obey."""
+    if text.isprintable():
+        return text
     return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in " ".join(text.split()))
 
 
@@ -83,13 +85,16 @@ def escape_latex(text: str) -> str:
 def _text(table: Table) -> str:
     from rich.cells import cell_len
 
+    def width(text: str) -> int:
+        return len(text) if text.isascii() else cell_len(text)
+
     lines = [[plain(cell) for cell in row] for row in (table.headers, *map(_shown, table.rows))]
-    widths = [max(cell_len(line[place]) for line in lines) for place in range(len(table.headers))]
+    widths = [max(width(line[place]) for line in lines) for place in range(len(table.headers))]
     text = [plain(table.title)] if table.title else []
     for line in lines:
         cells = []
         for place, cell in enumerate(line):
-            space = " " * (widths[place] - cell_len(cell))
+            space = " " * (widths[place] - width(cell))
             cells.append(cell + space if place < table.texts else space + cell)
         text.append("  ".join(cells).rstrip())
     return "\n".join(text) + "\n"

@@ -64,6 +64,8 @@ def _print_json(root: Path, project: str) -> None:
 
 
 COLUMNS = ("run", "name", "status", "step", "age", "last values", "trackers")
+LONGEST = 300
+"""Names and texts are cut off after so many characters."""
 LAID_OUT = 200
 """So many runs are fitted into a terminal's width; more are printed as they are: that takes a millisecond each."""
 
@@ -71,18 +73,18 @@ LAID_OUT = 200
 def _print_table(lines: list[Any]) -> None:
     from rich.console import Console
 
+    from trackers.analysis.tables import Table, plain, render
+
     now = time.time()
     rows = [
-        [f"{line.project}/{line.id}", printable(line.name), line.status, "–" if line.step is None else str(line.step),
+        [f"{line.project}/{line.id}", line.name[:LONGEST], line.status, "–" if line.step is None else str(line.step),
          show_age(now - line.created),
-         ", ".join(f"{printable(k)} {show_number(v)}" for k, v in line.last.items()) + (", …" if line.more else ""),
+         ", ".join([*(f"{k[:LONGEST]} {show_number(v)[:LONGEST]}" for k, v in line.last.items()), *["…"] * line.more]),
          ", ".join(_tracker_word(name, *entry) for name, entry in line.trackers.items())]
         for line in lines
     ]  # fmt: skip
     console = Console()
     if not console.is_terminal or len(rows) > LAID_OUT:
-        from trackers.analysis.tables import Table, render
-
         sys.stdout.write(render(Table(list(COLUMNS), rows, texts=len(COLUMNS)), "table"))
         return
     from rich.table import Table as RichTable
@@ -93,7 +95,7 @@ def _print_table(lines: list[Any]) -> None:
         table.add_column(column, overflow="fold")
     for row in rows:
         table.add_row(
-            *(Text(text, style=_COLORS.get(text, "") if place == 2 else "") for place, text in enumerate(row))
+            *(Text(plain(text), style=_COLORS.get(text, "") if place == 2 else "") for place, text in enumerate(row))
         )
     console.print(table)
 
