@@ -34,6 +34,8 @@ _FORMS = re.compile(
     r"|eyJ[A-Za-z0-9_\-]{10,}\.[A-Za-z0-9_\-]{10,}\.[A-Za-z0-9_\-]{10,}"  # JSON web token
     r")"
 )
+# name = "value", "name": "value", in whatever language.
+_ASSIGNED = re.compile(r"""((["']?)([A-Za-z_][\w.\-]*)\2\s*(?::\s*[\w\[\]. |]+)?[:=]\s*[a-z]{0,2})(["'])([^"'\n]+)\4""")
 _HEX40 = re.compile(r"[0-9a-f]{40}")
 _URL_LOGIN = re.compile(r"(://[^/\s:@]+):[^/\s@]+@")
 _URL_QUERY = re.compile(r"([?&](?:[a-z_]*token|api_?key|password|secret)=)[^&\s]+", re.IGNORECASE)
@@ -53,6 +55,15 @@ def mask_text(text: str) -> str:
     if "://" in text:
         text = _URL_QUERY.sub(r"\1" + MASK, _URL_LOGIN.sub(r"\1:" + MASK + "@", text))
     return text
+
+
+def mask_source(text: str) -> str:
+    """Source text, such as a patch, with known forms of keys masked, and literals that a secret's name is given."""
+
+    def hidden(match: re.Match[str]) -> str:
+        return f"{match[1]}{match[4]}{MASK}{match[4]}" if is_secret_key(match[3]) else match[0]
+
+    return mask_text(_ASSIGNED.sub(hidden, text))
 
 
 def mask(value: Any, key: str = "") -> Any:

@@ -8,6 +8,7 @@ import subprocess
 from importlib import metadata
 from typing import Any
 
+from trackers.secret import mask_source
 from trackers.tracker import RunInfo
 
 PATCH_BYTES = 1_000_000
@@ -50,5 +51,5 @@ def git_state(root: str) -> dict[str, Any]:
         return {}
     state: dict[str, Any] = {"dirty": bool(diff)}
     if diff:
-        state["patch"] = diff[:PATCH_BYTES].decode("utf-8", "replace")
+        state["patch"] = mask_source(diff[:PATCH_BYTES].decode("utf-8", "replace"))
     return state

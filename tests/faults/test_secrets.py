@@ -1,0 +1,188 @@
+"""Secrets stay out of every file, names from outside stay text, and files belong to whom the umask says."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import trackers
+from tests.faults.driven import ROOT, wait_for
+from tests.stores import read_csv, read_json, read_mlflow, read_tensorboard, read_trackio
+from trackers.relay.account import read_account
+from trackers.relay.report import report
+from trackers.rundir import RunDirectory, find_runs
+from trackers.secret import mask_source
+
+HF, GITHUB = "hf_" + "a1B2" * 10, "ghp_" + "c3D4" * 10
+SECRETS = ("sesame", "opensaysme", "hunter2222", "wand4444", HF, GITHUB, "k" * 40)
+
+TRAIN = f"""
+import sys, trackers
+run = trackers.init("json,mlflow,wandb", project="p", id="r", config={{
+    "api_key": "sesame11", "nested": [{{"db": {{"password": "hunter2222"}}}}], "url": "http://me:opensaysme@host/x",
+    "max_tokens": 5, "tokenizer": "gpt2", "secret_sauce": 3, "hub": {HF!r},
+}})
+run.config.update({{"auth_token": "sesame22", "later": {{"client_secret": "sesame33"}}}})
+run.log({{"token": 7.0, "secret": 8.0, "password_entropy": 9.0}}, step=0)
+run.finish(timeout=4)
+"""
+
+
+def test_secrets_reach_no_file_and_no_terminal(tmp_path: Path) -> None:
+    """Config, later changes, arguments, addresses, the repository's patch, failing logins: none of it is written."""
+    repository = tmp_path / "work"
+    repository.mkdir()
+    script = repository / "train.py"
+    git = ["git", "-C", str(repository), "-c", "user.name=a", "-c", "user.email=a@b"]
+    script.write_text("# nothing yet\n")
+    for command in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "first"]):
+        subprocess.run([*git, *command], check=True)
+    script.write_text(TRAIN)
+    env = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "MLFLOW_TRACKING_URI": "http://ada:wand4444@127.0.0.1:9",
+        "WANDB_API_KEY": "k" * 40,
+        "WANDB_MODE": "online",
+        "WANDB_BASE_URL": "http://127.0.0.1:9",
+        "HUB_TOKEN": GITHUB,
+    }
+    words = ["--api-key", "sesame44", f"--hub={HF}", f"HUB_TOKEN={GITHUB}", "--max-tokens", "512"]
+    done = subprocess.run(
+        [sys.executable, str(script), *words], cwd=repository, env=env, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    run = RunDirectory(repository / "runs/p/r")
+    try:
+        wait_for(lambda: read_account(run, "mlflow").error and read_account(run, "wandb").failures)
+        wait_for(lambda: read_account(run, "json").closed)
+        shown = subprocess.run(
+            [sys.executable, "-m", "trackers", "show", "p/r"], cwd=repository, env=env, capture_output=True, text=True
+        )
+    finally:
+        lease = json.loads((run.path / "relay.lease").read_bytes())
+        os.kill(lease["pid"], 9)
+    files = {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
+    everything = {**files, Path("stderr"): done.stderr.encode(), Path("show"): shown.stdout.encode()}
+    found = [(str(path), secret) for path, text in everything.items() for secret in SECRETS if secret.encode() in text]
+    assert not found
+    log = read_json(run.read_info(), None)
+    assert log.config is not None
+    assert (log.config["max_tokens"], log.config["tokenizer"], log.config["secret_sauce"]) == (5, "gpt2", 3)
+    assert log.config["api_key"] == log.config["auth_token"] == "***"
+    assert {name: points[0].value for name, points in log.metrics.items()} == {
+        "token": 7.0, "secret": 8.0, "password_entropy": 9.0,
+    }  # fmt: skip
+    assert "512" in (run.path / "run.json").read_text()
+
+
+EVIL = (
+    "../../../evil", "/evil/absolute", "a/../../evil", "..\\\\evil", "%2e%2e/evil", "~/evil", "evil\n# heading",
+    "<script>evil()</script>", "'; DROP TABLE metrics; -- evil", "[evil](javascript:alert(1))", "\x1b[31mevil\x07",
+    '"\nCONFIG_TRACKER="evil', "evil\N{RIGHT-TO-LEFT OVERRIDE}", "`evil`", "$(touch evil)", "{{evil}}", "evil,|;=",
+)  # fmt: skip
+"""Names that somebody might send."""
+
+
+def test_names_from_outside_stay_text(tmp_path: Path) -> None:
+    """As names of projects, runs, metrics, texts, images, artifacts: everything arrives, nothing leaves its place."""
+    import numpy
+
+    values: dict[str, object] = {}
+    for number, name in enumerate(EVIL):
+        values[f"{name}/number"] = float(number)
+        values[f"{name}/text"] = name
+        values[f"{name}/image"] = trackers.Image(numpy.zeros((4, 4, 3), dtype="uint8"), caption=name)
+    names = "json,csv,tensorboard,trackio,mlflow"
+    place = tmp_path / "place"
+    place.mkdir()
+    os.chdir(place)
+    run = trackers.init(names, project=EVIL[0], name=EVIL[8], group=EVIL[9], tags=list(EVIL[5:7]), config={EVIL[3]: 1})
+    run.log(values, step=0)
+    for name in EVIL[:4]:
+        run.log_artifact(__file__, name=name)
+    run.finish(timeout=120)
+    (found,) = find_runs(place / "runs")
+    states = report(found, names.split(","))
+    assert {entry["state"] for entry in states.values()} == {"delivered"}, states
+    assert not any(entry["rejected"] for entry in states.values()), states
+    # What is outside of the run, trackio's and MLflow's places is what was there before.
+    assert {path.name for path in place.iterdir()} <= {"runs", "mlflow.db", "mlruns", "mlartifacts"}
+    assert [path.name for path in (place / "runs").iterdir()] == ["..%2F..%2F..%2Fevil"]
+    assert not (tmp_path / "evil").exists()
+    assert not Path("/evil").exists()
+    info = found.read_info()
+    (database,) = Path(os.environ["TRACKIO_DIR"]).rglob("*.db")
+    assert database.parent == Path(os.environ["TRACKIO_DIR"])
+    for read in (read_json, read_csv, read_tensorboard, read_trackio, read_mlflow):
+        info.project = database.stem if read is read_trackio else EVIL[0]
+        more = {"uri": f"sqlite:///{place}/mlflow.db"} if read is read_mlflow else {}
+        series = read(info, None, **more).metrics
+        assert sorted(points[0].value for points in series.values() if len(points) == 1)[-len(EVIL) :] == [
+            float(number) for number in range(len(EVIL))
+        ], read.__name__
+
+
+@pytest.mark.parametrize(("umask", "allowed", "wanted"), [(0o077, 0o700, 0o600), (0o002, 0o775, 0o060)])
+def test_files_have_the_umask_of_training(umask: int, allowed: int, wanted: int, tmp_path: Path) -> None:
+    """A private umask makes private files, a group's makes the group's: journal, state, logs, media, all of them."""
+    code = (
+        "import os, numpy, trackers\n"
+        f"os.umask({umask})\n"
+        "run = trackers.init('json,csv,tensorboard,trackio', project='p', id='r')\n"
+        "run.log({'loss': 1.0, 'image': trackers.Image(numpy.zeros((4, 4, 3), dtype='uint8'))})\n"
+        "run.log_artifact('train.py')\nrun.finish(timeout=60)\n"
+    )
+    Path("train.py").write_text(code)
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "train.py"], env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    modes = {path: path.stat().st_mode & 0o777 for path in [*Path("runs").rglob("*")]}
+    assert len(modes) > 15
+    for path, mode in modes.items():
+        assert mode & ~allowed == 0, (path, oct(mode))
+        assert mode & wanted == wanted, (path, oct(mode))
+
+
+def test_source_keeps_everything_but_secrets() -> None:
+    """Of a patch only literals under a secret's name are hidden, whatever the language; the rest stays as it is."""
+    patch = (
+        '+api_key = "abc123"\n-    "db_password": \'x y\',\n+secret: str = f"{x}y"\n+tokenizer = "gpt2"\n'
+        '+max_tokens = 5\n+token = tokenizer("text")\n+{"name": "token", "auth-token": "t"}\n+key = "a/b"\n'
+    )
+    assert mask_source(patch) == (
+        '+api_key = "***"\n-    "db_password": \'***\',\n+secret: str = f"***"\n+tokenizer = "gpt2"\n'
+        '+max_tokens = 5\n+token = tokenizer("text")\n+{"name": "token", "auth-token": "***"}\n+key = "a/b"\n'
+    )
+
+
+def test_nothing_that_is_read_is_executed() -> None:
+    """The package unpickles nothing, evaluates nothing, and loads YAML safely and arrays without objects."""
+    package = Path(trackers.__file__).parent
+    found = []
+    for path in package.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, (ast.Import, ast.ImportFrom)):
+                names = [alias.name for alias in node.names] + [getattr(node, "module", "") or ""]
+                found += [
+                    (path.name, name) for name in names if name.split(".")[0] in ("pickle", "dill", "marshal", "shelve")
+                ]
+            if isinstance(node, ast.Call):
+                call = ast.unparse(node.func)
+                if call in ("eval", "exec", "compile", "yaml.load", "yaml.unsafe_load", "torch.load", "os.system"):
+                    found.append((path.name, call))
+                if (
+                    call.endswith((".load", ".loads"))
+                    and "numpy" in call
+                    and "allow_pickle=False" not in ast.unparse(node)
+                ):
+                    found.append((path.name, call))
+                shells = [k for k in node.keywords if k.arg == "shell" and ast.unparse(k.value) != "False"]
+                found += [(path.name, "shell=True") for _ in shells]
+    assert not found
