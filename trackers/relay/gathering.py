@@ -130,7 +130,7 @@ class Series:
                     owed.spans.clear()  # it has gone past them
                 break
         else:
-            place = first
+            place = self._place(first, step)
             cell = Cell(step, time, now)
             if place < len(cells):
                 self._make_room(place)
@@ -142,6 +142,18 @@ class Series:
         cell.parts[rank] = parts, line
         self._marks[rank] = self._done + place
         return True
+
+    def _place(self, first: int, step: int | None) -> int:
+        """Where a step that no other rank has added to yet goes: in order among those that follow one another."""
+        before = step
+        for place in range(first, len(self.cells) if step is not None else first):
+            other = self.cells[place].step
+            if other is None or step is None:
+                continue
+            if other > step or (place > first and before is not None and other < before):
+                return place
+            before = other
+        return len(self.cells)
 
     def _make_room(self, place: int) -> None:
         here = self._done + place
