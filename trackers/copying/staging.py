@@ -10,7 +10,9 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import re
 import shutil
+from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,8 +22,10 @@ import msgspec
 from trackers import identity, records
 from trackers.copying.destination import Destination
 from trackers.journal import StreamWriter
+from trackers.readers.journal import JournalReader
 from trackers.readers.reader import Reader, SourceRun
 from trackers.records import Artifact, Finish, Info, Media, MediaFile, Record, Start
+from trackers.relay.status import last_status
 from trackers.rundir import RunDirectory, StreamName, project_folder, read_json, replace_file
 from trackers.secret import hide
 from trackers.tracker import RunInfo
@@ -30,6 +34,8 @@ BATCH_BYTES = 1 << 18
 DEFAULT_PROJECT = "copied"
 UNKNOWN_END = "the source doesn't say how the run ended"
 SAID_EVERY = 2000
+_FILES = re.compile(rb'\{"kind":"(media|artifact)"')
+"""How the lines begin that name files (``records.encode``)."""
 
 
 class Staged(msgspec.Struct, kw_only=True):
@@ -82,8 +88,11 @@ def stage(
     if not directory.deliveries() and not destination.place:  # nothing has left it: it can begin anew
         for name in directory.stream_names():
             directory.stream(name).unlink()
-    staged.records, ended = _write(reader, run, directory, info, said)
-    staged.complete = ended
+    counted = take_over(run, directory, info) if isinstance(reader, JournalReader) else None
+    if counted is not None:
+        staged.records, staged.complete = counted, True
+    else:
+        staged.records, staged.complete = _write(reader, run, directory, info, said)
     replace_file(file, msgspec.json.encode(staged))
     return directory
 
@@ -110,9 +119,9 @@ def _stream(
             begin.from_step = -1
             begin.time = max(begin.time, _last_time(directory, attempt))
         writer.write(records.encode(begin))
-        about = {"group": run.group, "tags": run.tags or None, "notes": run.notes}
-        if any(about.values()):
-            writer.write(records.encode(Info(time=info.created, **about)))  # type: ignore[arg-type]
+        about = _about(run, info)
+        if about:
+            writer.write(about)
         for record in _here(reader.read(run, files=_files(directory)), run, directory):
             if isinstance(record, Finish):
                 ended = True
@@ -168,6 +177,53 @@ class _Writer:
         self._stream.release()
 
 
+def take_over(run: SourceRun, directory: RunDirectory, info: RunInfo) -> int | None:
+    """Copy the streams of a journal that has ended, as they are, which costs no time; how many lines they have.
+
+    None, and nothing done, where the streams aren't the run: it goes on, or a later attempt superseded some of it;
+    or where something was staged already.
+    """
+    source = RunDirectory(run.directory)
+    names = source.stream_names()
+    if directory.stream_names() or last_status(source).name == "running" or any(name.attempt > 1 for name in names):
+        return None
+    count = 0
+    for name in names:
+        content = source.stream(name)
+        with content.open("rb") as lines:
+            for line in lines:
+                count += 1
+                if _FILES.match(line):
+                    with contextlib.suppress(records.CorruptLine):
+                        record = records.decode(line.strip())
+                        if record is not None:
+                            deque(_here(iter([record]), run, directory), maxlen=0)
+    about = _about(run, info)
+    for name in names:
+        _copy(source.stream(name), directory.stream(name))
+    if about:
+        number = 1 + max((name.number for name in names if name.writer == "node"), default=0)
+        end = last_status(source)  # a node's stream without its end would keep the run going
+        finish = Finish(time=end.time, status=end.name, exit_code=end.exit_code, reason=end.reason)
+        replace_file(directory.stream(StreamName("node", number, 1)), about + records.encode(finish))
+    return count
+
+
+def _about(run: SourceRun, info: RunInfo) -> bytes:
+    """Tags, group and notes as a record: not every tracker keeps those that ``run.json`` has."""
+    about = {"group": run.group, "tags": run.tags or None, "notes": run.notes}
+    if not any(about.values()):
+        return b""
+    # Behind the start of the run, where the streams come by time: TensorBoard forgets what stands before a start.
+    return records.encode(Info(time=info.created + 1e-6, **about))  # type: ignore[arg-type]
+
+
+def _copy(source: Path, target: Path) -> None:
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    shutil.copyfile(source, temporary)
+    os.replace(temporary, target)
+
+
 def _here(found: Iterator[Record], run: SourceRun, directory: RunDirectory) -> Iterator[Record]:
     """Records with their files in this journal. What was a start there is none here."""
     for record in found:
@@ -200,9 +256,7 @@ def _taken(run: SourceRun, file: str, directory: RunDirectory) -> str:
     target = directory.path / name
     if not target.exists() or target.stat().st_size != source.stat().st_size:
         target.parent.mkdir(parents=True, exist_ok=True)
-        temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-        shutil.copyfile(source, temporary)
-        os.replace(temporary, target)
+        _copy(source, target)
     return name
 
 
