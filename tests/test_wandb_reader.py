@@ -14,6 +14,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+import trackers
+from tests import wandb_reads
 from tests.support import T0, Driver, run_info, stream, training
 from tests.test_wandb_file import framed
 from tests.wandb_reads import HeldRun
@@ -105,6 +107,29 @@ def test_system_metrics_are_complete(server: WandbServer, monkeypatch: pytest.Mo
         assert series == [(None, T0 + number, 1e9 * gpu + number) for number in range(3000)]
     times = [record.time for record in found if isinstance(record, Metrics)]
     assert times == sorted(times)
+
+
+def test_sampled_system_metrics_are_said_to_be(server: WandbServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the server gives fewer samples than it has, the run says how many of how many."""
+    monkeypatch.setattr(wandb_reads, "EVENTS_CAP", 40)
+    held(server, 10, events=120)
+    reader = WandbReader()
+    (run,) = reader.runs("someone/digits")
+    assert len(points(list(reader.read(run)), "system.gpu.0.memoryAllocatedBytes")) == 40
+    assert run.note == "system metrics: sampled 40 of 120"
+
+
+def test_run_is_loaded_as_columns(server: WandbServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``trackers.load`` gives the complete history; read again, it costs the listing alone. WANDB_MODE is no matter."""
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    held(server, 3000, events=20)
+    loaded = trackers.load("wandb:someone/digits/base")
+    assert loaded.metrics().num_rows == 3000
+    assert loaded.metrics("val/acc", long=True).num_rows == 300
+    assert loaded.system("system.gpu.*").num_rows == 20
+    server.requests.clear()
+    assert trackers.load("wandb:someone/digits/base").metrics().num_rows == 3000
+    assert {request.split()[-1] for request in server.requests} == {"Viewer", "GetDefaultEntity", "Runs"}
 
 
 def test_run_is_described(server: WandbServer) -> None:

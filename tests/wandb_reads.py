@@ -16,6 +16,8 @@ from tests.wandb_store import Artifact, Run, Store
 ENTITY = "someone"
 INTERNAL_ID = base64.b64encode(b"ProjectInternalId:2").decode()
 Variables = dict[str, Any]
+EVENTS_CAP = 10**9
+"""So many samples of system events are given at most."""
 
 
 @dataclasses.dataclass
@@ -238,7 +240,7 @@ def _sampled(store: Store, variables: Variables, url: str) -> Any:
 def _full(store: Store, variables: Variables, url: str) -> Any:
     """History or system events, sampled evenly where there are more than asked for."""
     run = store.runs[variables["name"]]
-    count = variables.get("samples") or 500
+    count = min(variables.get("samples") or 500, EVENTS_CAP)
 
     def sampled(rows: list[dict[str, Any]]) -> list[str]:
         if len(rows) > count:
@@ -327,6 +329,10 @@ def _artifact_urls(store: Store, variables: Variables, url: str) -> Any:
     return {"project": {"artifactCollection": collection}}
 
 
+def _event_count(store: Store, variables: Variables, url: str) -> Any:
+    return {"project": {"run": {"eventsLineCount": len(store.runs[variables["name"]].events)}}}
+
+
 READS: dict[str, Callable[[Store, Variables, str], Any]] = {
     "ArtifactByID": _artifact_by_id,
     "Run": _run,
@@ -335,6 +341,7 @@ READS: dict[str, Callable[[Store, Variables, str], Any]] = {
     "RunSampledHistory": _sampled,
     "SampledHistoryPage": _sampled,
     "RunFullHistory": _full,
+    "RunEventCount": _event_count,
     "HistoryPage": _page,
     "RunHistoryKeys": _keys,
     "RunParquetHistory": _parquet,

@@ -123,6 +123,8 @@ def head(run: SourceRun) -> str:
     lines = [f"Run: {run.name} ({run.id})", f"State: {run.native.get('state') or run.status}"]
     where = run.native.get("url")
     lines.append(f"URL: {where}" if where else f"File: {', '.join(run.native['paths'])}")
+    if run.note:
+        lines.append(f"Note: {run.note}")
     return "\n".join([*lines, RULE])
 
 

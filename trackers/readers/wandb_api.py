@@ -97,9 +97,7 @@ class WandbReader:
         """Only a run's system metrics, without fetching its history."""
         remote = self._remote(run)
         cache = self._cache(remote, run)
-        token = _token(remote)
-        if cache.index.events_token != token:
-            cache.set_events(wandb_fetch.events(remote), token)
+        self._complete_events(remote, cache, run)
         decoder = Decoder(ours=False)
         for row in cache.events():
             yield from decoder.event(row)
@@ -198,14 +196,23 @@ class WandbReader:
 
     def _complete(self, remote: Any, cache: RunCache, run: SourceRun) -> None:
         """Have the cache hold what the server has now."""
+        self._complete_events(remote, cache, run)
         token = _token(remote)
         if cache.index.token == token:
             return
         with _progress(f"{run.name} ({run.id})") as progress:
             wandb_fetch.history(remote, cache, progress)
-            if cache.index.events_token != token:
-                cache.set_events(wandb_fetch.events(remote), token)
         cache.complete(token)
+
+    def _complete_events(self, remote: Any, cache: RunCache, run: SourceRun) -> None:
+        """Have the cache hold the system events; say so where the server gives but a sample of them."""
+        token = _token(remote)
+        if cache.index.events_token != token:
+            rows = wandb_fetch.events(remote)
+            cache.set_events(rows, token, wandb_fetch.event_count(remote) or len(rows))
+        held, there = cache.index.event_count, cache.index.events_there
+        if held < there:
+            run.note = f"system metrics: sampled {held:,} of {there:,}"
 
     def _metadata(self, remote: Any, run: SourceRun) -> dict[str, Any]:
         with contextlib.suppress(Unavailable, NotFound):

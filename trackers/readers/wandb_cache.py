@@ -43,7 +43,7 @@ class Index(msgspec.Struct, kw_only=True):
 
     created: of the run, as the server says it: another run of the same name begins anew.
     token: what the server said when everything was fetched; "" while something is missing.
-    events: the file of system events; of: how many the server has.
+    events: the file of system events, with event_count of them; events_there: how many the server has.
     """
 
     version: int = 0
@@ -53,6 +53,7 @@ class Index(msgspec.Struct, kw_only=True):
     parts: list[Part] = []
     events: str = ""
     event_count: int = 0
+    events_there: int = 0
     events_token: str = ""
 
 
@@ -87,10 +88,10 @@ class RunCache:
             self.index.parts.append(Part(self._write(rows), len(rows), last))
             self._save()
 
-    def set_events(self, rows: Sequence[dict[str, Any]], token: str) -> None:
-        """Keep all system events, as they are at ``token``."""
+    def set_events(self, rows: Sequence[dict[str, Any]], token: str, there: int) -> None:
+        """Keep the system events as they are at ``token``, when the server has so many."""
         old = self.index.events
-        self.index.events, self.index.event_count = self._write(rows), len(rows)
+        self.index.events, self.index.event_count, self.index.events_there = self._write(rows), len(rows), there
         self.index.events_token = token
         self._save()
         if old:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, TypeVar
 
-from trackers.errors import CredentialsMissing, NotFound, Unavailable
+from trackers.errors import CredentialsMissing, NotFound, TrackersError, Unavailable
 from trackers.readers.wandb_cache import RunCache
 
 CLIENT_TIMEOUT_S = 60
@@ -26,6 +26,12 @@ KEPT_ROWS = 5000
 """Rows are kept on disk so many at a time."""
 EVENTS_FIRST = 20_000
 EVENTS_MOST = 20_000_000
+
+EVENT_COUNT = """
+query RunEventCount($project: String!, $entity: String!, $name: String!) {
+    project(name: $project, entityName: $entity) { run(name: $name) { eventsLineCount } }
+}
+"""
 
 Result = TypeVar("Result")
 Progress = Callable[[int, int], None]
@@ -97,6 +103,15 @@ def events(run: Any) -> list[dict[str, Any]]:
         if len(rows) < samples or samples >= EVENTS_MOST:
             return rows
         samples *= 10
+
+
+def event_count(run: Any) -> int | None:
+    """How many system events the server has; None where it doesn't say."""
+    try:
+        answer = patiently(partial(run._exec, EVENT_COUNT))
+        return int(answer["project"]["run"]["eventsLineCount"])
+    except (TrackersError, KeyError, TypeError, ValueError):
+        return None
 
 
 def patiently(ask: Callable[[], Result], patience_s: float | None = None) -> Result:
