@@ -1,0 +1,178 @@
+"""All ranks of a job find the same run, by what their launcher tells each of them alike, and none waits for another."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import trackers
+from trackers import Mean, launch
+from trackers.errors import MissingPackage, UsageError
+from trackers.nullrun import NullRun
+from trackers.rankrun import RankRun
+from trackers.records import Finish, Start, encode
+from trackers.rundir import RunDirectory, StreamName
+
+TORCHRUN = {
+    "TORCHELASTIC_RUN_ID": "job7",
+    "TORCHELASTIC_RESTART_COUNT": "0",
+    "MASTER_ADDR": "node1",
+    "MASTER_PORT": "29500",
+    "LOCAL_WORLD_SIZE": "4",
+}
+SLURM = {"SLURM_JOB_ID": "77", "SLURM_STEP_ID": "0", "SLURM_NTASKS": "8"}
+MPI = {"PMIX_NAMESPACE": "prterun-node1-4711@1"}
+MASTER = {"MASTER_ADDR": "localhost", "MASTER_PORT": "29500"}
+
+
+def names(environ: dict[str, str], run_id: str = "", variable: str = "RANK", ranks: int = 8) -> list[str]:
+    """What each rank takes its launch for."""
+    found = []
+    for rank in range(ranks):
+        own = {"WORLD_SIZE": str(ranks), "OMPI_COMM_WORLD_SIZE": str(ranks), **environ, variable: str(rank)}
+        assert launch.world(own) == ranks
+        found.append(launch._key(run_id, own))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("environ", "variable", "change"),
+    [
+        (TORCHRUN, "RANK", {"TORCHELASTIC_RUN_ID": "job8"}),
+        (TORCHRUN, "RANK", {"TORCHELASTIC_RESTART_COUNT": "1"}),
+        (TORCHRUN, "RANK", {"MASTER_PORT": "29501"}),
+        (SLURM, "SLURM_PROCID", {"SLURM_JOB_ID": "78"}),
+        (SLURM, "SLURM_PROCID", {"SLURM_STEP_ID": "1"}),
+        (SLURM, "SLURM_PROCID", {"SLURM_RESTART_COUNT": "1"}),
+        (MPI, "OMPI_COMM_WORLD_RANK", {"PMIX_NAMESPACE": "prterun-node1-4712@1"}),
+        (MASTER, "RANK", {"MASTER_PORT": "29501"}),
+    ],
+)
+def test_launcher_names_the_launch(environ: dict[str, str], variable: str, change: dict[str, str]) -> None:
+    """Every rank finds the same name, and another launch or a restart has another one."""
+    (one,) = set(names(environ, variable=variable))
+    (other,) = set(names({**environ, **change}, variable=variable))
+    assert one
+    assert one != other
+
+
+def test_run_id_comes_first() -> None:
+    """A run id names the launch whatever else is set, with the launcher's count of restarts."""
+    everything = {**TORCHRUN, **SLURM, **MPI}
+    (one,) = set(names(everything, "mine"))
+    assert one.startswith("id mine")
+    assert names({}, "mine") == names(SLURM, "mine")
+    assert {one} != set(names({**everything, "TORCHELASTIC_RESTART_COUNT": "1"}, "mine"))
+
+
+def test_started_by_another_agent_is_another_launch() -> None:
+    """A port is used again; the process that started all ranks of a machine is not."""
+    code = "import os; from trackers import launch; print(launch._key('', dict(os.environ)))"
+    script = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {code!r}])"
+    environ = {**os.environ, **MASTER, "RANK": "1", "WORLD_SIZE": "2"}
+    keys = {subprocess.check_output([sys.executable, "-c", script], env=environ, text=True) for _ in range(2)}
+    assert len(keys) == 2
+    assert all(key.startswith("master localhost:29500") for key in keys)
+    assert not launch._agent({**MASTER, "MASTER_ADDR": "node1"})
+
+
+def test_script_of_a_slurm_batch_is_alone() -> None:
+    """Without srun there is one process, however many tasks were allocated."""
+    batch = {"SLURM_JOB_ID": "77", "SLURM_NTASKS": "8", "SLURM_PROCID": "0"}
+    assert launch.world(batch) == 1
+    assert launch.world({**batch, "SLURM_STEP_ID": "0"}) == 8
+
+
+def test_each_init_of_a_process_is_a_launch_of_its_own() -> None:
+    """A script that makes two runs doesn't mix their ranks."""
+    environ = {"RANK": "0", "WORLD_SIZE": "2", **MASTER}
+    first, second = launch.find("", environ), launch.find("", environ)
+    assert first is not None
+    assert second is not None
+    assert first.name != second.name
+    assert first.run_id() != second.run_id()
+    assert len(first.run_id()) == 8
+
+
+def test_ranks_that_nothing_connects_say_what_to_set(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without a launcher's word a value across ranks is left out with one line; asked for, it is an error of init."""
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(UsageError, match="set TRACKER_RUN_ID to the same id on every rank"):
+        trackers.init("json", mode="offline", reduce="relay")
+    run = trackers.init("json", mode="offline", options={"TRACKER_RELAY": False})
+    for step in range(3):
+        run.log({"loss": Mean(1.0), "lr": 0.1}, step=step)
+    run.finish()
+    assert capsys.readouterr().err.count("set TRACKER_RUN_ID to the same id on every rank") == 1
+    assert "loss" not in Path(run.dir, "streams/rank-0.1.jsonl").read_text()
+
+
+def test_way_that_does_not_exist_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another word than relay or torch, or torch without PyTorch, is seen before the first step."""
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(UsageError, match="relay"):
+        trackers.init("json", mode="offline", reduce="nccl")
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(MissingPackage, match="pip install torch"):
+        trackers.init("json", mode="offline", reduce="torch")
+
+
+def test_rank_that_logs_plain_values_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other ranks cost no file and no directory until they add to a value of all ranks; then they have a stream."""
+    for name, value in {**MASTER, "RANK": "1", "WORLD_SIZE": "2"}.items():
+        monkeypatch.setenv(name, value)
+    with trackers.init("json", config={"lr": 0.1}) as run:
+        assert isinstance(run, RankRun)
+        assert isinstance(run, NullRun)
+        assert not run.disabled
+        for step in range(5):
+            run.log({"loss": 0.5, "note": "text", "none": None}, step=step)
+        run.log({"loss": 0.5})
+        assert run.step == 5
+        assert run.config.lr == 0.1
+        assert run.status() == {}
+        assert run.flush()
+        assert not Path("runs").exists()
+        run.log({"t": {"loss": Mean(1.0)}, "lr": object()}, step=7)
+    run.log({"loss": Mean(1.0)}, step=8)
+    (path,) = Path("runs").rglob("rank-1.1.jsonl")
+    kinds = [json.loads(line)["kind"] for line in path.read_text().splitlines()]
+    assert kinds == ["start", "columns", "row", "finish"]
+    assert '"t/loss"' in path.read_text()
+
+
+def test_folder_that_served_several_launches_keeps_them_apart(tmp_path: Path) -> None:
+    """Where what names a launch comes again, a rank belongs to the attempt whose predecessor had ended before it."""
+    folder = tmp_path / ".ranks/x"
+    first, second = RunDirectory(tmp_path / "p/one"), RunDirectory(tmp_path / "p/two")
+    for run, start, end in ((first, 100.0, 200.0), (second, 300.0, 400.0)):
+        run.make()
+        lines = encode(Start(time=start)) + encode(Finish(time=end, status="crashed"))
+        run.stream(StreamName("rank", 0, 1)).write_bytes(lines)
+        launch.claim(folder, run, 1, start)
+    assert launch.span(folder, first, 1) == (float("-inf"), 200.0)
+    assert launch.span(folder, second, 1) == (200.0, float("inf"))
+
+
+def test_store_of_torch_names_the_launch(tmp_path: Path) -> None:
+    """Where torch.distributed is initialised and nothing else is known, whoever comes first names the launch."""
+    code = (
+        "import os, sys; import torch.distributed as dist; from trackers import launch; rank = int(sys.argv[1]); "
+        f"dist.init_process_group('gloo', init_method='file://{tmp_path}/store', rank=rank, world_size=2); "
+        "found = launch.find(''); print(found.name, found.ranks); dist.destroy_process_group()"
+    )
+    ranks = [
+        subprocess.Popen([sys.executable, "-c", code, str(rank)], stdout=subprocess.PIPE, text=True) for rank in (0, 1)
+    ]
+    said = [rank.communicate(timeout=100)[0].split() for rank in ranks]
+    assert said[0] == said[1]
+    assert said[0][1] == "2"
