@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from trackers import __version__
-from trackers.cli import bench_export, best, compare, config, copy, diff, doctor, gpu, keys, runs, sql, sync
+from trackers.cli import bench_export, best, compare, config, copy, diff, doctor, gpu, gpu_report, keys, runs, sql, sync
 
 app = typer.Typer(
     help="Log a training run once; every tracker gets all of it.",
@@ -36,6 +36,7 @@ runs.register(app)
 sync.register(app)
 keys.register(app)
 copy.register(app)
+gpu_report.register(app)
 compare.register(app)
 best.register(app)
 diff.register(app)
