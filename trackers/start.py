@@ -7,11 +7,11 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from trackers import __version__, configuration, identity, launch, records, registry, shadow
+from trackers import __version__, configuration, identity, launch, nodes, records, registry, shadow
 from trackers import resume as resumption
 from trackers.announce import line
 from trackers.claims import Claims
@@ -253,9 +253,39 @@ def _beside(way: Way, options: Any, config: dict[str, Any], mode: str) -> NullRu
     info = RunInfo(id="", name="", project=project, mode=mode, options=options.to_dict())
     recorder = RankRecorder(info, way.open(lambda text: recorder.problem(f"rank {way.rank}: {text}")))
     run_id = str(options["TRACKER_RUN_ID"] or "")
-    run = RankRun(recorder, _forget, run_id=run_id, config=config, project=project, mode=mode)
+    end = _sample_here(way, options, recorder.problem)
+    run = RankRun(recorder, end, run_id=run_id, config=config, project=project, mode=mode)
     ending.add(run)
     return run
+
+
+def _sample_here(way: Way, options: Any, problem: Callable[[str], None]) -> Callable[[Any], None]:
+    """Sample the hardware of a machine that has no relay, if this rank is the first one there.
+
+    Returns:
+        what to call when the rank's run ends.
+    """
+    place = nodes.place()
+    relay = options["TRACKER_RELAY"] and not options["TRACKER_INLINE"]
+    elsewhere = place.nodes > 1 and place.first and place.node != place.of(way.main)
+    if not (elsewhere and relay and options["TRACKER_SAMPLE"] and way.folder is not None):
+        return _forget
+    from trackers.hardware.plan import Plan, planned
+    from trackers.relay import outpost
+
+    pid = os.getpid()
+    plan = planned(options, Plan(node=place.node, nodes=place.nodes, pid=pid, pid_start=identity.process_start(pid)))
+    try:
+        helper = outpost.start(way.folder, plan, int(options["TRACKER_NICE"]))
+    except OSError as error:
+        problem(f"the hardware of node {place.node} isn't sampled: {error}")
+        return _forget
+
+    def end(run: RankRun) -> None:
+        outpost.stop(helper)
+        _forget(run)
+
+    return end
 
 
 def _attempt(
@@ -277,6 +307,9 @@ def _attempt(
         entry["changed"] = changed
     if rewind is not None:
         entry["from_step"] = rewind
+    place = nodes.place()
+    if place.nodes > 1:
+        entry |= {"node": place.of(way.main), "nodes": place.nodes}
     if way.folder is not None:
         entry |= {"launch": os.path.relpath(way.folder, info.directory), "ranks": way.ranks, "rank": way.rank}
     return entry

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import msgspec
 
 
 class Plan(msgspec.Struct, kw_only=True):
     """What to sample, and how often.
 
-    node, nodes: this machine's number, and how many the run has. pid: training's. scope: "job" or "node".
+    node, nodes: this machine's number, and how many the run has. pid, pid_start: training's. scope: "job" or "node".
     interval_s: between samples. record_s: what a record of ``system.*`` sums up. co2_g_per_kwh: 0 for unknown.
     beat_fd: where a byte is written after each sample; -1 for nowhere.
     """
@@ -17,8 +20,20 @@ class Plan(msgspec.Struct, kw_only=True):
     node: int = 0
     nodes: int = 1
     pid: int = 0
+    pid_start: float = 0.0
     scope: str = "job"
     interval_s: float = 1.0
     record_s: float = 10.0
     co2_g_per_kwh: float = 0.0
     beat_fd: int = -1
+
+
+def planned(options: Mapping[str, Any], plan: Plan) -> Plan:
+    """A plan with what the run's options say."""
+    return msgspec.structs.replace(
+        plan,
+        scope=str(options.get("TRACKER_GPU_SCOPE") or "job"),
+        interval_s=float(options.get("TRACKER_SAMPLE_INTERVAL") or 1),
+        record_s=float(options.get("TRACKER_SAMPLE_RECORD_INTERVAL") or 10),
+        co2_g_per_kwh=float(options.get("TRACKER_CO2_G_PER_KWH") or 0),
+    )

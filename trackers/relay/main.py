@@ -1,4 +1,6 @@
-"""Entry of the helper processes: ``relay RUN``, ``delivery RUN TRACKER``, ``sample RUN PLAN``, ``reduce RUN TASK``."""
+"""Entry of the helper processes: ``relay RUN``, ``delivery RUN TRACKER``, ``sample RUN PLAN``, ``reduce RUN TASK``,
+``outpost FOLDER PLAN NICE``.
+"""
 
 from __future__ import annotations
 
@@ -35,6 +37,12 @@ def main(arguments: Sequence[str]) -> int:
     logging.basicConfig(format="%(asctime)s %(process)d %(name)s %(levelname)s %(message)s", level=logging.WARNING)
     if role == "relay":
         return relay(run, messages, json.loads(rest[0]))
+    if role == "outpost":
+        from trackers.hardware.plan import Plan
+        from trackers.relay.outpost import serve
+
+        process.lower_priority(int(rest[1]))
+        return serve(run.path, msgspec.json.decode(rest[0], type=Plan))
     if role == "sample":
         from trackers.hardware.plan import Plan
         from trackers.relay.sample import sample

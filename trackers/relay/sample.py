@@ -7,6 +7,7 @@ import os
 import select
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from trackers import identity, records
@@ -23,6 +24,8 @@ from trackers.rundir import RunDirectory, StreamName
 WRITER = "sampler"
 """The kind of stream that samples are in: ``sampler-<node>.<attempt>``."""
 BEAT = b"."
+LOOK_S = 0.5
+"""Between looks for the end of a run: each reads from a filesystem that many machines share."""
 
 
 class Steps:
@@ -62,8 +65,12 @@ def energy_before(run: RunDirectory, node: int) -> float:
     return 0.0
 
 
-def sample(run: RunDirectory, messages: Messages, plan: Plan) -> int:
-    """Sample until SIGTERM comes, or nobody listens to the beat any more. Returns the exit code."""
+def sample(run: RunDirectory, messages: Messages, plan: Plan, over: Callable[[], bool] | None = None) -> int:
+    """Sample until SIGTERM comes, or nobody listens to the beat any more. Returns the exit code.
+
+    Args:
+        over: asked twice a second; True ends it as well.
+    """
     woken, wake = os.pipe()
     for fd in (woken, wake):
         os.set_blocking(fd, False)
@@ -71,7 +78,8 @@ def sample(run: RunDirectory, messages: Messages, plan: Plan) -> int:
     signal.signal(signal.SIGTERM, lambda *_: None)
 
     def say(text: str) -> None:
-        messages.say(f"hardware: {text}")
+        where = f" of node {plan.node}" if plan.nodes > 1 else ""
+        messages.say(f"hardware{where}: {text}")
 
     clock = identity.Clock()
     rank = run.stream(StreamName("rank", 0, plan.attempt))
@@ -95,7 +103,7 @@ def sample(run: RunDirectory, messages: Messages, plan: Plan) -> int:
     due = time.monotonic()
     while _beat(plan.beat_fd):
         due = max(due + plan.interval_s, time.monotonic())
-        if select.select([woken], [], [], max(0.0, due - time.monotonic()))[0]:
+        if _asked_to_end(woken, due, over):
             last = tail(rank, 65536)[-1:]
             sampling.finish(last[0].time if last and isinstance(last[0], Finish) else None)
             break
@@ -104,6 +112,18 @@ def sample(run: RunDirectory, messages: Messages, plan: Plan) -> int:
     if plan.beat_fd >= 0:
         os.close(plan.beat_fd)  # tells the supervisor that all is written, before this process is gone
     return 0
+
+
+def _asked_to_end(woken: int, until: float, over: Callable[[], bool] | None) -> bool:
+    """Wait until a time on the monotonic clock; True as soon as the end is asked for."""
+    while True:
+        left = max(0.0, until - time.monotonic())
+        if select.select([woken], [], [], left if over is None else min(left, LOOK_S))[0]:
+            return True
+        if over is not None and over():
+            return True
+        if time.monotonic() >= until:
+            return False
 
 
 def _beat(fd: int) -> bool:

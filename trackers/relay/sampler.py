@@ -14,8 +14,9 @@ from collections.abc import Callable
 
 import msgspec
 
-from trackers.hardware.plan import Plan
+from trackers.hardware.plan import Plan, planned
 from trackers.relay import process
+from trackers.relay.outpost import done
 from trackers.rundir import RunDirectory
 from trackers.tracker import RunInfo
 
@@ -40,13 +41,10 @@ class Sampler:
     def __init__(self, run: RunDirectory, info: RunInfo, attempt: int, say: Callable[[str], None]) -> None:
         self._run = run
         self._say = say
-        self._plan = Plan(
-            attempt=attempt,
-            pid=info.pid,
-            scope=str(info.option("TRACKER_GPU_SCOPE", "job")),
-            interval_s=float(info.option("TRACKER_SAMPLE_INTERVAL", 1)),
-            record_s=float(info.option("TRACKER_SAMPLE_RECORD_INTERVAL", 10)),
-            co2_g_per_kwh=float(info.option("TRACKER_CO2_G_PER_KWH", 0)),
+        entry = next((entry for entry in info.attempts if entry.get("number") == attempt), {})
+        self._plan = planned(
+            info.options,
+            Plan(attempt=attempt, node=int(entry.get("node", 0)), nodes=int(entry.get("nodes", 1)), pid=info.pid),
         )
         self._avoid = (info.cwd, os.path.dirname(info.program) if info.program else "")
         self._process: subprocess.Popen[bytes] | None = None
@@ -55,18 +53,21 @@ class Sampler:
         self._done = False
         self._start_at = time.monotonic() + AFTER_S
         self._deaths = 0
+        self._ended = False
         self._over = not bool(info.option("TRACKER_SAMPLE", True))
         self._ending = 0.0
 
     @property
     def ending(self) -> bool:
         """It was asked to end and hasn't yet."""
-        return bool(self._ending) and not self._over
+        return bool(self._ending) and not self._ended
 
     def wait(self, timeout_s: float) -> None:
         """Wait until it says something, or that it is done."""
         if self._pipe >= 0:
             select.select([self._pipe], [], [], timeout_s)
+        else:
+            time.sleep(timeout_s)
 
     def tend(self) -> None:
         """Start it when it is due, and see whether it still works. Takes microseconds."""
@@ -90,7 +91,7 @@ class Sampler:
         now = time.monotonic()
         if self._over or self._process is None:
             self._over = True
-            return True
+            return self._others_are_done(now)
         if not self._ending:
             self._ending = now
             self._listen(now)
@@ -99,7 +100,7 @@ class Sampler:
         self._listen(now)
         if self._done or self._process.poll() is not None:
             self._close()
-            return True
+            return self._others_are_done(now)
         late = self._ending - self._heard > LATE_S + self._plan.interval_s
         if late or now - self._ending > END_S:
             self._leave()
@@ -107,8 +108,21 @@ class Sampler:
                 "the hardware sampler didn't answer when training ended (a driver that hangs?): "
                 "its last interval and the energy's totals are missing"
             )
+            self._ended = True
             return True
         return False
+
+    def _others_are_done(self, now: float) -> bool:
+        """Whether the samplers of other machines have written their last, or have had the time for it."""
+        self._ending = self._ending or now
+        self._ended = self._plan.nodes <= 1 or now - self._ending > END_S or self._have_others_ended()
+        return self._ended
+
+    def _have_others_ended(self) -> bool:
+        names = [name for name in self._run.stream_names() if name.writer == "sampler"]
+        mine = self._plan.attempt, self._plan.node
+        others = [name.number for name in names if name.attempt == mine[0] and name.number != mine[1]]
+        return all(done(self._run, number, mine[0]).exists() for number in others)
 
     def close(self) -> None:
         """End it, in whatever state it is; waits at most as long as for the end of a run."""
