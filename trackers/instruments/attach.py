@@ -18,6 +18,7 @@ class Measuring:
     _timers: Timers | None = None
     _timer_log: TimerLog | None = None
     _loop: Loop | None = None
+    _closing: tuple[Any, ...] = ()
 
     if TYPE_CHECKING:
 
@@ -127,7 +128,13 @@ class Measuring:
             )
         return timers
 
+    def close_with(self, instrument: Any) -> None:
+        """Call an instrument's ``close`` when the run ends, before its last record is written."""
+        self._closing = (*self._closing, instrument)
+
     def _close_instruments(self) -> None:
+        for instrument in self._closing:
+            self._recorder.guard("finish", instrument.close)
         if self._timer_log is not None:
             self._timer_log.close()
         if self._loop is not None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from trackers.pending import TorchTransfer, Transfer
+from trackers.pending import TorchTransfer, Transfer, transfer
 from trackers.records import Number
+from trackers.values import number as plain_number
 
 
 class Awaited(Protocol):
@@ -60,3 +61,23 @@ def elements(names: Sequence[str], tensor: Any) -> dict[str, Any]:
     """The numbers of a one-dimensional tensor by name: numbers, or a :class:`Later` each where they are on a GPU."""
     vector = Vector(tensor)
     return {name: number([vector], lambda place=place: vector.value(place)) for place, name in enumerate(names)}  # type: ignore[misc]
+
+
+class Scalar:
+    """A number, or a scalar tensor that may be on its way from a GPU."""
+
+    def __init__(self, value: Any) -> None:
+        moving = transfer(value)
+        self._moving = moving
+        self._value = plain_number(value) if moving is None else None
+
+    @property
+    def ready(self) -> bool:
+        return self._moving is None or self._moving.ready()
+
+    def value(self) -> Number:
+        """The number, once ``ready``."""
+        if self._value is None:
+            assert self._moving is not None
+            self._value = self._moving.value()
+        return self._value

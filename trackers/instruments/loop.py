@@ -34,17 +34,17 @@ class Pace:
     """How quick steps were. Its numbers may be known later, on a GPU; ``run.log`` takes them as they are.
 
     Attributes:
-        step_s: the mean time of a step, seconds.
+        step_s: the mean time of a step, seconds. span, steps: how long, and how many.
     """
 
     def __init__(self, span: Span, steps: int) -> None:
-        self._span = span
-        self._steps = steps
+        self.span = span
+        self.steps = steps
         self.step_s = number([span], lambda: span.elapsed_s / steps)
 
     def per_second(self, each: float) -> Any:
         """How much goes through in a second, of which each step takes so much."""
-        return rate(self._span, self._steps * each)
+        return rate(self.span, self.steps * each)
 
 
 class Loop:
@@ -210,7 +210,7 @@ class Loop:
         steps = self.steps - step
         found: dict[str, Any] = {}
         span = self._clock.span(first, mark)
-        if self.timers.level >= 0 and steps:
+        if self._measure.timers and self.timers.level >= 0 and steps:
             time_s = number([span], lambda: span.elapsed_s / steps)
             found.update(self._ranked({f"{ITERATION}{timer_values.SUFFIX}": time_s}))
         for name, measured in (

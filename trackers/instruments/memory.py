@@ -65,13 +65,14 @@ def process() -> dict[str, float]:
     """This process's memory: resident now and at most so far, in gigabytes."""
     import psutil
 
-    found = {f"{PREFIX}process-gigabytes": psutil.Process(os.getpid()).memory_info().rss / GIGA}
+    resident = psutil.Process(os.getpid()).memory_info().rss
+    found = {f"{PREFIX}process-gigabytes": resident / GIGA}
     if sys.platform != "win32":
         import resource
 
         unit = 1 if sys.platform == "darwin" else 1024  # getrusage(2): kibibytes, on macOS bytes
         most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
-        found[f"{PREFIX}max-process-gigabytes"] = most / GIGA
+        found[f"{PREFIX}max-process-gigabytes"] = max(most, resident) / GIGA  # the kernel's most may lag behind
     return found
 
 

@@ -1,0 +1,140 @@
+"""Document 4's ``LoggerConfig``, and what its fields are as options of a run."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from trackers.errors import UsageError
+from trackers.instruments.options import Measure
+from trackers.instruments.remaining import UNITS
+from trackers.instruments.timer_report import check_option
+from trackers.instruments.timers import LEVELS
+
+
+@dataclasses.dataclass(kw_only=True)
+class LoggerConfig:
+    """How training is logged: fields and defaults as in Megatron Bridge.
+
+    ``…_to_tensorboard`` means: to every tracker. TensorBoard is on where ``tensorboard_dir`` is set, W&B where
+    ``wandb_project`` and ``wandb_exp_name`` are, MLflow where ``mlflow_experiment`` is; others are named to
+    ``start``. ``tensorboard_queue_size`` needs no attention: nothing waits in a queue, the journal is on disk.
+
+    Raises:
+        UsageError: a value that makes no sense, at ``check`` (which ``start`` calls).
+    """
+
+    log_interval: int = 100
+    log_params_norm: bool = False
+    log_throughput: bool = False
+    log_throughput_to_tensorboard: bool = False
+    throughput_window_size: int = 100
+    log_progress: bool = False
+    timing_log_level: int = 0
+    timing_log_option: str = "minmax"
+    tensorboard_dir: str | None = None
+    tensorboard_log_interval: int = 1
+    tensorboard_queue_size: int = 1000
+    log_timers_to_tensorboard: bool = False
+    log_loss_scale_to_tensorboard: bool = True
+    log_validation_ppl_to_tensorboard: bool = False
+    log_memory_to_tensorboard: bool = False
+    memory_keys: Mapping[str, str] | None = None
+    log_memory_interval: int | None = None
+    log_l2_norm_grad_to_tensorboard: bool = False
+    log_num_zeros_in_grad: bool = False
+    log_max_attention_logit: bool = False
+    log_runtime_to_tensorboard: bool = False
+    runtime_time_unit: str = "hours"
+    log_world_size_to_tensorboard: bool = False
+    wandb_project: str | None = None
+    wandb_exp_name: str | None = None
+    wandb_save_dir: str | None = None
+    wandb_entity: str | None = None
+    mlflow_experiment: str | None = None
+    mlflow_run_name: str | None = None
+    mlflow_tracking_uri: str | None = None
+    mlflow_tags: Mapping[str, str] | None = None
+    comet_project: str | None = None
+    comet_experiment_name: str | None = None
+    comet_workspace: str | None = None
+    comet_api_key: str | None = dataclasses.field(default=None, repr=False)
+    comet_tags: list[str] | None = None
+    logging_level: int | str = logging.INFO
+    filter_warnings: bool = True
+    modules_to_filter: list[str] | None = None
+    set_level_for_all_loggers: bool = False
+    log_energy: bool = False
+    save_config_filepath: str | None = None
+
+    def check(self) -> None:
+        """Raise UsageError for a value that makes no sense."""
+        if self.timing_log_level not in LEVELS:
+            raise UsageError(f"timing_log_level={self.timing_log_level!r}: known are -1 (no timer), 0, 1 and 2")
+        check_option(self.timing_log_option)
+        if self.runtime_time_unit not in UNITS:
+            raise UsageError(f"runtime_time_unit={self.runtime_time_unit!r}: known are {', '.join(UNITS)}")
+        for name in ("log_interval", "tensorboard_log_interval", "throughput_window_size"):
+            if getattr(self, name) < 1:
+                raise UsageError(f"{name}={getattr(self, name)!r}: give 1 or more")
+
+    def trackers(self) -> list[str]:
+        """The trackers that the fields ask for."""
+        wanted = {
+            "tensorboard": self.tensorboard_dir,
+            "wandb": self.wandb_project and self.wandb_exp_name,
+            "mlflow": self.mlflow_experiment,
+            "comet": self.comet_project,
+            "progress": self.log_progress,
+        }
+        return [name for name, given in wanted.items() if given]
+
+    def options(self) -> dict[str, Any]:
+        """The fields that are options of a run, by Kconfig symbol; only what was given."""
+        tags = [f"{key}={value}" for key, value in (self.mlflow_tags or {}).items()]
+        given = {
+            "TRACKER_RANK": "last",
+            "TRACKER_LOG_INTERVAL": self.log_interval,
+            "TRACKER_TIMING_LEVEL": self.timing_log_level,
+            "TRACKER_TIMING_OPTION": self.timing_log_option,
+            "TRACKER_LOG_TIMERS": False,  # training_log says when
+            "TRACKER_PROJECT": self.wandb_project or self.mlflow_experiment,
+            "TRACKER_RUN_NAME": self.wandb_exp_name or self.mlflow_run_name,
+            "TRACKER_TAGS": ",".join(tags),
+            "TENSORBOARD_DIR": self.tensorboard_dir,
+            "WANDB_ENTITY": self.wandb_entity,
+            "WANDB_PROJECT": self.wandb_project,
+            "MLFLOW_EXPERIMENT": self.mlflow_experiment,
+            "MLFLOW_TRACKING_URI": self.mlflow_tracking_uri,
+        }
+        return {symbol: value for symbol, value in given.items() if value not in (None, "")}
+
+    def measure(self) -> Measure:
+        """What the fields ask to be measured every ``tensorboard_log_interval`` iterations."""
+        return Measure(
+            interval=self.tensorboard_log_interval,
+            throughput=self.log_throughput_to_tensorboard,
+            window=self.throughput_window_size,
+            runtime=self.log_runtime_to_tensorboard,
+            runtime_unit=self.runtime_time_unit,
+            memory=self.log_memory_to_tensorboard,
+            memory_interval=self.log_memory_interval or 0,
+            memory_keys=self.memory_keys,
+            norms=self.log_params_norm,
+            layer_norms=self.log_l2_norm_grad_to_tensorboard,
+            zeros=self.log_num_zeros_in_grad,
+            timers=self.log_timers_to_tensorboard,
+            timing_option=self.timing_log_option,
+        )
+
+    def save(self, config: Mapping[str, Any]) -> None:
+        """Write a configuration to ``save_config_filepath``, where one is set, as JSON (which is YAML, too)."""
+        if self.save_config_filepath:
+            import msgspec
+
+            path = Path(self.save_config_filepath).expanduser()
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(msgspec.json.format(msgspec.json.encode(config), indent=2) + b"\n")
