@@ -33,6 +33,7 @@ BUILT_IN: dict[str, str] = {
     "csv": "trackers.readers.csv:CsvReader",
     "hf": "trackers.readers.huggingface:HuggingFaceReader",
     "log": "trackers.readers.log:LogReader",
+    "session": "trackers.readers.session:SessionReader",
 }
 """The same form as an entry point, so that both are loaded by one function."""
 
@@ -112,7 +113,7 @@ def open_source(source: str, root: Path | None = None) -> tuple[Reader, list[Sou
 
 
 FILES = (
-    ("trainer_state.json", "hf"), ("*.json", "json"), ("*.csv", "csv"), ("*.log", "log"), ("*.log.gz", "log"),
+    ("trainer_state.json", "hf"), ("*_summary.json", "session"), ("*.json", "json"), ("*.csv", "csv"), ("*.log", "log"), ("*.log.gz", "log"),
     ("*tfevents*", "tb"),
 )  # fmt: skip
 """What a file's name says of its scheme, the first that fits."""

@@ -1,0 +1,270 @@
+"""Document 2's sessions, compared: one GPU against several, GPU use, communication; as text."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from trackers.analysis.compare import efficiency, speedup
+from trackers.analysis.facts import Facts, facts
+from trackers.analysis.fairness import unfair
+from trackers.analysis.statistics import durations, mean, weighted
+from trackers.analysis.tables import MISSING, plain, show
+from trackers.errors import NotFound
+from trackers.readers.columns import Columns
+from trackers.readers.files import unix
+from trackers.readers.reader import SourceRun
+from trackers.readers.session import COMMUNICATION, END, SessionReader, read_summary
+
+RULE = "=" * 60
+LOSS = "train_loss"
+
+
+class Gpu(NamedTuple):
+    """One GPU over a session, in percent; None where nothing says. average: weighted by time."""
+
+    label: str
+    average: float | None
+    peak: float | None
+    memory: float | None
+
+
+class Operation(NamedTuple):
+    """One kind of communication. mb: data of all calls together; average_mb, average_ms: of those that say."""
+
+    name: str
+    calls: int
+    mb: float | None
+    average_mb: float | None
+    average_ms: float | None
+
+
+class Session(NamedTuple):
+    """One session. facts: its metrics and speed. duration_s: from its start to its end, or to its last record."""
+
+    facts: Facts
+    mode: str
+    duration_s: float | None
+    gpus: list[Gpu]
+    operations: list[Operation]
+
+    @property
+    def gpu_count(self) -> int:
+        """How many GPUs, 1 where nothing says."""
+        return self.facts.gpus or len(self.gpus) or 1
+
+    @property
+    def steps_per_s(self) -> float | None:
+        """Measured, else steps over the duration."""
+        if self.facts.speed.steps_per_s is not None:
+            return self.facts.speed.steps_per_s
+        steps = self.facts.steps
+        return steps / self.duration_s if steps and self.duration_s else None
+
+    @property
+    def gpu_percent(self) -> float | None:
+        """Average utilisation of its GPUs."""
+        return _mean([gpu.average for gpu in self.gpus])
+
+
+def sessions(directory: Path, session_id: str = "") -> tuple[list[Session], list[str]]:
+    """All sessions below a directory, the oldest first, and why some couldn't be read.
+
+    Args:
+        session_id: only the session of this id.
+
+    Raises:
+        NotFound: no such directory, no session in it, or none of that id.
+    """
+    if not directory.is_dir():
+        raise NotFound(f"no directory {directory}: --log-dir names where sessions lie")
+    found, lost = [], []
+    for path in sorted(directory.rglob(f"*{END}")):
+        try:
+            found.append(_session(path))
+        except NotFound as error:
+            lost.append(str(error))
+    known = [session.facts.id for session in found]
+    if session_id:
+        found = [session for session in found if session.facts.id == session_id]
+    if not found:
+        there = f"; there is {', '.join(known[:20])}" if known else f" (*{END} files)"
+        why = f"; {lost[0]}" if lost else ""
+        raise NotFound(f"no session{f' {session_id!r}' if session_id else ''} below {directory}{there}{why}")
+    return sorted(found, key=lambda session: session.facts.created), lost
+
+
+def _session(path: Path) -> Session:
+    reader = SessionReader()
+    (run,) = reader.runs(str(path))
+    columns, others = _read(reader, run)
+    session = read_summary(path)["session"]
+    blocks = columns.blocks()
+    known = facts(run, blocks, others)
+    began, ended = unix(session.get("start_time")), unix(session.get("end_time"))
+    duration = session.get("duration_seconds")
+    times = [float(block.times.max()) for block in blocks]
+    if not isinstance(duration, (int, float)) or not math.isfinite(duration) or duration <= 0:
+        last = ended if ended is not None else max(times, default=None)
+        duration = last - began if began is not None and last is not None and last > began else None
+    series = _series(blocks)
+    return Session(known, str(session.get("mode") or ""), duration, _gpus(series), _operations(known))
+
+
+def _read(reader: SessionReader, run: SourceRun) -> tuple[Columns, list[Any]]:
+    columns = Columns()
+    return columns, columns.add(reader.read(run))
+
+
+def _series(blocks: Sequence[Any]) -> dict[str, tuple[Any, Any]]:
+    """Times and values of each metric, in the order of time."""
+    import numpy as np
+
+    parts: dict[str, list[tuple[Any, Any]]] = {}
+    for block in blocks:
+        for place, name in enumerate(block.names):
+            parts.setdefault(name, []).append((block.times, block.values[:, place]))
+    found = {}
+    for name, pairs in parts.items():
+        times, values = (np.concatenate([pair[k] for pair in pairs]) for k in (0, 1))
+        order = np.argsort(times, kind="stable")
+        found[name] = (times[order], values[order])
+    return found
+
+
+def _gpus(series: dict[str, tuple[Any, Any]]) -> list[Gpu]:
+    labels = {name.split(".")[2] for name in series if name.startswith("system.gpu.")}
+    found = []
+    for label in sorted(labels, key=lambda label: (len(label), label)):
+        head = f"system.gpu.{label}."
+        times, used = series.get(f"{head}gpu", ((), ()))
+        peak = max((value for value in used if math.isfinite(value)), default=None)
+        memory_times, memory = series.get(f"{head}memoryAllocated", ((), ()))
+        found.append(Gpu(label, _over_time(times, used), peak, _over_time(memory_times, memory)))
+    return found
+
+
+def _over_time(times: Any, values: Any) -> float | None:
+    seconds = durations(times)
+    return weighted(values, seconds if (seconds > 0).any() else [1.0] * len(values))
+
+
+def _operations(known: Facts) -> list[Operation]:
+    found = []
+    for name, fold in known.folds.items():
+        if name.startswith(COMMUNICATION) and name.endswith("/calls"):
+            operation = name[len(COMMUNICATION) : -len("/calls")]
+            size, took = (known.folds.get(f"{COMMUNICATION}{operation}/{part}") for part in ("mb", "ms"))
+            average = size.mean if size is not None else None
+            total = average * (size.count - size.nans) if size is not None and average is not None else None
+            found.append(Operation(operation, fold.count, total, average, took.mean if took is not None else None))
+    return sorted(found, key=lambda operation: -operation.calls)
+
+
+def overview(session: Session) -> Iterator[str]:
+    """The lines of one session."""
+    known = session.facts
+    loss = known.folds.get(LOSS)
+    minutes = f" ({session.duration_s / 60:.1f}min)" if session.duration_s else ""
+    yield f"  Session: {plain(known.id)}"
+    yield f"  Duration: {_number(session.duration_s, '.1f', 's')}{minutes}"
+    yield f"  GPUs: {session.gpu_count}"
+    yield f"  Steps: {MISSING if known.steps is None else known.steps}"
+    yield f"  Final Loss: {_number(loss.last if loss is not None else None, '.4f')}"
+    yield f"  Steps/sec: {_number(session.steps_per_s, '.2f')}"
+    if known.speed.samples_per_s is not None:
+        yield f"  Samples/sec: {known.speed.samples_per_s:.2f}"
+    for gpu in session.gpus:
+        yield (
+            f"  GPU {plain(gpu.label)}: {_number(gpu.average, '.1f', '%')} avg util, "
+            f"{_number(gpu.peak, '.1f', '%')} peak, {_number(gpu.memory, '.1f', '%')} avg memory"
+        )
+
+
+def comparison(found: Sequence[Session]) -> Iterator[str]:
+    """Sessions of one GPU against sessions of several, with speed-up and efficiency for each number of GPUs."""
+    single = [session for session in found if session.gpu_count == 1]
+    several = [session for session in found if session.gpu_count > 1]
+    yield "SINGLE GPU vs MULTI-GPU COMPARISON"
+    yield RULE
+    for title, group in (("📱 SINGLE GPU SESSIONS", single), ("🔗 MULTI-GPU SESSIONS", several)):
+        yield ""
+        yield f"{title} ({len(group)}):"
+        for number, session in enumerate(group):
+            if number:
+                yield ""
+            yield from overview(session)
+    if not single or not several:
+        missing = "single-GPU" if not single else "multi-GPU"
+        yield ""
+        yield f"No {missing} session to compare with."
+        return
+    yield ""
+    yield "⚡ PERFORMANCE COMPARISON:"
+    yield from _averages("Single GPU Average", single)
+    counts = sorted({session.gpu_count for session in several})
+    for count in counts:
+        group = [session for session in several if session.gpu_count == count]
+        label = f" ({count} GPUs)" if len(counts) > 1 else ""
+        yield ""
+        yield from _averages(f"Multi-GPU Average{label}", group)
+        times, basis = _speedup(single, group)
+        yield ""
+        yield f"🚀 Multi-GPU Speedup{label}: {_number(times, '.2f', 'x')}{basis}"
+        yield f"📊 GPU Efficiency{label}: {_number(efficiency(times, count), '.1f', '%')}"
+    warnings = unfair([session.facts for session in found])
+    if warnings:
+        yield ""
+        yield from (f"⚠️  {plain(text)}" for text in warnings)
+
+
+def communication(found: Sequence[Session]) -> Iterator[str]:
+    """What each session communicated; without bandwidths: these files don't say how long a transfer itself took."""
+    for number, session in enumerate(found):
+        if number:
+            yield ""
+        yield f"📡 Session: {plain(session.facts.id)}"
+        yield f"  GPUs: {session.gpu_count}"
+        if not session.operations:
+            yield "  No communication was logged."
+            continue
+        yield "  Communication Operations:"
+        for operation in session.operations:
+            yield f"    {plain(operation.name)}: {operation.calls} occurrences"
+            if operation.average_mb is not None:
+                yield f"      Avg data size: {operation.average_mb:.2f}MB"
+                yield f"      Total data: {_number(operation.mb, '.2f', 'MB')}"
+            if operation.average_ms is not None:
+                yield f"      Avg duration: {operation.average_ms:.2f}ms"
+
+
+def _averages(title: str, group: Sequence[Session]) -> Iterator[str]:
+    yield f"{title}:"
+    yield f"  Steps/sec: {_number(_mean([session.steps_per_s for session in group]), '.2f')}"
+    samples = _mean([session.facts.speed.samples_per_s for session in group])
+    if samples is not None:
+        yield f"  Samples/sec: {samples:.2f}"
+    yield f"  GPU utilization: {_number(_mean([session.gpu_percent for session in group]), '.1f', '%')}"
+
+
+def _speedup(single: Sequence[Session], several: Sequence[Session]) -> tuple[float | None, str]:
+    """By samples; by steps only where no session says how many samples a step has."""
+    samples = [_mean([session.facts.speed.samples_per_s for session in group]) for group in (several, single)]
+    if any(value is not None for value in samples):
+        return speedup(*samples), ""
+    steps = [_mean([session.steps_per_s for session in group]) for group in (several, single)]
+    times = speedup(*steps)
+    return times, " (steps/s: no session says its samples/s, equal batches are taken for granted)" if times else ""
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None and math.isfinite(value)]
+    return mean(known) if known else None
+
+
+def _number(value: Any, form: str, unit: str = "") -> str:
+    if not isinstance(value, (int, float)):
+        return MISSING
+    return f"{value:{form}}{unit}" if math.isfinite(value) else show(float(value))

@@ -1,0 +1,149 @@
+"""Document 2's ``*_summary.json``: a multi-GPU session's metrics, GPU snapshots and timed communication.
+
+The loss and learning rate of the main process are ``train_loss`` and ``learning_rate``, beside them what its
+``metrics`` hold; other processes' come below ``rank_N/``. Snapshots have W&B's names, without a step
+(``system.gpu.0.gpu``); communication is ``communication/<operation>/{calls,mb,ms}``. Files whose fields are missing,
+as other programs wrote them, give what they have.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from trackers.errors import NotFound
+from trackers.readers import files as places
+from trackers.readers.reader import SourceRun
+from trackers.records import Config, Finish, Metrics, Number, Record
+
+END = "_summary.json"
+COMMUNICATION = "communication/"
+_SETTINGS = ("mode", "gpu_count", "model_name", "dataset_name")
+_PARTS = ("session", "training_metrics", "gpu_snapshots", "communication_logs")
+_GPU = {"utilization": ("gpu", 1.0), "memory_percent": ("memoryAllocated", 1.0), "temperature": ("temp", 1.0),
+        "memory_used_mb": ("memoryAllocatedBytes", 1e6)}  # fmt: skip
+_HOST = {"cpu_percent": "system.cpu", "memory_percent": "system.memory_percent"}
+_COMMUNICATION = {"data_size_mb": "mb", "duration_ms": "ms"}
+
+
+class SessionReader:
+    """Reads the summaries of sessions."""
+
+    scheme = "session"
+
+    def runs(self, where: str) -> list[SourceRun]:
+        """See :class:`trackers.readers.reader.Reader`. A directory stands for all sessions below it."""
+        found = places.find(self.scheme, where, lambda place: sorted(place.rglob(f"*{END}")))
+        return sorted(map(_source_run, found), key=lambda run: run.created, reverse=True)
+
+    def version(self, run: SourceRun) -> str:
+        """See :class:`trackers.readers.reader.Reader`."""
+        return places.version([_path(run)])
+
+    def read(self, run: SourceRun, *, files: Path | None = None) -> Iterator[Record]:
+        """See :class:`trackers.readers.reader.Reader`."""
+        content = read_summary(_path(run))
+        session = content["session"]
+        settings = {name: session[name] for name in _SETTINGS if session.get(name) is not None}
+        if settings:
+            yield Config(time=run.created, values=settings)
+        rows = [*_training(content, run.created), *_snapshots(content), *_communication(content, run.created)]
+        yield from sorted(rows, key=lambda record: record.time)
+        ended = places.unix(session.get("end_time"))
+        if ended is not None:
+            yield Finish(time=ended, status="finished")
+
+
+def read_summary(path: Path) -> dict[str, Any]:
+    """A session's summary with all its parts there: ``session`` a mapping, the others lists of mappings.
+
+    Raises:
+        NotFound: it has gone, isn't whole JSON, or isn't a session's summary.
+    """
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise NotFound(f"session: {path} has gone") from None
+    except (ValueError, OSError) as error:
+        raise NotFound(f"session: {path} isn't whole JSON: {error}") from None
+    if not isinstance(content, dict) or not any(part in content for part in _PARTS):
+        raise NotFound(f"session: {path} is no session's summary: it has none of {', '.join(_PARTS)}")
+    found: dict[str, Any] = {"session": content["session"] if isinstance(content.get("session"), dict) else {}}
+    for part in _PARTS[1:]:
+        entries = content.get(part)
+        found[part] = [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
+    return found
+
+
+def session_id(path: Path, content: Mapping[str, Any]) -> str:
+    """A session's id: its own word, else its file's name."""
+    return str(content["session"].get("id") or path.name.removesuffix(END))
+
+
+def _training(content: Mapping[str, Any], began: float) -> Iterator[Record]:
+    ranks = [rank for entry in content["training_metrics"] if isinstance(rank := entry.get("process_rank"), int)]
+    main = min(ranks, default=0)
+    for entry in content["training_metrics"]:
+        rank = entry.get("process_rank")
+        more = entry.get("metrics")
+        row = {"train_loss": entry.get("loss"), "learning_rate": entry.get("learning_rate")}
+        values = {**_numbers(more if isinstance(more, dict) else {}), **_numbers(row)}
+        if rank not in (None, main):
+            values = {f"rank_{rank}/{name}": value for name, value in values.items()}
+        step = entry.get("step")
+        if values:
+            time = places.unix(entry.get("timestamp"))
+            yield Metrics(step=int(step) if places.is_number(step) else None, time=began if time is None else time,
+                          values=values)  # fmt: skip
+
+
+def _snapshots(content: Mapping[str, Any]) -> Iterator[Record]:
+    for entry in content["gpu_snapshots"]:
+        values: dict[str, Number] = {}
+        for place, gpu in enumerate(entry.get("gpus") or []):
+            if isinstance(gpu, dict):
+                for field, value in _numbers(gpu).items():
+                    if field in _GPU:
+                        name, factor = _GPU[field]
+                        values[f"system.gpu.{gpu.get('id', place)}.{name}"] = value * factor
+        host = entry.get("system")
+        if isinstance(host, dict):
+            values.update({_HOST[field]: value for field, value in _numbers(host).items() if field in _HOST})
+        time = places.unix(entry.get("timestamp"))
+        if values and time is not None:
+            yield Metrics(time=time, values=values)
+
+
+def _communication(content: Mapping[str, Any], began: float) -> Iterator[Record]:
+    for entry in content["communication_logs"]:
+        name = f"{COMMUNICATION}{entry.get('operation') or 'unknown'}/"
+        values: dict[str, Number] = {f"{name}calls": 1}
+        values.update({name + _COMMUNICATION[k]: v for k, v in _numbers(entry).items() if k in _COMMUNICATION})
+        time = places.unix(entry.get("timestamp"))
+        yield Metrics(time=began if time is None else time, values=values)
+
+
+def _numbers(entry: Mapping[str, Any]) -> dict[str, Number]:
+    read = {name: places.number(value) for name, value in entry.items()}
+    return {name: value for name, value in read.items() if places.is_number(value)}
+
+
+def _path(run: SourceRun) -> Path:
+    return Path(run.source.partition(":")[2])
+
+
+def _source_run(path: Path) -> SourceRun:
+    content = read_summary(path)
+    session = content["session"]
+    began = places.unix(session.get("start_time"))
+    name = session_id(path, content)
+    return SourceRun(
+        source=f"session:{path}",
+        id=name,
+        name=name,
+        created=path.stat().st_mtime if began is None else began,
+        status="finished" if session.get("end_time") else "",
+        directory=str(path.parent),
+    )
