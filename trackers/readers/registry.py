@@ -113,8 +113,8 @@ def open_source(source: str, root: Path | None = None) -> tuple[Reader, list[Sou
 
 
 FILES = (
-    ("trainer_state.json", "hf"), ("*_summary.json", "session"), ("*.json", "json"), ("*.csv", "csv"), ("*.log", "log"), ("*.log.gz", "log"),
-    ("*tfevents*", "tb"),
+    ("trainer_state.json", "hf"), ("*_summary.json", "session"), ("*.json", "json"), ("*.csv", "csv"),
+    ("*.log", "log"), ("*.log.gz", "log"), ("*tfevents*", "tb"),
 )  # fmt: skip
 """What a file's name says of its scheme, the first that fits."""
 
