@@ -6,7 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-NAMES = ("log_call", "startup", "training_step", "delivery_rate", "sampling", "log_reading", "analysis")
+NAMES = ("log_call", "startup", "training_step", "delivery_rate", "sampling", "log_reading", "analysis",
+         "reading", "copying")  # fmt: skip
 
 
 def main(arguments: list[str]) -> int:

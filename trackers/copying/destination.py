@@ -62,8 +62,10 @@ class Destination(msgspec.Struct, kw_only=True):
         if not self.tracker:
             return str(run.path)
         if self.scheme == "wandb":
-            path = urlsplit(str(state.get("url", ""))).path.replace("/runs/", "/").strip("/")
-            return f"wandb:{path}" if path else f"wandb-file:{run.path}"
+            url = urlsplit(str(state.get("url", "")))
+            if url.scheme not in ("http", "https"):
+                return f"wandb-file:{run.path / 'wandb'}"  # offline
+            return f"wandb:{url.path.replace('/runs/', '/').strip('/')}"
         if self.scheme == "mlflow":
             return f"{self.text if self.project else f'{self.text}{info.project}'}/{state.get('native_id', info.id)}"
         if self.scheme == "trackio":
