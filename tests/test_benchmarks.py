@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import trackers
-from benchmarks import common, delivery_rate, log_call, sampling, startup, training_step
+from benchmarks import common, copying, delivery_rate, log_call, reading, sampling, startup, training_step
 from benchmarks.common import Figure
 from tests.hardware.standin import Drivers
 
@@ -48,6 +48,21 @@ def test_delivery_rate_measures_and_audits() -> None:
     figures = by_name(delivery_rate.live(FEW, 0.2))
     assert figures["  json: behind at the end"].at_most == delivery_rate.LAG_S
     assert figures["values lost, doubled or wrong"].value == 0
+
+
+def test_reading_measures_and_sums(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both readers read the same run, every value is summed up, and what a growing run costs is told."""
+    figures = by_name(reading.measure(True, steps=600))
+    assert figures["journal into columns, first read"].value > 0
+    assert any(figure.at_least == reading.SECOND for figure in figures.values())
+
+
+def test_copying_measures_and_compares() -> None:
+    """A copy is timed against the vendor's own call, agrees, and its memory is told."""
+    figures = by_name(copying.measure(True, ("tensorboard",), steps=50))
+    (share,) = [figure for name, figure in figures.items() if "own bulk call" in name]
+    assert (share.at_least, share.value > 0) == (copying.SHARE, True)
+    assert figures["tb: memory for 5,000 values"].at_most == copying.MEMORY_MB
 
 
 def test_startup_measures_fresh_processes() -> None:
