@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from trackers.instruments.communication import Communication
     from trackers.instruments.loop import Loop, NullLoop
     from trackers.instruments.timer_values import TimerLog
     from trackers.instruments.timers import NullTimer, Timer, Timers
@@ -18,6 +20,7 @@ class Measuring:
     _timers: Timers | None = None
     _timer_log: TimerLog | None = None
     _loop: Loop | None = None
+    _communications: Communication | None = None
     _closing: tuple[Any, ...] = ()
 
     if TYPE_CHECKING:
@@ -101,9 +104,31 @@ class Measuring:
             optimizer=optimizer,
             group=group,
             device=device,
+            communication=self.communications,
             energy=Energy(self._recorder.problem, ranks=ranks) if wanted.energy else None,
         )
         return self._loop
+
+    @property
+    def communications(self) -> Communication:
+        """The run's collectives: ``run.communications.watch(model)`` times those of a wrapped model."""
+        if self._communications is None:
+            from trackers import identity
+            from trackers.instruments.communication import Communication
+
+            self._communications = Communication(identity.world_size(), self._recorder.problem)
+        return self._communications
+
+    def communication(
+        self, name: str, bytes: int, kind: str = "all_reduce", ranks: int | None = None
+    ) -> AbstractContextManager[Any]:
+        """Time a collective as it happens: ``with run.communication("gradient_sync", bytes=n): all_reduce(…)``.
+
+        Logged by the loop, or at the end, as ``communication/{name}/bytes``, ``…/duration_ms``,
+        ``…/bandwidth_mb_per_sec``, ``…/algorithm_bandwidth_mb_per_sec`` and ``…/count``: this rank's own.
+        See :meth:`trackers.instruments.communication.Communication.timed`.
+        """
+        return self.communications.timed(name, bytes, kind, ranks)
 
     def _make_timers(self) -> Timers:
         from trackers import identity
@@ -139,6 +164,8 @@ class Measuring:
             self._timer_log.close()
         if self._loop is not None:
             self._loop.close()
+        if self._communications is not None and (found := self._communications.take()):
+            self.log(found, max(self._recorder.step, 0))
 
 
 class NotMeasuring:
@@ -162,3 +189,16 @@ class NotMeasuring:
         from trackers.instruments.loop import NullLoop
 
         return NullLoop()
+
+    @property
+    def communications(self) -> Communication:
+        """Collectives that nobody asks for."""
+        from trackers.instruments.communication import Communication
+
+        return Communication()
+
+    def communication(
+        self, name: str, bytes: int, kind: str = "all_reduce", ranks: int | None = None
+    ) -> AbstractContextManager[Any]:
+        """Nothing is timed."""
+        return nullcontext()

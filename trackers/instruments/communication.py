@@ -1,0 +1,238 @@
+"""Communication between ranks, timed as it happens: real collectives, real bytes, never an estimate.
+
+    with run.communication("gradient_sync", bytes=buffer.nbytes):
+        dist.all_reduce(buffer)
+    run.communications.watch(model)          # DDP, FSDP or fully_shard: each collective of its gradients
+
+Algorithm bandwidth is bytes ÷ duration; bandwidth is what each rank's link carried, which doesn't fall with the number
+of ranks: algorithm bandwidth × 2(n−1)/n for an all-reduce, × (n−1)/n for a gather or a scatter
+(https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md). With two ranks and an all-reduce they are the
+same. Collectives that overlap share their time: durations are those in which at least one was under way.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from types import TracebackType
+from typing import Any, NamedTuple
+
+from trackers.errors import UsageError
+from trackers.instruments.later import number
+from trackers.instruments.timers import cuda_in_use
+
+PREFIX = "communication/"
+GRADIENTS = "gradient_sync"
+PARAMETERS = "parameter_gather"
+MB = 1e6
+MS = 1000.0
+MOST = 100_000
+"""Collectives between two logs that are kept; more are counted and left out."""
+
+LINKS: dict[str, Callable[[int], float]] = {
+    "all_reduce": lambda ranks: 2 * (ranks - 1) / ranks,
+    "all_gather": lambda ranks: (ranks - 1) / ranks,
+    "reduce_scatter": lambda ranks: (ranks - 1) / ranks,
+    "all_to_all": lambda ranks: (ranks - 1) / ranks,
+    "broadcast": lambda ranks: 1.0,
+    "reduce": lambda ranks: 1.0,
+    "send": lambda ranks: 1.0,
+}
+"""By collective: bytes that a link carries for each byte of the operation."""
+
+
+class _Moment(NamedTuple):
+    """A moment on the clock: seconds of the processor, or an event on the GPU."""
+
+    seconds: float
+    event: Any = None
+
+
+class _Collective:
+    """One collective. ``ready`` once its end is known."""
+
+    __slots__ = ("_first", "_home", "_last", "bytes", "name", "per_link")
+
+    def __init__(self, home: Communication, name: str, size: int, per_link: float) -> None:
+        self._home = home
+        self.name = name
+        self.bytes = size
+        self.per_link = per_link
+        self._first = home.now()
+        self._last: _Moment | None = None
+
+    def end(self) -> None:
+        """It is over (on a GPU: when the stream has come so far)."""
+        if self._last is None:
+            self._last = self._home.now()
+
+    @property
+    def ended(self) -> bool:
+        return self._last is not None
+
+    @property
+    def ready(self) -> bool:
+        return self._last is not None and (self._last.event is None or bool(self._last.event.query()))
+
+    def times(self, origin: _Moment) -> tuple[float, float]:
+        """When it began and ended, seconds after a moment."""
+        assert self._last is not None
+        if self._first.event is None or self._last.event is None or origin.event is None:
+            return self._first.seconds - origin.seconds, self._last.seconds - origin.seconds
+        return tuple(origin.event.elapsed_time(one.event) / MS for one in (self._first, self._last))
+
+
+class Timed:
+    """Times its body as one collective; an exception inside is not counted."""
+
+    def __init__(self, home: Communication, name: str, size: int, per_link: float) -> None:
+        self._home = home
+        self._what = name, size, per_link
+
+    def __enter__(self) -> Timed:
+        self._collective = self._home.begin(*self._what)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self._collective.end()
+        else:
+            self._home.drop(self._collective)
+
+
+class Communication:
+    """The collectives of one rank.
+
+    Args:
+        ranks: how many take part where nothing else is said. say: called with a line that says what went wrong.
+    """
+
+    def __init__(self, ranks: int = 1, say: Callable[[str], None] = lambda line: None) -> None:
+        self._ranks = max(1, ranks)
+        self._say = say
+        self._collectives: deque[_Collective] = deque()
+        self._origin: _Moment | None = None
+
+    def timed(self, name: str, bytes: int, kind: str = "all_reduce", ranks: int | None = None) -> Timed:
+        """A context manager around one collective, or several; what is asynchronous must be waited for in it.
+
+        Args:
+            name: as in ``communication/{name}/…``. bytes: of the operation, on this rank.
+            kind: all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, reduce or send. An unknown one is
+                said, and counts as a broadcast.
+            ranks: how many take part; default all.
+        """
+        return Timed(self, name, int(bytes), self._per_link(kind, ranks))
+
+    def watch(self, model: Any, hook: Callable[..., Any] | None = None, state: Any = None) -> None:
+        """Time the collectives of a model that is wrapped by DDP, FSDP, or ``fully_shard``.
+
+        Args:
+            hook, state: a communication hook of your own, for DDP and FSDP; default what torch does without one.
+
+        Raises:
+            UsageError: the model isn't wrapped by any of them. MissingPackage: torch isn't installed.
+        """
+        from trackers.instruments.communication_hooks import watch
+
+        watch(self, model, hook, state)
+
+    def begin(self, name: str, size: int, per_link: float) -> _Collective:
+        """A collective begins now."""
+        if self._origin is None:
+            self._origin = self.now()
+        collective = _Collective(self, name, size, per_link)
+        if len(self._collectives) >= MOST:
+            self._say(f"communication: more than {MOST} collectives between two logs: the oldest are left out")
+            self._collectives.popleft()
+        self._collectives.append(collective)
+        return collective
+
+    def drop(self, collective: _Collective) -> None:
+        """It failed: it isn't counted."""
+        if collective in self._collectives:
+            self._collectives.remove(collective)
+
+    def per_link(self, kind: str, group: Any = None) -> float:
+        """Bytes that a link carries for each byte of a collective of a process group."""
+        size = getattr(group, "size", None)
+        return self._per_link(kind, int(size()) if callable(size) else None)
+
+    def now(self) -> _Moment:
+        """This moment: on a GPU's current stream where CUDA is in use."""
+        cuda = cuda_in_use()
+        if cuda is None:
+            return _Moment(time.perf_counter())
+        event = cuda.Event(enable_timing=True)
+        event.record()
+        return _Moment(time.perf_counter(), event)
+
+    def take(self) -> dict[str, Any]:
+        """What to log: by name, of the collectives that ended since the last call.
+
+        ``count`` how many; ``bytes`` and ``duration_ms`` of one, on average; ``bandwidth_mb_per_sec`` and
+        ``algorithm_bandwidth_mb_per_sec`` of all together, in MB (1e6) per second.
+        """
+        ended: dict[str, list[_Collective]] = {}
+        open_still: deque[_Collective] = deque()
+        while self._collectives:
+            collective = self._collectives.popleft()
+            if collective.ended:
+                ended.setdefault(collective.name, []).append(collective)
+            else:
+                open_still.append(collective)
+        self._collectives.extend(open_still)
+        found: dict[str, Any] = {}
+        for name, group in ended.items():
+            found.update(self._values(name, group))
+        return found
+
+    def _values(self, name: str, group: list[_Collective]) -> dict[str, Any]:
+        origin = self._origin
+        assert origin is not None
+        size = sum(one.bytes for one in group)
+        carried = sum(one.bytes * one.per_link for one in group)
+
+        def busy_s() -> float:
+            return union(one.times(origin) for one in group)
+
+        def rate(count: float) -> float:
+            seconds = busy_s()
+            return count / MB / seconds if seconds > 0 else float("nan")
+
+        prefix = f"{PREFIX}{name}/"
+        return {
+            f"{prefix}count": len(group),
+            f"{prefix}bytes": size / len(group),
+            f"{prefix}duration_ms": number(group, lambda: MS * busy_s() / len(group)),
+            f"{prefix}bandwidth_mb_per_sec": number(group, lambda: rate(carried)),
+            f"{prefix}algorithm_bandwidth_mb_per_sec": number(group, lambda: rate(size)),
+        }
+
+    def _per_link(self, kind: str, ranks: int | None) -> float:
+        link = LINKS.get(kind)
+        if link is None:
+            self._say(f"communication: {kind!r} is no known collective ({', '.join(LINKS)}); taken as a broadcast")
+            return 1.0
+        return link(self._ranks if ranks is None else max(1, ranks))
+
+
+def union(spans: Iterable[tuple[float, float]]) -> float:
+    """How long at least one of the spans lasted."""
+    total, until = 0.0, float("-inf")
+    for first, last in sorted(spans):
+        if last > until:
+            total += last - max(first, until)
+            until = last
+    return total
+
+
+def unknown_wrapper(model: Any) -> UsageError:
+    """The error for a model that has no collectives to watch."""
+    return UsageError(
+        f"communication: {type(model).__name__} is wrapped neither by DistributedDataParallel nor FSDP nor "
+        "fully_shard; time its collectives with run.communication(name, bytes)"
+    )
