@@ -176,3 +176,28 @@ def test_store_of_torch_names_the_launch(tmp_path: Path) -> None:
     said = [rank.communicate(timeout=100)[0].split() for rank in ranks]
     assert said[0] == said[1]
     assert said[0][1] == "2"
+
+
+def test_resumed_run_goes_on_after_its_last_value_across_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run whose steps were all values across ranks goes on with the step after them, reduced already or not."""
+    for name, value in {**MASTER, "RANK": "0", "WORLD_SIZE": "1"}.items():
+        monkeypatch.setenv(name, value)
+    options = {"TRACKER_RELAY": False}
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    run = trackers.init("json", project="p", id="mine", mode="offline", options=options)
+    run.log({"loss": Mean(1.0)}, step=41)
+    run.finish()
+    again = trackers.init("json", project="p", id="mine", mode="offline", options=options, resume="must")
+    again.log({"loss": Mean(1.0)})
+    assert again.step == 42
+    again.finish()
+    for sync in ("sync", "sync"):
+        done = subprocess.run(
+            [sys.executable, "-m", "trackers", sync, "mine"], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+    assert not Path("runs/.ranks").exists()
+    last = trackers.init("json", project="p", id="mine", mode="offline", options=options, resume="must")
+    last.log({"loss": 1.0})
+    assert last.step == 43
+    last.finish()

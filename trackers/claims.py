@@ -66,19 +66,27 @@ class Claims:
         """The step of the last metrics or text that count, or the step that the newest attempt went back to."""
         ranks = sorted((name for name in self._names if name.writer == "rank"), key=lambda n: n.attempt, reverse=True)
         for name in ranks:
-            path = self._run.stream(name)
-            found = _last_step(self.kept(name, tail(path, _TAIL_BYTES)))
-            if found is None and path.stat().st_size > _TAIL_BYTES:
-                reader = StreamReader(path)
-                while records := reader.read(5000):
-                    later = _last_step(self.kept(name, records))
-                    found = later if later is not None else found
+            ends = [self._last_of(name)]
+            reduced = StreamName("reducer", 0, name.attempt)
+            if reduced in self._names:
+                ends.append(self._last_of(reduced))
+            found = max((step for step in ends if step is not None), default=None)
             start = self._starts.get(name.attempt)
             if found is None and start is not None:
                 found = start.from_step
             if found is not None:
                 return found
         return None
+
+    def _last_of(self, name: StreamName) -> int | None:
+        path = self._run.stream(name)
+        found = _last_step(self.kept(name, tail(path, _TAIL_BYTES)))
+        if found is None and path.stat().st_size > _TAIL_BYTES:
+            reader = StreamReader(path)
+            while records := reader.read(5000):
+                later = _last_step(self.kept(name, records))
+                found = later if later is not None else found
+        return found
 
     def last_time(self) -> float:
         """The time of the latest record at the end of any rank's stream; 0.0 before the first."""

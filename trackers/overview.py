@@ -42,7 +42,7 @@ def glance(run: RunDirectory) -> Overview:
     view = Overview(info=run.read_info(), status=observe(run))
     claims = Claims(run)
     for name in run.stream_names():
-        if name.writer == "rank":
+        if name.writer in ("rank", "reducer"):
             for record in claims.kept(name, tail(run.stream(name))):
                 _take(view, record)
     view.trackers = report(run, view.info.trackers)

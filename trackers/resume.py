@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from trackers import records
+from trackers import launch, records
 from trackers.claims import Claims
 from trackers.errors import NotFound, UsageError
 from trackers.journal import StreamWriter
@@ -227,6 +227,16 @@ def take_over(info: RunInfo, before: RunInfo, claims: Claims) -> dict[str, dict[
     info.notes = info.notes or before.notes
     info.job_type = info.job_type or before.job_type
     return changed
+
+
+def last_step(found: Place, claims: Claims) -> int | None:
+    """The last step that was logged, though it may be in values across ranks that nobody has reduced yet."""
+    last = claims.last_step()
+    entry = found.before.attempts[-1] if found.before is not None and found.before.attempts else {}
+    folder = launch.folder_of(found.run, found.before, int(entry["number"])) if found.before and entry else None
+    limit = claims.limit(int(entry["number"])) if entry else None
+    left = launch.last_step(folder, int(entry.get("rank", 0))) if folder is not None and limit is None else None
+    return max((step for step in (last, left) if step is not None), default=None)
 
 
 def configs(claims: Claims) -> list[records.Config]:

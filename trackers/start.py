@@ -321,7 +321,7 @@ def _continue(info: RunInfo, found: resumption.Place, step: int | None) -> tuple
         return (0 if step is None else step + 1), {}, 0.0
     claims = Claims(found.run)
     changed = resumption.take_over(info, found.before, claims)
-    last = claims.last_step() if step is None else step
+    last = resumption.last_step(found, claims) if step is None else step
     return (0 if last is None else last + 1), changed, claims.last_time()
 
 
