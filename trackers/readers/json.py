@@ -7,6 +7,7 @@ the iterations' durations. -100 as ``mfu`` means that there was none.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -171,12 +172,15 @@ def _benchmark(log: Log) -> Iterator[Record]:
     }
     yield Config(time=end, values=settings)
     series = {name: value for name, value in head.items() if isinstance(value, list) and value and _numeric(value)}
-    durations = series.get("raw_step_times", [])
+    times = series.get("raw_step_times", [])
+    durations = [time if isinstance(time, (int, float)) and 0 < time < math.inf else 0.0 for time in times]
     began = end - sum(durations)
     for step in range(max(map(len, series.values()), default=0)):
         began += durations[step] if step < len(durations) else 0.0
-        values = {_singular(name): value[step] for name, value in series.items() if step < len(value)}
-        yield Metrics(step=step + 1, time=began, values=values)
+        row = {_singular(name): places.number(value[step]) for name, value in series.items() if step < len(value)}
+        values = {name: value for name, value in row.items() if value is not None}
+        if values:
+            yield Metrics(step=step + 1, time=began, values=values)
     results: dict[str, Any] = {}
     for name, value in head.items():
         if name.endswith("_metrics") and isinstance(value, dict):
@@ -193,7 +197,9 @@ def _singular(name: str) -> str:
 
 
 def _numeric(values: list[Any]) -> bool:
-    return all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in values)
+    """Numbers, under their names where JSON has none for them, and null where a step has no value."""
+    numbers = [places.number(value) for value in values if value is not None]
+    return bool(numbers) and all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in numbers)
 
 
 def _batches(records: Iterator[Record]) -> Iterator[list[Record]]:
