@@ -1,0 +1,59 @@
+"""``compare_results``: document 0's comparison of the results below a directory."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from trackers.analysis import benchmark_report
+from trackers.analysis.benchmark_results import Result, results
+from trackers.analysis.tables import Table, plain, render
+from trackers.errors import UsageError
+
+NAME = "compare_results"
+REPORT = "comparison_report.md"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the program.
+
+    Raises:
+        NotFound: no such directory, or no result in it. UsageError: the report can't be written.
+    """
+    options = _parser().parse_args(arguments)
+    found, lost = results(options.results_dir)
+    for text in [*(f"left out: {text}" for text in lost), *benchmark_report.warnings(found)]:
+        print(f"{NAME}: {plain(text)}", file=sys.stderr)
+    print(_table(found))
+    first = benchmark_report.winner(found)
+    print(f"Winner: {plain(first.result.name) if first.result else 'none'}. {plain(first.reason)}")
+    path = options.output_report or options.results_dir / REPORT
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(benchmark_report.markdown(found, when=time.strftime("%Y-%m-%d %H:%M:%S")), encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{path} can't be written: {error.strerror or error}") from None
+    print(f"Report saved to {path}")
+    return 0
+
+
+def _table(found: Sequence[Result]) -> str:
+    headers = ["result", "GPU", "GPUs", "tokens/s/GPU", "tokens/s", "step s", "peak GB"]
+    rows = [[one.name, one.gpu or one.platform, one.gpus, one.tokens_per_s_per_gpu, one.tokens_per_s, one.step_s,
+             one.memory_peak_gb] for one in found]  # fmt: skip
+    return render(Table(headers, rows, texts=2), "table")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog=NAME,
+        description="Compare benchmark results (benchmark_*.json), of CUDA and ROCm or any others.",
+        epilog=f"Example: {NAME}.py --results-dir benchmark_results",
+    )
+    add = parser.add_argument
+    add("--results-dir", type=Path, default=Path("benchmark_results"), help="where results lie, subfolders included")
+    add("--output-report", type=Path, help=f"Markdown file; default {REPORT} there")
+    return parser

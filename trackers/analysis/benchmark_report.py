@@ -1,0 +1,131 @@
+"""Document 0's comparison report, in Markdown: winner, hardware, configuration, speed, memory, variance, timestamps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from trackers.analysis.benchmark_results import TOLERANCE, Result
+from trackers.analysis.tables import Table, escape_markdown, render, show
+
+FEW = 5
+"""A result of fewer step times says little."""
+_NOT_CONFIG = frozenset({"num_gpus"})
+_MATTERS = ("global_batch_size", "micro_batch_size", "sequence_length", "model", "model_name", "precision", "dtype")
+"""Settings without which being equal tokens/s aren't of the same work."""
+
+
+class Winner(NamedTuple):
+    """result: None where nobody wins. reason: one sentence, for either case."""
+
+    result: Result | None
+    reason: str
+
+
+def winner(found: Sequence[Result]) -> Winner:
+    """Who makes the most tokens per second on each GPU, and why; nobody where it is one of chance, or unknown."""
+    ranked = sorted(
+        (result for result in found if result.tokens_per_s_per_gpu is not None),
+        key=lambda result: -(result.tokens_per_s_per_gpu or 0.0),
+    )
+    if not ranked:
+        return Winner(None, "No result says, or lets derive, its tokens/s per GPU.")
+    first, speed = ranked[0], ranked[0].tokens_per_s_per_gpu or 0.0
+    if len(ranked) == 1:
+        others = f"; {len(found) - 1} others don't say theirs" if len(found) > 1 else ""
+        return Winner(None, f"Only {first.name} says its tokens/s per GPU ({show(speed)}){others}.")
+    second, slower = ranked[1], ranked[1].tokens_per_s_per_gpu or 0.0
+    percent = (speed / slower - 1) * 100
+    if percent < TOLERANCE * 100:
+        return Winner(None, f"{first.name} and {second.name} differ by {percent:.1f} %, which is no difference.")
+    return Winner(
+        first,
+        f"{show(speed)} tokens/s per GPU, {percent:.1f} % more than {second.name} ({show(slower)}).",
+    )
+
+
+def warnings(found: Sequence[Result]) -> list[str]:
+    """Why the comparison may mislead."""
+    texts = []
+    for name in _MATTERS:
+        values = list(dict.fromkeys(show(result.config[name]) for result in found if name in result.config))
+        if len(values) > 1:
+            texts.append(f"{name} differs ({', '.join(values)}): the results are not of the same work")
+    gpus = list(dict.fromkeys(show(result.gpus) for result in found if result.gpus))
+    if len(gpus) > 1:
+        texts.append(f"numbers of GPUs differ ({', '.join(gpus)}): compare what is per GPU")
+    kinds = {result.memory_kind or "unknown" for result in found if result.memory_peak_gb is not None}
+    if len(kinds) > 1:
+        texts.append(f"memory is of different kinds ({', '.join(sorted(kinds))}) and can't be compared: "
+                     "device counts all that is in use there, torch what PyTorch allocated")  # fmt: skip
+    few = [result.name for result in found if result.step_s is not None and 0 < len(result.step_times) < FEW]
+    if few:
+        texts.append(f"fewer than {FEW} step times: {', '.join(few)}")
+    return texts + [f"{result.name}: {text}" for result in found for text in result.remarks]
+
+
+def markdown(found: Sequence[Result], *, when: str) -> str:
+    """The report.
+
+    Args:
+        when: the time at its top.
+    """
+    first = winner(found)
+    title = escape_markdown(first.result.name) if first.result is not None else "none"
+    parts = [
+        "# Benchmark comparison\n",
+        f"{len(found)} result{'s' if len(found) != 1 else ''}, compared {escape_markdown(when)}.\n",
+        f"## Winner: {title}\n\n{escape_markdown(first.reason)}\n",
+    ]
+    texts = warnings(found)
+    if texts:
+        parts.append("## Warnings\n\n" + "".join(f"- {escape_markdown(text)}\n" for text in texts))
+    for heading, columns in _SECTIONS:
+        parts.append(_section(heading, found, columns))
+    names = list(dict.fromkeys(name for result in found for name in result.config if name not in _NOT_CONFIG))
+    settings = [(name.replace("_", " "), _setting(name)) for name in names]
+    parts.insert(-_AFTER_CONFIGURATION, _section("Configuration", found, settings))
+    return "\n".join(parts)
+
+
+_Columns = Sequence[tuple[str, Callable[[Result], Any]]]
+
+
+def _section(heading: str, found: Sequence[Result], columns: _Columns) -> str:
+    rows = [[result.name, *(of(result) for _, of in columns)] for result in found]
+    return f"## {heading}\n\n" + render(Table(["result", *(title for title, _ in columns)], rows), "markdown")
+
+
+def _setting(name: str) -> Callable[[Result], Any]:
+    return lambda result: result.config.get(name)
+
+
+def _of(field: str) -> Callable[[Result], Any]:
+    return lambda result: getattr(result, field) or None
+
+
+def _version(name: str) -> Callable[[Result], Any]:
+    return lambda result: result.versions.get(name)
+
+
+def _last_loss(result: Result) -> float | None:
+    return next((loss for loss in reversed(result.losses) if loss is not None), None)
+
+
+_SECTIONS: tuple[tuple[str, _Columns], ...] = (
+    ("Hardware", (("platform", _of("platform")), ("GPU", _of("gpu")), ("GPUs", _of("gpus")),
+                  ("memory GB", _of("gpu_memory_gb")), ("PyTorch", _version("pytorch")), ("CUDA", _version("cuda")),
+                  ("ROCm", _version("rocm")))),
+    ("Throughput", (("tokens/s", _of("tokens_per_s")), ("tokens/s/GPU", _of("tokens_per_s_per_gpu")),
+                    ("samples/s", _of("samples_per_s")), ("tokens/s/core", _of("tokens_per_s_per_core")))),
+    ("Step time", (("steps", _of("steps")), ("avg s", _of("step_s")), ("min s", _of("step_min_s")),
+                   ("max s", _of("step_max_s")), ("std s", lambda result: result.step_std_s))),
+    ("Memory per GPU", (("kind", _of("memory_kind")), ("avg GB", _of("memory_avg_gb")),
+                        ("peak GB", _of("memory_peak_gb")), ("reserved avg GB", _of("reserved_avg_gb")),
+                        ("reserved peak GB", _of("reserved_peak_gb")))),
+    ("Variance", (("std of step times, % of mean", lambda result: result.variation_percent),
+                  ("last loss", _last_loss))),
+    ("Timestamps", (("time", _of("timestamp")), ("file", _of("path")))),
+)  # fmt: skip
+_AFTER_CONFIGURATION = len(_SECTIONS) - 1
+"""The configuration comes after the hardware."""

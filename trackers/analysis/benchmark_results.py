@@ -1,0 +1,223 @@
+"""Benchmark results as document 0's programs and ours write them (``benchmark_*.json``), whatever they lack.
+
+What a result doesn't state is derived from what it does; where both are there and disagree, the derived one counts,
+since it is made the same way for all results, and ``remarks`` says so.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from trackers.analysis.roles import GIB
+from trackers.analysis.statistics import deviation, mean
+from trackers.errors import NotFound
+from trackers.readers.files import FLOATS
+
+PATTERN = "benchmark_*.json"
+_VERSIONS = ("pytorch", "cuda", "rocm")
+TOLERANCE = 0.02
+"""Two figures that differ by less agree."""
+
+
+class Result(msgspec.Struct, kw_only=True):
+    """One result; None where it neither says nor lets derive. Times in s, memory in GB of 1e9 bytes, of one GPU.
+
+    memory_kind: "device" (all that is in use there), "torch" (what PyTorch allocated), "" unknown. variation_percent:
+    the standard deviation of step times, of their mean. losses, rates: as in the file, NaN and all.
+    """
+
+    name: str
+    path: str
+    platform: str = "unknown"
+    timestamp: str = ""
+    gpu: str = ""
+    gpus: int | None = None
+    gpu_memory_gb: float | None = None
+    cores: float | None = None
+    versions: dict[str, str] = {}
+    config: dict[str, Any] = {}
+    steps: int | None = None
+    step_s: float | None = None
+    step_min_s: float | None = None
+    step_max_s: float | None = None
+    step_std_s: float | None = None
+    variation_percent: float | None = None
+    samples_per_s: float | None = None
+    tokens_per_s: float | None = None
+    tokens_per_s_per_gpu: float | None = None
+    tokens_per_s_per_core: float | None = None
+    memory_kind: str = ""
+    memory_avg_gb: float | None = None
+    memory_peak_gb: float | None = None
+    reserved_avg_gb: float | None = None
+    reserved_peak_gb: float | None = None
+    step_times: list[float | None] = []
+    losses: list[float | None] = []
+    rates: list[float | None] = []
+    remarks: list[str] = []
+
+
+def results(directory: Path) -> tuple[list[Result], list[str]]:
+    """All results below a directory, dated folders included, the oldest first, and why some couldn't be read.
+
+    Raises:
+        NotFound: no such directory, or nothing in it that can be read.
+    """
+    if not directory.is_dir():
+        raise NotFound(f"no directory {directory}: --results-dir names where {PATTERN} lie")
+    found, lost = [], []
+    for path in sorted(directory.rglob(PATTERN)):
+        try:
+            found.append(read(path))
+        except NotFound as error:
+            lost.append(str(error))
+    if not found:
+        raise NotFound(f"no {PATTERN} below {directory}" + (f"; {lost[0]}" if lost else ""))
+    return sorted(found, key=lambda result: (result.timestamp, result.path)), lost
+
+
+def read(path: Path) -> Result:
+    """One file.
+
+    Raises:
+        NotFound: it has gone, isn't whole JSON, or holds no result.
+    """
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise NotFound(f"{path} has gone") from None
+    except (ValueError, OSError) as error:
+        raise NotFound(f"{path} isn't whole JSON: {error}") from None
+    if not isinstance(content, dict) or not any(
+        name in content for name in ("performance_metrics", "training_config", "raw_step_times")
+    ):
+        raise NotFound(f"{path} is no benchmark's result: it has neither performance_metrics nor training_config")
+    return from_document(content, path)
+
+
+def from_document(content: Mapping[str, Any], path: Path) -> Result:
+    """A result from a parsed file."""
+    gpu, config, stated, memory = (
+        part if isinstance(part := content.get(name), dict) else {}
+        for name in ("gpu_info", "training_config", "performance_metrics", "memory_metrics")
+    )
+    platform = content.get("platform") or gpu.get("platform")
+    found = Result(
+        name=path.stem.removeprefix("benchmark_") or path.stem,
+        path=str(path),
+        platform=str(platform) if platform else "unknown",
+        timestamp=str(content.get("timestamp") or ""),
+        gpu=str(gpu.get("device_name") or ""),
+        gpus=_whole(config.get("num_gpus")) or _whole(gpu.get("device_count")),
+        gpu_memory_gb=_positive(gpu.get("total_memory_gb")),
+        cores=_positive(gpu.get("gpu_cores")),
+        versions={name: str(gpu[f"{name}_version"]) for name in _VERSIONS if gpu.get(f"{name}_version")},
+        config={name: value for name, value in config.items() if isinstance(value, (str, bool, int, float))},
+        step_times=_series(content.get("raw_step_times")),
+        losses=_series(content.get("loss_values")),
+        rates=_series(content.get("learning_rates")),
+    )
+    found.remarks += _texts(content.get("contradictions"))
+    _steps(found, stated)
+    _throughput(found, stated)
+    _memory(found, memory)
+    return found
+
+
+def _steps(found: Result, stated: Mapping[str, Any]) -> None:
+    times = [value for value in found.step_times if value is not None and 0 < value < math.inf]
+    found.steps = _whole(stated.get("total_steps")) or len(found.step_times) or None
+    found.step_s = _positive(stated.get("avg_step_time_seconds"))
+    if times:
+        average = mean(times)
+        if found.step_s is not None and abs(found.step_s - average) > TOLERANCE * average:
+            found.remarks.append(
+                f"it states {found.step_s:.4g} s a step; the mean of its step times is {average:.4g} s"
+            )
+        found.step_s = found.step_s or average
+    if found.step_s is None and (rate := _positive(stated.get("steps_per_second"))) is not None:
+        found.step_s = 1 / rate
+    found.step_min_s = _positive(stated.get("min_step_time_seconds")) or min(times, default=None)
+    found.step_max_s = _positive(stated.get("max_step_time_seconds")) or max(times, default=None)
+    std = _number(stated.get("std_step_time_seconds"))
+    found.step_std_s = std if std is not None and std >= 0 else deviation(times)
+    if found.step_std_s is not None and found.step_s:
+        found.variation_percent = found.step_std_s / found.step_s * 100
+
+
+def _throughput(found: Result, stated: Mapping[str, Any]) -> None:
+    batch, length = _positive(found.config.get("global_batch_size")), _positive(found.config.get("sequence_length"))
+    said, each = _positive(stated.get("tokens_per_second")), _positive(stated.get("tokens_per_second_per_gpu"))
+    if said is None and each is not None and found.gpus:
+        said = each * found.gpus
+    if batch is not None and found.step_s:
+        found.samples_per_s = batch / found.step_s
+    if found.samples_per_s is not None and length is not None:
+        found.tokens_per_s = found.samples_per_s * length
+        if said is not None and abs(said - found.tokens_per_s) > TOLERANCE * said:
+            found.remarks.append(
+                f"it states {said:,.0f} tokens/s, but {batch:g} × {length:g} ÷ {found.step_s:.4g} s = "
+                f"{found.tokens_per_s:,.0f}: that is used (a sequence length of {said / found.samples_per_s:,.0f} "
+                "would explain the other)"
+            )
+    else:
+        found.tokens_per_s = said
+    if found.tokens_per_s is not None and found.gpus:
+        found.tokens_per_s_per_gpu = found.tokens_per_s / found.gpus
+    else:
+        found.tokens_per_s_per_gpu = each
+    if found.tokens_per_s_per_gpu is not None and found.cores:
+        found.tokens_per_s_per_core = found.tokens_per_s_per_gpu / found.cores
+
+
+def _memory(found: Result, memory: Mapping[str, Any]) -> None:
+    factor = GIB if memory.get("unit") == "GiB" else 1.0
+    if found.gpu_memory_gb is not None:
+        found.gpu_memory_gb *= factor
+    found.memory_kind = str(memory.get("kind") or "")
+    values = {}
+    for name in (
+        "avg_memory_allocated_gb",
+        "peak_memory_allocated_gb",
+        "avg_memory_reserved_gb",
+        "peak_memory_reserved_gb",
+    ):
+        value = _positive(memory.get(name))
+        values[name] = None if value is None else value * factor
+    found.memory_avg_gb, found.memory_peak_gb, found.reserved_avg_gb, found.reserved_peak_gb = values.values()
+
+
+def _texts(values: Any) -> list[str]:
+    return [str(value) for value in values] if isinstance(values, list) else []
+
+
+def _series(values: Any) -> list[float | None]:
+    """A series whose places stay: None where there is no number. NaN, infinity, 0 and large values are values."""
+    return [_number(value, finite=False) for value in values] if isinstance(values, list) else []
+
+
+def _number(value: Any, finite: bool = True) -> float | None:
+    value = FLOATS.get(value, value) if isinstance(value, str) else value
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if not finite or math.isfinite(number) else None
+
+
+def _positive(value: Any) -> float | None:
+    number = _number(value)
+    return number if number is not None and number > 0 else None
+
+
+def _whole(value: Any) -> int | None:
+    number = _positive(value)
+    return int(number) if number is not None and number >= 1 else None
