@@ -5,6 +5,7 @@ from __future__ import annotations
 import calendar
 import gzip
 import io
+import itertools
 import math
 import os
 import subprocess
@@ -18,9 +19,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import trackers
 from benchmarks import log_reading
 from trackers.errors import NotFound, UsageError
-from trackers.readers import log_names
+from trackers.readers import log_names, log_stream
 from trackers.readers.log import LogReader
 from trackers.readers.log_fields import Fields
 from trackers.readers.log_stream import LogStream
@@ -258,6 +260,39 @@ def test_restart_from_checkpoint_is_told() -> None:
     starts = [record for record in records if isinstance(record, Start)]
     assert [(start.attempt, start.from_step) for start in starts] == [(1, None), (2, 1)]
     assert [r.step for r in records if isinstance(r, Metrics)] == [1, 2, 3, 2, 3]
+
+
+def test_superseded_iterations_are_left_out(tmp_path: Path) -> None:
+    """Of what was trained twice the newer stays, over several restarts, also in gzipped logs and beside copies."""
+    loss = itertools.count(1)
+    tries = [range(1, 8), range(5, 9), range(3, 6)]
+    text = "".join(
+        line(step, f"{next(loss)}.0", rank=f"[rank-{rank}/8]", clock=f"1{number}:00:00")
+        for number, steps in enumerate(tries)
+        for step in steps
+        for rank in (7, 6)
+    )
+    (tmp_path / "train.log").write_text(text)
+    (tmp_path / "train.gz").write_bytes(gzip.compress(text.replace("iteration", "\x1b[31miteration\x1b[0m").encode()))
+    for name in ("train.log", "train.gz"):
+        records = read(tmp_path / name)
+        points = [(r.step, r.values["train_loss"]) for r in records if isinstance(r, Metrics)]
+        assert points == [(1, 1.0), (2, 3.0), (3, 23.0), (4, 25.0), (5, 27.0)]
+        starts = [(r.attempt, r.from_step) for r in records if isinstance(r, Start)]
+        assert starts == [(1, None), (2, 4), (3, 2)]
+    assert trackers.load(f"log:{tmp_path}/train.log").attempts[1]["from_step"] == 4
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.integers(1, 30), st.integers(0, 9)), max_size=6), st.integers(1, 40))
+def test_quick_look_misses_no_restart(tries: list[tuple[int, int]], block: int) -> None:
+    """Wherever the file is cut into blocks: a log with restarts is never taken for one without."""
+    text = "".join(line(step, f"{number}.5") for number, (begin, count) in enumerate(tries)
+                   for step in range(begin, begin + count)).encode()  # fmt: skip
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(log_stream, "BLOCK_BYTES", 50 * block)
+        quick = log_stream.may_restart(io.BytesIO(text))
+    assert quick or not log_stream.restarts(io.BytesIO(text), 2025)
 
 
 def test_copies_of_a_line_count_once() -> None:

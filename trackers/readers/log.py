@@ -4,8 +4,9 @@ Values keep their size and unit and get the names that other runs have (:mod:`tr
 ``X (avg Y)`` are two values: of the interval, and the running average. "GB" of these programs is GiB, and so named.
 Times are the lines' own stamps, in this machine's time zone where they name none; a log without stamps begins at its
 file's modification time and goes on by the time that iterations took. Copies of a line that several ranks or two
-handlers wrote count once, by iteration; where training went back to a checkpoint, a Start record says so. A last
-value that lost its end is left out.
+handlers wrote count once, by iteration. Where training went back to a checkpoint, a Start record says so, and what it
+trained again is left out of what was before (standard input, which passes but once, has both). A last value that lost
+its end is left out.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from trackers.errors import NotFound, UsageError
-from trackers.readers.log_stream import LogStream, open_log
+from trackers.readers.log_stream import LogStream, may_restart, open_log, restarts
 from trackers.readers.reader import SourceRun
 from trackers.records import Record
 
@@ -65,13 +66,24 @@ class LogReader:
             yield from stream.read(open_log(sys.stdin.buffer))
             return
         try:
+            changed = Path(path).stat().st_mtime
+            year = time.localtime(changed).tm_year
+            found = _restarts(path, year)
             with open(path, "rb", buffering=BUFFER_BYTES) as file:
-                changed = Path(path).stat().st_mtime
-                yield from LogStream(path, changed, time.localtime(changed).tm_year).read(open_log(file))
+                yield from LogStream(path, changed, year, found).read(open_log(file))
         except FileNotFoundError:
             raise NotFound(f"{path}: no such file") from None
         except OSError as error:
             raise NotFound(f"{path} can't be read: {error.strerror or error}") from None
+
+
+def _restarts(path: str, year: int) -> list[int]:
+    """See :func:`trackers.readers.log_stream.restarts`; most logs have none, which is told quickly."""
+    with open(path, "rb", buffering=BUFFER_BYTES) as file:
+        if not may_restart(open_log(file)):
+            return []
+    with open(path, "rb", buffering=BUFFER_BYTES) as file:
+        return restarts(open_log(file), year)
 
 
 def _paths(where: str) -> list[Path]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator
 from typing import Union
 
@@ -37,9 +38,11 @@ class Fields:
 
     def piped(self, text: bytes) -> dict[str, Number]:
         """The values of ``key: value | key: value |``. What isn't a number, or not wholly one, is left out."""
-        for known in self._shapes:
+        for place, known in enumerate(self._shapes):
             found = known.read(text)
             if found is not None:
+                if place:
+                    self._shapes.insert(0, self._shapes.pop(place))
                 return found
         values: dict[str, Number] = {}
         for part in text.split(b"|"):
@@ -50,6 +53,10 @@ class Fields:
             self._shapes.insert(0, shape)
             del self._shapes[SHAPES:]
         return values
+
+    def known(self, line: bytes, start: int) -> dict[str, Number] | None:
+        """The values of a line from ``start`` on, if it has the form of the line before it; at once, if at all."""
+        return self._shapes[0].read(line, start, len(line) - 1) if self._shapes and line[-2:] == b"|\n" else None
 
     def add(self, key: bytes, value: bytes, into: dict[str, Number]) -> None:
         """Read one field; a key gets its names when it is first met with a number."""
@@ -86,9 +93,9 @@ class Shape:
         keys = [msgspec.json.encode(name).replace(b"%", b"%%") for name in names]
         self._json = b"{" + b",".join(key + b":%b" for key in keys) + b"}"
 
-    def read(self, text: bytes) -> dict[str, Number] | None:
+    def read(self, text: bytes, start: int = 0, end: int = sys.maxsize) -> dict[str, Number] | None:
         """The values, or None if the text hasn't this form."""
-        match = self._fullmatch(text)
+        match = self._fullmatch(text, start, end)
         if match is None:
             return None
         try:

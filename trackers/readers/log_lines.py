@@ -31,7 +31,8 @@ _HEAD = re.compile(
     rb"(?:\[rank-(\d+)/(\d+)\]\[\w+ *\](?: \[[\w.:-]*\] ?:)?)?\s*iteration\s+(\d+)\s*/\s*(\d+)\s*\|"
 )
 """The usual head of Megatron's lines, read at once: date, minute, second, rank, world, iteration, iterations."""
-_COLOR = re.compile(rb"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
+COLOR = re.compile(rb"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
+"""Terminal escapes."""
 _ITERATION = re.compile(rb"(?:iteration|episode)\s+(\d+)(?:\s*/\s*(\d+))?\s*(?:\||$)")
 _EVAL = re.compile(
     rb"(validation|test) loss at (?:iteration\s+(\d+)|the end of training)(?:[^|]*?on (\w+) set)?[^|]*\|"
@@ -53,7 +54,7 @@ class Row(msgspec.Struct, gc=False):
     step: the iteration; -1 where the line means the last one before it. total: how many there will be.
     kind: train, eval, memory. place, end: where in the line the head that names the iteration begins and ends.
     time: Unix seconds of the line's stamp. source: the rank that wrote it, "" if unsaid; world: of so many.
-    cut: the line lacks its end. values: by our name, none until :meth:`Lines.fill`.
+    cut: the line lacks its end. values: by our name, none until :meth:`Lines.fill`, where it isn't filled already.
     """
 
     step: int
@@ -67,7 +68,13 @@ class Row(msgspec.Struct, gc=False):
     world: int | None = None
     source: str = ""
     cut: bool = False
+    filled: bool = False
     values: dict[str, Number] = {}
+
+    @property
+    def tail(self) -> int:
+        """A hash of what the line says, without who wrote it and when."""
+        return hash(self.line[self.end :])
 
 
 class Lines:
@@ -89,11 +96,16 @@ class Lines:
         """
         head = _HEAD.match(line)
         if head is not None:
-            more = line.count(b"iteration ", head.end())
+            end = head.end()
+            values = self.fields.known(line, end)
+            if values is not None:
+                self._piped = True
+                return (self._quick(line, head, end, values),)
+            more = line.count(b"iteration ", end)
             if more == 0 or (more == 1 and b"per iteration (ms)" in line):
-                return (self._quick(line, head),)
+                return (self._quick(line, head, end, None),)
         if b"\x1b" in line:
-            line = _COLOR.sub(b"", line)
+            line = COLOR.sub(b"", line)
         at = line.find(b"iteration ")
         if at < 0:
             at = line.find(b"episode ")
@@ -142,20 +154,23 @@ class Lines:
 
     def goes_on(self, line: bytes, row: Row) -> dict[str, Number]:
         """The values of a line that continues a row's: fields alone, none of which the row has. {} if it doesn't."""
-        text = _COLOR.sub(b"", line).strip() if b"\x1b" in line else line.strip()
+        text = COLOR.sub(b"", line).strip() if b"\x1b" in line else line.strip()
         key = text.partition(b":")[0].decode("utf-8", "replace").strip()
         if row.format in ("TorchTitan", "MaxText") or not is_known(key):
             return {}
         values = self.fields.piped(self._uncut(row, text, line.endswith(b"\n")))
         return {} if values.keys() & row.values.keys() else values
 
-    def _quick(self, line: bytes, head: re.Match[bytes]) -> Row:
+    def _quick(self, line: bytes, head: re.Match[bytes], end: int, values: dict[str, Number] | None) -> Row:
         date, minute, second, rank, world, step, total = head.groups()
         base = None if date is None else log_times.minute_start(date, minute)
         time = None if base is None else base + int(second)
-        if rank is None:
-            return Row(int(step), TRAIN, "Megatron", line, 0, head.end(), time, int(total))
-        return Row(int(step), TRAIN, "Primus", line, 0, head.end(), time, int(total), int(world), rank.decode())
+        filled = values is not None
+        ranked = rank is not None
+        return Row(
+            int(step), TRAIN, "Primus" if ranked else "Megatron", line, 0, end, time, int(total),
+            int(world) if ranked else None, rank.decode() if ranked else "", False, filled, values or {},
+        )  # fmt: skip
 
     def _row(
         self, line: bytes, place: int, end: int, step: int, kind: str, total: bytes | None = None, format: str = ""

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import gzip
+import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, BinaryIO, cast
 
 from trackers.errors import NotFound
 from trackers.readers.log_facts import Facts
-from trackers.readers.log_lines import KNOWN, MEMORY, TRAIN, Lines, Row
+from trackers.readers.log_lines import COLOR, KNOWN, MEMORY, TRAIN, Lines, Row
 from trackers.records import Config, Environment, Finish, Metrics, Record, Start
 
 LINE_BYTES = 1 << 20
@@ -19,7 +20,9 @@ REMEMBERED = 4096
 """Copies of a line are known as such while it is among so many latest ones."""
 WRAPPED_LINES = 3
 """A line that was wrapped goes on within so many lines."""
+BLOCK_BYTES = 4 << 20
 SHOWN = 120
+_STEPS = {word: re.compile(re.escape(word) + rb"\s+(\d[\d,]*)") for word in (b"iteration", b"episode", b"step:")}
 GZIP_MAGIC = b"\x1f\x8b"
 
 
@@ -31,9 +34,12 @@ class LogStream:
         time: Unix seconds for the first line of a log without time stamps, and whose year holds for stamps without
             a year; what follows is placed by the time that each iteration took.
         year: see ``time``.
+        restarts: what :func:`restarts` found: iterations that an attempt before them trained again are left out.
     """
 
-    def __init__(self, name: str, time: float, year: int) -> None:
+    def __init__(self, name: str, time: float, year: int, restarts: Sequence[int] = ()) -> None:
+        self._limits = [min(restarts[number:], default=None) for number in range(len(restarts))]
+        self._limit: int | None = None  # of the row at hand
         self.lines = Lines(year)
         self.facts = Facts()
         self.attempt = 0
@@ -68,10 +74,17 @@ class LogStream:
                     continue
                 wrapped = 0
                 if self._pending is not None:
-                    yield from self._flush(self._pending)
-                yield from began
-                self.lines.fill(row, line.endswith(b"\n"))
+                    if self._is_news(self._pending):
+                        yield from self._describe(self._pending)
+                    metrics = self._flush(self._pending)
+                    if metrics is not None:
+                        yield metrics
+                if began:
+                    yield from began
+                if not row.filled:
+                    self.lines.fill(row, line.endswith(b"\n"))
                 self._pending = row
+                self._limit = self._limits[self.attempt - 1] if self.attempt <= len(self._limits) else None
             if not found:
                 if self._pending is not None and wrapped < WRAPPED_LINES:
                     wrapped += 1
@@ -81,7 +94,11 @@ class LogStream:
                         continue
                 self._see(line)
         if self._pending is not None:
-            yield from self._flush(self._pending)
+            if self._is_news(self._pending):
+                yield from self._describe(self._pending)
+            metrics = self._flush(self._pending)
+            if metrics is not None:
+                yield metrics
         if not self.rows:
             raise NotFound(self._nothing())
         if self.total is not None and self._step >= self.total:
@@ -94,9 +111,8 @@ class LogStream:
 
     def _admit(self, row: Row, line: bytes) -> tuple[Record, ...] | None:
         """What must be said before a row: mostly nothing. None: the row is another's copy and doesn't count."""
-        text = hash(row.line[row.end :])
         if row.kind != TRAIN:
-            return self._admit_other(row, text)
+            return self._admit_other(row)
         step = row.step
         known = self._copies.get(step)
         newest = self._newest.get(row.source, -1)
@@ -104,23 +120,23 @@ class LogStream:
         if step <= newest or known is not None:
             # Training began again from a checkpoint: the same writer says a lower iteration, and other values.
             late = row.time is not None and row.time < self._begun
-            if step >= newest or known == text or late:
+            if step >= newest or late or known == row.tail:
                 self._complete(row, line)
                 return None
             began = self._begin(row)
         elif self.attempt == 0:
             began = self._begin(row)
-        self._copies.put(step, text)
+        self._copies.put(step, row.tail)
         self._newest[row.source] = step
         return began
 
-    def _admit_other(self, row: Row, text: int) -> tuple[Record, ...] | None:
+    def _admit_other(self, row: Row) -> tuple[Record, ...] | None:
         if row.step < 0:
             row.step = self._pending.step if self._pending is not None else self._step
         key = (row.kind, row.step, row.source if row.kind == MEMORY else "")
         if self._copies.get(key) is not None:
             return None
-        self._copies.put(key, text)
+        self._copies.put(key, row.tail)
         return self._begin(row) if self.attempt == 0 else ()
 
     def _complete(self, row: Row, line: bytes) -> None:
@@ -137,23 +153,31 @@ class LogStream:
         self._clock = row.time if row.time is not None else self._clock
         self._begun = self._clock
         above = row.step - 1 if self.attempt > 1 else None
-        return (Start(time=self._clock, attempt=self.attempt, world_size=row.world or 1, from_step=above),)
+        world = row.world or 1
+        return (Start(time=self._clock, attempt=self.attempt, rank=0, world_size=world, from_step=above),)
 
-    def _flush(self, row: Row) -> Iterator[Record]:
-        """The records of the row at hand, which is complete now."""
+    def _flush(self, row: Row) -> Metrics | None:
+        """The record of the row at hand, which is complete now."""
         self._pending = None
+        if not row.values or (self._limit is not None and row.step > self._limit):
+            return None
+        return Metrics(step=row.step, time=self._clock, values=row.values)
+
+    def _is_news(self, row: Row) -> bool:
+        """Count a row and set the clock by it. Whether it, or what preceded it, says something of the run itself."""
         if not row.values:
-            return
+            return False
         self.rows += 1
         before, self._step = self._step, row.step
         if row.time is not None:
             self._clock = row.time
         elif row.kind == TRAIN and self.rows > 1:
             self._clock += max(1, row.step - before) * _seconds(row)
-        keys = self.lines.fields.keys
-        if len(keys) != self._told or row.total != self.total or len(self.facts.arguments) != self._arguments:
-            yield from self._describe(row)
-        yield Metrics(step=row.step, time=self._clock, values=row.values)
+        return (
+            len(self.lines.fields.keys) != self._told
+            or row.total != self.total
+            or len(self.facts.arguments) != self._arguments
+        )
 
     def _describe(self, row: Row) -> list[Record]:
         """Records of what is new about the run itself."""
@@ -186,6 +210,51 @@ class LogStream:
         shown = "".join(character if character.isprintable() else "?" for character in first)
         said = f"its first line is: {shown}" if shown else "it is empty"
         return f"{self._name}: no line with training values; known are {KNOWN}; {said}"
+
+
+def restarts(file: BinaryIO, year: int) -> list[int]:
+    """From which iteration on each attempt after the first superseded what was trained before: mostly none.
+
+    Args:
+        file: the log, from its beginning; it is read through. year: as for :class:`LogStream`.
+    """
+    stream = LogStream("", 0.0, year)
+    found = []
+    for line in _lines(file):
+        for row in stream.lines.rows(line):
+            for record in stream._admit(row, line) or ():
+                if isinstance(record, Start) and record.from_step is not None:
+                    found.append(record.from_step)
+    return found
+
+
+def may_restart(file: BinaryIO) -> bool:
+    """Whether iterations ever fall: several times quicker than :func:`restarts`, which tells why they do."""
+    last = dict.fromkeys(_STEPS, -1)
+    rest = b""
+    try:
+        while block := file.read(BLOCK_BYTES):
+            text = rest + block
+            end = text.rfind(b"\n") + 1 or len(text)
+            rest = text[end:]
+            if _falls(text[:end], last):
+                return True
+    except (EOFError, gzip.BadGzipFile, zlib.error):
+        pass
+    return _falls(rest, last)
+
+
+def _falls(text: bytes, last: dict[bytes, int]) -> bool:
+    if b"\x1b" in text:
+        text = COLOR.sub(b"", text)
+    for word, pattern in _STEPS.items():
+        if word in text:
+            for digits in pattern.findall(text):
+                step = int(digits.replace(b",", b""))
+                if step < last[word]:
+                    return True
+                last[word] = step
+    return False
 
 
 class _Copies:

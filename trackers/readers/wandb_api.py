@@ -117,7 +117,7 @@ class WandbReader:
         self._complete(remote, cache, run)
         ours = is_ours(remote.rawconfig.get("_wandb", {}).get("m"))
         decoder = Decoder(ours, _Files(remote, files).get if files is not None else None)
-        yield Start(time=run.created)
+        yield Start(time=run.created, rank=0)
         config = {name: value for name, value in remote.config.items() if not (ours and name == "run_name")}
         if config:
             yield Config(time=run.created, values=config)

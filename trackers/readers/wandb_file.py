@@ -111,7 +111,7 @@ class _Reading:
             self._exit, self._preempting = None, False
             if not self._begun:
                 self._begun = True
-                yield Start(time=self._run.created)
+                yield Start(time=self._run.created, rank=0)
         values = {name: value for name, value in wandb_file.tree(message.update).items() if name != "_wandb"}
         if self._decoder.ours:
             values.pop("run_name", None)
