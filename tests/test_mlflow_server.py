@@ -13,8 +13,11 @@ import pytest
 from tests import servers
 from tests.support import T0, Driver, run_info, stream, training
 from trackers.backends.mlflow import MlflowTracker
-from trackers.errors import Unavailable
-from trackers.records import Artifact, ArtifactFile, Config, Metrics, Text
+from trackers.errors import NotFound, Unavailable
+from trackers.readers import mlflow as reader
+from trackers.readers.mlflow import MlflowReader
+from trackers.records import Artifact, ArtifactFile, Config, Metrics, Record, Summary, Text
+from trackers.testing import Limits, check_reader
 from trackers.tracker import RunInfo
 
 
@@ -132,3 +135,32 @@ def test_server_that_goes_away_costs_seconds_and_nothing_else(tmp_path: Path, mo
         assert client(info).get_run(driver.state["native_id"]).data.params == {"lr": "0.001", "model/depth": "4"}
     finally:
         server.stop()
+
+
+def test_run_is_read_back_over_http(
+    info: RunInfo, server: servers.Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Histories come page by page, files are fetched when asked for, and what isn't there is said in one line."""
+    monkeypatch.setattr(reader, "PAGE", 30)
+    monkeypatch.setattr(reader, "PAGE_SMALLEST", 30)
+    info.path("model.bin").write_bytes(b"weights")
+    records: list[Record] = [Config(time=T0, values={"lr": 0.001, "model": {"depth": 4}})]
+    for step in range(100):
+        values = {"mean@1": float("nan") if step == 3 else step / 3, "loss": 1.0}
+        records.append(Metrics(step=step, time=T0 + step / 10, values=values))
+    records.append(Text(step=9, time=T0, values={"out": "ä"}))
+    records.append(Artifact(step=9, time=T0, name="model", files=[ArtifactFile(path="model.bin", file="model.bin")]))
+    records.append(Summary(time=T0, values={"best": 0.5}))
+    Driver(MlflowTracker, info).deliver(stream(records))
+    limits = Limits(integers="float", time_resolution_s=0.0005)
+    where = f"{server.url}#{info.project}/{info.id}"
+    nothing = f"{server.url}#nothing"
+    options: dict[str, Any] = {"limits": limits, "missing": nothing, "attributes": ("name", "group", "tags")}
+    run = check_reader(MlflowReader, where, info, records, **options)
+    assert not [record for record in MlflowReader().read(run) if isinstance(record, Artifact)]
+    (tmp_path / "files").mkdir()
+    check_reader(MlflowReader, where, info, records, files=tmp_path / "files", **options)
+    (artifact,) = [r for r in MlflowReader().read(run, files=tmp_path / "files") if isinstance(r, Artifact)]
+    assert (tmp_path / "files" / artifact.files[0].file).read_bytes() == b"weights"
+    with pytest.raises(NotFound, match="no experiment 'nothing'"):
+        MlflowReader().runs(nothing)

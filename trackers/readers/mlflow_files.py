@@ -211,8 +211,11 @@ class RunFiles:
             return path
         if self._files is None:
             return None
-        self._client.download_artifacts(self._run.info.run_id, path, str(self._files))
-        return path
+        # A folder for each: some stores keep the path below it, others the file's name alone.
+        folder = self._files / posixpath.dirname(path)
+        folder.mkdir(parents=True, exist_ok=True)
+        local = self._client.download_artifacts(self._run.info.run_id, path, str(folder))
+        return str(Path(local).relative_to(self._files.absolute()))
 
     def _bytes(self, path: str) -> bytes | None:
         if self._local is not None:
