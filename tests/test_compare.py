@@ -68,6 +68,34 @@ def test_only_settings_that_differ_are_shown() -> None:
     assert [run["config"].get("lr") for run in found.runs] == [0.1, None]
 
 
+def test_runs_of_one_name_are_told_apart() -> None:
+    """Two runs of one name carry their ids; one run by two sources carries those; None is as absent."""
+    write_run("one", losses(1.0, 2.0), name="same", config={"a": None})
+    write_run("two", losses(1.0, 2.0), name="same")
+    done = run_cli("compare", "one", "two")
+    assert done.stdout.splitlines()[0].split("  ")[-2:] == ["same (one)", "same (two)"]
+    assert "config.a" not in done.stdout
+    log = {"run_name": "same", "run_id": "one", "training_iterations": [{"iter": 0, "loss": 1.0}]}
+    Path("log.json").write_text(json.dumps(log))
+    assert "same (json:" in run_cli("compare", "one", "log.json").stdout.splitlines()[0]
+
+
+def test_superseded_steps_do_not_count() -> None:
+    """After a rewind the figures are those of the run as it is now: what a later attempt went back over is gone."""
+    options = {"TRACKER_RELAY": False}
+    run = trackers.init("json", project="digits", mode="offline", options=options)
+    for step in range(10):
+        run.log({"val_loss": 10.0 - step}, step=step)
+    run.finish()
+    again = trackers.init("json", project="digits", id=run.id, resume="must", step=4, mode="offline", options=options)
+    again.log({"val_loss": 7.0}, step=5)
+    again.finish()
+    (row,) = compare_runs([run.id], ["val_loss"]).runs
+    figures = row["metrics"]["val_loss"]
+    assert (figures["count"], figures["last"], figures["min"], figures["min_step"]) == (6, 7.0, 6.0, 4)
+    assert (row["steps"], row["attempts"]) == (5, 2)
+
+
 def test_speedup_counts_samples_and_efficiency_gpus() -> None:
     """Twice the batch at the same steps/s on two GPUs: twice as fast, 100 % efficient; the one-GPU run is the base."""
     two()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -130,22 +131,26 @@ def chosen_keys(runs: Sequence[Facts], keys: Sequence[str] | None = None) -> lis
     return list(found)
 
 
+_TIMES = re.compile(
+    r".*_(seconds|per_second|per_sec|per_gpu|per_gpu_core|gb|ms|mfu)"
+    r"|total_(steps|iterations|eval_steps|checkpoints)|warmup_steps|unit|kind|final_iter"
+)
+"""Results that are speed, memory and counts: the former are compared as such."""
+
+
 def _interesting(name: str, counts: Mapping[str, int]) -> bool:
     plain = records.plain_name(name)
     if plain != name:  # a result without a curve of its name is compared on its own
-        return plain not in counts and "/" not in plain and roles.role_of(plain) is None
+        return plain not in counts and "/" not in plain and not _TIMES.fullmatch(plain)
     return group_of(name) in ("training", "validation") and roles.role_of(name) is None and not name.startswith("perf/")
 
 
 def differing_settings(configs: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Settings that aren't the same in all configurations; one that is absent somewhere differs."""
+    """Settings that aren't the same in all configurations; one that is absent somewhere differs, but from None."""
     if len(configs) < 2:
         return []
     names = dict.fromkeys(name for config in configs for name in config)
-    return [name for name in names if len({_comparable(config.get(name, _ABSENT)) for config in configs}) > 1]
-
-
-_ABSENT = object()
+    return [name for name in names if len({_comparable(config.get(name)) for config in configs}) > 1]
 
 
 def _comparable(value: Any) -> Any:

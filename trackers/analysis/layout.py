@@ -120,8 +120,11 @@ def _column(found: Comparison, name: str) -> list[Any]:
 
 
 def _distinct(found: Comparison) -> list[str]:
-    """Names of the runs; those that share one with their id."""
-    counts = Counter(run["run_name"] for run in found.runs)
+    """Names of the runs; with their id where two share one, and their source where they share that, too."""
+    names = Counter(run["run_name"] for run in found.runs)
+    pairs = Counter((run["run_name"], run["id"]) for run in found.runs)
     return [
-        run["run_name"] if counts[run["run_name"]] == 1 else f"{run['run_name']} ({run['id']})" for run in found.runs
-    ]
+        run["run_name"] if names[run["run_name"]] == 1
+        else f"{run['run_name']} ({run['id'] if pairs[run['run_name'], run['id']] == 1 else run['source']})"
+        for run in found.runs
+    ]  # fmt: skip

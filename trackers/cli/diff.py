@@ -46,7 +46,7 @@ def diff(
     for part in work.PARTS:
         entries = [entry for entry in found if entry.part == part]
         if not entries:
-            said = any(getattr(run, part) for run in runs)
+            said = any(run.program if part == "argv" else getattr(run, part) for run in runs)
             print(f"{part}: {'the same' if said else 'neither run says'}")
             continue
         print(f"{part}: {len(entries)} differ{'s' if len(entries) == 1 else ''}")
