@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import json
 import math
@@ -270,6 +271,22 @@ def test_history_is_fetched_once(server: WandbServer) -> None:
     assert asked(server, "HistoryPage") == 1
 
 
+def test_fetching_shows_a_bar_on_a_terminal(server: WandbServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """People see how far it is; what is kept already shows nothing."""
+
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setenv("TERM", "xterm")
+    held(server, 3000)
+    for shown in (True, False):
+        terminal = Terminal()
+        monkeypatch.setattr("sys.stderr", terminal)
+        read("someone/digits/base")
+        assert ("fetching base (v2h4vzbc)" in terminal.getvalue()) is shown
+
+
 def test_rewound_run_is_fetched_anew(server: WandbServer) -> None:
     """A history that became shorter, or another at the same steps, isn't mixed with what was kept."""
     run = held(server, 2000)
@@ -494,6 +511,30 @@ def test_system_metrics_of_a_file_are_read(tmp_path: Path) -> None:
     series = points(list(WandbFileReader().read(run)), "system.gpu.12.powerWatts")
     assert series == [(None, pytest.approx(T0 + number), 100.5 + number) for number in range(3)]
     assert (run.id, run.status) == ("abcd1234", "running")
+
+
+def test_run_in_several_files_is_one(tmp_path: Path) -> None:
+    """A run that was resumed offline is read from all its files in turn; the newest says how it stands."""
+    from wandb.proto import wandb_internal_pb2 as protocol
+
+    for place, (day, code) in enumerate((("20251121", 1), ("20251122", 0))):
+        run, row, end = protocol.Record(), protocol.Record(), protocol.Record()
+        run.run.run_id, run.run.display_name, run.run.project = "abcd1234", "mine", "digits"
+        run.run.start_time.FromNanoseconds(int((T0 + place) * 1e9))
+        row.history.step.num = place
+        row.history.item.add(key="loss", value_json=str(place))
+        end.exit.exit_code = code
+        directory = tmp_path / f"offline-run-{day}_000000-abcd1234"
+        directory.mkdir()
+        content = framed([record.SerializeToString() for record in (run, row, end)])
+        (directory / "run-abcd1234.wandb").write_bytes(content)
+    reader = WandbFileReader()
+    (source,) = reader.runs(str(tmp_path))
+    assert (source.status, source.created) == ("finished", pytest.approx(T0))
+    assert [run.id for run in reader.runs(source.source.partition(":")[2])] == ["abcd1234"]
+    found = list(reader.read(source))
+    assert [(step, value) for step, _, value in points(found, "loss")] == [(0, 0), (1, 1)]
+    assert [record.status for record in found if isinstance(record, Finish)] == ["finished"]
 
 
 def test_missing_offline_file_is_said(tmp_path: Path) -> None:

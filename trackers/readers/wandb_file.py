@@ -44,6 +44,7 @@ class WandbFileReader:
             else:
                 known.native["paths"].append(str(path))
                 known.source = f"{SCHEME}:{path.parent.parent}#{run.id}"
+                known.name, known.status = run.name, run.status
         _, mark, wanted = where.rpartition("#")
         runs = [run for run in found.values() if not mark or run.id == wanted]
         if not runs:
