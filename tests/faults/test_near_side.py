@@ -314,6 +314,36 @@ def test_cursor_that_is_lost_or_wrong_loses_nothing(harm: str, tmp_path: Path) -
         is_whole(tracker, run, list(range(100)))
 
 
+@pytest.mark.parametrize("tracker", OWNED)
+def test_tracker_file_that_is_cut_while_it_grows_is_made_anew(
+    tracker: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody shortens or lengthens a file that a tracker has open: no hole, no double, every step once."""
+    monkeypatch.setattr(module, "RETRY_S", (0.0, 0.0))
+    run = RunDirectory(tmp_path / "run")
+    run.make()
+    run.write_info(run_info(run.path, trackers=[tracker]))
+    writer = StreamWriter(run.stream(StreamName("rank", 0, 1)))
+    writer.write(encode(Start(time=T0)))
+    work = Delivery(run, tracker, say=lambda text: None, alone=False)
+    for step in range(60):
+        writer.write(encode(Metrics(step=step, time=T0 + step, values={"loss": step / 7})))
+        if step % 20 == 19:
+            while read_account(run, tracker).seq < step + 2:
+                work.step()
+            places = {"json": "json/*", "csv": "metrics.csv", "tensorboard": "tensorboard/events*"}
+            (path,) = [path for path in run.path.glob(places[tracker]) if path.stat().st_size]
+            if step == 19:
+                os.truncate(path, path.stat().st_size // 2)
+            elif step == 39:
+                with path.open("ab") as file:
+                    file.write(b"of somebody who was stopped for long\n")
+    writer.write(encode(Finish(time=T0 + 60, status="finished", exit_code=0)))
+    writer.release()
+    wait_for(lambda: work.step() is None)
+    is_whole(tracker, run, list(range(60)))
+
+
 def test_two_syncs_at_once_deliver_once(finished: RunDirectory) -> None:
     """Two ``trackers sync`` of one run: one delivers, the other waits for it; each step is there once."""
     finished.write_info(run_info(finished.path, trackers=["json", "csv"]))

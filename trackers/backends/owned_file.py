@@ -77,9 +77,12 @@ class OwnedFile:
 
         Raises:
             Unavailable: it can't be written (a full disk, a quota); the file has its former length.
+            Damaged: somebody cut the file.
         """
         view = memoryview(data)
         try:
+            if os.fstat(self._fd).st_size < self._length:
+                raise Damaged(f"{self.path} was cut while it was written")
             self._cut(self._length)  # what an earlier failure may have left
             failpoint("owned.write.before")
             while view:
@@ -121,7 +124,7 @@ class OwnedFile:
             os.close(fd)
 
     def _cut(self, length: int) -> None:
-        if os.fstat(self._fd).st_size != length:
+        if os.fstat(self._fd).st_size > length:  # never longer: the gap would be of NUL bytes
             os.ftruncate(self._fd, length)
 
 
