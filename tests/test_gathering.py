@@ -350,3 +350,15 @@ def test_long_absence_is_kept_in_few_bytes() -> None:
         steps.add(step)
     assert len(steps.spans) == 1
     assert KINDS.keys() == {"mean", "sum", "min", "max", "minmax", "std", "all"}
+
+
+def test_run_that_ended_long_ago_waits_for_nobody(tmp_path: Path) -> None:
+    """Where the end of training is further back than the deadline, a rank that never came isn't waited for again."""
+    job = Job(tmp_path, ranks=2)
+    job.log(0, 0, n=Sum(1))
+    job.finish(0)
+    work = job.reducer(ended=True)
+    turn_until(work, lambda: work.done)
+    assert job.results() == [(0, {"n": 1.0, "stragglers/missing": 1, "stragglers/rank_1": 1})]
+    assert "rank 1 hasn't logged any value" in job.said[0]
+    work.close()

@@ -101,6 +101,20 @@ def test_killed_and_stopped_ranks_are_named_and_slow_nobody() -> None:
     assert {"stragglers/rank_2", "stragglers/rank_3"} <= {name for values in found.values() for name in values}
 
 
+def test_inline_run_reduces_in_the_training_process() -> None:
+    """Without any helper process the main rank reduces by itself, and its trackers have all of it at the end."""
+    script = LOOP.replace('"json", ', '"csv", inline=True, ')
+    with job(script, ["10"], 2) as ranks:
+        ranks.start(0)
+        until(lambda: ranks.at(0) == 9, "the main rank's last step")
+        ranks.start(1)
+        ranks.wait()
+    whole(the_run(), 10, 2)
+    with open(next(the_run().rglob("metrics.csv"))) as file:
+        assert len([row for row in csv.DictReader(file) if row["loss"]]) == 10
+    assert not (the_run() / "relay.log").exists()
+
+
 def test_killed_relay_is_followed_by_another() -> None:
     """The relay and its reducer are killed in the middle: the next ones go on with the step that was next."""
     Path("hold").write_text("20")

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from trackers.relay.delivery import Delivery, Stop
 from trackers.relay.lease import Lease
+from trackers.relay.reduce import Inside
 from trackers.rundir import RunDirectory
 
 
@@ -15,10 +16,14 @@ class FanOut:
 
     Args:
         say: called with one line when something must be known by the user.
+        reducing: reduces values across ranks, where no relay does.
     """
 
-    def __init__(self, run: RunDirectory, names: list[str], say: Callable[[str], None]) -> None:
+    def __init__(
+        self, run: RunDirectory, names: list[str], say: Callable[[str], None], reducing: Inside | None = None
+    ) -> None:
         self._tell_user = say
+        self._reducing = reducing
         self._said: set[str] = set()
         self._pumping = False
         self._entries: list[tuple[Delivery, Lease]] = []
@@ -42,10 +47,17 @@ class FanOut:
             return
         self._pumping = True
         try:
+            if self._reducing is not None:
+                self._reducing.tend()
             for entry in list(self._entries):
                 self._pump_one(entry)
         finally:
             self._pumping = False
+
+    def end(self) -> None:
+        """Training ends: have the rest of the values across ranks reduced. Never raises."""
+        if self._reducing is not None:
+            self._reducing.finish()
 
     def close(self) -> None:
         """Deliver what is left and close every tracker with the run's status. Never raises."""

@@ -191,15 +191,16 @@ def span(folder: Path, run: RunDirectory, attempt: int) -> tuple[float, float]:
     for entry in claims(folder):
         other = RunDirectory(os.path.normpath(folder / entry.run))
         if found:
-            return low, _end(run, attempt, 0.0)
+            return low, end_of(run, attempt)
         if other.path.name == run.path.name and entry.attempt == attempt:
             found = True
         else:
-            low = _end(other, entry.attempt, entry.time)
+            low = end_of(other, entry.attempt, entry.time)
     return low, math.inf
 
 
-def _end(run: RunDirectory, attempt: int, default: float) -> float:
+def end_of(run: RunDirectory, attempt: int, default: float = 0.0) -> float:
+    """The time of the last record of an attempt's own streams."""
     ends = [last_record(run.stream(name)) for name in run.stream_names() if name.attempt == attempt]
     return max((record.time for record in ends if record is not None), default=default)
 

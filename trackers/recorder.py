@@ -334,6 +334,8 @@ class Recorder:
                 code = (0 if status == "finished" else 1) if exit_code is None else int(exit_code)
                 finish = Finish(time=self.now(), status=status, exit_code=code, reason=reason)
                 self.across.close(finish)  # whoever reads that training has ended finds all rows
+                if self._inside is not None:
+                    self._inside.end()
                 self.write(finish)
             except Exception as error:
                 self.problem(f"finish: {type(error).__name__}: {error}")

@@ -24,7 +24,7 @@ from trackers.records import Config, Start
 from trackers.relay.client import RelayClient
 from trackers.relay.messages import Message, show
 from trackers.relay.process import python_for
-from trackers.rundir import check_id
+from trackers.rundir import RunDirectory, check_id
 from trackers.runs import Run
 from trackers.secret import hide, mask, mask_argv, mask_text
 from trackers.tracker import RunInfo
@@ -225,10 +225,7 @@ def _begin(
     delivered = beside if mode == "online" else []
     relay = RelayClient(run, info, delivered, start=bool(options["TRACKER_RELAY"]) and not inline)
     relay.start()
-    if inside:
-        from trackers.fanout import FanOut  # the deliveries' code is loaded only where they run here
-
-    fanout = FanOut(run, inside, lambda text: show(Message(time.time(), text))) if inside else None
+    fanout = _inside(run, info, inside, way if inline else None) if inside else None
     across = way.open(lambda text: recorder.problem(text))
     recorder = Recorder(info, run, writer, relay, clock=clock.now, first_step=first_step, inside=fanout, across=across)
     result = Run(recorder, _forget)
@@ -243,6 +240,20 @@ def _begin(
     if complaint:
         show(Message(now, complaint))
     return result
+
+
+def _inside(run: RunDirectory, info: RunInfo, names: list[str], way: Way | None) -> Any:
+    """Trackers in this process; with ``way``, values across ranks too."""
+    from trackers.fanout import FanOut  # the deliveries' code is loaded only where they run here
+    from trackers.relay.reduce import Inside
+
+    def say(text: str) -> None:
+        show(Message(time.time(), text))
+
+    if way is None or way.folder is None:
+        return FanOut(run, names, say)
+    wait_s = float(info.option("TRACKER_REDUCE_WAIT", 10))
+    return FanOut(run, names, say, Inside(run, int(info.attempts[-1]["number"]), wait_s, say))
 
 
 def _beside(way: Way, options: Any, config: dict[str, Any], mode: str) -> NullRun:

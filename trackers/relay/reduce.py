@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Callable
 
 import msgspec
 
@@ -18,6 +19,8 @@ from trackers.rundir import RunDirectory
 
 PAUSE_S = 0.1
 """Between looks, so that rows come in batches."""
+INSIDE_S = 0.25
+"""The same inside training."""
 IDLE_SHARE = 20
 """A look that takes long is followed by a pause so many times as long: it never takes more than a twentieth."""
 
@@ -87,3 +90,50 @@ def reduce(run: RunDirectory, messages: Messages, task: Task) -> int:
     finally:
         lease.release()
     return 0
+
+
+class Inside:
+    """The same inside the training process, where no relay is started. Never raises.
+
+    Args:
+        say: called with one line for the user.
+    """
+
+    def __init__(self, run: RunDirectory, attempt: int, wait_s: float, say: Callable[[str], None]) -> None:
+        self._run = run
+        self._attempt = attempt
+        self._wait_s = wait_s
+        self._say = say
+        self._lease = Lease(run.path / "reducer.lease")
+        self._work: Reducer | None = None
+        self._next = 0.0
+        self._failed = False
+
+    def tend(self) -> None:
+        """Reduce what has come, a few times a second."""
+        now = time.monotonic()
+        if now < self._next or self._failed:
+            return
+        self._next = now + INSIDE_S
+        try:
+            if self._work is None and _left_something(self._run, self._attempt) and self._lease.acquire():
+                self._work = Reducer(self._run, self._attempt, wait_s=self._wait_s, ended=False, say=self._say)
+            if self._work is not None:
+                self._lease.beat()
+                self._work.turn()
+        except Exception as error:
+            self._failed = True
+            self._say(f"values across ranks: {type(error).__name__}: {error}; later: trackers sync {self._run.path}")
+
+    def finish(self) -> None:
+        """Reduce the rest; waits for ranks that are still at work as long as a value does."""
+        self._next = 0.0
+        self.tend()
+        if self._work is not None:
+            self._work.end()
+            while not self._failed and not self._work.done:
+                self._next = 0.0
+                self.tend()
+                time.sleep(0.01)
+            self._work.close()
+        self._lease.release()

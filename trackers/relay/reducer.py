@@ -14,7 +14,7 @@ from trackers import records
 from trackers.claims import Claims
 from trackers.definitions import SummaryFold
 from trackers.errors import NotFound
-from trackers.launch import folder_of, rank_streams, span, tidy
+from trackers.launch import end_of, folder_of, rank_streams, span, tidy
 from trackers.records import Metrics, Number, Summary
 from trackers.reductions import KINDS
 from trackers.relay.gathering import Cell, Gathering, Series, Steps
@@ -91,7 +91,8 @@ class Reducer:
             return False
         now = time.monotonic()
         if self._ended and not self._ended_at:
-            self._ended_at = now
+            # The deadline runs from the end of the main rank, which may be long ago.
+            self._ended_at = now - max(0.0, time.time() - end_of(self.run, self.attempt))
         if now - self._looked >= LOOK_S or self._ended:
             self._looked = now
             self._look()
@@ -142,7 +143,7 @@ class Reducer:
         for rank in self._ranks:
             file = self._by_rank.get(rank)
             if file is None:
-                if over or (self._ended_at and not self._hopes()):
+                if over:
                     gone.add(rank)
             elif file.gone() or (over and file.current):
                 gone.add(rank)
@@ -152,10 +153,6 @@ class Reducer:
             are = f"{', '.join(map(str, dead[:8]))}{' …' if len(dead) > 8 else ''} {'is' if len(dead) == 1 else 'are'}"
             self._say(f"{are} dead: from here on values across ranks are recorded without")
         self._gone = gone
-
-    def _hopes(self) -> bool:
-        """Whether a rank that left nothing yet may still do so: while another one is at work."""
-        return any(not file.gone() for file in self._by_rank.values())
 
     def _behind(self, series: Series, opened: float) -> Collection[int] | None:
         """Who is too late for a series' first cell; None: it can wait."""
