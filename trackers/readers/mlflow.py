@@ -26,7 +26,7 @@ from trackers.records import SUMMARY_PREFIX, Config, Environment, Finish, Metric
 
 PAGE = 25_000
 PAGE_SMALLEST = 500
-HELD = 100_000
+HELD = 40_000
 """Points of all metrics that are held at a time."""
 
 STATUS = {"FINISHED": "finished", "FAILED": "failed", "KILLED": "crashed", "RUNNING": "running"}

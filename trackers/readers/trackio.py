@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import sqlite3
+from array import array
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -82,11 +83,7 @@ class TrackioReader:
             yield Environment(time=run.created, values=environment)
         path = storage.get_project_db_path(project)
         ended = run.created
-        tables = (
-            "SELECT timestamp, step, metrics FROM metrics WHERE run_id = ? ORDER BY id",
-            "SELECT timestamp, NULL, metrics FROM system_metrics WHERE run_id = ? ORDER BY id",
-        )
-        for record in merged(_rows(path, run, query) for query in tables):
+        for record in merged([_rows(path, run, "metrics", "step"), _rows(path, run, "system_metrics", "NULL")]):
             ended = max(ended, record.time)
             yield record
         for alert in reversed(storage.get_alerts(project, run_id=run_id)):
@@ -105,14 +102,21 @@ class TrackioReader:
             yield Finish(time=ended, status=status, exit_code=own.get(f"{OWN}exit_code"))
 
 
-def _rows(path: Path, run: SourceRun, query: str) -> Iterator[list[Record]]:
-    """The rows of one table as records, a thousand at a time."""
+def _rows(path: Path, run: SourceRun, table: str, step: str) -> Iterator[list[Record]]:
+    """The rows of one table as records, a thousand at a time.
+
+    Their numbers are sorted first: SQLite would sort whole rows, in memory.
+    """
     from trackio.sqlite_storage import SQLiteStorage
 
+    query = f"SELECT timestamp, {step}, metrics FROM {table} WHERE id BETWEEN ? AND ? AND +run_id = ? ORDER BY id"
     try:
         with SQLiteStorage._get_connection(path) as connection:
-            cursor = connection.execute(query, (run.id,))
-            while rows := cursor.fetchmany(BATCH):
+            found = connection.execute(f"SELECT id FROM {table} WHERE run_id = ? ORDER BY id", (run.id,))
+            numbers = array("q", (row[0] for row in found))
+            for first in range(0, len(numbers), BATCH):
+                part = numbers[first : first + BATCH]
+                rows = connection.execute(query, (part[0], part[-1], run.id)).fetchall()
                 yield [record for row in rows for record in _row(run, *row)]
     except sqlite3.OperationalError as error:
         if "no such table" in str(error):
