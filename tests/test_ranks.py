@@ -321,7 +321,7 @@ def test_part_on_an_accelerator_is_never_waited_for(monkeypatch: pytest.MonkeyPa
         def __init__(self, source: Any) -> None:
             self.ready, self.value = source.ready, source.value  # type: ignore[method-assign]
 
-    monkeypatch.setattr(rankstream, "transfer", lambda value: Moving(value) if isinstance(value, Arriving) else None)
+    monkeypatch.setattr(rankstream, "hold", lambda value: Moving(value) if isinstance(value, Arriving) else None)
     for name, value in {"RANK": "1", "WORLD_SIZE": "2", "TRACKER_RUN_ID": "mine"}.items():
         monkeypatch.setenv(name, value)
     run = trackers.init("json", project="p")

@@ -89,6 +89,10 @@ class Collective:
             raise Unrecordable(f"a tensor of shape {tuple(value.shape)} is not a scalar: log a reduction of it")
         return value.detach().reshape(())
 
+    def batch(self, parts: list[Any]) -> list[Any]:
+        """They stay where they are."""
+        return parts
+
     def begin(self, step: int | None, time: float, added: Contribution) -> dict[Any, Any]:
         """Launch the collective."""
         torch = sys.modules.get("torch")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from trackers.pending import transfer
+from trackers.pending import batched, hold
 from trackers.records import Finish, Number, Record
 from trackers.reductions import Layout, Reduction
 from trackers.values import MAX_DEPTH, flat_name, number
@@ -37,6 +37,7 @@ class Contribution:
     Args:
         reductions: by name, flat.
         move: starts moving a value from an accelerator; None for one that can be read at once.
+        batch: starts moving those that ``move`` left where they are.
 
     Attributes:
         layout: names and kinds. parts: the row's numbers; some may still be on their way.
@@ -46,12 +47,20 @@ class Contribution:
 
     __slots__ = ("layout", "parts", "problems", "waiting")
 
-    def __init__(self, reductions: Mapping[str, Reduction], move: Callable[[Any], Any]) -> None:
+    def __init__(
+        self,
+        reductions: Mapping[str, Reduction],
+        move: Callable[[Any], Any],
+        batch: Callable[[list[Any]], list[Any]] = lambda parts: parts,
+    ) -> None:
         self.problems: list[str] = []
         self.waiting: dict[Any, Any] = {}
         self.parts: list[Any] = [part for reduction in reductions.values() for part in reduction.parts]
         if not NUMBERS.issuperset(map(type, self.parts)):
             reductions = self._moved(reductions, move)
+            self.parts = batch(self.parts)
+            if not NUMBERS.issuperset(map(type, self.parts)):
+                self.waiting = dict(enumerate(self.parts))
         self.layout = layout(tuple(reductions), tuple([reduction.kind for reduction in reductions.values()]))
 
     def _moved(self, reductions: Mapping[str, Reduction], move: Callable[[Any], Any]) -> Mapping[str, Reduction]:
@@ -65,8 +74,6 @@ class Contribution:
                 continue
             taken[name] = reduction
             self.parts += moved
-        if not NUMBERS.issuperset(map(type, self.parts)):
-            self.waiting = dict(enumerate(self.parts))
         return taken
 
     def row(self, arrived: Mapping[Any, Number]) -> list[Number | None]:
@@ -106,6 +113,9 @@ class Across(Protocol):
     def move(self, value: Any) -> Any:
         """How a value leaves an accelerator: see :class:`Contribution`."""
 
+    def batch(self, parts: list[Any]) -> list[Any]:
+        """How several do at once."""
+
     def begin(self, step: int | None, time: float, added: Contribution) -> dict[Any, Any]:
         """Begin to bring a call's contribution there. The answer: what to wait for, see ``pending.Waiting``."""
 
@@ -122,7 +132,8 @@ class Across(Protocol):
 class Alone:
     """The only rank: what it has is the value of all ranks at once."""
 
-    move = staticmethod(transfer)
+    move = staticmethod(hold)
+    batch = staticmethod(batched)
 
     def begin(self, step: int | None, time: float, added: Contribution) -> dict[Any, Any]:
         """See :class:`Across`."""
@@ -147,7 +158,7 @@ class Astray:
     """
 
     def __init__(self, problem: Callable[[str], None], text: str) -> None:
-        self.move = transfer
+        self.move, self.batch = hold, batched
         self._problem = problem
         self._text = text
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 from trackers.records import Number
@@ -63,6 +63,56 @@ class TorchTransfer(Transfer):
         return number(self.host)
 
 
+class TorchBatch:
+    """Several scalars of one CUDA device in one copy, as doubles: otherwise as :class:`TorchTransfer`, at its price."""
+
+    def __init__(self, tensors: Sequence[Any]) -> None:
+        torch = sys.modules["torch"]
+        by_type: dict[Any, list[int]] = {}
+        for place, tensor in enumerate(tensors):
+            by_type.setdefault(tensor.dtype, []).append(place)
+        # Stacking copies the values as they are now, before any later in-place change.
+        stacked = [torch.stack([tensors[n].detach().reshape(()) for n in group]) for group in by_type.values()]
+        snapshot = torch.cat([part.double() for part in stacked])
+        self._places = {place: row for row, place in enumerate(n for group in by_type.values() for n in group)}
+        device = snapshot.device
+        if device.index not in TorchTransfer._streams:
+            TorchTransfer._streams[device.index] = torch.cuda.Stream(device)
+        side = TorchTransfer._streams[device.index]
+        side.wait_stream(torch.cuda.current_stream(device))
+        self._host = torch.empty(snapshot.shape, dtype=snapshot.dtype, pin_memory=True)
+        self._values: list[float] | None = None
+        with torch.cuda.stream(side):
+            self._host.copy_(snapshot, non_blocking=True)
+            snapshot.record_stream(side)
+            self._event = torch.cuda.Event()
+            self._event.record(side)
+
+    def ready(self) -> bool:
+        """Whether they have arrived; never waits."""
+        return self._values is not None or bool(self._event.query())
+
+    def value(self, place: int) -> float:
+        """One of them, once they have arrived."""
+        if self._values is None:
+            self._values = self._host.tolist()
+        return self._values[self._places[place]]
+
+
+class BatchPart(Transfer):
+    """One value of a batch."""
+
+    def __init__(self, batch: TorchBatch, place: int) -> None:
+        self._batch = batch
+        self._place = place
+
+    def ready(self) -> bool:
+        return self._batch.ready()
+
+    def value(self) -> Number:
+        return self._batch.value(self._place)
+
+
 class JaxTransfer(Transfer):
     """A JAX scalar: the copy to the host is started at once; ``is_ready`` tells when it can be read."""
 
@@ -94,6 +144,32 @@ def transfer(value: Any) -> Transfer | None:
             raise Unrecordable(f"an array of shape {tuple(value.shape)} is not a scalar: log a reduction of it")
         return None if value.is_ready() else JaxTransfer(value)
     return None
+
+
+def hold(value: Any) -> Any:
+    """As :func:`transfer`, but a CUDA scalar stays where it is, to be moved with others by :func:`batched`.
+
+    Raises:
+        Unrecordable: not a scalar.
+    """
+    if getattr(value, "is_cuda", False) is not True:
+        return transfer(value)
+    if value.numel() != 1 or value.is_complex():
+        raise Unrecordable(f"a tensor of shape {tuple(value.shape)} is not a real scalar: log a reduction of it")
+    return value
+
+
+def batched(values: list[Any]) -> list[Any]:
+    """The same values with those on CUDA devices started to move, one copy for each device."""
+    moving: dict[Any, list[int]] = {}
+    for place, value in enumerate(values):
+        if getattr(value, "is_cuda", False) is True:
+            moving.setdefault(value.device, []).append(place)
+    for places in moving.values():
+        batch = TorchBatch([values[place] for place in places])
+        for row, place in enumerate(places):
+            values[place] = BatchPart(batch, row)
+    return values
 
 
 class Waiting:

@@ -58,7 +58,7 @@ class RankRecorder:
         problems: list[str] = []
         found = reductions(values, problems)
         if found:
-            added = Contribution(found, self._across.move)
+            added = Contribution(found, self._across.move, self._across.batch)
             problems += added.problems
 
             def build(arrived: dict[Any, Any]) -> bytes:

@@ -13,7 +13,7 @@ from typing import Any
 from trackers import identity
 from trackers.contributions import Contribution
 from trackers.journal import StreamWriter
-from trackers.pending import transfer
+from trackers.pending import batched, hold
 from trackers.records import Columns, Finish, Number, Record, Row, Start, encode
 from trackers.reductions import Layout
 from trackers.rundir import StreamName
@@ -32,7 +32,7 @@ class RankStream:
     """
 
     def __init__(self, folder: Path, rank: int, ranks: int, problem: Callable[[str], None]) -> None:
-        self.move = transfer
+        self.move, self.batch = hold, batched
         self._folder = folder
         self._rank = rank
         self._ranks = ranks

@@ -106,7 +106,8 @@ class Recorder:
         step = self._whole_step(step)
         split = Split(transfer)
         split.add(values)
-        added = Contribution(split.reductions, self.across.move) if split.reductions else None
+        across = self.across
+        added = Contribution(split.reductions, across.move, across.batch) if split.reductions else None
         for problem in split.problems + (added.problems if added is not None else []):
             self.problem(f"log: {problem}")
         results = {k: v for k, v in (*split.numbers.items(), *split.texts.items()) if _is_result(k)}
@@ -116,7 +117,7 @@ class Recorder:
         if texts:
             lines.append(records.encode(Text(step=step, time=now, values=texts)))
         lines.extend(self._media_lines(split.media, step, now))
-        waiting = numbers if added is None else {**numbers, **self.across.begin(step, now, added)}
+        waiting = numbers if added is None else {**numbers, **across.begin(step, now, added)}
         moving = any(isinstance(value, Transfer) for value in waiting.values())
 
         def build(arrived: dict[Any, Number]) -> bytes:
