@@ -18,6 +18,7 @@ from trackers.identity import boot_id, host
 from trackers.listing import Line, listing
 from trackers.records import Finish, Metrics
 from trackers.rundir import replace_file
+from trackers.shelf import Shelf
 
 ROOT = Path("runs")
 
@@ -134,3 +135,16 @@ def test_real_run_is_listed_as_it_ends() -> None:
     real.finish()
     (line,) = lines()
     assert (line.name, line.status, line.step, line.last) == ("real", "finished", 3, {"loss": 2.0})
+
+
+def test_what_no_file_can_hold_is_read_again() -> None:
+    """A value that can't be kept keeps nothing else from being kept, and raises nothing."""
+    shelf = Shelf("key", "1")
+    shelf.put("a", "mark", "\ud800")
+    shelf.put("b", "mark", "text")
+    shelf.save()
+    again = Shelf("key", "1")
+    assert (again.get("a", "mark", str), again.get("b", "mark", str)) == (None, "text")
+    assert again.get("b", "other mark", str) is None
+    assert again.get("b", "mark", int) is None
+    assert Shelf("key", "2").get("b", "mark", str) is None

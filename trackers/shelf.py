@@ -58,7 +58,9 @@ class Shelf:
 
     def put(self, name: str, mark: str, value: Any) -> None:
         """Keep an entry, with the print that its run had *before* it was read; without a print it isn't kept."""
-        if mark:
+        if not mark:
+            return
+        with contextlib.suppress(UnicodeEncodeError, OverflowError, TypeError):  # what no file can hold is read again
             self._entries[name] = (mark, msgspec.Raw(msgspec.msgpack.encode(value)))
             self._changed = True
 

@@ -93,7 +93,7 @@ def _own(runs: Sequence[RunDirectory]) -> tuple[list[Facts], list[str]]:
         marks.append(mark_of(run.path))
         kept = shelves[folder].get(run.path.name, marks[number], Facts)
         if isinstance(kept, Facts):
-            if kept.status == "running":  # it may have died without a word since
+            if kept.status in ("running", "crashed"):  # it may have died without a word since, or only been silent
                 kept.status = observe(run).name
             found[number] = kept
         else:
