@@ -287,6 +287,20 @@ def test_fetching_shows_a_bar_on_a_terminal(server: WandbServer, monkeypatch: py
         assert ("fetching base (v2h4vzbc)" in terminal.getvalue()) is shown
 
 
+def test_cache_needs_no_pyarrow(server: WandbServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where only wandb is installed, what was fetched is kept as packed lines, and read back the same."""
+    import importlib.util
+
+    real = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "pyarrow" else real(name))
+    held(server, 1500, events=3)
+    first = read("someone/digits/base")
+    server.requests.clear()
+    assert read("someone/digits/base") == first
+    assert len(points(first, "loss")) == 1500
+    assert asked(server, "HistoryPage") == 0
+
+
 def test_rewound_run_is_fetched_anew(server: WandbServer) -> None:
     """A history that became shorter, or another at the same steps, isn't mixed with what was kept."""
     run = held(server, 2000)

@@ -235,7 +235,7 @@ def may_restart(file: BinaryIO) -> bool:
     try:
         while block := file.read(BLOCK_BYTES):
             text = rest + block
-            end = text.rfind(b"\n") + 1 or len(text)
+            end = text.rfind(b"\n") + 1 or (len(text) if len(text) > LINE_BYTES else 0)
             rest = text[end:]
             if _falls(text[:end], last):
                 return True
