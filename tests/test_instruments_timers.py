@@ -403,6 +403,38 @@ def test_run_logs_a_gpus_times_at_the_step_they_belong_to(run: Run, cuda: Cuda) 
     assert [step for step, _ in logged(run)] == [0, 5, 6, 7]
 
 
+@pytest.mark.parametrize(("option", "extra"), [("max", []), ("minmax", ["-min"]), ("all", ["-ranks"])])
+def test_ranks_log_their_timers_at_the_same_steps(option: str, extra: list[str], clock: Clock) -> None:
+    """With several ranks the steps decide when, not the clock, so that all ranks' values meet; each option's values."""
+    logs: list[list[tuple[int, dict[str, Any]]]] = []
+    for pace_s in (0.001, 7.0):
+        own: list[tuple[int, dict[str, Any]]] = []
+        found, step = Timers(2), [-1]
+        log = timer_values.TimerLog(
+            found, lambda values, step, own=own: own.append((step, values)), lambda step=step: step[0], option, 2, 4
+        )  # fmt: skip
+        for number in range(1, 11):
+            with found.get("forward"):
+                clock.now += pace_s
+            step[0] = number
+        log.close()
+        logs.append(own)
+    quick, slow = logs
+    assert [step for step, _ in quick] == [step for step, _ in slow] == [1, 4, 8, 10]
+    for (_, one), (_, other) in zip(quick, slow, strict=True):
+        assert set(one) == set(other) == {"forward-time", *(f"forward-time{end}" for end in extra)}
+        into: dict[str, Any] = {}
+        for name in one:
+            kind = type(one[name])
+            kind.reduce(into, name, [0, 1], list(zip(one[name].parts, other[name].parts, strict=True)))
+        assert into["forward-time"] == pytest.approx(7.0)
+        if option == "minmax":
+            assert into["forward-time-min"] == pytest.approx(0.001)
+        if option == "all":
+            ranks = [into[f"forward-time-ranks/rank_{rank}"] for rank in (0, 1)]
+            assert ranks == [pytest.approx(0.001), pytest.approx(7.0)]
+
+
 def test_log_timers_off_leaves_them_to_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
     """With TRACKER_LOG_TIMERS=n timers measure and nobody logs them."""
     options = {"TRACKER_LOG_TIMERS": False, "TRACKER_RELAY": False}

@@ -145,6 +145,7 @@ class Loop:
         finally:
             if self._energy is not None:
                 self._energy.resume()
+            self._log_apart()
 
     def pace(self) -> Pace | None:
         """How quick steps have been since this was last asked; None before the second step. Pauses don't count."""
@@ -215,7 +216,6 @@ class Loop:
             found.update(self._ranked({f"{ITERATION}{timer_values.SUFFIX}": time_s}))
         for name, measured in (
             ("timers", lambda: self._ranked(timer_values.values(self._interval.take(), steps))),
-            ("pauses", self._apart),
             ("throughput", lambda: self._throughput.values() if self._throughput is not None else {}),
             ("runtime", self._time_left),
             ("memory", self._memory_values),
@@ -242,6 +242,15 @@ class Loop:
             name = f"{what}{timer_values.SUFFIX}"
             found[name] = number(spans, lambda spans=spans: sum(span.elapsed_s for span in spans))  # type: ignore[misc]
         return found
+
+    def _log_apart(self) -> None:
+        """Log pauses where they were, though a loop's step may be far."""
+        try:
+            found = {} if self._last is None else self._apart()
+            if found:
+                self._log(found, self.steps)
+        except Exception as error:
+            self._say(f"loop: {type(error).__name__}: {error}")
 
     def _time_left(self) -> dict[str, Any]:
         if self._remaining is None or not self._measure.runtime:

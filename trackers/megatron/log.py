@@ -72,8 +72,9 @@ class MegatronLog:
         self._consumed = done
         self._flops_per_token, self._flops_per_step = flops_per_token, flops_per_step
         self._measured: dict[str, Any] = {}
+        self._counting = False
         self._loop = Loop(
-            lambda values, step: self._measured.update(values),
+            self._at_once,
             self._say,
             config.measure(),
             run.timers,
@@ -122,6 +123,13 @@ class MegatronLog:
             self._energy.pause()
             stack.callback(self._energy.resume)
         return stack
+
+    def _at_once(self, values: dict[str, Any], step: int) -> None:
+        """What the loop measured: with the iteration's other values, or, between iterations, by itself."""
+        if self._counting:
+            self._measured.update(values)
+        else:
+            self.run.log(values, step=step)
 
     def training_log(
         self,
@@ -205,9 +213,6 @@ class MegatronLog:
     def close(self) -> None:
         """Log and print what is left; the run itself goes on."""
         self._loop.close()
-        if self._measured:
-            self.run.log(self._measured, step=self._loop.steps)
-            self._measured = {}
         self._reports.finish()
         if self._gpu is not None:
             self._gpu.close()
@@ -215,7 +220,9 @@ class MegatronLog:
     def _count(self, losses: Mapping[str, Any], skipped: int, size: int) -> None:
         self._consumed += size
         tokens = None if self._tokens_each is None else size * self._tokens_each
+        self._counting = True
         self._loop.step(samples=size, tokens=tokens)
+        self._counting = False
         mark = self._host.step()
         self._timed += 1
         if not self._timed:
