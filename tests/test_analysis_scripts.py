@@ -364,6 +364,16 @@ def test_result_with_missing_fields_is_compared(content: Any, capsys: pytest.Cap
     assert "| whole |" in report
 
 
+@pytest.mark.parametrize("content", [*(entry for entry in LACKING if "performance_metrics" in entry), *POOR])
+def test_files_with_missing_fields_are_compared_as_runs(content: Any) -> None:
+    """``trackers compare`` takes the same files, beside a whole one: what they lack is None."""
+    poor = write_benchmark("poor_summary" if content in POOR else "poor", content)
+    whole = write_benchmark("whole", benchmark())
+    found = compare_runs([poor, whole]).runs
+    assert found[0]["samples_per_s"] is None
+    assert found[1]["tokens_per_s"] == pytest.approx(26875.5, abs=0.1)
+
+
 def test_results_in_dated_folders_and_broken_ones(capsys: pytest.CaptureFixture[str]) -> None:
     """Subfolders are searched; what is cut or no result is named and left out."""
     Path("benchmark_results/2026-01-05").mkdir(parents=True)

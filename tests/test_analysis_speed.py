@@ -107,6 +107,27 @@ def test_tokens_per_second_are_all_tokens_over_all_seconds() -> None:
     assert facts(rows).speed.tokens_per_s == 19.0
 
 
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.tuples(st.integers(1, 5), st.integers(1, 1000), st.floats(0.1, 1e4)), min_size=3, max_size=20))
+def test_speed_agrees_with_pandas_on_the_raw_journal(parts: list[tuple[int, int, float]]) -> None:
+    """Steps/s by the wall clock and tokens/s by its time-weighted mean are what pandas makes of the journal's lines."""
+    rows, step, at = [], 0, 0.0
+    for steps, milliseconds, rate in parts:
+        step, at = step + steps, at + milliseconds / 1000
+        rows.append((step, at, {"loss": 1.0, "perf/tokens_per_sec": rate}))
+    with tempfile.TemporaryDirectory() as place:
+        run = write_run("run", rows, root=place)
+        lines = [json.loads(line) for line in (run / "streams/rank-0.1.jsonl").read_text().splitlines()]
+        found = read_one(run)
+    assert isinstance(found, Facts)
+    raw = [(line["step"], line["time"], line["values"]["perf/tokens_per_sec"])
+           for line in lines if line["kind"] == "metrics"]  # fmt: skip
+    table = pd.DataFrame(raw, columns=["step", "time", "rate"])
+    passed = table["time"].diff()
+    assert found.speed.steps_per_s == pytest.approx(table["step"].diff().sum() / passed.sum(), rel=1e-6)
+    assert found.speed.tokens_per_s == pytest.approx((table["rate"] * passed).sum() / passed.sum(), rel=1e-6)
+
+
 def test_rates_per_gpu_count_every_gpu() -> None:
     """Tokens per second and GPU on eight ranks are eight times as many in all."""
     rows = [(step, step, {"perf/tokens_per_sec_per_gpu": 10.0}) for step in range(3)]
