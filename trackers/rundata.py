@@ -26,7 +26,8 @@ def load(source: str) -> RunData:
     Args:
         source: a run of ours (id, name, directory, ``latest``), a ``.wandb`` file, or ``scheme:where``:
             ``wandb:entity/project/run``, ``tb:DIR``, ``mlflow:[uri#]experiment/run``, ``trackio:project/run``,
-            ``json:FILE``, ``csv:FILE``, ``hf:trainer_state.json``, ``log:FILE``.
+            ``json:FILE``, ``csv:FILE``, ``hf:trainer_state.json``, ``log:FILE``,
+            ``session:FILE``; a file whose name says what it is (``out/run.json``) needs no scheme.
 
     Raises:
         NotFound: there is no such run. UsageError: the source can't be understood, or names several runs.

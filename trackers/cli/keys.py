@@ -11,7 +11,7 @@ from trackers.cli.common import AsJson, RunsDir, printable, show_number
 
 SOURCE_HELP = (
     "A run of ours (id, name, directory, latest), a .wandb file, or wandb:entity/project/run, tb:DIR, "
-    "mlflow:[uri#]experiment/run, trackio:project/run, json:FILE, csv:FILE, hf:FILE, log:FILE."
+    "mlflow:[uri#]experiment/run, trackio:project/run, json:FILE, csv:FILE, hf:FILE, log:FILE, session:FILE."
 )
 SourceArgument = Annotated[str, typer.Argument(metavar="SOURCE", help=SOURCE_HELP)]
 
