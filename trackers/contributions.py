@@ -6,13 +6,14 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from trackers.pending import batched, hold
-from trackers.records import Finish, Number, Record
-from trackers.reductions import Layout, Reduction
-from trackers.values import MAX_DEPTH, flat_name, number
+from trackers.records import SUMMARY_PREFIX, Finish, Number, Record
+from trackers.reductions import KINDS, Layout, Reduction
+from trackers.values import MAX_DEPTH, MAX_NAME, flat_name, number
 
 PLAIN = frozenset({float, int, bool, str, type(None)})
 """Types of values that are no reductions and hold none."""
 NUMBERS = frozenset({float, int})
+REDUCTIONS = frozenset(KINDS.values())
 MOST_LAYOUTS = 1000
 
 
@@ -20,6 +21,8 @@ def reductions(
     values: Mapping[Any, Any], problems: list[str], prefix: str = "", depth: int = 0
 ) -> dict[str, Reduction]:
     """The reductions among the values of a call, also in nested mappings, by flat name; nothing else is looked at."""
+    if not prefix and nothing_else(values):
+        return values  # type: ignore[return-value]
     found: dict[str, Reduction] = {}
     for key, value in list(values.items()):
         if isinstance(value, Reduction):
@@ -29,6 +32,25 @@ def reductions(
         elif type(value) not in PLAIN and isinstance(value, Mapping) and depth < MAX_DEPTH:
             found.update(reductions(value, problems, prefix + flat_name(key, problems) + "/", depth + 1))
     return found
+
+
+_flat: set[tuple[str, ...]] = set()
+
+
+def nothing_else(values: Mapping[Any, Any]) -> bool:
+    """Whether these are reductions under names that need no change: how a call with many usually is, seen at once."""
+    if not REDUCTIONS.issuperset(map(type, values.values())):
+        return False
+    names = tuple(values)
+    if names in _flat:
+        return True
+    if not all(type(name) is str and name.isascii() and 0 < len(name) <= MAX_NAME for name in names):
+        return False
+    if any(not name.strip("/ ") or name == SUMMARY_PREFIX for name in names):
+        return False
+    if len(_flat) < MOST_LAYOUTS:
+        _flat.add(names)
+    return True
 
 
 class Contribution:

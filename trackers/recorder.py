@@ -11,7 +11,7 @@ from typing import Any
 
 from trackers import records
 from trackers.claims import Claims
-from trackers.contributions import Across, Alone, Contribution
+from trackers.contributions import Across, Alone, Contribution, nothing_else
 from trackers.definitions import SummaryFold
 from trackers.journal import StreamWriter
 from trackers.pending import Queue, Transfer, Waiting, transfer
@@ -105,7 +105,10 @@ class Recorder:
             return
         step = self._whole_step(step)
         split = Split(transfer)
-        split.add(values)
+        if nothing_else(values):
+            split.reductions.update(values)
+        else:
+            split.add(values)
         across = self.across
         added = Contribution(split.reductions, across.move, across.batch) if split.reductions else None
         for problem in split.problems + (added.problems if added is not None else []):
