@@ -147,6 +147,49 @@ def test_resumed_loop_counts_on(make: Any, time: Time, logged: list[Any]) -> Non
     )
 
 
+def test_world_size_that_changed_is_counted(make: Any, time: Time, logged: list[Any]) -> None:
+    """What went through before a resume is said, not derived from the batch of now; the device's share is of now."""
+    loop = make(interval=2, start_step=10, total_steps=20, samples_per_step=64, consumed_samples=160, ranks=4,
+                runtime=True, throughput=True)  # fmt: skip
+    for _ in range(4):
+        time.now += 1.0
+        loop.step()
+    found = logged[-1][1]
+    assert found["time/samples"] == 160 + 4 * 64
+    assert found["throughput/device/samples_per_sec"] == pytest.approx(16.0)
+
+
+def test_ending_alone_asks_no_other_rank(make: Any, logged: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the end, which may be one rank's own, the rest is logged without what needs every rank."""
+    model = nn.Linear(2, 1)
+    loop = make(interval=10, model=model, norms=True)
+    for _ in range(3):
+        loop.step()
+
+    def never(*arguments: Any) -> Any:
+        raise AssertionError("a collective at the end of one rank")
+
+    monkeypatch.setattr(loop, "_norm_values", never)
+    loop.close()
+    assert (logged[-1][0], set(logged[-1][1])) == (3, {"iteration-time"})
+
+
+def test_ranks_of_a_resumed_run_must_be_told_where_it_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the main rank knows a run's history: with several, the step is asked for; alone, it is known."""
+    monkeypatch.setenv("TRACKER_RELAY", "n")
+    first = trackers.init("json", project="p", id="mine", mode="offline")
+    first.log({"loss": 1.0}, step=41)
+    first.finish()
+    run = trackers.init("json", project="p", id="mine", mode="offline", resume="must")
+    assert run.loop().steps == 41
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    monkeypatch.setenv("RANK", "0")
+    with pytest.raises(UsageError, match=r"goes on after step 41.* give start_step .* on every rank"):
+        run.loop()
+    assert run.loop(start_step=41).steps == 41
+    run.finish()
+
+
 def test_gradients_are_those_that_the_optimizer_got(make: Any, logged: list[Any]) -> None:
     """Gradient norms are taken at the optimizer's step, though cleared before ``loop.step``."""
     torch.manual_seed(0)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
+from trackers.errors import UsageError
+
 if TYPE_CHECKING:
     from trackers.instruments.communication import Communication
     from trackers.instruments.loop import Loop, NullLoop
@@ -52,6 +54,8 @@ class Measuring:
         start_step: int | None = None,
         samples_per_step: int | None = None,
         tokens_per_step: int | None = None,
+        consumed_samples: int | None = None,
+        consumed_tokens: int | None = None,
         micro_batch_size: int | None = None,
         flops_per_token: float | None = None,
         flops_per_step: float | None = None,
@@ -69,10 +73,12 @@ class Measuring:
         (:class:`trackers.instruments.options.Measure`). For the rest see :class:`trackers.instruments.loop.Loop`.
 
         Args:
-            start_step: default the run's last step, where it continues an earlier attempt.
+            start_step: steps done before this start; default the run's last step, where it continues an earlier
+                attempt alone. Several ranks must be told: only the main one knows the run's history.
 
         Raises:
-            UsageError: an argument that makes no sense. MissingPackage: norms without torch.
+            UsageError: an argument that makes no sense, or a start_step that is missing. MissingPackage: norms
+                without torch.
         """
         from trackers import identity
         from trackers.instruments.energy import Energy
@@ -84,6 +90,11 @@ class Measuring:
             self._timer_log.leave()
         if self._loop is not None:
             self._loop.close()
+        if start_step is None and identity.world_size() > 1 and getattr(self, "resumed", False):
+            raise UsageError(
+                f"loop: the run goes on after step {self._recorder.step}, which the other ranks can't know: give "
+                "start_step (the finished steps of the checkpoint) on every rank"
+            )
         wanted = Measure.from_options(self._recorder.info.option).changed(measure)
         ranks = identity.world_size()
         self._loop = Loop(
@@ -95,6 +106,8 @@ class Measuring:
             start_step=max(self._recorder.step, 0) if start_step is None else start_step,
             samples_per_step=samples_per_step,
             tokens_per_step=tokens_per_step,
+            consumed_samples=consumed_samples,
+            consumed_tokens=consumed_tokens,
             micro_batch_size=micro_batch_size,
             ranks=ranks,
             flops_per_token=flops_per_token,

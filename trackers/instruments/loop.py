@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from typing import Any
 
 from trackers.instruments import timer_values
@@ -56,6 +56,8 @@ class Loop:
         total_steps: where training ends; without it no remaining time is known.
         start_step: steps that were done before this start.
         samples_per_step, tokens_per_step: of all ranks together; ``step`` may say otherwise for one step.
+        consumed_samples, consumed_tokens: gone through before this start; default start_step times so many, which
+            is wrong where the world size changed meanwhile.
         micro_batch_size: samples that go through a rank at once. ranks: how many train together.
         flops_per_token, flops_per_step: see :mod:`trackers.instruments.flops`. precision: of the matrix products:
             bf16, fp16, fp8, tf32, fp32, fp4; default what the model's parameters and torch's settings say.
@@ -79,6 +81,8 @@ class Loop:
         start_step: int = 0,
         samples_per_step: int | None = None,
         tokens_per_step: int | None = None,
+        consumed_samples: int | None = None,
+        consumed_tokens: int | None = None,
         micro_batch_size: int | None = None,
         ranks: int = 1,
         flops_per_token: float | None = None,
@@ -99,7 +103,10 @@ class Loop:
         self._total_steps = total_steps
         self._ranks = max(1, ranks)
         self._samples, self._tokens = samples_per_step, tokens_per_step
-        self._counted = [_total(samples_per_step, start_step), _total(tokens_per_step, start_step)]
+        self._counted = [
+            _total(samples_per_step, start_step) if consumed_samples is None else consumed_samples,
+            _total(tokens_per_step, start_step) if consumed_tokens is None else consumed_tokens,
+        ]
         self._communication, self._energy = communication, energy
         self._broken: set[str] = set()
         self._gradients: dict[str, Any] = {}
@@ -172,7 +179,8 @@ class Loop:
             hook.remove()
         self._hooks.clear()
         if self._last is not None and self.steps > self._last[1]:
-            self._publish(self._clock.reading())
+            # Without norms: their collectives need every rank, and this one may be ending alone.
+            self._publish(self._clock.reading(), {"norms"})
         if self._energy is not None:
             self._energy.close()
 
@@ -204,7 +212,7 @@ class Loop:
         self._gradients = {}
         self._log(found, self.steps)
 
-    def _publish(self, mark: Mark) -> None:
+    def _publish(self, mark: Mark, without: Set[str] = frozenset()) -> None:
         assert self._last is not None
         first, step = self._last
         self._last = mark, self.steps
@@ -223,7 +231,7 @@ class Loop:
             ("energy", lambda: self._energy.values(steps, span) if self._energy is not None else {}),
             ("communication", lambda: self._communication.take() if self._communication is not None else {}),
         ):
-            if name in self._broken or (name == "timers" and not self._measure.timers):
+            if name in self._broken or name in without or (name == "timers" and not self._measure.timers):
                 continue
             try:
                 found.update(measured())

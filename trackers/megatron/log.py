@@ -82,6 +82,8 @@ class MegatronLog:
             start_step=start_iteration,
             samples_per_step=global_batch_size,
             tokens_per_step=None if seq_length is None else global_batch_size * seq_length,
+            consumed_samples=done,
+            consumed_tokens=None if seq_length is None else done * seq_length,
             micro_batch_size=micro_batch_size,
             ranks=self.ranks,
             flops_per_token=flops_per_token,

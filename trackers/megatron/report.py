@@ -12,7 +12,7 @@ from trackers.megatron.gather import Gather, Posted, wait
 
 MOST = 64
 """Intervals whose lines may wait; older ones are given up, for nobody will miss them then."""
-FINISH_S = 10.0
+FINISH_S = 3.0
 
 
 class Report:
