@@ -126,6 +126,21 @@ def test_config_becomes_options_of_the_run() -> None:
     }  # fmt: skip
 
 
+def test_config_can_come_from_the_runs_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Flags, environment and defconfig fill the fields; what is given as a field is stronger."""
+    monkeypatch.setenv("TRACKER_LOG_VALIDATION_PPL", "y")
+    monkeypatch.setenv("TRACKER_MEMORY_STATISTICS", "num_ooms,reserved_bytes.all.peak")
+    flags = {"TRACKER_TIMING_LEVEL": 2, "TRACKER_LOG_NORMS": True, "TRACKER_LOG_INTERVAL": 50, "WANDB_PROJECT": "p"}
+    config = LoggerConfig.from_options(flags, wandb_exp_name="e", log_interval=25)
+    assert (config.timing_log_level, config.log_params_norm, config.log_interval) == (2, True, 25)
+    assert config.log_validation_ppl_to_tensorboard
+    assert config.log_loss_scale_to_tensorboard
+    assert not config.log_world_size_to_tensorboard
+    assert config.trackers() == ["wandb"]
+    assert config.memory_keys == {"num_ooms": "num_ooms", "reserved_bytes.all.peak": "mem-max-reserved-bytes"}
+    config.check()
+
+
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [

@@ -73,10 +73,8 @@ class Energy:
             steps: iterations since the last call. span: the time that they took.
         """
         used_j = self.take()
-        if steps < 1 or (used_j is None and self._ranks <= 1):
+        if steps < 1 or used_j is None:  # among ranks, the mean is that of those that can tell
             return {}
-        if used_j is None:  # so that nobody waits for this rank's share
-            return {ENERGY: Mean(0.0, 0), POWER: Mean(0.0, 0)}
         power_w = number([span], lambda: used_j / span.elapsed_s if span.elapsed_s > 0 else float("nan"))
         if self._ranks <= 1:
             return {ENERGY: used_j / steps, POWER: power_w}

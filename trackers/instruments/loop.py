@@ -238,6 +238,8 @@ class Loop:
             except Exception as error:
                 self._broken.add(name)
                 self._say(f"loop: {name} can't be measured ({type(error).__name__}: {error}); left out from now on")
+        if self._measure.world_size:
+            found["world-size"] = self._ranks
         self._log(found, self.steps)
 
     def _ranked(self, values: dict[str, Any]) -> dict[str, Any]:

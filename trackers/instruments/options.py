@@ -24,6 +24,7 @@ class Measure:
             document 4's.
         norms, layer_norms, zeros: of parameters and gradients, each parameter's, zeros in gradients.
         energy: of the GPUs, per iteration.
+        world_size: log how many ranks train.
         timers: log the timers; timing_option: max, minmax or all.
     """
 
@@ -40,6 +41,7 @@ class Measure:
     layer_norms: bool = False
     zeros: bool = False
     energy: bool = False
+    world_size: bool = False
     timers: bool = True
     timing_option: str = "minmax"
 
@@ -67,6 +69,7 @@ class Measure:
             layer_norms=bool(option("TRACKER_LOG_LAYER_NORMS", False)),
             zeros=bool(option("TRACKER_LOG_ZEROS", False)),
             energy=bool(option("TRACKER_LOG_ENERGY", False)),
+            world_size=bool(option("TRACKER_LOG_WORLD_SIZE", False)),
             timers=bool(option("TRACKER_LOG_TIMERS", True)),
             timing_option=str(option("TRACKER_TIMING_OPTION", "minmax")),
         )

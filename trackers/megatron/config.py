@@ -9,10 +9,40 @@ from pathlib import Path
 from typing import Any
 
 from trackers.errors import UsageError
+from trackers.instruments.memory import KEYS
 from trackers.instruments.options import Measure
 from trackers.instruments.remaining import UNITS
 from trackers.instruments.timer_report import check_option
 from trackers.instruments.timers import LEVELS
+
+OPTIONS = {
+    "log_interval": "TRACKER_LOG_INTERVAL",
+    "tensorboard_log_interval": "TRACKER_MEASURE_INTERVAL",
+    "timing_log_level": "TRACKER_TIMING_LEVEL",
+    "timing_log_option": "TRACKER_TIMING_OPTION",
+    "log_timers_to_tensorboard": "TRACKER_LOG_TIMERS",
+    "log_throughput": "TRACKER_LOG_THROUGHPUT",
+    "log_throughput_to_tensorboard": "TRACKER_LOG_THROUGHPUT",
+    "throughput_window_size": "TRACKER_THROUGHPUT_WINDOW",
+    "log_runtime_to_tensorboard": "TRACKER_LOG_RUNTIME",
+    "runtime_time_unit": "TRACKER_RUNTIME_UNIT",
+    "log_memory_to_tensorboard": "TRACKER_LOG_MEMORY",
+    "log_memory_interval": "TRACKER_MEMORY_INTERVAL",
+    "log_params_norm": "TRACKER_LOG_NORMS",
+    "log_l2_norm_grad_to_tensorboard": "TRACKER_LOG_LAYER_NORMS",
+    "log_num_zeros_in_grad": "TRACKER_LOG_ZEROS",
+    "log_energy": "TRACKER_LOG_ENERGY",
+    "log_world_size_to_tensorboard": "TRACKER_LOG_WORLD_SIZE",
+    "log_loss_scale_to_tensorboard": "TRACKER_LOG_LOSS_SCALE",
+    "log_validation_ppl_to_tensorboard": "TRACKER_LOG_VALIDATION_PPL",
+    "tensorboard_dir": "TENSORBOARD_DIR",
+    "wandb_project": "WANDB_PROJECT",
+    "wandb_exp_name": "TRACKER_RUN_NAME",
+    "wandb_entity": "WANDB_ENTITY",
+    "mlflow_experiment": "MLFLOW_EXPERIMENT",
+    "mlflow_tracking_uri": "MLFLOW_TRACKING_URI",
+}
+"""Fields that are options of a run, too."""
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -69,6 +99,28 @@ class LoggerConfig:
     set_level_for_all_loggers: bool = False
     log_energy: bool = False
     save_config_filepath: str | None = None
+
+    @classmethod
+    def from_options(
+        cls, flags: Mapping[str, Any] | None = None, defconfig: str | None = None, **fields: Any
+    ) -> LoggerConfig:
+        """As the run's options say: defaults, ``.config`` or a defconfig, environment and flags, as for every run.
+
+        Args:
+            flags, defconfig: what ``configuration.flags_from_args`` makes of the command line.
+            **fields: fields of this class, stronger than the options.
+
+        Raises:
+            UsageError: an option that makes no sense.
+        """
+        from trackers.configuration import resolve
+
+        option = resolve({}, flags, defconfig=defconfig)
+        given = {name: option[symbol] for name, symbol in OPTIONS.items() if option[symbol] not in (None, "")}
+        statistics = [key.strip() for key in str(option["TRACKER_MEMORY_STATISTICS"]).split(",") if key.strip()]
+        if statistics:
+            given["memory_keys"] = {key: KEYS.get(key, key) for key in statistics}
+        return cls(**{**given, **fields})
 
     def check(self) -> None:
         """Raise UsageError for a value that makes no sense."""
