@@ -37,6 +37,7 @@ class RelayClient:
         self._process: Any = None
         self._wanted = start
         self._deaths: list[float] = []
+        self._said: set[str] = set()
         self._start_at = float("inf")
         self._attempt = int(info.attempts[-1]["number"]) if info.attempts else run.attempt()
 
@@ -196,6 +197,9 @@ class RelayClient:
                 self._process.returncode = 0  # tells subprocess that nobody waits for it: no warning at its end
 
     def _say(self, text: str) -> None:
+        if text in self._said:
+            return
+        self._said.add(text)
         show(Message(time.time(), text))
 
 
