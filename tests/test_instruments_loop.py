@@ -225,6 +225,21 @@ def test_without_an_optimizer_gradients_are_those_at_the_step(make: Any, logged:
     assert float(logged[-1][1]["grad-norm"]) == pytest.approx(5.0)
 
 
+def test_optimizer_without_hooks_is_said(make: Any, logged: list[Any], said: list[str]) -> None:
+    """A wrapper that takes no hooks, or steps without them, costs no norm: gradients are those at the step."""
+
+    class Wrapper:
+        pass
+
+    model = nn.Linear(2, 1, bias=False)
+    loop = make(interval=1, model=model, optimizer=[Wrapper(), torch.optim.SGD(model.parameters())], norms=True)
+    for _ in range(2):
+        model.weight.grad = torch.tensor([[3.0, 4.0]])
+        loop.step()
+    assert float(logged[-1][1]["grad-norm"]) == pytest.approx(5.0)
+    assert said == ["loop: Wrapper takes no hooks: gradients are looked at in loop.step()"]
+
+
 def test_everything_on_adds_no_wait(make: Any, monkeypatch: pytest.MonkeyPatch, said: list[str]) -> None:
     """Training with every instrument on: not one operation of ours reads a value or copies between devices."""
     torch.manual_seed(0)

@@ -277,7 +277,7 @@ class Loop:
     def _norm_values(self) -> dict[str, Any]:
         if self._norms is None:
             return {}
-        gradients = self._gradients if self._hooks else self._norms.gradients()
+        gradients = self._gradients or self._norms.gradients()  # the optimizer may be wrapped, or its step left out
         self._gradients = {}
         return {**gradients, **self._norms.parameters()}
 
@@ -285,8 +285,11 @@ class Loop:
         """Look at the gradients just before the first optimizer steps: whoever clips or clears them, they are there."""
         optimizers: Sequence[Any] = optimizer if isinstance(optimizer, (list, tuple)) else [optimizer]
         for one in optimizers:
-            if one is not None:
-                self._hooks.append(one.register_step_pre_hook(self._before_update))
+            register = getattr(one, "register_step_pre_hook", None)
+            if register is not None:
+                self._hooks.append(register(self._before_update))
+            elif one is not None:
+                self._say(f"loop: {type(one).__name__} takes no hooks: gradients are looked at in loop.step()")
 
     def _before_update(self, *arguments: Any) -> None:
         if self._gradients or self._norms is None or "norms" in self._broken or not self._due(self.steps + 1):
