@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 import trackers
-from trackers import Mean, launch
+from trackers import Max, Mean, Sum, launch
 from trackers.errors import MissingPackage, UsageError
+from trackers.journal import StreamReader
 from trackers.nullrun import NullRun
 from trackers.rankrun import RankRun
 from trackers.records import Finish, Start, encode
@@ -201,3 +202,47 @@ def test_resumed_run_goes_on_after_its_last_value_across_ranks(monkeypatch: pyte
     last.log({"loss": 1.0})
     assert last.step == 43
     last.finish()
+
+
+def test_short_way_writes_what_the_long_one_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call like an earlier one is taken in few steps: other kinds, NaN, large integers, nested names."""
+    calls: list[dict[str, object]] = [
+        {"a": Mean(1.0, 2), "b": Max(3.0)},
+        {"a": Mean(4.0, 5), "b": Max(6.0)},
+        {"a": Sum(7.0), "b": Max(8.0)},
+        {"a": Mean(float("nan"), 1), "b": Max(float("inf"))},
+        {"b": Max(9.0), "a": Mean(10.0)},
+        {"a": Mean(True, 2), "b": Max(11)},
+        {"n": {"a": Sum(1.0)}},
+        {"n": {"a": Sum(2.0)}},
+        {"a": Mean(12.0, 13), "b": 14.0},
+        {"a": Mean(2**70, 13)},
+    ]
+    for name, value in {**MASTER, "WORLD_SIZE": "2"}.items():
+        monkeypatch.setenv(name, value)
+    for rank in ("1", "0"):
+        monkeypatch.setenv("RANK", rank)
+        run = trackers.init("json", mode="offline", options={"TRACKER_RELAY": False})
+        for step, values in enumerate(calls):
+            run.log(values, step=step)
+        run.finish()
+        (path,) = Path("runs/.ranks").rglob(f"rank-{rank}.1.jsonl")
+        records = [json.loads(line) for line in path.read_text().splitlines()]
+        columns = {record["number"]: record for record in records if record["kind"] == "columns"}
+        rows = [record for record in records if record["kind"] == "row"]
+        assert len(StreamReader(path).read(100)) == len(records)
+        assert [
+            (row["step"], columns[row["columns"]]["names"], columns[row["columns"]]["kinds"], row["values"])
+            for row in rows
+        ] == [
+            (0, ["a", "b"], ["mean", "max"], [1, 2, 3]),
+            (1, ["a", "b"], ["mean", "max"], [4, 5, 6]),
+            (2, ["a", "b"], ["sum", "max"], [7, 8]),
+            (3, ["a", "b"], ["mean", "max"], ["NaN", 1, "Infinity"]),
+            (4, ["b", "a"], ["max", "mean"], [9, 10, 1]),
+            (5, ["a", "b"], ["mean", "max"], [1, 2, 11]),
+            (6, ["n/a"], ["sum"], [1]),
+            (7, ["n/a"], ["sum"], [2]),
+            (8, ["a"], ["mean"], [12, 13]),
+            (9, ["a"], ["mean"], [2.0**70, 13]),
+        ]

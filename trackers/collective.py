@@ -93,6 +93,10 @@ class Collective:
         """They stay where they are."""
         return parts
 
+    def quick(self, step: int | None, time: float, values: Mapping[str, Any]) -> bool:
+        """A collective takes its time."""
+        return False
+
     def begin(self, step: int | None, time: float, added: Contribution) -> dict[Any, Any]:
         """Launch the collective."""
         torch = sys.modules.get("torch")

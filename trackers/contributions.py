@@ -110,7 +110,10 @@ def _moved(part: Any, move: Callable[[Any], Any]) -> Any:
     if type(part) in NUMBERS:
         return part
     moving = move(part)
-    return number(part) if moving is None else moving
+    if moving is not None:
+        return moving
+    found = number(part)
+    return int(found) if type(found) is bool else found
 
 
 _layouts: dict[tuple[tuple[str, ...], tuple[str, ...]], Layout] = {}
@@ -138,6 +141,9 @@ class Across(Protocol):
     def batch(self, parts: list[Any]) -> list[Any]:
         """How several do at once."""
 
+    def quick(self, step: int | None, time: float, values: Mapping[str, Any]) -> bool:
+        """Take a call in few steps, if it is like an earlier one and nothing is in its way. False: nothing was done."""
+
     def begin(self, step: int | None, time: float, added: Contribution) -> dict[Any, Any]:
         """Begin to bring a call's contribution there. The answer: what to wait for, see ``pending.Waiting``."""
 
@@ -156,6 +162,10 @@ class Alone:
 
     move = staticmethod(hold)
     batch = staticmethod(batched)
+
+    def quick(self, step: int | None, time: float, values: Mapping[str, Any]) -> bool:
+        """See :class:`Across`."""
+        return False
 
     def begin(self, step: int | None, time: float, added: Contribution) -> dict[Any, Any]:
         """See :class:`Across`."""
@@ -183,6 +193,10 @@ class Astray:
         self.move, self.batch = hold, batched
         self._problem = problem
         self._text = text
+
+    def quick(self, step: int | None, time: float, values: Mapping[str, Any]) -> bool:
+        """See :class:`Across`."""
+        return False
 
     def begin(self, step: int | None, time: float, added: Contribution) -> dict[Any, Any]:
         """See :class:`Across`."""

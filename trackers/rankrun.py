@@ -50,6 +50,15 @@ class RankRecorder:
             self.step = following
         return following if self.counts else None
 
+    def quick(self, values: Mapping[str, Any], step: int) -> bool:
+        """Add a call that is like an earlier one. False: nothing was done."""
+        if type(step) is not int or self.finished or len(self._queue):
+            return False
+        if not self._across.quick(step, self._clock.offset + time.monotonic(), values):
+            return False
+        self.step, self.counts = step, True
+        return True
+
     def log(self, values: Mapping[str, Any], step: int | None, commit: bool | None) -> None:
         """Add the reductions among the values."""
         if self.finished:
@@ -137,6 +146,8 @@ class RankRun(Measuring, NullRun):  # type: ignore[misc]
         """
         recorder = self._recorder
         try:
+            if step is not None and recorder.quick(values, step):
+                return
             if PLAIN.issuperset(map(type, values.values())):
                 recorder.count(step, commit)
                 return

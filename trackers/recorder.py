@@ -104,6 +104,11 @@ class Recorder:
             self.problem(f"log: values of type {type(values).__name__} can't be recorded: give a mapping")
             return
         step = self._whole_step(step)
+        if not len(self._queue) and nothing_else(values) and self.across.quick(step, now, values):
+            self.step = self.step if keep else step
+            if now > self.poll_at:
+                self.poll(now)
+            return
         split = Split(transfer)
         if nothing_else(values):
             split.reductions.update(values)
