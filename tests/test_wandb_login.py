@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -68,3 +69,21 @@ def test_login_modes_follow_options_and_environment(monkeypatch: pytest.MonkeyPa
     assert wandb_login.mode({}) == "offline"
     monkeypatch.setenv("WANDB_MODE", "disabled")
     assert wandb_login.mode({}) == "disabled"
+
+
+def test_server_that_is_away_costs_no_client(tmp_path: Path) -> None:
+    """Where nothing listens, or the name is unknown, opening fails before wandb is loaded: it is tried for hours."""
+    code = (
+        "import sys; from trackers.backends.wandb import WandbTracker; from trackers.errors import Unavailable\n"
+        "from trackers.tracker import RunInfo, State\n"
+        "try:\n    WandbTracker().open(RunInfo(id='r', name='r', project='p', directory=sys.argv[1]), State())\n"
+        "except Unavailable as error:\n    print(error)\n"
+        "assert 'wandb' not in sys.modules\n"
+    )
+    for url, said in (("http://127.0.0.1:9", "Connection refused"), ("http://no.such.invalid", "no.such.invalid")):
+        env = {**os.environ, "WANDB_BASE_URL": url, "WANDB_API_KEY": "k" * 40, "WANDB_MODE": "online", "NO_PROXY": "*"}
+        done = subprocess.run(
+            [sys.executable, "-c", code, str(tmp_path)], env=env, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        assert said in done.stdout

@@ -5,6 +5,7 @@ from __future__ import annotations
 import configparser
 import netrc
 import os
+import socket
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -14,6 +15,9 @@ from trackers.errors import CredentialsMissing
 
 DEFAULT_URLS = ("https://api.forge.coreweave.com", "https://api.wandb.ai")
 """The client's default address (wandb 0.31), and the one before it, whose logins still count."""
+
+
+REACH_S = 10.0
 
 
 def mode(options: Mapping[str, Any]) -> Literal["online", "offline", "disabled"]:
@@ -55,10 +59,31 @@ def logged_in() -> bool:
     return any(_in_netrc(path) for path in _netrc_files())
 
 
+def base_url() -> str:
+    """The address that the client talks to."""
+    return os.environ.get("WANDB_BASE_URL") or _setting("base_url") or DEFAULT_URLS[0]
+
+
 def host() -> str:
     """The host that the client talks to."""
-    url = os.environ.get("WANDB_BASE_URL") or _setting("base_url") or DEFAULT_URLS[0]
-    return urlsplit(url).hostname or url
+    return urlsplit(base_url()).hostname or base_url()
+
+
+def reach() -> None:
+    """See whether anything listens at the server's address; not asked where a proxy stands between.
+
+    While a server is away this is tried every few seconds, for hours: loading the client each time costs seconds of
+    a processor that training needs.
+
+    Raises:
+        OSError: the name is unknown, or nothing listens.
+    """
+    from urllib.request import getproxies, proxy_bypass  # training asks this module, too, and needs none of that
+
+    address = urlsplit(base_url())
+    if address.hostname and not (getproxies() and not proxy_bypass(address.hostname)):
+        port = address.port or (80 if address.scheme == "http" else 443)
+        socket.create_connection((address.hostname, port), timeout=REACH_S).close()
 
 
 def _hosts() -> set[str]:

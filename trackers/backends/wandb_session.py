@@ -59,9 +59,14 @@ class Session:
         Raises:
             DeliveryError: as :func:`translate` says.
         """
+        mode = wandb_login.mode(info.options)
+        if mode == "online":
+            try:
+                wandb_login.reach()
+            except OSError as error:
+                raise Unavailable(f"no answer from {wandb_login.host()}: {error.strerror or error}") from None
         import wandb
 
-        mode = wandb_login.mode(info.options)
         if mode == "disabled":
             raise Fatal("W&B is switched off by WANDB_MODE=disabled; unset it")
         self.online = mode == "online"
