@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.stores import read_tensorboard
 from tests.support import T0, Driver, run_info, stream, training
 from trackers.backends.tensorboard import TensorboardTracker
 from trackers.backends.tensorboard_events import Framer, crc32c, unframe
@@ -487,3 +488,21 @@ def test_every_event_is_framed_soundly(tmp_path: Path) -> None:
     assert found[0].file_version == "brain.Event:2"
     records: list[Record] = training(20)
     assert len(found) == len(records) + 1  # version and tail come, the Finish record has no event
+
+
+def test_streams_that_begin_later_forget_nothing(tmp_path: Path) -> None:
+    """The streams of the node, the sampler and the reducer begin before the first step: the configuration stays."""
+    info = run_info(tmp_path / "run")
+    records = [
+        Start(time=T0, rank=0),
+        Config(time=T0, values={"lr": 0.5}),
+        Start(time=T0 + 0.1),
+        Start(time=T0 + 0.2),
+        Metrics(time=T0 + 1, step=0, values={"loss": 1.0}),
+        Start(time=T0 + 1.5),
+        Metrics(time=T0 + 2, step=1, values={"loss": 0.5}),
+    ]
+    Driver(TensorboardTracker, info).deliver(stream(records))
+    stored = read_tensorboard(info)
+    assert stored.config == {"lr": 0.5}
+    assert [point.step for point in stored.metrics["loss"]] == [0, 1]

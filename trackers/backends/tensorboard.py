@@ -63,7 +63,8 @@ class Marks(msgspec.Struct):
     """What a new process must know to go on: the tracker's state.
 
     files: names and committed lengths, oldest first. seq: highest record taken. step: of the last record.
-    top: the highest step. rewound: the newest attempt whose rewind was written. ended: the status in the tail.
+    top: the highest step. rewound: the newest attempt whose rewind was written. attempt: the newest with a START.
+    ended: the status in the tail.
     """
 
     files: dict[str, int] = {}
@@ -71,6 +72,7 @@ class Marks(msgspec.Struct):
     step: int = 0
     top: int = -1
     rewound: int = 0
+    attempt: int = 0
     ended: str = ""
     config: dict[str, Any] = {}
     summary: dict[str, Any] = {}
@@ -225,9 +227,16 @@ class TensorboardTracker(TensorboardFront):
         return event if event.summary.value else None
 
     def _session_start(self, record: Start, draft: Marks) -> Any:
-        """A session's START: Python's loader forgets points at and above its step, if the first session has one too."""
+        """A session's START: Python's loader forgets points at and above its step, if the first session has one too.
+
+        One for each attempt, none for the streams beside training's: they begin when something may be there already.
+        """
         step = draft.top + 1
-        if record.from_step is not None and record.attempt > draft.rewound:
+        rewinds = record.from_step is not None and record.attempt > draft.rewound
+        if record.attempt <= draft.attempt and not rewinds:
+            return None
+        draft.attempt = max(draft.attempt, record.attempt)
+        if record.from_step is not None and rewinds:
             draft.rewound = record.attempt
             step = min(step, record.from_step + 1)
             draft.step, draft.top = min(draft.step, step - 1), step - 1
