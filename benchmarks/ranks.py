@@ -109,8 +109,13 @@ def measure(quick: bool, ranks: int = RANKS, seconds: float | None = None) -> li
     for rank in range(ranks):
         call = f"from benchmarks import ranks as r; import json; print(json.dumps(r.one_rank({rank}, {seconds})))"
         processes.append(
-            subprocess.Popen([sys.executable, "-c", code + call], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-                             env={**environment, "RANK": str(rank)}, text=True)  # fmt: skip
+            subprocess.Popen(
+                [sys.executable, "-c", code + call],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                env={**environment, "RANK": str(rank)},
+                text=True,
+            )  # fmt: skip
         )
     share = _reducer_share(seconds)
     answers = [json.loads(process.communicate()[0].splitlines()[-1]) for process in processes]
@@ -136,7 +141,9 @@ def measure(quick: bool, ranks: int = RANKS, seconds: float | None = None) -> li
 def _reducer_share(seconds: float) -> float:
     """How much of one core the reducer needed, over the middle of the time."""
     time.sleep(seconds * 0.5)
-    found = [p for p in psutil.process_iter(["cmdline"]) if "reduce" in (p.info["cmdline"] or [])]
+    here = str(Path.cwd())
+    lines = [(p, p.info["cmdline"] or []) for p in psutil.process_iter(["cmdline"])]
+    found = [p for p, line in lines if "reduce" in line and any(here in part for part in line)]
     if len(found) != 1:
         return float("inf")
     before, began = sum(found[0].cpu_times()[:2]), time.monotonic()

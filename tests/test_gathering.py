@@ -362,3 +362,28 @@ def test_run_that_ended_long_ago_waits_for_nobody(tmp_path: Path) -> None:
     assert job.results() == [(0, {"n": 1.0, "stragglers/missing": 1, "stragglers/rank_1": 1})]
     assert "rank 1 hasn't logged any value" in job.said[0]
     work.close()
+
+
+def test_full_disk_delays_and_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the state can't be written nothing is passed on; afterwards everything is, once."""
+    job = Job(tmp_path, ranks=2)
+    work = job.reducer()
+    real, full = reduced.replace_file, [True]
+
+    def write(path: Path, content: bytes) -> None:
+        if full:
+            raise OSError(28, "No space left on device")
+        real(path, content)
+
+    monkeypatch.setattr(reduced, "replace_file", write)
+    for step in range(3):
+        for rank in (0, 1):
+            job.log(rank, step, n=Sum(1))
+        work.turn()
+    assert job.results() == []
+    full.clear()
+    job.finish()
+    work.end()
+    turn_until(work, lambda: work.done)
+    assert job.results() == [(step, {"n": 2.0}) for step in range(3)]
+    work.close()

@@ -16,8 +16,10 @@ import psutil
 import pytest
 
 import trackers
+from benchmarks import ranks as benchmark
 from tests import stores
 from tests.rank_support import LOOP, expected, job, reduced, the_run, until
+from trackers.relay.reducer import Reducer
 from trackers.rundir import RunDirectory
 
 
@@ -211,7 +213,7 @@ def rank_main(rank, ranks, store):
     os.environ.update(RANK=str(rank), WORLD_SIZE=str(ranks), MASTER_ADDR="localhost", MASTER_PORT="29777")
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=ranks)
     for way in ("relay", "torch"):
-        run = trackers.init("json", project="p", id=f"{way}-{ranks}", reduce=way)
+        run = trackers.init("json", project="p", id=f"{way}-{ranks}", reduce=way, options={"TRACKER_RELAY": False})
         for step in range(6):
             x = [value(rank, step, place) for place in range(8)]
             run.log({"mean": Mean(x[0], rank + 1), "sum": Sum(torch.tensor(x[1], dtype=torch.float64)),
@@ -258,6 +260,9 @@ def test_both_ways_give_the_same_numbers() -> None:
     done = subprocess.run([sys.executable, "-c", BOTH], capture_output=True, text=True, timeout=170, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     for ranks in (2, 4, 8):
+        work = Reducer(RunDirectory(f"runs/p/relay-{ranks}"), 1, wait_s=1000, ended=True, say=pytest.fail)
+        until(lambda work=work: not work.turn() and work.done, "the reduction")
+        work.close()
         relay = metrics(Path(f"runs/p/relay-{ranks}/streams/reducer-0.1.jsonl"))
         torch = metrics(Path(f"runs/p/torch-{ranks}/streams/rank-0.1.jsonl"))
         assert relay == torch
@@ -358,3 +363,10 @@ def test_forked_worker_adds_nothing_of_its_own(
     assert path.read_text().count('"kind":"row"') == 1
     assert path.read_text().count('"kind":"finish"') == 1
     assert "a forked process has none of its own" in capfd.readouterr().err
+
+
+def test_benchmark_measures_and_audits() -> None:
+    """The benchmark's ranks log, and every value of all ranks comes out right; how fast is for it to tell."""
+    figures = {figure.name: figure for figure in benchmark.measure(True, ranks=2, seconds=3.0)}
+    assert figures["values lost, doubled or wrong"].value == 0
+    assert figures["steps logged by the slowest rank"].value > 10

@@ -60,6 +60,7 @@ class Reducer:
         self._files: dict[StreamName, RankFile] = {}
         self._by_rank: dict[int, RankFile] = {}
         self._gone: set[int] = set()
+        self._held: tuple[list[bytes], bool] | None = None
         self._looked = -1e9
         self._word: dict[int, str] = {}
         self._without: dict[int, int] = {}
@@ -96,6 +97,8 @@ class Reducer:
         if now - self._looked >= LOOK_S or self._ended:
             self._looked = now
             self._look()
+        if self._held is not None and not self._append():  # the disk is full: nothing is forgotten meanwhile
+            return False
         busy = False
         for file in self._files.values():
             for row, line, columns, only in file.read(self._defines):
@@ -183,12 +186,19 @@ class Reducer:
         finishing = self._is_over()
         if finishing:
             lines += self._results(ready)
-        if not lines and not finishing:
-            return
-        while not self._reduced.append(lines, self._state(finishing)):
-            time.sleep(0.25)  # the disk is full: nothing is forgotten meanwhile
+        if lines or finishing:
+            self._held = lines, finishing
+            self._append()
+
+    def _append(self) -> bool:
+        assert self._held is not None
+        lines, finishing = self._held
+        if not self._reduced.append(lines, self._state(finishing)):
+            return False
+        self._held = None
         if finishing:
             self._keep_streams()
+        return True
 
     def _records(self, ready: list[tuple[Series, Cell]]) -> list[records.Record]:
         groups: dict[tuple[int | None, float], list[tuple[Series, Cell]]] = {}
