@@ -490,19 +490,23 @@ def test_every_event_is_framed_soundly(tmp_path: Path) -> None:
     assert len(found) == len(records) + 1  # version and tail come, the Finish record has no event
 
 
-def test_streams_that_begin_later_forget_nothing(tmp_path: Path) -> None:
-    """The streams of the node, the sampler and the reducer begin before the first step: the configuration stays."""
+def test_streams_beside_training_begin_no_session(tmp_path: Path) -> None:
+    """One START for each attempt, at its first step: a loader may forget what lies at and above a later one's."""
     info = run_info(tmp_path / "run")
     records = [
         Start(time=T0, rank=0),
         Config(time=T0, values={"lr": 0.5}),
         Start(time=T0 + 0.1),
-        Start(time=T0 + 0.2),
         Metrics(time=T0 + 1, step=0, values={"loss": 1.0}),
         Start(time=T0 + 1.5),
         Metrics(time=T0 + 2, step=1, values={"loss": 0.5}),
+        Start(time=T0 + 3, rank=0, attempt=2),
+        Start(time=T0 + 3.1, attempt=2),
+        Metrics(time=T0 + 4, step=2, values={"loss": 0.25}),
     ]
     Driver(TensorboardTracker, info).deliver(stream(records))
     stored = read_tensorboard(info)
     assert stored.config == {"lr": 0.5}
-    assert [point.step for point in stored.metrics["loss"]] == [0, 1]
+    assert [point.step for point in stored.metrics["loss"]] == [0, 1, 2]
+    found = events(info.path("tensorboard"))
+    assert [event.step for event in found if event.session_log.status == event.session_log.START] == [0, 2]
