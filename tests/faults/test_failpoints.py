@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +16,11 @@ import pytest
 from tests.chaos import prepared
 from tests.chaos.audit import audit, read
 from tests.chaos.prepared import Journal, deliver
+from tests.faults.driven import ROOT
 from tests.wandb_server import WandbServer
+from trackers.journal import StreamReader
+from trackers.records import Metrics
+from trackers.rundir import RunDirectory
 
 LOOP = tuple(f"{call}.{when}" for call in ("open", "write", "commit", "close") for when in ("before", "after"))
 """Points of the delivery loop, with the tracker's name before them."""
@@ -41,6 +48,7 @@ TRAINING = ("journal.write.before", "journal.write.after")
 SUPERVISOR = ("relay.finish.before", "relay.finish.after")
 LEASE = ("lease.create.half", "lease.claim.after")
 """The second is killed at in :mod:`tests.faults.test_lease`."""
+REDUCER = ("reducer.state.before", "reducer.append.before", "reducer.append.after")
 
 
 def points(tracker: str) -> list[str]:
@@ -202,6 +210,32 @@ def test_kill_while_a_lease_is_made(journal: Journal, tmp_path: Path) -> None:
     verify(copy, "json")
 
 
+REDUCE = """
+import sys
+from trackers import records
+from trackers.relay.reduced import Reduced, State
+from trackers.rundir import RunDirectory
+reduced = Reduced(RunDirectory(sys.argv[1]), 1)
+for number in range(int(reduced.state.time), 10):
+    line = records.encode(records.Metrics(step=number, time=1000.0 + number, values={"loss": number / 7}))
+    assert reduced.append([line], State(time=number + 1))
+"""
+
+
+@pytest.mark.parametrize("point", REDUCER)
+def test_kill_of_the_reducer(point: str, tmp_path: Path) -> None:
+    """Results across ranks that a dying reducer passed on, or was about to, are in the journal once."""
+    run = RunDirectory(tmp_path / "run")
+    run.make()
+    for failpoint, code in ((f"{point}=kill:1", -signal.SIGKILL), (f"{point}=kill:3", -signal.SIGKILL), ("", 0)):
+        env = {**os.environ, "TRACKERS_FAILPOINT": failpoint, "PYTHONPATH": str(ROOT)}
+        command = [sys.executable, "-c", REDUCE, str(run.path)]
+        assert subprocess.run(command, env={k: v for k, v in env.items() if v}, check=False).returncode == code
+    (path,) = run.streams.iterdir()
+    found = [record for record in StreamReader(path).read() if isinstance(record, Metrics)]
+    assert [(record.step, record.values["loss"]) for record in found] == [(step, step / 7) for step in range(10)]
+
+
 def test_every_point_of_the_package_is_killed_at() -> None:
     """No failpoint is forgotten here, and none of these names is one that isn't there any more."""
     import trackers
@@ -209,5 +243,15 @@ def test_every_point_of_the_package_is_killed_at() -> None:
     text = "\n".join(path.read_text() for path in Path(trackers.__file__).parent.rglob("*.py"))
     there = set(re.findall(r"failpoint\(f?\"([^\"]+)\"\)", text))
     own = {point for tracker in OWN for point in OWN[tracker]}
-    ours = {*(f"{{self.name}}.{point}" for point in LOOP), *FILES, *ORDER, *CUT, *own, *TRAINING, *SUPERVISOR, *LEASE}
+    ours = {
+        *(f"{{self.name}}.{point}" for point in LOOP),
+        *FILES,
+        *ORDER,
+        *CUT,
+        *own,
+        *TRAINING,
+        *SUPERVISOR,
+        *LEASE,
+        *REDUCER,
+    }
     assert there == ours
