@@ -31,7 +31,7 @@ ALLOWED = {
     "trackers.tracker": {"trackers.records"},
     "trackers.registry": {"trackers.errors", "trackers.tracker"},
     "trackers.failpoints": set(),
-    "trackers.journal": {"trackers.records", "trackers.errors", "trackers.failpoints"},
+    "trackers.journal": {"trackers.records", "trackers.errors", "trackers.failpoints", "trackers.packed"},
     "trackers.formats": {"trackers.errors", "trackers.formats"},
     "trackers.backends": CORE | {"trackers.backends", "trackers.failpoints", "trackers.identity", "trackers.formats"},
     "trackers.testing": CORE | {"trackers.registry", "trackers.testing", "trackers.readers.reader"},

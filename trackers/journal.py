@@ -19,6 +19,7 @@ from pathlib import Path
 
 from trackers import records
 from trackers.failpoints import failpoint
+from trackers.packed import open_file, size_of
 from trackers.records import Record
 
 BUFFER_BYTES = 64 * 1024 * 1024
@@ -259,7 +260,7 @@ class StreamReader:
     def size(self) -> int:
         """Length of the file in bytes; 0 if there is none."""
         try:
-            return self.path.stat().st_size
+            return size_of(self.path)
         except OSError:
             return 0
 
@@ -312,9 +313,10 @@ class StreamReader:
         if max_bytes <= 0:
             return b""
         try:
-            with open(self.path, "rb", buffering=0) as file:
+            with open_file(self.path) as file:
+                size = file.seek(0, os.SEEK_END)
                 file.seek(self._offset - len(self._mark))
-                self.cut = os.fstat(file.fileno()).st_size < self._offset or file.read(len(self._mark)) != self._mark
+                self.cut = size < self._offset or file.read(len(self._mark)) != self._mark
                 if self.cut:
                     return b""
                 block = file.read(max_bytes) or b""
@@ -361,8 +363,8 @@ def _mended(line: bytes) -> Record | None:
 def tail(path: Path, max_bytes: int = 65536) -> list[Record]:
     """The records in the last ``max_bytes`` of a stream, whole lines only."""
     try:
-        size = path.stat().st_size
-        with open(path, "rb") as file:
+        with open_file(path) as file:
+            size = file.seek(0, os.SEEK_END)
             file.seek(max(0, size - max_bytes))
             block = file.read()
     except OSError:
@@ -384,7 +386,7 @@ def decode_lines(block: bytes, *, whole: bool) -> list[Record]:
 def last_record(path: Path) -> Record | None:
     """The last complete record of a stream, or None."""
     try:
-        size = path.stat().st_size
+        size = size_of(path)
     except OSError:
         return None
     for back in (4096, 1 << 20, size + 1):

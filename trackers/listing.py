@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from trackers.errors import NotFound
+from trackers.errors import MissingPackage, NotFound
 from trackers.overview import Overview, glance
 from trackers.rundir import RunDirectory, find_runs
 from trackers.shelf import Shelf, mark_of
@@ -54,7 +54,7 @@ def listing(root: Path, project: str = "") -> Listing:
         if not isinstance(line, Line):
             try:
                 view = glance(RunDirectory(path))
-            except NotFound as error:
+            except (NotFound, MissingPackage) as error:
                 lost.append(str(error))
                 continue
             line = _line(view)

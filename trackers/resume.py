@@ -15,6 +15,7 @@ from trackers import launch, records
 from trackers.claims import Claims
 from trackers.errors import NotFound, UsageError
 from trackers.journal import StreamWriter
+from trackers.packed import open_file
 from trackers.relay.status import observe
 from trackers.rundir import RunDirectory, StreamName, new_id, project_folder
 from trackers.tracker import RunInfo
@@ -100,6 +101,7 @@ def place(root: Path, run_id: str, resume: str | None, name: str, info: RunInfo,
                 if _runs(candidate, before) and not _same_job(before, job())[1]:
                     continue
         alive = before is not None and observe(run).name == "running"
+        run.need_restored()
         try:
             run.make()
             if not os.access(run.streams, os.W_OK):
@@ -247,7 +249,7 @@ def configs(claims: Claims) -> list[records.Config]:
 def _configs(path: Path) -> list[records.Config]:
     # Decoding a long run's records takes seconds; finding the few lines that matter, a fraction of one.
     found = []
-    with contextlib.suppress(OSError), open(path, "rb") as lines:
+    with contextlib.suppress(OSError), open_file(path) as lines:
         for line in lines:
             if b'"kind":"config"' in line:
                 with contextlib.suppress(records.CorruptLine):

@@ -17,6 +17,7 @@ import msgspec
 
 from trackers.errors import NotFound, UsageError
 from trackers.failpoints import failpoint
+from trackers.packed import SUFFIX, open_file
 from trackers.tracker import RunInfo
 
 _ALPHABET = string.ascii_lowercase + string.digits
@@ -57,6 +58,15 @@ class RunDirectory:
         return self.path / "run.json"
 
     @property
+    def archive(self) -> Path:
+        """What was packed, by ``trackers archive``; without this file the run isn't archived."""
+        return self.path / "archive.json"
+
+    def archived(self) -> bool:
+        """Whether its files are packed: they can be read, and written once they are restored."""
+        return self.archive.exists()
+
+    @property
     def streams(self) -> Path:
         return self.path / "streams"
 
@@ -81,19 +91,20 @@ class RunDirectory:
 
     def stream_names(self) -> list[StreamName]:
         """All streams there are, ranks first, in order of number and attempt."""
-        found = []
+        found = set()
         with contextlib.suppress(FileNotFoundError):
             for entry in os.listdir(self.streams):
-                name = StreamName.parse(entry.removesuffix(".jsonl")) if entry.endswith(".jsonl") else None
+                stem = entry.removesuffix(SUFFIX)
+                name = StreamName.parse(stem.removesuffix(".jsonl")) if stem.endswith(".jsonl") else None
                 if name is not None:
-                    found.append(name)
+                    found.add(name)
         return sorted(found, key=lambda name: (name.attempt, name.writer != "rank", name.writer, name.number))
 
     def sizes(self) -> dict[str, int]:
         """Bytes of complete lines in each stream. A torn tail that a killed writer left isn't waited for."""
         found = {}
         for name in self.stream_names():
-            with contextlib.suppress(OSError), open(self.stream(name), "rb") as file:
+            with contextlib.suppress(OSError), open_file(self.stream(name)) as file:
                 end = file.seek(0, os.SEEK_END)
                 newline = -1
                 while end > 0 and newline < 0:
@@ -125,6 +136,11 @@ class RunDirectory:
         """Make the directory and its folders; an existing one is fine."""
         for path in (self.streams, self.delivery, self.media):
             path.mkdir(parents=True, exist_ok=True)
+
+    def need_restored(self) -> None:
+        """Raise UsageError if the run is archived: who writes to it needs its files as they were."""
+        if self.archived():
+            raise UsageError(f"run {self.path} is archived: `trackers restore {self.path} --yes`, then again")
 
     def read_info(self) -> RunInfo:
         """The run's identity, with ``directory`` set.

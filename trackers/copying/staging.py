@@ -22,6 +22,7 @@ import msgspec
 from trackers import identity, records
 from trackers.copying.destination import Destination
 from trackers.journal import StreamWriter
+from trackers.packed import open_file
 from trackers.readers.journal import JournalReader
 from trackers.readers.reader import Reader, SourceRun
 from trackers.records import Artifact, Finish, Info, Media, MediaFile, Record, Start
@@ -190,7 +191,7 @@ def take_over(run: SourceRun, directory: RunDirectory, info: RunInfo) -> int | N
     count = 0
     for name in names:
         content = source.stream(name)
-        with content.open("rb") as lines:
+        with open_file(content) as lines:
             for line in lines:
                 count += 1
                 if _FILES.match(line):
@@ -220,7 +221,8 @@ def _about(run: SourceRun, info: RunInfo) -> bytes:
 
 def _copy(source: Path, target: Path) -> None:
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-    shutil.copyfile(source, temporary)
+    with open_file(source) as content, open(temporary, "wb") as copied:
+        shutil.copyfileobj(content, copied)
     os.replace(temporary, target)
 
 

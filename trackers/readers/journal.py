@@ -16,6 +16,7 @@ from trackers import records
 from trackers.claims import Claims
 from trackers.errors import NotFound, UsageError
 from trackers.journal import BLOCK_BYTES, MARK_BYTES, StreamReader
+from trackers.packed import open_file
 from trackers.readers.cache import Cache
 from trackers.readers.columns import Block, Columns, joined, kept, need_analysis
 from trackers.readers.reader import SourceRun
@@ -115,7 +116,7 @@ class JournalReader:
 
 def blocks(path: Path, offset: int = 0) -> Iterator[tuple[list[Record], int]]:
     """The records of a stream, a few thousand at a time, and where the next line begins; as far as it has got."""
-    with open(path, "rb") as file:
+    with open_file(path) as file:
         size = BLOCK_BYTES
         while True:
             file.seek(offset)
@@ -204,7 +205,7 @@ def _holds(path: Path, state: dict[str, Any]) -> bool:
 
 def _mark(path: Path, offset: int) -> str:
     """The bytes before an offset: a time is among them."""
-    with open(path, "rb") as file:
+    with open_file(path) as file:
         file.seek(max(0, offset - MARK_BYTES))
         return file.read(min(offset, MARK_BYTES)).hex()
 

@@ -58,6 +58,10 @@ class RunSync:
             UsageError: a tracker is unknown, or its package or login is missing.
         """
         run = self.run
+        if run.archived():  # nothing is lacking but by trackers that were named
+            if any(entry["state"] != "delivered" for entry in self.report().values()):
+                run.need_restored()
+            return
         options = {**reveal(self.info.options), "TRACKER_MODE": "online"}
         for name in list(self.names):
             try:
