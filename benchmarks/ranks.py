@@ -115,18 +115,18 @@ def measure(quick: bool, ranks: int = RANKS, seconds: float | None = None) -> li
                 stderr=subprocess.DEVNULL,
                 env={**environment, "RANK": str(rank)},
                 text=True,
-            )  # fmt: skip
+            )
         )
     share = _reducer_share(seconds)
     answers = [json.loads(process.communicate()[0].splitlines()[-1]) for process in processes]
     wrong, steps = audit(Path(answers[0]["directory"]), min(a["steps"] for a in answers), ranks)
     wall = [answer["wall_on"] / answer["wall_off"] for answer in answers]
     processor = [1 + (answer["cpu_on"] - answer["cpu_off"]) / STEP_S for answer in answers]
+    mean = sum(answer["mean_on"] for answer in answers) / sum(answer["mean_off"] for answer in answers)
     return [
         Figure("slowest rank: step with logging / without, median", max(wall), "x", at_most=LIMIT),
         Figure("  the median rank", statistics.median(wall), "x"),
-        Figure("  mean of all steps, all ranks", sum(a["mean_on"] for a in answers) / sum(a["mean_off"] for a in answers),
-               "x"),
+        Figure("  mean of all steps, all ranks", mean, "x"),
         Figure("  its processor time, as a share of a step of 10 ms", max(processor), "x", at_most=LIMIT),
         Figure("log, 50 values: processor time, median", 1e6 * (statistics.median(a["cpu_on"] - a["cpu_off"]
                                                                                   for a in answers)), "us"),

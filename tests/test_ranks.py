@@ -181,12 +181,16 @@ def test_torchrun_restart_finds_its_own_attempt(tmp_path: Path) -> None:
     """torchrun starts all ranks again after one failed: the second attempt's ranks meet in the second attempt."""
     script = tmp_path / "train.py"
     script.write_text(
-        "import os\nimport trackers\nfrom trackers import Sum\n"
+        "import os\nimport time\nimport trackers\nfrom trackers import Sum\n"
         "again = int(os.environ['TORCHELASTIC_RESTART_COUNT'])\n"
         "run = trackers.init('json', project='p', id='mine', resume='allow', reduce='relay')\n"
         "for step in range(10 * again, 10 * again + 10):\n"
         "    run.log({'n': Sum(1)}, step=step)\n"
-        "if not again and os.environ['RANK'] == '1':\n"
+        "if os.environ['RANK'] == '0':\n"
+        "    open('logged', 'w').close()\n"
+        "elif not again:\n"
+        "    while not os.path.exists('logged'):\n"
+        "        time.sleep(0.01)\n"
         "    os.kill(os.getpid(), 9)\n"
         "run.finish()\n"
     )

@@ -191,12 +191,18 @@ def span(folder: Path, run: RunDirectory, attempt: int) -> tuple[float, float]:
     for entry in claims(folder):
         other = RunDirectory(os.path.normpath(folder / entry.run))
         if found:
-            return low, end_of(run, attempt)
+            return low, _main_end(run, attempt, -math.inf)
         if other.path.name == run.path.name and entry.attempt == attempt:
             found = True
         else:
-            low = end_of(other, entry.attempt, entry.time)
+            low = _main_end(other, entry.attempt, entry.time)
     return low, math.inf
+
+
+def _main_end(run: RunDirectory, attempt: int, default: float) -> float:
+    # The relay's word comes later than the end itself, perhaps later than the next launch.
+    last = last_record(run.stream(StreamName("rank", 0, attempt)))
+    return default if last is None else last.time
 
 
 def end_of(run: RunDirectory, attempt: int, default: float = 0.0) -> float:

@@ -135,10 +135,11 @@ class Reducer:
             file = RankFile(name, path, marks.get(str(name)))
             if path.parent != kept and (file.start is None or not low < file.start.time <= high):
                 continue
-            self._files[name] = file
             newest = self._by_rank.get(file.rank)
-            if newest is None or newest.name.attempt < name.attempt:
-                self._by_rank[file.rank] = file
+            if newest is not None and str(newest.name) not in marks and not newest.lines:
+                del self._files[newest.name]  # of a process that a newer one replaced before anybody looked
+            self._files[name] = file
+            self._by_rank[file.rank] = file
 
     def _see_gone(self, now: float) -> None:
         over = bool(self._ended_at) and now - self._ended_at > self._wait_s
