@@ -49,6 +49,7 @@ def test_rank_that_comes_first_waits_for_nobody() -> None:
         ranks.wait(0)
     run = the_run()
     whole(run, 20, 3)
+    assert all(run.name in said.split() for said in ranks.said.values())
     assert {path.name for path in (run / "ranks").iterdir()} == {f"rank-{rank}.1.jsonl" for rank in range(3)}
     assert not Path("runs/.ranks").exists()
     assert "warning" not in ranks.said[0].lower()

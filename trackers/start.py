@@ -128,13 +128,13 @@ def init(
         _finish_current(reinit)
         if mode == "disabled" or not names:
             return _become(NullRun(config=settings, project=str(resolved["TRACKER_PROJECT"] or "")))
+        word = resumption.word(resume or resolved.get("TRACKER_RESUME"))
         way = Way(rank, resolved, asked=reduce is not None)
         if not way.is_main:
             for tracker in names:
                 registry.front(tracker)
-            return _become(_beside(way, resolved, settings, mode))
+            return _become(_beside(way, resolved, settings, mode, word))
         _check(names, resolved, mode)
-        word = resumption.word(resume or resolved.get("TRACKER_RESUME"))
         run = _begin(names, resolved, settings, mode, word, _whole_step(step, word), job_type, way)
         return _become(run)
 
@@ -256,14 +256,15 @@ def _inside(run: RunDirectory, info: RunInfo, names: list[str], way: Way | None)
     return FanOut(run, names, say, Inside(run, int(info.attempts[-1]["number"]), wait_s, say))
 
 
-def _beside(way: Way, options: Any, config: dict[str, Any], mode: str) -> NullRun:
-    """The run of a rank that isn't the main one."""
+def _beside(way: Way, options: Any, config: dict[str, Any], mode: str, resume: str | None) -> NullRun:
+    """The run of a rank that isn't the main one. Its id is known unless the main rank looks for an earlier run."""
     project = str(options["TRACKER_PROJECT"] or "")
     if way.ranks <= 1:
         return NullRun(config=config, project=project, mode=mode)
     info = RunInfo(id="", name="", project=project, mode=mode, options=options.to_dict())
     recorder = RankRecorder(info, way.open(lambda text: recorder.problem(f"rank {way.rank}: {text}")))
-    run_id = str(options["TRACKER_RUN_ID"] or "")
+    new = way.found.run_id() if way.found is not None and resume in (None, "never") else ""
+    run_id = str(options["TRACKER_RUN_ID"] or new)
     end = _sample_here(way, options, recorder.problem)
     run = RankRun(recorder, end, run_id=run_id, config=config, project=project, mode=mode)
     ending.add(run)
