@@ -197,6 +197,9 @@ class NotMeasuring:
 
         return NULL
 
+    def close_with(self, instrument: Any) -> None:
+        """Nothing is recorded: nothing needs closing."""
+
     def loop(self, total_steps: int | None = None, **arguments: Any) -> NullLoop:
         """A loop that measures nothing."""
         from trackers.instruments.loop import NullLoop
