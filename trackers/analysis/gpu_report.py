@@ -22,6 +22,7 @@ from trackers.analysis.gpu_series import (
     Point,
     Stats,
     average,
+    field_of,
 )
 from trackers.errors import NotFound
 from trackers.records import Metrics, Record
@@ -91,6 +92,15 @@ def gpu_report(records: Iterable[Record], run: str = "this run") -> Reports:
         found.total.energy_j = sum(energies) if len(energies) == len(found.gpus) else None
         found.total.energy_from = "power" if any(r.energy_from == "power" for r in found.gpus.values()) else "counter"
     return found
+
+
+def sampled(name: str) -> tuple[str, str, float] | None:
+    """Which GPU and which of W&B's fields a metric's name says, whoever sampled it, and the factor to W&B's unit."""
+    match = _MLFLOW.fullmatch(name) or _TRACKIO.fullmatch(name)
+    if match is not None:
+        return (match[1], *_OURS[match[2]]) if match[2] in _OURS else None
+    found = field_of(name)
+    return (*found, 1.0) if found is not None else None
 
 
 def _renamed(records: Iterable[Record]) -> Iterator[Record]:

@@ -83,6 +83,12 @@ class Gpus:
             self._peaks[key] = max(value, self._peaks.get(key, value))
 
 
+def field_of(name: str) -> tuple[str, str] | None:
+    """The GPU and the field of a sample's name; None of what is none, and of extremes (``.max``)."""
+    match = _GPU.fullmatch(name)
+    return None if match is None or match["end"] else (f"{match['node'] or ''}{match['gpu']}", match["field"])
+
+
 def stats(points: Sequence[Point], peak: float | None = None) -> Stats:
     """The figures of one series; it isn't empty."""
     ordered = sorted(points, key=lambda point: point[0])

@@ -51,7 +51,7 @@ def by(runs: Sequence[Facts], what: str, keys: Sequence[str], figure: str | None
     if figure is not None and figure not in FIGURES:
         raise UsageError(f"unknown figure {figure!r}: known are {', '.join(FIGURES)}")
     members: dict[str, list[Facts]] = {}
-    for label, run in _labelled(runs, what):
+    for label, run in labelled(runs, what):
         members.setdefault(label, []).append(run)
     figures = {key: figure or headline(runs, key) for key in keys}
     groups = [
@@ -74,7 +74,12 @@ def headline(runs: Sequence[Facts], key: str) -> str:
     return "best" if any(run.direction(key) for run in runs) else "last"
 
 
-def _labelled(runs: Sequence[Facts], what: str) -> Iterable[tuple[str, Facts]]:
+def labelled(runs: Sequence[Facts], what: str) -> Iterable[tuple[str, Facts]]:
+    """Each run with the label of its group, or of each of its groups; see :func:`by`.
+
+    Raises:
+        UsageError: ``what`` isn't known, or no run has that setting.
+    """
     if what == "group":
         return [(run.group or NONE, run) for run in runs]
     if what == "tag":

@@ -7,7 +7,22 @@ from typing import Annotated
 import typer
 
 from trackers import __version__
-from trackers.cli import bench_export, best, compare, config, copy, diff, doctor, gpu, gpu_report, keys, runs, sql, sync
+from trackers.cli import (
+    bench_export,
+    best,
+    compare,
+    config,
+    copy,
+    diff,
+    doctor,
+    gpu,
+    gpu_report,
+    keys,
+    plot,
+    runs,
+    sql,
+    sync,
+)
 
 app = typer.Typer(
     help="Log a training run once; every tracker gets all of it.",
@@ -38,6 +53,7 @@ keys.register(app)
 copy.register(app)
 gpu_report.register(app)
 compare.register(app)
+plot.register(app)
 best.register(app)
 diff.register(app)
 sql.register(app)

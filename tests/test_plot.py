@@ -1,0 +1,332 @@
+"""``trackers plot``: what is drawn is what was logged, every spike of it, and bad input is one line."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import math
+import random
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.analysis_support import write_run
+from trackers.analysis.need import need
+from trackers.cli import plot as command
+from trackers.errors import MissingPackage, NotFound, UsageError
+from trackers.plotting import image, presets, series
+from trackers.plotting.panels import Panel, Picture, as_builtins
+from trackers.plotting.presets import View
+from trackers.plotting.runs import open_runs
+from trackers.plotting.series import Scale
+
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+def pixels(path: Path) -> Any:
+    """A picture's pixels, red, green and blue."""
+    from PIL import Image
+
+    with Image.open(path) as opened:
+        return np.asarray(opened.convert("RGB"))
+
+
+def blue_above(picture: Any) -> int:
+    """How many pixels of the diagram's upper half are of the first colour; the legend, at the right, left out."""
+    part = picture[: len(picture) // 2, : int(0.8 * picture.shape[1])].astype(int)
+    return int((abs(part - (0, 0x72, 0xB2)).sum(axis=2) < 90).sum())
+
+
+def losses(count: int = 300, seed: int = 0) -> list[Any]:
+    """Rows of a run: a falling loss, validation every tenth step, step times, MFU, and two GPUs' samples."""
+    source = random.Random(seed)
+    rows: list[Any] = []
+    for step in range(count):
+        values = {"train_loss": 2.0 / (1 + step / 50) + source.random() / 10, "perf/iter_time_sec": 0.1, "mfu": 40.0}
+        if step % 10 == 9:
+            values["val_loss"] = 2.1 / (1 + step / 50)
+        rows.append((step, step * 0.1, values))
+        rows.append((None, step * 0.1, {"system.gpu.0.gpu": 90.0, "system.gpu.1.gpu": 80.0, "system.gpu.1.temp": 50.0}))
+    return rows
+
+
+def program(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """The command, as users start it."""
+    return subprocess.run([sys.executable, "-m", "trackers", "plot", *arguments], capture_output=True, text=True,
+                          check=False, stdin=subprocess.DEVNULL)  # fmt: skip
+
+
+@given(
+    st.lists(st.floats(allow_nan=True, allow_infinity=True, width=32), min_size=1, max_size=300),
+    st.integers(1, 40),
+    st.booleans(),
+)
+@settings(max_examples=150, deadline=None)
+def test_thinning_keeps_every_extreme(values: list[float], bins: int, log_x: bool) -> None:
+    """Of each part of the axis the smallest and largest value stay, and nothing that wasn't logged appears."""
+    x, y = np.arange(1.0, len(values) + 1), np.array(values)
+    scale = Scale(smooth=0, log_x=log_x, bins=bins)
+    found = series.line("run", x, y, scale)
+    logged = {(float(a), float(b)) for a, b in zip(x, y, strict=True) if math.isfinite(b)}
+    drawn = {(float(a), float(b)) for a, b in zip(found.x, found.y, strict=True) if math.isfinite(b)}
+    assert drawn <= logged
+    frame = pd.DataFrame({"bin": series.bins_of(x, scale), "y": y})[np.isfinite(y)]
+    kept = pd.DataFrame(sorted(drawn), columns=["x", "y"], dtype=np.float64)
+    kept["bin"] = series.bins_of(x, scale)[(kept["x"] - 1).astype(int)]
+    for of in ("min", "max", "first", "last"):
+        pd.testing.assert_series_equal(frame.groupby("bin")["y"].agg(of), kept.groupby("bin")["y"].agg(of))
+    assert len(found.x) <= 5 * bins
+    marks = {name: {int(at) for at in getattr(found, name)} for name in ("nans", "highs", "lows")}
+    assert all(math.isnan(values[at - 1]) for at in marks["nans"])
+    assert bool(marks["nans"]) == any(map(math.isnan, values))
+    assert bool(marks["highs"]) == (math.inf in values)
+    assert bool(marks["lows"]) == (-math.inf in values)
+
+
+def test_line_is_broken_where_a_value_is_nan() -> None:
+    """A gap stays a gap: between two values with a NaN between them nothing is drawn."""
+    found = series.line("run", [0, 1, 2, 3, 4], [1.0, 2.0, math.nan, 3.0, 4.0], Scale())
+    assert np.isnan(found.y).tolist() == [False, False, True, False, False]
+    assert found.x.tolist() == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("weight", [0.01, 0.5, 0.9, 0.999, 0.99999])
+def test_smoothing_is_pandas(weight: float) -> None:
+    """The moving average is the one pandas computes, term by term, over thousands of values of any size."""
+    values = np.random.default_rng(0).normal(0, 1, 5000) * np.geomspace(1e-6, 1e6, 5000)
+    expected = pd.Series(values).ewm(alpha=1 - weight, adjust=True).mean().to_numpy()
+    np.testing.assert_allclose(series.smooth(values, weight), expected, rtol=1e-6, atol=1e-9)
+
+
+def test_band_is_mean_and_deviation() -> None:
+    """Known answers: of 1 and 3 the mean is 2 and the deviation the root of 2; where only one run is, it is itself."""
+    lines = [
+        series.line("a", [0, 1, 2], [1.0, 1.0, 1.0], Scale()),
+        series.line("b", [0, 2, 4], [3.0, 3.0, 3.0], Scale()),
+    ]
+    found = series.band("both", lines)
+    assert found.x.tolist() == [0, 1, 2, 4]
+    assert found.y.tolist() == [2, 2, 2, 3]
+    np.testing.assert_allclose(found.high - found.y, [math.sqrt(2)] * 3 + [0])
+
+
+@pytest.mark.parametrize("ending", ["png", "svg", "pdf"])
+def test_spike_of_one_step_is_seen(ending: str, tmp_path: Path) -> None:
+    """Of 20,000 steps a single one is 50 times as high: the picture has ink there, and none without it."""
+    drawn = []
+    for spike in (1.0, 50.0):
+        y = np.ones(20_000)
+        y[12_345] = spike
+        line = series.line("run", np.arange(20_000), y, Scale(smooth=0))
+        assert line.y.max() == spike
+        low = series.line("other", [0, 20_000], [0.0, 50.0], Scale(smooth=0), style=1)
+        path = tmp_path / "new" / f"{spike:g}.{ending}"
+        image.save(Picture([Panel("loss", lines=[line, low])], 1, [("run", 0), ("other", 1)]), path)
+        drawn.append(path)
+    assert drawn[0].read_bytes()[:4] == {"png": PNG[:4], "svg": b"<?xm", "pdf": b"%PDF"}[ending]
+    if ending == "png":
+        flat, spiked = (pixels(path) for path in drawn)
+        assert blue_above(spiked) > 100
+        assert blue_above(flat) == 0
+
+
+def test_values_are_the_journals() -> None:
+    """Every panel's curve is pandas' own of the run's metrics, over steps and over time."""
+    write_run("a", losses())
+    (run,) = open_runs(["a"])
+    frame = run.data.metrics("train_loss").to_pandas()
+    picture = presets.metrics([run], View(smooth=0), ["train_loss"])
+    line = picture.panels[0].lines[0]
+    assert line.x.tolist() == frame["step"].tolist()
+    assert line.y.tolist() == frame["train_loss"].tolist()
+    timed = presets.metrics([run], View(smooth=0, x="time"), ["train_loss"]).panels[0]
+    assert timed.x_label == "time (s)"
+    np.testing.assert_allclose(timed.lines[0].x, frame["step"] * 0.1, atol=1e-6)
+
+
+def test_tokens_are_counted_or_computed() -> None:
+    """Tokens come from a counter, else from batch, length and steps; a run that says neither is named."""
+    write_run("counted", [(step, step, {"loss": 1.0, "consumed_tokens": step * 7}) for step in range(5)])
+    write_run("computed", losses(5), config={"global_batch_size": 4, "seq_length": 8})
+    write_run("silent", losses(5))
+    for name, each in (("counted", 7), ("computed", 32)):
+        picture = presets.metrics(open_runs([name]), View(x="tokens"), ["*loss"])
+        assert picture.panels[0].lines[0].x.tolist() == [each * step for step in range(5)]
+    with pytest.raises(UsageError, match=r"silent.*doesn't say its tokens"):
+        presets.metrics(open_runs(["silent"]), View(x="tokens"))
+
+
+def test_seeds_make_bands() -> None:
+    """Runs that differ in nothing but seeds are one line with a band; the legend says of how many."""
+    for number in range(6):
+        write_run(f"r{number}", losses(50, number), config={"seed": number % 3, "lr": 0.1 if number < 3 else 0.2})
+    picture = presets.metrics(open_runs(["digits"]), View(by="seed"), ["train_loss"])
+    assert sorted(label for label, _ in picture.legend) == ["lr=0.1 (n = 3)", "lr=0.2 (n = 3)"]
+    assert len(picture.panels[0].lines) == 2
+    assert (picture.panels[0].lines[0].high > picture.panels[0].lines[0].low).all()
+
+
+def test_training_has_document_1s_panels() -> None:
+    """Loss, the distribution of step times without the first five, and MFU above zero."""
+    cold: dict[str, float] = {"loss": 1.0, "time_ms": 1e6, "mfu": -100.0}
+    rows = [
+        (step, step, cold if step < 5 else {"loss": 1.0, "time_ms": 100.0 + step, "mfu": 41.0}) for step in range(50)
+    ]
+    write_run("a", rows)
+    loss, times, mfu = presets.training(open_runs(["a"]), View()).panels
+    assert len(loss.lines[0].y) == 50
+    assert times.distributions[0].counts.sum() == 45
+    assert times.distributions[0].edges[-1] <= 150
+    assert mfu.lines[0].y.tolist() == [41.0] * 45
+
+
+def test_gpus_have_a_row_each() -> None:
+    """A row for each GPU, a column for each field that any has; what wasn't sampled says so."""
+    write_run("a", losses(20))
+    picture = presets.gpu(open_runs(["a"]), View())
+    assert picture.columns == 2
+    assert [panel.title for panel in picture.panels] == ["GPU 0", "GPU 0", "GPU 1", "GPU 1"]
+    assert [panel.blank for panel in picture.panels] == [False, True, False, False]
+    write_run("none", [(1, 1, {"loss": 1.0})])
+    with pytest.raises(NotFound, match="no run has samples of single GPUs"):
+        presets.gpu(open_runs(["none"]), View())
+
+
+def test_validation_stands_against_training() -> None:
+    """Both losses of a run have its colour; training's is dashed."""
+    write_run("a", losses(50))
+    (panel,) = presets.validation(open_runs(["a"]), View()).panels
+    assert [(line.dashed, line.style, line.count) for line in panel.lines] == [(False, 0, 5), (True, 0, 50)]
+
+
+NASTY = (
+    "$x_{$",
+    "_hidden",
+    "<script>alert(1)</script>",
+    "a|b*_`",
+    "\\textbf{x} 100 %",
+    "line\nbreak \x1b[31m",
+    "名前 🚀",
+)
+
+
+def test_nasty_names_are_drawn_as_they_are() -> None:
+    """Names with characters of LaTeX, Markdown, HTML and terminals: a picture, no warning, no markup in the svg."""
+    for number, name in enumerate(NASTY):
+        write_run(f"r{number}", [(step, step, {name: step, "$\\frac{": 1.0}) for step in range(3)], name=name)
+    runs = open_runs(["digits"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for ending in ("png", "svg"):
+            image.save(presets.metrics(runs, View()), Path(f"out.{ending}"))
+    svg = Path("out.svg").read_text()
+    assert "<script>" not in svg
+    assert "\x1b" not in svg
+    assert "_hidden" in svg
+
+
+def test_legend_has_all_of_twenty_runs() -> None:
+    """Twenty runs are all named in the legend, and no two of them look alike."""
+    for number in range(20):
+        write_run(f"run{number:02}", losses(5, number))
+    picture = presets.metrics(open_runs(["digits"]), View())
+    image.save(picture, Path("out.svg"))
+    svg = Path("out.svg").read_text()
+    assert all(f"run{number:02}" in svg for number in range(20))
+    looks = {(image.colour(style), image.dashes(style)) for _, style in picture.legend}
+    assert len(looks) == 20
+
+
+POOR: dict[str, list[Any]] = {
+    "nan": [(step, step, {"loss": math.nan}) for step in range(5)],
+    "infinite": [(step, step, {"loss": math.inf * (-1) ** step}) for step in range(5)],
+    "stepless": [(None, step, {"loss": 1.0 + step}) for step in range(5)],
+    "single": [(0, 0, {"loss": 1.0})],
+    "huge": [(step, step, {"loss": 10.0**300 * step}) for step in range(5)],
+    "negative": [(step, step, {"loss": -1.0}) for step in range(5)],
+    "zeros": [(0, 0, {"loss": 0.0}), (0, 0, {"loss": 0.0})],
+}
+
+
+@pytest.mark.parametrize("kind", POOR)
+@pytest.mark.parametrize("panel", ["", "training", "validation"])
+def test_poor_runs_are_drawn(kind: str, panel: str) -> None:
+    """All NaN, all infinite, no steps, one value, huge, negative and zero values, on any axes: a picture."""
+    write_run("a", POOR[kind])
+    for view in (View(), View(log_x=True, log_y=True), View(x="time", by="seed", smooth=0.5)):
+        runs = open_runs(["a"])
+        picture = getattr(presets, panel)(runs, view) if panel else presets.metrics(runs, view)
+        json.dumps(as_builtins(picture), allow_nan=False)
+        image.save(picture, Path("out.png"))
+        assert Path("out.png").read_bytes().startswith(PNG)
+
+
+WRONG: list[tuple[tuple[str, ...], int, str]] = [
+    (("a", "--keys", "nothing_*", "-o", "o.png"), 1, "no run has a metric 'nothing_*'"),
+    (("nosuchrun", "-o", "o.png"), 1, "nosuchrun"),
+    (("a", "-o", "o.bmp"), 2, "png, svg, pdf"),
+    (("a", "-o", "a.txt/o.png"), 2, "a.txt/o.png can't be written: "),
+    (("a", "--panel", "all", "-o", "o.png"), 2, "known are training"),
+    (("a", "--panel", "gpu", "--keys", "x", "-o", "o.png"), 2, "only one of them"),
+    (("a", "--x", "epoch", "-o", "o.png"), 2, "step, time, tokens"),
+    (("a", "--smooth", "1", "-o", "o.png"), 2, "below 1"),
+    (("a", "--by", "config.none", "-o", "o.png"), 2, "no run has the setting 'none'"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "code", "said"), WRONG, ids=[" ".join(entry[0]) for entry in WRONG])
+def test_wrong_input_is_one_line(
+    arguments: tuple[str, ...],
+    code: int,
+    said: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What is wrong is one line on stderr: 1 not found, 2 wrong usage; and no picture is left half-drawn."""
+    from trackers.cli import main
+
+    write_run("a", losses(5))
+    Path("a.txt").write_text("")
+    monkeypatch.setattr(sys, "argv", ["trackers", "plot", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    error = capsys.readouterr().err
+    assert ended.value.code == code
+    assert said in error
+    assert error.count("\n") == 1
+    assert not [path for path in Path().iterdir() if path.name.startswith((".o.", "o."))]
+
+
+def test_command_draws_and_tells(tmp_path: Path) -> None:
+    """The command makes the directory, says where the picture is, and prints what it drew as JSON."""
+    write_run("a", losses(20))
+    done = program("a", "--keys", "*_loss", "-o", "new/dir/out.svg")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "Saved new/dir/out.svg\n", "")
+    found = json.loads(program("a", "--keys", "val_loss", "--json").stdout)
+    assert found["panels"][0]["lines"][0]["x"] == [9, 19]
+    assert "Example: trackers plot" in program("--help").stdout
+
+
+def test_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without matplotlib one line says what to install."""
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name, *more: None if name == "matplotlib" else find(name, *more)
+    )
+    with pytest.raises(MissingPackage, match=r"pip install 'trackers-relay\[analysis\]'"):
+        need("matplotlib", "an image")
+    with pytest.raises(MissingPackage):
+        image.save(Picture([], 1, []), Path("out.png"))
+
+
+def test_panels_are_all_known() -> None:
+    """Each name that --panel takes is a way to draw."""
+    assert all(callable(getattr(presets, name)) for name in command.PANELS)

@@ -1,0 +1,79 @@
+"""``trackers plot``: curves of runs as an image."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from trackers.cli.common import AsJson, RunsDir, printable
+from trackers.cli.compare import Sources
+
+PANELS = ("training", "validation", "gpu")
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("plot", rich_help_panel="Analysis")(plot)
+
+
+def plot(
+    sources: Sources,
+    keys: Annotated[str, typer.Option(help="Metrics, a,b; patterns as in val_*. Default losses first.")] = "",
+    panel: Annotated[str, typer.Option(help=f"Instead of --keys: {', '.join(PANELS)}.")] = "",
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="File: .png, .svg or .pdf.")] = None,
+    x: Annotated[str, typer.Option("--x", help="step, time (since the run began) or tokens.")] = "step",
+    by: Annotated[str, typer.Option(help="Means with bands over seed, group, tag or config.KEY.")] = "",
+    smooth: Annotated[
+        float | None, typer.Option(help="Weight of the past, 0 (none) to below 1; default a 50th of long curves.")
+    ] = None,
+    log_x: Annotated[bool, typer.Option("--log-x", help="Logarithmic x axis.")] = False,
+    log_y: Annotated[bool, typer.Option("--log-y", help="Logarithmic y axis.")] = False,
+    directory: RunsDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """Draw runs' metrics over steps, time or tokens; every spike stays visible, NaN and infinity are marked.
+
+    Example: trackers plot digits --keys "*_loss" --log-y -o losses.png; trackers plot latest --panel gpu -o gpu.svg
+    """
+    from trackers.errors import UsageError
+    from trackers.plotting import presets
+    from trackers.plotting.runs import open_runs
+
+    if panel and panel not in PANELS:
+        raise UsageError(f"unknown panel {panel!r}: known are {', '.join(PANELS)}")
+    if panel and keys:
+        raise UsageError("--panel and --keys: only one of them")
+    view = presets.View(x, by, smooth, log_x, log_y)
+    view.check()
+    patterns = [key.strip() for key in keys.split(",") if key.strip()]
+    runs = open_runs(sources, directory)
+    picture = getattr(presets, panel)(runs, view) if panel else presets.metrics(runs, view, patterns)
+    _out(picture, output, as_json)
+
+
+def _out(picture: Any, output: Path | None, as_json: bool) -> None:
+    from trackers.errors import UsageError
+    from trackers.plotting import image
+
+    if output is None and not as_json:
+        raise UsageError("name the picture: -o runs.png (or .svg, .pdf)")
+    if output is not None:
+        image.save(picture, output)
+    for note in _notes(picture):
+        print(f"trackers: {printable(note)}", file=sys.stderr)
+    if as_json:
+        from trackers.plotting.panels import as_builtins
+
+        print(json.dumps(as_builtins(picture), allow_nan=False))
+    else:
+        print(f"Saved {output}")
+
+
+def _notes(picture: Any) -> Sequence[str]:
+    blank = [panel.title for panel in picture.panels if panel.blank]
+    return [*picture.notes, *(f"{title}: nothing to draw" for title in blank)]

@@ -1,0 +1,234 @@
+"""Which panels make a picture: chosen metrics, or document 1's training, validation, GPUs."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from trackers.analysis import gpu_report, gpu_series, groups, roles
+from trackers.errors import NotFound, UsageError
+from trackers.plotting.panels import Distribution, Panel, Picture
+from trackers.plotting.runs import X_AXES, PlottedRun, chosen
+from trackers.plotting.series import Line, Scale, band, line
+from trackers.readers.groups import group_of
+
+KEYS = 6
+"""So many metrics are drawn where none were asked for."""
+WARMUP = 5
+"""Steps that document 1 leaves out of the distribution of step times."""
+HISTOGRAM = 30
+_X = {"step": "step", "tokens": "tokens"}
+_UNITS = (("h", 3600.0), ("min", 60.0), ("s", 1.0))
+_GPU_FIELDS = (
+    (gpu_series.COMPUTE, "utilisation (%)", 1.0), (gpu_series.MEMORY, "memory (GB)", 1e-9),
+    (gpu_series.POWER, "power (W)", 1.0), (gpu_series.TEMPERATURE, "temperature (°C)", 1.0),
+)  # fmt: skip
+
+
+class View(msgspec.Struct):
+    """How the user wants it. x: one of X_AXES. by: seed, group, tag or config.KEY, "" for a line each run."""
+
+    x: str = "step"
+    by: str = ""
+    smooth: float | None = None
+    log_x: bool = False
+    log_y: bool = False
+
+    def scale(self) -> Scale:
+        """How curves are thinned and smoothed."""
+        return Scale(self.smooth, self.log_x, self.log_y)
+
+    def check(self) -> None:
+        """Raises UsageError for what can't be."""
+        if self.x not in X_AXES:
+            raise UsageError(f"--x {self.x!r} isn't known: {', '.join(X_AXES)}")
+        if self.smooth is not None and not 0 <= self.smooth < 1:
+            raise UsageError(f"--smooth {self.smooth:g} isn't from 0 (none) to below 1")
+
+
+def metrics(runs: Sequence[PlottedRun], view: View, patterns: Sequence[str] = ()) -> Picture:
+    """A panel for each metric.
+
+    Raises:
+        NotFound: no run has such a metric. UsageError: the view can't be had.
+    """
+    keys = chosen(runs, patterns) if patterns else _usual(runs)
+    if not keys:
+        raise NotFound("these runs have no metrics to plot")
+    notes = []
+    if not patterns and len(keys) > KEYS:
+        notes.append(f"{len(keys) - KEYS} more metrics: --keys 'a,b'")
+        keys = keys[:KEYS]
+    return _picture(runs, [_curves(runs, key, key, view) for key in keys], view, notes=notes)
+
+
+def training(runs: Sequence[PlottedRun], view: View) -> Picture:
+    """Document 1's three panels: loss, distribution of step times, model FLOPs utilisation."""
+    panels = [
+        _curves(runs, _named(roles.LOSSES), "Training loss", view),
+        step_times([(run.label, run.style, _step_ms(run)) for run in runs]),
+        _curves(runs, _named(roles.MFUS), "Model FLOPs utilization", view, keep=lambda y: ~(y <= 0), unit="MFU (%)"),
+    ]
+    return _picture(runs, panels, view, columns=3)
+
+
+def validation(runs: Sequence[PlottedRun], view: View) -> Picture:
+    """Training against validation loss, in one panel; training's is dashed."""
+    ours = _curves(runs, _named(roles.VALIDATION_LOSSES), "Training and validation loss", view)
+    theirs = _curves(runs, _named(roles.LOSSES), "", view)
+    for one in theirs.lines:
+        one.dashed, one.hidden = True, True
+    ours.lines += theirs.lines
+    ours.y_label = "loss"
+    return _picture(runs, [ours], view, columns=1, dashed="training" if theirs.lines else "")
+
+
+def gpu(runs: Sequence[PlottedRun], view: View) -> Picture:
+    """A row for each GPU: utilisation, memory, power, temperature over time, as far as they were sampled.
+
+    Raises:
+        NotFound: no run has samples of single GPUs.
+    """
+    found: dict[str, dict[str, list[tuple[PlottedRun, str, float]]]] = {}
+    for run in runs:
+        for key in run.keys:
+            sample = gpu_report.sampled(key)
+            if sample is not None:
+                found.setdefault(sample[0], {}).setdefault(sample[1], []).append((run, key, sample[2]))
+    fields = [field for field in _GPU_FIELDS if any(field[0] in of for of in found.values())]
+    if not fields:
+        raise NotFound("no run has samples of single GPUs (system.gpu.0.gpu, …); `trackers keys SOURCE` lists a run's")
+    seconds = [one.points(key).times.max() - one.began for of in found.values() for members in of.values()
+               for one, key, _ in members]  # fmt: skip
+    unit, size = _unit(seconds)
+    scale = msgspec.structs.replace(view, log_x=False, log_y=False).scale()
+    panels = []
+    for name in sorted(found, key=_numbers):
+        for field, title, factor in fields:
+            lines = []
+            for run, key, to_wandb in found[name].get(field, []):
+                points = run.points(key)
+                x, y = (points.times - run.began) / size, points.values * (to_wandb * factor)
+                lines.append(line(run.label, x, y, scale, style=run.style))
+            panels.append(Panel(f"GPU {name}", f"time ({unit})", title, lines, empty="not sampled"))
+    return _picture(runs, panels, View(), columns=len(fields))
+
+
+def _named(names: Sequence[str]) -> Callable[[PlottedRun], str | None]:
+    return lambda run: run.first(names)
+
+
+def _curves(
+    runs: Sequence[PlottedRun],
+    key: str | Callable[[PlottedRun], str | None],
+    title: str,
+    view: View,
+    *,
+    keep: Callable[[Any], Any] | None = None,
+    unit: str = "",
+) -> Panel:
+    """One metric of all runs, each where it has it; over time where no value of it has a step."""
+    names = {run.label: name for run in runs if (name := key(run) if callable(key) else key) in run.keys and name}
+    there = [run for run in runs if run.label in names]
+    axis = "time" if there and all(run.stepless(names[run.label]) for run in there) else view.x
+    pairs = {run.label: run.curve(names[run.label], axis) for run in there}
+    label = _X.get(axis, "")
+    if axis == "time":
+        size_unit, size = _unit([float(x.max()) for x, _ in pairs.values() if len(x)])
+        pairs, label = {name: (x / size, y) for name, (x, y) in pairs.items()}, f"time ({size_unit})"
+    if keep is not None:
+        pairs = {name: (x[keep(y)], y[keep(y)]) for name, (x, y) in pairs.items()}
+    lines = [line(run.label, *pairs[run.label], view.scale(), style=run.style) for run in there]
+    panel = Panel(title, label, unit or (title if isinstance(key, str) else "loss"), _banded(runs, lines, view.by),
+                  log_x=view.log_x, log_y=view.log_y)  # fmt: skip
+    if view.log_x or view.log_y:
+        panel.empty = "nothing above zero, which a logarithmic axis needs"
+    return panel
+
+
+def _banded(runs: Sequence[PlottedRun], lines: list[Line], by: str) -> list[Line]:
+    if not by:
+        return lines
+    of = {one.label: one for one in lines}
+    found = []
+    for style, (label, members) in enumerate(grouped(runs, by).items()):
+        inside = [of[run.label] for run in members if run.label in of]
+        if inside:
+            found.append(band(label, inside, style=style))
+    return found
+
+
+def grouped(runs: Sequence[PlottedRun], by: str) -> dict[str, list[PlottedRun]]:
+    """Runs by seed, group, tag or setting, as ``compare --by`` has them."""
+    found: dict[str, list[PlottedRun]] = {}
+    of = {id(run.facts): run for run in runs}
+    for label, known in groups.labelled([run.facts for run in runs], by):
+        found.setdefault(label, []).append(of[id(known)])
+    return found
+
+
+def _picture(
+    runs: Sequence[PlottedRun],
+    panels: list[Panel],
+    view: View,
+    *,
+    columns: int | None = None,
+    dashed: str = "",
+    notes: Sequence[str] = (),
+) -> Picture:
+    legend = [(run.label, run.style) for run in runs]
+    notes = list(notes)
+    if view.by:
+        members = grouped(runs, view.by)
+        legend = [(f"{label} (n = {len(inside)})", style) for style, (label, inside) in enumerate(members.items())]
+        notes.append("lines: means; bands: ± 1 standard deviation")
+    return Picture(panels, columns or min(3, len(panels)), legend, dashed, notes)
+
+
+def step_times(found: Iterable[tuple[str, int, Any]]) -> Panel:
+    """How often steps took how long. Each run: label, style, milliseconds of its steps, the warm-up left out."""
+    import numpy as np
+
+    runs = [(label, style, ms[np.isfinite(ms) & (ms >= 0)]) for label, style, ms in found]
+    runs = [(label, style, ms) for label, style, ms in runs if len(ms)]
+    panel = Panel("Step times", "ms a step", "steps", empty="no step times")
+    if not runs:
+        return panel
+    together = np.concatenate([ms for _, _, ms in runs])
+    low, usual, high = (float(np.quantile(together, part)) for part in (0, 0.99, 1))
+    end = usual * 1.5 if high > 3 * usual > 0 else high
+    beyond = int((together > end).sum())
+    if beyond:
+        panel.title += f" ({beyond} above {end:.4g} ms not shown)"
+    edges = np.histogram_bin_edges(together[together <= end], HISTOGRAM, (low, end if end > low else low + 1))
+    panel.distributions = [Distribution(label, edges, np.histogram(ms, edges)[0], style) for label, style, ms in runs]
+    return panel
+
+
+def _step_ms(run: PlottedRun) -> Any:
+    import numpy as np
+
+    found = run.of_role(roles.STEP_TIME)
+    return run.points(found[0]).values[WARMUP:] * found[1] * 1000 if found is not None else np.zeros(0)
+
+
+def _usual(runs: Sequence[PlottedRun]) -> list[str]:
+    """Losses first, then what else training and validation logged; never what says only how fast it was."""
+    counts = Counter(key for run in runs for key in run.keys)
+    names = [name for name in counts if group_of(name) in ("training", "validation") and roles.role_of(name) is None]
+    first = (*roles.LOSSES, *roles.VALIDATION_LOSSES)
+    names = [name for name in names if not name.startswith("perf/")] or list(counts)
+    return sorted(names, key=lambda name: (name not in first, -counts[name], roles.direction(name) is None))
+
+
+def _unit(seconds: Sequence[float]) -> tuple[str, float]:
+    longest = max((value for value in seconds if math.isfinite(value)), default=0.0)
+    return next(((unit, size) for unit, size in _UNITS if longest >= 3 * size), _UNITS[-1])
+
+
+def _numbers(name: str) -> list[tuple[int, int, str]]:
+    return [(0, int(part), "") if part.isdigit() else (1, 0, part) for part in name.replace("node", "").split(".")]

@@ -1,0 +1,193 @@
+"""Arithmetic of curves: thinning that keeps every spike, smoothing, bands over runs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+BINS = 1200
+"""So many parts of the x axis keep their first, smallest, largest and last value: more than a picture has pixels."""
+FEW = 100
+"""Curves of fewer points aren't smoothed unless that is asked for."""
+SHARE = 50
+"""A curve is smoothed over this fraction of its points."""
+
+
+class Line(msgspec.Struct):
+    """One curve, thinned. x ascends; y is NaN where the curve is broken.
+
+    smooth_x, smooth_y: the smoothed curve, empty for none. low, high: a band around y. nans, highs, lows: the x of
+    values that are NaN, infinity, minus infinity. count: points before thinning. style: which colour and dashes; lines
+    of one run have the same. dashed: the second line of a run. hidden: not in the legend.
+    """
+
+    label: str
+    x: Any
+    y: Any
+    smooth_x: Any = ()
+    smooth_y: Any = ()
+    low: Any = ()
+    high: Any = ()
+    nans: Any = ()
+    highs: Any = ()
+    lows: Any = ()
+    count: int = 0
+    style: int = 0
+    dashed: bool = False
+    hidden: bool = False
+
+
+class Scale(NamedTuple):
+    """How a curve is drawn. smooth: weight of the past, 0 to 1; None: :data:`SHARE` of the points, if there are many.
+
+    log_x, log_y: a logarithmic axis has no place for values below or at zero. bins: see :data:`BINS`.
+    """
+
+    smooth: float | None = None
+    log_x: bool = False
+    log_y: bool = False
+    bins: int = BINS
+
+
+def line(label: str, x: Any, y: Any, scale: Scale, *, style: int = 0, dashed: bool = False) -> Line:
+    """A curve from all its points, in any order; an x that isn't finite, or has no place on the axis, is left out."""
+    import numpy as np
+
+    x, y = np.asarray(x, np.float64), np.asarray(y, np.float64)
+    there = np.isfinite(x) & (x > 0 if scale.log_x else True)
+    x, y = x[there], y[there]
+    if len(x) > 1 and (np.diff(x) < 0).any():
+        order = np.argsort(x, kind="stable")
+        x, y = x[order], y[order]
+    nan = np.isnan(y)
+    high, low = y == np.inf, y == -np.inf
+    finite = np.isfinite(y) & (y > 0 if scale.log_y else True)
+    found = Line(label, x[:0], y[:0], count=len(x), style=style, dashed=dashed)
+    if not len(x):
+        return found
+    bins = bins_of(x, scale)
+    found.nans, found.highs, found.lows = (x[mask][_first(bins[mask])] for mask in (nan, high, low))
+    kept = thin(bins[finite], y[finite])
+    xs, ys = x[finite][kept], y[finite][kept]
+    if not finite.all():
+        breaks = np.flatnonzero(~finite)[_first(np.cumsum(finite)[~finite])]
+        breaks = breaks[_first(bins[breaks])]
+        xs, ys = np.concatenate([xs, x[breaks]]), np.concatenate([ys, np.full(len(breaks), np.nan)])
+        places = np.concatenate([np.flatnonzero(finite)[kept], breaks])
+        order = np.argsort(places, kind="stable")
+        xs, ys = xs[order], ys[order]
+    found.x, found.y = xs, ys
+    weight = weight_of(int(finite.sum()), scale.smooth)
+    if weight > 0 and finite.sum() > 2:
+        smoothed = smooth(y[finite], weight)
+        kept = thin(bins[finite], smoothed)
+        found.smooth_x, found.smooth_y = x[finite][kept], smoothed[kept]
+    return found
+
+
+def bins_of(x: Any, scale: Scale) -> Any:
+    """Which part of the axis each x lies in; x ascends."""
+    import numpy as np
+
+    place = np.log(x) if scale.log_x else x
+    span = place[-1] - place[0]
+    if not (span > 0 and math.isfinite(span)):
+        return np.zeros(len(x), np.int64)
+    return np.minimum(((place - place[0]) / span * scale.bins).astype(np.int64), scale.bins - 1)
+
+
+def thin(bins: Any, y: Any) -> Any:
+    """Places of what is kept of a curve: of each part of the axis the first, smallest, largest and last value.
+
+    So no spike is lost, however narrow, and lines between parts join as they did.
+
+    Args:
+        bins: ascending, one for each value. y: finite.
+    """
+    import numpy as np
+
+    if len(y) <= 4 * (len(_first(bins)) or 1):
+        return np.arange(len(y))
+    starts = _first(bins)
+    counts = np.diff(np.concatenate([starts, [len(y)]]))
+    kept = [starts, starts + counts - 1]
+    for of in (np.minimum, np.maximum):
+        ends = np.flatnonzero(y == np.repeat(of.reduceat(y, starts), counts))
+        kept.append(ends[_first(bins[ends])])
+    return np.unique(np.concatenate(kept))
+
+
+def _first(groups: Any) -> Any:
+    """Places at which an ascending array has a new value."""
+    import numpy as np
+
+    if not len(groups):
+        return np.zeros(0, np.int64)
+    return np.concatenate([[0], np.flatnonzero(np.diff(groups)) + 1])
+
+
+def weight_of(count: int, asked: float | None) -> float:
+    """How much of the past counts in smoothing a curve of so many points."""
+    if asked is not None:
+        return asked
+    return 0.0 if count < FEW else 1 - 2 / (count / SHARE + 1)
+
+
+def smooth(values: Any, weight: float) -> Any:
+    """The exponential moving average, without its bias towards zero at the start, as TensorBoard and W&B draw it.
+
+    s[t] = (1 - w) * sum(w^(t-k) * y[k]) / (1 - w^(t+1)) (Kingma and Ba, 2015, section 3).
+
+    Args:
+        values: finite. weight: w, 0 or more and below 1.
+    """
+    import numpy as np
+
+    size = len(values)
+    if weight <= 0 or not size:
+        return np.array(values, np.float64)
+    width = max(1, min(size, int(18 / -math.log(weight))))  # powers of the weight stay above e**-18
+    rows = -(-size // width)
+    padded = np.zeros(rows * width)
+    padded[:size] = values
+    powers = weight ** np.arange(width + 1.0)
+    with np.errstate(over="ignore", invalid="ignore"):
+        local = np.cumsum(padded.reshape(rows, width) / powers[:-1], axis=1) * powers[:-1] * (1 - weight)
+        carried, carry = np.zeros(rows), 0.0
+        for row in range(rows):
+            carried[row] = carry
+            carry = float(local[row, -1]) + carry * float(powers[-1])
+        whole = (local + carried[:, None] * powers[1:]).ravel()[:size]
+        return whole / -np.expm1(np.arange(1.0, size + 1) * math.log(weight))
+
+
+def band(label: str, lines: Sequence[Line], *, style: int = 0, bins: int = 400) -> Line:
+    """Mean and standard deviation (n - 1) of several runs' curves, where at least one of them is.
+
+    Runs are interpolated between their points, never beyond them; smoothed curves are taken where there are any.
+    """
+    import numpy as np
+
+    pairs = [(np.asarray(one.smooth_x), np.asarray(one.smooth_y)) if len(one.smooth_x) else (one.x, one.y)
+             for one in lines]  # fmt: skip
+    pairs = [(x[np.isfinite(y)], y[np.isfinite(y)]) for x, y in pairs]
+    pairs = [(x, y) for x, y in pairs if len(x)]
+    found = Line(label, np.zeros(0), np.zeros(0), count=sum(one.count for one in lines), style=style)
+    for name in ("nans", "highs", "lows"):
+        setattr(found, name, np.unique(np.concatenate([np.asarray(getattr(one, name), np.float64) for one in lines])))
+    if not pairs:
+        return found
+    grid = np.unique(np.concatenate([x for x, _ in pairs]))
+    if len(grid) > 2 * bins:
+        grid = np.linspace(grid[0], grid[-1], bins)
+    table = np.array([np.interp(grid, x, y, left=np.nan, right=np.nan) for x, y in pairs])
+    known = (~np.isnan(table)).sum(axis=0)
+    there = known > 0
+    grid, table, known = grid[there], table[:, there], known[there]
+    mean = np.nansum(table, axis=0) / known
+    spread = np.sqrt(np.nansum((table - mean) ** 2, axis=0) / np.maximum(known - 1, 1))
+    found.x, found.y, found.low, found.high = grid, mean, mean - spread, mean + spread
+    return found
