@@ -19,10 +19,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.analysis_support import write_run
+from tests.test_analysis_scripts import POOR as POOR_SESSIONS
+from tests.test_analysis_scripts import benchmark as whole_benchmark
+from tests.test_analysis_scripts import write_benchmark, write_session
+from trackers.analysis import benchmark_compare, session_logs
 from trackers.analysis.need import need
 from trackers.cli import plot as command
 from trackers.errors import MissingPackage, NotFound, UsageError
-from trackers.plotting import image, presets, series
+from trackers.plotting import benchmark, image, presets, series
 from trackers.plotting.panels import Panel, Picture, as_builtins
 from trackers.plotting.presets import View
 from trackers.plotting.runs import open_runs
@@ -327,6 +331,46 @@ def test_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         image.save(Picture([], 1, []), Path("out.png"))
 
 
-def test_panels_are_all_known() -> None:
-    """Each name that --panel takes is a way to draw."""
-    assert all(callable(getattr(presets, name)) for name in command.PANELS)
+def test_panels_are_all_drawn() -> None:
+    """Each name that --panel takes gives a picture."""
+    write_run("a", losses(5))
+    for name in command.PANELS:
+        command.plot(["a"], panel=name, output=Path(f"{name}.png"))
+        assert Path(f"{name}.png").read_bytes().startswith(PNG)
+
+
+def test_benchmark_has_document_0s_panels() -> None:
+    """Six panels; the bars are what ``compare`` says, and a run that doesn't say has none."""
+    write_run("whole", losses(50), config={"global_batch_size": 4, "seq_length": 8})
+    write_run("silent", [(1, 1, {"loss": 1.0})])
+    picture = benchmark.benchmark(open_runs(["whole", "silent"]), View())
+    per_gpu, whole, step, memory, times, loss = picture.panels
+    assert [bar.label for bar in per_gpu.bars] == ["whole"]
+    assert [bar.value for panel in (per_gpu, whole, step) for bar in panel.bars] == pytest.approx([160, 320, 0.1])
+    assert memory.blank
+    assert [len(panel.lines) for panel in (times, loss)] == [2, 2]
+
+
+def test_compare_results_draws(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The plot lies beside the results, or where --output-plot says; without matplotlib that is said, and no more."""
+    write_benchmark("a", whole_benchmark())
+    write_benchmark("poor", {"performance_metrics": {}, "raw_step_times": [None, "NaN", 1.0]})
+    assert benchmark_compare.main(["--output-plot", "new/plot.svg"]) == 0
+    assert "Plot saved to new/plot.svg" in capsys.readouterr().out
+    with monkeypatch.context() as patch:
+        patch.setattr(image, "save", lambda *_: need("no_such_package", "an image"))
+        assert benchmark_compare.main([]) == 0
+    assert "no plot: an image needs the no_such_package package" in capsys.readouterr().err
+    assert benchmark_compare.main([]) == 0
+    assert Path("benchmark_results/comparison_plot.png").read_bytes().startswith(PNG)
+
+
+@pytest.mark.parametrize("content", [None, *POOR_SESSIONS])
+def test_analyze_logs_draws(content: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """--plot draws what sessions hold, also those whose fields are missing, and says where."""
+    write_session("single", 1, 1.0, 1.0)
+    if content is not None:
+        Path("logs/poor_summary.json").write_text(json.dumps(content))
+    assert session_logs.main(["--plot"]) == 0
+    assert capsys.readouterr().out == "Plot saved to logs/session_plot.png\n"
+    assert Path("logs/session_plot.png").read_bytes().startswith(PNG)

@@ -11,17 +11,18 @@ from pathlib import Path
 from trackers.analysis import benchmark_report
 from trackers.analysis.benchmark_results import Result, results
 from trackers.analysis.tables import Table, plain, render
-from trackers.errors import UsageError
+from trackers.errors import MissingPackage, UsageError
 
 NAME = "compare_results"
-REPORT = "comparison_report.md"
+REPORT, PLOT = "comparison_report.md", "comparison_plot.png"
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run the program.
 
     Raises:
-        NotFound: no such directory, or no result in it. UsageError: the report can't be written.
+        NotFound: no such directory, or no result in it. UsageError: the report or the plot can't be written.
+        MissingPackage: a plot is asked for, and matplotlib isn't installed.
     """
     options = _parser().parse_args(arguments)
     found, lost = results(options.results_dir)
@@ -37,7 +38,20 @@ def main(arguments: Sequence[str]) -> int:
     except OSError as error:
         raise UsageError(f"{path} can't be written: {error.strerror or error}") from None
     print(f"Report saved to {path}")
+    try:
+        print(f"Plot saved to {_plot(found, options.output_plot or options.results_dir / PLOT)}")
+    except MissingPackage as error:
+        if options.output_plot is not None:
+            raise
+        print(f"{NAME}: no plot: {error}", file=sys.stderr)
     return 0
+
+
+def _plot(found: Sequence[Result], path: Path) -> Path:
+    from trackers.plotting import benchmark, image
+
+    image.save(benchmark.of_results(found), path)
+    return path
 
 
 def _table(found: Sequence[Result]) -> str:
@@ -56,4 +70,5 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("--results-dir", type=Path, default=Path("benchmark_results"), help="where results lie, subfolders included")
     add("--output-report", type=Path, help=f"Markdown file; default {REPORT} there")
+    add("--output-plot", type=Path, help=f"picture (.png, .svg, .pdf); default {PLOT} there")
     return parser

@@ -11,7 +11,7 @@ from trackers.analysis import sessions
 from trackers.errors import UsageError
 
 NAME = "analyze_logs"
-REPORT = "session_report.txt"
+REPORT, PLOT = "session_report.txt", "session_plot.png"
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -24,7 +24,7 @@ def main(arguments: Sequence[str]) -> int:
     found, lost = sessions.sessions(options.log_dir, options.session_id)
     for text in lost:
         print(f"{NAME}: left out: {text}", file=sys.stderr)
-    asked = options.compare or options.communication or options.report
+    asked = options.compare or options.communication or options.report or options.plot
     parts = []
     if options.session_id or not asked:
         parts.append("\n\n".join("\n".join(sessions.overview(session)) for session in found))
@@ -36,6 +36,8 @@ def main(arguments: Sequence[str]) -> int:
         print("\n\n".join(parts))
     if options.report:
         print(f"Report saved to {_report(options.log_dir, found)}")
+    if options.plot:
+        print(f"Plot saved to {_plot(options.log_dir, found)}")
     return 0
 
 
@@ -47,6 +49,15 @@ def _report(directory: Path, found: list[sessions.Session]) -> Path:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise UsageError(f"{path} can't be written: {error.strerror or error}") from None
+    return path
+
+
+def _plot(directory: Path, found: list[sessions.Session]) -> Path:
+    from trackers.plotting import image, presets
+    from trackers.plotting.runs import open_runs
+
+    path = directory / PLOT
+    image.save(presets.sessions(open_runs([session.facts.source for session in found]), presets.View()), path)
     return path
 
 
@@ -62,4 +73,5 @@ def _parser() -> argparse.ArgumentParser:
     add("--compare", action="store_true", help="one GPU against several: speed-up and efficiency")
     add("--communication", action="store_true", help="what was communicated between GPUs")
     add("--report", action="store_true", help=f"write both to {REPORT} in the directory")
+    add("--plot", action="store_true", help=f"draw losses, learning rates and GPUs' use into {PLOT} there")
     return parser

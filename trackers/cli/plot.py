@@ -13,7 +13,7 @@ import typer
 from trackers.cli.common import AsJson, RunsDir, printable
 from trackers.cli.compare import Sources
 
-PANELS = ("training", "validation", "gpu")
+PANELS = ("training", "benchmark", "validation", "gpu")
 
 
 def register(app: typer.Typer) -> None:
@@ -41,7 +41,7 @@ def plot(
     Example: trackers plot digits --keys "*_loss" --log-y -o losses.png; trackers plot latest --panel gpu -o gpu.svg
     """
     from trackers.errors import UsageError
-    from trackers.plotting import presets
+    from trackers.plotting import benchmark, presets
     from trackers.plotting.runs import open_runs
 
     if panel and panel not in PANELS:
@@ -52,7 +52,10 @@ def plot(
     view.check()
     patterns = [key.strip() for key in keys.split(",") if key.strip()]
     runs = open_runs(sources, directory)
-    picture = getattr(presets, panel)(runs, view) if panel else presets.metrics(runs, view, patterns)
+    if panel:
+        picture = {**presets.PANELS, "benchmark": benchmark.benchmark}[panel](runs, view)
+    else:
+        picture = presets.metrics(runs, view, patterns)
     _out(picture, output, as_json)
 
 

@@ -118,6 +118,30 @@ def gpu(runs: Sequence[PlottedRun], view: View) -> Picture:
     return _picture(runs, panels, View(), columns=len(fields))
 
 
+def sessions(runs: Sequence[PlottedRun], view: View) -> Picture:
+    """Document 2's sessions: loss, learning rate, and each GPU's utilisation and memory."""
+    timed = msgspec.structs.replace(view, x="time")
+    use = [(name, gpu_series.COMPUTE, "utilisation") for name in _gpus(runs)]
+    use += [(name, gpu_series.MEMORY_FRACTION, "memory") for name in _gpus(runs)]
+    panels = [_curves(runs, _named(roles.LOSSES), "Training loss", view),
+              _curves(runs, "learning_rate", "Learning rate", view)]  # fmt: skip
+    panels += [
+        _curves(runs, f"system.gpu.{name}.{field}", f"GPU {name} {title} (%)", timed) for name, field, title in use
+    ]
+    return _picture(runs, panels, view, columns=2 if len(panels) <= 4 else 3)
+
+
+def _gpus(runs: Sequence[PlottedRun]) -> list[str]:
+    names = {sample[0] for run in runs for key in run.keys if (sample := gpu_report.sampled(key)) is not None}
+    return sorted(names, key=_numbers)
+
+
+PANELS: dict[str, Callable[[Sequence[PlottedRun], View], Picture]] = {
+    "training": training, "validation": validation, "gpu": gpu,
+}  # fmt: skip
+"""Ready-made pictures by name; document 0's is :mod:`trackers.plotting.benchmark`'s."""
+
+
 def _named(names: Sequence[str]) -> Callable[[PlottedRun], str | None]:
     return lambda run: run.first(names)
 
