@@ -8,6 +8,7 @@ import typer
 
 from trackers import __version__
 from trackers.cli import (
+    archive,
     bench_export,
     best,
     compare,
@@ -19,6 +20,7 @@ from trackers.cli import (
     gpu_report,
     keys,
     plot,
+    prune,
     runs,
     sql,
     sync,
@@ -60,4 +62,6 @@ sql.register(app)
 bench_export.register(app)
 gpu.register(app)
 config.register(app)
+archive.register(app)
+prune.register(app)
 doctor.register(app)

@@ -1,0 +1,154 @@
+"""``trackers archive`` and ``trackers restore``: finished runs packed where they lie, and unpacked again."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from trackers.cli.common import AsJson, RunsDir, printable, runs_root
+
+RunsArgument = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[RUN…]", help="Ids, names, latest, or directories (all runs in them); default all."),
+]
+Days = Annotated[
+    float, typer.Option("--older-than", min=0, metavar="DAYS", help="Only what is older than so many days.")
+]
+Yes = Annotated[bool, typer.Option("--yes/--dry-run", help="Do it; else only say what would be done.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command("archive", rich_help_panel="Keeping")(archive)
+    app.command("restore", rich_help_panel="Keeping")(restore)
+
+
+def archive(
+    runs: RunsArgument = None,
+    older_than: Days = 7.0,
+    yes: Yes = False,
+    directory: RunsDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compress runs that their trackers have whole. They are read as before; restore gives the same files back.
+
+    Sizes are shown by kind. What is packed is read back and compared before anything is removed. Kept as they are:
+    runs that go on, that somebody works on, and those of which a tracker lacks or refused something.
+
+    Example: trackers archive --older-than 7 --yes
+    """
+    from trackers.keeping.archive import archive as work
+    from trackers.keeping.archive import packable
+    from trackers.keeping.standing import DAY_S, chosen, why_kept
+    from trackers.packed import need_zstd
+    from trackers.rundir import RunDirectory
+
+    def keeps(run: RunDirectory) -> str:
+        if run.archived() and not packable(run):
+            return "archived already"
+        return why_kept(run, older_than * DAY_S)
+
+    def act(run: RunDirectory) -> int:
+        change = work(run, older_than * DAY_S)
+        return change.before - change.after
+
+    need_zstd()
+    found = chosen(runs or [], runs_root(directory))
+    each(found, keeps, act, ("compress", "compressed"), yes=yes, as_json=as_json)
+
+
+def restore(
+    runs: Annotated[list[str], typer.Argument(metavar="RUN…", help="Ids, names, latest, or directories.")],
+    yes: Yes = False,
+    directory: RunsDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """Put archived runs back as they were, byte for byte, so that they can be resumed or delivered elsewhere.
+
+    Example: trackers restore latest --yes
+    """
+    from trackers.keeping.archive import restore as work
+    from trackers.keeping.standing import chosen
+    from trackers.packed import need_zstd
+    from trackers.rundir import RunDirectory
+
+    def act(run: RunDirectory) -> int:
+        change = work(run)
+        return change.before - change.after
+
+    need_zstd()
+    found = chosen(runs, runs_root(directory))
+    each(
+        found,
+        lambda run: "" if run.archived() else "not archived",
+        act,
+        ("restore", "restored"),
+        yes=yes,
+        as_json=as_json,
+    )
+
+
+def each(
+    runs: Iterable[Any],
+    keeps: Callable[[Any], str],
+    act: Callable[[Any], int],
+    words: tuple[str, str],
+    *,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Do it to each run, or say what would be done; end with exit code 1 if something could not be done.
+
+    Args:
+        keeps: why a run stays as it is. act: does it, and returns the bytes freed. words: "compress", "compressed".
+    """
+    from trackers.errors import TrackersError
+    from trackers.keeping.sizes import run_sizes, show_size, together, total
+
+    entries: list[dict[str, Any]] = []
+    failed = False
+    for run in runs:
+        sizes = run_sizes(run.path)
+        entry: dict[str, Any] = {"run": str(run.path), "size": total(sizes), "sizes": sizes, "freed": 0}
+        kept = keeps(run)
+        if kept:
+            entry.update(action="keep", reason=kept)
+        elif not yes:
+            entry.update(action=words[0], reason="")
+        else:
+            try:
+                entry.update(freed=act(run), action=words[1], reason="")
+            except (TrackersError, OSError) as error:
+                entry.update(action="failed", reason=str(error))
+                failed = True
+        entries.append(entry)
+        if not as_json:
+            what = f"keep: {entry['reason']}" if entry["action"] == "keep" else entry["action"]
+            more = f", {show_size(abs(entry['freed']))} {'freed' if entry['freed'] >= 0 else 'more'}"
+            more = more if entry["freed"] else ""
+            print(f"{printable(str(run.path))}  {show_size(entry['size'])}  {printable(what)}{more}")
+            if entry["action"] == "failed":
+                print(f"trackers: {printable(entry['reason'])}", file=sys.stderr)
+    if as_json:
+        for entry in entries:
+            entry["sizes"] = {kind: size._asdict() for kind, size in entry["sizes"].items()}
+        print(json.dumps(entries, indent=2))
+    else:
+        show_sizes(together(run_sizes(Path(entry["run"])) for entry in entries))
+        doable = sum(entry["action"] == words[0] for entry in entries)
+        if doable and not yes:
+            print(f"{doable} to {words[0]}; nothing was changed: --yes does it")
+    raise typer.Exit(1 if failed else 0)
+
+
+def show_sizes(sizes: dict[str, Any]) -> None:
+    """A line for each kind of file."""
+    from trackers.keeping.sizes import show_size
+
+    for kind, (files, size) in sizes.items():
+        print(f"  {kind:<18} {files:>7,} files  {show_size(size):>9}")
