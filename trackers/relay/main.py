@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import math
 import os
 import signal
 import sys
@@ -26,6 +27,7 @@ from trackers.relay.supervisor import AGAIN, DONE, STOPPED, Supervisor, ignore_i
 from trackers.rundir import RunDirectory
 
 LEASE_WAIT_S = 150.0
+ASKED_AGAIN_S = 5.0
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -97,11 +99,13 @@ def relay(run: RunDirectory, messages: Messages, options: dict[str, object]) -> 
 
 def delivery(run: RunDirectory, name: str, messages: Messages, parent: int) -> int:
     """Deliver one run to one tracker until it has ended and all is there, or until the parent is gone."""
-    stopping = False
+    stopping, asked = False, -math.inf
 
     def stop(_signal: int, _frame: FrameType | None) -> None:
-        nonlocal stopping
-        stopping = True
+        # Where a scheduler asks the whole job once, the relay decides: it asks again and again.
+        nonlocal stopping, asked
+        stopping = stopping or time.monotonic() - asked < ASKED_AGAIN_S
+        asked = time.monotonic()
 
     signal.signal(signal.SIGTERM, stop)
     logging.getLogger("trackers").addHandler(MessageHandler(messages, name))

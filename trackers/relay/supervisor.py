@@ -33,6 +33,8 @@ AFTER_FINISH_S = 24 * 3600.0
 """How long the relay goes on trying to deliver after training has ended."""
 LEAVE_S = 25.0
 """The same for one that was asked to end: schedulers kill 30 s after they asked (SLURM's KillWait, Kubernetes)."""
+ASK_S = 0.1
+"""Between two requests to a delivery to end: it ends at the second one that comes soon after the first."""
 STUCK_GRACE_S = 5.0
 SETTLE_S = 0.3
 LOOK_S = 0.5
@@ -270,15 +272,15 @@ class Supervisor:
 
     def _end_children(self) -> None:
         running = [child.process for child in self.children if child.process is not None]
-        for running_process in running:
-            running_process.terminate()
         deadline = time.monotonic() + 15.0
+        while running and time.monotonic() < deadline:
+            for running_process in running:
+                running_process.terminate()  # once isn't enough: a whole job is asked so, and delivers meanwhile
+            time.sleep(ASK_S)
+            running = [running_process for running_process in running if running_process.poll() is None]
         for running_process in running:
-            try:
-                running_process.wait(max(0.1, deadline - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                running_process.kill()
-                running_process.wait()
+            running_process.kill()
+            running_process.wait()
 
     def _pause(self) -> None:
         if self._sampler is not None and self._sampler.ending:
