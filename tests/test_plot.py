@@ -26,7 +26,7 @@ from trackers.analysis import benchmark_compare, session_logs
 from trackers.analysis.need import need
 from trackers.cli import plot as command
 from trackers.errors import MissingPackage, NotFound, UsageError
-from trackers.plotting import benchmark, image, presets, series
+from trackers.plotting import benchmark, image, presets, series, terminal
 from trackers.plotting.panels import Panel, Picture, as_builtins
 from trackers.plotting.presets import View
 from trackers.plotting.runs import open_runs
@@ -317,6 +317,36 @@ def test_command_draws_and_tells(tmp_path: Path) -> None:
     found = json.loads(program("a", "--keys", "val_loss", "--json").stdout)
     assert found["panels"][0]["lines"][0]["x"] == [9, 19]
     assert "Example: trackers plot" in program("--help").stdout
+
+
+def test_terminal_shows_a_plot(capsys: pytest.CaptureFixture[str]) -> None:
+    """Without -o the panels are text: title, axes, a letter for each run, its name, and where a NaN was."""
+    write_run("rise", [(step, step, {"loss": math.nan if step == 5 else 1.0 + step}) for step in range(10)])
+    write_run("fall", [(step, step, {"loss": 10.0 - step}) for step in range(10)], name="fall \x1b[31m")
+    command.plot(["rise", "fall"], keys="loss")
+    out = capsys.readouterr().out
+    assert "\x1b" not in out
+    rows = [line for line in out.splitlines() if "│" in line or "┤" in line]
+    assert "a" in rows[1 if "a" in rows[1] else 0]
+    assert "a rise" in out
+    assert "×" in out
+    assert "b fall \N{REPLACEMENT CHARACTER}" in out
+
+
+@pytest.mark.parametrize("name", command.PANELS)
+@pytest.mark.parametrize("coloured", [False, True])
+def test_terminal_shows_every_panel(name: str, coloured: bool) -> None:
+    """Bars, distributions and lines, of whole runs and of such as have nothing to draw."""
+    write_run("whole", losses(30), config={"global_batch_size": 4, "seq_length": 8})
+    for kind, rows in POOR.items():
+        write_run(kind, rows)
+    panels = {**presets.PANELS, "benchmark": benchmark.benchmark}
+    for source in ("whole", "digits"):
+        for view in (View(), View(log_x=True, log_y=True)):
+            picture = panels[name](open_runs([source]), view)
+            shown = terminal.text(picture, width=80, height=15, coloured=coloured)
+            assert all(panel.title in shown for panel in picture.panels)
+            assert ("\x1b" in shown) == coloured
 
 
 def test_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,7 +27,9 @@ def plot(
     sources: Sources,
     keys: Annotated[str, typer.Option(help="Metrics, a,b; patterns as in val_*. Default losses first.")] = "",
     panel: Annotated[str, typer.Option(help=f"Instead of --keys: {', '.join(PANELS)}.")] = "",
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="File: .png, .svg or .pdf.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="File: .png, .svg or .pdf; without it the terminal.")
+    ] = None,
     x: Annotated[str, typer.Option("--x", help="step, time (since the run began) or tokens.")] = "step",
     by: Annotated[str, typer.Option(help="Means with bands over seed, group, tag or config.KEY.")] = "",
     smooth: Annotated[
@@ -60,20 +64,24 @@ def plot(
 
 
 def _out(picture: Any, output: Path | None, as_json: bool) -> None:
-    from trackers.errors import UsageError
-    from trackers.plotting import image
-
-    if output is None and not as_json:
-        raise UsageError("name the picture: -o runs.png (or .svg, .pdf)")
     if output is not None:
+        from trackers.plotting import image
+
         image.save(picture, output)
+    elif not as_json:
+        from trackers.plotting import terminal
+
+        size = shutil.get_terminal_size((100, 30))
+        coloured = sys.stdout.isatty() and "NO_COLOR" not in os.environ
+        height = max(terminal.HEIGHT, (size.lines - 4) // min(len(picture.panels), 2))
+        print(terminal.text(picture, width=size.columns, height=height, coloured=coloured), end="")
     for note in _notes(picture):
         print(f"trackers: {printable(note)}", file=sys.stderr)
     if as_json:
         from trackers.plotting.panels import as_builtins
 
         print(json.dumps(as_builtins(picture), allow_nan=False))
-    else:
+    elif output is not None:
         print(f"Saved {output}")
 
 

@@ -1,0 +1,141 @@
+"""Panels as text for a terminal, drawn with plotext."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from trackers.analysis.need import need
+from trackers.plotting.colours import colour
+from trackers.plotting.image import short
+from trackers.plotting.panels import Panel, Picture
+from trackers.plotting.series import Line
+
+WIDTH, HEIGHT = 60, 12
+"""The least that a diagram needs; in a smaller terminal its lines are broken."""
+LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+"""What tells runs apart where there are no colours."""
+LEGEND = 20
+TICKS = 5
+BLACK = "#000000"
+
+
+def text(picture: Picture, *, width: int, height: int, coloured: bool) -> str:
+    """The panels below each other.
+
+    Args:
+        width, height: of each, in characters. coloured: with escapes for colours; else each run has a letter.
+
+    Raises:
+        MissingPackage: no plotext.
+    """
+    need("plotext", "a plot in the terminal (-o FILE draws an image)")
+    parts = [_panel(panel, max(width, WIDTH), max(height, HEIGHT), coloured) for panel in picture.panels]
+    return "\n".join([*parts, *_legend(picture, coloured)]) + "\n"
+
+
+def _panel(panel: Panel, width: int, height: int, coloured: bool) -> str:
+    import plotext
+
+    if panel.blank:
+        return f"{short(panel.title)}: {panel.empty}"
+    plotext.clear_figure()
+    plotext.theme("clear")
+    plotext.limit_size(False, False)
+    plotext.plotsize(width, height)
+    plotext.title(short(panel.title))
+    plotext.xlabel(panel.x_label)
+    if panel.bars:
+        bars = panel.bars[::-1]
+        labels = [f"{short(bar.label, 20)} {bar.value:.5g}" for bar in bars]
+        plotext.plotsize(width, max(height, 2 * len(bars) + 4))
+        plotext.bar(labels, [bar.value for bar in bars], orientation="horizontal", width=0.5)
+    for one in panel.distributions:
+        middles = [(low + high) / 2 for low, high in zip(one.edges[:-1], one.edges[1:], strict=True)]
+        plotext.plot(middles, [int(count) for count in one.counts], **_look(one.style, coloured))
+    _scales(panel)
+    for line in panel.lines:
+        for x, y in segments(line):
+            plotext.plot(x, y, **_look(line.style, coloured))
+    _marks(panel)
+    if panel.lines:
+        for of, logarithmic, ticks in (("x", panel.log_x, plotext.xticks), ("y", panel.log_y, plotext.yticks)):
+            places = _ticks(
+                [value for line in panel.lines for value in getattr(line, of)[_finite(line.y)]], logarithmic
+            )
+            ticks(places, [f"{place:.4g}" for place in places])
+    drawn = plotext.build()
+    return str(drawn if coloured else plotext.uncolorize(drawn)).rstrip("\n")
+
+
+def _scales(panel: Panel) -> None:
+    import plotext
+
+    if panel.lines:
+        plotext.xscale("log" if panel.log_x else "linear")
+        plotext.yscale("log" if panel.log_y and any(len(line.x) for line in panel.lines) else "linear")
+
+
+def _ticks(values: list[Any], logarithmic: bool) -> list[float]:
+    """Places of numbers on an axis; plotext's own would write hundreds of digits of 1e300."""
+    import numpy as np
+
+    low, high = float(min(values, default=1.0)), float(max(values, default=1.0))
+    if low == high:
+        return [low]
+    if logarithmic:
+        return [float(place) for place in np.geomspace(low, high, TICKS)]
+    return [low * (1 - part) + high * part for part in (number / (TICKS - 1) for number in range(TICKS))]
+
+
+def _marks(panel: Panel) -> None:
+    """NaN and infinities at the lower and upper edge of what is drawn."""
+    import plotext
+
+    values = [value for line in panel.lines for value in line.y[_finite(line.y)].tolist()]
+    low, high = min(values, default=1.0), max(values, default=1.0)
+    for name, marker, height in (("nans", "×", low), ("highs", "▲", high), ("lows", "▼", low)):
+        places = [float(x) for line in panel.lines for x in getattr(line, name)]
+        if places:
+            plotext.scatter(places, [height] * len(places), marker=marker)
+
+
+def segments(line: Line) -> Iterator[tuple[list[float], list[float]]]:
+    """The parts of a curve between its gaps, as logged: there is no place for a smoothed one beside it."""
+    import numpy as np
+
+    x, y = line.x, line.y
+    whole = _finite(y)
+    for part in np.split(np.arange(len(x)), np.flatnonzero(np.diff(whole.astype(int))) + 1):
+        if len(part) and whole[part[0]]:
+            yield x[part].tolist(), y[part].tolist()
+
+
+def _finite(values: Any) -> Any:
+    import numpy as np
+
+    return np.isfinite(np.asarray(values, np.float64))
+
+
+def _look(style: int, coloured: bool) -> dict[str, Any]:
+    if not coloured:
+        return {"marker": LETTERS[style % len(LETTERS)]}
+    text = colour(style)
+    if text == BLACK:  # on a dark terminal it can't be seen; the terminal's own colour can
+        return {"marker": "braille"}
+    return {"marker": "braille", "color": tuple(int(text[at : at + 2], 16) for at in (1, 3, 5))}
+
+
+def _legend(picture: Picture, coloured: bool) -> Iterator[str]:
+    import plotext
+
+    if not any(panel.lines or panel.distributions for panel in picture.panels):
+        return
+    for label, style in picture.legend[:LEGEND]:
+        look = _look(style, coloured)
+        sign = look["marker"] if not coloured else "━━"
+        yield f"{plotext.colorize(sign, look['color']) if 'color' in look else sign} {short(label)}"
+    if len(picture.legend) > LEGEND:
+        yield f"and {len(picture.legend) - LEGEND} more"
+    if picture.dashed:
+        yield f"each twice: {picture.dashed} as well"
