@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -31,6 +31,15 @@ def register(app: typer.Typer) -> None:
 def archive(
     runs: RunsArgument = None,
     older_than: Days = 7.0,
+    backup: Annotated[
+        str,
+        typer.Option(
+            metavar="KIND", help="Not runs: a .tar.gz of a directory of results; minimal (JSON, report) or full."
+        ),
+    ] = "",
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="The backup's file; default benchmarks_backup_DATE.tar.gz.")
+    ] = None,
     yes: Yes = False,
     directory: RunsDir = None,
     as_json: AsJson = False,
@@ -40,7 +49,7 @@ def archive(
     Sizes are shown by kind. What is packed is read back and compared before anything is removed. Kept as they are:
     runs that go on, that somebody works on, and those of which a tracker lacks or refused something.
 
-    Example: trackers archive --older-than 7 --yes
+    Example: trackers archive --older-than 7 --yes; trackers archive --backup minimal benchmark_results --yes
     """
     from trackers.keeping.archive import archive as work
     from trackers.keeping.archive import packable
@@ -57,6 +66,8 @@ def archive(
         change = work(run, older_than * DAY_S)
         return change.before - change.after
 
+    if backup or output is not None:
+        _back_up(runs or ["benchmark_results"], backup, output, yes, as_json)
     need_zstd()
     found = chosen(runs or [], runs_root(directory))
     each(found, keeps, act, ("compress", "compressed"), yes=yes, as_json=as_json)
@@ -64,15 +75,19 @@ def archive(
 
 def restore(
     runs: Annotated[list[str], typer.Argument(metavar="RUN…", help="Ids, names, latest, or directories.")],
+    into: Annotated[Path, typer.Option(help="Where a backup's directory belongs.")] = Path(),
     yes: Yes = False,
     directory: RunsDir = None,
     as_json: AsJson = False,
 ) -> None:
     """Put archived runs back as they were, byte for byte, so that they can be resumed or delivered elsewhere.
 
+    A backup (.tar.gz) is put back, too; files that are there stay.
+
     Example: trackers restore latest --yes
     """
     from trackers.keeping.archive import restore as work
+    from trackers.keeping.backup import is_backup
     from trackers.keeping.standing import chosen
     from trackers.packed import need_zstd
     from trackers.rundir import RunDirectory
@@ -81,6 +96,8 @@ def restore(
         change = work(run)
         return change.before - change.after
 
+    if any(is_backup(reference) for reference in runs):
+        _put_back(runs, into, yes, as_json)
     need_zstd()
     found = chosen(runs, runs_root(directory))
     each(
@@ -91,6 +108,49 @@ def restore(
         yes=yes,
         as_json=as_json,
     )
+
+
+def _back_up(folders: list[str], kind: str, output: Path | None, yes: bool, as_json: bool) -> NoReturn:
+    from trackers.errors import UsageError
+    from trackers.keeping.backup import default_name, make, members
+    from trackers.keeping.sizes import show_size
+
+    if not kind:
+        raise UsageError("--output belongs to --backup minimal or --backup full")
+    if len(folders) > 1:
+        raise UsageError(f"{len(folders)} directories: a backup is of one")
+    folder = Path(folders[0]).expanduser()
+    found = members(folder, kind)
+    target = output if output is not None else default_name(kind)
+    size = sum(length for _, length in found)
+    written = make(folder, kind, target) if yes else 0
+    if as_json:
+        print(json.dumps({"file": str(target), "files": len(found), "size": size, "written": written}))
+    elif yes:
+        print(f"Saved {target}: {len(found):,} files, {show_size(size)} in {show_size(written)}")
+    else:
+        print(f"{target}: {len(found):,} files, {show_size(size)}; nothing was written: --yes does it")
+    raise typer.Exit
+
+
+def _put_back(sources: list[str], into: Path, yes: bool, as_json: bool) -> NoReturn:
+    from trackers.errors import UsageError
+    from trackers.keeping.backup import is_backup, put_back
+
+    if not all(is_backup(source) for source in sources):
+        raise UsageError("runs and backups are restored by calls of their own")
+    failed = False
+    for source in sources:
+        done = put_back(Path(source).expanduser(), into, yes=yes)
+        failed = failed or bool(done.differ)
+        if as_json:
+            print(json.dumps({"file": source, **done._asdict(), "done": yes}))
+        else:
+            word = "restored" if yes else "to restore; nothing was changed: --yes does it"
+            print(f"{source}: {len(done.files):,} files {word}; {len(done.same):,} are there already")
+        for path in done.differ:
+            print(f"trackers: {printable(path)} differs from the backup's: it stays", file=sys.stderr)
+    raise typer.Exit(1 if failed else 0)
 
 
 def each(

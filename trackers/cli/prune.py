@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import sys
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
 
 import typer
 
-from trackers.cli.archive import Days, RunsArgument, Yes, each
+from trackers.cli.archive import Days, RunsArgument, Yes, each, show_sizes
 from trackers.cli.common import AsJson, RunsDir, printable, runs_root
 
 
@@ -18,6 +21,15 @@ def register(app: typer.Typer) -> None:
 def prune(
     runs: RunsArgument = None,
     older_than: Days = 30.0,
+    logs: Annotated[
+        bool, typer.Option("--logs", help="Not runs but loose logs below directories; default benchmark_results.")
+    ] = False,
+    compress_after: Annotated[
+        float, typer.Option(min=0, metavar="DAYS", help="With --logs: *.log older than that become *.log.gz.")
+    ] = 7.0,
+    delete_after: Annotated[
+        float, typer.Option(min=0, metavar="DAYS", help="With --logs: *.log.gz older than that are deleted.")
+    ] = 30.0,
     yes: Yes = False,
     directory: RunsDir = None,
     as_json: AsJson = False,
@@ -27,13 +39,15 @@ def prune(
     Sizes are shown by kind. Kept: runs that go on, that somebody works on, of which a tracker lacks or refused
     something, and those that no tracker has elsewhere (the JSON log in the run's own directory would go with it).
 
-    Example: trackers prune --older-than 90 --yes
+    Example: trackers prune --older-than 90 --yes; trackers prune --logs benchmark_results --yes
     """
     from trackers.errors import TrackersError
     from trackers.keeping.prune import begun, delete, finish
     from trackers.keeping.sizes import show_size
     from trackers.keeping.standing import DAY_S, chosen, why_not_deleted
 
+    if logs:
+        _prune_logs(runs or ["benchmark_results"], compress_after * DAY_S, delete_after * DAY_S, yes, as_json)
     root = runs_root(directory)
     for path in begun(root) if yes else ():
         try:
@@ -49,3 +63,43 @@ def prune(
         yes=yes,
         as_json=as_json,
     )
+
+
+def _prune_logs(
+    folders: list[str], compress_after_s: float, delete_after_s: float, yes: bool, as_json: bool
+) -> NoReturn:
+    from trackers.errors import TrackersError
+    from trackers.keeping.logs import benchmark_results, carry_out, due
+    from trackers.keeping.sizes import loose_sizes, show_size, together
+
+    places = [Path(folder).expanduser() for folder in folders]
+    found = [entry for place in places for entry in due(place, compress_after_s, delete_after_s)]
+    sizes = together(loose_sizes(place) for place in places)
+    told: list[dict[str, Any]] = []
+    for entry in found:
+        line = {"file": str(entry.path), "size": entry.size, "freed": 0, **entry._asdict()}
+        del line["path"]
+        if yes and entry.action != "keep":
+            try:
+                line.update(
+                    freed=carry_out(entry), action={"compress": "compressed", "delete": "deleted"}[entry.action]
+                )
+            except (TrackersError, OSError) as error:
+                line.update(action="failed", reason=str(error))
+                print(f"trackers: {printable(str(error))}", file=sys.stderr)
+        told.append(line)
+        if not as_json:
+            why = f": {line['reason']}" if line["action"] == "keep" else ""
+            print(f"{printable(line['file'])}  {show_size(entry.size)}  {line['action']}{why}")
+    results = sum(benchmark_results(place) for place in places)
+    if as_json:
+        kinds = {kind: size._asdict() for kind, size in sizes.items()}
+        print(json.dumps({"logs": told, "sizes": kinds, "benchmark_results": results}, indent=2))
+    else:
+        show_sizes(sizes)
+        if yes:
+            print("Cleaned up old training logs")
+        elif found:
+            print("nothing was changed: --yes does it")
+        print(f"Benchmark JSONs retained: {results}")
+    raise typer.Exit(1 if any(line["action"] == "failed" for line in told) else 0)

@@ -1,0 +1,9 @@
+#!/bin/bash
+# Compress *.log that weren't written for 7 days, delete *.log.gz after 30; results (JSON, reports) are kept.
+#
+#   scripts/cleanup_old_logs.sh [DIR…] [--dry-run] [--compress-after DAYS] [--delete-after DAYS] [--json]
+#
+# Without a directory: benchmark_results/. PYTHON names another interpreter.
+set -euo pipefail
+here="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
+PYTHONPATH="$here${PYTHONPATH:+:$PYTHONPATH}" exec "${PYTHON:-python3}" -m trackers prune --logs --yes "$@"
