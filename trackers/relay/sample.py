@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import signal
 import time
 from collections.abc import Callable
@@ -19,6 +18,7 @@ from trackers.hardware.sampling import Sampling
 from trackers.journal import StreamWriter, tail
 from trackers.records import Finish, Metrics, Start, Text
 from trackers.relay.messages import Messages
+from trackers.relay.ready import readable
 from trackers.rundir import RunDirectory, StreamName
 
 WRITER = "sampler"
@@ -118,7 +118,7 @@ def _asked_to_end(woken: int, until: float, over: Callable[[], bool] | None) -> 
     """Wait until a time on the monotonic clock; True as soon as the end is asked for."""
     while True:
         left = max(0.0, until - time.monotonic())
-        if select.select([woken], [], [], left if over is None else min(left, LOOK_S))[0]:
+        if readable(woken, left if over is None else min(left, LOOK_S)):
             return True
         if over is not None and over():
             return True

@@ -7,7 +7,6 @@ run waits for that.
 from __future__ import annotations
 
 import os
-import select
 import subprocess
 import time
 from collections.abc import Callable
@@ -17,6 +16,7 @@ import msgspec
 from trackers.hardware.plan import Plan, planned
 from trackers.relay import process
 from trackers.relay.outpost import done
+from trackers.relay.ready import readable
 from trackers.rundir import RunDirectory
 from trackers.tracker import RunInfo
 
@@ -65,7 +65,7 @@ class Sampler:
     def wait(self, timeout_s: float) -> None:
         """Wait until it says something, or that it is done."""
         if self._pipe >= 0:
-            select.select([self._pipe], [], [], timeout_s)
+            readable(self._pipe, timeout_s)
         else:
             time.sleep(timeout_s)
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import random
-import select
 import signal
 import subprocess
 import time
@@ -21,6 +20,7 @@ from trackers.records import Environment, Finish, Start
 from trackers.relay import process
 from trackers.relay.environment import gather
 from trackers.relay.lease import read_holder
+from trackers.relay.ready import readable
 from trackers.relay.reducing import Reducing
 from trackers.relay.sampler import Sampler
 from trackers.relay.status import PREEMPTED, is_preempted, last_status, observe, outlived
@@ -288,7 +288,7 @@ class Supervisor:
         elif self._reducing is not None and self._reducing.ending:
             time.sleep(0.01)
         elif self._pidfd >= 0 and not self._ended_at:
-            if select.select([self._pidfd], [], [], POLL_S)[0]:
+            if readable(self._pidfd, POLL_S):
                 time.sleep(0.01)
         else:
             time.sleep(POLL_S)
