@@ -155,6 +155,29 @@ def test_what_does_not_read_back_is_not_removed(run: RunDirectory, monkeypatch: 
     assert not run.archived()
 
 
+def test_full_disk_costs_nothing(run: RunDirectory) -> None:
+    """An archive that can't be written leaves all as it was; the command says why, and fails."""
+    before = files(run.path)
+    done = program("archive", str(run.path), "--older-than", "0", "--yes", TRACKERS_FAILPOINT="archive.packed=raise:2")
+    assert done.returncode == 1
+    assert "failpoint archive.packed" in done.stderr
+    there = files(run.path)
+    assert {name: there[name] for name in before} == before
+    assert not run.archived()
+    archive(run)
+    restore(run)
+    assert files(run.path) == before
+
+
+def test_archived_run_is_copied(run: RunDirectory) -> None:
+    """``trackers copy`` brings an archived run to a tracker, whole."""
+    archive(run)
+    done = program("copy", str(run.path), "csv:copies")
+    assert done.returncode == 0, done.stderr
+    tables = list(Path("copies").rglob("metrics.csv"))
+    assert [len(table.read_text().splitlines()) for table in tables] == [len(ROWS) + 1]
+
+
 def account(run: RunDirectory, **changes: object) -> None:
     """Have a delivery stand otherwise."""
     changed = msgspec.structs.replace(read_account(run, "json"), **changes)

@@ -14,6 +14,7 @@ import pytest
 from tests.keeping_support import age, delivered, program
 from trackers.errors import UsageError
 from trackers.keeping import prune
+from trackers.keeping.archive import archive
 from trackers.keeping.sizes import LOOSE_KINDS, Size, loose_sizes, run_sizes, show_size, total
 from trackers.keeping.standing import why_kept, why_not_deleted
 from trackers.relay.account import read_account
@@ -50,6 +51,15 @@ def test_only_what_lies_elsewhere_is_deleted(run: RunDirectory) -> None:
     with pytest.raises(UsageError, match="stays as it is: no tracker has it outside"):
         prune.delete(inside, 0)
     assert inside.identity.exists()
+
+
+def test_archived_run_is_deleted_and_a_link_is_not(run: RunDirectory) -> None:
+    """What is archived can go later; a link to a run isn't followed."""
+    archive(run)
+    Path("runs/digits/link").symlink_to(RUN.absolute())
+    assert "is a link" in why_not_deleted(RunDirectory(Path("runs/digits/link")), 0)
+    assert prune.delete(run, 0) > 100
+    assert not RUN.exists()
 
 
 def test_what_no_copy_takes_is_kept(run: RunDirectory) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator
 
 from trackers.errors import UsageError
@@ -25,10 +26,12 @@ class Hold:
         """Take all of them.
 
         Raises:
-            UsageError: somebody has one.
+            UsageError: somebody has one, or its directory can't be written.
         """
         for lease in self._leases:
             if not lease.acquire():
+                if not os.access(lease.path.parent, os.W_OK):
+                    raise UsageError(f"{lease.path.parent} can't be written: nothing was changed")
                 raise UsageError(f"{self._run.path}: {lease.holder() or 'somebody'} works on it; try again later")
         self.beat()
 

@@ -61,8 +61,8 @@ def why_kept(run: RunDirectory, older_than_s: float, *, held: bool = False) -> s
 def why_not_deleted(run: RunDirectory, older_than_s: float, *, held: bool = False) -> str:
     """As :func:`why_kept`, and: a complete copy of it lies outside of its directory."""
     kept = why_kept(run, older_than_s, held=held)
-    if kept:
-        return kept
+    if kept or run.path.is_symlink():
+        return kept or "it is a link to a directory: delete that one"
     info = run.read_info()
     entries = report(run, info.trackers)
     copies = [entry for name, entry in entries.items() if _outside(run, info, name, entry["url"])]
