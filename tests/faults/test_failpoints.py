@@ -237,21 +237,16 @@ def test_kill_of_the_reducer(point: str, tmp_path: Path) -> None:
 
 
 def test_every_point_of_the_package_is_killed_at() -> None:
-    """No failpoint is forgotten here, and none of these names is one that isn't there any more."""
+    """No failpoint is forgotten here, and none of these names is one that isn't there any more.
+
+    What keeps and deletes runs has points of its own, which its own tests pass.
+    """
     import trackers
 
-    text = "\n".join(path.read_text() for path in Path(trackers.__file__).parent.rglob("*.py"))
-    there = set(re.findall(r"failpoint\(f?\"([^\"]+)\"\)", text))
+    package = Path(trackers.__file__).parent
+    files = [path for path in package.rglob("*.py") if "keeping" not in path.parts]
+    there = set(re.findall(r"failpoint\(f?\"([^\"]+)\"\)", "\n".join(path.read_text() for path in files)))
     own = {point for tracker in OWN for point in OWN[tracker]}
-    ours = {
-        *(f"{{self.name}}.{point}" for point in LOOP),
-        *FILES,
-        *ORDER,
-        *CUT,
-        *own,
-        *TRAINING,
-        *SUPERVISOR,
-        *LEASE,
-        *REDUCER,
-    }
+    loop = {f"{{self.name}}.{point}" for point in LOOP}
+    ours = {*loop, *FILES, *ORDER, *CUT, *own, *TRAINING, *SUPERVISOR, *LEASE, *REDUCER}
     assert there == ours
