@@ -6,6 +6,7 @@ import gzip
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -203,3 +204,16 @@ def test_hostile_backup_is_refused() -> None:
     OLD.unlink()
     with pytest.raises(NotFound, match="can't be restored whole"):
         put_back(Path("cut.tar.gz"), Path("elsewhere"), yes=True)
+
+
+def test_every_point_of_keeping_is_killed_at() -> None:
+    """No failpoint in what archives, deletes and compresses goes without a test that kills there."""
+    import trackers
+
+    package, tests = Path(trackers.__file__).parent / "keeping", Path(__file__).parent
+    points = {
+        point for path in package.glob("*.py") for point in re.findall(r"failpoint\(\"([^\"]+)\"\)", path.read_text())
+    }
+    text = "".join(path.read_text() for path in tests.glob("test_keeping_*.py"))
+    assert len(points) > 10
+    assert {point for point in points if f'"{point}"' not in text} == set()
