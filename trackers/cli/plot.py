@@ -28,7 +28,7 @@ def plot(
     keys: Annotated[str, typer.Option(help="Metrics, a,b; patterns as in val_*. Default losses first.")] = "",
     panel: Annotated[str, typer.Option(help=f"Instead of --keys: {', '.join(PANELS)}.")] = "",
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="File: .png, .svg or .pdf; without it the terminal.")
+        Path | None, typer.Option("--output", "-o", help="File: .png, .svg, .pdf or .html; without it the terminal.")
     ] = None,
     x: Annotated[str, typer.Option("--x", help="step, time (since the run began) or tokens.")] = "step",
     by: Annotated[str, typer.Option(help="Means with bands over seed, group, tag or config.KEY.")] = "",
@@ -65,9 +65,12 @@ def plot(
 
 def _out(picture: Any, output: Path | None, as_json: bool) -> None:
     if output is not None:
-        from trackers.plotting import image
+        from trackers.plotting import image, page
 
-        image.save(picture, output)
+        if output.suffix.lower() in (".html", ".htm"):
+            page.save(picture, output)
+        else:
+            image.save(picture, output)
     elif not as_json:
         from trackers.plotting import terminal
 

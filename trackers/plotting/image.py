@@ -33,7 +33,7 @@ def save(picture: Picture, path: Path) -> None:
     """
     form = path.suffix.lower().removeprefix(".")
     if form not in FORMATS:
-        raise UsageError(f"{path}: what {path.suffix or 'no ending'!r} is isn't known: {', '.join(FORMATS)}")
+        raise UsageError(f"{path}: what {path.suffix or 'no ending'!r} is isn't known: {', '.join(FORMATS)}, html")
     need("matplotlib", "an image")
     import matplotlib
 

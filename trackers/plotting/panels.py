@@ -66,6 +66,6 @@ def as_builtins(picture: Picture) -> Any:
     """What is drawn, for JSON: lines as lists, NaN and infinities as the journal writes them."""
 
     def listed(value: Any) -> Any:
-        return value.tolist()
+        return value.tolist()  # an array
 
     return name_floats(msgspec.to_builtins(picture, enc_hook=listed))

@@ -1,0 +1,92 @@
+"""A headless Chromium, driven through chromedriver as https://www.w3.org/TR/webdriver2/ says."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import re
+import shutil
+import subprocess
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+PROGRAMS = ("chromium", "chromedriver")
+FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
+         "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage")  # fmt: skip
+
+
+def missing() -> list[str]:
+    """The programs that aren't installed; Debian: apt-get install chromium chromium-driver."""
+    return [program for program in PROGRAMS if shutil.which(program) is None]
+
+
+class Browser:
+    """One window."""
+
+    def __init__(self, driver: str, profile: Path, width: int, height: int) -> None:
+        flags = [*FLAGS, f"--user-data-dir={profile}", f"--window-size={width},{height}"]
+        wanted = {"goog:chromeOptions": {"args": flags}, "goog:loggingPrefs": {"browser": "ALL"}}
+        answer = ask(f"{driver}/session", {"capabilities": {"alwaysMatch": wanted}})
+        self._session = f"{driver}/session/{answer['sessionId']}"
+
+    def open(self, path: Path) -> None:
+        """Load a file."""
+        ask(f"{self._session}/url", {"url": path.resolve().as_uri()})
+
+    def script(self, source: str, *arguments: Any) -> Any:
+        """What a function's body returns."""
+        return ask(f"{self._session}/execute/sync", {"script": source, "args": arguments})
+
+    def console(self) -> list[str]:
+        """What the console says since it was last asked."""
+        return [entry["message"] for entry in ask(f"{self._session}/se/log", {"type": "browser"})]
+
+    def drag(self, selector: str, from_x: int, to_x: int) -> None:
+        """Press the mouse, move it and let go, in pixels from the middle of what the selector finds."""
+        found = ask(f"{self._session}/element", {"using": "css selector", "value": selector})
+        moves: list[dict[str, Any]] = [
+            {"type": "pointerMove", "duration": 0, "x": from_x, "y": 0, "origin": found},
+            {"type": "pointerDown", "button": 0},
+            {"type": "pointerMove", "duration": 50, "x": to_x, "y": 0, "origin": found},
+            {"type": "pointerUp", "button": 0},
+        ]
+        mouse = {"type": "pointer", "id": "mouse", "parameters": {"pointerType": "mouse"}, "actions": moves}
+        ask(f"{self._session}/actions", {"actions": [mouse]})
+
+    def photograph(self, path: Path) -> None:
+        """The window as a png."""
+        path.write_bytes(base64.b64decode(ask(f"{self._session}/screenshot")))
+
+    def close(self) -> None:
+        """End it."""
+        request = urllib.request.Request(self._session, method="DELETE")
+        urllib.request.urlopen(request, timeout=30).close()
+
+
+def ask(url: str, body: Any = None) -> Any:
+    """chromedriver's answer."""
+    data = None if body is None else json.dumps(body).encode()
+    with urllib.request.urlopen(urllib.request.Request(url, data), timeout=60) as response:
+        return json.load(response)["value"]
+
+
+@contextlib.contextmanager
+def browser(folder: Path, *, width: int = 1400, height: int = 1000) -> Iterator[Browser]:
+    """A window that ends with the block, and all that was started for it."""
+    driver = subprocess.Popen(["chromedriver", "--port=0"], stdout=subprocess.PIPE, text=True, cwd=folder)
+    try:
+        assert driver.stdout is not None
+        line = next(line for line in driver.stdout if "started successfully" in line)
+        port = re.search(r"port (\d+)", line)
+        assert port is not None, line
+        window = Browser(f"http://127.0.0.1:{port[1]}", folder / f"profile{width}", width, height)
+        try:
+            yield window
+        finally:
+            window.close()
+    finally:
+        driver.terminate()
+        driver.wait()
