@@ -13,7 +13,7 @@ import pytest
 
 import trackers
 from tests.keeping_support import ROWS, age, delivered, files, program
-from trackers.errors import NotFound, UsageError
+from trackers.errors import MissingPackage, NotFound, UsageError
 from trackers.keeping.archive import archive, packable, restore
 from trackers.keeping.standing import DAY_S, why_kept
 from trackers.listing import listing
@@ -203,6 +203,31 @@ def test_what_a_tracker_lacks_is_kept(run: RunDirectory) -> None:
         archive(run)
     assert packable(run)
     assert not run.archived()
+
+
+def test_values_across_ranks_that_nobody_reduced_are_kept(run: RunDirectory) -> None:
+    """A tracker that has all of the journal lacks what isn't in it yet."""
+    info = run.read_info()
+    info.attempts = [{"number": 1, "time": info.created, "launch": "../ranks-of-one", "ranks": 2, "rank": 0}]
+    run.write_info(info)
+    assert why_kept(run, 0) == ""
+    Path("runs/digits/ranks-of-one").mkdir()
+    assert "values across its ranks aren't all recorded" in why_kept(run, 0)
+
+
+def test_archived_run_without_zstandard_is_one_line(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the package is missing, the other runs are listed, and this one is named with what to install."""
+    shutil.copytree(run.path, "runs/digits/plain")
+    archive(run)
+    for name in ("compression.zstd", "zstandard"):
+        monkeypatch.setitem(sys.modules, name, None)
+    found = listing(Path("runs"))
+    assert len(found.lines) == 1
+    assert found.lost == ["archived runs need the zstandard package: pip install 'trackers-relay[archive]'"]
+    before = files(run.path)
+    with pytest.raises(MissingPackage):
+        restore(run)
+    assert files(run.path) == before
 
 
 def test_young_held_and_running_runs_are_kept(run: RunDirectory) -> None:

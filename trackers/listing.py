@@ -55,7 +55,8 @@ def listing(root: Path, project: str = "") -> Listing:
             try:
                 view = glance(RunDirectory(path))
             except (NotFound, MissingPackage) as error:
-                lost.append(str(error))
+                if str(error) not in lost:  # a package that is missing concerns many
+                    lost.append(str(error))
                 continue
             line = _line(view)
             if _settled(view):

@@ -181,16 +181,16 @@ def _unpack(target: Path, entry: Entry) -> None:
                 file.write(block)
             file.flush()
             os.fsync(file.fileno())
+        failpoint("restore.unpacked")
+        if content_of(part) != Content(entry.size, entry.sha256):
+            raise NotFound(f"{source} is damaged (not what was packed): put it back from a backup")
+        os.chmod(part, entry.mode)
+        os.utime(part, ns=(entry.mtime_ns, entry.mtime_ns))
+        os.replace(part, target)
     except FileNotFoundError:
-        part.unlink(missing_ok=True)
         raise NotFound(f"{source} is missing: put it back from a backup") from None
-    failpoint("restore.unpacked")
-    if content_of(part) != Content(entry.size, entry.sha256):
-        part.unlink()
-        raise NotFound(f"{source} is damaged (not what was packed): put it back from a backup")
-    os.chmod(part, entry.mode)
-    os.utime(part, ns=(entry.mtime_ns, entry.mtime_ns))
-    os.replace(part, target)
+    finally:
+        part.unlink(missing_ok=True)
     failpoint("restore.rename.after")
 
 
