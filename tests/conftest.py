@@ -48,7 +48,7 @@ def _may_lack_postgresql() -> bool:
 ALLOWED_SKIPS: dict[str, Callable[[], bool]] = {
     "needs a GPU": lambda: not _has_gpu(),
     "needs PostgreSQL": _may_lack_postgresql,
-    "needs chromium": lambda: "CI" not in os.environ and not (shutil.which("chromium") and shutil.which("chromedriver")),
+    "needs chromium": lambda: "CI" not in os.environ and not all(map(shutil.which, ("chromium", "chromedriver"))),
     "needs a C compiler": lambda: "CI" not in os.environ and compiler() is None,
     "needs Linux": lambda: sys.platform != "linux",
     "needs root": lambda: not hasattr(os, "geteuid") or os.geteuid() != 0,
