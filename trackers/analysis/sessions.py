@@ -83,7 +83,7 @@ def sessions(directory: Path, session_id: str = "") -> tuple[list[Session], list
     found, lost = [], []
     for path in sorted(directory.rglob(f"*{END}")):
         try:
-            found.append(_session(path))
+            found.append(read(path))
         except NotFound as error:
             lost.append(str(error))
     known = [session.facts.id for session in found]
@@ -96,7 +96,12 @@ def sessions(directory: Path, session_id: str = "") -> tuple[list[Session], list
     return sorted(found, key=lambda session: session.facts.created), lost
 
 
-def _session(path: Path) -> Session:
+def read(path: Path) -> Session:
+    """One session.
+
+    Raises:
+        NotFound: it has gone, or is none.
+    """
     reader = SessionReader()
     (run,) = reader.runs(str(path))
     columns, others = _read(reader, run)

@@ -21,6 +21,7 @@ from trackers.cli import (
     keys,
     plot,
     prune,
+    report,
     runs,
     sql,
     sync,
@@ -56,6 +57,7 @@ copy.register(app)
 gpu_report.register(app)
 compare.register(app)
 plot.register(app)
+report.register(app)
 best.register(app)
 diff.register(app)
 sql.register(app)
