@@ -62,6 +62,15 @@ def test_archived_run_is_deleted_and_a_link_is_not(run: RunDirectory) -> None:
     assert not RUN.exists()
 
 
+def test_copy_that_has_gone_is_none(run: RunDirectory) -> None:
+    """Where the tracker's file was deleted, the run is the only copy again."""
+    account = read_account(run, "json")
+    assert Path(account.state["url"]).exists()
+    account.state["url"] += ".gone"
+    run.delivery_state("json").write_bytes(msgspec.json.encode(account))
+    assert why_not_deleted(run, 0) == "no tracker has it outside of this directory"
+
+
 def test_what_no_copy_takes_is_kept(run: RunDirectory) -> None:
     """Records of a kind that no tracker outside takes are in the journal only: the run stays."""
     changed = msgspec.structs.replace(read_account(run, "json"), skipped={"media": 2})

@@ -134,11 +134,16 @@ def _outside(run: RunDirectory, info: RunInfo, name: str, url: str) -> bool:
     if is_inside(name) or place in ("", _OFFLINE):
         return False
     own = run.path.resolve()
-    return not any(_below(text, own) for text in (place, url))
+    return not any(_below(text, own) or _gone(text) for text in (place, url))
 
 
 def _below(text: str, own: Path) -> bool:
     return bool(text) and Path(text).expanduser().resolve().is_relative_to(own)
+
+
+def _gone(text: str) -> bool:
+    """Whether it names a local file or directory that isn't there any more."""
+    return os.path.isabs(text) and not os.path.exists(text)
 
 
 def _asked(name: str, ask: Callable[[type], bool]) -> bool:
