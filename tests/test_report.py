@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks import plotting
 from tests import browser as chromium
 from tests.analysis_support import write_run
 from tests.test_analysis_scripts import POOR as POOR_SESSIONS
@@ -161,6 +162,14 @@ def test_wrong_input_is_one_line(
     error = capsys.readouterr().err
     assert (ended.value.code, error.count("\n")) == (code, 1)
     assert said in error
+
+
+def test_benchmark_measures() -> None:
+    """The benchmark of plots and reports draws what it measures, and its bounds are the promised ones."""
+    figures = {figure.name.strip(): figure for figure in plotting.measure(True, 2, 2)}
+    assert figures["plot of 2 runs x 1,000 points, read before"].at_most == 3.0
+    assert figures["its size"].at_most == 5.0
+    assert figures["its size"].verdict == "pass"
 
 
 def test_command_prints_and_saves(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,83 @@
+"""How long a plot of 50 runs with 100,000 points each takes, and how large a report of 20 such runs is."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from benchmarks.analysis import age, timed
+from benchmarks.common import Figure, main
+from trackers import records
+from trackers.records import Config, Finish, Metrics, Record, Start
+from trackers.rundir import RunDirectory
+from trackers.tracker import RunInfo
+
+T0 = 1_763_688_000.0
+PLOT_S, REPORT_MB = 3.0, 5.0
+VARIANTS = 10
+
+
+def write(root: Path, runs: int, points: int) -> None:
+    """Runs of one loss with noise, as training leaves them on disk."""
+    import numpy as np
+
+    source = np.random.default_rng(0)
+    bodies = []
+    for _ in range(VARIANTS):
+        loss = 3 / (1 + np.arange(points) / points * 9) + source.normal(0, 0.05, points)
+        bodies.append(b"".join(records.encode(Metrics(step=step, time=T0 + step / 10, values={"train_loss": value}))
+                               for step, value in enumerate(loss.tolist())))  # fmt: skip
+    for number in range(runs):
+        directory = RunDirectory(root / "long" / f"run{number:03d}")
+        directory.make()
+        info = RunInfo(id=directory.path.name, name=f"run {number}", project="long", created=T0 + number,
+                       trackers=["json"])  # fmt: skip
+        directory.write_info(info)
+        head: list[Record] = [Start(time=T0, rank=0, pid=1), Config(time=T0, values={"lr": 0.1, "seed": number})]
+        end = records.encode(Finish(time=T0 + points, status="finished", exit_code=0))
+        parts = (*map(records.encode, head), bodies[number % VARIANTS], end)
+        (directory.streams / "rank-0.1.jsonl").write_bytes(b"".join(parts))
+
+
+def drawn(root: Path, picture: Path) -> float:
+    """Seconds that the picture alone takes, its runs being read."""
+    from trackers.plotting import image, presets
+    from trackers.plotting.runs import open_runs
+
+    runs = open_runs([str(root)])
+    for run in runs:
+        run.data.blocks()
+    began = time.perf_counter()
+    image.save(presets.metrics(runs, presets.View()), picture)
+    return time.perf_counter() - began
+
+
+def measure(quick: bool, plotted: int = 50, reported: int = 20) -> list[Figure]:
+    """The figures; a hundredth of the points for a try."""
+    points = 1000 if quick else 100_000
+    many, few = Path("many"), Path("few")
+    write(many, plotted, points)
+    age(many)
+    first = timed("plot", str(many), "-o", "cold.png")
+    again = timed("plot", str(many), "-o", "warm.png")
+    if Path("cold.png").read_bytes() != Path("warm.png").read_bytes():
+        raise RuntimeError("the second picture is another one")
+    alone = drawn(many, Path("alone.png"))
+    write(few, reported, points)
+    age(few)
+    report = timed("report", str(few), "-o", "report.html")
+    return [
+        Figure(f"plot of {plotted} runs x {points:,} points, read before", alone, "s", at_most=PLOT_S),
+        Figure("  the whole command, warm", again.wall_s, "s"),
+        Figure("    processor time", again.processor_s, "s"),
+        Figure("  the whole command, every run read for the first time", first.wall_s, "s"),
+        Figure(f"report.html of {reported} runs x {points:,} points", report.wall_s, "s"),
+        Figure("  its size", Path("report.html").stat().st_size / 1e6, "MB", at_most=REPORT_MB),
+    ]
+
+
+if __name__ == "__main__":
+    main(measure, __doc__ or "")
