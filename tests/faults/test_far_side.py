@@ -263,9 +263,9 @@ def _live_through_outages(
             assert training.said("Traceback") == 0
             for tracker in ALL:
                 lines = [line for line in training.lines() if line.startswith(f"trackers: {tracker}: ")]
-                lines = [line for line in lines if "/runs/" not in line]  # its page
+                lines = [line for line in lines if " " in line.removeprefix(f"trackers: {tracker}: ")]  # its page
                 # Each outage is said, though its words were used before, and so is its end.
-                assert all("training goes on" in line for line in lines[::2]), lines
+                assert all("training goes on" in line for line in lines[::2]), "\n".join(lines)
                 assert all(line.endswith("delivering again") for line in lines[1::2]), lines
                 assert len(lines) in ((2, 4, 6) if tracker == "wandb" else (4, 6)), lines
             assert {entry["state"] for entry in report(run, ALL).values()} == {"delivered"}
@@ -309,7 +309,9 @@ def test_login_that_is_mended_amid_the_run_is_read_afresh(
                 training.end()
                 for tracker in names:
                     lines = [line for line in training.lines() if line.startswith(f"trackers: {tracker}: ")]
-                    lines = [line for line in lines if "/runs/" not in line]  # its page
+                    lines = [
+                        line for line in lines if " " in line.removeprefix(f"trackers: {tracker}: ")
+                    ]  # not its page
                     assert len(lines) == 2, lines
                     assert "refused" in lines[0]
                     assert lines[1].endswith("delivering again")
