@@ -43,7 +43,7 @@ def save(picture: Picture, path: Path) -> None:
             matplotlib.rcdefaults()
             matplotlib.rcParams.update({"font.size": 8.5, "axes.titlesize": 10, "path.simplify_threshold": 0.2,
                                         "svg.fonttype": "none", "agg.path.chunksize": 20_000})  # fmt: skip
-            _figure(picture).savefig(partial, format=form, dpi=130, bbox_inches="tight", pad_inches=0.15)
+            _figure(picture).savefig(partial, format=form, dpi=130)
 
     write(path, draw)
 
@@ -55,7 +55,9 @@ def _figure(picture: Picture) -> Any:
     rows = math.ceil(len(picture.panels) / picture.columns)
     wide = {1: 8.0, 2: 5.6}.get(picture.columns, 4.4)
     high = {1: 4.6, 2: 3.6}.get(rows, 3.0 if rows < 5 else 2.4)
-    figure = Figure(figsize=(wide * picture.columns, high * rows), layout="constrained")
+    beside = 1.4 * max(0, math.ceil(min(len(picture.legend), LEGEND_MOST) / LEGEND_ROWS) - 1)
+    figure = Figure(figsize=(wide * picture.columns + beside, high * rows))
+    figure.set_layout_engine("constrained", w_pad=0.08, h_pad=0.08)
     FigureCanvasAgg(figure)
     axes: Any = figure.subplots(rows, picture.columns, squeeze=False)
     axes = axes.ravel()
