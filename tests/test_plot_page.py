@@ -71,7 +71,7 @@ def test_nasty_names_are_text(tmp_path: Path) -> None:
 
 @needs_browser
 def test_page_works_in_a_browser(tmp_path: Path) -> None:
-    """It opens without a word on the console; dragging zooms, double click shows all, the legend hides a run."""
+    """No word on the console; dragging zooms, the wheel pans, double click shows all, the legend hides a run."""
     for number in range(3):
         write_run(f"r{number}", losses(300, number), name=NASTY[number])
     path = tmp_path / "page.html"
@@ -85,6 +85,10 @@ def test_page_works_in_a_browser(tmp_path: Path) -> None:
         window.drag("canvas", -50, 50)
         zoomed = window.script("return [charts[0].box.x0, charts[0].box.x1]")
         assert whole[0] < zoomed[0] < zoomed[1] < whole[1]
+        window.script("charts[0].canvas.dispatchEvent(new WheelEvent('wheel', {deltaX: 40, cancelable: true}))")
+        panned = window.script("return [charts[0].box.x0, charts[0].box.x1]")
+        assert panned[0] > zoomed[0]
+        assert panned[1] - panned[0] == pytest.approx(zoomed[1] - zoomed[0])
         window.script("charts[0].canvas.dispatchEvent(new MouseEvent('dblclick'))")
         assert window.script("return [charts[0].box.x0, charts[0].box.x1]") == whole
         ink = "const c = charts[0].canvas; return c.toDataURL()"

@@ -1,5 +1,5 @@
 "use strict";
-// Draws the panels of #data on canvases: hover reads values, dragging zooms, wheel and two fingers too, double click
+// Draws the panels of #data on canvases: hover reads values, dragging zooms, wheel and two fingers too (sideways, or with shift, it pans), double click
 // shows all again; the legend hides runs. Values come as numbers, null (a gap), "NaN", "Infinity" or "-Infinity".
 (() => {
   const {picture, colours, dashes} = JSON.parse(document.getElementById("data").textContent);
@@ -193,6 +193,12 @@
       canvas.addEventListener("wheel", event => {
         if (!this.box) return;
         event.preventDefault();
+        const across = event.shiftKey ? event.deltaX || event.deltaY : event.deltaX;
+        if (Math.abs(across) > Math.abs(event.shiftKey ? 0 : event.deltaY)) {
+          const by = across / (this.box.right - this.box.left) * (this.box.x1 - this.box.x0);
+          zoom(this.box.x0 + by, this.box.x1 + by);
+          return;
+        }
         const middle = inverse(at(event)), factor = event.deltaY > 0 ? 1.25 : 0.8;
         zoom(middle - (middle - this.box.x0) * factor, middle + (this.box.x1 - middle) * factor);
       }, {passive: false});

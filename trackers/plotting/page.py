@@ -54,7 +54,8 @@ def page(picture: Picture, *, title: str, text: str = "") -> str:
         '<link rel="icon" href="data:,">'
         f"<title>{html.escape(plain(title))}</title><style>{style}</style></head><body>"
         f'<h1>{html.escape(plain(title))}</h1><div id="legend"></div><div id="charts"></div>{notes}'
-        "<p>Drag to zoom, wheel or two fingers too; double click shows all. The legend hides runs.</p>"
+        "<p>Drag to zoom, wheel or two fingers too; sideways, or with shift, the wheel pans; double click shows all. "
+        "The legend hides runs.</p>"
         f'{text}<script type="application/json" id="data">{data}</script><script>{script}</script></body></html>\n'
     )
 
