@@ -283,6 +283,7 @@ WRONG: list[tuple[tuple[str, ...], int, str]] = [
     (("a", "--x", "epoch", "-o", "o.png"), 2, "step, time, tokens"),
     (("a", "--smooth", "1", "-o", "o.png"), 2, "below 1"),
     (("a", "--by", "config.none", "-o", "o.png"), 2, "no run has the setting 'none'"),
+    (("a", "--panel", "gpu", "--by", "seed", "-o", "o.png"), 2, "--panel gpu can't be drawn with --by"),
 ]
 
 

@@ -17,6 +17,9 @@ from trackers.cli.compare import Sources
 
 PANELS = ("training", "benchmark", "validation", "gpu")
 
+FIXED = {"gpu": ("--by", "--x", "--log-x", "--log-y"), "benchmark": ("--by", "--x")}
+"""What a panel doesn't leave to the user."""
+
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
@@ -54,6 +57,10 @@ def plot(
         raise UsageError("--panel and --keys: only one of them")
     view = presets.View(x, by, smooth, log_x, log_y)
     view.check()
+    given = {"--by": bool(by), "--x": x != "step", "--log-x": log_x, "--log-y": log_y}
+    fixed = [flag for flag in FIXED.get(panel, ()) if given[flag]]
+    if fixed:
+        raise UsageError(f"--panel {panel} can't be drawn with {', '.join(fixed)}: its axes and lines are given")
     patterns = [key.strip() for key in keys.split(",") if key.strip()]
     runs = open_runs(sources, directory)
     if panel:
