@@ -44,7 +44,7 @@ endef
 # menuconfig, defconfig-NAME and what else makes a .config.
 include config.mk
 
-.PHONY: help demo test test-oldest check chaos chaos-crowd chaos-failpoints bench gpu-check docs-pictures wheel clean
+.PHONY: help demo test test-failed test-oldest check chaos chaos-crowd chaos-failpoints bench gpu-check docs-pictures wheel clean
 
 help:  ## this list
 	@grep -hE '^[a-z][a-z-]*:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 24
@@ -57,6 +57,9 @@ demo: $(DEMO_ENV)  ## train on real digits, log to five trackers, show where eac
 test: $(DEV_ENV)  ## every check: style, types, tests
 	@scripts/check
 	@$(PYTHON) -m pytest -n $(WORKERS) --dist loadfile $(PYTEST)
+
+test-failed: $(DEV_ENV)  ## only the tests that failed last time, one after the other
+	@$(PYTHON) -m pytest --last-failed --last-failed-no-failures none
 
 test-oldest:  ## the tests with the oldest clients that are supported, in .venv-oldest (minutes)
 	@$(MAKE) --no-print-directory VENV=.venv-oldest CONSTRAINTS="-c constraints/oldest.txt" .venv-oldest/.installed-dev

@@ -94,7 +94,8 @@ def cost(seconds: float) -> list[Figure]:
     after, took = sampler.cpu_times(), time.monotonic() - began
     memory = sampler.memory_info().rss
     run.finish(timeout=60)
-    used = after.user + after.system - before.user - before.system
+    # The system rounds each of the two down, so their sum may seem to shrink by a tick.
+    used = max(0.0, after.user + after.system - before.user - before.system)
     return [
         Figure(f"sampler, {GPUS} GPUs at 1 Hz: processor time / time", used / took, "of a core", at_most=SHARE),
         Figure("  one sample", used / took * 1e3, "ms"),

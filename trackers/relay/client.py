@@ -36,6 +36,7 @@ class RelayClient:
         self._messages = MessageReader(run.messages)
         self._process: Any = None
         self._wanted = start
+        self._superseded = False
         self._deaths: list[float] = []
         self._said: set[str] = set()
         self._start_at = float("inf")
@@ -93,6 +94,7 @@ class RelayClient:
         if self._process is None or self._process.returncode != process.SUPERSEDED:
             return False
         self._process, self._wanted, self._start_at = None, False, float("inf")
+        self._superseded = True
         self._say("another process goes on with this run: what this one logs from now on isn't delivered")
         return True
 
@@ -135,7 +137,7 @@ class RelayClient:
                     return True
                 now = time.monotonic()
                 if now >= until or self._process is None:
-                    return False
+                    return self._superseded
                 if progress and now - shown > 0.2:
                     shown = now
                     _rewrite("trackers: delivering " + ", ".join(f"{n} {f:.0%}" for n, f in behind.items()))
