@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from trackers import records
 from trackers.records import Config, Finish, Metrics, Record, Start, Summary
@@ -50,3 +53,17 @@ def write_run(
         found.append(Finish(time=end, status=status, exit_code=0))
     (directory.streams / "rank-0.1.jsonl").write_bytes(b"".join(map(records.encode, found)))
     return directory.path
+
+
+def said_in_one_line(
+    arguments: Iterable[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> tuple[int | str | None, str]:
+    """The exit code and the one line on stderr of a command, run in this process, that can't be carried out."""
+    from trackers.cli import main
+
+    monkeypatch.setattr(sys, "argv", ["trackers", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1, error
+    return ended.value.code, error

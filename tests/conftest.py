@@ -18,7 +18,9 @@ from typing import Any
 import psutil
 import pytest
 
+import trackers
 from tests.hardware.standin import Drivers, build, compiler
+from trackers.runs import Run
 
 MARK = "TRACKERS_TEST"
 """Environment variable with an id for each test: names the processes it started, also those it is no parent of."""
@@ -127,6 +129,16 @@ def _no_leftovers(_session_environment: None, tmp_path: Path, monkeypatch: pytes
             if not _leftovers(mark, before):
                 break
         pytest.fail(f"left processes behind, killed now: {'; '.join(names)}", pytrace=False)
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
+    """A run that only writes its journal."""
+    monkeypatch.setenv("TRACKER_RELAY", "n")
+    run = trackers.init("json", project="p", mode="offline")
+    assert isinstance(run, Run)
+    yield run
+    run.finish()
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -38,16 +37,6 @@ def time(monkeypatch: pytest.MonkeyPatch) -> Time:
     time = Time()
     monkeypatch.setattr(module, "time", time)
     return time
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
-    """A run that only writes its journal."""
-    monkeypatch.setenv("TRACKER_RELAY", "n")
-    run = trackers.init("json", project="p", mode="offline")
-    assert isinstance(run, Run)
-    yield run
-    run.finish()
 
 
 def logged(run: Run) -> dict[str, float]:

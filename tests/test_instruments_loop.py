@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -66,16 +65,6 @@ def make(logged: list[Any], said: list[str]) -> Any:
         return Loop(log, said.append, Measure(interval=interval, **measure), timers or Timers(2), **arguments)
 
     return make
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
-    """A run that only writes its journal."""
-    monkeypatch.setenv("TRACKER_RELAY", "n")
-    run = trackers.init("json", project="p", mode="offline")
-    assert isinstance(run, Run)
-    yield run
-    run.finish()
 
 
 def journal(run: Run) -> list[tuple[int | None, dict[str, Any]]]:

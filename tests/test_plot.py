@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.analysis_support import write_run
+from tests.analysis_support import said_in_one_line, write_run
 from tests.test_analysis_scripts import POOR as POOR_SESSIONS
 from tests.test_analysis_scripts import benchmark as whole_benchmark
 from tests.test_analysis_scripts import write_benchmark, write_session
@@ -296,17 +296,11 @@ def test_wrong_input_is_one_line(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """What is wrong is one line on stderr: 1 not found, 2 wrong usage; and no picture is left half-drawn."""
-    from trackers.cli import main
-
     write_run("a", losses(5))
     Path("a.txt").write_text("")
-    monkeypatch.setattr(sys, "argv", ["trackers", "plot", *arguments])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    error = capsys.readouterr().err
-    assert ended.value.code == code
+    ended, error = said_in_one_line(["plot", *arguments], capsys, monkeypatch)
+    assert ended == code
     assert said in error
-    assert error.count("\n") == 1
     assert not [path for path in Path().iterdir() if path.name.startswith((".o.", "o."))]
 
 

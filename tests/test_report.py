@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +12,13 @@ import pytest
 
 from benchmarks import plotting
 from tests import browser as chromium
-from tests.analysis_support import write_run
+from tests.analysis_support import said_in_one_line, write_run
 from tests.test_analysis_scripts import POOR as POOR_SESSIONS
 from tests.test_analysis_scripts import write_session
 from tests.test_plot import NASTY, POOR, losses
 from tests.test_plot_page import data_of, needs_browser
 from trackers.analysis import report
 from trackers.analysis.tables import show
-from trackers.cli import main
 from trackers.cli import report as command
 from trackers.plotting import report_page
 from trackers.plotting.runs import open_runs
@@ -156,11 +154,8 @@ def test_wrong_input_is_one_line(
     """What is wrong is one line on stderr."""
     write_run("a", losses(5))
     Path("a.txt").write_text("")
-    monkeypatch.setattr(sys, "argv", ["trackers", "report", *arguments])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    error = capsys.readouterr().err
-    assert (ended.value.code, error.count("\n")) == (code, 1)
+    ended, error = said_in_one_line(["report", *arguments], capsys, monkeypatch)
+    assert ended == code
     assert said in error
 
 

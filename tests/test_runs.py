@@ -11,7 +11,6 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,16 +25,6 @@ from trackers import records
 from trackers.journal import StreamReader
 from trackers.records import Config, Finish, Metrics, Record, Start, Summary, Text
 from trackers.runs import Run
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
-    """A run that only writes its journal."""
-    monkeypatch.setenv("TRACKER_RELAY", "n")
-    run = trackers.init("json", project="p", mode="offline")
-    assert isinstance(run, Run)
-    yield run
-    run.finish()
 
 
 def journal(run: Run) -> list[Record]:

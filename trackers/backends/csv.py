@@ -13,7 +13,7 @@ import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, TextIO
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -28,6 +28,7 @@ from trackers.backends.owned_file import (
     unseen,
 )
 from trackers.errors import Unavailable
+from trackers.formats.table import rows as table_rows
 from trackers.records import (
     SUMMARY_PREFIX,
     Finish,
@@ -157,7 +158,7 @@ class CsvTracker(CsvFront):
         yield _line((*FIXED, *_headers(columns)))
         added = [""] * (len(columns) - len(self._table.columns))
         with self._file.path.open(encoding="utf-8", newline="") as old:
-            rows = _reader(old)
+            rows = table_rows(old)
             next(rows, None)
             for row in rows:
                 if last_step is None or not row[0] or int(row[0]) <= last_step:
@@ -167,7 +168,7 @@ class CsvTracker(CsvFront):
         """Raise Damaged when the file has other columns than the state: a kill came between the two."""
         try:
             with self._file.path.open(encoding="utf-8", newline="") as table:
-                found = next(_reader(table), [])
+                found = next(table_rows(table), [])
                 size = table.seek(0, io.SEEK_END)
         except (FileNotFoundError, UnicodeDecodeError, csv.Error) as error:
             raise Damaged(str(error)) from error
@@ -194,20 +195,6 @@ def _cell(value: Any) -> str:
     if isinstance(value, float) and not math.isfinite(value):
         return str(name_floats(value))
     return json.dumps(name_floats(value), ensure_ascii=False, default=str)
-
-
-def _reader(table: TextIO) -> Iterator[list[str]]:
-    """Rows of a table, however long a text in them is."""
-    rows = csv.reader(table)
-    while True:
-        limit = csv.field_size_limit(2**31 - 1)  # the limit is the whole process's
-        try:
-            row = next(rows, None)
-        finally:
-            csv.field_size_limit(limit)
-        if row is None:
-            return
-        yield row
 
 
 def _line(cells: Iterable[str]) -> bytes:

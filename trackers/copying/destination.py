@@ -10,12 +10,13 @@ import os
 import re
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import urlsplit
 
 import msgspec
 
 from trackers.copying.keeps import KEEPS, Keeps
 from trackers.errors import NotFound, UsageError
+from trackers.readers.mlflow import split_address
 from trackers.relay.account import read_account
 from trackers.rundir import RunDirectory
 from trackers.tracker import RunInfo
@@ -114,15 +115,7 @@ def _wandb(scheme: str, where: str) -> Destination:
 
 
 def _mlflow(scheme: str, where: str) -> Destination:
-    uri, mark, experiment = where.rpartition("#")
-    if not mark:
-        uri = os.environ.get("MLFLOW_TRACKING_URI") or "sqlite:///mlflow.db"
-    elif "://" not in uri and uri != "databricks":
-        uri = f"sqlite:///{uri}"
-    if uri.startswith("sqlite:///"):
-        file, _, options = uri.removeprefix("sqlite:///").partition("?")
-        absolute = Path(unquote(file)).expanduser().absolute()
-        uri = f"sqlite:///{quote(str(absolute), safe='/')}" + (f"?{options}" if options else "")
+    uri, experiment = split_address(where)
     chosen = {"MLFLOW_TRACKING_URI": uri, **({"MLFLOW_EXPERIMENT": experiment} if experiment else {})}
     return Destination(text=f"mlflow:{uri}#{experiment}", scheme=scheme, options=chosen, project=experiment)
 

@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from trackers.errors import NotFound
+from trackers.formats.table import rows as table_rows
 from trackers.readers import files as places
 from trackers.readers.reader import SourceRun
 from trackers.records import Finish, Metrics, Record, Summary, Text
 
 STEPS = ("step", "global_step", "_step", "trainer/global_step", "iteration", "iter")
 TIMES = ("time", "timestamp", "wall_time", "wall time", "_timestamp", "created_at")
-CELL_BYTES = 2**31 - 1
 OURS = ("step", "time")
 """How a table of ours begins."""
 
@@ -56,7 +56,7 @@ class CsvReader:
 def _rows(path: Path) -> Iterator[Record]:
     written = path.stat().st_mtime
     with path.open(encoding="utf-8-sig", newline="") as table:
-        lines = _reader(table)
+        lines = table_rows(table)
         titles = next(lines, [])
         if not titles:
             raise NotFound(f"csv: {path} is empty")
@@ -90,7 +90,7 @@ def _results(path: Path, time: float) -> Iterator[Record]:
     if not path.exists():
         return
     with path.open(encoding="utf-8", newline="") as table:
-        rows = {row[0]: _value(row[1]) for row in list(_reader(table))[1:] if len(row) == 2}
+        rows = {row[0]: _value(row[1]) for row in list(table_rows(table))[1:] if len(row) == 2}
     status, code = rows.pop("status", None), rows.pop("exit_code", None)
     if rows:
         yield Summary(time=time, values=rows)
@@ -132,20 +132,6 @@ def _integer(cell: str) -> int | None:
     if isinstance(value, float) and value.is_integer():
         return int(value)
     return value if isinstance(value, int) else None
-
-
-def _reader(table: Any) -> Iterator[list[str]]:
-    """Rows of a table, however long a text in them is."""
-    rows = csv.reader(table)
-    while True:
-        limit = csv.field_size_limit(CELL_BYTES)  # the limit is the whole process's
-        try:
-            row = next(rows, None)
-        finally:
-            csv.field_size_limit(limit)
-        if row is None:
-            return
-        yield row
 
 
 def _source_run(path: Path) -> SourceRun:

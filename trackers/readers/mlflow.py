@@ -93,6 +93,16 @@ def address(where: str) -> tuple[str, str]:
     Raises:
         NotFound: the database file isn't there; MLflow would make one.
     """
+    uri, rest = split_address(where)
+    if uri.startswith("sqlite:///"):
+        file = Path(unquote(uri.removeprefix("sqlite:///").partition("?")[0]))
+        if not file.exists():
+            raise NotFound(f"mlflow: no database {file}: give mlflow:URI#EXPERIMENT, or set MLFLOW_TRACKING_URI")
+    return uri, rest
+
+
+def split_address(where: str) -> tuple[str, str]:
+    """:func:`address` of a place that needn't exist yet."""
     uri, mark, rest = where.rpartition("#")
     if not mark:
         uri = os.environ.get("MLFLOW_TRACKING_URI") or "sqlite:///mlflow.db"
@@ -100,10 +110,8 @@ def address(where: str) -> tuple[str, str]:
         uri = f"sqlite:///{uri}"
     if uri.startswith("sqlite:///"):
         path, _, options = uri.removeprefix("sqlite:///").partition("?")
-        file = Path(unquote(path)).expanduser().absolute()
-        if not file.exists():
-            raise NotFound(f"mlflow: no database {file}: give mlflow:URI#EXPERIMENT, or set MLFLOW_TRACKING_URI")
         # Absolute: MLflow keeps a store for each URI, wherever the process goes.
+        file = Path(unquote(path)).expanduser().absolute()
         uri = f"sqlite:///{quote(str(file), safe='/')}" + (f"?{options}" if options else "")
     return uri, rest
 
