@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
 import sys
 from types import SimpleNamespace
 from typing import Any
@@ -57,3 +59,12 @@ def test_process_memory_where_there_is_no_gpu() -> None:
     assert set(found) == {"memory/process-gigabytes", "memory/max-process-gigabytes"}
     assert found["memory/process-gigabytes"] == pytest.approx(psutil.Process().memory_info().rss / 1e9, rel=0.1)
     assert found["memory/max-process-gigabytes"] >= found["memory/process-gigabytes"]
+
+
+def test_peak_is_this_programs_and_not_its_launchers() -> None:
+    """A small program that a large one starts has its own peak: the system's usage counter keeps the launcher's."""
+    small = "import json; from trackers.instruments.memory import process; print(json.dumps(process()))"
+    code = f"import subprocess, sys; big = bytearray(400_000_000); subprocess.run([sys.executable, '-c', {small!r}])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    found = json.loads(done.stdout)
+    assert found["memory/process-gigabytes"] <= found["memory/max-process-gigabytes"] < 0.3

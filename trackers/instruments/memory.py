@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from trackers.instruments.timers import cuda_in_use
@@ -67,13 +68,30 @@ def process() -> dict[str, float]:
 
     resident = psutil.Process(os.getpid()).memory_info().rss
     found = {f"{PREFIX}process-gigabytes": resident / GIGA}
-    if sys.platform != "win32":
-        import resource
-
-        unit = 1 if sys.platform == "darwin" else 1024  # getrusage(2): kibibytes, on macOS bytes
-        most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    most = _most_resident_bytes()
+    if most is not None:
         found[f"{PREFIX}max-process-gigabytes"] = max(most, resident) / GIGA  # the kernel's most may lag behind
     return found
+
+
+def _most_resident_bytes() -> int | None:
+    """The most that was resident of this program; None where the system doesn't keep it.
+
+    On Linux by proc(5): what getrusage(2) tells there survives execve(2), so that a small program would have the
+    memory of the launcher that started it.
+    """
+    try:
+        for line in Path("/proc/self/status").read_bytes().splitlines():
+            if line.startswith(b"VmHWM:"):
+                return int(line.split()[1]) * 1024
+    except (OSError, ValueError, IndexError):
+        pass
+    if sys.platform == "win32":
+        return None
+    import resource
+
+    unit = 1 if sys.platform == "darwin" else 1024  # getrusage(2): kibibytes, on macOS bytes
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
 def _in_gigabytes(name: str, value: Any) -> tuple[str, float]:
