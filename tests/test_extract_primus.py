@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from trackers.analysis import benchmark_json, benchmark_log
+from trackers.analysis import benchmark_log
+from trackers.benchmark import result
 from trackers.errors import NotFound, UsageError
 
 ROOT = Path(__file__).parent.parent
@@ -193,4 +194,4 @@ def test_output_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 def test_file_name_has_platform_and_time() -> None:
     """As documented: benchmark_{platform}_{YYYYmmdd_HHMMSS}.json."""
     document = {"platform": "rocm", "timestamp": "2026-01-05T11:29:06"}
-    assert benchmark_json.file_name(document) == "benchmark_rocm_20260105_112906.json"
+    assert result.file_name(document) == "benchmark_rocm_20260105_112906.json"

@@ -33,7 +33,11 @@ ALLOWED = {
     "trackers.failpoints": set(),
     "trackers.journal": {"trackers.records", "trackers.errors", "trackers.failpoints", "trackers.packed"},
     "trackers.formats": {"trackers.errors", "trackers.formats"},
-    "trackers.backends": CORE | {"trackers.backends", "trackers.failpoints", "trackers.identity", "trackers.formats"},
+    "trackers.naming": {"trackers.naming"},
+    "trackers.benchmark": CORE | {"trackers.benchmark", "trackers.naming"},
+    "trackers.backends": CORE
+    | {"trackers.backends", "trackers.failpoints", "trackers.identity", "trackers.formats"}
+    | {"trackers.benchmark", "trackers.naming"},
     "trackers.testing": CORE | {"trackers.registry", "trackers.testing", "trackers.readers.reader"},
 }
 """Packages and modules that may know only these (prefixes of module names)."""

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from trackers.analysis import benchmark_json
-from trackers.analysis.benchmark_steps import Steps
+from trackers.benchmark import result
+from trackers.benchmark.steps import Steps
 from trackers.errors import UsageError
 from trackers.readers.log import LogReader
 from trackers.records import Metrics, Record
@@ -32,19 +32,19 @@ def main(arguments: Sequence[str]) -> int:
     records = reader.read(runs[0])
     steps = Steps().gather(_shown(records) if options.verbose else records)
     source = str(options.log_file)
-    document = benchmark_json.result(steps, source=source, given={
+    document = result.result(steps, source=source, given={
         "num_gpus": options.num_gpus,
         "global_batch_size": options.global_batch_size,
         "sequence_length": options.sequence_length,
     })  # fmt: skip
     for contradiction in document["contradictions"]:
         print(f"{NAME}: {contradiction}", file=sys.stderr)
-    path = Path(options.output) if options.output else RESULTS / benchmark_json.file_name(document)
+    path = Path(options.output) if options.output else RESULTS / result.file_name(document)
     if path.is_dir() or str(options.output).endswith("/"):
-        path /= benchmark_json.file_name(document)
+        path /= result.file_name(document)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(benchmark_json.text(document), encoding="utf-8")
+        path.write_text(result.text(document), encoding="utf-8")
     except OSError as error:
         raise UsageError(f"{path} can't be written: {error.strerror or error}") from None
     print(_summary(document))

@@ -14,9 +14,9 @@ from typing import Any
 
 import msgspec
 
-from trackers.analysis.roles import GIB
 from trackers.analysis.statistics import deviation, mean
 from trackers.errors import NotFound
+from trackers.naming.roles import GIB
 from trackers.readers.files import FLOATS
 
 PATTERN = "benchmark_*.json"

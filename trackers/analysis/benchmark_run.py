@@ -1,4 +1,4 @@
-"""Document 0's result of a benchmark from any run: its records by the names that :mod:`benchmark_steps` gathers."""
+"""Document 0's result of a benchmark from any run: its records by the names that ``benchmark.steps`` gathers."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from trackers.analysis import benchmark_json, roles
-from trackers.analysis.benchmark_steps import Steps
 from trackers.analysis.facts import Facts, facts
+from trackers.benchmark import result
+from trackers.benchmark.steps import Steps
 from trackers.errors import NotFound, UsageError
+from trackers.naming import roles
 from trackers.readers.reader import Reader, SourceRun
 from trackers.records import Config, Environment, Metrics, Number, Record, Start
 from trackers.rundata import RunData
@@ -39,7 +40,7 @@ def document(reader: Reader, run: SourceRun, given: dict[str, int | None] | None
     steps = Steps().gather(_translated(reader.read(run), known))
     if not steps.measured:
         raise NotFound(f"run {run.name!r} ({run.source}) has no two steps whose times are known: nothing to export")
-    found = benchmark_json.result(steps, source=run.source, given=given)
+    found = result.result(steps, source=run.source, given=given)
     found["source"]["format"] = found["source"]["format"] or "run"
     return found
 
@@ -58,9 +59,9 @@ def save(found: dict[str, Any], output: Path | None = None) -> Path:
     try:
         if path.suffix != ".json" or path.is_dir():
             path.mkdir(parents=True, exist_ok=True)
-            path = _free(path / benchmark_json.file_name(found), found)
+            path = _free(path / result.file_name(found), found)
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(benchmark_json.text(found), encoding="utf-8")
+        path.write_text(result.text(found), encoding="utf-8")
     except OSError as error:
         raise UsageError(f"{path} can't be written: {error.strerror or error}") from None
     return path

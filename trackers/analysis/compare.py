@@ -12,12 +12,12 @@ from typing import Any
 import msgspec
 
 from trackers import records
-from trackers.analysis import roles
 from trackers.analysis.facts import Facts
 from trackers.analysis.fairness import unfair
 from trackers.analysis.gather import gather
 from trackers.errors import NotFound, UsageError
-from trackers.readers.groups import group_of
+from trackers.naming import roles
+from trackers.naming.groups import group_of
 
 FIGURES = ("final", "best", "last", "min", "max")
 """What can be compared of a metric. final: the result of its name. best: by ``define_metric``, else by its name."""

@@ -10,10 +10,10 @@ from typing import Any
 import msgspec
 
 from trackers import records
-from trackers.analysis import roles
 from trackers.analysis.speed import Speed, Use, speed, use
+from trackers.naming import roles
+from trackers.naming.groups import group_of
 from trackers.readers.columns import STEPLESS, Block
-from trackers.readers.groups import group_of
 from trackers.readers.reader import SourceRun
 from trackers.records import Config, Define, Environment, Finish, Info, Record, Start, Summary, plain_name
 

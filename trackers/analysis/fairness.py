@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from trackers.analysis import roles
 from trackers.analysis.facts import Facts
 from trackers.analysis.tables import show
+from trackers.naming import roles
 
 SHOWN = 5
 """So many different values are named."""

@@ -7,13 +7,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trackers.analysis import benchmark_report, layout, roles, sessions
+from trackers.analysis import benchmark_report, layout, sessions
 from trackers.analysis.benchmark_results import Result
 from trackers.analysis.compare import compare, differing_settings
 from trackers.analysis.groups import headline
 from trackers.analysis.statistics import deviation, mean
 from trackers.analysis.tables import escape_markdown, plain, render
 from trackers.errors import NotFound
+from trackers.naming import roles
 
 if TYPE_CHECKING:
     from trackers.plotting.runs import PlottedRun

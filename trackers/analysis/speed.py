@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from trackers.analysis import roles
 from trackers.analysis.statistics import durations, weighted
+from trackers.naming import roles
+from trackers.naming.groups import group_of
 from trackers.readers.columns import STEPLESS, Block
-from trackers.readers.groups import group_of
 
 TOLERANCE = 0.02
 """Two figures of the same thing that differ by less agree."""

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from trackers.analysis import wandb_query
 from trackers.analysis.wandb_query import Query
-from trackers.readers.groups import grouped
+from trackers.naming.groups import grouped
 from trackers.readers.reader import SourceRun
 from trackers.records import Metrics, Summary, Text
 

@@ -41,7 +41,7 @@ def keys(source: SourceArgument = "latest", directory: RunsDir = None, as_json: 
 
 
 def _run(data: Any) -> dict[str, Any]:
-    from trackers.readers.groups import grouped
+    from trackers.naming.groups import grouped
     from trackers.records import name_floats
 
     series = data.series()
@@ -63,7 +63,7 @@ def _run(data: Any) -> dict[str, Any]:
 
 
 def _show(run: dict[str, Any]) -> None:
-    from trackers.readers.groups import TITLES
+    from trackers.naming.groups import TITLES
 
     names = [name for group in run["groups"].values() for name in group]
     print(f"{printable(run['name'])}  ({printable(run['source'])})")

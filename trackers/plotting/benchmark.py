@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from trackers.analysis import roles
 from trackers.analysis.benchmark_results import Result
+from trackers.naming import roles
 from trackers.plotting.panels import Bar, Panel, Picture
 from trackers.plotting.presets import View
 from trackers.plotting.runs import PlottedRun

@@ -9,12 +9,13 @@ from typing import Any
 
 import msgspec
 
-from trackers.analysis import gpu_report, gpu_series, groups, roles
+from trackers.analysis import gpu_report, gpu_series, groups
 from trackers.errors import NotFound, UsageError
+from trackers.naming import roles
+from trackers.naming.groups import group_of
 from trackers.plotting.panels import Distribution, Panel, Picture
 from trackers.plotting.runs import X_AXES, PlottedRun, chosen
 from trackers.plotting.series import Line, Scale, band, line
-from trackers.readers.groups import group_of
 
 KEYS = 6
 """So many metrics are drawn where none were asked for."""

@@ -9,10 +9,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from trackers.analysis import roles
 from trackers.analysis.facts import Facts, facts
 from trackers.analysis.tables import plain
 from trackers.errors import NotFound, UsageError
+from trackers.naming import roles
 from trackers.readers import registry
 from trackers.readers.columns import STEPLESS
 from trackers.rundata import RunData

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from trackers.readers.groups import group_of
+from trackers.naming.groups import group_of
 
 GIB = 1024**3 / 1e9
 """GB (1e9 bytes) of a GiB."""

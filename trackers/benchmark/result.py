@@ -14,7 +14,7 @@ import statistics
 import time
 from typing import Any
 
-from trackers.analysis.benchmark_steps import Step, Steps
+from trackers.benchmark.steps import Step, Steps
 from trackers.errors import NotFound
 from trackers.records import name_floats
 
