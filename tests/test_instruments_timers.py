@@ -15,7 +15,7 @@ from tests.gpu import Cuda
 from trackers.errors import MissingPackage, UsageError
 from trackers.instruments import events, timer_values, timers
 from trackers.instruments.later import Later
-from trackers.instruments.timer_report import report
+from trackers.formats.timer_report import report
 from trackers.instruments.timers import NULL, Timer, Timers
 from trackers.instruments.torch_needed import torch_for
 from trackers.records import Metrics

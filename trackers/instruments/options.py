@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from trackers.errors import UsageError
+from trackers.formats.timer_report import check_option
 from trackers.instruments.peaks import given_tflops
 from trackers.instruments.remaining import UNITS
-from trackers.instruments.timer_report import check_option
 
 
 @dataclasses.dataclass(kw_only=True)

@@ -5,7 +5,8 @@ log = start(LoggerConfig(wandb_project="p", wandb_exp_name="e"), train_iters=100
 log.training_log(loss_dict, {}, lr, None, iteration, loss_scale, False, skipped_iter, grad_norm, None, None)
 """
 
+from trackers.megatron.begin import start
 from trackers.megatron.config import LoggerConfig
-from trackers.megatron.log import MegatronLog, start
+from trackers.megatron.log import MegatronLog
 
 __all__ = ["LoggerConfig", "MegatronLog", "start"]

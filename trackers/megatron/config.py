@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from trackers.errors import UsageError
+from trackers.formats.timer_report import check_option
 from trackers.instruments.memory import KEYS
 from trackers.instruments.options import Measure
 from trackers.instruments.remaining import UNITS
-from trackers.instruments.timer_report import check_option
 from trackers.instruments.timers import LEVELS
 
 OPTIONS = {

@@ -3,33 +3,31 @@
 from __future__ import annotations
 
 import math
-import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from trackers import identity
+from trackers.formats import training_line as line
+from trackers.formats.timer_report import report as timer_report
+from trackers.formats.training_line import SAMPLES, VS_SAMPLES
 from trackers.instruments.attach import Measuring
 from trackers.instruments.clock import TrainingClock
 from trackers.instruments.energy import ENERGY, POWER, Energy, own_gpu
 from trackers.instruments.later import Later, Scalar
 from trackers.instruments.loop import Loop
 from trackers.instruments.memory import PREFIX, Memory
-from trackers.instruments.timer_report import report as timer_report
 from trackers.instruments.timers import NullTimer, Timer, cuda_in_use
-from trackers.megatron import console_logging, line
 from trackers.megatron.config import LoggerConfig
 from trackers.megatron.report import Report, Reports
 
-SAMPLES = "samples vs steps"
-VS_SAMPLES = " vs samples"
 PPL_MOST = 20.0
 """Losses above it have this one's perplexity, so that an untrained model's is a number one can plot."""
 
 
 class MegatronLog:
-    """Logs a training as document 4 says. Made by ``start``, on every rank.
+    """Logs a training as document 4 says. Made by ``trackers.megatron.start``, on every rank.
 
     Args:
         run: where values go. config: what is wanted.
@@ -174,15 +172,18 @@ class MegatronLog:
             measured, self._measured = self._measured, {}
             found = {name: measured.pop(name) for name in given if name in measured} | norms
             if iteration % self.config.tensorboard_log_interval == 0 or iteration == self._iterations:
-                rates = {"learning-rate": learning_rate, "decoupled-learning-rate": decoupled_learning_rate}
-                both = {name: rate for name, rate in rates.items() if rate is not None}
+                both = {"learning-rate": learning_rate, "decoupled-learning-rate": decoupled_learning_rate}
+                both = {name: rate for name, rate in both.items() if rate is not None}
                 both |= {"batch-size": size, **loss_dict, **self._chosen(loss_scale), **found}
                 if skipped_samples > 0:
                     measured["skipped-train-samples"] = skipped_samples
                 measured |= both | {f"{name}{VS_SAMPLES}": value for name, value in both.items()}
                 measured[SAMPLES] = self._consumed
             if iteration % self.config.log_interval == 0:
-                measured |= self._summarize(iteration, learning_rate, loss_scale, size, skipped_samples, found)
+                rates = {line.RATE: learning_rate}
+                if decoupled_learning_rate is not None:
+                    rates[line.DECOUPLED_RATE] = decoupled_learning_rate
+                measured |= self._summarize(iteration, rates, loss_scale, size, skipped_samples, found)
             if measured:
                 self.run.log(measured, step=iteration)
             if report_memory_flag:
@@ -204,11 +205,11 @@ class MegatronLog:
             self.run.log({**found, SAMPLES: self._consumed}, step=iteration)
             scalars = {key: Scalar(loss) for key, loss in losses.items()}
 
-            def lines() -> list[str]:
-                told = [f"{key} value: {float(loss.value()):.6E}" for key, loss in scalars.items()]
-                return [line.SEPARATOR.join([f"validation loss at iteration {iteration}", *told]) + " |"]
+            def print_line() -> None:
+                told = {f"{key}{line.VALIDATION}": float(loss.value()) for key, loss in scalars.items()}
+                self._print([line.validation(iteration, told)])
 
-            self._reports.add(Report(list(scalars.values()), lambda: self._print(lines())))
+            self._reports.add(Report(list(scalars.values()), print_line))
         except Exception as error:
             self._say(f"validation_log: {type(error).__name__}: {error}")
 
@@ -247,8 +248,9 @@ class MegatronLog:
         return found
 
     def _summarize(
-        self, iteration: int, rate: float | None, scale: float | None, size: int, skipped: int, norms: dict[str, Any]
-    ) -> dict[str, Any]:
+        self, iteration: int, rates: dict[str, float | None], scale: float | None, size: int, skipped: int,
+        norms: dict[str, Any],
+    ) -> dict[str, Any]:  # fmt: skip
         """Print the interval's line and reports, once all of it is known; returns what is to be logged of it."""
         config, now, consumed = self.config, time.time(), self._consumed
         counts, self._counts = self._counts, {"advanced": 0, "skipped": 0}
@@ -272,7 +274,7 @@ class MegatronLog:
             tflops = None if flops is None or not seconds else flops / seconds / self.ranks / 1e12
             self._print([line.summary(
                 time=now, iteration=iteration, iterations=self._iterations, consumed_samples=consumed,
-                skipped_samples=skipped, batch_size=size, learning_rate=rate, loss_scale=scale,
+                skipped_samples=skipped, batch_size=size, rates=rates, loss_scale=scale,
                 elapsed_ms=None if seconds is None else 1000 * seconds,
                 tflops=tflops if config.log_throughput else None,
                 energy_j=_value(own.get(ENERGY)), power_w=_value(own.get(POWER)),
@@ -330,45 +332,6 @@ class MegatronLog:
     def _print(self, lines: Sequence[str]) -> None:
         for text in lines:
             self._write(text)
-
-
-def start(
-    config: LoggerConfig,
-    *,
-    trackers: Sequence[str] | str = (),
-    run_config: Any = None,
-    init: Mapping[str, Any] | None = None,
-    **arguments: Any,
-) -> MegatronLog:
-    """Begin a run as document 4's configuration says; call it on every rank.
-
-    Args:
-        trackers: besides those that the configuration asks for; without any the usual choice counts (TRACKER, json).
-        run_config: the whole configuration of the training. init: what else ``trackers.init`` is to be given.
-        **arguments: those of :class:`MegatronLog`.
-
-    Raises:
-        UsageError: whatever can be seen before the first step. TypeError: an unknown argument.
-    """
-    import trackers as package
-
-    config.check()
-    console_logging.configure(
-        config.logging_level,
-        filter_warnings=config.filter_warnings,
-        modules_to_filter=config.modules_to_filter,
-        set_level_for_all_loggers=config.set_level_for_all_loggers,
-    )
-    if config.wandb_save_dir:
-        os.environ["WANDB_DIR"] = config.wandb_save_dir
-    names = [*config.trackers(), *(trackers.split(",") if isinstance(trackers, str) else trackers)]
-    chosen = list(dict.fromkeys(name.strip() for name in names if name.strip()))
-    more = dict(init or {})
-    options = {**config.options(), **more.pop("options", {})}
-    run = package.init(chosen or None, config=run_config, options=options, **more)
-    if identity.rank() == 0:
-        config.save(dict(run.config))
-    return MegatronLog(run, config, **arguments)
 
 
 def _perplexity(loss: Scalar) -> Any:

@@ -1,60 +1,92 @@
-"""Document 4's summary line, and its report of stragglers, as text."""
+"""Document 4's summary line, its line of an evaluation and its report of stragglers, as text."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 SEPARATOR = " | "
+VALIDATION, PERPLEXITY = " validation", " validation ppl"
+"""How document 4's names of evaluations end."""
+VS_SAMPLES = " vs samples"
+SAMPLES = "samples vs steps"
+"""The samples that went through, as Megatron names them; who logs them prints a line of its own."""
+
+
+RATE = "learning rate"
+DECOUPLED_RATE = "decoupled learning rate"
 
 
 def summary(
     *,
     time: float,
     iteration: int,
-    iterations: int,
-    consumed_samples: int,
-    batch_size: int,
+    iterations: int | None = None,
+    consumed_samples: int | None = None,
+    batch_size: int | None = None,
     skipped_samples: int = 0,
     elapsed_ms: float | None = None,
     tflops: float | None = None,
     energy_j: float | None = None,
     power_w: float | None = None,
-    learning_rate: float | None = None,
-    losses: Mapping[str, float] | None = None,
+    rates: Mapping[str, float | None] | None = None,
+    losses: Mapping[str, float | None] | None = None,
     loss_scale: float | None = None,
     grad_norm: float | None = None,
     zeros: float | None = None,
     params_norm: float | None = None,
     max_attention_logit: float | None = None,
-    skipped: int = 0,
-    nans: int = 0,
+    others: Mapping[str, float | None] | None = None,
+    skipped: int | None = None,
+    nans: int | None = None,
 ) -> str:
-    """The line of one interval. What is None is left out, but for the learning rate, which is said to be None.
+    """The line of one interval. A field that is None is left out; a rate, loss or other value that is says so.
 
     Args:
-        time: Unix seconds. elapsed_ms: per iteration. tflops, energy_j, power_w: per GPU. losses: their means.
-        skipped, nans: iterations of the interval.
+        time: Unix seconds. elapsed_ms: per iteration. tflops, energy_j, power_w: per GPU.
+        rates: by what the line calls them (``RATE``, ``DECOUPLED_RATE``). losses: their means.
+        others: what else the training logged. skipped, nans: iterations of the interval.
     """
     when = datetime.fromtimestamp(time).strftime("%Y-%m-%d %H:%M:%S")
-    fields = [f"[{when}] iteration {iteration:8d}/{iterations:8d}", f"consumed samples: {consumed_samples:12d}"]
+    fields = [f"[{when}] iteration {iteration:8d}" + ("" if iterations is None else f"/{iterations:8d}")]
+    _add(fields, "consumed samples: {:12d}", consumed_samples)
     if skipped_samples > 0:
         fields.append(f"skipped samples: {skipped_samples:12d}")
     _add(fields, "elapsed time per iteration (ms): {:.1f}", elapsed_ms)
     _add(fields, "throughput per GPU (TFLOP/s/GPU): {:.1f}", tflops)
     _add(fields, "energy per GPU (J/iter/GPU): {:.1f}", energy_j)
     _add(fields, "power per GPU (W/GPU): {:.1f}", power_w)
-    fields.append("learning rate: None" if learning_rate is None else f"learning rate: {learning_rate:.6E}")
-    fields.append(f"global batch size: {batch_size:5d}")
-    fields.extend(f"{name}: {loss:.6E}" for name, loss in (losses or {}).items())
+    fields.extend(_named(name, "{:.6E}", rate) for name, rate in (rates or {}).items())
+    _add(fields, "global batch size: {:5d}", batch_size)
+    fields.extend(_named(name, "{:.6E}", loss) for name, loss in (losses or {}).items())
     _add(fields, "loss scale: {:.1f}", loss_scale)
     _add(fields, "grad norm: {:.3f}", grad_norm)
-    _add(fields, "num zeros: {}", None if zeros is None else int(zeros))
+    _add(fields, "num zeros: {}", whole(zeros))
     _add(fields, "params norm: {:.3f}", params_norm)
     _add(fields, "max attention logit: {:.3f}", max_attention_logit)
-    fields += [f"number of skipped iterations: {skipped:3d}", f"number of nan iterations: {nans:3d}"]
+    fields.extend(_named(name, "{:.6E}", value) for name, value in (others or {}).items())
+    _add(fields, "number of skipped iterations: {:3d}", skipped)
+    _add(fields, "number of nan iterations: {:3d}", nans)
     return SEPARATOR.join(fields) + " |"
+
+
+def validation(iteration: int, values: Mapping[str, float | None]) -> str:
+    """The line of an evaluation: ``{key} validation`` is its ``{key} value``, ``{key} validation ppl`` its PPL."""
+    fields = [f"validation loss at iteration {iteration}"]
+    for name, value in values.items():
+        if name.endswith(PERPLEXITY):
+            name = f"{name.removesuffix(PERPLEXITY)} PPL"
+        elif name.endswith(VALIDATION):
+            name = f"{name.removesuffix(VALIDATION)} value"
+        fields.append(_named(name, "{:.6E}", value))
+    return SEPARATOR.join(fields) + " |"
+
+
+def whole(value: float | None) -> float | int | None:
+    """A count as a whole number; NaN and infinities, which are none, as they are."""
+    return value if value is None or not math.isfinite(value) else int(value)
 
 
 STRAGGLER_FIELDS = {
@@ -89,13 +121,17 @@ def stragglers(ranks: Sequence[Mapping[str, Any] | None], ends: int = 4) -> list
     if len(known) > 1:
         slow = sorted(known, key=lambda pair: (pair[0] if what == "tflops" else -pair[0], pair[1]))
         count = min(ends, len(slow))
-        lines.append(f"Bottom {count} ranks by {unit}: {_named(slow[:count])}")
-        lines.append(f"Top {count} ranks by {unit}: {_named(slow[::-1][:count])}")
+        lines.append(f"Bottom {count} ranks by {unit}: {_ranked(slow[:count])}")
+        lines.append(f"Top {count} ranks by {unit}: {_ranked(slow[::-1][:count])}")
     return lines
 
 
-def _named(pairs: Sequence[tuple[float, int]]) -> str:
+def _ranked(pairs: Sequence[tuple[float, int]]) -> str:
     return ", ".join(f"rank {rank}: {value:.2f}" for value, rank in pairs)
+
+
+def _named(name: str, form: str, value: float | None) -> str:
+    return f"{name}: {'None' if value is None else form.format(value)}"
 
 
 def _add(fields: list[str], form: str, value: Any) -> None:

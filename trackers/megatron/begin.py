@@ -1,0 +1,50 @@
+"""How a training that is logged as document 4 says begins."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from trackers import console_logging, identity
+from trackers.megatron.config import LoggerConfig
+from trackers.megatron.log import MegatronLog
+
+
+def start(
+    config: LoggerConfig,
+    *,
+    trackers: Sequence[str] | str = (),
+    run_config: Any = None,
+    init: Mapping[str, Any] | None = None,
+    **arguments: Any,
+) -> MegatronLog:
+    """Begin a run as document 4's configuration says; call it on every rank.
+
+    Args:
+        trackers: besides those that the configuration asks for; without any the usual choice counts (TRACKER, json).
+        run_config: the whole configuration of the training. init: what else ``trackers.init`` is to be given.
+        **arguments: those of :class:`MegatronLog`.
+
+    Raises:
+        UsageError: whatever can be seen before the first step. TypeError: an unknown argument.
+    """
+    import trackers as package
+
+    config.check()
+    console_logging.configure(
+        config.logging_level,
+        filter_warnings=config.filter_warnings,
+        modules_to_filter=config.modules_to_filter,
+        set_level_for_all_loggers=config.set_level_for_all_loggers,
+    )
+    if config.wandb_save_dir:
+        os.environ["WANDB_DIR"] = config.wandb_save_dir
+    names = [*config.trackers(), *(trackers.split(",") if isinstance(trackers, str) else trackers)]
+    chosen = list(dict.fromkeys(name.strip() for name in names if name.strip()))
+    more = dict(init or {})
+    options = {**config.options(), **more.pop("options", {})}
+    run = package.init(chosen or None, config=run_config, options=options, **more)
+    if identity.rank() == 0:
+        config.save(dict(run.config))
+    return MegatronLog(run, config, **arguments)
