@@ -59,8 +59,11 @@ class Config(Record, tag="config"):
     values: dict[str, Any]
 
 
-class Metrics(Record, tag="metrics"):
-    """Numbers at a step. Names are flat; nested mappings were joined with "/"."""
+class Metrics(Record, tag="metrics", gc=False):
+    """Numbers at a step. Names are flat; nested mappings were joined with "/".
+
+    What it holds can form no cycle, so the garbage collector needn't walk over the many that a reader makes.
+    """
 
     values: dict[str, Number]
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Iterable, Iterator
+from itertools import chain
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from trackers.errors import MissingPackage
@@ -59,30 +61,33 @@ class Columns:
 
     def __init__(self, count: int = 0) -> None:
         self.count = count
-        self._waiting: dict[tuple[str, ...], list[tuple[int, Metrics]]] = {}
+        self._waiting: dict[tuple[str, ...], tuple[list[int], list[Metrics]]] = {}
         self._blocks: list[Block] = []
 
     def add(self, records: Iterable[Any]) -> list[Any]:
         """Take the metrics among records; returns the other records."""
-        others, waiting, count = [], self._waiting, self.count
-        for record in records:
-            if type(record) is Metrics:
-                names = tuple(record.values)
-                found = waiting.get(names)
-                if found is None:
-                    found = waiting[names] = []
-                found.append((count, record))
-                count += 1
-            else:
-                others.append(record)
-        self.count = count
+        records = list(records)
+        metrics = [record for record in records if type(record) is Metrics]
+        others = [record for record in records if type(record) is not Metrics] if len(metrics) < len(records) else []
+        shapes = list(map(tuple, map(_VALUES, metrics)))
+        numbers = range(self.count, self.count + len(metrics))
+        self.count = numbers.stop
+        if shapes and shapes.count(shapes[0]) == len(shapes):
+            taken, found = self._waiting.setdefault(shapes[0], ([], []))
+            taken.extend(numbers)
+            found.extend(metrics)
+            return others
+        for number, names, record in zip(numbers, shapes, metrics, strict=True):
+            taken, found = self._waiting.setdefault(names, ([], []))
+            taken.append(number)
+            found.append(record)
         return others
 
     def settle(self) -> None:
         """Turn what was taken into arrays, so that its Python objects go."""
-        for names, found in self._waiting.items():
+        for names, (numbers, found) in self._waiting.items():
             if names:
-                self._blocks.append(_block(names, found))
+                self._blocks.append(_block(names, numbers, found))
         self._waiting.clear()
 
     def blocks(self) -> list[Block]:
@@ -92,20 +97,32 @@ class Columns:
         return self._blocks
 
 
-def _block(names: tuple[str, ...], found: list[tuple[int, Metrics]]) -> Block:
+_VALUES, _TIME, _STEP = attrgetter("values"), attrgetter("time"), attrgetter("step")
+
+
+def _block(names: tuple[str, ...], numbers: list[int], found: list[Metrics]) -> Block:
     import numpy as np
 
     size = len(found)
-    rows = np.fromiter((row for row, _ in found), np.int64, size)
-    times = np.fromiter((record.time for _, record in found), np.float64, size)
-    steps = np.fromiter((_step(record.step) for _, record in found), np.int64, size)
-    lists = [list(record.values.values()) for _, record in found]
-    kinds = tuple(_kind(lists, place) for place in range(len(names)))
+    rows = np.array(numbers, np.int64)
+    times = np.fromiter(map(_TIME, found), np.float64, size)
+    steps = _steps(found)
+    kinds = tuple(_kind(name, found) for name in names)
+    every = chain.from_iterable(map(dict.values, map(_VALUES, found)))
     try:
-        values = np.array(lists, dtype=np.float64)
+        values = np.fromiter(every, np.float64, size * len(names))
     except OverflowError:
-        values = np.array([[_double(value) for value in row] for row in lists], dtype=np.float64)
-    return Block(names, kinds, rows, steps, times, values)
+        values = np.array([_double(value) for record in found for value in record.values.values()], np.float64)
+    return Block(names, kinds, rows, steps, times, values.reshape(size, len(names)))
+
+
+def _steps(found: list[Metrics]) -> Any:
+    import numpy as np
+
+    try:
+        return np.fromiter(map(_STEP, found), np.int64, len(found))
+    except (TypeError, OverflowError):  # one without a step, or beyond 64 bits
+        return np.fromiter((_step(record.step) for record in found), np.int64, len(found))
 
 
 def _step(step: int | None) -> int:
@@ -114,14 +131,14 @@ def _step(step: int | None) -> int:
     return step if -STEP_MAX <= step <= STEP_MAX else STEP_MAX if step > 0 else -STEP_MAX
 
 
-def _kind(lists: list[list[Number]], place: int) -> int:
-    kind = type(lists[0][place])
+def _kind(name: str, found: list[Metrics]) -> int:
+    kind = type(found[0].values[name])
     if kind is float:
         return FLOAT
+    values = [record.values[name] for record in found]
     if kind is bool:
-        return BOOLEAN if all(type(row[place]) is bool for row in lists) else FLOAT
-    exact = all(type(row[place]) is int and -EXACT <= row[place] <= EXACT for row in lists)
-    return INTEGER if exact else FLOAT
+        return BOOLEAN if all(type(value) is bool for value in values) else FLOAT
+    return INTEGER if all(type(value) is int and -EXACT <= value <= EXACT for value in values) else FLOAT
 
 
 def _double(value: Number) -> float:
