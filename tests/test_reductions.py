@@ -17,7 +17,7 @@ from trackers.contributions import Contribution
 from trackers.journal import StreamReader
 from trackers.pending import transfer
 from trackers.records import Metrics, Number, Summary
-from trackers.reductions import KINDS, Layout, Reduction
+from trackers.reductions import KINDS, Layout, Norm, Range, Reduction, SampleStd
 
 samples = st.lists(
     st.lists(st.floats(-1e6, 1e6, allow_subnormal=False), min_size=1, max_size=5), min_size=1, max_size=8
@@ -47,12 +47,19 @@ def test_numbers_are_those_of_all_samples_together(ranks: list[list[float]]) -> 
     assert reduced(*(Std(*spread) for spread in spreads))["x"] == pytest.approx(
         statistics.pstdev(pooled), rel=1e-6, abs=1e-4
     )
+    sample = reduced(*(SampleStd(*spread) for spread in spreads))["x"]
+    assert sample == pytest.approx(
+        statistics.stdev(pooled) if len(pooled) > 1 else math.nan, rel=1e-6, abs=1e-4, nan_ok=True
+    )
+    assert reduced(*(Norm(math.hypot(*rank)) for rank in ranks))["x"] == pytest.approx(math.hypot(*pooled))
+    ends = reduced(*(Range(min(rank), max(rank)) for rank in ranks))["x"]
+    assert ends == pytest.approx(max(pooled) - min(pooled))
 
 
 @given(st.permutations(list(range(6))), st.lists(st.floats(-1e300, 1e300), min_size=6, max_size=6))
 def test_order_of_ranks_makes_no_difference(order: list[int], values: list[float]) -> None:
     """The same parts give the same bits, in whatever order ranks arrive."""
-    for kind in (Mean, Sum, Std, All, MinMax):
+    for kind in (Mean, Sum, Std, SampleStd, Norm, Range, All, MinMax):
         layout = Layout(["x"], [kind.kind])
         rows = {rank: list(kind(values[rank]).parts) for rank in range(6)}
         shuffled = {rank: rows[rank] for rank in order}
@@ -73,7 +80,7 @@ def test_all_names_the_ranks() -> None:
 def test_nan_and_infinity_stay_visible() -> None:
     """A bad rank shows in the number of all ranks, wherever it stands."""
     nan, inf = math.nan, math.inf
-    for kind in (Mean, Sum, Min, Max, Std):
+    for kind in (Mean, Sum, Min, Max, Std, Norm, Range, SampleStd):
         assert math.isnan(reduced(kind(1.0), kind(nan))["x"])
         assert math.isnan(reduced(kind(nan), kind(1.0))["x"])
     assert reduced(Max(inf), Max(1.0)) == {"x": inf}

@@ -150,6 +150,49 @@ class Std(Reduction):
         into[name] = math.sqrt(squares / total) if squares >= 0 else math.nan
 
 
+class SampleStd(Std):
+    """As :class:`Std`, divided by one less than the number of values, as ``torch.std`` does. One value: NaN."""
+
+    __slots__ = ()
+    kind = "sample_std"
+
+    @staticmethod
+    def reduce(into: MutableMapping[str, Number], name: str, ranks: Sequence[int], parts: Parts) -> None:
+        """See :class:`Reduction`."""
+        Std.reduce(into, name, ranks, parts)
+        total = _sum([count for count in parts[2] if count])
+        into[name] = into[name] * math.sqrt(total / (total - 1)) if total > 1 else math.nan
+
+
+class Norm(Reduction):
+    """The l2 norm of what the ranks have together: each gives its own part's."""
+
+    __slots__ = ()
+    kind = "norm"
+
+    @staticmethod
+    def reduce(into: MutableMapping[str, Number], name: str, ranks: Sequence[int], parts: Parts) -> None:
+        """See :class:`Reduction`."""
+        into[name] = math.nan if _has_nan(parts[0]) else math.hypot(*parts[0])
+
+
+class Range(Reduction):
+    """From the lowest end to the highest one of any rank: the largest ``high`` less the smallest ``low``."""
+
+    __slots__ = ()
+    kind = "range"
+    width = 2
+
+    def __init__(self, low: Any, high: Any = None) -> None:
+        self.parts = (low, low if high is None else high)
+
+    @staticmethod
+    def reduce(into: MutableMapping[str, Number], name: str, ranks: Sequence[int], parts: Parts) -> None:
+        """See :class:`Reduction`."""
+        wrong = _has_nan(parts[0]) or _has_nan(parts[1])
+        into[name] = math.nan if wrong else float(max(parts[1]) - min(parts[0]))
+
+
 class All(Reduction):
     """Every rank's value, as ``<name>/rank_0``, ``<name>/rank_1``, …"""
 
@@ -162,7 +205,9 @@ class All(Reduction):
         into.update({f"{name}/rank_{rank}": float(value) for rank, value in zip(ranks, parts[0], strict=True)})
 
 
-KINDS: dict[str, type[Reduction]] = {kind.kind: kind for kind in (Mean, Sum, Min, Max, MinMax, Std, All)}
+KINDS: dict[str, type[Reduction]] = {
+    kind.kind: kind for kind in (Mean, Sum, Min, Max, MinMax, Std, SampleStd, Norm, Range, All)
+}
 
 
 class Layout:
