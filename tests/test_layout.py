@@ -37,7 +37,7 @@ ALLOWED = {
     "trackers.benchmark": CORE | {"trackers.benchmark", "trackers.naming"},
     "trackers.backends": CORE
     | {"trackers.backends", "trackers.failpoints", "trackers.identity", "trackers.formats"}
-    | {"trackers.benchmark", "trackers.naming"},
+    | {"trackers.benchmark", "trackers.naming", "trackers.terminal", "trackers.console_logging"},
     "trackers.testing": CORE | {"trackers.registry", "trackers.testing", "trackers.readers.reader"},
 }
 """Packages and modules that may know only these (prefixes of module names)."""
@@ -49,7 +49,7 @@ FORBIDDEN = {
 }
 """What nothing else imports but the named prefix and ``__main__``: backends are reached by the registry alone."""
 
-FORMATS = {"trackers.backends.tensorboard_events", "trackers.backends.mlflow_names"}
+FORMATS = {"trackers.backends.tensorboard_events", "trackers.backends.mlflow_names", "trackers.backends.system_names"}
 """Parts of backends that are a format and nothing else: what a backend writes so, its reader reads so."""
 
 

@@ -1,4 +1,7 @@
-"""Document 3's short line on the user's terminal: ``step 100 | train_loss 2.1234 | learning_rate 1.50e-04``.
+"""A run on the user's terminal: document 3's short line, or document 4's full one.
+
+    step 100 | train_loss 2.1234 | learning_rate 1.50e-04
+    [2025-12-25 08:40:22] iteration        2/      50 | consumed samples:          256 | … | lm loss: 1.189062E+01 |
 
 It runs in the training process, because it writes between the user's own lines and progress bars. A terminal that
 is gone (a closed pipe, a dropped SSH session) ends the printing, and nothing else.
@@ -8,12 +11,29 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, TextIO
 
+from trackers.backends.console_line import MARKERS, Lines
 from trackers.backends.fronts import ConsoleFront
 from trackers.backends.json_rows import is_eval
-from trackers.records import SUMMARY_PREFIX, Alert, Metrics, Number, Record, Summary, Text, final_name, is_sample
+from trackers.formats.training_line import SAMPLES
+from trackers.naming.roles import setting
+from trackers.records import (
+    SUMMARY_PREFIX,
+    Alert,
+    Config,
+    Metrics,
+    Number,
+    Record,
+    Start,
+    Summary,
+    Text,
+    final_name,
+    flatten,
+    is_sample,
+)
+from trackers.terminal import write_line
 from trackers.tracker import Cursor, RunInfo, State, Status
 
 INTERVAL = 10
@@ -23,14 +43,23 @@ TEXT_CHARS = 200
 """How much of a text is shown."""
 
 
+TOTALS = ("train_iters", "max_iters", "max_steps", "total_steps", "num_steps", "train_steps", "num_train_steps",
+          "num_training_steps", "max_train_steps", "training_steps", "total_iterations", "num_iterations")  # fmt: skip
+"""Settings that say where training ends."""
+
+
 class ConsoleTracker(ConsoleFront):
-    """Prints a line at the first, each ``TRACKER_LOG_INTERVAL``-th and the last step, and at each evaluation.
+    """Prints a line at each ``TRACKER_LOG_INTERVAL``-th and the last step, and at each evaluation.
+
+    Short lines say what a step logged, the first one, too; full ones sum up an interval. Full ones come where
+    ``TRACKER_CONSOLE_STYLE`` says so, or where it says "auto" and the run logs what a training loop measures.
+    Megatron's own logging prints its lines by itself: none is printed for it here.
 
     Args:
         stream: where to; None: standard error as it is at each line.
     """
 
-    accepts: ClassVar[frozenset[type[Record]]] = frozenset({Metrics, Text, Summary, Alert})
+    accepts: ClassVar[frozenset[type[Record]]] = frozenset({Start, Config, Metrics, Text, Summary, Alert})
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = stream
@@ -38,8 +67,8 @@ class ConsoleTracker(ConsoleFront):
         self._seq = 0
         self._first: int | None = None
         self._skipped: tuple[int, dict[str, Number]] | None = None
-        self._printed: int | None = None
         self._results: dict[str, Any] = {}
+        self._quiet = False
 
     def open(self, info: RunInfo, state: State) -> Cursor | None:
         """Begin; nothing is printed yet."""
@@ -47,6 +76,13 @@ class ConsoleTracker(ConsoleFront):
             self._interval = max(1, int(info.option("TRACKER_LOG_INTERVAL", INTERVAL)))
         except ValueError:
             self._interval = INTERVAL
+        self._style = str(info.option("TRACKER_CONSOLE_STYLE", "auto"))
+        self._lines = Lines(
+            self._interval,
+            str(info.option("TRACKER_TIMING_OPTION", "minmax")),
+            timed=int(info.option("TRACKER_TIMING_LEVEL", 0)) >= 0 and bool(info.option("TRACKER_LOG_TIMERS", True)),
+        )
+        self._configure(info.config)
         self._seq = int(state.get("seq", 0))
         self._state = state
         return None
@@ -69,22 +105,44 @@ class ConsoleTracker(ConsoleFront):
                 self._results.update({final_name(name): value for name, value in record.values.items()})
             elif isinstance(record, Alert):
                 self._print(f"{_clean(record.level)}: {_clean(record.title)} {_clean(record.text)}".rstrip())
+            elif isinstance(record, Config):
+                self._configure(record.values)
+            elif isinstance(record, Start) and record.id.startswith("rank-"):
+                self._lines.ranks = record.world_size
         self._state["seq"] = self._seq
+
+    def tick(self) -> None:
+        """Print full lines that have waited long enough for values of other ranks."""
+        self._print_all(self._lines.tick())
 
     def close(self, status: Status) -> None:
         """Print the last step, if it wasn't, and the results."""
         if self._skipped is not None:
             self._print(_row(*self._skipped))
             self._skipped = None
+        self._print_all(self._lines.close())
         if self._results and status.name != "running":
             self._print(" | ".join(f"{_clean(name)} {_shown(value)}" for name, value in self._results.items()))
             self._results = {}
+
+    def _configure(self, values: Mapping[str, Any]) -> None:
+        total = setting(dict(flatten(dict(values), ".")), TOTALS)
+        if total is not None and math.isfinite(total):
+            self._lines.iterations = int(total)
 
     def _metrics(self, record: Metrics) -> None:
         values = {name: value for name, value in record.values.items() if not name.startswith(SUMMARY_PREFIX)}
         self._results.update({name: value for name, value in record.values.items() if name not in values})
         step = record.step
         if step is None or not values:  # samples without a step: the line is about training
+            return
+        if self._style == "auto" and not MARKERS.isdisjoint(values):
+            self._style, self._skipped = "full", None
+        if self._style == "full":
+            self._quiet = self._quiet or SAMPLES in values
+            if not self._quiet:
+                late = record.id.startswith("reducer-")
+                self._print_all(self._lines.add(step, record.time, values, late))
             return
         if self._first is None:
             self._first = step
@@ -97,17 +155,16 @@ class ConsoleTracker(ConsoleFront):
         else:
             self._skipped = (step, values)
 
+    def _print_all(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            self._print(_clean(line))
+
     def _print(self, line: str) -> None:
         stream = self._stream or sys.stderr
         if self._gone or stream is None:
             return
         try:
-            tqdm = sys.modules.get("tqdm")
-            if tqdm is not None and getattr(tqdm.tqdm, "_instances", None):
-                tqdm.tqdm.write(line, file=stream)
-            else:
-                stream.write(line + "\n")
-                stream.flush()
+            write_line(line, stream)
         except UnicodeEncodeError:
             encoding = getattr(stream, "encoding", None) or "ascii"
             self._print(line.encode(encoding, "backslashreplace").decode(encoding))

@@ -24,9 +24,9 @@ def summary(
     time: float,
     iteration: int,
     iterations: int | None = None,
-    consumed_samples: int | None = None,
-    batch_size: int | None = None,
-    skipped_samples: int = 0,
+    consumed_samples: float | None = None,
+    batch_size: float | None = None,
+    skipped_samples: float = 0,
     elapsed_ms: float | None = None,
     tflops: float | None = None,
     energy_j: float | None = None,
@@ -39,8 +39,8 @@ def summary(
     params_norm: float | None = None,
     max_attention_logit: float | None = None,
     others: Mapping[str, float | None] | None = None,
-    skipped: int | None = None,
-    nans: int | None = None,
+    skipped: float | None = None,
+    nans: float | None = None,
 ) -> str:
     """The line of one interval. A field that is None is left out; a rate, loss or other value that is says so.
 
@@ -52,8 +52,7 @@ def summary(
     when = datetime.fromtimestamp(time).strftime("%Y-%m-%d %H:%M:%S")
     fields = [f"[{when}] iteration {iteration:8d}" + ("" if iterations is None else f"/{iterations:8d}")]
     _add(fields, "consumed samples: {:12d}", consumed_samples)
-    if skipped_samples > 0:
-        fields.append(f"skipped samples: {skipped_samples:12d}")
+    _add(fields, "skipped samples: {:12d}", skipped_samples or None)
     _add(fields, "elapsed time per iteration (ms): {:.1f}", elapsed_ms)
     _add(fields, "throughput per GPU (TFLOP/s/GPU): {:.1f}", tflops)
     _add(fields, "energy per GPU (J/iter/GPU): {:.1f}", energy_j)
@@ -63,7 +62,7 @@ def summary(
     fields.extend(_named(name, "{:.6E}", loss) for name, loss in (losses or {}).items())
     _add(fields, "loss scale: {:.1f}", loss_scale)
     _add(fields, "grad norm: {:.3f}", grad_norm)
-    _add(fields, "num zeros: {}", whole(zeros))
+    _add(fields, "num zeros: {:d}", zeros)
     _add(fields, "params norm: {:.3f}", params_norm)
     _add(fields, "max attention logit: {:.3f}", max_attention_logit)
     fields.extend(_named(name, "{:.6E}", value) for name, value in (others or {}).items())
@@ -82,11 +81,6 @@ def validation(iteration: int, values: Mapping[str, float | None]) -> str:
             name = f"{name.removesuffix(VALIDATION)} value"
         fields.append(_named(name, "{:.6E}", value))
     return SEPARATOR.join(fields) + " |"
-
-
-def whole(value: float | None) -> float | int | None:
-    """A count as a whole number; NaN and infinities, which are none, as they are."""
-    return value if value is None or not math.isfinite(value) else int(value)
 
 
 STRAGGLER_FIELDS = {
@@ -134,6 +128,9 @@ def _named(name: str, form: str, value: float | None) -> str:
     return f"{name}: {'None' if value is None else form.format(value)}"
 
 
-def _add(fields: list[str], form: str, value: Any) -> None:
-    if value is not None:
-        fields.append(form.format(value))
+def _add(fields: list[str], form: str, value: float | None) -> None:
+    if value is None:
+        return
+    if form.endswith("d}"):  # a count; one that is NaN is shown, too
+        form, value = (form, int(value)) if math.isfinite(value) else (form.replace("d}", "}"), value)
+    fields.append(form.format(value))
