@@ -10,7 +10,7 @@ from typing import Any
 
 from trackers.benchmark import result
 from trackers.benchmark.steps import Steps
-from trackers.errors import UsageError
+from trackers.errors import NotFound, UsageError
 from trackers.readers.log import LogReader
 from trackers.records import Metrics, Record
 
@@ -32,7 +32,9 @@ def main(arguments: Sequence[str]) -> int:
     records = reader.read(runs[0])
     steps = Steps().gather(_shown(records) if options.verbose else records)
     source = str(options.log_file)
-    document = result.result(steps, source=source, given={
+    if not steps.measured:
+        raise NotFound(f"{source}: no line says how long an iteration took (`elapsed time per iteration (ms)`)")
+    document = result.result(steps, source={"file": source, "format": steps.config.get("log.format")}, given={
         "num_gpus": options.num_gpus,
         "global_batch_size": options.global_batch_size,
         "sequence_length": options.sequence_length,

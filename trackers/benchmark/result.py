@@ -1,21 +1,24 @@
-"""Document 0's result of a benchmark, ``benchmark_{platform}_{timestamp}.json``, from a run's records.
+"""Document 0's result of a benchmark, ``benchmark_{platform}_{timestamp}.json``, from a run's steps.
 
 What the run itself says or proves counts; what is given besides fills what it doesn't say. Where the two disagree, or
-the run disagrees with itself, ``contradictions`` names it. Times are seconds per iteration, averaged over iterations
-(not over lines), without the first step of each attempt. Memory is in GiB, though its fields end in "gb" as
-documented; ``kind`` says whether it is the whole device's or what torch allocated, which can't be compared.
+the run disagrees with itself, ``contradictions`` names it. What isn't known is null. Times are seconds per step,
+averaged over steps (not over lines), without the first step of each attempt. Memory is in GiB, though its fields end
+in "gb" as documented; ``kind`` says whether it is the whole device's or what torch allocated, which can't be compared.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import re
 import statistics
 import time
+from collections.abc import Callable, Mapping
 from typing import Any
 
+from trackers.benchmark.notes import TOLERANCE, Notes
 from trackers.benchmark.steps import Step, Steps
-from trackers.errors import NotFound
+from trackers.naming import roles
 from trackers.records import name_floats
 
 CORES = {
@@ -24,186 +27,180 @@ CORES = {
 }  # fmt: skip
 """Shader cores of a GPU, as AMD's and NVIDIA's data sheets have them (H100 and H200: SXM)."""
 
-TOLERANCE = 0.02
-"""Two figures that differ by less agree."""
 ROUND = 64
 """Sequence lengths are multiples of this; what is derived is rounded to one where it comes near."""
+MAX_STEPS = ("max_steps", "train_iters", "max_iters", "total_steps", "num_steps")
+MICRO_BATCHES = ("micro_batch_size", "per_device_train_batch_size")
+_BUILD = re.compile(r"\+(cu|rocm)(\d[\d.]*)")
 
 
-def result(steps: Steps, *, source: str, given: dict[str, int | None] | None = None) -> dict[str, Any]:
+def result(
+    steps: Steps, *, source: Mapping[str, Any], given: Mapping[str, int | None] | None = None, word: str = "log"
+) -> dict[str, Any]:
     """The document.
 
     Args:
-        source: what was read, for ``source``.
+        source: what was read, at least its ``file``; goes into ``source``.
         given: ``num_gpus``, ``global_batch_size``, ``sequence_length``, as whoever asks knows them.
-
-    Raises:
-        NotFound: no step has a time.
+        word: what contradictions call it: a log, or a run.
     """
     measured = steps.measured
-    if not measured:
-        raise NotFound(f"{source}: no line says how long an iteration took (`elapsed time per iteration (ms)`)")
-    notes = _Notes(steps, given or {})
-    gpus = notes.choose("num_gpus", _whole(steps.config.get("world_size")))
-    batch = notes.choose("global_batch_size", _batch(steps))
-    proven = _sequence_length(measured, gpus, batch)
-    said = _whole(next((steps.config[k] for k in ("seq_length", "seq_len") if k in steps.config), None))
-    sequence = notes.sequence(said, proven, _formula(measured, gpus, batch))
-    platform = notes.platform()
-    performance = _performance(steps, measured, gpus, batch, sequence)
-    gpu = _gpu_info(steps, platform, gpus)
-    per_gpu = performance["tokens_per_second_per_gpu"]
-    cores = gpu["gpu_cores"]
+    notes = Notes(given or {}, word)
+    machine = _machine(steps)
+    platform = notes.platform(steps, machine)
+    gpus = notes.choose("num_gpus", None if platform == "cpu" else steps.gpus)
+    gpus = 0 if gpus is None and platform == "cpu" else gpus
+    ranks = gpus or steps.world_size or None
+    batch = notes.choose("global_batch_size", _logged_batch(steps) or _whole(steps.batch) or _consumed(steps))
+    length = _whole(roles.setting(steps.config, roles.LENGTHS))
+    sequence = notes.sequence(length, _proven_length(measured, ranks, batch), _formula(measured, ranks, batch))
+    if batch is None:
+        batch = _proven_batch(measured, ranks, sequence)
+    performance = _performance(steps, measured, gpus, ranks, batch, sequence)
+    gpu = _gpu_info(steps, machine, platform, gpus)
+    per_gpu, cores = performance["tokens_per_second_per_gpu"], gpu["gpu_cores"]
     performance["throughput_per_gpu_core"] = per_gpu / cores if per_gpu is not None and cores else None
-    document: dict[str, Any] = {
+    last = steps.steps[-1] if steps.steps else None
+    moment = time.localtime(last.time if last is not None else None)
+    return {
         "platform": platform,
         "gpu_info": gpu,
-        "timestamp": time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(steps.steps[-1].time)),
+        "timestamp": time.strftime("%Y-%m-%dT%H:%M:%S", moment),
         "training_config": {
-            "max_steps": _whole(steps.config.get("train_iters")) or steps.steps[-1].number,
+            "max_steps": _whole(roles.setting(steps.config, MAX_STEPS)) or (last.number if last is not None else None),
             "global_batch_size": batch,
-            "micro_batch_size": _whole(steps.config.get("micro_batch_size")),
+            "micro_batch_size": _whole(roles.setting(steps.config, MICRO_BATCHES)) or _whole(steps.micro_batch),
             "sequence_length": sequence,
             "num_gpus": gpus,
         },
         "performance_metrics": performance,
         "memory_metrics": _memory(steps),
+        "source": {**source, "step_times": steps.basis, "restarts": steps.attempts - 1},
+        "contradictions": notes.contradictions,
         "raw_step_times": [step.seconds for step in measured],
         "steps": [step.number for step in measured],
         "loss_values": [step.loss for step in measured],
         "learning_rates": [step.learning_rate for step in measured],
-        "source": {"file": source, "format": steps.config.get("log", {}).get("format"), "restarts": steps.restarts},
-        "contradictions": notes.contradictions,
     }
-    return document
 
 
-def text(document: dict[str, Any]) -> str:
+def text(document: Mapping[str, Any]) -> str:
     """The document as valid JSON: NaN and infinities are strings."""
-    return json.dumps(name_floats(document), indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+    return json.dumps(name_floats(dict(document)), indent=2, allow_nan=False, ensure_ascii=False, default=str) + "\n"
 
 
-def file_name(document: dict[str, Any]) -> str:
+def file_name(document: Mapping[str, Any]) -> str:
     """``benchmark_rocm_20260105_112906.json``."""
     stamp = document["timestamp"].replace("-", "").replace(":", "").replace("T", "_")
     return f"benchmark_{document['platform']}_{stamp}.json"
 
 
-class _Notes:
-    """Decides between what the run says and what was given, and remembers where they disagree."""
-
-    def __init__(self, steps: Steps, given: dict[str, int | None]) -> None:
-        self._steps = steps
-        self._given = given
-        self.contradictions: list[str] = []
-
-    def choose(self, name: str, said: int | None) -> int | None:
-        given = self._given.get(name)
-        if said is not None and given is not None and said != given:
-            self.contradictions.append(f"{name} is {said} in the log, not {given} as given: the log's is used")
-        return given if said is None else said
-
-    def sequence(self, said: int | None, proven: int | None, formula: str) -> int | None:
-        """The sequence length: what the printed throughput proves, else what the log says, else what is given."""
-        given = self._given.get("sequence_length")
-        for word, value in (("in the log's arguments", said), ("as given", given)):
-            if proven is not None and value is not None and abs(value - proven) > TOLERANCE * proven:
-                self.contradictions.append(
-                    f"sequence_length is {value} {word}, but {formula} = {proven}: {proven} is used"
-                )
-        if proven is None and said is not None and given is not None and said != given:
-            self.contradictions.append(f"sequence_length is {said} in the log, not {given} as given: the log's is used")
-        for value in (said, given):
-            if value is not None and (proven is None or abs(value - proven) <= TOLERANCE * proven):
-                return value
-        return proven
-
-    def platform(self) -> str:
-        """That of the machine that trained, by what its log says; "unknown" where it says nothing."""
-        machine = self._steps.machine
-        name = str(machine.get("gpu", ""))
-        rocm = self._steps.rocm or "rocm_version" in machine or name.startswith("AMD")
-        cuda = "cuda_version" in machine or name.startswith(("NVIDIA", "Tesla"))
-        if rocm and cuda:
-            self.contradictions.append(
-                f"the log speaks of ROCm and of CUDA ({name or 'no GPU named'}): taken for "
-                + ("cuda" if name.startswith(("NVIDIA", "Tesla")) else "rocm")
-            )
-            return "cuda" if name.startswith(("NVIDIA", "Tesla")) else "rocm"
-        return "rocm" if rocm else "cuda" if cuda else "unknown"
-
-
 def _performance(
-    steps: Steps, measured: list[Step], gpus: int | None, batch: int | None, sequence: int | None
+    steps: Steps, measured: list[Step], gpus: int | None, ranks: int | None, batch: int | None, sequence: int | None
 ) -> dict[str, Any]:
     seconds = [float(step.seconds or 0.0) for step in measured]
     count = sum(step.count for step in measured)
-    trained = sum(step.count for step in steps.timed)
+    trained = sum(step.count for step in steps.timed) + steps.warmups
     total = math.fsum(second * step.count for second, step in zip(seconds, measured, strict=True))
-    average = total / count
+    average = total / count if count else None
     rate: float | None = None
-    if batch is not None and sequence is not None and average > 0:
+    if batch is not None and sequence is not None and average:
         rate = batch * sequence / average
-    elif gpus is not None and (weighted := _tokens(measured)) is not None:
-        rate = weighted * gpus
+    else:
+        rate = _rate(measured, ranks, _all)
+    alone = None if gpus == 0 else _rate(measured, ranks, _one)
     return {
         "total_steps": trained,
         "warmup_steps": trained - count,
-        "total_time_seconds": total,
+        "total_time_seconds": total if count else None,
         "avg_step_time_seconds": average,
-        "min_step_time_seconds": min(seconds),
-        "max_step_time_seconds": max(seconds),
+        "min_step_time_seconds": min(seconds, default=None),
+        "max_step_time_seconds": max(seconds, default=None),
         "std_step_time_seconds": statistics.stdev(seconds) if len(seconds) > 1 else None,
-        "steps_per_second": 1 / average if average > 0 else None,
+        "steps_per_second": 1 / average if average else None,
         "tokens_per_second": rate,
-        "tokens_per_second_per_gpu": rate / gpus if rate is not None and gpus else _tokens(measured),
+        "tokens_per_second_per_gpu": rate / gpus if rate is not None and gpus else alone,
     }
 
 
-def _tokens(measured: list[Step]) -> float | None:
-    """Tokens per second and GPU as the log has them, weighted by time: all tokens over all seconds."""
-    known = [step for step in measured if step.tokens_per_s_per_gpu is not None and step.seconds]
-    seconds = math.fsum(float(step.seconds or 0) * step.count for step in known)
-    tokens = math.fsum(float(s.tokens_per_s_per_gpu or 0) * float(s.seconds or 0) * s.count for s in known)
-    return tokens / seconds if seconds > 0 else None
+def _all(count: float, per_gpu: bool, ranks: int | None) -> float | None:
+    """A count of all GPUs: one of one GPU needs to know how many there are."""
+    if not per_gpu:
+        return count
+    return count * ranks if ranks else None
 
 
-def _sequence_length(measured: list[Step], gpus: int | None, batch: int | None) -> int | None:
-    """What tokens per second prove the sequence length to be; None where the log has too little."""
-    rates = [
-        float(step.tokens_per_s_per_gpu) * float(step.seconds)
-        for step in measured
-        if step.tokens_per_s_per_gpu and step.seconds and math.isfinite(step.tokens_per_s_per_gpu * step.seconds)
-    ]
-    if not rates or not gpus or not batch:
+def _one(count: float, per_gpu: bool, ranks: int | None) -> float | None:
+    """A count of one GPU, where it is logged as such."""
+    return count if per_gpu else None
+
+
+def _rate(measured: list[Step], ranks: int | None, of: Callable[[float, bool, int | None], float | None]) -> Any:
+    """Tokens per second as the run has them, weighted by time: all tokens over all seconds; None without any."""
+    tokens, seconds = 0.0, 0.0
+    for step in measured:
+        found = None
+        if step.tokens is not None:  # proven by a rate of the very steps
+            found = of(step.tokens, step.per_gpu, ranks)
+        elif step.rate is not None and step.seconds:
+            found = of(step.rate * step.seconds, step.rate_per_gpu, ranks)
+        if found is not None and step.seconds:
+            tokens += found * step.count
+            seconds += step.seconds * step.count
+    return tokens / seconds if seconds else None
+
+
+def _counts(measured: list[Step], ranks: int | None) -> list[float]:
+    """Tokens of one step on all GPUs, of each row that proves it."""
+    found = [_all(step.tokens, step.per_gpu, ranks) for step in measured if step.tokens is not None]
+    return [count for count in found if count is not None]
+
+
+def _proven_length(measured: list[Step], ranks: int | None, batch: int | None) -> int | None:
+    """What tokens per second prove the sequence length to be; None where the run has too little."""
+    counts = _counts(measured, ranks)
+    if not counts or not batch:
         return None
-    length = statistics.median(rates) * gpus / batch
+    length = statistics.median(counts) / batch
     near = round(length / ROUND) * ROUND
     return near if near and abs(length - near) <= TOLERANCE * near / 4 else round(length)
 
 
-def _formula(measured: list[Step], gpus: int | None, batch: int | None) -> str:
-    known = [step for step in measured if step.tokens_per_s_per_gpu and step.seconds]
+def _proven_batch(measured: list[Step], ranks: int | None, sequence: int | None) -> int | None:
+    counts = _counts(measured, ranks)
+    if not counts or not sequence:
+        return None
+    batch = statistics.median(counts) / sequence
+    return round(batch) if round(batch) and abs(batch - round(batch)) <= TOLERANCE * batch / 4 else None
+
+
+def _formula(measured: list[Step], ranks: int | None, batch: int | None) -> str:
+    known = [step for step in measured if step.tokens is not None and step.seconds]
     if not known:
         return ""
     step = known[len(known) // 2]
-    return f"{step.tokens_per_s_per_gpu:g} tokens/s/GPU × {gpus} GPUs × {step.seconds:g} s ÷ {batch}"
+    rate = float(step.tokens or 0.0) / float(step.seconds or 1.0)
+    said = f"{rate:g} tokens/s/GPU × {ranks} GPUs" if step.per_gpu else f"{rate:g} tokens/s"
+    return f"{said} × {step.seconds:g} s ÷ {batch}"
 
 
-def _batch(steps: Steps) -> int | None:
-    """The global batch size: of the lines, else of the arguments, else what the consumed samples prove."""
+def _logged_batch(steps: Steps) -> int | None:
+    """The global batch size that most rows have."""
     said = [step.global_batch for step in steps.steps if step.global_batch]
-    if said:
-        return _whole(statistics.mode(said))
-    return _whole(steps.config.get("global_batch_size")) or (_whole(statistics.median(steps.batches or [0])) or None)
+    return _whole(statistics.mode(said)) if said else None
+
+
+def _consumed(steps: Steps) -> int | None:
+    """The global batch size that the consumed samples prove."""
+    return _whole(statistics.median(steps.batches or [0])) or None
 
 
 def _memory(steps: Steps) -> dict[str, Any]:
-    used = [float(step.used_gib) for step in steps.steps if step.used_gib is not None]
+    used, peaks = steps.used, [*steps.used, *steps.peaks]
     found: dict[str, Any] = {"unit": "GiB", "kind": None}
     if used:
-        found.update(avg_memory_used_gb=statistics.fmean(used), peak_memory_used_gb=max(used))
-    torch = {name: values for name, values in steps.torch_gib.items() if values}
+        found.update(avg_memory_used_gb=statistics.fmean(used), peak_memory_used_gb=max(peaks))
+    torch = {name: values for name, values in steps.torch.items() if values}
     if torch:
         found["kind"] = "torch"
         for name in ("allocated", "reserved"):
@@ -211,23 +208,34 @@ def _memory(steps: Steps) -> dict[str, Any]:
             highest = torch.get(f"max_{name}", torch.get(name))
             found[f"peak_memory_{name}_gb"] = max(highest) if highest else None
     elif used:
-        # The documented fields; the log has nothing of what torch allocated.
+        # The documented fields; the run has nothing of what torch allocated.
         found.update(kind="device", avg_memory_allocated_gb=found["avg_memory_used_gb"])
-        found.update(peak_memory_allocated_gb=max(used), avg_memory_reserved_gb=None, peak_memory_reserved_gb=None)
+        found.update(peak_memory_allocated_gb=max(peaks), avg_memory_reserved_gb=None, peak_memory_reserved_gb=None)
     else:
         names = ("avg_memory_allocated_gb", "peak_memory_allocated_gb", "avg_memory_reserved_gb")
         found.update(dict.fromkeys((*names, "peak_memory_reserved_gb")))
     return found
 
 
-def _gpu_info(steps: Steps, platform: str, gpus: int | None) -> dict[str, Any]:
-    machine = steps.machine
-    name = machine.get("gpu")
-    totals = [step.total_gib for step in steps.steps if step.total_gib is not None]
+def _machine(steps: Steps) -> dict[str, Any]:
+    """What the run says of its machine: the GPU's name and the versions."""
+    found = {"gpu": steps.gpu_name}
+    for name in ("pytorch_version", "cuda_version", "rocm_version"):
+        if steps.machine.get(name):
+            found[name] = str(steps.machine[name])
+    build = _BUILD.search(found.get("pytorch_version", ""))
+    if build is not None:
+        digits = build[2] if "." in build[2] else f"{build[2][:-1]}.{build[2][-1]}"  # cu124
+        found.setdefault("rocm_version" if build[1] == "rocm" else "cuda_version", digits)
+    return found
+
+
+def _gpu_info(steps: Steps, machine: Mapping[str, Any], platform: str, gpus: int | None) -> dict[str, Any]:
+    name = (machine["gpu"] or None) if platform != "cpu" else None
     found = {
         "device_count": gpus,
         "device_name": name,
-        "total_memory_gb": max(totals) if totals else None,
+        "total_memory_gb": steps.gpu_total_gib if platform != "cpu" else None,
         "platform": platform,
         "gpu_cores": next((cores for model, cores in CORES.items() if model in str(name)), None),
         "pytorch_version": machine.get("pytorch_version"),

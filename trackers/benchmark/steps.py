@@ -1,4 +1,8 @@
-"""What a benchmark's result is made of, gathered from a run's records: steps, sizes, memory, the machine."""
+"""What a benchmark's result is made of, gathered from a run's records: steps, sizes, memory, the machine.
+
+The records of one step are one row, whatever order and however many they come in. A row's time is that of the metric
+that says how long steps took, the one that is logged most; without one, the times of the records of losses count.
+"""
 
 from __future__ import annotations
 
@@ -9,43 +13,83 @@ from typing import Any
 
 import msgspec
 
-from trackers.records import Config, Environment, Metrics, Number, Record, Start, merge
+from trackers.benchmark import values as meanings
+from trackers.benchmark.values import Meaning, meaning
+from trackers.naming import roles
+from trackers.records import Config, Environment, Metrics, Number, Record, Start, flatten, merge
 
-DEVICE_MEMORY = ("gpu/hip_memory", "gpu/rocm_memory", "gpu/cuda_memory", "gpu/memory", "gpu/gpu_memory")
-"""Memory of the whole device, whoever uses it; in GiB. The first that a run has counts."""
-ROCM_NAMES = ("gpu/hip_", "gpu/rocm_")
+CLOCK = "times of records"
+"""What times are made of where the run didn't measure any."""
+ACCUMULATIONS = ("gradient_accumulation_steps", "grad_accum", "accumulate_grad_batches")
+_UNKNOWN = 1 << 30
 
 
-class Step(msgspec.Struct):
-    """One line's values, None where it has none. number: iteration. count: iterations that ``seconds`` is the mean of.
-    seconds: per iteration. first: the first of an attempt, which compiles and warms up."""
+class Step(msgspec.Struct, gc=False):
+    """One step's values, None where it has none.
+
+    number: finished optimizer steps. seconds: per step; count: steps that it is the mean of. first: it holds the first
+    step of an attempt, which compiles and warms up. tokens: of one step, as a rate beside its time proves; per_gpu:
+    of one GPU. rate: tokens per second, as logged; rate_per_gpu: of one GPU. consumed: samples since the run began.
+    """
 
     number: int
     time: float
+    attempt: int = 1
     count: int = 1
     seconds: float | None = None
-    tokens_per_s_per_gpu: float | None = None
+    first: bool = False
+    tokens: float | None = None
+    per_gpu: bool = False
     loss: Number | None = None
     learning_rate: Number | None = None
     global_batch: float | None = None
-    used_gib: float | None = None
-    total_gib: float | None = None
-    consumed_samples: float | None = None
-    first: bool = False
+    consumed: float | None = None
+    rate: float | None = None
+    rate_per_gpu: bool = False
+    loss_place: int = _UNKNOWN
+    rate_place: int = _UNKNOWN
+
+
+class _Series(msgspec.Struct):
+    """Step times under one name: seconds, and tokens of a step (of one GPU: True), by step."""
+
+    seconds: dict[int, float] = {}
+    tokens: dict[int, tuple[float, bool]] = {}
 
 
 class Steps:
-    """Gathers steps from records. ``config``: as the run says it. ``machine``: what it ran on. ``torch_gib``: memory
-    that torch allocated and reserved, in GiB, by ``allocated``, ``max_allocated``, ``reserved``, ``max_reserved``."""
+    """Gathers steps from records.
+
+    Attributes:
+        steps: rows, by step. basis: the metric that times are from, or :data:`CLOCK`.
+        config: as the run says it, flat. machine: what it ran on. attempts, world_size: of training.
+        used, peaks, torch: memory in GiB: all that was in use on a device, its peaks, and torch's by ``allocated``,
+            ``max_allocated``, ``reserved``, ``max_reserved``. warmups: steps that no time speaks for, because they
+            were an attempt's first.
+    """
 
     def __init__(self) -> None:
         self.steps: list[Step] = []
+        self.basis = CLOCK
         self.config: dict[str, Any] = {}
         self.machine: dict[str, Any] = {}
-        self.torch_gib: dict[str, list[float]] = {}
+        self.accelerators: list[str] = []
+        self.attempts = 1
+        self.world_size = 0
+        self.used: list[float] = []
+        self.peaks: list[float] = []
+        self.torch: dict[str, list[float]] = {}
+        self.micro_batch: float | None = None
         self.rocm = False
-        self.restarts = 0
-        self._begun = True
+        self.warmups = 0
+        self._settings: dict[str, Any] = {}
+        self._rows: dict[int, Step] = {}
+        self._series: dict[str, _Series] = {}
+        self._firsts: dict[int, int] = {}  # an attempt's first step, where it was timed on its own
+        self._totals: dict[str, float] = {}
+        self._gpus: set[str] = set()
+        self._on_gpus = False
+        self._attempt = 1
 
     def gather(self, records: Iterable[Record]) -> Steps:
         """Take all records in."""
@@ -53,17 +97,17 @@ class Steps:
             if isinstance(record, Metrics):
                 self._metrics(record)
             elif isinstance(record, Config):
-                merge(self.config, record.values)
+                merge(self._settings, record.values)
             elif isinstance(record, Environment):
-                merge(self.machine, record.values)
-            elif isinstance(record, Start):
-                self._begun = True
-                self.restarts = record.attempt - 1
-        if len(self.steps) > 1:
-            first, interval = self.steps[0], self.steps[1].count
-            if first.number == interval:
-                first.count = interval
-            first.first = first.number != 2 * interval  # else the log lacks the first line: this is the second
+                known = meanings.machine(record.values)
+                word = known.get("accelerator")
+                if isinstance(word, str) and word not in self.accelerators:
+                    self.accelerators.append(word)
+                self.machine.update(known)
+            elif isinstance(record, Start) and record.rank is not None:
+                self._start(record)
+        self.config = dict(flatten(self._settings, "."))
+        self._settle()
         return self
 
     @property
@@ -79,38 +123,181 @@ class Steps:
 
     @property
     def batches(self) -> list[float]:
-        """Samples per iteration, by how many were consumed from one line to the next."""
-        pairs = [pair for pair in itertools.pairwise(self.steps) if not pair[1].first]
+        """Samples per step, by how many were consumed from one row to the next."""
+        known = [step for step in self.steps if step.consumed is not None]
         return [
-            (other.consumed_samples - one.consumed_samples) / other.count
-            for one, other in pairs
-            if other.consumed_samples is not None and one.consumed_samples is not None
+            (float(other.consumed or 0) - float(one.consumed or 0)) / (other.number - one.number)
+            for one, other in itertools.pairwise(known)
+            if other.attempt == one.attempt and other.number > one.number
         ]
 
+    @property
+    def gpus(self) -> int | None:
+        """How many GPUs trained; None where nothing says that it was on GPUs."""
+        said = roles.setting(self.config, roles.GPU_COUNTS)
+        if said is not None and said >= 1 and math.isfinite(said):
+            return int(said)
+        known = self._gpus or self._on_gpus or isinstance(self.machine.get("gpu"), str) or self.gpu_name
+        return max(self.world_size, len(self._gpus), 1) if known or self.world_size > 1 else None
+
+    @property
+    def gpu_name(self) -> str:
+        """As the run's settings, or its machine, call it; "" where neither does."""
+        said = roles.said(self.config, roles.GPU_NAMES, (str,)) if self.config else None
+        for name in (self.machine.get("gpu"), self.machine.get("gpu_type"), said):
+            if isinstance(name, str) and name:
+                return name
+        return ""
+
+    @property
+    def gpu_total_gib(self) -> float | None:
+        """Memory of one GPU."""
+        said = self.machine.get("gpu_memory_gib")
+        if isinstance(said, (int, float)):
+            return float(said)
+        job = [total for label, total in self._totals.items() if label.startswith("job ")]
+        count = len(self._gpus) or self.gpus
+        if job and count:
+            return math.fsum(job) / count
+        return max((total for label, total in self._totals.items() if not label.startswith("job ")), default=None)
+
+    @property
+    def batch(self) -> float | None:
+        """Samples of one step on all GPUs, as the settings say; None where they don't, or may mean one GPU's."""
+        said = roles.setting(self.config, roles.BATCHES)
+        if said is not None:
+            return said if said > 0 else None
+        accumulated = roles.setting(self.config, ACCUMULATIONS) or 1.0
+        each, ranks = roles.setting(self.config, ("per_device_train_batch_size",)), self.gpus
+        if each is not None and ranks:
+            return each * accumulated * ranks
+        alone = roles.setting(self.config, ("batch_size",))
+        if alone is None or alone <= 0 or max(ranks or 1, self.world_size) > 1:
+            return None
+        return alone * accumulated
+
+    def _start(self, record: Start) -> None:
+        self.attempts = max(self.attempts, record.attempt)
+        self._attempt = record.attempt
+        self.world_size = record.world_size
+        if record.from_step is not None:
+            for steps in (self._rows, *(part for s in self._series.values() for part in (s.seconds, s.tokens))):
+                for number in [number for number in steps if number > record.from_step]:
+                    del steps[number]
+
     def _metrics(self, record: Metrics) -> None:
-        values = record.values
-        self.rocm = self.rocm or any(name.startswith(ROCM_NAMES) for name in values)
-        for name, value in values.items():
-            if name.startswith("memory/rank_") and name.endswith("_mib"):
-                self.torch_gib.setdefault(name.split("/")[-1].removesuffix("_mib"), []).append(value / 1024)
-        seconds = _seconds(values)
-        if record.step is None or (seconds is None and "train_loss" not in values):
+        row: Step | None = None
+        seconds: list[tuple[str, float]] = []
+        rates: list[tuple[Meaning, float]] = []
+        for name, value in record.values.items():
+            known = meaning(name)
+            if known is None:
+                continue
+            kind = known.kind
+            if name.startswith(meanings.ROCM):
+                self.rocm = True
+            if kind in _ALONE:
+                self._alone(known, float(value))
+                continue
+            if record.step is None:
+                continue
+            row = row or self._row(record.step, record.time)
+            if kind == meanings.SECONDS:
+                seconds.append((name, value * known.factor))
+            elif kind in (meanings.TOKENS, meanings.TOKENS_PER_GPU):
+                rates.append((known, value))
+            else:
+                self._value(row, known, value)
+        if row is not None and (seconds or rates):
+            self._timed(row, seconds, rates)
+
+    def _row(self, number: int, time: float) -> Step:
+        row = self._rows.get(number)
+        if row is None:
+            row = self._rows[number] = Step(number, time, self._attempt)
+        return row
+
+    def _alone(self, known: Meaning, value: float) -> None:
+        """What belongs to no step: memory, GPUs."""
+        self._on_gpus = True
+        if not math.isfinite(value):
             return
-        step = Step(record.step, record.time, seconds=seconds, first=self._begun)
-        if self.steps and not self._begun:
-            step.count = max(1, record.step - self.steps[-1].number)
-        step.loss, step.learning_rate = values.get("train_loss"), values.get("learning_rate")
-        step.tokens_per_s_per_gpu = values.get("perf/tokens_per_sec_per_gpu")
-        step.consumed_samples = values.get("consumed_samples")
-        step.global_batch = values.get("global_batch_size")
-        head = next((head for head in DEVICE_MEMORY if f"{head}_used_gib" in values), None)
-        if head is not None:
-            step.used_gib, step.total_gib = values[f"{head}_used_gib"], values.get(f"{head}_total_gib")
-        self.steps.append(step)
-        self._begun = False
+        if known.kind == meanings.TORCH:
+            self.torch.setdefault(known.label, []).append(value * known.factor)
+        elif known.kind == meanings.USED:
+            self.used.append(value * known.factor)
+        elif known.kind == meanings.PEAK:
+            self.peaks.append(value * known.factor)
+        elif known.kind == meanings.TOTAL:
+            self._totals[known.label] = max(value * known.factor, self._totals.get(known.label, 0.0))
+        elif known.label:
+            self._gpus.add(known.label)
+
+    def _value(self, row: Step, known: Meaning, value: Number) -> None:
+        if known.kind == meanings.LOSS and known.place <= row.loss_place:
+            row.loss, row.loss_place = value, known.place
+        elif known.kind == meanings.RATE and known.place <= row.rate_place:
+            row.learning_rate, row.rate_place = value, known.place
+        elif known.kind == meanings.FIRST:
+            self._firsts[row.attempt] = row.number
+        elif known.kind == meanings.BATCH:
+            row.global_batch = float(value)
+        elif known.kind == meanings.MICRO_BATCH:
+            self.micro_batch = float(value)
+        elif known.kind == meanings.SAMPLES:
+            row.consumed = float(value)
+
+    def _timed(self, row: Step, seconds: list[tuple[str, float]], rates: list[tuple[Meaning, float]]) -> None:
+        best = min(rates, key=lambda rate: (rate[0].place, rate[0].kind == meanings.TOKENS), default=None)
+        if best is not None and math.isfinite(best[1]):
+            row.rate, row.rate_per_gpu = float(best[1]), best[0].kind == meanings.TOKENS_PER_GPU
+        for name, second in seconds:
+            series = self._series.setdefault(name, _Series())
+            series.seconds[row.number] = second
+            if best is not None and not best[0].place and math.isfinite(best[1] * second):
+                series.tokens[row.number] = best[1] * second, best[0].kind == meanings.TOKENS_PER_GPU
+
+    def _settle(self) -> None:
+        """Give each row the time that counts, and what it speaks for."""
+        names = list(self._series)
+        chosen = max(names, key=lambda name: len(self._series[name].seconds), default=None)
+        self.basis = chosen or CLOCK
+        self.warmups = 0
+        rows = [self._rows[number] for number in sorted(self._rows)]
+        timed = []
+        for row in rows:
+            row.seconds, row.tokens, row.first, row.count = None, None, False, 1
+            if chosen is None:
+                if row.loss is not None:
+                    timed.append(row)
+            elif row.number in self._series[chosen].seconds:
+                series = self._series[chosen]
+                row.seconds = series.seconds[row.number]
+                row.tokens, row.per_gpu = series.tokens.get(row.number, (None, False))
+                timed.append(row)
+        self._count(timed, chosen is None)
+        self.steps = [row for row in rows if row.seconds is not None or row.loss is not None]
+
+    def _count(self, timed: list[Step], clock: bool) -> None:
+        """How many steps each time speaks for, and which hold the first of an attempt."""
+        before: Step | None = None
+        for row in timed:
+            if before is not None and before.attempt == row.attempt:
+                row.count = row.number - before.number
+                if clock and row.time > before.time:
+                    row.seconds = (row.time - before.time) / row.count
+            elif not clock and self._firsts.get(row.attempt, row.number) < row.number:
+                row.count = row.number - self._firsts[row.attempt]
+                self.warmups += 1
+            else:
+                row.first = True
+                self.warmups += clock
+            before = row
+        if len(timed) > 1 and timed[0].first and not clock:
+            first, interval = timed[0], timed[1].count
+            if first.number == interval:
+                first.count = interval
+            first.first = first.number != 2 * interval  # else the log lacks the first line: this is the second
 
 
-def _seconds(values: dict[str, Number]) -> float | None:
-    if "perf/iter_ms" in values:
-        return values["perf/iter_ms"] / 1000.0
-    return values.get("perf/iter_time_sec")
+_ALONE = frozenset({meanings.TORCH, meanings.USED, meanings.PEAK, meanings.TOTAL, meanings.GPU})

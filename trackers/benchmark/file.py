@@ -1,0 +1,89 @@
+"""The file of a result: one for each run, whoever writes it, and never another run's."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from trackers.benchmark.result import file_name, text
+
+PATTERN = "benchmark_*.json"
+HEAD_BYTES = 16384
+"""Within so much of a result stands the run that it is of: before the series."""
+MOST = 10_000
+"""Results of one platform and second."""
+
+
+def write(document: Mapping[str, Any], directory: Path, ours: Path | None = None) -> Path:
+    """Write a result into a directory, whole or not at all; returns its file.
+
+    Args:
+        ours: the file of an earlier result of the run, which is replaced; default: looked for under the documented
+            name alone. A name that another run's result has gets a number.
+
+    Raises:
+        OSError: it can't be written; nothing was changed.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    temporary = temporary_path(document, directory)
+    try:
+        temporary.write_text(text(document), encoding="utf-8")
+        if ours is not None:
+            os.replace(temporary, ours)
+            return ours
+        named = directory / file_name(document)
+        for number in range(1, MOST):
+            path = named if number == 1 else named.with_stem(f"{named.stem}_{number}")
+            if is_of(path, document["source"]):
+                os.replace(temporary, path)
+                return path
+            if _link(temporary, path):
+                return path
+        raise FileExistsError(f"{MOST} results are named like {named.name}")
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+
+
+def find(directory: Path, source: Mapping[str, Any]) -> Path | None:
+    """The newest result of a run in a directory; None where there is none."""
+    found = [path for path in directory.glob(PATTERN) if is_of(path, source)]
+    return max(found, key=lambda path: path.name, default=None)
+
+
+def is_of(path: Path, source: Mapping[str, Any]) -> bool:
+    """Whether a result is of the same run, by its id and project; else of the same file."""
+    names = ("run_id", "project") if source.get("run_id") else ("file",) if source.get("file") else ()
+    try:
+        with path.open("rb") as result:
+            head = result.read(HEAD_BYTES)
+    except OSError:
+        return False
+    marks = [f'"{name}": {msgspec.json.encode(source.get(name)).decode()}'.encode() for name in names]
+    return bool(marks) and all(mark in head for mark in marks)
+
+
+def temporary_path(document: Mapping[str, Any], directory: Path) -> Path:
+    """Where a result is written before it has its name: what a killed process may leave there."""
+    return directory / f".benchmark-{document['source'].get('run_id') or os.getpid()}.tmp"
+
+
+def _link(source: Path, target: Path) -> bool:
+    """Give a file a name that nothing has; False if something has."""
+    try:
+        os.link(source, target)
+        return True
+    except FileExistsError:
+        return False
+    except OSError:  # no hard links here
+        try:
+            os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
+        except FileExistsError:
+            return False
+        os.replace(source, target)
+        return True
