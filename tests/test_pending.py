@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -119,3 +121,67 @@ def test_result_on_an_accelerator_is_not_read_early(run: Run) -> None:
     reader = StreamReader(Path(run.dir, "streams", "rank-0.1.jsonl"))
     found = [record.values for record in reader.read(100) if isinstance(record, Summary)]
     assert found == [{"final/best": 0.25}, {"other": 1.0}]
+
+
+class Failed(Transfer):
+    """A value on a device that has failed: asking for it raises, as CUDA does after an illegal access."""
+
+    def ready(self) -> bool:
+        raise RuntimeError("CUDA error: device-side assert triggered")
+
+
+def test_device_that_fails_takes_nothing_else_with_it(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its values are given up, counted, with the driver's word; records behind them are written, and so is the end."""
+    run.log({"loss": Failed(), "lr": 0.1}, step=0)
+    run.log({"loss": 2.0}, step=1)
+    run.log({"final/best": Failed()})
+    run.log({"text": "behind"}, step=3)
+    assert logged(run) == [(0, {"lr": 0.1}), (1, {"loss": 2.0})]
+    run.finish()
+    lines = Path(run.dir, "streams", "rank-0.1.jsonl").read_text().splitlines()
+    assert '"kind":"finish"' in lines[-1]
+    assert "2 values were given up: RuntimeError: CUDA error: device-side assert" in capsys.readouterr().err
+
+
+class Event:
+    """CUDA's, while a graph is captured: asking would end the capture."""
+
+    def query(self) -> bool:
+        raise AssertionError("asked while a graph was captured")
+
+
+def test_capture_of_a_graph_is_left_alone(
+    run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """While a CUDA graph is captured no value is copied, which is said, and no event asked; plain values go on."""
+    cuda = SimpleNamespace(is_current_stream_capturing=lambda: True)
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
+    scalar = SimpleNamespace(is_cuda=True, numel=lambda: 1, is_complex=lambda: False, item=lambda: 1.0)
+    moving, batch = object.__new__(pending.TorchTransfer), object.__new__(pending.TorchBatch)
+    moving._event, batch._event, batch._values = Event(), Event(), None
+    assert not moving.ready()
+    assert not batch.ready()
+    run.log({"loss": scalar, "lr": 0.1}, step=0)
+    run.log({"worst": trackers.Max(scalar), "lr": 0.2}, step=1)
+    assert [values["lr"] for _, values in logged(run)] == [0.1, 0.2]
+    assert capsys.readouterr().err.count("a CUDA graph is being captured") == 2
+
+
+@pytest.mark.parametrize("kind", [trackers.Max, lambda value: value])
+def test_part_of_a_sharded_scalar_is_no_value(kind: Any, run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    """A DTensor that every rank has alike is its number; one that is spread over ranks is said, with what to do."""
+    import torch
+    from torch.distributed.tensor import DTensor, Partial, Replicate
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    torch.distributed.init_process_group("fake", store=FakeStore(), rank=0, world_size=2)
+    try:
+        mesh = torch.distributed.device_mesh.init_device_mesh("cpu", (2,))
+        one = torch.tensor(3.0)
+        same, part = (DTensor.from_local(one, mesh, [place], run_check=False) for place in (Replicate(), Partial()))
+        run.log({"same": kind(same), "part": kind(part)}, step=0)
+    finally:
+        torch.distributed.destroy_process_group()
+    assert logged(run) == [(0, {"same": 3.0})]
+    assert "part: each rank holds a part of this DTensor (P" in (said := capsys.readouterr().err)
+    assert "log value.full_tensor()" in said

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 from trackers.records import Number
-from trackers.values import Unrecordable, number
+from trackers.values import Unrecordable, number, whole
 
 MAX_PENDING = 1024
 """Records that may wait for an accelerator. CUDA itself queues about as many kernels before a launch blocks."""
@@ -57,7 +57,7 @@ class TorchTransfer(Transfer):
             self._event.record(side)
 
     def ready(self) -> bool:
-        return bool(self._event.query())
+        return not _capturing() and bool(self._event.query())
 
     def value(self) -> Number:
         return number(self.host)
@@ -90,7 +90,7 @@ class TorchBatch:
 
     def ready(self) -> bool:
         """Whether they have arrived; never waits."""
-        return self._values is not None or bool(self._event.query())
+        return self._values is not None or (not _capturing() and bool(self._event.query()))
 
     def value(self, place: int) -> float:
         """One of them, once they have arrived."""
@@ -136,9 +136,7 @@ def transfer(value: Any) -> Transfer | None:
     if isinstance(value, Transfer):
         return value
     if getattr(value, "is_cuda", False) is True:
-        if value.numel() != 1:
-            raise Unrecordable(f"a tensor of shape {tuple(value.shape)} is not a scalar: log a reduction of it")
-        return TorchTransfer(value)
+        return TorchTransfer(_on_gpu(value))
     if callable(getattr(value, "copy_to_host_async", None)) and callable(getattr(value, "is_ready", None)):
         if getattr(value, "size", 1) != 1:
             raise Unrecordable(f"an array of shape {tuple(value.shape)} is not a scalar: log a reduction of it")
@@ -152,11 +150,29 @@ def hold(value: Any) -> Any:
     Raises:
         Unrecordable: not a scalar.
     """
-    if getattr(value, "is_cuda", False) is not True:
-        return transfer(value)
+    return _on_gpu(value) if getattr(value, "is_cuda", False) is True else transfer(value)
+
+
+def _on_gpu(value: Any) -> Any:
+    """A CUDA scalar that may be copied now.
+
+    Raises:
+        Unrecordable: it is none, or has no value yet: work that is captured into a CUDA graph hasn't been done, and a
+            copy on another stream would end the capture.
+    """
     if value.numel() != 1 or value.is_complex():
         raise Unrecordable(f"a tensor of shape {tuple(value.shape)} is not a real scalar: log a reduction of it")
-    return value
+    if _capturing():
+        raise Unrecordable("a CUDA graph is being captured: log what the graph leaves behind once it is replayed")
+    return whole(value)
+
+
+def _capturing() -> bool:
+    """Whether this thread captures a CUDA graph: events must not be asked then, which would end the capture
+    (https://docs.nvidia.com/cuda/cuda-driver-api, cuThreadExchangeStreamCaptureMode; torch's allocator spares it, too).
+    """
+    torch = sys.modules.get("torch")
+    return torch is not None and bool(torch.cuda.is_current_stream_capturing())
 
 
 def batched(values: list[Any]) -> list[Any]:
@@ -173,16 +189,24 @@ def batched(values: list[Any]) -> list[Any]:
 
 
 class Waiting:
-    """A record some of whose numbers are still on their way."""
+    """A record some of whose numbers are still on their way.
 
-    __slots__ = ("build", "numbers")
+    Attributes:
+        error: what an accelerator that has failed answered; its values never arrive, and hold nothing up.
+    """
+
+    __slots__ = ("build", "error", "numbers")
 
     def __init__(self, numbers: dict[str, Any], build: Callable[[dict[str, Number]], bytes]) -> None:
         self.numbers = numbers
         self.build = build
+        self.error = ""
 
     def ready(self) -> bool:
-        return all(value.ready() for value in self.numbers.values() if isinstance(value, Transfer))
+        try:
+            return all(value.ready() for value in self.numbers.values() if isinstance(value, Transfer))
+        except Exception:
+            return True
 
     def line(self) -> tuple[bytes, int]:
         """The record as lines, and how many values had to be left out because they hadn't arrived."""
@@ -191,20 +215,26 @@ class Waiting:
         for name, value in self.numbers.items():
             if not isinstance(value, Transfer):
                 arrived[name] = value
-            elif value.ready():
-                arrived[name] = value.value()
-            else:
+                continue
+            try:
+                if value.ready():
+                    arrived[name] = value.value()
+                else:
+                    lost += 1
+            except Exception as error:
+                self.error = f"{type(error).__name__}: {error}"
                 lost += 1
         return self.build(arrived), lost
 
 
 class Queue:
-    """Records in order, some of which wait. ``lost`` counts values given up."""
+    """Records in order, some of which wait. ``lost`` counts values given up; ``why`` is the last reason."""
 
     def __init__(self, write: Callable[[bytes], None]) -> None:
         self._write = write
         self._entries: deque[bytes | Waiting] = deque()
         self.lost = 0
+        self.why = "the accelerator hadn't delivered them"
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -239,6 +269,7 @@ class Queue:
         if isinstance(head, Waiting):
             line, lost = head.line()
             self.lost += lost
+            self.why = head.error or self.why
             self._write(line)
         else:
             self._write(head)

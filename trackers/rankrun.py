@@ -112,7 +112,7 @@ class RankRecorder:
             self.finished = True
             self._across.close(Finish(time=self._clock.now(), status=status, exit_code=exit_code, reason=reason))
         if self._queue.lost:
-            self.problem(f"{self._queue.lost} values were given up: the accelerator hadn't delivered them")
+            self.problem(f"{self._queue.lost} values were given up: {self._queue.why}")
 
 
 class RankRun(Measuring, NullRun):  # type: ignore[misc]

@@ -131,7 +131,7 @@ def number(value: Any) -> Number:
         if count != 1:
             shape = tuple(getattr(value, "shape", ()))
             raise Unrecordable(f"an array of shape {shape} is not a scalar: log a reduction of it, or a Histogram")
-        plain = item()
+        plain = whole(value).item()
         if type(plain) is kind:
             raise Unrecordable(f"{kind.__name__} is not a number")
         return number(plain)
@@ -140,6 +140,23 @@ def number(value: Any) -> Number:
     if isinstance(value, numbers.Real) or hasattr(kind, "__float__"):
         return float(value)
     raise Unrecordable(f"{kind.__name__} can't be recorded")
+
+
+def whole(value: Any) -> Any:
+    """A scalar as this rank has it, which all ranks have alike.
+
+    Raises:
+        Unrecordable: a DTensor (FSDP2, tensor parallel) of which each rank holds a part: ``item()`` would give that.
+    """
+    placements = getattr(value, "placements", None)
+    if placements is None or not hasattr(value, "to_local"):
+        return value
+    if not all(one.is_replicate() for one in placements):
+        raise Unrecordable(
+            f"each rank holds a part of this DTensor ({', '.join(map(str, placements))}): log value.full_tensor(), "
+            "which every rank must call"
+        )
+    return value.to_local()
 
 
 def is_media(value: Any) -> bool:
