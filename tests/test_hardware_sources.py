@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 from tests.hardware.standin import Drivers
 from tests.hardware.tree import plant
 from trackers.hardware.amd_sysfs import SysfsSource
+from trackers.hardware.amd_throttle import REASONS, RESIDENCIES
 from trackers.hardware.device import SourceLost
 from trackers.hardware.host import Host
 
@@ -186,6 +188,40 @@ def test_amd_missing_functions_and_lost_driver(drivers: Drivers) -> None:
     assert found["said"][1].startswith("the amd driver is gone (")
 
 
+def test_amd_throttle_bits_are_words(drivers: Drivers) -> None:
+    """Up to MI200 a word of bits says what holds a GPU down: each set bit is a word, none is nothing."""
+    bits = [0, 1 << 0 | 1 << 36, 1 << 16 | 1 << 17 | 1 << 47]
+    found = drivers.probe("amd", scenes=[{"residencies": 0, "throttle_status": word} for word in bits])
+    assert [reading["throttle"] for (reading,) in found["readings"]] == [
+        [],
+        ["package power limit", "hot spot temperature"],
+        ["current limit", "hot signal from outside (PROCHOT)"],
+    ]
+    assert found["said"] == []
+
+
+def test_amd_throttle_counters_tell_what_held_since_the_last_reading(drivers: Drivers) -> None:
+    """MI300 counts for how long each limit held: what grew is a reason, what was there before isn't."""
+    one, two = {"count": 2, "ppt": 500}, {"count": 2, "ppt.0": 501, "ppt.1": 500, "hbm_thm.1": 8}
+    found = drivers.probe("amd", scenes=[one, one, two, {**two, "ppt.0": 3}])
+    first, same, grown, again = ([reading["throttle"] for reading in readings] for readings in found["readings"])
+    assert first == [None, None]  # nothing to compare with
+    assert same == [[], []]
+    assert grown == [["package power limit"], ["memory temperature"]]
+    assert again == [[], []]  # a driver that was loaded again counts from 0
+    assert found["said"] == []
+
+
+def test_amd_gpu_that_tells_no_reasons_is_said_once(drivers: Drivers) -> None:
+    """Neither bits nor counters, or no GPU metrics at all: absent, not "none", with one line."""
+    for scene, why in (({"residencies": 0}, "its GPU metrics have none"), ({"error.metrics": 2}, "not supported")):
+        found = drivers.probe("amd", scenes=[scene, scene])
+        assert [reading["throttle"] for (reading,) in found["readings"]] == [None, None]
+        (line,) = found["said"]
+        assert line.startswith("AMD GPU 0: no throttle reasons (")
+        assert why in line
+
+
 def test_amd_gpus_are_the_jobs(drivers: Drivers) -> None:
     """ROCR_VISIBLE_DEVICES takes amdsmi's serial numbers, HIP_VISIBLE_DEVICES counts what is left."""
     environ = {"ROCR_VISIBLE_DEVICES": "GPU-4b2c1a9f8d3e6f73,1,0", "HIP_VISIBLE_DEVICES": "0,2"}
@@ -198,6 +234,7 @@ def test_amdsmi_without_rocm_is_contained(tmp_path: Path) -> None:
     code = """
 import json
 from trackers.hardware.amd import AmdSource
+from trackers.hardware.amd_throttle import REASONS, RESIDENCIES
 from trackers.hardware.device import SourceLost
 try:
     AmdSource(print)
@@ -210,11 +247,59 @@ except SourceLost as error:
     assert done.stderr == ""
 
 
+def gpu_metrics(revision: int, bits: int = 0, counts: tuple[int, ...] = (0,) * 5) -> bytes:
+    """The kernel's file of a GPU: struct gpu_metrics_v1_3, or what later revisions have up to the counters."""
+    before = {3: 108, 6: 104, 7: 40, 8: 40}.get(revision, 100)
+    body = b"\xff" * before + (struct.pack("<Q", bits) if revision == 3 else struct.pack("<5I", *counts))
+    return struct.pack("<HBB", 4 + len(body) + 40, 1, revision) + body + b"\xff" * 40
+
+
+@pytest.mark.parametrize("revision", [6, 7, 8])
+def test_sysfs_throttle_counters(revision: int, tmp_path: Path) -> None:
+    """The counters of MI300's layouts: what grew between two readings; a file that can't be read now is passed over."""
+    said: list[str] = []
+    root = plant("mi300", tmp_path)
+    files = [root / f"pci/0000:{bus}:00.0/gpu_metrics" for bus in ("05", "c5")]
+    source = SysfsSource(said.append, drm=root)
+    seen = []
+    for first, second in (((5, 0, 0, 0, 9), (1, 1, 1, 1, 1)), ((5, 3, 0, 0, 9), (2, 1, 1, 2, 2))):
+        files[0].write_bytes(gpu_metrics(revision, counts=first))
+        files[1].write_bytes(gpu_metrics(revision, counts=second))
+        seen.append([reading.throttle for reading in source.read()])
+    words = list(RESIDENCIES.values())
+    assert seen == [[None, None], [("package power limit",), (words[0], words[3], words[4])]]
+    assert not any("throttle" in line for line in said)
+    files[0].write_bytes(b"")
+    assert source.read()[0].throttle is None
+
+
+@pytest.mark.parametrize("content", [None, b"", b"\x01", gpu_metrics(5), gpu_metrics(3)[:80], gpu_metrics(6)[:115]])
+def test_sysfs_without_throttle_reasons(content: bytes | None, tmp_path: Path) -> None:
+    """No such file, a layout that tells none, one that is cut short: absent, and said with what else is missing."""
+    said: list[str] = []
+    root = plant("rx7900", tmp_path)
+    if content is not None:
+        (root / "card1/device/gpu_metrics").write_bytes(content)
+    source = SysfsSource(said.append, drm=root)
+    assert [source.read()[0].throttle for _ in range(2)] == [None, None]
+    assert said == ["AMD GPU 0: no throttle reasons (the kernel has no file for it); left out"]
+
+
+def test_amd_reasons_are_apart() -> None:
+    """No bit stands for two words, and none of the words could be taken for a list of two."""
+    masks = list(REASONS.values())
+    assert sum(mask.bit_count() for mask in masks) == sum(masks).bit_count()
+    assert not any("," in word for word in (*REASONS, *RESIDENCIES.values()))
+
+
 def test_sysfs_reads_what_the_kernel_shows(tmp_path: Path) -> None:
     """Only the AMD card is taken; m°C, µW and Hz become °C, W and Hz; there is no energy counter."""
     said: list[str] = []
-    source = SysfsSource(said.append, drm=plant("rx7900", tmp_path))
+    root = plant("rx7900", tmp_path)
+    (root / "card1/device/gpu_metrics").write_bytes(gpu_metrics(3, bits=1 << 36))
+    source = SysfsSource(said.append, drm=root)
     (reading,) = source.read()
+    assert reading.throttle == ("hot spot temperature",)
     assert (reading.gpu.name, reading.gpu.uuid) == ("AMD Radeon PRO W7900", "GPU-5e1f4c8a2b3d9e70")
     assert (reading.compute_frac, reading.memory_busy_frac) == (0.97, 0.41)
     assert (reading.memory_used_bytes, reading.memory_total_bytes) == (20401094656, 48301604864)
@@ -231,7 +316,7 @@ def test_sysfs_orders_by_bus_and_says_what_is_missing(tmp_path: Path) -> None:
     assert (first.gpu.uuid, second.gpu.uuid) == ("GPU-4b2c1a9f8d3e6f71", "GPU-4b2c1a9f8d3e6f72")
     assert (first.temp_c, first.power_w, first.memory_busy_frac) == (71.0, 700.0, None)
     source.read()
-    assert said == ["AMD GPU 0, 1: no memory activity (the kernel has no file for it); left out"]
+    assert said == ["AMD GPU 0, 1: no memory activity, throttle reasons (the kernel has no file for it); left out"]
 
 
 def test_sysfs_gpu_that_vanishes_is_said_once(tmp_path: Path) -> None:

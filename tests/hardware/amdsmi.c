@@ -123,6 +123,32 @@ amdsmi_status_t amdsmi_get_energy_count(handle_t handle, uint64_t *count, float 
     return SUCCESS;
 }
 
+struct gpu_metrics {
+    uint8_t before_status[112];
+    uint64_t indep_throttle_status; /* SMU_THROTTLER_*_BIT, up to MI200 */
+    uint8_t between[304];
+    /* For how long each limit held, MI300 and later. All are the largest number where a GPU has none. */
+    uint64_t accumulation_counter, prochot, ppt, socket_thm, vr_thm, hbm_thm;
+    uint8_t after[4072];
+};
+_Static_assert(sizeof(struct gpu_metrics) == 4544, "as in amdsmi 7.0");
+
+amdsmi_status_t amdsmi_get_gpu_metrics_info(handle_t handle, struct gpu_metrics *metrics)
+{
+    GPU_OR_RETURN("metrics");
+    memset(metrics, 0xFF, sizeof *metrics);
+    metrics->indep_throttle_status = (uint64_t)value_of("throttle_status", gpu, -1);
+    if (value_of("residencies", gpu, 1)) {
+        metrics->accumulation_counter = (uint64_t)(seconds() * 1000);
+        metrics->prochot = (uint64_t)value_of("prochot", gpu, 0);
+        metrics->ppt = (uint64_t)value_of("ppt", gpu, 100);
+        metrics->socket_thm = (uint64_t)value_of("socket_thm", gpu, 0);
+        metrics->vr_thm = (uint64_t)value_of("vr_thm", gpu, 0);
+        metrics->hbm_thm = (uint64_t)value_of("hbm_thm", gpu, 7);
+    }
+    return SUCCESS;
+}
+
 struct clock_info { uint32_t clk, min_clk, max_clk; uint8_t locked, deep_sleep; uint32_t reserved[4]; };
 
 /* MHz; type 0 graphics, 4 memory. */

@@ -37,9 +37,10 @@ def gpu(
         raise typer.Exit(2)
     gpus = Gpus(lambda text: print(f"trackers: {text}", file=sys.stderr), scope=scope)
     view = View(gpus)
-    # Processor load is measured between two readings.
-    time.sleep(0.1)
     try:
+        # Processor load, and what held some GPUs down, is measured between two readings.
+        gpus.read()
+        time.sleep(0.1)
         if as_json:
             _print_lines(view, once, interval)
         else:

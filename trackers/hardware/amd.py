@@ -8,11 +8,13 @@ in µJ. What a GPU doesn't have comes as the string "N/A" or as the largest numb
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import io
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from trackers.hardware import amd_throttle
 from trackers.hardware.device import Absence, Fields, Gpu, GpuLost, Reading, SourceLost, one_line
 
 UW_PER_W = 1e6
@@ -48,6 +50,7 @@ class AmdSource:
         self._absence = Absence("AMD", say, clock)
         self._handles: dict[str, Any] = {}
         self._no_edge: set[str] = set()
+        self._throttling = amd_throttle.Throttling()
         try:
             self._smi.amdsmi_init(self._smi.AmdSmiInitFlags.INIT_AMD_GPUS)
             self.gpus: Sequence[Gpu] = choose(self._found())
@@ -97,6 +100,7 @@ class AmdSource:
             sm_clock_hz=None if core_mhz is None else core_mhz * HZ_PER_MHZ,
             memory_clock_hz=None if memory_mhz is None else memory_mhz * HZ_PER_MHZ,
             energy_j=energy,
+            throttle=ask(gpu, "throttle reasons", self._reasons, gpu, handle),
         )
 
     def _ask(self, gpu: Gpu, field: str, call: Callable[..., Any], *arguments: Any) -> Any:
@@ -132,6 +136,19 @@ class AmdSource:
         count = self._smi.amdsmi_get_energy_count(handle)
         ticks = count["energy_accumulator"] if "energy_accumulator" in count else count["power"]  # before ROCm 6.2
         return float(ticks * count["counter_resolution"]) / UJ_PER_J
+
+    def _reasons(self, gpu: Gpu, handle: Any) -> tuple[str, ...] | None:
+        """From the library's structure: its Python function makes one truth value of all the bits."""
+        wrapper = self._smi.amdsmi_interface.amdsmi_wrapper
+        metrics = wrapper.amdsmi_gpu_metrics_t()
+        code = wrapper.amdsmi_get_gpu_metrics_info(handle, ctypes.byref(metrics))
+        if code:
+            raise self._smi.AmdSmiLibraryException(code)
+        told = amd_throttle.from_library(metrics)
+        if told is None:
+            self._fields.refuse(gpu, "throttle reasons", "its GPU metrics have none")
+            return None
+        return self._throttling.reasons(gpu.label, told)
 
     def _found(self) -> list[Gpu]:
         smi = self._smi

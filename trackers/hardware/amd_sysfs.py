@@ -2,7 +2,8 @@
 
 https://docs.kernel.org/gpu/amdgpu/: ``gpu_busy_percent`` and ``mem_busy_percent`` in percent, ``mem_info_vram_*`` in
 bytes; hwmon has temperatures in m°C (``temp1`` is the edge, ``temp2`` the hottest spot), power in µW, clocks in Hz
-(``freq1`` shaders, ``freq2`` memory). There is no energy counter.
+(``freq1`` shaders, ``freq2`` memory); ``gpu_metrics`` is a structure of which only the throttle reasons are taken.
+There is no energy counter.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from trackers.hardware import amd_throttle
 from trackers.hardware.device import Gpu, Reading, SourceLost
 
 DRM = Path("/sys/class/drm")
@@ -47,6 +49,8 @@ class SysfsSource:
         self.gpus: Sequence[Gpu] = choose(found)
         self._lost: set[str] = set()
         self._told = False
+        self._throttling = amd_throttle.Throttling()
+        self._silent: set[str] = set()
 
     def read(self) -> list[Reading]:
         """One reading of each GPU whose files are still there."""
@@ -77,6 +81,7 @@ class SysfsSource:
             memory_busy_frac=None if memory_busy is None else memory_busy / 100,
             memory_used_bytes=used,
             memory_total_bytes=total,
+            throttle=self._reasons(gpu, folder),
         )
         sensors = self._sensors[gpu.label]
         if sensors is None:
@@ -91,6 +96,16 @@ class SysfsSource:
         reading.memory_clock_hz = _number(sensors / "freq2_input")
         return reading
 
+    def _reasons(self, gpu: Gpu, folder: Path) -> tuple[str, ...] | None:
+        try:
+            told = amd_throttle.from_file(folder / "gpu_metrics")
+        except OSError:
+            return None
+        if told is None:
+            self._silent.add(gpu.label)
+            return None
+        return self._throttling.reasons(gpu.label, told)
+
     def _tell(self, readings: list[Reading]) -> None:
         fields = {
             "activity": "compute_frac",
@@ -100,6 +115,8 @@ class SysfsSource:
             "temperature": "temp_c",
         }
         missing = [word for word, field in fields.items() if any(getattr(r, field) is None for r in readings)]
+        if any(reading.gpu.label in self._silent for reading in readings):
+            missing.append("throttle reasons")
         if missing:
             labels = ", ".join(reading.gpu.label for reading in readings)
             self._say(f"AMD GPU {labels}: no {', '.join(missing)} (the kernel has no file for it); left out")
