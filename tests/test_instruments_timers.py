@@ -13,9 +13,9 @@ import pytest
 import trackers
 from tests.gpu import Cuda
 from trackers.errors import MissingPackage, UsageError
+from trackers.formats.timer_report import report
 from trackers.instruments import events, timer_values, timers
 from trackers.instruments.later import Later
-from trackers.formats.timer_report import report
 from trackers.instruments.timers import NULL, Timer, Timers
 from trackers.instruments.torch_needed import torch_for
 from trackers.records import Metrics
@@ -303,16 +303,20 @@ def test_gpu_timer_is_bounded_and_reuses_its_events(
 def test_gpu_timer_stands_back_while_a_graph_is_captured(all_levels: Timers, cuda: Cuda, said: list[str]) -> None:
     """No event goes into a CUDA graph; it is said, and later measurements count."""
     timer = all_levels.get("forward")
+    interval = all_levels.interval()
+    with timer:
+        cuda.work(3.0)
     cuda.capturing = True
     with timer:
         pass
+    assert not interval.take()["forward"].ready  # asks nothing: that would end the capture
     cuda.capturing = False
     with timer:
         cuda.work(5.0)
     cuda.run()
     timer.drain()  # type: ignore[union-attr]
     assert "CUDA graph" in said[0]
-    assert (timer.count, timer.total_s) == (1, pytest.approx(0.005))
+    assert (timer.count, timer.total_s) == (2, pytest.approx(0.008))
 
 
 def test_interrupted_gpu_timer_is_marked(all_levels: Timers, cuda: Cuda) -> None:
@@ -327,12 +331,59 @@ def test_interrupted_gpu_timer_is_marked(all_levels: Timers, cuda: Cuda) -> None
     assert (timer.count, timer.interrupted, timer.total_s) == (1, 1, pytest.approx(0.005))
 
 
-def test_sync_waits_as_megatron_does(cuda: Cuda, clock: Clock) -> None:
-    """With ``sync`` the GPU is waited for at the start and the stop, and the processor's clock measures."""
-    timer = Timers(2, sync=True).get("forward")
+def test_sync_waits_as_megatron_does(cuda: Cuda, clock: Clock, said: list[str]) -> None:
+    """With ``sync`` the GPU is waited for at the start and the stop, and the processor's clock measures; a graph that
+    is captured is left alone, for waiting would end the capture."""
+    timer = Timers(2, sync=True, say=said.append).get("forward")
     with timer:
         clock.now += 4.0
     assert (timer.total_s, cuda.synchronized) == (4.0, 2)
+    cuda.capturing = True
+    with timer:
+        clock.now += 1.0
+    assert (timer.total_s, cuda.synchronized) == (5.0, 2)
+    assert said[0] == "timer 'forward' doesn't wait for the GPU: a CUDA graph is captured"
+
+
+def test_gpu_timer_may_be_used_on_several_gpus(all_levels: Timers, cuda: Cuda, said: list[str]) -> None:
+    """Events belong to their GPU: one that is free again serves on its own alone; between two GPUs there is no time."""
+    timer = all_levels.get("stage")
+    for device in (0, 1, 0, 1):
+        cuda.device = device
+        with timer:
+            cuda.work(5.0)
+        cuda.run()
+        timer.drain()  # type: ignore[union-attr]
+    assert (timer.count, timer.total_s, said) == (4, pytest.approx(0.020), [])
+    with timer:
+        cuda.device = 0
+    cuda.run()
+    timer.drain()  # type: ignore[union-attr]
+    assert (timer.count, said) == (4, ["timer 'stage' couldn't be read: Events are of different devices."])
+
+
+@pytest.mark.parametrize("sync", [False, True])
+def test_forked_worker_and_failed_gpu_do_not_reach_training(sync: bool, cuda: Cuda, said: list[str]) -> None:
+    """Where CUDA can't be asked (a data loader's worker, a failed GPU) a timer says so and raises nothing."""
+    found = Timers(2, sync=sync, say=said.append)
+    timer, interval = found.get("collate"), found.interval()
+    cuda.error = "Cannot re-initialize CUDA in forked subprocess."
+    with timer:
+        pass
+    timer.start()
+    timer.stop()
+    interval.take()
+    assert said
+    assert all("Cannot re-initialize CUDA" in line for line in said)
+
+
+def test_gpu_timer_that_was_not_used_has_no_value(all_levels: Timers, cuda: Cuda) -> None:
+    """A GPU that is behind gives no zero for an interval in which the timer wasn't used at all."""
+    interval = all_levels.interval()
+    with all_levels.get("checkpoint"):
+        cuda.work(5.0)
+    assert list(interval.take()) == ["checkpoint"]
+    assert interval.take() == {}
 
 
 TIMES = {"forward-backward": [1.234, None, 10.0], "optimizer": [None, None, None], "all-grads-sync": [0.0, 5.5, 2.0]}

@@ -2,11 +2,13 @@
 
 torch's documentation (https://docs.pytorch.org/docs/stable/generated/torch.cuda.Event.html): ``record`` puts an event
 into the current stream, ``query`` tells without waiting whether all work before it is done, ``elapsed_time`` gives
-milliseconds between two recorded events. ROCm's torch has the same under the same names.
+milliseconds between two recorded events. An event belongs to the device that it was first recorded on. While a CUDA
+graph is captured, no event is asked: that would end the capture. ROCm's torch has the same under the same names.
 """
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import deque
 from types import TracebackType
@@ -31,12 +33,13 @@ class _Pair(NamedTuple):
 class EventTimer(Timer):
     """Measures what the GPU did between start and stop, on the stream that was current at each."""
 
-    __slots__ = ("_cuda", "_free", "_pending")
+    __slots__ = ("_closed", "_cuda", "_free", "_pending")
 
     def __init__(self, name: str, level: int, home: Timers, cuda: Any) -> None:
         super().__init__(name, level, home)
         self._cuda = cuda
         self._free: list[Any] = []
+        self._closed = 0
         self._pending: deque[_Pair | Mark] = deque()
 
     def __enter__(self) -> Timer:
@@ -63,13 +66,15 @@ class EventTimer(Timer):
         if self._begun is not None:
             self._close(whole=False)
             self._begun = self._record()
-        mark = Mark(interrupted=self.interrupted, ready=False)
+        mark = Mark(interrupted=self.interrupted, closed=self._closed, ready=False)
         self._pending.append(mark)
         self.drain()
         return mark
 
     def drain(self) -> None:
         """Add up the pairs that the GPU has passed, in order."""
+        if self._capturing():
+            return
         while self._pending:
             head = self._pending[0]
             if isinstance(head, Mark):
@@ -91,12 +96,28 @@ class EventTimer(Timer):
         self._free.extend((pair.first, pair.last))
         return True
 
+    def _capturing(self) -> bool:
+        try:
+            return bool(self._cuda.is_current_stream_capturing())
+        except RuntimeError:  # a forked process, which has no GPU
+            return True
+
     def _record(self) -> Any:
-        if self._cuda.is_current_stream_capturing():
-            self._home.say(f"timer {self.name!r} is used while a CUDA graph is captured: that isn't measured")
+        """An event that is recorded now; False where none can be."""
+        try:
+            if self._cuda.is_current_stream_capturing():
+                self._home.say(f"timer {self.name!r} is used while a CUDA graph is captured: that isn't measured")
+                return False
+            if self._free:
+                event = self._free.pop()
+                with contextlib.suppress(RuntimeError):  # it was of another device than the one in use now
+                    event.record()
+                    return event
+            event = self._cuda.Event(enable_timing=True)
+            event.record()
+        except RuntimeError as error:  # a forked process, or a GPU that has failed
+            self._home.say(f"timer {self.name!r} can't be used here: {error}")
             return False
-        event = self._free.pop() if self._free else self._cuda.Event(enable_timing=True)
-        event.record()
         return event
 
     def _close(self, whole: bool) -> None:
@@ -109,6 +130,7 @@ class EventTimer(Timer):
             self._home.say(f"timer {self.name!r}: {MAX_PENDING} measurements wait for the GPU: more are left out")
             self._free.extend((self._begun, last))
             return
+        self._closed += 1
         self._pending.append(_Pair(self._begun, last, whole))
         if len(self._pending) % 64 == 0:
             self.drain()

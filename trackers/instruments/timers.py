@@ -26,11 +26,17 @@ DEVICES = ("auto", "cpu", "cuda")
 
 
 class Mark:
-    """A timer's sums at one moment. On a GPU they are known (``ready``) once it has come so far."""
+    """A timer's sums at one moment. On a GPU they are known (``ready``) once it has come so far.
 
-    __slots__ = ("count", "interrupted", "ready", "total_s")
+    ``closed`` is known at once: how many measurements were queued on a GPU.
+    """
 
-    def __init__(self, total_s: float = 0.0, count: int = 0, interrupted: int = 0, ready: bool = True) -> None:
+    __slots__ = ("closed", "count", "interrupted", "ready", "total_s")
+
+    def __init__(
+        self, total_s: float = 0.0, count: int = 0, interrupted: int = 0, closed: int = 0, ready: bool = True
+    ) -> None:
+        self.closed = closed
         self.total_s = total_s
         self.count = count
         self.interrupted = interrupted
@@ -144,22 +150,32 @@ class Timer:
 class SyncTimer(Timer):
     """Megatron's way: waits for the GPU before each reading of the clock."""
 
-    __slots__ = ("_wait",)
+    __slots__ = ("_cuda",)
 
-    def __init__(self, name: str, level: int, home: Timers, wait: Callable[[], Any]) -> None:
+    def __init__(self, name: str, level: int, home: Timers, cuda: Any) -> None:
         super().__init__(name, level, home)
-        self._wait = wait
+        self._cuda = cuda
 
     def __enter__(self) -> Timer:
-        self._wait()
+        self._synchronize()
         return super().__enter__()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if kind is None:
-            self._wait()
+            self._synchronize()
         super().__exit__(kind, error, trace)
+
+    def _synchronize(self) -> None:
+        try:
+            if not self._cuda.is_current_stream_capturing():
+                self._cuda.synchronize()
+                return
+            why = "a CUDA graph is captured"
+        except RuntimeError as error:  # a forked process, or a GPU that has failed
+            why = str(error)
+        self._home.say(f"timer {self.name!r} doesn't wait for the GPU: {why}")
 
 
 class NullTimer:
@@ -227,7 +243,9 @@ class Span:
     @property
     def used(self) -> bool:
         """Whether anything was measured, or is still on its way."""
-        return not self.ready or self.elapsed_s > 0 or self.interrupted > 0
+        if self._last.closed > self._first.closed or self._last.interrupted > self._first.interrupted:
+            return True
+        return self.ready and self.elapsed_s > 0
 
     @property
     def ready(self) -> bool:
@@ -308,7 +326,7 @@ class Timers:
         if cuda is None:
             timer = Timer(name, level, self)
         elif self.sync:
-            timer = SyncTimer(name, level, self, cuda.synchronize)
+            timer = SyncTimer(name, level, self, cuda)
         else:
             from trackers.instruments.events import EventTimer
 
