@@ -136,6 +136,37 @@ def test_gpu_time_is_read_later(monkeypatch: pytest.MonkeyPatch) -> None:
     assert cuda.synchronized == 0
 
 
+def test_gpu_time_is_exact_after_days(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CUDA answers in floats of 24 bits: a collective of a millisecond has its time after days, too."""
+    cuda = Cuda()
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
+    home = Communication(ranks=2)
+    for hours in (0, 100):
+        cuda.work(hours * 3_600_000.0)
+        with home.timed("gradient_sync", 1_000_000):
+            cuda.work(1.25)
+        cuda.run()
+        found = home.take()
+        assert found["communication/gradient_sync/duration_ms"] == pytest.approx(1.25)
+
+
+def test_collectives_in_a_captured_graph_are_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is captured hasn't happened: it is said and not counted; so it is with a GPU that has failed."""
+    cuda, said = Cuda(), list[str]()
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
+    home = Communication(ranks=2, say=said.append)
+    with home.timed("before", 10):
+        cuda.capturing = True
+    with home.timed("inside", 10):
+        pass
+    cuda.capturing, cuda.error = False, "CUDA error: an illegal memory access was encountered"
+    with home.timed("after", 10):
+        pass
+    cuda.error = ""
+    assert home.take() == {}
+    assert {line.partition(":")[2][:13] for line in said} == {" a CUDA graph", " CUDA error: "}
+
+
 def test_run_logs_what_it_timed(run: Run) -> None:
     """``run.communication`` alone is enough: its values are logged at the end; a loop logs them at its interval."""
     with run.communication("gradient_sync", bytes=1_000_000, ranks=2):

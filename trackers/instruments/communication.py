@@ -52,20 +52,22 @@ class _Moment(NamedTuple):
 class _Collective:
     """One collective. ``ready`` once its end is known."""
 
-    __slots__ = ("_first", "_home", "_last", "bytes", "name", "per_link")
+    __slots__ = ("_home", "_last", "bytes", "first", "name", "per_link")
 
     def __init__(self, home: Communication, name: str, size: int, per_link: float) -> None:
         self._home = home
         self.name = name
         self.bytes = size
         self.per_link = per_link
-        self._first = home.now()
+        self.first = home.now()
         self._last: _Moment | None = None
 
     def end(self) -> None:
         """It is over (on a GPU: when the stream has come so far)."""
-        if self._last is None:
+        if self._last is None and self.first is not None:
             self._last = self._home.now()
+            if self._last is None:
+                self._home.drop(self)
 
     @property
     def ended(self) -> bool:
@@ -77,10 +79,11 @@ class _Collective:
 
     def times(self, origin: _Moment) -> tuple[float, float]:
         """When it began and ended, seconds after a moment."""
+        assert self.first is not None
         assert self._last is not None
-        if self._first.event is None or self._last.event is None or origin.event is None:
-            return self._first.seconds - origin.seconds, self._last.seconds - origin.seconds
-        return tuple(origin.event.elapsed_time(one.event) / MS for one in (self._first, self._last))
+        if self.first.event is None or self._last.event is None or origin.event is None:
+            return self.first.seconds - origin.seconds, self._last.seconds - origin.seconds
+        return tuple(origin.event.elapsed_time(one.event) / MS for one in (self.first, self._last))
 
 
 class Timed:
@@ -114,7 +117,6 @@ class Communication:
         self._ranks = max(1, ranks)
         self._say = say
         self._collectives: deque[_Collective] = deque()
-        self._origin: _Moment | None = None
 
     def timed(self, name: str, bytes: int, kind: str = "all_reduce", ranks: int | None = None) -> Timed:
         """A context manager around one collective, or several; what is asynchronous must be waited for in it.
@@ -142,13 +144,12 @@ class Communication:
 
     def begin(self, name: str, size: int, per_link: float) -> _Collective:
         """A collective begins now."""
-        if self._origin is None:
-            self._origin = self.now()
         collective = _Collective(self, name, size, per_link)
         if len(self._collectives) >= MOST:
             self._say(f"communication: more than {MOST} collectives between two logs: the oldest are left out")
             self._collectives.popleft()
-        self._collectives.append(collective)
+        if collective.first is not None:
+            self._collectives.append(collective)
         return collective
 
     def drop(self, collective: _Collective) -> None:
@@ -161,13 +162,20 @@ class Communication:
         size = getattr(group, "size", None)
         return self._per_link(kind, int(size()) if callable(size) else None)
 
-    def now(self) -> _Moment:
-        """This moment: on a GPU's current stream where CUDA is in use."""
+    def now(self) -> _Moment | None:
+        """This moment: on a GPU's current stream where CUDA is in use; None where that can't be told."""
         cuda = cuda_in_use()
         if cuda is None:
             return _Moment(time.perf_counter())
-        event = cuda.Event(enable_timing=True)
-        event.record()
+        try:
+            if cuda.is_current_stream_capturing():
+                self._say("communication: a CUDA graph is captured: collectives in it can't be timed")
+                return None
+            event = cuda.Event(enable_timing=True)
+            event.record()
+        except RuntimeError as error:  # a GPU that has failed
+            self._say(f"communication: {error}")
+            return None
         return _Moment(time.perf_counter(), event)
 
     def take(self) -> dict[str, Any]:
@@ -191,7 +199,7 @@ class Communication:
         return found
 
     def _values(self, name: str, group: list[_Collective]) -> dict[str, Any]:
-        origin = self._origin
+        origin = group[0].first  # a near one: CUDA's elapsed_time has 24 bits, which are milliseconds after hours
         assert origin is not None
         size = sum(one.bytes for one in group)
         carried = sum(one.bytes * one.per_link for one in group)
