@@ -98,6 +98,28 @@ def read_json(info: RunInfo, state: Mapping[str, Any] | None = None, *, path: Pa
     return stored
 
 
+BENCHMARK_KEEPS = ("loss", "perf/tokens_per_sec")
+"""Of the metrics that the conformance kit logs, those that a benchmark's result is made of."""
+
+
+def read_benchmark(info: RunInfo, state: Mapping[str, Any] | None = None) -> Stored:
+    """What the result is made of, line by line, and how the run ended, of its one file; running where there is none."""
+    stored = Stored(status="running")
+    for line in Path(info.directory, "benchmark/records.jsonl").read_text().splitlines():
+        record = json.loads(line, parse_constant=_not_json)
+        if record["kind"] == "metrics":
+            for name, value in record["values"].items():
+                point = Point(record.get("step"), named_float(value), record["time"])
+                stored.metrics.setdefault(name, []).append(point)
+    documents = [json.loads(path.read_text(), parse_constant=_not_json)
+                 for path in Path(info.options["BENCHMARK_DIR"]).glob("benchmark_*.json")]  # fmt: skip
+    mine = [document for document in documents if document["source"]["run_id"] == info.id]
+    assert len(mine) <= 1, f"{len(mine)} results of one run"
+    for document in mine:
+        stored.status, stored.name = document["source"]["status"], document["source"]["run_name"]
+    return stored
+
+
 def read_csv(info: RunInfo, state: Mapping[str, Any] | None = None, *, directory: Path | None = None) -> Stored:
     """``metrics.csv`` and ``summary.csv``, by the standard library; a cell that is no number is text."""
     directory = directory or Path(info.directory)

@@ -49,6 +49,17 @@ def test_csv_keeps_promise(check: str, tmp_path: Path) -> None:
     check_tracker("csv", stores.read_csv, directory=tmp_path / "runs", limits=limits, checks=[check])
 
 
+@every_check
+def test_benchmark_keeps_promise(check: str, tmp_path: Path) -> None:
+    """What a result needs is kept once, however often it comes; a run that ended has one result, with its status."""
+    limits = Limits(keeps=lambda name: name in stores.BENCHMARK_KEEPS)
+    options = {"BENCHMARK_DIR": str(tmp_path / "results")}
+    directory = tmp_path / "runs"
+    check_tracker(
+        "benchmark", stores.read_benchmark, directory=directory, options=options, limits=limits, checks=[check]
+    )
+
+
 class Printed(Limits):
     """What is left of a number on a line for people: four decimals, or three digits and an exponent."""
 

@@ -32,7 +32,7 @@ def begin(*arguments: Any, **more: Any) -> Run:
 
 def test_unknown_tracker_names_the_nearest_and_all_known() -> None:
     """A misspelt tracker is an error that helps."""
-    with pytest.raises(errors.UnknownTracker, match=r"did you mean 'wandb'.*Known: console, csv, json") as error:
+    with pytest.raises(errors.UnknownTracker, match=r"did you mean 'wandb'.*Known: benchmark, console, csv, json") as error:
         trackers.init("wandbb")
     assert "\n" not in str(error.value)
     assert not Path("runs").exists()

@@ -21,6 +21,7 @@ BUILT_IN: dict[str, str] = {
     "mlflow": "trackers.backends.mlflow:MlflowTracker",
     "json": "trackers.backends.json:JsonTracker",
     "csv": "trackers.backends.csv:CsvTracker",
+    "benchmark": "trackers.backends.benchmark:BenchmarkTracker",
     "console": "trackers.backends.console:ConsoleTracker",
 }
 """The same form as an entry point, so that both are loaded by one function."""

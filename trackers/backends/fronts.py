@@ -129,6 +129,13 @@ class CsvFront(_Files):
     symbol = "CSV_DIR"
 
 
+class BenchmarkFront(_Files):
+    """Document 0's result: its directory."""
+
+    name = "benchmark"
+    symbol = "BENCHMARK_DIR"
+
+
 class ConsoleFront:
     """The terminal: it runs inside training."""
 

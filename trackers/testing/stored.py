@@ -76,6 +76,7 @@ class Limits:
     order: "step" where the destination sorts by step; the order within a step must stay.
     repeated: "last" where one step of one metric holds one value.
     rename: the logged metric name to the stored one; it must map no two names to one.
+    keeps: which logged names the destination has a place for; None: all.
     config: "text" where every configuration value is stored as its ``str``.
     config_chars: configuration values longer than this may be cut, to no less than this.
     statuses: our status to the reader's word for it; None where the destination keeps none.
@@ -89,6 +90,7 @@ class Limits:
     order: Literal["arrival", "step"] = "arrival"
     repeated: Literal["kept", "last"] = "kept"
     rename: Callable[[str], str] | None = None
+    keeps: Callable[[str], bool] | None = None
     config: Literal["kept", "text"] = "kept"
     config_chars: int | None = None
     statuses: Mapping[str, str] | None = dataclasses.field(
@@ -126,7 +128,7 @@ def expected(info: RunInfo, records: Iterable[Record], limits: Limits, status: S
     for record in records:
         if isinstance(record, Metrics):
             for metric, value in record.values.items():
-                number = limits.number(value)
+                number = limits.number(value) if limits.keeps is None or limits.keeps(metric) else None
                 if number is not None:
                     metrics.setdefault(limits.name(metric), []).append(Point(record.step, number, record.time))
         elif isinstance(record, Summary):

@@ -1,0 +1,99 @@
+"""Document 0's result of a run: ``benchmark_{platform}_{timestamp}.json`` in ``BENCHMARK_DIR``, however the run ends.
+
+What a result needs of each record is kept in an append-only file in the run's directory (``benchmark/``); the result is
+made of it when the run ends, by the code that ``trackers bench-export`` uses. A run has one file: a later attempt, or
+delivering the run again, replaces it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+from trackers.backends.folders import option_directory
+from trackers.backends.fronts import BenchmarkFront
+from trackers.backends.owned_file import Damaged, OwnedFile, remove, unavailable, unseen
+from trackers.benchmark import file
+from trackers.benchmark.result import result
+from trackers.benchmark.steps import Steps
+from trackers.benchmark.values import needed
+from trackers.records import ALL_KINDS, Record, decode_block, encode
+from trackers.tracker import Cursor, RunInfo, State, Status
+
+RESULTS = "benchmark_results"
+"""Where results lie if BENCHMARK_DIR says nothing, relative to where training was started."""
+BLOCK_BYTES = 4 << 20
+
+
+class BenchmarkTracker(BenchmarkFront):
+    """Writes the run's result when it ends: finished, failed, killed or preempted. A run without a step has none."""
+
+    accepts: ClassVar[frozenset[type[Record]]] = ALL_KINDS
+
+    def open(self, info: RunInfo, state: State) -> Cursor | None:
+        """Cut what was kept back to what was committed; what isn't there any more comes anew from the journal."""
+        self._info, self._state = info, state
+        self._directory = directory(info)
+        self._kept = OwnedFile(info.path("benchmark", "records.jsonl"))
+        answer = None
+        try:
+            self._kept.open(int(state.get("length", 0)))
+        except Damaged:
+            self._kept.open()
+            self._state["seq"], answer = 0, Cursor(0)
+        state["length"] = self._kept.length
+        return answer
+
+    def write(self, records: Sequence[Record], cursor: Cursor) -> None:
+        """Keep what the result needs, of all of the batch or of nothing."""
+        fresh = unseen(records, int(self._state.get("seq", 0)))
+        found = [encode(part) for record in fresh if (part := needed(record)) is not None]
+        if found:
+            self._kept.append(b"".join(found))
+        if fresh:
+            self._state["seq"] = max(record.seq for record in fresh)
+            self._state["length"] = self._kept.length
+
+    def close(self, status: Status) -> None:
+        """Write the result, if the run has ended."""
+        if status.name != "running":
+            steps = Steps().gather(self._records())
+            if steps.steps:
+                info = self._info
+                source = {"file": str(Path(info.directory).resolve()), "format": "run", "run_id": info.id,
+                          "run_name": info.name, "project": info.project, "status": status.name}  # fmt: skip
+                self._save(result(steps, source=source, word="run"))
+        self._kept.close()
+
+    def _save(self, document: dict[str, Any]) -> None:
+        try:
+            before = self._earlier(document["source"])
+            same = before is not None and before.name.startswith(f"benchmark_{document['platform']}_")
+            path = file.write(document, self._directory, before if same else None)
+            if before is not None and path != before:
+                remove(before)
+        except OSError as error:
+            raise unavailable("write", self._directory, error) from error
+        self._state["url"] = str(path)
+
+    def _earlier(self, source: dict[str, Any]) -> Path | None:
+        """The run's result, of an earlier end or by the callback."""
+        known = self._state.get("url")
+        if known and Path(known).parent == self._directory and file.is_of(Path(known), source):
+            return Path(known)
+        return file.find(self._directory, source)
+
+    def _records(self) -> Iterator[Record]:
+        with contextlib.suppress(FileNotFoundError), self._kept.path.open("rb") as kept:
+            while lines := kept.readlines(BLOCK_BYTES):
+                yield from decode_block(b"".join(lines))
+
+
+def directory(info: RunInfo) -> Path:
+    """Where the run's result goes: on a machine that lacks the training's directory, into the run's own."""
+    chosen = option_directory(info, "BENCHMARK_DIR")
+    chosen = Path(info.cwd or ".", RESULTS).absolute() if chosen is None else chosen
+    away = bool(info.cwd) and chosen.is_relative_to(info.cwd) and not Path(info.cwd).is_dir()
+    return info.path(RESULTS) if away else chosen
