@@ -44,7 +44,7 @@ endef
 # menuconfig, defconfig-NAME and what else makes a .config.
 include config.mk
 
-.PHONY: help demo test test-failed test-oldest check chaos chaos-crowd chaos-failpoints bench gpu-check docs-pictures wheel clean
+.PHONY: help demo test test-failed test-oldest check chaos chaos-crowd chaos-failpoints copy-project bench gpu-check docs-pictures wheel clean
 
 help:  ## this list
 	@grep -hE '^[a-z][a-z-]*:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 24
@@ -77,6 +77,9 @@ chaos-crowd: $(DEV_ENV)  ## start 64 runs at once, and 8 with all five trackers 
 
 chaos-failpoints: $(DEV_ENV)  ## kill MLflow's and W&B's deliveries at each point alone (minutes)
 	@$(PYTHON) -m pytest tests/chaos/failpoints.py
+
+copy-project: $(DEV_ENV)  ## copy a project of 200 runs from W&B's stand-in to MLflow (minutes)
+	@$(PYTHON) -m pytest tests/chaos/projects.py
 
 bench: $(DEV_ENV)  ## measure the promised figures on this machine
 	@$(PYTHON) -m benchmarks

@@ -22,7 +22,7 @@ from trackers.copying import Report, copy, staging
 from trackers.copying.keeps import KEEPS
 from trackers.copying.tally import differences, tally
 from trackers.errors import NotFound, UsageError
-from trackers.records import Artifact, ArtifactFile, Finish, Media, MediaFile, Metrics, Record
+from trackers.records import Artifact, ArtifactFile, Finish, Media, MediaFile, Metrics, Record, encode
 from trackers.rundata import load, load_all
 
 OFFLINE: dict[str, Any] = {"mode": "offline", "options": {"TRACKER_RELAY": False}}
@@ -95,6 +95,51 @@ def test_copy_agrees_and_is_idempotent(tracker: str, database: str) -> None:
         assert (data.run.name, len(data.artifacts())) == ("baseline", 1)
     times = [load(source).metrics(["train_loss"])["time"].to_pylist() for source in (run.id, second.destination)]
     assert max(abs(one - other) for one, other in zip(*times, strict=True)) <= 0.0005
+
+
+MACHINE = {
+    "system.gpu.0.gpu": 75.5,
+    "system.gpu.0.gpu.max": 90.0,
+    "system.gpu.0.memoryAllocated": 42.7,
+    "system.gpu.0.memoryAllocatedBytes": 85_899_345_921,
+    "system.gpu.0.powerWatts": 123.456,
+    "system.gpu.0.temp": 61,
+    "system.gpu.process.0.memoryAllocatedBytes": 12_345_678_901,
+    "system.node1.gpu.3.mig.2.memoryAllocatedBytes": 1 / 3,
+    "system.cpu": 12.5,
+    "system.memory_used_gb": 8.123456789012345,
+    "system.disk./.usageGB": 22.1,
+    "system.network.sent": 1_000_003,
+    "system.proc.memory.rssMB": 512.25,
+}
+"""Samples by W&B's names, of which some destinations have names and units of their own."""
+
+
+@pytest.mark.parametrize("tracker", ["", "tensorboard", "json", "csv", "trackio", "mlflow"])
+def test_samples_of_the_machine_come_back(tracker: str, database: str) -> None:
+    """Whatever a destination calls them and counts them in, samples have their names, times and values again."""
+    run = trackers.init("json", project="digits", name="sampled", **OFFLINE)
+    for step in range(4):
+        run.log({"train_loss": 1.0, "system/own": step, "system.mine": step}, step=step)
+    stream = next(Path(run.dir, "streams").glob("rank-0*"))
+    rows = [Metrics(time=1e9 + number, values={**MACHINE, "system.cpu": number}) for number in range(3)]
+    with stream.open("ab") as file:
+        file.write(b"".join(map(encode, rows)))
+    run.finish()
+    report = one(run.id, places(database)[tracker])
+    assert report.agrees, str(report)
+    if tracker == "json":  # it has no place for what has no step
+        return
+    data = load(report.destination)
+    there = data.system().to_pandas()
+    assert there["time"].tolist() == [1e9, 1e9 + 1, 1e9 + 2]
+    assert there["system.cpu"].tolist() == [0, 1, 2]
+    assert set(there.columns) == {"time", *MACHINE}
+    for name, value in MACHINE.items():
+        wanted = np.float32(value) if tracker == "tensorboard" else value
+        if name != "system.cpu":
+            assert there[name].tolist() == pytest.approx([wanted] * 3, rel=1e-15, abs=0), name
+    assert data.metrics(["system/own", "system.mine"])["step"].to_pylist() == [0, 1, 2, 3]
 
 
 def test_copies_of_copies(database: str) -> None:
@@ -264,8 +309,6 @@ def test_files_outside_of_the_source_stay_there(tmp_path: Path) -> None:
     run.finish()
     stream = next(Path(run.dir, "streams").glob("rank-0*"))
     evil = Media(name="x", type="html", items=[MediaFile(format="html", file="../../../secret.txt")], time=1.0)
-    from trackers.records import encode
-
     lines = stream.read_bytes().splitlines(keepends=True)
     stream.write_bytes(b"".join([*lines[:-1], encode(evil), lines[-1]]))
     report = one(run.id, "out")

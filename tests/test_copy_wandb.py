@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 
 import trackers
-from tests.wandb_server import WandbServer
+from tests.support import T0
+from tests.test_wandb_reader import held
+from tests.wandb_server import Fault, WandbServer
 from tests.wandb_support import server
 from trackers.copying import Report, copy
-from trackers.rundata import load, load_all
+from trackers.rundata import load
 
 __all__ = ["server"]
 
@@ -81,15 +83,64 @@ def test_copy_to_wandb_and_back(server: WandbServer, tmp_path: Path) -> None:
     assert [media.type for media in theirs.media()] == ["image", "histogram"]
 
 
+def project(server: WandbServer, count: int) -> None:
+    """A project in W&B as a team has it: groups, tags, failures, NaN, two runs of one name, samples of the machine."""
+    for number in range(count):
+        run = held(
+            server, 20 + number % 7, events=3, id=f"run{number:05d}", display_name=f"base-{number % (count - 1)}",
+            project="many", tags=[f"t{number % 3}"], group=f"g{number % 4}", notes="why" if number % 5 else None,
+            exit_code=int(number % 6 == 5), created=T0 + number,
+        )  # fmt: skip
+        run.config = {"lr": {"value": 0.1 / (number + 1)}, "model": {"value": {"depth": number}}}
+        run.rows[3]["loss"] = "NaN"
+        for row in run.event_rows:
+            row.update({"system.gpu.0.powerWatts": 300.1, "system.cpu": 12.5, "system.disk./.usageGB": 22.1 / 3})
+        run.summary_sent = {"loss": run.rows[-1]["loss"], "best": number / 7}
+
+
+def copy_project(server: WandbServer, uri: str, count: int) -> None:
+    """A project goes from W&B to MLflow, though the server is busy in between, and lies there whole."""
+    from mlflow import MlflowClient
+
+    project(server, count)
+    source, destination = "wandb:someone/many", f"mlflow:{uri}#many"
+    for number, report in enumerate(copy(source, destination)):
+        assert report.agrees, str(report)
+        assert report.name == f"base-{number % (count - 1)}"  # the oldest first
+        if number in (1, 2):
+            server.fault = Fault("status", status=(429, 502)[number - 1], match="RunFullHistory", count=1)
+    client = MlflowClient(tracking_uri=uri)
+    experiment = client.get_experiment_by_name("many").experiment_id
+
+    def runs() -> list[Any]:
+        there = client.search_runs([experiment], max_results=1000, order_by=["start_time ASC"])
+        return [run for run in there if "trackers.group_key" not in run.data.tags]
+
+    found = runs()
+    assert len(found) == count
+    for number, run in enumerate(found):
+        assert run.info.start_time == int(T0 + number) * 1000
+        assert run.info.status == ("FAILED" if number % 6 == 5 else "FINISHED")
+        assert (run.data.params["model/depth"], run.data.tags["group"]) == (str(number), f"g{number % 4}")
+        assert run.data.metrics["final/best"] == number / 7
+        if number % 20 == 0:
+            points = client.get_metric_history(run.info.run_id, "loss")
+            assert [p.step for p in points] == list(range(20 + number % 7))
+            assert [p.value for p in points if p.step != 3] == [s + 0.5 for s in range(20 + number % 7) if s != 3]
+            power = client.get_metric_history(run.info.run_id, "system/gpu_0_power_usage_watts")
+            assert [p.value for p in power] == [300.1] * 3
+    server.requests.clear()
+    assert all(report.agrees for report in copy(source, destination))
+    assert {request.split()[-1] for request in server.requests} <= {"Viewer", "GetDefaultEntity", "Runs"}
+    assert len(runs()) == count
+
+
 def test_project_of_wandb_to_mlflow(server: WandbServer, tmp_path: Path) -> None:
-    """A whole project goes from W&B to MLflow, each run with its own name and values."""
-    for number in range(3):
-        assert one(logged(f"run-{number}", 3 + number, media=False).id, "wandb:team/many").agrees
-    reports = list(copy("wandb:team/many", f"mlflow:{tmp_path}/ml.db#many"))
-    assert [report.name for report in reports] == [f"run-{number}" for number in range(3)]
-    assert all(report.agrees for report in reports), "\n".join(map(str, reports))
-    found = load_all(f"mlflow:{tmp_path}/ml.db#many")
-    assert {data.run.name: data.series()["loss"].count for data in found} == {f"run-{n}": 3 + n for n in range(3)}
+    """A whole project, each run with its own values, once; copied again, W&B is asked for the list alone.
+
+    ``make copy-project`` does it with 200 runs.
+    """
+    copy_project(server, f"sqlite:///{tmp_path}/ml.db", 12)
 
 
 @pytest.mark.parametrize("packed", [False, True])

@@ -123,9 +123,10 @@ def test_mlflows_system_metrics_have_its_own_names(tmp_path: Path) -> None:
     run.cursor = 0
     run.write(sampled())
     run.close()
-    stored = read_mlflow(info, {}, uri=f"sqlite:///{tmp_path}/mlflow.db")
-    found = {name: [(p.step, p.value) for p in points] for name, points in stored.metrics.items() if "system" in name}
-    assert {name: points[0][1] for name, points in found.items()} == {
+    database = sqlite3.connect(tmp_path / "mlflow.db")
+    rows = database.execute("SELECT key, step, value FROM metrics WHERE key LIKE 'system%'").fetchall()
+    database.close()
+    assert {name: value for name, _, value in rows} == {
         "system/gpu_1_utilization_percentage": 75.0,
         "system/gpu_1_utilization_percentage_max": 90.0,
         "system/gpu_1_memory": 30.0,
@@ -140,7 +141,9 @@ def test_mlflows_system_metrics_have_its_own_names(tmp_path: Path) -> None:
         "system/proc_memory_rssMB": 512.0,
         "system/network_receive_megabytes": 3.0,
     }
-    assert {step for points in found.values() for step, _ in points} == {2}
+    assert {step for _, step, _ in rows} == {2}
+    assert len(rows) == len(MACHINE)
+    stored = read_mlflow(info, {}, uri=f"sqlite:///{tmp_path}/mlflow.db")
     assert [p.step for p in stored.metrics["gpu/power_total_w"]] == [2, 3]
 
 

@@ -76,6 +76,7 @@ class MlflowTracker(MlflowFront):
         self._uri = ""
         self._client: Any = None
         self._run_id = ""
+        self._samples: dict[str, str] = {}
         self._requests: Requests
         self._files: RunFiles
 
@@ -159,17 +160,21 @@ class MlflowTracker(MlflowFront):
         )
 
     def _metrics(self, record: Metrics) -> None:
-        if record.step is None and any(system_names.is_machine(record, name) for name in record.values):
-            for name, value in system_names.mlflow(record.values).items():
-                self._requests.metric(name, value, record.time, int(self._state.get("step", 0)))
-            return
         for name, value in record.values.items():
-            if name.startswith(SUMMARY_PREFIX):
+            if system_names.is_machine(record, name):
+                self._sample(name, value, record.time)
+            elif name.startswith(SUMMARY_PREFIX):
                 self._result(record, name, value)
             else:
                 self._requests.metric(name, value, record.time, record.step or 0)
         if record.step is not None:
             self._state["step"] = record.step
+
+    def _sample(self, name: str, value: float, at: float) -> None:
+        """Add a sample of the machine, under MLflow's name for it; ``metric_names.json`` tells ours."""
+        new, factor = system_names.mlflow_name(name)
+        self._samples[new] = name
+        self._requests.metric(new, value * factor, at, int(self._state.get("step", 0)))
 
     def _result(self, record: Record, name: str, value: Any) -> None:
         """Keep a result until the end: MLflow would make a series of each time that it is told."""
@@ -228,9 +233,9 @@ class MlflowTracker(MlflowFront):
             self._requests.tag("group", record.group[:TAG_LENGTH])
 
     def _mapped(self, name: str) -> str:
-        key = map_name(name)
-        if key != name and self._state["names"].get(key) != name:
-            self._state["names"][key] = name
+        key, ours = map_name(name), self._samples.get(name, name)
+        if key != ours and self._state["names"].get(key) != ours:
+            self._state["names"][key] = ours
             self._wait("metric_names.json")
         return key
 

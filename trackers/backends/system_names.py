@@ -6,6 +6,7 @@ Ours are W&B's (``system.gpu.0.powerWatts``, docs/hardware.md). What a tracker h
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping
 from typing import TypeVar
@@ -52,6 +53,9 @@ MLFLOW_HOST = {
     "network.sent": ("network_transmit_megabytes", 1e-6),
 }
 
+SAMPLE = "a sample of the machine"
+"""TensorBoard's description of such a scalar: what else is called ``system/…`` is somebody's metric."""
+
 Named = tuple[str, float]
 Value = TypeVar("Value")
 
@@ -69,29 +73,57 @@ def grouped(values: Mapping[str, Value]) -> dict[str, Value]:
     }
 
 
+def ungrouped(name: str) -> str:
+    """A name that :func:`grouped` gave, as it was."""
+    return SYSTEM_PREFIX + name.removeprefix("system/")
+
+
 def trackio(values: Mapping[str, Number]) -> dict[str, Number]:
     """Values as trackio's system metrics have them: ``gpu/0/power``."""
-    return _renamed(values, _trackio)
+    return _renamed(values, trackio_name)
 
 
 def mlflow(values: Mapping[str, Number]) -> dict[str, Number]:
     """Values as MLflow's system metrics have them: ``system/gpu_0_power_usage_watts``."""
-    return _renamed(values, _mlflow)
+    return _renamed(values, mlflow_name)
+
+
+def trackio_name(name: str) -> Named:
+    """What trackio calls a value, and what it is multiplied with there."""
+    return _name(name, _trackio)
+
+
+def mlflow_name(name: str) -> Named:
+    """What MLflow calls a value, and what it is multiplied with there."""
+    return _name(name, _mlflow)
+
+
+def restored(value: Number, factor: float) -> Number:
+    """A value that was multiplied with a factor, as it was; of several that give the same product the shortest."""
+    if factor == 1.0 or not math.isfinite(value):
+        return value
+    found = value / factor
+    short = float(f"{found:.15g}")
+    return short if short * factor == value else found
 
 
 def _renamed(values: Mapping[str, Number], rename: Callable[[str], Named]) -> dict[str, Number]:
     found: dict[str, Number] = {}
     for name, value in values.items():
-        if not name.startswith(SYSTEM_PREFIX):
-            found[name] = value
-            continue
-        plain, end = name.removeprefix(SYSTEM_PREFIX), ""
-        for suffix in (".min", ".max"):
-            if plain.endswith(suffix):
-                plain, end = plain.removesuffix(suffix), suffix.replace(".", "_")
-        new, factor = rename(plain)
-        found[new + end] = value if factor == 1.0 else value * factor
+        new, factor = rename(name)
+        found[new] = value if factor == 1.0 else value * factor
     return found
+
+
+def _name(name: str, rename: Callable[[str], Named]) -> Named:
+    if not name.startswith(SYSTEM_PREFIX):
+        return name, 1.0
+    plain, end = name.removeprefix(SYSTEM_PREFIX), ""
+    for suffix in (".min", ".max"):
+        if plain.endswith(suffix):
+            plain, end = plain.removesuffix(suffix), suffix.replace(".", "_")
+    new, factor = rename(plain)
+    return new + end, factor
 
 
 def _trackio(plain: str) -> Named:

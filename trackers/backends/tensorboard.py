@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import msgspec
@@ -196,8 +196,7 @@ class TensorboardTracker(TensorboardFront):
             draft.top = max(draft.top, draft.step)
         event = self._event(wall_time=record.time, step=draft.step)
         if isinstance(record, Metrics):
-            values = record.values if record.step is not None else system_names.grouped(record.values)
-            self._scalars(event.summary, values, draft)
+            self._scalars(event.summary, record, draft)
         elif isinstance(record, Summary):
             draft.summary = {**draft.summary, **{final_name(k): v for k, v in record.values.items()}}
         elif isinstance(record, Config):
@@ -244,11 +243,16 @@ class TensorboardTracker(TensorboardFront):
         event.session_log.status = self._session_log.START
         return event
 
-    def _scalars(self, summary: Any, values: Mapping[str, Number], draft: Marks) -> None:
+    def _scalars(self, summary: Any, record: Metrics, draft: Marks) -> None:
         add = summary.value.add
-        for name, value in values.items():
+        for name, value in record.values.items():
             if name.startswith(SUMMARY_PREFIX):
                 draft.summary = {**draft.summary, name: value}
+                continue
+            if record.step is None and system_names.is_machine(record, name):
+                (group,) = system_names.grouped({name: value})
+                said = {"summary_description": system_names.SAMPLE}
+                add(tag=self._tag(group, "scalar"), simple_value=_single(value), metadata=said)
                 continue
             tag = self._tags.get((name, "scalar")) or self._tag(name, "scalar")
             add(tag=tag, simple_value=_single(value))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from trackers.backends import system_names
@@ -68,6 +68,7 @@ class TrackioTracker(TrackioFront):
         self._store: Store = LocalStore(self._key, "")
         self._keys: dict[str, str] = {}
         self._plain: set[tuple[str, ...]] = set()
+        self._step_seen = 0
 
     def open(self, info: RunInfo, state: State) -> Cursor | None:
         os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
@@ -76,6 +77,7 @@ class TrackioTracker(TrackioFront):
         state.setdefault("name", info.name)
         state.setdefault("config", {})
         state.setdefault("final", {})
+        state.setdefault("system", {})
         state.setdefault("about", {"group": info.group, "tags": info.tags, "notes": info.notes})
         state["status"] = "running"
         state["exit_code"] = None
@@ -116,12 +118,14 @@ class TrackioTracker(TrackioFront):
         rows: list[Row] = []
         system: list[Row] = []
         alerts: list[AlertRow] = []
+        own = f"{self._info.id}:"
+        self._step_seen = int(self._state.get("step", 0))  # where a batch that failed in between began, too
         for record in records:
-            log_id = f"{self._info.id}:{record.id}"
+            log_id = own + record.id
             if isinstance(record, Metrics):
                 values = self._numbers(record.values)
                 if record.step is None:
-                    system.append(Row(log_id, None, record.time, system_names.trackio(values)))
+                    system.append(Row(log_id, None, record.time, self._samples(values)))
                 elif values or not record.values:
                     rows.append(Row(log_id, self._step(record), record.time, values))
             elif isinstance(record, Text):
@@ -143,6 +147,7 @@ class TrackioTracker(TrackioFront):
                     self._rewind(record.from_step)
             else:
                 self._describe(record)
+        self._state["step"] = self._step_seen
         self._send(rows)
         if system:
             self._store.log_system(system)
@@ -163,7 +168,7 @@ class TrackioTracker(TrackioFront):
         if not self._store.rewind(step):
             _logger.warning("trackio can't drop rows here: those above step %d stay beside the new ones", step)
             return
-        self._state["step"] = min(int(self._state.get("step", 0)), step)
+        self._step_seen = min(self._step_seen, step)
         row = self._state.get("row")
         if row is not None and row[1] > step:
             del self._state["row"]
@@ -222,16 +227,18 @@ class TrackioTracker(TrackioFront):
             config["trackers/notes"] = about["notes"]
         if state.get("environment"):
             config["_Environment"] = state["environment"]
+        if state["system"]:
+            config["_SystemNames"] = state["system"]
         config["_Username"] = self._info.user or None
         config["_Created"] = iso(self._info.created)
         config["_Group"] = about["group"]
         return config
 
-    def _numbers(self, values: Mapping[str, Any]) -> dict[str, Any]:
+    def _numbers(self, values: dict[str, Any]) -> dict[str, Any]:
         """The values of a row as trackio takes them; results go to the configuration instead."""
         names = tuple(values)
         if names in self._plain and _SIMPLE.issuperset(map(type, values.values())):
-            return dict(values)
+            return values
         row = {}
         for name, value in values.items():
             if isinstance(value, int) and value not in INTEGERS:
@@ -245,6 +252,17 @@ class TrackioTracker(TrackioFront):
             self._plain.add(names)
         return row
 
+    def _samples(self, values: dict[str, Any]) -> dict[str, Any]:
+        """Samples of the machine by trackio's names; ours are remembered in the configuration."""
+        found, known = {}, self._state["system"]
+        for ours, value in values.items():
+            theirs, factor = system_names.trackio_name(ours)
+            found[theirs] = value if factor == 1.0 else value * factor
+            if ours != theirs and known.get(theirs) != ours:
+                known[theirs] = ours
+                self._state["dirty"] = True
+        return found
+
     def _named(self, name: str) -> str:
         key = self._keys.get(name)
         if key is None:
@@ -256,5 +274,5 @@ class TrackioTracker(TrackioFront):
         if record.step is not None:
             if record.step not in STEPS:
                 raise Rejected(f"step {record.step} doesn't fit the 64 bits of trackio's table")
-            self._state["step"] = record.step
-        return int(self._state.get("step", 0))
+            self._step_seen = record.step
+        return self._step_seen

@@ -17,6 +17,8 @@ class Keeps(msgspec.Struct, frozen=True, kw_only=True):
 
     single: numbers are float32. finite: ±inf becomes ±the largest double. wide: integers beyond 64 bits are kept
         (as doubles at least); else skipped. once: equal points of one metric at one millisecond are one.
+    units: of which tracker the samples of the machine have the units there; "" for their own. samples: whether they
+        are told from what else has no step.
     stepless: the step of metrics without one: kept as none, "zero", the "last" step before, or the "top" one so far.
     texts, config, results, tags, files: whether it has them. media: the types that come back as what they were.
     statuses: how runs end there; what it has no word for becomes the word given here.
@@ -27,6 +29,8 @@ class Keeps(msgspec.Struct, frozen=True, kw_only=True):
     wide: bool = True
     once: bool = False
     stepless: Literal["kept", "zero", "last", "top"] = "kept"
+    units: Literal["", "mlflow", "trackio"] = ""
+    samples: bool = True
     texts: bool = True
     config: bool = True
     results: bool = True
@@ -39,10 +43,10 @@ class Keeps(msgspec.Struct, frozen=True, kw_only=True):
 KEEPS: dict[str, Keeps] = {
     "": Keeps(),
     "wandb": Keeps(statuses={"crashed": "failed"}),
-    "mlflow": Keeps(finite=True, once=True, stepless="zero"),
-    "trackio": Keeps(wide=False),
+    "mlflow": Keeps(finite=True, once=True, stepless="zero", units="mlflow"),
+    "trackio": Keeps(wide=False, units="trackio"),
     "tensorboard": Keeps(single=True, stepless="last", files=False, media=frozenset({"image", "audio", "histogram"})),
-    "json": Keeps(stepless="top", files=False, media=frozenset()),  # it names files, and holds none
+    "json": Keeps(stepless="top", samples=False, files=False, media=frozenset()),  # it names files, and holds none
     "csv": Keeps(files=False, config=False, tags=False, media=frozenset()),
 }
 """By tracker; "" is a directory of our own."""

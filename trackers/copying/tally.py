@@ -11,6 +11,7 @@ import msgspec
 
 from trackers.copying.keeps import NATIVE_INTEGERS, Keeps
 from trackers.readers.columns import Block, Columns
+from trackers.readers.samples import is_sample, returned
 from trackers.records import (
     SUMMARY_PREFIX,
     Artifact,
@@ -104,6 +105,13 @@ def _kept(records: Iterable[Record], keeps: Keeps) -> Iterator[Record]:
                     for name, value in record.values.items()
                     if type(value) is not int or value in NATIVE_INTEGERS
                 }
+            if record.step is None and keeps.samples:
+                machine = {name: value for name, value in record.values.items() if is_sample(name, None)}
+                if machine:
+                    yield Metrics(time=record.time, values=returned(machine, keeps.units))
+                    record.values = {name: value for name, value in record.values.items() if name not in machine}
+                    if not record.values:
+                        continue
             if record.step is None and keeps.stepless != "kept":
                 record.step = {"zero": 0, "last": step, "top": top}[keeps.stepless]
         yield record

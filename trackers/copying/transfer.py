@@ -19,6 +19,7 @@ from trackers.readers.journal import JournalReader
 from trackers.readers.reader import Reader, SourceRun
 from trackers.relay.delivery import Delivery, Stop
 from trackers.relay.lease import Lease
+from trackers.relay.process import seldom_collected
 from trackers.rundir import RunDirectory, read_json
 
 PATIENCE_S = 120.0
@@ -106,7 +107,8 @@ def _deliver(run: RunDirectory, target: Destination, report: Report, patience_s:
     logging.getLogger("trackers").addHandler(handler)
     work = Delivery(run, target.tracker, say=handler.say, beat=beat, alone=False)
     try:
-        _pump(work, patience_s, say, run)
+        with seldom_collected():
+            _pump(work, patience_s, say, run)
         return work.account.rejected
     except Stop as reason:
         raise Unavailable(f"{target.tracker}: {reason}") from None

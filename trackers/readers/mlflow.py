@@ -2,8 +2,9 @@
 
 ``mlflow:[uri#]experiment[/run]``; without a URI ``MLFLOW_TRACKING_URI`` counts, else ``mlflow.db`` here. Histories
 are fetched page by page and merged by time and step, so that memory stays bounded. Names that our tracker mapped are
-mapped back; points that a later attempt superseded are left out. Values are doubles, times milliseconds; points of
-one metric at the same millisecond and step come in the order of their values.
+mapped back, and so are samples of the machine, which have no step; points that a later attempt superseded are left
+out. Values are doubles, times milliseconds; points of one metric at the same millisecond and step come in the order
+of their values.
 """
 
 from __future__ import annotations
@@ -18,11 +19,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
 
-from trackers.backends.mlflow_names import unmap
+from trackers.backends import system_names
+from trackers.backends.mlflow_names import map_name, unmap
 from trackers.errors import NotFound, TrackersError, Unavailable, UsageError
 from trackers.readers.mlflow_files import RunFiles
 from trackers.readers.reader import SourceRun
-from trackers.records import SUMMARY_PREFIX, Config, Environment, Finish, Metrics, Record, Summary
+from trackers.records import SUMMARY_PREFIX, SYSTEM_PREFIX, Config, Environment, Finish, Metrics, Record, Summary
 
 PAGE = 25_000
 PAGE_SMALLEST = 500
@@ -146,18 +148,26 @@ def _metrics(client: Any, native: Any, names: dict[str, str]) -> Iterator[Record
     keys = [key for key in native.data.metrics if not unmap(key, names).startswith(SUMMARY_PREFIX)]
     page = max(PAGE_SMALLEST, min(PAGE, HELD // max(1, len(keys))))
     rewinds = _rewinds(native.data.tags)
+    factors = dict(_samples(keys, names))
     histories = [_history(client, native.info.run_id, key, unmap(key, names), page) for key in keys]
     points = heapq.merge(*histories, key=lambda point: point[:2])
     for (timestamp, step), group in itertools.groupby(points, key=lambda point: point[:2]):
-        if any(step > from_step and timestamp < until for from_step, until in rewinds):
-            continue
+        superseded = any(step > from_step and timestamp < until for from_step, until in rewinds)
         values: dict[str, Any] = {}
+        samples: dict[str, Any] = {}
         for _, _, name, value in group:
-            if name in values:
-                yield Metrics(step=step, time=timestamp / 1000, values=values)
-                values = {}
-            values[name] = value
-        yield Metrics(step=step, time=timestamp / 1000, values=values)
+            found, at = (samples, None) if name in factors else (values, step)
+            if name in found:
+                yield Metrics(step=at, time=timestamp / 1000, values=dict(found))
+                found.clear()
+            if found is samples:
+                samples[name] = system_names.restored(value, factors[name])
+            elif not superseded:
+                values[name] = value
+        if samples:
+            yield Metrics(time=timestamp / 1000, values=samples)
+        if values:
+            yield Metrics(step=step, time=timestamp / 1000, values=values)
 
 
 def _history(client: Any, run_id: str, key: str, name: str, page: int) -> Iterator[tuple[int, int, str, float]]:
@@ -170,6 +180,14 @@ def _history(client: Any, run_id: str, key: str, name: str, page: int) -> Iterat
         token = found.token
         if not token:
             return
+
+
+def _samples(keys: list[str], names: dict[str, str]) -> Iterator[tuple[str, float]]:
+    """Samples of the machine that our tracker renamed, and what their values were multiplied with."""
+    for key in keys:
+        name = unmap(key, names)
+        if name.startswith(SYSTEM_PREFIX) and map_name(name) != key:
+            yield name, system_names.mlflow_name(name)[1]
 
 
 def _rewinds(tags: dict[str, str]) -> list[tuple[int, int]]:

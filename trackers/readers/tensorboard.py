@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from trackers.backends import system_names
 from trackers.errors import NotFound
 from trackers.readers import files as places
 from trackers.readers.reader import SourceRun
@@ -89,10 +90,13 @@ class _Translation:
 
     def _event(self, event: Any) -> Iterator[Record]:
         values: dict[str, Any] = {}
+        samples: dict[str, Any] = {}
         others: list[Record] = []
         for value in event.summary.value:
             kind = value.WhichOneof("value")
-            if kind == "simple_value":
+            if kind == "simple_value" and value.metadata.summary_description == system_names.SAMPLE:
+                samples[system_names.ungrouped(value.tag)] = value.simple_value
+            elif kind == "simple_value":
                 self._scalar(value.tag, value.simple_value, event, values, others)
             elif kind is None and value.metadata.plugin_data.plugin_name == "hparams":
                 others.extend(self._hparams(value.metadata.plugin_data.content, event))  # as torch writes them
@@ -104,6 +108,8 @@ class _Translation:
                 others.append(self._media(value.tag, "image", [value.image.encoded_image_string], event))
             elif kind == "audio" and self._files is not None:
                 others.append(self._media(value.tag, "audio", [value.audio.encoded_audio_string], event))
+        if samples:
+            yield Metrics(time=event.wall_time, values=samples)
         if values:
             yield Metrics(step=event.step, time=event.wall_time, values=values)
         yield from others

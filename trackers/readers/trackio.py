@@ -17,6 +17,7 @@ from typing import Any
 
 from trackers.errors import NotFound, Unavailable, UsageError
 from trackers.readers import files as places
+from trackers.readers import samples
 from trackers.readers.journal import merged
 from trackers.readers.reader import SourceRun
 from trackers.readers.trackio_media import media
@@ -83,7 +84,8 @@ class TrackioReader:
             yield Environment(time=run.created, values=environment)
         path = storage.get_project_db_path(project)
         ended = run.created
-        for record in merged([_rows(path, run, "metrics", "step"), _rows(path, run, "system_metrics", "NULL")]):
+        system = _renamed(_rows(path, run, "system_metrics", "NULL"), own.get("_SystemNames") or {})
+        for record in merged([_rows(path, run, "metrics", "step"), system]):
             ended = max(ended, record.time)
             yield record
         for alert in reversed(storage.get_alerts(project, run_id=run_id)):
@@ -100,6 +102,15 @@ class TrackioReader:
         status = own.get(f"{OWN}status")
         if isinstance(status, str) and status != "running":
             yield Finish(time=ended, status=status, exit_code=own.get(f"{OWN}exit_code"))
+
+
+def _renamed(batches: Iterator[list[Record]], names: dict[str, str]) -> Iterator[list[Record]]:
+    """Samples of the machine, to which our tracker gave trackio's names and units, as they were."""
+    for batch in batches:
+        for record in batch if names else ():
+            if isinstance(record, Metrics):
+                record.values = samples.back(record.values, names, "trackio")
+        yield batch
 
 
 def _rows(path: Path, run: SourceRun, table: str, step: str) -> Iterator[list[Record]]:
