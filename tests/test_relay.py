@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
@@ -15,6 +16,7 @@ from typing import Any
 import psutil
 import pytest
 
+from trackers.relay import process
 from trackers.relay.delivery import read_account
 from trackers.relay.lease import Lease, read_holder
 from trackers.relay.status import last_status, observe
@@ -309,3 +311,17 @@ def test_finish_shows_progress_on_a_terminal() -> None:
     assert holder is not None
     os.kill(holder.pid, signal.SIGTERM)
     wait_for(lambda: not psutil.pid_exists(holder.pid))
+
+
+def test_collector_stands_back_only_meanwhile() -> None:
+    """While records are delivered the garbage collector is asked seldom, and afterwards as before, whatever happens."""
+    before = gc.get_threshold()
+
+    @process.seldom_collected()
+    def work() -> None:
+        assert gc.get_threshold()[0] > 10 * before[0]
+        raise KeyError
+
+    with pytest.raises(KeyError):
+        work()
+    assert gc.get_threshold() == before

@@ -9,14 +9,17 @@ import os
 import sqlite3
 import subprocess
 import sys
-from datetime import datetime
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from tests.support import T0, Driver, run_info, stream, training
 from trackers.backends.trackio import TrackioTracker
+from trackers.backends.trackio_store import Row, isos
 from trackers.errors import ConfigError, Rejected, Unavailable
 from trackers.records import (
     Alert,
@@ -397,3 +400,12 @@ def test_shown_command_finds_the_run(info: RunInfo) -> None:
     driver.open()
     where = os.environ["TRACKIO_DIR"]
     assert driver.state["url"] == f"TRACKIO_DIR={where} GRADIO_SERVER_PORT=7999 trackio show --project digits"
+
+
+@given(st.lists(st.floats(-1e9, 4e9), min_size=1, max_size=20))
+@example([1700000000.9999998, 1700000000.9999999, 1700000001.0000001, 1.5, 1.0000005, -0.25])
+def test_times_of_a_batch_are_datetimes(times: list[float]) -> None:
+    """The texts made for a batch are to the character what datetime makes of each time."""
+    assert isos([Row("", 0, time, {}) for time in times]) == [
+        datetime.fromtimestamp(time, timezone.utc).isoformat() for time in times
+    ]

@@ -7,6 +7,7 @@ buffers in a thread that loses what it holds when it is killed.
 
 from __future__ import annotations
 
+import math
 import shutil
 import sqlite3
 from collections.abc import Iterator, Sequence
@@ -111,7 +112,7 @@ class LocalStore:
                 self.name,
                 [row.values for row in rows],
                 steps=[row.step for row in rows],
-                timestamps=[iso(row.time) for row in rows],
+                timestamps=isos(rows),
                 config=config,
                 log_ids=[row.log_id for row in rows],
                 run_id=self._key.run_id,
@@ -265,6 +266,21 @@ def translated() -> Iterator[None]:
 def iso(time: float) -> str:
     """Unix seconds as the text that trackio stores: UTC, to the microsecond."""
     return datetime.fromtimestamp(time, timezone.utc).isoformat()
+
+
+def isos(rows: Sequence[Row]) -> list[str]:
+    """``iso`` of each row's time, rounded as datetime does it; a second's text is made once."""
+    found, second, text = [], math.nan, ""
+    for row in rows:
+        fraction, whole = math.modf(row.time)
+        micros = round(fraction * 1e6)
+        if not 0 < micros < 1_000_000:
+            found.append(iso(row.time))
+            continue
+        if whole != second:
+            second, text = whole, iso(whole)[:19]
+        found.append(f"{text}.{micros:06d}+00:00")
+    return found
 
 
 def log_entry(key: RunKey, name: str, row: Row) -> dict[str, Any]:

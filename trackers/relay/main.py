@@ -54,7 +54,8 @@ def main(arguments: Sequence[str]) -> int:
         from trackers.relay.reduce import Task, reduce
 
         return reduce(run, messages, msgspec.json.decode(rest[0], type=Task))
-    return delivery(run, rest[0], messages, parent=int(rest[1]))
+    with process.seldom_collected():
+        return delivery(run, rest[0], messages, parent=int(rest[1]))
 
 
 def relay(run: RunDirectory, messages: Messages, options: dict[str, object]) -> int:

@@ -220,8 +220,9 @@ class Order:
 
     def _take(self, name: str, until: float | None, limit: int) -> list[Record]:
         ahead = self._ahead[name]
-        count = 0
-        while count < min(limit, len(ahead)) and (count == 0 or until is None or ahead[count].time <= until):
+        most = min(limit, len(ahead))
+        count = most if until is None else 1
+        while count < most and until is not None and ahead[count].time <= until:
             count += 1
         taken, self._ahead[name] = ahead[:count], ahead[count:]
         if not self._switches or self._switches[len(self._switches) - 1].stream != name:
@@ -234,9 +235,9 @@ class Order:
         return taken
 
     def _number(self, name: str, records: list[Record]) -> None:
-        for record in records:
-            self.position.seq += 1
-            record.seq = self.position.seq
+        for record_seq, record in enumerate(records, self.position.seq + 1):
+            record.seq = record_seq
+        self.position.seq += len(records)
         self.position.times[name] = records[-1].time
 
     def _fetch(self, name: str, reader: StreamReader, limit: int) -> list[Record]:

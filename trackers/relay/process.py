@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ JOB_GPUS = "TRACKER_JOB_"
 """Prefix under which the job's own choice of GPUs is passed on, while the helpers themselves see none."""
 JOB_GPUS_PASSED = "TRACKER_JOB_PASSED"
 """Set once they were: a helper's own helpers must not take its empty choice for the job's."""
+COLLECT_AFTER = 50_000
 _GPU_VARIABLES = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 
 # The package is loaded from its own place, whatever else is called `trackers`, `json` or `wandb` around training.
@@ -138,6 +140,20 @@ def lower_priority(nice: int) -> None:
     if os.getsid(0) == os.getpid():
         with contextlib.suppress(OSError):
             Path("/proc/self/autogroup").write_text(str(nice))
+
+
+@contextlib.contextmanager
+def seldom_collected() -> Iterator[None]:
+    """Let the garbage collector look only after many new objects: a batch of records makes thousands, all of which go.
+
+    With a vendor's client loaded each of its full looks takes 30 ms; delivering took a tenth longer with them.
+    """
+    before = gc.get_threshold()
+    gc.set_threshold(COLLECT_AFTER, 20, 20)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
 
 
 def dump(value: Any) -> str:
