@@ -23,6 +23,7 @@ BUILT_IN: dict[str, str] = {
     "csv": "trackers.backends.csv:CsvTracker",
     "benchmark": "trackers.backends.benchmark:BenchmarkTracker",
     "console": "trackers.backends.console:ConsoleTracker",
+    "progress": "trackers.backends.progress:ProgressTracker",
 }
 """The same form as an entry point, so that both are loaded by one function."""
 

@@ -136,6 +136,13 @@ class BenchmarkFront(_Files):
     symbol = "BENCHMARK_DIR"
 
 
+class ProgressFront(_Files):
+    """``progress.txt``: the checkpoints' directory."""
+
+    name = "progress"
+    symbol = "PROGRESS_DIR"
+
+
 class ConsoleFront:
     """The terminal: it runs inside training."""
 
