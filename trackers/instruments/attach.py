@@ -6,6 +6,8 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from trackers.errors import UsageError
+from trackers.inspection.attach import Inspecting, NotInspecting
+from trackers.instruments.profiled import Profiling
 
 if TYPE_CHECKING:
     from trackers.instruments.communication import Communication
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
     from trackers.recorder import Recorder
 
 
-class Measuring:
+class Measuring(Inspecting, Profiling):
     """What a run measures with. Mixed into :class:`trackers.runs.Run`."""
 
     _recorder: Recorder
@@ -120,6 +122,10 @@ class Measuring:
             communication=self.communications,
             energy=Energy(self._recorder.problem, ranks=ranks) if wanted.energy else None,
         )
+        self._loop.profiler = self._drive_profiler(self._loop.steps)
+        self._note_accelerator(ended=False)
+        self.inspect_if_asked(model, self._loop.steps)
+        self._loop.inspection = self._inspection
         return self._loop
 
     @property
@@ -171,6 +177,8 @@ class Measuring:
         self._closing = (*self._closing, instrument)
 
     def _close_instruments(self) -> None:
+        if self._loop is not None or "benchmark" in self._recorder.info.trackers:
+            self._recorder.guard("finish", self._note_accelerator, True)
         for instrument in self._closing:
             self._recorder.guard("finish", instrument.close)
         if self._timer_log is not None:
@@ -181,7 +189,7 @@ class Measuring:
             self.log(found, max(self._recorder.step, 0))
 
 
-class NotMeasuring:
+class NotMeasuring(NotInspecting):
     """The same where nothing is recorded."""
 
     @property

@@ -68,6 +68,7 @@ class Loop:
 
     Attributes:
         steps: finished steps, those before this start included. timers: the run's.
+        inspection: an inspector that each step ends an iteration of.
     """
 
     def __init__(
@@ -97,6 +98,7 @@ class Loop:
     ) -> None:
         self.steps = start_step
         self.timers = timers
+        self.inspection: Any = None
         self._log = log
         self._say = say
         self._measure = measure
@@ -186,6 +188,8 @@ class Loop:
 
     def _step(self, samples: int | None, tokens: int | None) -> None:
         mark = self._clock.step()
+        if self.inspection is not None:
+            self.inspection.step()
         self.steps += 1
         self._counted = [_plus(count, more) for count, more in zip(self._counted, (samples, tokens), strict=True)]
         if self._throughput is not None:

@@ -5,8 +5,9 @@ log = start(LoggerConfig(wandb_project="p", wandb_exp_name="e"), train_iters=100
 log.training_log(loss_dict, {}, lr, None, iteration, loss_scale, False, skipped_iter, grad_norm, None, None)
 """
 
+from trackers.inspection.config import TensorInspectConfig
 from trackers.megatron.begin import start
 from trackers.megatron.config import LoggerConfig
 from trackers.megatron.log import MegatronLog
 
-__all__ = ["LoggerConfig", "MegatronLog", "start"]
+__all__ = ["LoggerConfig", "MegatronLog", "TensorInspectConfig", "start"]

@@ -91,6 +91,7 @@ class MegatronLog:
             group=group,
             precision=precision,
         )
+        run.inspect_if_asked(model, start_iteration)
         self._timers = run.timers.interval()
         self._timed = -1  # iterations that they cover; the first one, which compiles, isn't among them
         self._host = TrainingClock("cpu")
@@ -224,6 +225,7 @@ class MegatronLog:
         self._consumed += size
         tokens = None if self._tokens_each is None else size * self._tokens_each
         self._counting = True
+        self._loop.inspection = self.run.inspection  # it may have been asked for since
         self._loop.step(samples=size, tokens=tokens)
         self._counting = False
         mark = self._host.step()

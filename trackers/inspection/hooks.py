@@ -1,0 +1,205 @@
+"""Looking at layers while they run: hooks that are there for one iteration and leave nothing behind.
+
+What is a part of training counts: a forward pass in training mode or with gradients, once, though activation
+checkpointing runs it again during backward. Hooks hold neither modules nor tensors beyond their iteration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
+from typing import Any, NamedTuple
+
+from trackers.inspection.fp8 import rounded
+from trackers.inspection.moments import Part, moments
+from trackers.inspection.statistics import Cast, Statistic
+
+
+class Wanted(NamedTuple):
+    """What is looked at in one tensor of a layer.
+
+    Attributes:
+        statistics: with their names. groups, casts: what these need.
+        library: instead of all these: called with the tensor as it is.
+    """
+
+    layer: str
+    tensor: str
+    statistics: tuple[tuple[str, Statistic], ...] = ()
+    groups: tuple[str, ...] = ()
+    casts: tuple[Cast, ...] = ()
+    library: Callable[[Any], None] | None = None
+
+    @classmethod
+    def of(cls, layer: str, tensor: str, statistics: Mapping[str, Statistic]) -> Wanted:
+        """With what the statistics need."""
+        groups = dict.fromkeys(group for one in statistics.values() for group in one.groups)
+        casts = dict.fromkeys(one.cast for one in statistics.values() if one.cast is not None)
+        return cls(layer, tensor, tuple(statistics.items()), tuple(groups), tuple(casts))
+
+
+class Hooks:
+    """The hooks of one iteration.
+
+    Args:
+        torch: the module. wanted: by module. say: called with what went wrong.
+    """
+
+    def __init__(self, torch: Any, wanted: Mapping[Any, Sequence[Wanted]], say: Callable[[str], None]) -> None:
+        self._torch = torch
+        self._found = _Found(torch, say)
+        self._handles: list[Any] = []
+        for module, each in wanted.items():
+            by_tensor = {one.tensor: [two for two in each if two.tensor == one.tensor] for one in each}
+            layer = _Layer(torch, self._found, by_tensor)
+            if "dgrad" in by_tensor:
+                self._handles.append(module.register_forward_pre_hook(layer.before, with_kwargs=True))
+            self._handles.append(module.register_forward_hook(layer.after, with_kwargs=True))
+
+    def remove(self) -> list[tuple[Wanted, Part]]:
+        """Take the hooks away; what they found, in the order in which it was found."""
+        for handle in (*self._handles, *self._found.handles):
+            handle.remove()
+        self._handles.clear()
+        return self._found.close()
+
+
+class _Found:
+    """Where hooks put what they find; after ``close`` what comes late, as a gradient may, goes nowhere."""
+
+    def __init__(self, torch: Any, say: Callable[[str], None]) -> None:
+        self.handles: list[Any] = []
+        self.once: set[tuple[str, int]] = set()
+        self.open = True
+        self._torch = torch
+        self._say = say
+        self._parts: list[tuple[Wanted, Part]] = []
+
+    def look(self, wanted: Iterable[Wanted], tensor: Any) -> None:
+        """Take the numbers of a tensor. Never raises."""
+        if not self.open:
+            return
+        name = ""
+        try:
+            with self._torch.no_grad(), _exactly(self._torch, tensor):
+                for one in wanted:
+                    name = f"{one.layer}_{one.tensor}"
+                    self._take(one, tensor)
+        except (Exception, SystemExit) as error:  # nvdlfw-inspect ends the process where it finds a fault
+            self._say(f"tensor inspection: {name} can't be looked at ({type(error).__name__}: {error})")
+
+    def _take(self, wanted: Wanted, tensor: Any) -> None:
+        torch = self._torch
+        plain = _plain(tensor)
+        if plain is None or not plain.numel():
+            return
+        if wanted.library is not None:
+            wanted.library(plain)
+            return
+        parts = moments(torch, plain, wanted.groups) if wanted.groups else []
+        if wanted.casts:
+            ends = parts if "range" in wanted.groups else moments(torch, plain, ("range",))
+            amax = torch.stack([part.row[:2].abs().amax() for part in ends]).amax()  # low and high come first
+            parts += [rounded(torch, plain, cast, amax) for cast in wanted.casts]
+        self._parts += [(wanted, part) for part in parts]
+
+    def close(self) -> list[tuple[Wanted, Part]]:
+        """What was found; nothing is taken from now on."""
+        self.open = False
+        self.handles.clear()
+        found, self._parts = self._parts, []
+        return found
+
+
+class _Layer:
+    """What happens around one module's forward."""
+
+    def __init__(self, torch: Any, found: _Found, wanted: Mapping[str, Sequence[Wanted]]) -> None:
+        self._torch = torch
+        self._found = found
+        self._wanted = wanted
+
+    def before(self, module: Any, args: Any, kwargs: Any) -> Any:
+        """Give the module a view of its input: the gradient of the view is this layer's part of the input's."""
+        torch = self._torch
+        place, tensor = _first(torch, args, kwargs)
+        if tensor is None or not torch.is_grad_enabled() or not tensor.requires_grad or _elsewhere(torch):
+            return None
+        view = tensor.view_as(tensor)
+        view.register_hook(self._looker("dgrad"))
+        if isinstance(place, int):
+            return (*args[:place], view, *args[place + 1 :]), kwargs
+        return args, {**kwargs, place: view}
+
+    def after(self, module: Any, args: Any, kwargs: Any, output: Any) -> None:
+        """Look at what went in and came out, and at what will come back."""
+        torch, wanted, found = self._torch, self._wanted, self._found
+        if not found.open or _elsewhere(torch):
+            return
+        out = _first(torch, output if isinstance(output, (tuple, list)) else (output,), {})[1]
+        if torch.is_grad_enabled():
+            if "gradient" in wanted and out is not None and out.requires_grad:
+                out.register_hook(self._looker("gradient"))
+            if "wgrad" in wanted:
+                self._watch_weight(getattr(module, "weight", None))
+        if not (module.training or torch.is_grad_enabled()) or _within_backward(torch):
+            return
+        if "activation" in wanted:
+            found.look(wanted["activation"], _first(torch, args, kwargs)[1])
+        if "output" in wanted:
+            found.look(wanted["output"], out)
+        weight = getattr(module, "weight", None) if "weight" in wanted else None
+        if weight is not None and self._is_first("weight", self):
+            found.look(wanted["weight"], weight)
+
+    def _watch_weight(self, weight: Any) -> None:
+        if weight is not None and weight.requires_grad and self._is_first("wgrad", weight):
+            self._found.handles.append(weight.register_hook(self._looker("wgrad")))
+
+    def _is_first(self, tensor: str, of: Any) -> bool:
+        key = f"{self._wanted[tensor][0].layer}_{tensor}", id(of)
+        if key in self._found.once:
+            return False
+        self._found.once.add(key)
+        return True
+
+    def _looker(self, tensor: str) -> Callable[[Any], None]:
+        found, wanted = self._found, self._wanted[tensor]
+        return lambda gradient: found.look(wanted, gradient)
+
+
+def _first(torch: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, Any]:
+    """The first tensor of floating-point numbers, and its place or name."""
+    for place, value in (*enumerate(args), *kwargs.items()):
+        if isinstance(value, torch.Tensor) and value.is_floating_point():
+            return place, value
+    return None, None
+
+
+def _plain(tensor: Any) -> Any:
+    """What this rank has of a tensor; None for one that isn't there."""
+    if tensor is None:
+        return None
+    if hasattr(tensor, "to_local"):
+        tensor = tensor.to_local()
+    if tensor.is_sparse:
+        raise TypeError("its gradient is sparse")
+    return tensor.detach()
+
+
+def _within_backward(torch: Any) -> bool:
+    """Whether a backward pass runs in this thread: a forward pass in it is a checkpoint's second one."""
+    return bool(torch._C._current_graph_task_id() != -1)
+
+
+def _elsewhere(torch: Any) -> bool:
+    """Whether this is no run of the model: torch.compile or torch.export looks at it, or a CUDA graph is recorded."""
+    if torch.compiler.is_compiling():
+        return True
+    return bool(torch.cuda.is_available() and torch.cuda.is_current_stream_capturing())
+
+
+def _exactly(torch: Any, tensor: Any) -> Any:
+    """No autocast: it might round what is computed."""
+    kind = getattr(getattr(tensor, "device", None), "type", None)
+    return torch.autocast(kind, enabled=False) if kind in ("cuda", "cpu") else nullcontext()

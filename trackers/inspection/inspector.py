@@ -1,0 +1,254 @@
+"""Tensor inspection of a run: which layers are looked at, when, and where their numbers go.
+
+An iteration's values are logged at the number of steps finished before it: its weights are theirs. Nothing waits for
+a GPU, and what goes wrong once training has begun is said once and stops nothing.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from trackers.errors import UsageError
+from trackers.inspection import fp8, library, results, selection
+from trackers.inspection.config import TensorInspectConfig
+from trackers.inspection.features import BASE, MEASURED, NAMESPACE, Request, Section, sections
+from trackers.inspection.hooks import Hooks, Wanted
+from trackers.inspection.schedule import Schedule
+from trackers.inspection.textlog import TextLog
+from trackers.instruments.torch_needed import torch_for
+from trackers.pending import transfer
+from trackers.values import number
+
+FOLDER = "tensor_inspect"
+SHOWN = 5
+"""Layers that a message names."""
+
+
+class Planned(NamedTuple):
+    """A request of one layer; the module isn't kept alive."""
+
+    module: Callable[[], Any]
+    layer: str
+    request: Request
+
+
+class Inspector:
+    """Looks at a model's tensors. Made by ``run.inspect``.
+
+    Args:
+        log: called with values and a step. say: called with a line that says what went wrong.
+        config: what to look at. first: the number of the first iteration.
+        rank, ranks: of all processes. directory: the run's, where there is one.
+
+    Attributes:
+        iteration: the number of the one that runs.
+
+    Raises:
+        UsageError: a configuration that makes no sense, a feature that nothing here can carry out, a directory that
+            can't be written. MissingPackage: torch or PyYAML isn't installed.
+    """
+
+    def __init__(
+        self,
+        log: Callable[[dict[str, Any], int], Any],
+        say: Callable[[str], None],
+        config: TensorInspectConfig,
+        *,
+        first: int = 0,
+        rank: int = 0,
+        ranks: int = 1,
+        directory: str = "",
+    ) -> None:
+        self.iteration = first
+        self._log, self._say, self._ranks = log, say, ranks
+        self._torch = torch_for("tensor inspection")
+        features = config.read_features()
+        with_library, with_engine = library.installed(), library.installed(library.ENGINE)
+        directories = config.directories()
+        if directories and not with_library:
+            raise UsageError("tensor inspection: feature_dirs need nvdlfw-inspect: pip install nvdlfw-inspect")
+        self._sections = sections(features, others=bool(directories))
+        _can_be_carried_out(self._sections, directories, with_library and with_engine)
+        for format in {cast.format for cast in _casts(self._sections)}:
+            fp8.check(self._torch, format)
+        place = config.log_dir or (Path(directory) / FOLDER if directory else None)
+        self._text = TextLog(place, rank, say) if place is not None else None
+        self._taken: dict[int, dict[str, Any]] = {}
+        self._library = None
+        handed = library.handed_over(features, MEASURED[NAMESPACE], engine=with_engine) if with_library else {}
+        if handed:
+            messages = str(place or Path(tempfile.gettempdir(), "trackers-nvdlfw-inspect"))
+            self._library = library.Library(handed, directories, messages, first, self._take)
+        self._by_engine = with_engine and self._library is not None
+        self._plan: dict[Schedule, list[Planned]] = {}
+        self._hooks: Hooks | None = None
+        self._stance: Any = None
+        self.attached = False
+
+    def attach(self, model: Any) -> None:
+        """Look at this model's layers from the next forward pass on.
+
+        Args:
+            model: a module, or several chunks of one.
+
+        Raises:
+            UsageError: two sections mean the same layer.
+        """
+        self._disarm()
+        self._plan.clear()
+        chunks = selection.unwrapped(model)
+        if self._library is not None:
+            self._library.name_layers(chunks)
+        layers = selection.names(chunks)
+        taken: dict[str, str] = {}
+        for section in self._sections:
+            if not section.requests:
+                continue
+            chosen = [name for name, module in layers.items() if self._means(section, name, module)]
+            if not chosen and not self._by_engine:
+                self._say(_no_layer(section, [name for name, module in layers.items() if self._linear(module)]))
+            for name in chosen:
+                if name in taken:
+                    raise UsageError(
+                        f"tensor inspection: {taken[name]} and {section.name} both mean the layer {name}: each layer "
+                        "may be in one section"
+                    )
+                taken[name] = section.name
+                for request in section.requests:
+                    planned = Planned(weakref.ref(layers[name]), name, request)
+                    self._plan.setdefault(request.schedule, []).append(planned)
+        self.attached = True
+        self._arm()
+
+    def step(self) -> None:
+        """An iteration has ended: log what was seen, and get ready for the next one. Never raises."""
+        try:
+            found = self._disarm()
+            if self._library is not None:
+                self._library.step()
+            if found:
+                self._record(*results.values(self._torch, found, self._ranks), self.iteration)
+            for iteration, taken in self._taken.items():
+                self._record(taken, taken, iteration)
+            self._taken = {}
+            if self._text is not None:
+                self._text.drain()
+            self.iteration += 1
+            self._arm()
+        except Exception as error:
+            self._say(f"tensor inspection: {type(error).__name__}: {error}")
+
+    def close(self) -> None:
+        """Take everything away. What an unfinished iteration has seen is left out."""
+        self._disarm()
+        self._plan.clear()
+        try:
+            if self._library is not None:
+                self._library.close()
+        finally:
+            self._library = None
+            if self._text is not None:
+                self._text.close()
+
+    def _record(self, own: Mapping[str, Any], shared: Mapping[str, Any], iteration: int) -> None:
+        if self._text is not None:
+            self._text.log(own, iteration)
+        self._log(dict(shared), iteration)
+
+    def _take(self, name: str, value: Any, iteration: int) -> None:
+        """A number of nvdlfw-inspect's; it may be on its way from a GPU."""
+        moving = transfer(value)
+        self._taken.setdefault(int(iteration), {})[name] = number(value) if moving is None else moving
+
+    def _linear(self, module: Any) -> bool:
+        return isinstance(module, self._torch.nn.Linear)
+
+    def _means(self, section: Section, name: str, module: Any) -> bool:
+        if self._by_engine and type(module).__module__.startswith(library.ENGINE):
+            return False  # TransformerEngine looks at its own
+        return section.layers.chosen(name, type(module).__name__, self._linear(module))
+
+    def _arm(self) -> None:
+        asked: dict[Any, list[Planned]] = {}
+        for schedule, planned in self._plan.items():
+            for one in planned if schedule.due(self.iteration) else ():
+                module = one.module()
+                if module is not None:
+                    asked.setdefault(module, []).append(one)
+        if asked:
+            wanted = {module: list(self._wanted(each)) for module, each in asked.items()}
+            self._stance = _eager(self._torch)
+            self._hooks = Hooks(self._torch, wanted, self._say)
+
+    def _wanted(self, asked: Sequence[Planned]) -> Iterator[Wanted]:
+        """One look at each tensor of a layer for all that is asked of it; nvdlfw-inspect's own feature has its own."""
+        layer = asked[0].layer
+        for tensor in dict.fromkeys(one.request.tensor for one in asked):
+            requests = [one.request for one in asked if one.request.tensor == tensor]
+            if self._library is not None and any(request.namespace == BASE for request in requests):
+                yield Wanted(layer, tensor, library=self._library.statistics(layer, tensor))
+                requests = [request for request in requests if request.namespace != BASE]
+            if requests:
+                yield Wanted.of(layer, tensor, {name: one for request in requests for name, one in request.stats})
+
+    def _disarm(self) -> list[Any]:
+        hooks, self._hooks = self._hooks, None
+        stance, self._stance = self._stance, None
+        if stance is not None:
+            stance.__exit__(None, None, None)
+        return hooks.remove() if hooks is not None else []
+
+
+class NoInspector:
+    """Looks at nothing: where nothing is asked for, or nothing is recorded."""
+
+    iteration = 0
+    attached = True
+
+    def attach(self, model: Any) -> None:
+        """Nothing."""
+
+    def step(self) -> None:
+        """Nothing."""
+
+    def close(self) -> None:
+        """Nothing."""
+
+
+def _casts(found: Sequence[Section]) -> Iterator[Any]:
+    for section in found:
+        for request in section.requests:
+            yield from (one.cast for _, one in request.stats if one.cast is not None)
+
+
+def _can_be_carried_out(found: Sequence[Section], directories: Sequence[str], possible: bool) -> None:
+    for section in found:
+        if section.carried_out and not possible and not directories:
+            raise UsageError(
+                f"tensor inspection: {section.name}: {', '.join(section.carried_out)} is carried out by "
+                "TransformerEngine and nvdlfw-inspect, of which one isn't installed: pip install nvdlfw-inspect "
+                "'transformer_engine[pytorch]', or take it out"
+            )
+
+
+def _no_layer(section: Section, linear: Sequence[str]) -> str:
+    names = ", ".join(linear[:SHOWN]) + (f" and {len(linear) - SHOWN} more" if len(linear) > SHOWN else "")
+    return (
+        f"tensor inspection: {section.name} matches no layer by {section.layers.describe()}; "
+        f"the model's linear layers are {names or 'none'}"
+    )
+
+
+def _eager(torch: Any) -> Any:
+    """Run what torch.compile has made as it was written, for hooks see nothing of the rest; torch 2.6 or later can."""
+    set_stance = getattr(torch.compiler, "set_stance", None)
+    if set_stance is None:
+        return None
+    try:
+        return set_stance("force_eager")
+    except RuntimeError:  # inside a compiled region: whoever calls from there is on his own
+        return None

@@ -1,0 +1,166 @@
+"""Which statistics there are, what each needs of a tensor, and how it is computed on the host from these numbers.
+
+Sources: TransformerEngine, transformer_engine/debug/features/log_tensor_stats.py, log_fp8_tensor_stats.py and
+utils/stats_computation.py (github.com/NVIDIA/TransformerEngine).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from trackers.records import Number
+from trackers.reductions import Max, Mean, Min, Norm, Range, Reduction, SampleStd, Sum
+
+COLUMNS = {"range": ("low", "high"), "moments": ("mean", "m2"), "l1": ("l1",), "least": ("least",)}
+"""Numbers that a pass over a tensor gives, by group: smallest and largest element; mean and the sum of squared
+differences from it; sum of absolute values; smallest absolute value that isn't 0 (0: there is none)."""
+
+RECIPES = ("fp8_current_scaling", "mxfp8", "fp8_block_scaling", "fp8_delayed_scaling")
+FORMATS = ("HYBRID", "E4M3", "E5M2")
+BACKWARD = ("gradient", "wgrad", "dgrad")
+"""Tensors for which HYBRID means E5M2."""
+
+FP8_COLUMNS = ("underflows", "scale_inv_min", "scale_inv_max", "square_error")
+FP8_STATS = ("underflows%", "scale_inv_min", "scale_inv_max", "mse")
+_FP8_NAME = re.compile(
+    rf"(?:(?P<recipe>{'|'.join(RECIPES)})_)?(?P<stat>{'|'.join(FP8_STATS)})(?P<columnwise>_columnwise)?"
+)
+
+Whole = dict[str, Number]
+"""What is known of a tensor: the columns of all its parts together, and ``count``, its elements."""
+
+
+class Cast(NamedTuple):
+    """A way to round a tensor to eight bits. format: E4M3 or E5M2. columnwise: blocks lie along the first dimension."""
+
+    recipe: str
+    format: str
+    columnwise: bool = False
+
+    def column(self, name: str) -> str:
+        """Where a number of this cast is in a row."""
+        return "/".join((self.recipe, self.format, "columnwise" if self.columnwise else "rowwise", name))
+
+
+class Statistic(NamedTuple):
+    """One number of a tensor.
+
+    Attributes:
+        value: of a tensor, or of what ranks hold together.
+        kind, parts: the reduction that gives the number of all ranks, and what this rank adds to it.
+        groups: of :data:`COLUMNS` that it needs. cast: the rounding that it needs.
+    """
+
+    value: Callable[[Whole], Number]
+    kind: type[Reduction]
+    parts: tuple[Callable[[Whole], Number], ...]
+    groups: tuple[str, ...] = ()
+    cast: Cast | None = None
+
+
+def _amax(whole: Whole) -> float:
+    low, high = whole["low"], whole["high"]
+    return math.nan if math.isnan(low) or math.isnan(high) else max(-low, high)
+
+
+def _log2(value: float) -> float:
+    return math.log2(value) if value > 0 else -math.inf if value == 0 else math.nan
+
+
+def _top(whole: Whole) -> float:
+    return math.inf if _amax(whole) == 0 else _log2(_amax(whole))  # TransformerEngine: inf where all is zero
+
+
+def _bottom(whole: Whole) -> float:
+    return _log2(whole["least"] or 1.0)
+
+
+def _std(whole: Whole) -> float:
+    return math.sqrt(whole["m2"] / (whole["count"] - 1)) if whole["count"] > 1 else math.nan
+
+
+def _l2(whole: Whole) -> float:
+    return math.sqrt(whole["m2"] + whole["count"] * whole["mean"] ** 2)
+
+
+def _of(name: str) -> Callable[[Whole], Number]:
+    return lambda whole: whole[name]
+
+
+TENSOR_STATS = {
+    "min": Statistic(_of("low"), Min, (_of("low"),), ("range",)),
+    "max": Statistic(_of("high"), Max, (_of("high"),), ("range",)),
+    "mean": Statistic(_of("mean"), Mean, (lambda whole: whole["mean"] * whole["count"], _of("count")), ("moments",)),
+    "std": Statistic(_std, SampleStd, (_of("mean"), _of("m2"), _of("count")), ("moments",)),
+    "l1_norm": Statistic(_of("l1"), Sum, (_of("l1"),), ("l1",)),
+    "l2_norm": Statistic(_l2, Norm, (_l2,), ("moments",)),
+    "cur_amax": Statistic(_amax, Max, (_amax,), ("range",)),
+    "dynamic_range": Statistic(lambda w: _top(w) - _bottom(w), Range, (_bottom, _top), ("range", "least")),
+}
+"""LogTensorStats."""
+
+BASE_STATS = ("min", "max", "mean", "std", "l1_norm", "l2_norm")
+"""What nvdlfw-inspect's own LogTensorStats has of them."""
+
+
+def fp8_statistic(name: str, format: str) -> Statistic | str:
+    """The statistic of LogFp8TensorStats with this name, as in ``mxfp8_underflows%``; or why there is none.
+
+    Without a recipe's name it is that of per-tensor current scaling.
+
+    Args:
+        format: E4M3 or E5M2.
+    """
+    match = _FP8_NAME.fullmatch(name)
+    if match is None:
+        return f"known are {', '.join(FP8_STATS)}, each also as RECIPE_STATISTIC of {', '.join(RECIPES[:-1])}"
+    recipe, columnwise = match["recipe"] or RECIPES[0], match["columnwise"] is not None
+    if recipe == "fp8_delayed_scaling":
+        return "delayed scaling depends on the history of a training in FP8, which only TransformerEngine knows"
+    if columnwise and recipe == RECIPES[0]:
+        return "one scale for the whole tensor is the same in both directions: leave out _columnwise"
+    cast = Cast(recipe, format, columnwise)
+    under, error = _of(cast.column("underflows")), _of(cast.column("square_error"))
+    if match["stat"] == "underflows%":
+        value: Callable[[Whole], Number] = lambda whole: 100 * under(whole) / whole["count"]  # noqa: E731
+        return Statistic(value, Mean, (lambda whole: 100 * under(whole), _of("count")), (), cast)
+    if match["stat"] == "mse":
+        return Statistic(lambda whole: error(whole) / whole["count"], Mean, (error, _of("count")), (), cast)
+    scale = _of(cast.column(match["stat"]))
+    return Statistic(scale, Min if match["stat"].endswith("min") else Max, (scale,), (), cast)
+
+
+def whole(parts: Sequence[Whole]) -> Whole:
+    """The numbers of all parts of a tensor, or of several tensors, together.
+
+    Source of the moments: Chan, Golub, LeVeque, "Updating formulae and a pairwise algorithm for computing sample
+    variances" (1979).
+    """
+    if len(parts) == 1:
+        return parts[0]
+    counts = [part["count"] for part in parts]
+    found: Whole = {"count": sum(counts)}
+    for name in parts[0]:
+        values = [part[name] for part in parts]
+        if name.endswith("underflows") or name.endswith("square_error") or name == "l1":
+            found[name] = _sum(values)
+        elif name in ("low", "high") or name.endswith(("scale_inv_min", "scale_inv_max")):
+            found[name] = _end(values, min if name in ("low",) or name.endswith("min") else max)
+        elif name == "least":
+            found[name] = min((value for value in values if value != 0), default=0.0)
+    if "mean" in parts[0]:
+        mean = _sum([part["mean"] * part["count"] for part in parts]) / found["count"]
+        found["mean"] = mean
+        found["m2"] = _sum([part["m2"] + part["count"] * (part["mean"] - mean) ** 2 for part in parts])
+    return found
+
+
+def _sum(values: Sequence[Number]) -> float:
+    return float(sum(values)) if not all(map(math.isfinite, values)) else math.fsum(values)
+
+
+def _end(values: Sequence[Number], which: Callable[[Sequence[Number]], Number]) -> Number:
+    return math.nan if any(map(math.isnan, values)) else which(values)
