@@ -160,8 +160,69 @@ def test_console_log_to_wandb(packed: bool, server: WandbServer) -> None:
 
 
 def test_offline_copy_lies_in_wandb_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With W&B offline the copy is a .wandb file, which the copy is compared with."""
+    """With W&B offline the copy is a .wandb file with its media, and staged artifacts, which it is compared with."""
     monkeypatch.delenv("WANDB_DIR")
-    report = one(logged(media=False).id, "wandb:team/copies")
+    report = one(logged().id, "wandb:team/copies")
     assert report.agrees, str(report)
     assert report.there.values == 50 * 2 + 8
+    assert (report.there.files, report.there.media) == ({"weights/weights.bin": 1}, {"image": 1, "histogram": 1})
+
+
+@pytest.fixture
+def offline(monkeypatch: pytest.MonkeyPatch) -> Path:
+    """What W&B's own client leaves of an offline run with artifacts, one of them not copied when it was logged."""
+    import wandb
+
+    monkeypatch.delenv("WANDB_DIR")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    run = wandb.init(
+        project="p", name="mine", settings=wandb.Settings(silent=True, console="off", x_disable_stats=True)
+    )
+    run.log({"loss": 1.0, "table": wandb.Table(columns=["a"], data=[[1]])})
+    Path("weights.bin").write_bytes(bytes(range(256)))
+    Path("parts").mkdir()
+    Path("parts/a b.txt").write_text("a")
+    model = wandb.Artifact("model", "model", metadata={"k": 1}, description="it")
+    model.add_file("weights.bin")
+    model.add_dir("parts", "in/parts")
+    model.add_reference("http://127.0.0.1:9/x.bin", checksum=False)
+    run.log_artifact(model, aliases=["best"])
+    data = wandb.Artifact("data", "dataset")
+    data.add_file("weights.bin", policy="immutable")
+    run.log_artifact(data)
+    run.log_artifact(data)
+    run.finish()
+    wandb.teardown()
+    return Path(run.dir).parent
+
+
+def test_offline_artifacts_come_along(offline: Path, tmp_path: Path) -> None:
+    """Files of W&B's staging directory, or of where they were, go into a journal with aliases, metadata, references."""
+    (report,) = copy(str(offline), "out")
+    assert report.agrees, str(report)
+    data = load(report.destination)
+    model, dataset = data.artifacts()
+    assert (model.name, model.type, model.aliases, model.description) == ("model", "model", ["best"], "it")
+    assert (model.metadata, dataset.name) == ({"k": 1}, "data")
+    assert {file.path: file.uri for file in model.files} == {
+        "in/parts/a b.txt": "", "weights.bin": "", "x.bin": "http://127.0.0.1:9/x.bin",
+    }  # fmt: skip
+    for file in (*model.files[:2], *dataset.files):
+        wanted = b"a" if "parts" in file.path else bytes(range(256))
+        assert Path(data.run.directory, file.file).read_bytes() == wanted
+    assert [media.type for media in data.media()] == ["table"]
+    found = load(str(offline)).artifacts(tmp_path / "got")
+    assert [artifact.name for artifact in found] == ["model", "data"]
+
+
+def test_offline_artifacts_that_are_elsewhere_are_named(offline: Path) -> None:
+    """What has gone from this machine, or isn't what was logged, is named in the report, and nothing else is taken."""
+    Path("weights.bin").write_bytes(b"secret")
+    (report,) = copy(str(offline), "out")
+    assert report.agrees, str(report)
+    assert report.there.files == {"model/in/parts/a b.txt": 1, "model/weights.bin": 1, "model/x.bin": 1}
+    (line,) = [line for line in str(report).splitlines() if "artifacts: 1 file" in line]
+    assert "(data/weights.bin)" in line
+    assert "wandb sync" in line
+    inside = [path for path in Path(report.destination).rglob("*") if path.is_file()]
+    assert all(path.read_bytes() != b"secret" for path in inside)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -121,13 +121,19 @@ class RunData:
         found = [record for record in self._others if isinstance(record, Media)]
         if files is None or self.run.directory:
             return found
-        place = Path(files)
-        place.mkdir(parents=True, exist_ok=True)
-        return [record for record in self._reader.read(self.run, files=place) if isinstance(record, Media)]
+        return [record for record in self._again(files) if isinstance(record, Media)]
 
-    def artifacts(self) -> list[Artifact]:
-        """Files kept with the run."""
-        return [record for record in self._others if isinstance(record, Artifact)]
+    def artifacts(self, files: Path | str | None = None) -> list[Artifact]:
+        """Files kept with the run, relative to ``run.directory``.
+
+        Args:
+            files: where to put those of W&B's runs, on a server or staged beside an offline run; None: such artifacts
+                are left out.
+        """
+        found = [record for record in self._others if isinstance(record, Artifact)]
+        if files is None or found:
+            return found
+        return [record for record in self._again(files) if isinstance(record, Artifact)]
 
     def records(self) -> list[Record]:
         """All records that aren't metrics."""
@@ -139,6 +145,11 @@ class RunData:
 
     def __repr__(self) -> str:
         return f"<trackers.RunData {self.run.source} {self.run.name!r} {self.status}>"
+
+    def _again(self, files: Path | str) -> Iterator[Record]:
+        place = Path(files)
+        place.mkdir(parents=True, exist_ok=True)
+        return self._reader.read(self.run, files=place)
 
     def _table(self, keys: Sequence[str] | str | None, long: bool, stepless: bool) -> Frame:
         blocks = list(frames.parted(self._blocks, stepless))

@@ -6,7 +6,9 @@ written, or whose writer was killed, is read as far as it is whole.
 
 from __future__ import annotations
 
+import contextlib
 import glob
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +19,7 @@ from trackers.formats import wandb_file
 from trackers.readers import wandb_records
 from trackers.readers.reader import SourceRun
 from trackers.readers.wandb_records import Decoder
+from trackers.readers.wandb_staged import Staged
 from trackers.records import Config, Environment, Finish, Record, Start, merge
 
 SCHEME = "wandb-file"
@@ -57,7 +60,10 @@ class WandbFileReader:
         return ",".join(f"{stat.st_size}:{stat.st_mtime_ns}" for stat in stats)
 
     def read(self, run: SourceRun, *, files: Path | None = None) -> Iterator[Record]:
-        """See :class:`trackers.readers.reader.Reader`. Media lie beside the file and are taken where they lie."""
+        """See :class:`trackers.readers.reader.Reader`. Media lie beside the file and are taken where they lie.
+
+        Artifacts come with ``files`` alone: theirs are staged elsewhere.
+        """
         paths = [Path(path) for path in run.native["paths"]]
         run.directory = str(paths[0].parent / "files")
         reading = _Reading(run, paths, files)
@@ -79,9 +85,13 @@ class _Reading:
         self._begun = False
         self._directory = paths[0].parent / "files"
         self._here = self._directory
-        if len(paths) > 1 and files is not None:
+        self._staged: Staged | None = None
+        if files is not None:
             self._directory = files
             run.directory = str(files)
+            folders = [path.resolve().parent.parent for path in paths]
+            near = [place for folder in folders for place in (folder.parent, folder)]
+            self._staged = Staged(files, [*dict.fromkeys(near), Path.cwd()])
 
     def file(self, path: Path) -> Iterator[Record]:
         self._here = path.parent / "files"
@@ -100,6 +110,9 @@ class _Reading:
                 yield from self._take_config(record)
             elif kind == "environment":
                 yield Environment(time=self._run.created, values=_environment(record.environment))
+            elif kind == "artifact" and self._staged is not None:
+                yield from self._staged.artifact(record.artifact, self._decoder.time or self._run.created)
+                self._run.note = self._staged.note
             elif kind == "preempting":
                 self._preempting = True
             elif kind == "exit":
@@ -131,10 +144,14 @@ class _Reading:
         source = self._here / path
         if not source.is_file() or self._here == self._directory:
             return source if source.is_file() else None
-        if self._run.directory != str(self._directory) or self._directory.name == "files":
+        if self._staged is None:
             return None
-        target = self._directory / path  # of a run in several files, each with its media beside it
+        target = self._directory / path
         target.parent.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(OSError):  # another file system
+            target.unlink(missing_ok=True)
+            os.link(source.resolve(), target)
+            return target
         shutil.copyfile(source, target)
         return target
 
