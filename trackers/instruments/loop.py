@@ -68,7 +68,7 @@ class Loop:
 
     Attributes:
         steps: finished steps, those before this start included. timers: the run's.
-        inspection: an inspector that each step ends an iteration of.
+        inspection: an inspector that each step ends an iteration of. profiler: told of each step.
     """
 
     def __init__(
@@ -99,6 +99,7 @@ class Loop:
         self.steps = start_step
         self.timers = timers
         self.inspection: Any = None
+        self.profiler: Any = None
         self._log = log
         self._say = say
         self._measure = measure
@@ -190,6 +191,8 @@ class Loop:
         mark = self._clock.step()
         if self.inspection is not None:
             self.inspection.step()
+        if self.profiler is not None:
+            self.profiler.step()
         self.steps += 1
         self._counted = [_plus(count, more) for count, more in zip(self._counted, (samples, tokens), strict=True)]
         if self._throughput is not None:

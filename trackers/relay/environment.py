@@ -8,6 +8,7 @@ import subprocess
 from importlib import metadata
 from typing import Any
 
+from trackers.hardware import kernel
 from trackers.secret import mask_source
 from trackers.tracker import RunInfo
 
@@ -23,6 +24,7 @@ def gather(info: RunInfo) -> dict[str, Any]:
         "executable": info.python,
         "cpu_count": os.cpu_count() or 0,
         "packages": packages(),
+        **kernel.gpus(),
     }
     values["git"] = {**info.git, **git_state(info.git.get("root", ""))} if info.git else {}
     return values
