@@ -223,3 +223,110 @@ def test_sharded_models_give_the_whole_models_norms(tmp_path: Path) -> None:
             assert found[kind] == pytest.approx(found["whole"], rel=1e-5), (rank, kind)
         assert found["stages"] == {"params-norm": pytest.approx(math.sqrt(1 + 2 + 3 + 4))}
         assert found["calls"] == 4  # parameters and gradients of two models: one each
+
+
+FAULTS = """
+import json, os, sys, types, torch, torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from trackers.instruments.loop import Loop
+from trackers.instruments.norms import Norms
+from trackers.instruments.options import Measure
+from trackers.instruments.timers import Timers
+
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(6, 7), nn.Linear(7, 5))
+fully_shard(model, mesh=init_device_mesh("cpu", (2,)))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+logged, said = {}, []
+def log(values, step):
+    logged[step] = {k: float(v) for k, v in values.items() if "norm" in k or k == "num-zeros"}
+measure = Measure(interval=2, norms=True, layer_norms=True, zeros=True, throughput=True)
+loop = Loop(log, said.append, measure, Timers(0), model=model, optimizer=optimizer, samples_per_step=4, ranks=2)
+x = torch.randn(4, 6, generator=torch.Generator().manual_seed(1))
+real = torch._foreach_norm
+def failing(*a, **k):
+    raise RuntimeError("out of memory")
+for step in range(1, 15):
+    optimizer.zero_grad()
+    model(x).square().sum().backward()
+    if rank == 1 and step == 4:                     # gradients can't be measured on one rank
+        torch._foreach_norm = failing
+    if rank == 1 and step == 6:                     # one rank has no gradient of a layer, or none at all
+        model[1].bias.grad = None
+    if rank == 1 and step == 8:
+        optimizer.zero_grad()
+    if not (rank == 1 and step == 10):              # one rank leaves the optimizer's step out
+        optimizer.step()
+    torch._foreach_norm = real
+    if rank == 1 and step == 12:                    # something else fails on one rank, just then
+        loop.step(samples="many")
+        continue
+    loop.step()
+loop.close()
+
+# Stages of a pipeline: plain tensors, other names and another number of them on each rank; one has no parameter.
+stage = nn.ModuleDict({f"{rank}-{n}": nn.Linear(2, 2, bias=False) for n in range(2 * rank)})
+for p in stage.parameters():
+    nn.init.constant_(p, 1.0)
+    p.grad = torch.tensor([[0.0, 2.0], [2.0, 2.0]])
+norms = Norms(stage, per_layer=True, zeros=True, group=dist.group.WORLD)
+stages = {k: float(v) for k, v in {**norms.parameters(), **norms.gradients()}.items()}
+# Parts of the same tensors (tensor parallel without DTensor, FSDP1).
+part = nn.Linear(2, 1 + rank, bias=False)
+nn.init.constant_(part.weight, 1.0)
+parts = {k: float(v) for k, v in Norms(part, per_layer=True, group=dist.group.WORLD).parameters().items()}
+open(f"{sys.argv[1]}/{rank}.json", "w").write(json.dumps([logged, said, stages, parts]))
+dist.destroy_process_group()
+os._exit(0)  # gloo's threads may abort the interpreter's end on a busy machine
+"""
+
+
+def test_rank_that_fails_leaves_no_other_in_a_collective(tmp_path: Path) -> None:
+    """On one rank norms fail, gradients are missing, the optimizer doesn't step or the loop has a fault: the others go
+    on, have NaN where the whole can't be known, and the true norms again at the next time. Stages of a pipeline with
+    other parameters than each other give the whole model's norm."""
+    script = tmp_path / "faults.py"
+    script.write_text(FAULTS)
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    done = subprocess.run(
+        [sys.executable, *launcher, str(script), str(tmp_path)],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True, text=True, timeout=100, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    (zero, said_zero, *plain), (one, said_one, *plain_one) = (
+        json.loads((tmp_path / f"{rank}.json").read_text()) for rank in (0, 1)
+    )
+    right = zero["2"]
+    assert set(right) == {
+        "grad-norm", "params-norm", "num-zeros", "l2_norm/grad/global", "l2_norm/param/global",
+        *(f"l2_norm/{kind}/{layer}.{name}" for kind in ("grad", "param") for layer in "01"
+          for name in ("weight", "bias")),
+    }  # fmt: skip
+    assert all(math.isfinite(value) for value in right.values())
+    for step in ("2", "10", "12", "14"):
+        assert zero[step] == right
+        assert one.get(step) == (None if step == "12" else right)
+    assert {name for name, value in zero["4"].items() if math.isnan(value)} == {
+        name for name in right if "grad" in name or name == "num-zeros"
+    }
+    assert zero["4"]["params-norm"] == one["4"]["params-norm"] == right["params-norm"]
+    assert "grad-norm" not in one["4"]
+    for step in ("6", "8"):  # what is there is measured
+        assert 0 < zero[step]["l2_norm/grad/0.weight"] <= right["l2_norm/grad/0.weight"]
+        assert zero[step]["grad-norm"] < right["grad-norm"]
+        assert zero[step] == one[step]
+    assert said_zero == []
+    assert said_one[0] == "loop: norms can't be measured (RuntimeError: out of memory); all ranks have NaN meanwhile"
+    assert "TypeError" in said_one[1]
+    for rank, (stages, parts) in enumerate((plain, plain_one)):
+        assert stages["params-norm"] == pytest.approx(math.sqrt(8))
+        assert stages["grad-norm"] == stages["l2_norm/grad/global"] == pytest.approx(math.sqrt(24))
+        assert stages["num-zeros"] == 2
+        own = {name: value for name, value in stages.items() if "global" not in name and name.startswith("l2_norm/g")}
+        assert own == {f"l2_norm/grad/1-{n}.weight": pytest.approx(math.sqrt(12)) for n in range(2 * rank)}
+        assert parts["l2_norm/param/weight"] == parts["params-norm"] == pytest.approx(math.sqrt(6))

@@ -113,6 +113,7 @@ class Loop:
         self._communication, self._energy = communication, energy
         self._broken: set[str] = set()
         self._gradients: dict[str, Any] = {}
+        self._looked = self._normed = self._start = start_step
         self._hooks: list[Any] = []
         self._norms = None
         if (measure.norms or measure.layer_norms or measure.zeros) and model is not None:
@@ -171,10 +172,12 @@ class Loop:
         Args:
             samples, tokens: that went through in it on all ranks together; default as given for every step.
         """
+        finished = self.steps + 1
         try:
             self._step(self._samples if samples is None else samples, self._tokens if tokens is None else tokens)
         except Exception as error:
             self._say(f"loop: {type(error).__name__}: {error}")
+            self._keep_up(finished)
 
     def close(self) -> None:
         """Log what is left, and let go of the optimizer."""
@@ -203,6 +206,21 @@ class Loop:
             self._first(mark)
         elif self._due(self.steps):
             self._publish(mark)
+
+    def _keep_up(self, step: int) -> None:
+        """After a fault: the step counts, and norms that the other ranks take at it are taken here, too."""
+        self.steps = step
+        try:
+            if self._spread and step > self._start + 1 and self._due(step) and self._normed != step:
+                self._norm_values()
+            self._last = self._last or (self._clock.reading(), step)
+        except Exception as error:
+            self._say(f"loop: {type(error).__name__}: {error}")
+
+    @property
+    def _spread(self) -> bool:
+        """Whether norms need every rank: then a rank that failed takes part all the same."""
+        return self._norms is not None and self._norms.spread and "norms" not in self._broken
 
     def _due(self, step: int) -> bool:
         return step % self._measure.interval == 0 or step == self._total_steps
@@ -243,8 +261,7 @@ class Loop:
             try:
                 found.update(measured())
             except Exception as error:
-                self._broken.add(name)
-                self._say(f"loop: {name} can't be measured ({type(error).__name__}: {error}); left out from now on")
+                self._failed(name, error)
         if self._measure.world_size:
             found["world-size"] = self._ranks
         self._log(found, self.steps)
@@ -284,9 +301,21 @@ class Loop:
     def _norm_values(self) -> dict[str, Any]:
         if self._norms is None:
             return {}
-        gradients = self._gradients or self._norms.gradients()  # the optimizer may be wrapped, or its step left out
-        self._gradients = {}
-        return {**gradients, **self._norms.parameters()}
+        self._normed = self.steps
+        gradients, self._gradients = self._gradients, {}
+        try:
+            if self._looked != self.steps:  # the optimizer may be wrapped, or its step left out
+                gradients = self._norms.gradients()
+        finally:  # the other ranks take both
+            parameters = self._norms.parameters()
+        return {**gradients, **parameters}
+
+    def _failed(self, name: str, error: Exception) -> None:
+        if name == "norms" and self._norms is not None and self._norms.joined:
+            self._say(f"loop: norms can't be measured ({type(error).__name__}: {error}); all ranks have NaN meanwhile")
+            return
+        self._broken.add(name)
+        self._say(f"loop: {name} can't be measured ({type(error).__name__}: {error}); left out from now on")
 
     def _hook(self, optimizer: Any) -> None:
         """Look at the gradients just before the first optimizer steps: whoever clips or clears them, they are there."""
@@ -299,13 +328,14 @@ class Loop:
                 self._say(f"loop: {type(one).__name__} takes no hooks: gradients are looked at in loop.step()")
 
     def _before_update(self, *arguments: Any) -> None:
-        if self._gradients or self._norms is None or "norms" in self._broken or not self._due(self.steps + 1):
+        step = self.steps + 1
+        if self._looked == step or self._norms is None or "norms" in self._broken or not self._due(step):
             return
+        self._looked = step
         try:
             self._gradients = self._norms.gradients()
         except Exception as error:
-            self._broken.add("norms")
-            self._say(f"loop: norms can't be measured ({type(error).__name__}: {error}); left out from now on")
+            self._failed("norms", error)
 
 
 class NullLoop:

@@ -4,10 +4,14 @@ All norms are l2, taken by ``torch._foreach_norm`` (one kernel for many tensors)
 whatever the tensors' type. What ranks hold of a sharded tensor (DTensor: FSDP2, tensor parallel) is summed over the
 mesh dimensions that shard it by one ``all_reduce`` for all values of a mesh dimension: every rank must ask at the
 same steps. Replicated tensors (DDP) need no other rank.
+
+Sharded models measure the same columns on every rank, whichever gradients are there, and a rank that fails takes part
+with NaN, raises afterwards, and takes part again the next time: no rank is left alone in a collective.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -33,7 +37,12 @@ class Norms:
             ``global`` one beside them.
         zeros: count the zeros in gradients, too.
         group: a process group whose ranks hold different parts of the model as plain tensors (Megatron's model
-            parallel group, FSDP1's group).
+            parallel group, FSDP1's group). Where its ranks have other names than each other (a pipeline's stages),
+            each parameter's own norm is this rank's.
+
+    Attributes:
+        spread: whether the ranks need each other: then all of them ask, at the same steps.
+        joined: whether this rank took part in all that the others wait for, though what it asked for may have raised.
 
     Raises:
         MissingPackage: torch isn't installed.
@@ -46,54 +55,61 @@ class Norms:
         self._per_layer = per_layer
         self._zeros = zeros
         self._group = group
+        self._alike = group is not None and per_layer and self._same_names()
+        self._tables: dict[str, Any] = {}
+        self._indices: dict[tuple[int, ...], Any] = {}
+        self.joined = False
+        self.spread = group is not None or any(_groups(named.parameter, None) for named in self._named)
 
     def parameters(self) -> dict[str, Any]:
         """``params-norm``, and each parameter's."""
         return self._values(PARAMETERS, self._named, [named.parameter for named in self._named], zeros=False)
 
     def gradients(self) -> dict[str, Any]:
-        """``grad-norm``, each gradient's, and ``num-zeros``; nothing where there is no gradient.
+        """``grad-norm``, each gradient's, and ``num-zeros``; nothing where there is no gradient (sharded: NaN).
 
         Gradients are those of the moment: before the optimizer's step, after clipping if that came before.
         """
-        named = [named for named in self._named if named.parameter.grad is not None]
+        named = [named for named in self._named if self._counts(named.parameter)]
         return self._values(GRADIENTS, named, [one.parameter.grad for one in named], zeros=self._zeros)
 
+    def _counts(self, parameter: Any) -> bool:
+        return parameter.grad is not None or (self.spread and bool(parameter.requires_grad))
+
     def _values(self, what: str, named: Sequence[_Named], tensors: Sequence[Any], zeros: bool) -> dict[str, Any]:
-        if not tensors:
-            return {}
         torch = self._torch
         with torch.no_grad():
-            parts = [_dense(tensor) for tensor in tensors]
-            shards = [_shards(tensor, self._group) for tensor in tensors]
-            norms = self._norms(parts)
-            counts = self._count_zeros(parts) if zeros else None
-            if any(shards):
-                norms, counts = self._across(norms, counts, shards)
-            total = torch.linalg.vector_norm(norms)
+            if self.spread:
+                norms, total, counts = self._across(what, named, tensors, zeros)
+            elif not tensors:
+                return {}
+            else:
+                parts = [_dense(tensor) for tensor in tensors]
+                norms = torch.stack(self._norms(parts))
+                total, counts = torch.linalg.vector_norm(norms), self._count_zeros(parts).sum() if zeros else None
             found: dict[str, Any] = {what: total}
             if counts is not None:
-                found[ZEROS] = counts.sum()
+                found[ZEROS] = counts
             if self._per_layer:
                 prefix = LAYERS[what]
                 found[f"{prefix}/global"] = total
                 found.update(elements([f"{prefix}/{one.name}" for one in named], norms))
             return found
 
-    def _norms(self, parts: Sequence[Any]) -> Any:
-        """Each tensor's norm, as one tensor of shape (n,)."""
+    def _norms(self, parts: Sequence[Any]) -> Sequence[Any]:
+        """Each tensor's norm, all of one type and on one device."""
         torch = self._torch
         places: dict[tuple[Any, Any], list[int]] = {}
         for place, part in enumerate(parts):
             places.setdefault((part.device, part.dtype), []).append(place)
         if len(places) == 1:
-            return torch.stack(self._foreach(parts))
+            return self._foreach(parts)  # type: ignore[no-any-return]
         found: list[Any] = [None] * len(parts)
         device = parts[0].device
         for group in places.values():
             for place, norm in zip(group, self._foreach([parts[place] for place in group]), strict=True):
                 found[place] = norm.to(device, torch.float32, non_blocking=True)
-        return torch.stack(found)
+        return found
 
     def _foreach(self, parts: Sequence[Any]) -> Any:
         torch = self._torch
@@ -106,17 +122,103 @@ class Norms:
         counts = [part.numel() - torch.count_nonzero(part) for part in parts]
         return torch.stack([count.to(parts[0].device, non_blocking=True) for count in counts])
 
-    def _across(self, norms: Any, counts: Any, shards: Sequence[tuple[Any, ...]]) -> tuple[Any, Any]:
-        """Add up what the ranks of each process group hold. Float64 holds squares and counts without loss."""
+    def _across(self, what: str, named: Sequence[_Named], tensors: Sequence[Any], zeros: bool) -> tuple[Any, Any, Any]:
+        """Norms, the norm of all, and zeros or None, of what ranks hold together; NaN where one failed or none has any.
+
+        The table: squares, zeros and how many ranks have the tensor; float64 holds squares and counts without loss.
+        """
         torch = self._torch
-        rows = [norms.double() ** 2] if counts is None else [norms.double() ** 2, counts.double()]
-        table = torch.stack(rows)
-        for group in dict.fromkeys(group for groups in shards for group in groups):
-            places = [place for place, groups in enumerate(shards) if group in groups]
-            part = table[:, places].contiguous()
-            torch.distributed.all_reduce(part, group=group)
-            table[:, places] = part
-        return table[0].sqrt(), None if counts is None else table[1].to(torch.int64)
+        table = self._tables.get(what)
+        if table is None or table.shape[1] != len(tensors):  # kept: a rank without memory can still say that it failed
+            table = torch.empty((3, len(tensors)), dtype=torch.float64, device=self._device())
+            self._tables[what] = table
+        failed: Exception | None = None
+        self.joined = False
+        try:
+            self._fill(table, tensors, zeros)
+        except Exception as error:
+            failed = error
+            table.fill_(math.nan)
+        groups = [
+            _groups(one.parameter if tensor is None else tensor, self._group)
+            for one, tensor in zip(named, tensors, strict=True)
+        ]
+        plain = tuple(place for place, own in enumerate(groups) if own == (self._group,)) if not self._alike else ()
+        for group in dict.fromkeys(group for own in groups for group in own):
+            places = tuple(place for place, own in enumerate(groups) if group in own and place not in plain)
+            if places:
+                part = self._columns(table, places)
+                torch.distributed.all_reduce(part, group=group)
+                if part is not table:
+                    table.index_copy_(1, self._index(places, table.device), part)
+        sums = table.sum(dim=1)
+        if self._group is not None and not self._alike:  # ranks may hold other tensors, and another number of them
+            own = self._columns(table, plain).sum(dim=1)
+            torch.distributed.all_reduce(own, group=self._group)
+            rest = tuple(place for place in range(len(tensors)) if place not in plain)
+            sums = own + self._columns(table, rest).sum(dim=1) if rest else own
+        self.joined = True
+        if failed is not None:
+            raise failed
+        nan = table.new_full((), math.nan)
+        norms = torch.where(table[2] > 0, table[0].sqrt(), nan)
+        return norms, torch.where(sums[2] > 0, sums[0].sqrt(), nan), sums[1] if zeros else None
+
+    def _fill(self, table: Any, tensors: Sequence[Any], zeros: bool) -> None:
+        """What this rank holds; a tensor that it lacks counts nothing."""
+        torch = self._torch
+        here = [place for place, tensor in enumerate(tensors) if tensor is not None]
+        parts, failed = [], None
+        for place in here:
+            try:
+                parts.append(_dense(tensors[place]))
+            except Exception as error:  # the next one may need the other ranks
+                failed = error
+        if failed is not None:
+            raise failed
+        table.zero_()
+        if not here:
+            return
+        whole = len(here) == len(tensors)
+        rows = [torch.stack(self._norms(parts)).double() ** 2]
+        rows += [self._count_zeros(parts)] if zeros else []
+        for row, values in enumerate(rows):
+            if whole:
+                table[row].copy_(values)
+            else:
+                table[row].index_copy_(0, self._index(tuple(here), table.device), values.to(table))
+        if whole:
+            table[2].fill_(1.0)
+        else:
+            table[2].index_fill_(0, self._index(tuple(here), table.device), 1.0)
+
+    def _device(self) -> Any:
+        """Where this rank's parameters are; a rank without any goes by its group."""
+        if self._named:
+            return _local(self._named[0].parameter).device
+        nccl = self._torch.distributed.get_backend(self._group) == "nccl"
+        return self._torch.device("cuda", self._torch.cuda.current_device()) if nccl else self._torch.device("cpu")
+
+    def _columns(self, table: Any, places: tuple[int, ...]) -> Any:
+        return table if len(places) == table.shape[1] else table.index_select(1, self._index(places, table.device))
+
+    def _index(self, places: tuple[int, ...], device: Any) -> Any:
+        """Places as a tensor on the device, without waiting for it, once."""
+        found = self._indices.get(places)
+        if found is None:
+            found = self._torch.tensor(places, dtype=self._torch.int64)
+            if device.type == "cuda":
+                found = found.pin_memory().to(device, non_blocking=True)
+            self._indices[places] = found
+        return found
+
+    def _same_names(self) -> bool:
+        """Whether all ranks of the group hold parts of the same tensors. Asked once, when this is made."""
+        distributed = self._torch.distributed
+        own = [named.name for named in self._named]
+        names: list[Any] = [None] * distributed.get_world_size(self._group)
+        distributed.all_gather_object(names, own, group=self._group)
+        return all(other == own for other in names)
 
 
 def _unique(chunks: Sequence[Any]) -> Iterable[_Named]:
@@ -129,16 +231,21 @@ def _unique(chunks: Sequence[Any]) -> Iterable[_Named]:
                 yield _Named(prefix + name, parameter)
 
 
+def _local(tensor: Any) -> Any:
+    return tensor.to_local() if hasattr(tensor, "placements") else tensor
+
+
 def _dense(tensor: Any) -> Any:
     """What this rank holds of a tensor, as a plain one."""
-    if hasattr(tensor, "placements"):
-        tensor = tensor.full_tensor() if any(one.is_partial() for one in tensor.placements) else tensor.to_local()
+    if hasattr(tensor, "placements") and any(one.is_partial() for one in tensor.placements):
+        tensor = tensor.full_tensor()
+    tensor = _local(tensor)
     if tensor.is_sparse:
         tensor = tensor.coalesce().values()
     return tensor.detach()
 
 
-def _shards(tensor: Any, group: Any) -> tuple[Any, ...]:
+def _groups(tensor: Any, group: Any) -> tuple[Any, ...]:
     """The process groups whose ranks hold different parts of a tensor."""
     placements = getattr(tensor, "placements", None)
     if placements is None:
