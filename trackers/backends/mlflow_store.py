@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from trackers.backends.locks import has_locks
 from trackers.backends.mlflow_address import folder, sqlite_file, tracking_uri, without_password
 from trackers.backends.owned_file import remove
 from trackers.errors import DeliveryError, Fatal, Refused, Rejected, Unavailable
@@ -221,6 +222,12 @@ def _of(error: Exception, uri: str) -> DeliveryError | None:
     answered = re.search(r"too many (\d+) error responses", text)
     if answered:
         return Unavailable(f"{uri} answered {answered[1]}", retry_after_s=_retry_after(error))
+    file = sqlite_file(uri)
+    if file is not None and "lock" in text and not has_locks(file.parent):
+        return Refused(
+            f"{file} lies on a filesystem without file locks, which SQLite needs: "
+            "set MLFLOW_TRACKING_URI to another place, or to a server"
+        )
     for sign, cause in _CAUSES.items():
         if sign in text:
             return Unavailable(f"no answer from {uri}: {cause}")

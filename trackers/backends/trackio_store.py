@@ -16,6 +16,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+from trackers.backends.locks import has_locks
 from trackers.errors import DeliveryError, Fatal, Refused, Rejected, Unavailable
 from trackers.failpoints import failpoint
 
@@ -250,17 +251,29 @@ def translated() -> Iterator[None]:
     except sqlite3.OperationalError as error:  # locked, disk full, I/O error
         if "readonly" in str(error) or "unable to open" in str(error):
             raise Refused(f"{error}; is TRACKIO_DIR writable?") from error
-        raise Unavailable(str(error)) from error
+        raise _locked(error) from error
     except sqlite3.DatabaseError as error:
         raise Fatal(f"{error}; move the damaged file in TRACKIO_DIR away") from error
     except PermissionError as error:
         raise Refused(f"{error}; is TRACKIO_DIR writable?") from error
     except OSError as error:  # trackio's lock file, a full disk
-        raise Unavailable(str(error)) from error
+        raise _locked(error) from error
     except (TypeError, ValueError, OverflowError) as error:  # a value that JSON or SQLite can't hold
         raise Rejected(str(error)) from error
     except RuntimeError as error:  # trackio's word for any failed transaction
         raise Unavailable(str(error)) from error
+
+
+def _locked(error: Exception) -> DeliveryError:
+    """Somebody else has the lock for now, unless there are none to be had at all."""
+    from trackio.utils import TRACKIO_DIR
+
+    if "lock" in str(error) and not has_locks(Path(TRACKIO_DIR)):
+        return Refused(
+            f"{TRACKIO_DIR} lies on a filesystem without file locks, which SQLite needs: "
+            "set TRACKIO_STORAGE_MODE=jsonl, or TRACKIO_DIR to another place"
+        )
+    return Unavailable(str(error))
 
 
 def iso(time: float) -> str:
