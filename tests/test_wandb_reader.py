@@ -226,8 +226,12 @@ def test_two_runs_of_one_name_are_listed(server: WandbServer) -> None:
 def test_what_is_missing_is_said(server: WandbServer) -> None:
     """A project or run that isn't there, and a source that can't be one, are told apart."""
     held(server)
-    with pytest.raises(NotFound, match="project nope"):
-        WandbReader().runs("someone/nope")
+    held(server, id="other", project="letters")
+    for ask in (lambda: WandbReader().runs("someone/nope"), lambda: WandbReader().newest("someone", "nope")):
+        with pytest.raises(NotFound, match=r"no project someone/nope on .*; someone has digits, letters"):
+            ask()
+    with pytest.raises(NotFound, match=r"no project nobody/digits on .*; your login sees no project of 'nobody'"):
+        WandbReader().runs("nobody/digits")
     with pytest.raises(NotFound, match=r"no run 'nope' in someone/digits .* there are base \(v2h4vzbc\)"):
         WandbReader().runs("someone/digits/nope")
     with pytest.raises(UsageError, match="give wandb:entity/project"):

@@ -291,7 +291,7 @@ def test_wrong_use_and_missing_things_are_one_line(server: WandbServer, tmp_path
     no_key = {name: value for name, value in os.environ.items() if name != "WANDB_API_KEY"}
     for arguments, code, text, environ in (
         ([], 2, "give --project", None),
-        (["--entity", "someone", "--project", "nope"], 1, "project nope", None),
+        (["--entity", "someone", "--project", "nope"], 1, "no project someone/nope on ", None),
         ([*WHERE, "--run-name", "nope"], 1, "no run 'nope'", None),
         ([*WHERE, "--run-name", "base"], 1, "2 runs", None),
         (WHERE, 2, "wandb login", no_key),

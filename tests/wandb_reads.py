@@ -333,8 +333,19 @@ def _event_count(store: Store, variables: Variables, url: str) -> Any:
     return {"project": {"run": {"eventsLineCount": len(store.runs[variables["name"]].events)}}}
 
 
+def _projects(store: Store, variables: Variables, url: str) -> Any:
+    names = dict.fromkeys(run.project for run in store.runs.values() if run.entity == variables["entity"])
+    more = {"isBenchmark": False, "createdAt": time_text(0), "user": None}
+    nodes = [
+        {"__typename": "Project", "id": "2", "name": name, "entityName": variables["entity"], **more} for name in names
+    ]
+    page = {"__typename": "PageInfo", "endCursor": None, "hasNextPage": False}
+    return {"models": {"pageInfo": page, "edges": [{"node": node} for node in nodes]}}
+
+
 READS: dict[str, Callable[[Store, Variables, str], Any]] = {
     "ArtifactByID": _artifact_by_id,
+    "GetProjects": _projects,
     "Run": _run,
     "Runs": _runs,
     "RunState": _state,

@@ -11,6 +11,7 @@ import contextlib
 import fnmatch
 import hashlib
 import heapq
+import itertools
 import re
 import sys
 from collections.abc import Iterator
@@ -19,7 +20,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from trackers.errors import NotFound, Unavailable, UsageError
+from trackers.errors import NotFound, TrackersError, Unavailable, UsageError
 from trackers.readers import wandb_fetch
 from trackers.readers.reader import SourceRun
 from trackers.readers.wandb_artifacts import artifacts
@@ -59,7 +60,8 @@ class WandbReader:
             NotFound: the project, or such a run, isn't there; or several runs have that name.
         """
         runs = self.api().runs(f"{entity}/{project}", filters=filters, order="-created_at", per_page=PAGE_RUNS)
-        found = [_source_run(run) for run in patiently(lambda: list(runs))]
+        with self._project(entity, project):
+            found = [_source_run(run) for run in patiently(lambda: list(runs))]
         place = f"{entity}/{project} on {self.host()}"
         if any(sign in name for sign in "*?["):
             found = [run for run in found if fnmatch.fnmatchcase(run.name, name)]
@@ -81,7 +83,8 @@ class WandbReader:
             NotFound: the project isn't there, or has no runs.
         """
         runs = self.api().runs(f"{entity}/{project}", order="-created_at", per_page=1)
-        found = patiently(lambda: runs[0] if len(runs) else None)
+        with self._project(entity, project):
+            found = patiently(lambda: runs[0] if len(runs) else None)
         if found is None:
             raise NotFound(f"wandb: {entity}/{project} on {self.host()} has no runs")
         return _source_run(found)
@@ -188,6 +191,19 @@ class WandbReader:
         if not entity:
             raise UsageError("wandb: your login has no default entity; give wandb:entity/project")
         return str(entity)
+
+    @contextlib.contextmanager
+    def _project(self, entity: str, project: str) -> Iterator[None]:
+        """Says of a project that isn't there which ones are."""
+        try:
+            yield
+        except NotFound as error:
+            names: list[str] = []
+            with contextlib.suppress(TrackersError, ValueError):  # it is but a help
+                found = self.api().projects(entity, per_page=LISTED)
+                names = [item.name for item in patiently(lambda: list(itertools.islice(found, LISTED)), 0.0)]
+            there = f"{entity} has {', '.join(names)}" if names else f"your login sees no project of {entity!r}"
+            raise NotFound(f"wandb: no project {entity}/{project} on {self.host()}; {there}") from error
 
     def _there(self, entity: str, project: str) -> str:
         runs = self.api().runs(f"{entity}/{project}", order="-created_at", per_page=LISTED)
