@@ -22,6 +22,7 @@ BUILT_IN: dict[str, str] = {
     "json": "trackers.backends.json:JsonTracker",
     "csv": "trackers.backends.csv:CsvTracker",
     "benchmark": "trackers.backends.benchmark:BenchmarkTracker",
+    "session": "trackers.backends.session:SessionTracker",
     "console": "trackers.backends.console:ConsoleTracker",
     "progress": "trackers.backends.progress:ProgressTracker",
 }

@@ -136,6 +136,21 @@ class BenchmarkFront(_Files):
     symbol = "BENCHMARK_DIR"
 
 
+class SessionFront(_Files):
+    """Document 2's session logs: their directory, and two levels."""
+
+    name = "session"
+    symbol = "SESSION_DIR"
+
+    @classmethod
+    def check(cls, options: Mapping[str, Any]) -> None:
+        """Raise a UsageError for a directory that can't be written, or for a level that isn't one."""
+        from trackers.backends.session_settings import check_levels
+
+        check_levels(options)
+        super().check(options)
+
+
 class ProgressFront(_Files):
     """``progress.txt``: the checkpoints' directory."""
 

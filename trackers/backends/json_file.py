@@ -7,7 +7,7 @@ flat and its cost is that of reading the lists once.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +28,15 @@ _encoder = msgspec.json.Encoder()
 
 
 class Lists:
-    """The files of one log's lists, all grown or all left as they are."""
+    """The files of one log's lists, all grown or all left as they are.
 
-    def __init__(self, directory: Path) -> None:
+    Args:
+        names: lists that the log has, empty or not. more: those that it has when there is something in them.
+    """
+
+    def __init__(self, directory: Path, names: Sequence[str] = DOCUMENTED, more: Sequence[str] = MORE) -> None:
         self._directory = directory
+        self._names, self._more = tuple(names), tuple(more)
         self._files: dict[str, OwnedFile] = {}
         self._waiting: dict[str, bytearray] = {}
 
@@ -122,11 +127,11 @@ class Lists:
             more: items that aren't in the lists' files yet, by list.
         """
         yield b"{\n" + b"".join(_member(name, value) for name, value in head.items())
-        for name in (*DOCUMENTED, *MORE):
+        for name in (*self._names, *self._more):
             waiting = b"".join(encode(item) for item in more.get(name, ()))
             file = self._files.get(name)
             stored = file.length if file else 0
-            if not (stored or waiting or name in DOCUMENTED):
+            if not (stored or waiting or name in self._names):
                 continue
             yield f"  {json.dumps(name)}: [".encode()
             if file is not None and stored:
