@@ -304,7 +304,7 @@ def test_run_makes_a_loop_from_its_options(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_unknown_measurement_is_an_error(run: Run) -> None:
     """A misspelt instrument, a bad interval, option or unit is an error where the loop is made."""
-    with pytest.raises(UsageError, match=r"loop: throughputs can't be measured; known are energy, interval"):
+    with pytest.raises(UsageError, match=r"loop: throughputs can't be measured; known are counts, energy, interval"):
         run.loop(throughputs=True)
     with pytest.raises(UsageError, match="interval=0"):
         run.loop(interval=0)

@@ -291,6 +291,11 @@ class Recorder:
         self._queue.finish(timeout_s)
         self.writer.retry(force=True)
 
+    def look(self) -> None:
+        """A step has ended: where trackers run inside this process, let them see now and then what has come."""
+        if self._inside is not None and not self.finished and self.now() > self.poll_at:
+            self.guard("look", self.poll, self.now())
+
     def poll(self, now: float) -> None:
         """Look after the queue, the disk and the relay; most of it at most once a second."""
         with self._lock:
@@ -310,6 +315,8 @@ class Recorder:
             self._see_stream_whole()
             self.fd = self.writer.fd
             self.relay.look_after()
+            if self._inside is not None:  # values across ranks, and what a tracker does by the clock
+                self._inside.pump()
             self.fast = self._inside is None and not len(self._queue) and self.writer.healthy
 
     def _see_stream_whole(self) -> None:

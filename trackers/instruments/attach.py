@@ -11,7 +11,8 @@ from trackers.instruments.profiled import Profiling
 
 if TYPE_CHECKING:
     from trackers.instruments.communication import Communication
-    from trackers.instruments.loop import Loop, NullLoop
+    from trackers.instruments.loop import Loop
+    from trackers.instruments.null_loop import NullLoop
     from trackers.instruments.timer_values import TimerLog
     from trackers.instruments.timers import NullTimer, Timer, Timers
     from trackers.recorder import Recorder
@@ -58,6 +59,7 @@ class Measuring(Inspecting, Profiling):
         tokens_per_step: int | None = None,
         consumed_samples: int | None = None,
         consumed_tokens: int | None = None,
+        consumed_flops: float | None = None,
         micro_batch_size: int | None = None,
         flops_per_token: float | None = None,
         flops_per_step: float | None = None,
@@ -77,6 +79,8 @@ class Measuring(Inspecting, Profiling):
         Args:
             start_step: steps done before this start; default the run's last step, where it continues an earlier
                 attempt alone. Several ranks must be told: only the main one knows the run's history.
+            consumed_samples, consumed_tokens, consumed_flops: gone through before this start; default what the run's
+                checkpoint at start_step was recorded by (``loop.checkpoint()``), else start_step times so many.
 
         Raises:
             UsageError: an argument that makes no sense, or a start_step that is missing. MissingPackage: norms
@@ -86,6 +90,7 @@ class Measuring(Inspecting, Profiling):
         from trackers.instruments.energy import Energy
         from trackers.instruments.loop import Loop
         from trackers.instruments.options import Measure
+        from trackers.naming import checkpoint
 
         timers = self.timers
         if self._timer_log is not None:
@@ -99,17 +104,20 @@ class Measuring(Inspecting, Profiling):
             )
         wanted = Measure.from_options(self._recorder.info.option).changed(measure)
         ranks = identity.world_size()
+        first_step = max(self._recorder.step, 0) if start_step is None else start_step
+        before = self._saved(first_step)
         self._loop = Loop(
             self.log,
             self._recorder.problem,
             wanted,
             timers,
             total_steps=total_steps,
-            start_step=max(self._recorder.step, 0) if start_step is None else start_step,
+            start_step=first_step,
             samples_per_step=samples_per_step,
             tokens_per_step=tokens_per_step,
-            consumed_samples=consumed_samples,
-            consumed_tokens=consumed_tokens,
+            consumed_samples=before.get(checkpoint.SAMPLES) if consumed_samples is None else consumed_samples,
+            consumed_tokens=before.get(checkpoint.TOKENS) if consumed_tokens is None else consumed_tokens,
+            consumed_flops=before.get(checkpoint.FLOPS) if consumed_flops is None else consumed_flops,
             micro_batch_size=micro_batch_size,
             ranks=ranks,
             flops_per_token=flops_per_token,
@@ -121,6 +129,7 @@ class Measuring(Inspecting, Profiling):
             device=device,
             communication=self.communications,
             energy=Energy(self._recorder.problem, ranks=ranks) if wanted.energy else None,
+            look=getattr(self._recorder, "look", lambda: None),
         )
         self._loop.profiler = self._drive_profiler(self._loop.steps)
         self._note_accelerator(ended=False)
@@ -148,6 +157,15 @@ class Measuring(Inspecting, Profiling):
         See :meth:`trackers.instruments.communication.Communication.timed`.
         """
         return self.communications.timed(name, bytes, kind, ranks)
+
+    def _saved(self, step: int) -> dict[str, Any]:
+        """What the checkpoint at a step was recorded by, where this run goes on from an earlier attempt of its own."""
+        if not step or not getattr(self, "resumed", False):
+            return {}
+        from trackers.checkpoints import saved
+
+        found: dict[str, Any] = saved(self._recorder.run, step)
+        return found
 
     def _make_timers(self) -> Timers:
         from trackers import identity
@@ -210,7 +228,7 @@ class NotMeasuring(NotInspecting):
 
     def loop(self, total_steps: int | None = None, **arguments: Any) -> NullLoop:
         """A loop that measures nothing."""
-        from trackers.instruments.loop import NullLoop
+        from trackers.instruments.null_loop import NullLoop
 
         return NullLoop()
 

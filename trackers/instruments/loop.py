@@ -18,13 +18,14 @@ from typing import Any
 
 from trackers.instruments import timer_values
 from trackers.instruments.clock import TrainingClock
+from trackers.instruments.consumed import Consumed
 from trackers.instruments.later import number
 from trackers.instruments.memory import Memory
 from trackers.instruments.options import Measure
 from trackers.instruments.peaks import peak_tflops
 from trackers.instruments.remaining import Remaining
 from trackers.instruments.throughput import Throughput, rate
-from trackers.instruments.timers import NULL, Interval, Mark, Span, Timers, cuda_in_use
+from trackers.instruments.timers import Interval, Mark, Span, Timers, cuda_in_use
 from trackers.reductions import Max
 
 ITERATION = "iteration"
@@ -56,8 +57,8 @@ class Loop:
         total_steps: where training ends; without it no remaining time is known.
         start_step: steps that were done before this start.
         samples_per_step, tokens_per_step: of all ranks together; ``step`` may say otherwise for one step.
-        consumed_samples, consumed_tokens: gone through before this start; default start_step times so many, which
-            is wrong where the world size changed meanwhile.
+        consumed_samples, consumed_tokens, consumed_flops: gone through before this start; default start_step times so
+            many, which is wrong where the world size changed meanwhile.
         micro_batch_size: samples that go through a rank at once. ranks: how many train together.
         flops_per_token, flops_per_step: see :mod:`trackers.instruments.flops`. precision: of the matrix products:
             bf16, fp16, fp8, tf32, fp32, fp4; default what the model's parameters and torch's settings say.
@@ -65,6 +66,7 @@ class Loop:
         group: see :class:`trackers.instruments.norms.Norms`.
         device: "cuda", "cpu" or "auto", as for timers.
         communication: what times collectives, if anything does. energy: what measures energy.
+        look: called at the end of each step.
 
     Attributes:
         steps: finished steps, those before this start included. timers: the run's.
@@ -84,6 +86,7 @@ class Loop:
         tokens_per_step: int | None = None,
         consumed_samples: int | None = None,
         consumed_tokens: int | None = None,
+        consumed_flops: float | None = None,
         micro_batch_size: int | None = None,
         ranks: int = 1,
         flops_per_token: float | None = None,
@@ -95,6 +98,7 @@ class Loop:
         device: str = "auto",
         communication: Any = None,
         energy: Any = None,
+        look: Callable[[], Any] = lambda: None,
     ) -> None:
         self.steps = start_step
         self.timers = timers
@@ -106,10 +110,17 @@ class Loop:
         self._total_steps = total_steps
         self._ranks = max(1, ranks)
         self._samples, self._tokens = samples_per_step, tokens_per_step
-        self._counted = [
-            _total(samples_per_step, start_step) if consumed_samples is None else consumed_samples,
-            _total(tokens_per_step, start_step) if consumed_tokens is None else consumed_tokens,
-        ]
+        self._look = look
+        self._consumed = Consumed(
+            start_step,
+            samples_per_step=samples_per_step,
+            tokens_per_step=tokens_per_step,
+            samples=consumed_samples,
+            tokens=consumed_tokens,
+            flops=consumed_flops,
+            flops_per_token=flops_per_token,
+            flops_per_step=flops_per_step,
+        )
         self._communication, self._energy = communication, energy
         self._broken: set[str] = set()
         self._gradients: dict[str, Any] = {}
@@ -158,6 +169,17 @@ class Loop:
                 self._energy.resume()
             self._log_apart()
 
+    @contextlib.contextmanager
+    def checkpoint(self) -> Iterator[None]:
+        """Save a checkpoint in the body, which is kept out of what is measured.
+
+        If the body doesn't raise, the checkpoint is recorded, by values at this step: ``checkpoint/iteration``, and
+        what training has gone through (``trackers.naming.checkpoint``).
+        """
+        with self.pause("checkpoint"):
+            yield
+        self._log(dict(self._consumed.at_checkpoint(self.steps)), self.steps)
+
     def pace(self) -> Pace | None:
         """How quick steps have been since this was last asked; None before the second step. Pauses don't count."""
         mark, before = self._clock.reading(), self._paced
@@ -175,6 +197,7 @@ class Loop:
         finished = self.steps + 1
         try:
             self._step(self._samples if samples is None else samples, self._tokens if tokens is None else tokens)
+            self._look()
         except Exception as error:
             self._say(f"loop: {type(error).__name__}: {error}")
             self._keep_up(finished)
@@ -197,7 +220,7 @@ class Loop:
         if self.profiler is not None:
             self.profiler.step()
         self.steps += 1
-        self._counted = [_plus(count, more) for count, more in zip(self._counted, (samples, tokens), strict=True)]
+        self._consumed.step(samples, tokens)
         if self._throughput is not None:
             self._throughput.step(mark, samples, tokens)
         if self._remaining is not None:
@@ -264,6 +287,8 @@ class Loop:
                 self._failed(name, error)
         if self._measure.world_size:
             found["world-size"] = self._ranks
+        if self._measure.counts:
+            found.update(self._consumed.values())
         self._log(found, self.steps)
 
     def _ranked(self, values: dict[str, Any]) -> dict[str, Any]:
@@ -289,7 +314,8 @@ class Loop:
     def _time_left(self) -> dict[str, Any]:
         if self._remaining is None or not self._measure.runtime:
             return {}
-        return self._remaining.values(self.steps, time.monotonic() - self._begun_s, *self._counted)
+        gone = self._consumed
+        return self._remaining.values(self.steps, time.monotonic() - self._begun_s, gone.samples, gone.tokens)
 
     def _memory_values(self) -> dict[str, Any]:
         interval = self._measure.memory_interval
@@ -338,33 +364,6 @@ class Loop:
             self._failed("norms", error)
 
 
-class NullLoop:
-    """A loop that measures nothing: where nothing is recorded."""
-
-    steps = 0
-
-    def __init__(self) -> None:
-        self.timers = Timers(-1)
-
-    def timer(self, name: str, level: int = 0, device: str = "auto") -> Any:
-        """A timer that measures nothing."""
-        return NULL
-
-    def pause(self, what: str) -> contextlib.AbstractContextManager[None]:
-        """Nothing."""
-        return contextlib.nullcontext()
-
-    def step(self, samples: int | None = None, tokens: int | None = None) -> None:
-        """Counts, and nothing else."""
-        self.steps += 1
-
-    def pace(self) -> None:
-        """Unknown."""
-
-    def close(self) -> None:
-        """Nothing."""
-
-
 def _peak(model: Any, precision: str | None, say: Callable[[str], None]) -> float | None:
     """The device's peak from the table; None where it isn't known: no utilisation is logged then."""
     cuda = cuda_in_use()
@@ -385,11 +384,3 @@ def _precision(model: Any) -> str:
     parameter = next(iter(chunk.parameters()), None) if chunk is not None else None
     kind = {torch.bfloat16: "bf16", torch.float16: "fp16"}.get(getattr(parameter, "dtype", None))
     return kind or ("tf32" if torch.backends.cuda.matmul.allow_tf32 else "fp32")
-
-
-def _total(each: int | None, steps: int) -> int | None:
-    return None if each is None else each * steps
-
-
-def _plus(count: int | None, more: int | None) -> int | None:
-    return more if count is None else None if more is None else count + more

@@ -24,7 +24,7 @@ class Measure:
             document 4's.
         norms, layer_norms, zeros: of parameters and gradients, each parameter's, zeros in gradients.
         energy: of the GPUs, per iteration.
-        world_size: log how many ranks train.
+        world_size: log how many ranks train. counts: log samples and tokens that went through so far.
         timers: log the timers; timing_option: max, minmax or all.
     """
 
@@ -42,6 +42,7 @@ class Measure:
     zeros: bool = False
     energy: bool = False
     world_size: bool = False
+    counts: bool = False
     timers: bool = True
     timing_option: str = "minmax"
 
@@ -70,6 +71,7 @@ class Measure:
             zeros=bool(option("TRACKER_LOG_ZEROS", False)),
             energy=bool(option("TRACKER_LOG_ENERGY", False)),
             world_size=bool(option("TRACKER_LOG_WORLD_SIZE", False)),
+            counts=True,
             timers=bool(option("TRACKER_LOG_TIMERS", True)),
             timing_option=str(option("TRACKER_TIMING_OPTION", "minmax")),
         )
