@@ -28,14 +28,15 @@ def moments(torch: Any, tensor: Any, groups: Sequence[str], piece: int | None = 
 
     Args:
         tensor: a floating-point one with elements; half types are computed in float32.
-        groups: of ``statistics.COLUMNS``. piece: elements of one; default PIECE on a processor, else all.
+        groups: of ``statistics.COLUMNS``. piece: elements of one; 0: all at once, as suits a GPU; default
+            PIECE on a processor, else 0.
     """
     chosen = [group for group in COLUMNS if group in groups]
     names = tuple(name for group in chosen for name in COLUMNS[group])
     flat = tensor.reshape(-1)
-    if piece is None and tensor.device.type == "cpu":
-        piece = PIECE
     if piece is None:
+        piece = PIECE if tensor.device.type == "cpu" else 0
+    if not piece:
         wide = flat if flat.dtype in (torch.float32, torch.float64) else flat.float()
         return [Part(wide.numel(), names, torch.stack(list(_at_once(torch, wide, chosen))))]
     room = None
