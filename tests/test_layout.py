@@ -225,6 +225,7 @@ EXPORTED = [
     "All",
     "Artifact",
     "Audio",
+    "BenchmarkCallback",
     "Cursor",
     "Histogram",
     "Html",

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from trackers.analysis.compare import compare_runs
     from trackers.analysis.database import sql
     from trackers.artifacts import Artifact
+    from trackers.callbacks import BenchmarkCallback
     from trackers.configuration import add_arguments
     from trackers.errors import NotFound, TrackersError, UsageError
     from trackers.media import Audio, Histogram, Html, Image, Table, Video
@@ -37,7 +38,7 @@ _PLACES = {
     "Run": "runs", "NullRun": "nullrun",
     "Tracker": "tracker", "RunInfo": "tracker", "State": "tracker", "Status": "tracker", "Cursor": "tracker",
     "TrackersError": "errors", "UsageError": "errors", "NotFound": "errors",
-    "Artifact": "artifacts",
+    "Artifact": "artifacts", "BenchmarkCallback": "callbacks",
     "compare_runs": "analysis.compare", "sql": "analysis.database",
     "RunData": "rundata", "load": "rundata", "load_all": "rundata",
     "Image": "media", "Audio": "media", "Video": "media", "Table": "media", "Histogram": "media", "Html": "media",
@@ -49,6 +50,7 @@ __all__ = [
     "All",
     "Artifact",
     "Audio",
+    "BenchmarkCallback",
     "Cursor",
     "Histogram",
     "Html",

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 from trackers.backends.folders import option_directory
 from trackers.backends.fronts import BenchmarkFront
-from trackers.backends.owned_file import Damaged, OwnedFile, remove, unavailable, unseen
+from trackers.backends.owned_file import Damaged, OwnedFile, unavailable, unseen
 from trackers.benchmark import file
 from trackers.benchmark.result import result
 from trackers.benchmark.steps import Steps
@@ -68,22 +68,11 @@ class BenchmarkTracker(BenchmarkFront):
         self._kept.close()
 
     def _save(self, document: dict[str, Any]) -> None:
+        known = self._state.get("url")
         try:
-            before = self._earlier(document["source"])
-            same = before is not None and before.name.startswith(f"benchmark_{document['platform']}_")
-            path = file.write(document, self._directory, before if same else None)
-            if before is not None and path != before:
-                remove(before)
+            self._state["url"] = str(file.save(document, self._directory, Path(known) if known else None))
         except OSError as error:
             raise unavailable("write", self._directory, error) from error
-        self._state["url"] = str(path)
-
-    def _earlier(self, source: dict[str, Any]) -> Path | None:
-        """The run's result, of an earlier end or by the callback."""
-        known = self._state.get("url")
-        if known and Path(known).parent == self._directory and file.is_of(Path(known), source):
-            return Path(known)
-        return file.find(self._directory, source)
 
     def _records(self) -> Iterator[Record]:
         with contextlib.suppress(FileNotFoundError), self._kept.path.open("rb") as kept:

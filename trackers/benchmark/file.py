@@ -50,8 +50,31 @@ def write(document: Mapping[str, Any], directory: Path, ours: Path | None = None
             temporary.unlink(missing_ok=True)
 
 
+def save(document: Mapping[str, Any], directory: Path, known: Path | None = None) -> Path:
+    """Write the result of a run, in the place of its earlier one if there is any; returns its file.
+
+    The name stays as it was, unless the run went on to another platform.
+
+    Args:
+        known: where the earlier one was last seen.
+
+    Raises:
+        OSError: it can't be written; nothing was changed.
+    """
+    seen = known is not None and known.parent == directory and is_of(known, document["source"])
+    before = known if seen else find(directory, document["source"])
+    same = before is not None and before.name.startswith(f"benchmark_{document['platform']}_")
+    path = write(document, directory, before if same else None)
+    if before is not None and before != path:
+        with contextlib.suppress(OSError):
+            before.unlink(missing_ok=True)
+    return path
+
+
 def find(directory: Path, source: Mapping[str, Any]) -> Path | None:
     """The newest result of a run in a directory; None where there is none."""
+    if not source.get("run_id"):
+        return None
     found = [path for path in directory.glob(PATTERN) if is_of(path, source)]
     return max(found, key=lambda path: path.name, default=None)
 

@@ -297,7 +297,8 @@ class Steps:
             first, interval = timed[0], timed[1].count
             if first.number == interval:
                 first.count = interval
-            first.first = first.number != 2 * interval  # else the log lacks the first line: this is the second
+            if "log.format" in self.config:  # it may lack the first line: this is the second
+                first.first = first.number != 2 * interval
 
 
 _ALONE = frozenset({meanings.TORCH, meanings.USED, meanings.PEAK, meanings.TOTAL, meanings.GPU})

@@ -23,8 +23,8 @@ def accelerator() -> dict[str, Any]:
     cuda = cuda_in_use()
     if cuda is None:
         others = (getattr(torch, "xpu", None), getattr(torch, "mps", None))
-        used = any(getattr(other, "is_initialized", getattr(other, "is_available", bool))() for other in others if other)
-        return found if used else {**found, "accelerator": "cpu"}
+        asked = [getattr(other, "is_initialized", getattr(other, "is_available", bool)) for other in others]
+        return found if any(ask() for ask in asked) else {**found, "accelerator": "cpu"}
     hip = getattr(torch.version, "hip", None)
     found["accelerator"] = "rocm" if hip else "cuda"
     if hip:

@@ -18,8 +18,7 @@ class Profiling:
     _accelerator: dict[str, Any] | None = None
 
     if TYPE_CHECKING:
-
-        def log_artifact(self, artifact: Any, name: str | None = None, type: str | None = None, **more: Any) -> Any: ...
+        log_artifact: Any
 
         def close_with(self, instrument: Any) -> None: ...
 
