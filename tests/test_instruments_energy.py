@@ -99,18 +99,24 @@ def test_power_is_integrated_where_there_is_no_counter(said: list[str], monkeypa
 
 
 def test_rank_without_a_counter_is_said_and_holds_nobody_up(said: list[str]) -> None:
-    """It logs no value, never a 0; the mean of all ranks is that of those that can tell."""
+    """Alone it logs no value, never a 0; among ranks it takes part with a weight of 0, under the same names, so that
+    nobody waits for it: the mean is that of those that can tell."""
     blind = Energy(said.append, Counter(None))
     assert blind.values(5, SPAN) == {}
     assert said == ["energy: no GPU here tells its energy or power: this rank's isn't measured"]
     one, other = Energy(said.append, Counter(None), ranks=2), Energy(said.append, source := Counter(), ranks=2)
     source.add(100.0)
-    assert one.values(5, SPAN) == {}
+    blank = one.values(5, SPAN)
     told = other.values(5, SPAN)
     assert {name: (type(value), value.parts) for name, value in told.items()} == {
         "iter-energy/gpu": (Mean, (20.0, 1)),
         "power/gpu": (Mean, (25.0, 1)),
     }
+    together: dict[str, float] = {}
+    for name, value in told.items():
+        Mean.reduce(together, name, [0, 1], list(zip(blank[name].parts, value.parts, strict=True)))
+    assert together == {"iter-energy/gpu": 20.0, "power/gpu": 25.0}
+    assert set(blank) == set(told)
 
 
 def test_power_waits_for_the_gpus_clock_and_nobody_for_it(said: list[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -330,3 +330,34 @@ def test_rank_that_fails_leaves_no_other_in_a_collective(tmp_path: Path) -> None
         own = {name: value for name, value in stages.items() if "global" not in name and name.startswith("l2_norm/g")}
         assert own == {f"l2_norm/grad/1-{n}.weight": pytest.approx(math.sqrt(12)) for n in range(2 * rank)}
         assert parts["l2_norm/param/weight"] == parts["params-norm"] == pytest.approx(math.sqrt(6))
+
+
+class NothingIndexes(NothingWaits):
+    """The same for what is done with norms of sharded tensors: numbers of the host as an index wait, casts don't."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = func.overloadpacket.__name__
+        assert name not in ("index", "index_put_", "_index_put_impl_"), f"{name} would wait for the GPU"
+        cast = name in ("copy_", "_to_copy") and "device" not in (kwargs or {})
+        return func(*args, **(kwargs or {})) if cast else super().__torch_dispatch__(func, types, args, kwargs)
+
+
+def test_nothing_waits_where_the_model_is_sharded() -> None:
+    """Of a model of which some layers are sharded, and some have no gradient, no value is read either."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    torch.distributed.init_process_group("fake", store=FakeStore(), rank=0, world_size=2)
+    try:
+        module = nn.Sequential(nn.Linear(8, 16), nn.Linear(16, 4))
+        fully_shard(module[0], mesh=init_device_mesh("cpu", (2,)))
+        for parameter in list(module.parameters())[1:]:
+            parameter.grad = torch.ones_like(parameter)
+        norms = Norms(module, zeros=True)
+        with NothingIndexes() as mode:
+            norms.parameters()
+            norms.gradients()
+        assert {"_foreach_norm", "index_select"} <= set(mode.seen)
+    finally:
+        torch.distributed.destroy_process_group()

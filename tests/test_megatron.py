@@ -223,6 +223,19 @@ def test_line_has_means_of_the_interval_and_counts(run: Run) -> None:
     assert printed[1].endswith("number of skipped iterations:   0 | number of nan iterations:   2 |")
 
 
+def test_line_leaves_out_what_a_rank_could_not_tell(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Zeros that a rank couldn't count, and the energy of a GPU that can't tell, are no 0 and break no line."""
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "1")
+    printed: list[str] = []
+    config = LoggerConfig(log_interval=2, log_energy=True)
+    log = MegatronLog(run, config, train_iters=8, global_batch_size=2, write=printed.append)
+    for iteration in range(1, 5):
+        call(log, iteration, grad_norm=math.nan, zeros=torch.tensor(math.nan))
+    assert len([line for line in printed if "grad norm: nan | number of skipped" in line]) == 2
+    assert not any("energy" in line or "num zeros" in line for line in printed)
+
+
 def test_faults_do_not_reach_training(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     """A loss that is no number is said once; training, and what else was logged, goes on."""
     log = MegatronLog(run, LoggerConfig(log_interval=1), train_iters=3, global_batch_size=2, write=lambda text: None)

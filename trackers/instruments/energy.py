@@ -1,7 +1,8 @@
 """Energy of this process's GPU per iteration, and its power, under document 4's names.
 
 By the hardware's own counter where there is one, else by power over time (see :mod:`trackers.hardware.energy`). Each
-rank reads its own GPU and nothing waits for another: across ranks the values are a mean over the GPUs that can tell.
+rank reads its own GPU and nothing waits for another: across ranks the values are a mean over the GPUs that can tell,
+NaN where none can.
 """
 
 from __future__ import annotations
@@ -73,8 +74,9 @@ class Energy:
             steps: iterations since the last call. span: the time that they took.
         """
         used_j = self.take()
-        if steps < 1 or used_j is None:  # among ranks, the mean is that of those that can tell
-            return {}
+        if steps < 1 or used_j is None:
+            # Every rank logs the same names, or others would wait for this one's: with a weight of 0 it adds nothing.
+            return {ENERGY: Mean(0.0, 0), POWER: Mean(0.0, 0)} if self._ranks > 1 else {}
         power_w = number([span], lambda: used_j / span.elapsed_s if span.elapsed_s > 0 else float("nan"))
         if self._ranks <= 1:
             return {ENERGY: used_j / steps, POWER: power_w}

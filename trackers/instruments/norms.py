@@ -183,10 +183,12 @@ class Norms:
         rows = [torch.stack(self._norms(parts)).double() ** 2]
         rows += [self._count_zeros(parts)] if zeros else []
         for row, values in enumerate(rows):
+            if values.device != table.device:
+                values = values.to(table.device, non_blocking=True)
             if whole:
                 table[row].copy_(values)
             else:
-                table[row].index_copy_(0, self._index(tuple(here), table.device), values.to(table))
+                table[row].index_copy_(0, self._index(tuple(here), table.device), values.double())
         if whole:
             table[2].fill_(1.0)
         else:

@@ -263,7 +263,10 @@ class MegatronLog:
         span_s = pace.step_s if pace is not None else None
         step_s = Scalar(span_s) if span_s is not None else None
         energy = self._energy.values(pace.steps, pace.span) if self._energy is not None and pace is not None else {}
-        own = {name: Scalar(value.parts[0] if self.ranks > 1 else value) for name, value in energy.items()}
+        if self.ranks > 1:  # a mean without weight is that of a GPU that can't tell
+            own = {name: Scalar(mean.parts[0]) for name, mean in energy.items() if mean.parts[1]}
+        else:
+            own = {name: Scalar(value) for name, value in energy.items()}
         flops = self._flops_per_step
         if flops is None and self._flops_per_token is not None and self._tokens_each is not None:
             flops = self._flops_per_token * size * self._tokens_each
@@ -281,7 +284,7 @@ class MegatronLog:
                 tflops=tflops if config.log_throughput else None,
                 energy_j=_value(own.get(ENERGY)), power_w=_value(own.get(POWER)),
                 losses={name: float(total.value()) / max(1, counts["advanced"]) for name, total in losses.items()},
-                grad_norm=_value(shown.get("grad-norm")), zeros=_value(shown.get("num-zeros")),
+                grad_norm=_value(shown.get("grad-norm")), zeros=_count(shown.get("num-zeros")),
                 params_norm=_value(shown.get("params-norm")),
                 max_attention_logit=_value(shown.get("max-attention-logit")),
                 skipped=counts["skipped"], nans=int(nans.value()),
@@ -343,6 +346,12 @@ def _perplexity(loss: Scalar) -> Any:
 
 def _value(scalar: Scalar | None) -> float | None:
     return None if scalar is None else float(scalar.value())
+
+
+def _count(scalar: Scalar | None) -> float | None:
+    """A count for the line; None where it is NaN, for a rank couldn't count."""
+    found = _value(scalar)
+    return found if found is None or math.isfinite(found) else None
 
 
 def _detached(loss: Any) -> Any:
