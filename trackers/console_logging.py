@@ -1,15 +1,22 @@
-"""Python's own logging as document 4 configures it: a level by name or number, and what is left out."""
+"""Python's own logging as document 4 configures it: a level by name or number, and what is left out.
+
+Where nothing is asked for, nothing is touched.
+"""
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
-from trackers.errors import UsageError
+from trackers.errors import ConfigError, UsageError
 
 VARIABLES = ("TRACKER_LOGGING_LEVEL", "MEGATRON_BRIDGE_LOGGING_LEVEL")
 """Environment variables that override the level; the first that is set counts."""
+
+LEVEL, WARNINGS = "TRACKER_LOGGING_LEVEL", "TRACKER_FILTER_WARNINGS"
+MODULES, ALL = "TRACKER_MODULES_TO_FILTER", "TRACKER_SET_LEVEL_FOR_ALL_LOGGERS"
 
 
 class Left(logging.Filter):
@@ -36,12 +43,36 @@ def level(value: int | str) -> int:
     if isinstance(value, int):
         return value
     text = value.strip()
-    if text.isdigit():
+    if text.isascii() and text.isdigit():
         return int(text)
     found = logging.getLevelName(text.upper())
     if not isinstance(found, int):
         raise UsageError(f"logging level {value!r}: give a number, or one of DEBUG, INFO, WARNING, ERROR, CRITICAL")
     return found
+
+
+def overridden(wanted: int | str, environ: Mapping[str, str] | None = None) -> int | str:
+    """The level that counts: the environment's, where it is set."""
+    environ = os.environ if environ is None else environ
+    return next((environ[name] for name in VARIABLES if environ.get(name)), wanted)
+
+
+def apply(options: Mapping[str, Any]) -> None:
+    """Set logging as a run's options say, if they say anything.
+
+    Raises:
+        ConfigError: TRACKER_LOGGING_LEVEL is no level.
+    """
+    modules = [name.strip() for name in str(options.get(MODULES) or "").split(",") if name.strip()]
+    wanted = str(options.get(LEVEL) or "").strip()
+    warnings, every = bool(options.get(WARNINGS)), bool(options.get(ALL))
+    if not (wanted or warnings or modules or every):
+        return
+    try:
+        number = level(wanted) if wanted else None
+    except UsageError as error:
+        raise ConfigError(f"{LEVEL}: {error}") from None
+    _set(number, warnings, modules, every)
 
 
 def configure(
@@ -52,26 +83,36 @@ def configure(
     set_level_for_all_loggers: bool = False,
     environ: Mapping[str, str] | None = None,
 ) -> int:
-    """Set the root logger's level (with ``set_level_for_all_loggers`` every logger's), and what its handlers leave out.
+    """Set the root logger's level (with ``set_level_for_all_loggers`` every logger's), and what handlers leave out.
 
-    Filters stand on the handlers, so that they hold for every logger below the root. Called again, it replaces what it
-    set before.
+    Filters stand on the handlers that there are, so that they hold for every logger that uses one. Called again, it
+    replaces what it set before.
 
     Returns:
         the level that counts: the environment's, where it is set.
     """
-    environ = os.environ if environ is None else environ
-    wanted = next((environ[name] for name in VARIABLES if environ.get(name)), logging_level)
-    number = level(wanted)
+    number = level(overridden(logging_level, environ))
+    _set(number, filter_warnings, modules_to_filter or (), set_level_for_all_loggers)
+    return number
+
+
+def _set(number: int | None, warnings: bool, modules: Sequence[str], every: bool) -> None:
     root = logging.getLogger()
-    root.setLevel(number)
-    if set_level_for_all_loggers:
-        for name in list(logging.root.manager.loggerDict):
-            logging.getLogger(name).setLevel(number)
+    if number is not None:
+        root.setLevel(number)
+    for logger in _loggers() if every else ():
+        logger.setLevel(root.level)
     if not root.handlers:
         root.addHandler(logging.StreamHandler())
-    for handler in root.handlers:
+    left = Left(warnings, modules)
+    for handler in {id(handler): handler for logger in _loggers() for handler in logger.handlers}.values():
         for old in [one for one in handler.filters if isinstance(one, Left)]:
             handler.removeFilter(old)
-        handler.addFilter(Left(filter_warnings, modules_to_filter or ()))
-    return number
+        handler.addFilter(left)
+
+
+def _loggers() -> Iterator[logging.Logger]:
+    yield logging.getLogger()
+    for logger in list(logging.root.manager.loggerDict.values()):
+        if isinstance(logger, logging.Logger):  # else a place in the tree that nobody has asked for
+            yield logger

@@ -15,6 +15,7 @@ from trackers import __version__, configuration, identity, launch, nodes, record
 from trackers import resume as resumption
 from trackers.announce import line
 from trackers.claims import Claims
+from trackers.console_logging import apply as apply_logging
 from trackers.ending import ending
 from trackers.errors import UsageError
 from trackers.nullrun import NullRun
@@ -115,6 +116,7 @@ def init(
         config = _filtered(config, extra)
     given.update(options or {})
     resolved = configuration.resolve(given, flags, defconfig=defconfig)
+    apply_logging(resolved)
     mode = str(resolved["TRACKER_MODE"])
     names = registry.parse(str(resolved["TRACKER"]))
     if isinstance(config, (str, os.PathLike)):

@@ -126,6 +126,8 @@ def _alias(name: str, environ: Mapping[str, str]) -> tuple[str, str] | None:
             return "y", f"{ENVIRONMENT} WANDB_MODE"
         if mode == "online":
             return "n", f"{ENVIRONMENT} WANDB_MODE"
+    if name == "TRACKER_LOGGING_LEVEL" and environ.get("MEGATRON_BRIDGE_LOGGING_LEVEL"):
+        return environ["MEGATRON_BRIDGE_LOGGING_LEVEL"], f"{ENVIRONMENT} MEGATRON_BRIDGE_LOGGING_LEVEL"
     if name == "MLFLOW_EXPERIMENT" and environ.get("MLFLOW_EXPERIMENT_NAME"):
         return environ["MLFLOW_EXPERIMENT_NAME"], f"{ENVIRONMENT} MLFLOW_EXPERIMENT_NAME"
     return None

@@ -105,7 +105,7 @@ class Measuring(Inspecting, Profiling):
         wanted = Measure.from_options(self._recorder.info.option).changed(measure)
         ranks = identity.world_size()
         first_step = max(self._recorder.step, 0) if start_step is None else start_step
-        before = self._saved(first_step)
+        before = self.saved(first_step)
         self._loop = Loop(
             self.log,
             self._recorder.problem,
@@ -158,7 +158,7 @@ class Measuring(Inspecting, Profiling):
         """
         return self.communications.timed(name, bytes, kind, ranks)
 
-    def _saved(self, step: int) -> dict[str, Any]:
+    def saved(self, step: int) -> dict[str, Any]:
         """What the checkpoint at a step was recorded by, where this run goes on from an earlier attempt of its own."""
         if not step or not getattr(self, "resumed", False):
             return {}

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from trackers import console_logging, identity
+from trackers import identity
 from trackers.megatron.config import LoggerConfig
 from trackers.megatron.log import MegatronLog
 
@@ -17,6 +17,7 @@ def start(
     trackers: Sequence[str] | str = (),
     run_config: Any = None,
     init: Mapping[str, Any] | None = None,
+    save: str | os.PathLike[str] | None = None,
     **arguments: Any,
 ) -> MegatronLog:
     """Begin a run as document 4's configuration says; call it on every rank.
@@ -24,6 +25,7 @@ def start(
     Args:
         trackers: besides those that the configuration asks for; without any the usual choice counts (TRACKER, json).
         run_config: the whole configuration of the training. init: what else ``trackers.init`` is to be given.
+        save: where checkpoints are saved: with ``log_progress``, progress.txt is kept there.
         **arguments: those of :class:`MegatronLog`.
 
     Raises:
@@ -32,18 +34,16 @@ def start(
     import trackers as package
 
     config.check()
-    console_logging.configure(
-        config.logging_level,
-        filter_warnings=config.filter_warnings,
-        modules_to_filter=config.modules_to_filter,
-        set_level_for_all_loggers=config.set_level_for_all_loggers,
-    )
     if config.wandb_save_dir:
         os.environ["WANDB_DIR"] = config.wandb_save_dir
     names = [*config.trackers(), *(trackers.split(",") if isinstance(trackers, str) else trackers)]
     chosen = list(dict.fromkeys(name.strip() for name in names if name.strip()))
     more = dict(init or {})
-    options = {**config.options(), **more.pop("options", {})}
+    flags = {symbol for symbol, value in (more.get("flags") or {}).items() if value is not None}
+    logging = {symbol: value for symbol, value in config.logging_options().items() if symbol not in flags}
+    options = {**config.options(), **logging, **more.pop("options", {})}
+    if save is not None:
+        options.setdefault("PROGRESS_DIR", os.fspath(save))
     run = package.init(chosen or None, config=run_config, options=options, **more)
     if identity.rank() == 0:
         config.save(dict(run.config))

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from trackers import console_logging
 from trackers.errors import UsageError
 from trackers.formats.timer_report import check_option
 from trackers.instruments.memory import KEYS
@@ -43,6 +44,13 @@ OPTIONS = {
     "mlflow_tracking_uri": "MLFLOW_TRACKING_URI",
 }
 """Fields that are options of a run, too."""
+LOGGING = {
+    "logging_level": console_logging.LEVEL,
+    "filter_warnings": console_logging.WARNINGS,
+    "modules_to_filter": console_logging.MODULES,
+    "set_level_for_all_loggers": console_logging.ALL,
+}
+"""Likewise, but their defaults differ: an option counts where it is set."""
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -120,6 +128,9 @@ class LoggerConfig:
         statistics = [key.strip() for key in str(option["TRACKER_MEMORY_STATISTICS"]).split(",") if key.strip()]
         if statistics:
             given["memory_keys"] = {key: KEYS.get(key, key) for key in statistics}
+        given |= {name: option[symbol] for name, symbol in LOGGING.items() if option.source(symbol) != "default"}
+        if isinstance(given.get("modules_to_filter"), str):
+            given["modules_to_filter"] = [one.strip() for one in given["modules_to_filter"].split(",") if one.strip()]
         return cls(**{**given, **fields})
 
     def check(self) -> None:
@@ -163,6 +174,16 @@ class LoggerConfig:
             "MLFLOW_TRACKING_URI": self.mlflow_tracking_uri,
         }
         return {symbol: value for symbol, value in given.items() if value not in (None, "")}
+
+    def logging_options(self) -> dict[str, Any]:
+        """How Python's logging is set, by Kconfig symbol; the environment's level beats the field."""
+        every = {console_logging.ALL: True} if self.set_level_for_all_loggers else {}
+        return {
+            console_logging.LEVEL: str(console_logging.overridden(self.logging_level)),
+            console_logging.WARNINGS: self.filter_warnings,
+            console_logging.MODULES: ",".join(self.modules_to_filter or ()),
+            **every,
+        }
 
     def measure(self) -> Measure:
         """What the fields ask to be measured every ``tensorboard_log_interval`` iterations."""

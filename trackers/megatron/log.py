@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from trackers import identity
@@ -21,6 +22,7 @@ from trackers.instruments.memory import PREFIX, Memory
 from trackers.instruments.timers import NullTimer, Timer, cuda_in_use
 from trackers.megatron.config import LoggerConfig
 from trackers.megatron.report import Report, Reports
+from trackers.naming import checkpoint
 
 PPL_MOST = 20.0
 """Losses above it have this one's perplexity, so that an untrained model's is a number one can plot."""
@@ -34,7 +36,8 @@ class MegatronLog:
         train_iters: where training ends. start_iteration: iterations that were done before this start.
         global_batch_size: samples of an iteration, all ranks together; ``training_log`` may say otherwise for one.
         micro_batch_size: samples that go through a rank at once. seq_length: tokens of a sample.
-        consumed_samples: gone through before this start; default start_iteration × global_batch_size.
+        consumed_samples: gone through before this start; default what the run's checkpoint was recorded by, else
+            start_iteration × global_batch_size.
         flops_per_token, flops_per_step: see :mod:`trackers.instruments.flops`.
         model: a module or its chunks. optimizer, group, precision: as for ``run.loop``.
         write: called with each line for the console, on the rank that prints: the last one.
@@ -66,6 +69,9 @@ class MegatronLog:
         self._say: Callable[[str], None] = getattr(getattr(run, "_recorder", None), "problem", lambda text: None)
         self._iterations = train_iters
         self._batch_size, self._tokens_each = global_batch_size, seq_length
+        before = run.saved(start_iteration) if isinstance(run, Measuring) else {}
+        if consumed_samples is None:
+            consumed_samples = before.get(checkpoint.SAMPLES)
         done = start_iteration * global_batch_size if consumed_samples is None else consumed_samples
         self._consumed = done
         self._flops_per_token, self._flops_per_step = flops_per_token, flops_per_step
@@ -81,7 +87,8 @@ class MegatronLog:
             samples_per_step=global_batch_size,
             tokens_per_step=None if seq_length is None else global_batch_size * seq_length,
             consumed_samples=done,
-            consumed_tokens=None if seq_length is None else done * seq_length,
+            consumed_tokens=before.get(checkpoint.TOKENS, None if seq_length is None else done * seq_length),
+            consumed_flops=before.get(checkpoint.FLOPS),
             micro_batch_size=micro_batch_size,
             ranks=self.ranks,
             flops_per_token=flops_per_token,
@@ -115,15 +122,19 @@ class MegatronLog:
 
     def pause(self, what: str) -> Any:
         """Keep an evaluation or a checkpoint out of what is measured: ``with log.pause("evaluation"):``."""
-        from contextlib import ExitStack
-
-        stack = ExitStack()
+        stack = contextlib.ExitStack()
         stack.enter_context(self._loop.pause(what))
         stack.enter_context(self._host.pause(what))
         if self._energy is not None:
             self._energy.pause()
             stack.callback(self._energy.resume)
         return stack
+
+    @contextlib.contextmanager
+    def checkpoint(self) -> Iterator[None]:
+        """Save a checkpoint in the body: kept out of what is measured, and recorded if the body doesn't raise."""
+        with self.pause("checkpoint"), self._loop.checkpoint():
+            yield
 
     def _at_once(self, values: dict[str, Any], step: int) -> None:
         """What the loop measured: with the iteration's other values, or, between iterations, by itself."""
