@@ -17,9 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.analysis_support import T0, write_run
-from trackers.analysis import roles
 from trackers.analysis.facts import Facts
 from trackers.analysis.gather import gather, read_one
+from trackers.naming import roles
 from trackers.records import Define, Metrics, Start
 
 
