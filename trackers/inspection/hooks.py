@@ -52,7 +52,7 @@ class Hooks:
         for module, each in wanted.items():
             by_tensor = {one.tensor: [two for two in each if two.tensor == one.tensor] for one in each}
             layer = _Layer(torch, self._found, by_tensor)
-            if "dgrad" in by_tensor:
+            if "activation" in by_tensor or "dgrad" in by_tensor:
                 self._handles.append(module.register_forward_pre_hook(layer.before, with_kwargs=True))
             self._handles.append(module.register_forward_hook(layer.after, with_kwargs=True))
 
@@ -120,10 +120,16 @@ class _Layer:
         self._wanted = wanted
 
     def before(self, module: Any, args: Any, kwargs: Any) -> Any:
-        """Give the module a view of its input: the gradient of the view is this layer's part of the input's."""
+        """Look at the input before the module may overwrite it, and give the module a view of it: the gradient of the
+        view is this layer's part of the input's.
+        """
         torch = self._torch
         place, tensor = _first(torch, args, kwargs)
-        if tensor is None or not torch.is_grad_enabled() or not tensor.requires_grad or _elsewhere(torch):
+        if tensor is None or not self._found.open or _elsewhere(torch):
+            return None
+        if "activation" in self._wanted and _counts(torch, module):
+            self._found.look(self._wanted["activation"], tensor)
+        if "dgrad" not in self._wanted or not torch.is_grad_enabled() or not tensor.requires_grad:
             return None
         view = tensor.view_as(tensor)
         view.register_hook(self._looker("dgrad"))
@@ -132,7 +138,7 @@ class _Layer:
         return args, {**kwargs, place: view}
 
     def after(self, module: Any, args: Any, kwargs: Any, output: Any) -> None:
-        """Look at what went in and came out, and at what will come back."""
+        """Look at what came out, and at what will come back."""
         torch, wanted, found = self._torch, self._wanted, self._found
         if not found.open or _elsewhere(torch):
             return
@@ -142,10 +148,8 @@ class _Layer:
                 out.register_hook(self._looker("gradient"))
             if "wgrad" in wanted:
                 self._watch_weight(getattr(module, "weight", None))
-        if not (module.training or torch.is_grad_enabled()) or _within_backward(torch):
+        if not _counts(torch, module):
             return
-        if "activation" in wanted:
-            found.look(wanted["activation"], _first(torch, args, kwargs)[1])
         if "output" in wanted:
             found.look(wanted["output"], out)
         weight = getattr(module, "weight", None) if "weight" in wanted else None
@@ -187,9 +191,9 @@ def _plain(tensor: Any) -> Any:
     return tensor.detach()
 
 
-def _within_backward(torch: Any) -> bool:
-    """Whether a backward pass runs in this thread: a forward pass in it is a checkpoint's second one."""
-    return bool(torch._C._current_graph_task_id() != -1)
+def _counts(torch: Any, module: Any) -> bool:
+    """Whether a forward pass is one of training. While a backward pass runs it is a checkpoint's second one."""
+    return bool((module.training or torch.is_grad_enabled()) and torch._C._current_graph_task_id() == -1)
 
 
 def _elsewhere(torch: Any) -> bool:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from trackers.errors import UsageError
 from trackers.inspection import fp8, library, results, selection
 from trackers.inspection.config import TensorInspectConfig
+from trackers.inspection.eager import Eager
 from trackers.inspection.features import BASE, MEASURED, NAMESPACE, Request, Section, sections
 from trackers.inspection.hooks import Hooks, Wanted
 from trackers.inspection.schedule import Schedule
@@ -86,7 +87,7 @@ class Inspector:
         self._by_engine = with_engine and self._library is not None
         self._plan: dict[Schedule, list[Planned]] = {}
         self._hooks: Hooks | None = None
-        self._stance: Any = None
+        self._eager = Eager()
         self.attached = False
 
     def attach(self, model: Any) -> None:
@@ -181,7 +182,7 @@ class Inspector:
                     asked.setdefault(module, []).append(one)
         if asked:
             wanted = {module: list(self._wanted(each)) for module, each in asked.items()}
-            self._stance = _eager(self._torch)
+            self._eager.hold(self._torch)
             self._hooks = Hooks(self._torch, wanted, self._say)
 
     def _wanted(self, asked: Sequence[Planned]) -> Iterator[Wanted]:
@@ -197,9 +198,7 @@ class Inspector:
 
     def _disarm(self) -> list[Any]:
         hooks, self._hooks = self._hooks, None
-        stance, self._stance = self._stance, None
-        if stance is not None:
-            stance.__exit__(None, None, None)
+        self._eager.release()
         return hooks.remove() if hooks is not None else []
 
 
@@ -241,14 +240,3 @@ def _no_layer(section: Section, linear: Sequence[str]) -> str:
         f"tensor inspection: {section.name} matches no layer by {section.layers.describe()}; "
         f"the model's linear layers are {names or 'none'}"
     )
-
-
-def _eager(torch: Any) -> Any:
-    """Run what torch.compile has made as it was written, for hooks see nothing of the rest; torch 2.6 or later can."""
-    set_stance = getattr(torch.compiler, "set_stance", None)
-    if set_stance is None:
-        return None
-    try:
-        return set_stance("force_eager")
-    except RuntimeError:  # inside a compiled region: whoever calls from there is on his own
-        return None

@@ -99,7 +99,7 @@ def names(chunks: Sequence[Any]) -> dict[str, Any]:
     A module in a list takes its ``layer_number``, if it has one (as Megatron's have), for its place.
     """
     trees = [_tree(chunk, ROOT) for chunk in chunks]
-    every = [name for tree in trees for name in tree if name != ROOT]
+    every = [name for tree in trees for name, module in tree.items() if next(module.children(), None) is None]
     if len(every) > len(set(every)):
         trees = [_tree(chunk, f"{ROOT}.{number}") for number, chunk in enumerate(chunks)]
     found = {name: module for tree in trees for name, module in tree.items()}
