@@ -17,10 +17,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 from trackers.contributions import Contribution
-from trackers.pending import Transfer
+from trackers.pending import Transfer, capturing, on_gpu
 from trackers.records import Finish, Number, Record
 from trackers.reductions import Layout
-from trackers.values import Unrecordable
 
 LEAST = 1024
 """Numbers in the smallest vector; larger ones double."""
@@ -83,11 +82,7 @@ class Collective:
 
     def move(self, value: Any) -> Any:
         """A value on a GPU stays there: the vector is put together where it is."""
-        if getattr(value, "is_cuda", False) is not True:
-            return None
-        if value.numel() != 1:
-            raise Unrecordable(f"a tensor of shape {tuple(value.shape)} is not a scalar: log a reduction of it")
-        return value.detach().reshape(())
+        return on_gpu(value).detach().reshape(()) if getattr(value, "is_cuda", False) is True else None
 
     def batch(self, parts: list[Any]) -> list[Any]:
         """They stay where they are."""
@@ -104,10 +99,13 @@ class Collective:
         if torch is None or distributed is None or not distributed.is_available() or not distributed.is_initialized():
             self._problem(UNINITIALISED)
             return {}
+        if torch.cuda.is_initialized() and capturing():
+            self._problem("values across ranks: a CUDA graph is being captured: no collective is put into it")
+            return {}
         width = added.layout.width + HEAD
         size = max(LEAST, 1 << (width - 1).bit_length())
         try:
-            sent = self._vector(torch, distributed, added, size)
+            sent = self._sent(torch, distributed, added, size)
             gathered = torch.empty(size * distributed.get_world_size(), dtype=sent.dtype, device=sent.device)
             gather = getattr(distributed, "all_gather_single", None) or distributed.all_gather_into_tensor
             work = gather(gathered, sent, async_op=True)
@@ -141,6 +139,15 @@ class Collective:
 
     def close(self, finish: Finish) -> None:
         """The group is training's to destroy."""
+
+    def _sent(self, torch: Any, distributed: Any, added: Contribution, size: int) -> Any:
+        """This rank's vector; where it can't be put together, one of zeros: the others wait for it in any case."""
+        try:
+            return self._vector(torch, distributed, added, size)
+        except Exception as error:
+            self._problem(f"values across ranks: {type(error).__name__}: {error}: what this rank has is left out")
+        nccl = distributed.get_backend() == "nccl"
+        return torch.zeros(size, dtype=torch.float64, device=torch.cuda.current_device() if nccl else "cpu")
 
     def _vector(self, torch: Any, distributed: Any, added: Contribution, size: int) -> Any:
         parts = added.parts

@@ -57,7 +57,7 @@ class TorchTransfer(Transfer):
             self._event.record(side)
 
     def ready(self) -> bool:
-        return not _capturing() and bool(self._event.query())
+        return not capturing() and bool(self._event.query())
 
     def value(self) -> Number:
         return number(self.host)
@@ -90,7 +90,7 @@ class TorchBatch:
 
     def ready(self) -> bool:
         """Whether they have arrived; never waits."""
-        return self._values is not None or (not _capturing() and bool(self._event.query()))
+        return self._values is not None or (not capturing() and bool(self._event.query()))
 
     def value(self, place: int) -> float:
         """One of them, once they have arrived."""
@@ -136,7 +136,7 @@ def transfer(value: Any) -> Transfer | None:
     if isinstance(value, Transfer):
         return value
     if getattr(value, "is_cuda", False) is True:
-        return TorchTransfer(_on_gpu(value))
+        return TorchTransfer(on_gpu(value))
     if callable(getattr(value, "copy_to_host_async", None)) and callable(getattr(value, "is_ready", None)):
         if getattr(value, "size", 1) != 1:
             raise Unrecordable(f"an array of shape {tuple(value.shape)} is not a scalar: log a reduction of it")
@@ -150,10 +150,10 @@ def hold(value: Any) -> Any:
     Raises:
         Unrecordable: not a scalar.
     """
-    return _on_gpu(value) if getattr(value, "is_cuda", False) is True else transfer(value)
+    return on_gpu(value) if getattr(value, "is_cuda", False) is True else transfer(value)
 
 
-def _on_gpu(value: Any) -> Any:
+def on_gpu(value: Any) -> Any:
     """A CUDA scalar that may be copied now.
 
     Raises:
@@ -162,12 +162,12 @@ def _on_gpu(value: Any) -> Any:
     """
     if value.numel() != 1 or value.is_complex():
         raise Unrecordable(f"a tensor of shape {tuple(value.shape)} is not a real scalar: log a reduction of it")
-    if _capturing():
+    if capturing():
         raise Unrecordable("a CUDA graph is being captured: log what the graph leaves behind once it is replayed")
     return whole(value)
 
 
-def _capturing() -> bool:
+def capturing() -> bool:
     """Whether this thread captures a CUDA graph: events must not be asked then, which would end the capture
     (https://docs.nvidia.com/cuda/cuda-driver-api, cuThreadExchangeStreamCaptureMode; torch's allocator spares it, too).
     """
