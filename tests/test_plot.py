@@ -18,11 +18,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import trackers
 from tests.analysis_support import said_in_one_line, write_run
 from tests.test_analysis_scripts import POOR as POOR_SESSIONS
 from tests.test_analysis_scripts import benchmark as whole_benchmark
 from tests.test_analysis_scripts import write_benchmark, write_session
-from trackers.analysis import benchmark_compare, session_logs
+from trackers.analysis import benchmark_compare, benchmark_results, session_logs
 from trackers.analysis.need import need
 from trackers.cli import plot as command
 from trackers.errors import MissingPackage, NotFound, UsageError
@@ -365,15 +366,62 @@ def test_panels_are_all_drawn() -> None:
 
 
 def test_benchmark_has_document_0s_panels() -> None:
-    """Six panels; the bars are what ``compare`` says, and a run that doesn't say has none."""
-    write_run("whole", losses(50), config={"global_batch_size": 4, "seq_length": 8})
+    """Six panels and the settings; the bars are what ``compare`` says, and a run that doesn't say has none."""
+    rows = losses(50)
+    for step, _, values in rows:
+        if step is not None:
+            values["learning_rate"] = 1e-3
+    write_run("whole", rows, config={"global_batch_size": 4, "seq_length": 8})
     write_run("silent", [(1, 1, {"loss": 1.0})])
     picture = benchmark.benchmark(open_runs(["whole", "silent"]), View())
-    per_gpu, whole, step, memory, times, loss = picture.panels
+    per_gpu, step, whole, memory, loss, rate = picture.panels
     assert [bar.label for bar in per_gpu.bars] == ["whole"]
     assert [bar.value for panel in (per_gpu, whole, step) for bar in panel.bars] == pytest.approx([160, 320, 0.1])
     assert memory.blank
-    assert [len(panel.lines) for panel in (times, loss)] == [2, 2]
+    assert [[len(one.y) for one in panel.lines] for panel in (loss, rate)] == [[50, 1], [50, 0]]
+    assert picture.notes == ["whole: 2 × GPU, global batch 4, sequence 8"]
+
+
+def test_kinds_of_memory_stand_apart() -> None:
+    """Allocated, reserved and the device's memory are bars of their own, named; one kind alone is in the title."""
+    torch = whole_benchmark()
+    torch["memory_metrics"] = {
+        "avg_memory_allocated_gb": 60.0, "peak_memory_allocated_gb": 64.0, "avg_memory_reserved_gb": 70.0,
+        "peak_memory_reserved_gb": 72.0,
+    }  # fmt: skip
+    device = whole_benchmark()
+    device["memory_metrics"] = {"kind": "device", "peak_memory_allocated_gb": 118.0}
+    write_benchmark("one", torch)
+    write_benchmark("two", device)
+    found, _ = benchmark_results.results(Path("benchmark_results"))
+    memory = benchmark.of_results(found).panels[3]
+    assert [(bar.label, bar.value, bar.low, bar.note) for bar in memory.bars] == [
+        ("one", 64.0, 60.0, "allocated"), ("one", 72.0, 70.0, "reserved"), ("two", 118.0, None, "device"),
+    ]  # fmt: skip
+    alone = benchmark.of_results(found[1:]).panels[3]
+    assert (alone.title, alone.bars[0].note) == ("Peak memory of one GPU (GB, device)", "")
+
+
+@pytest.mark.parametrize(
+    ("key", "kind", "gb"),
+    [
+        ("memory/mem-max-allocated-gigabytes", "torch", 10.0),
+        ("memory/rank_0/max_allocated_mib", "torch", 10.0 * 1024**2 / 1e9),
+        ("memory/mem-max-reserved-gigabytes", "reserved", 10.0),
+        ("gpu/max_reserved_memory_gib", "reserved", 10.0 * 1024**3 / 1e9),
+        ("gpu/hip_memory_used_gib", "device", 10.0 * 1024**3 / 1e9),
+    ],
+)
+def test_runs_say_which_memory_they_mean(key: str, kind: str, gb: float) -> None:
+    """By the metric's name; beside a run that means another, the comparison names both and warns."""
+    write_run("a", [(step, step, {"loss": 1.0, key: 10.0}) for step in range(3)])
+    other = "memory/mem-max-allocated-gigabytes" if kind != "torch" else "system.gpu.0.memoryAllocatedBytes"
+    write_run("b", [(step, step, {"loss": 1.0, other: 10.0}) for step in range(3)])
+    (bar,) = benchmark.benchmark(open_runs(["a"]), View()).panels[3].bars
+    assert bar.value == pytest.approx(gb)
+    comparison = trackers.compare_runs(["a", "b"])
+    assert comparison["runs"][0]["memory_kind"] == kind
+    assert [line for line in comparison["warnings"] if "memory was measured differently" in line]
 
 
 def test_compare_results_draws(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

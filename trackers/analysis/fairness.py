@@ -25,6 +25,10 @@ _SETTINGS: tuple[tuple[str, tuple[str, ...], str], ...] = (
 )  # fmt: skip
 
 
+def _memory_kind(run: Facts) -> str | None:
+    return None if run.use.memory_gb is None else run.use.memory_kind or "unknown"
+
+
 def unfair(runs: Sequence[Facts], *, steps_per_s: bool = False) -> list[str]:
     """What a reader of the comparison must know.
 
@@ -38,7 +42,7 @@ def unfair(runs: Sequence[Facts], *, steps_per_s: bool = False) -> list[str]:
     if len(runs) > 1:
         if values := _different(runs, lambda run: run.gpu_name or None):
             found.append(f"GPUs differ ({values}): speed says as much of them as of the runs")
-        if values := _different(runs, lambda run: run.use.memory_kind or None):
+        if values := _different(runs, _memory_kind):
             found.append(f"memory was measured differently ({values}): it can't be compared")
         if values := _different(runs, lambda run: run.speed.basis or None):
             found.append(f"step times come from different measurements ({values}): a wall clock includes evaluation")

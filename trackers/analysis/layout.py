@@ -20,7 +20,7 @@ KEYS, SETTINGS = 6, 8
 QUANTITIES = (
     ("steps/s", "steps_per_s"), ("samples/s", "samples_per_s"), ("tokens/s", "tokens_per_s"), ("GPUs", "gpus"),
     ("GPU", "gpu_name"), ("GPU utilisation %", "gpu_percent"), ("peak memory per GPU GB", "memory_gb"),
-    ("energy J", "energy_j"), ("speed-up", "speedup"), ("efficiency %", "efficiency_percent"),
+    ("memory kind", "memory_kind"), ("energy J", "energy_j"), ("speed-up", "speedup"), ("efficiency %", "efficiency_percent"),
 )  # fmt: skip
 
 
@@ -33,14 +33,13 @@ def side_by_side(found: Comparison, keys: Sequence[str], settings: Sequence[str]
             values = [run["metrics"].get(key, {}).get(figure) for run in found.runs]
             if any(value is not None for value in values):
                 rows.append([f"{key} {figure}" if not key.startswith("final/") else key, *values])
-    columns = [(title, _column(found, name)) for title, name in QUANTITIES]
-    rows += [[title, *column] for title, column in columns if any(value is not None for value in column)]
+    rows += [[title, *_column(found, name)] for title, name in _quantities(found)]
     return Table(["run", *_distinct(found)], rows)
 
 
 def a_line_each(found: Comparison, keys: Sequence[str], settings: Sequence[str], figures: dict[str, str]) -> Table:
     """A row for each run, with one figure of each metric."""
-    shown = [(title, name) for title, name in QUANTITIES if any(run[name] not in (None, "") for run in found.runs)]
+    shown = _quantities(found)
     headers = ["run", "status", "steps", *settings, *(_titled(key, figures[key]) for key in keys)]
     rows = [
         [name, run["status"] or None, run["steps"], *(run["config"].get(setting) for setting in settings),
@@ -113,6 +112,13 @@ def _spread(one: Spread) -> str:
 
 def _titled(key: str, figure: str) -> str:
     return key if key.startswith("final/") else f"{key} {figure}"
+
+
+def _quantities(found: Comparison) -> list[tuple[str, str]]:
+    """What some run has; which memory is meant only where not all mean the same."""
+    there = [(title, name) for title, name in QUANTITIES if any(run[name] not in (None, "") for run in found.runs)]
+    kinds = {run["memory_kind"] for run in found.runs if run["memory_gb"] is not None}
+    return [pair for pair in there if pair[1] != "memory_kind" or len(kinds) > 1]
 
 
 def _column(found: Comparison, name: str) -> list[Any]:

@@ -45,7 +45,8 @@ class Speed(msgspec.Struct):
 class Use(msgspec.Struct):
     """gpu_percent: utilisation, averaged over time and GPUs. memory_gb: the peak of one GPU, GB of 1e9 bytes.
 
-    memory_kind: "device" (all that is in use there) or "torch" (what PyTorch allocated). energy_j: of all GPUs.
+    memory_kind: "device" (all that is in use there), "torch" (what PyTorch allocated) or "reserved" (what it held for
+    that); "" unknown. energy_j: of all GPUs.
     """
 
     gpu_percent: float | None = None
@@ -111,7 +112,7 @@ def use(blocks: Sequence[Block], starts: Sequence[float], config: Mapping[str, A
             found.gpu_percent = math.fsum(known) / len(known)
             break
     for kind, word in ((roles.DEVICE_MEMORY, "device"), (roles.ONE_DEVICE_MEMORY, "device"),
-                       (roles.TORCH_MEMORY, "torch")):  # fmt: skip
+                       (roles.TORCH_MEMORY, "torch"), (roles.RESERVED_MEMORY, "reserved")):  # fmt: skip
         peaks = [peak for points in named.get(kind, []) if (peak := _peak(points.values)) is not None]
         if peaks:
             found.memory_gb, found.memory_kind = max(peaks), word

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from trackers.naming.groups import group_of
 
-GIB = 1024**3 / 1e9
+GIB, MIB = 1024**3 / 1e9, 1024**2 / 1e9
 """GB (1e9 bytes) of a GiB."""
 
 
@@ -24,7 +24,8 @@ STEP_TIME, SAMPLES, TOKENS, BATCH = "step time", "samples", "tokens", "batch"
 SAMPLES_PER_GPU, TOKENS_PER_GPU = "samples per GPU", "tokens per GPU"
 SAMPLES_COUNTED, TOKENS_COUNTED = "samples counted", "tokens counted"
 GPU_UTILISATION, ONE_GPU_UTILISATION = "GPU utilisation", "one GPU's utilisation"
-DEVICE_MEMORY, ONE_DEVICE_MEMORY, TORCH_MEMORY = "device memory", "one device's memory", "torch memory"
+DEVICE_MEMORY, ONE_DEVICE_MEMORY = "device memory", "one device's memory"
+TORCH_MEMORY, RESERVED_MEMORY = "torch memory", "reserved memory"
 ENERGY = "energy"
 
 _PER_GPU = r"(_per_(gpu|device))"
@@ -48,6 +49,10 @@ _RULES: tuple[tuple[str, Role], ...] = (
     (r"gpu/(\w+_)?memory_used_gib", Role(DEVICE_MEMORY, GIB)),
     (rf"{_ONE}memoryAllocatedBytes(\.max)?", Role(ONE_DEVICE_MEMORY, 1e-9)),
     (r"memory/mem-(max-)?allocated-gigabytes", Role(TORCH_MEMORY)),
+    (r"memory/rank_\d+/(max_)?allocated_mib", Role(TORCH_MEMORY, MIB)),
+    (r"memory/mem-(max-)?reserved-gigabytes", Role(RESERVED_MEMORY)),
+    (r"memory/rank_\d+/(max_)?reserved_mib", Role(RESERVED_MEMORY, MIB)),
+    (r"gpu/max_reserved_memory_gib", Role(RESERVED_MEMORY, GIB)),
     (rf"gpu/{_NODE}energy_total_j", Role(ENERGY)),
 )  # fmt: skip
 _PATTERNS = [(re.compile(pattern, re.IGNORECASE), role) for pattern, role in _RULES]
@@ -111,4 +116,5 @@ def said(config: Mapping[str, Any], names: tuple[str, ...], kinds: tuple[type, .
 LOSSES = ("train_loss", "loss", "train/loss", "lm loss")
 VALIDATION_LOSSES = ("val_loss", "val/loss", "eval_loss", "eval/loss", "validation_loss", "validation/loss",
                      "lm loss validation")  # fmt: skip
+LEARNING_RATES = ("learning_rate", "lr", "train/learning_rate", "learning-rate", "train/lr")
 MFUS = ("mfu", "perf/mfu", "perf/mfu_percent", "throughput/mfu")

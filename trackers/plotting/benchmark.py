@@ -1,13 +1,14 @@
-"""Document 0's six panels: tokens/s per GPU, throughput, step time, memory, and steps' times and losses."""
+"""Document 0's six panels: tokens/s per GPU, step time, throughput, memory, loss, learning rate; and the settings."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from trackers.analysis.benchmark_results import Result
+from trackers.analysis.tables import show
 from trackers.naming import roles
 from trackers.plotting.panels import Bar, Panel, Picture
 from trackers.plotting.presets import View
@@ -15,10 +16,26 @@ from trackers.plotting.runs import PlottedRun
 from trackers.plotting.series import line
 
 
-class Measured(msgspec.Struct):
-    """One benchmark. None where it doesn't say. times, losses: x (step) and y, both arrays; times in s.
+KINDS = {"torch": "allocated", "": "kind unknown"}
+"""What people call kinds of memory; the others are called as they are."""
+SETTINGS = (("global_batch_size", "global batch"), ("micro_batch_size", "micro batch"), ("sequence_length", "sequence"),
+            ("max_steps", "steps"))  # fmt: skip
+LISTED = 8
+"""So many runs' settings stand below the panels."""
 
-    step_s, step_low_s, step_high_s: a step's mean, shortest and longest time. memory_gb: peak of one GPU.
+
+class Memory(msgspec.Struct):
+    """What one GPU held, GB. kind: device, torch, reserved, or "" where nothing says."""
+
+    kind: str
+    peak_gb: float
+    average_gb: float | None = None
+
+
+class Measured(msgspec.Struct):
+    """One benchmark. None where it doesn't say. losses, rates: x (step) and y, both arrays.
+
+    step_s, step_low_s, step_high_s: a step's mean, shortest and longest time. settings: in a few words.
     """
 
     label: str
@@ -29,17 +46,28 @@ class Measured(msgspec.Struct):
     step_s: float | None = None
     step_low_s: float | None = None
     step_high_s: float | None = None
-    memory_gb: float | None = None
-    times: tuple[Any, Any] = ((), ())
+    memory: list[Memory] = []
     losses: tuple[Any, Any] = ((), ())
+    rates: tuple[Any, Any] = ((), ())
+    settings: str = ""
 
 
 def of_result(result: Result, style: int) -> Measured:
     """A result of document 0's."""
+    memory = [
+        Memory(kind, peak, average)
+        for kind, peak, average in (
+            (result.memory_kind, result.memory_peak_gb, result.memory_avg_gb),
+            ("reserved", result.reserved_peak_gb, result.reserved_avg_gb),
+        )
+        if peak is not None
+    ]
+    if result.reserved_peak_gb is not None and memory[0].kind == "":
+        memory[0].kind = "torch"  # nobody else reserves
     return Measured(
         result.name, style, result.tokens_per_s_per_gpu, result.tokens_per_s, result.samples_per_s, result.step_s,
-        result.step_min_s, result.step_max_s, result.memory_peak_gb, _listed(result.step_times),
-        _listed(result.losses),
+        result.step_min_s, result.step_max_s, memory, _listed(result.losses), _listed(result.rates),
+        _settings(result.gpus, result.gpu, result.config),
     )  # fmt: skip
 
 
@@ -47,23 +75,25 @@ def of_run(run: PlottedRun) -> Measured:
     """Any run, as ``compare`` measures it."""
     import numpy as np
 
-    speed = run.facts.speed
+    facts, speed, use = run.facts, run.facts.speed, run.facts.use
     found = Measured(run.label, run.style, None, speed.tokens_per_s, speed.samples_per_s)
     if speed.tokens_per_s is not None:
-        found.per_gpu = speed.tokens_per_s / (run.facts.gpus or 1)
+        found.per_gpu = speed.tokens_per_s / (facts.gpus or 1)
     found.step_s = 1 / speed.steps_per_s if speed.steps_per_s else None
-    found.memory_gb = run.facts.use.memory_gb
+    if use.memory_gb is not None:
+        found.memory = [Memory(use.memory_kind, use.memory_gb)]
     named = run.of_role(roles.STEP_TIME)
     if named is not None:
-        x, y = run.curve(named[0], "step")
-        y = y * named[1]
-        found.times = x, y
-        usual = y[1:][np.isfinite(y[1:])]  # as everywhere the first step, which warms up, doesn't count
+        times = run.points(named[0]).values * named[1]
+        usual = times[1:][np.isfinite(times[1:])]  # as everywhere the first step, which warms up, doesn't count
         if len(usual):
             found.step_low_s, found.step_high_s = float(usual.min()), float(usual.max())
-    loss = run.first(roles.LOSSES)
-    if loss is not None:
-        found.losses = run.curve(loss, "step")
+    for name, keys in (("losses", roles.LOSSES), ("rates", roles.LEARNING_RATES)):
+        key = run.first(keys)
+        if key is not None:
+            setattr(found, name, run.curve(key, "step"))
+    stated = {"global_batch_size": speed.batch, "sequence_length": speed.length}
+    found.settings = _settings(facts.gpus, facts.gpu_name, {**facts.config, **{k: v for k, v in stated.items() if v}})
     return found
 
 
@@ -80,19 +110,38 @@ def of_results(results: Sequence[Result]) -> Picture:
 def six(found: Sequence[Measured], view: View) -> Picture:
     """The picture. Throughput is in tokens where any says them, else in samples."""
     tokens = any(one.tokens_per_s is not None for one in found)
-    scale = view.scale()
     panels = [
         _bars("Tokens/s per GPU", ((one, one.per_gpu) for one in found)),
+        _bars("Seconds a step (mean; min to max)", ((one, one.step_s) for one in found), whiskers=True),
         _bars("Tokens/s, all GPUs" if tokens else "Samples/s, all GPUs",
               ((one, one.tokens_per_s if tokens else one.samples_per_s) for one in found)),
-        _bars("Seconds a step (mean; min to max)", ((one, one.step_s) for one in found), whiskers=True),
-        _bars("Peak memory of one GPU (GB)", ((one, one.memory_gb) for one in found)),
-        Panel("Step time", "step", "s", [line(one.label, *one.times, scale, style=one.style) for one in found],
-              log_x=view.log_x, log_y=view.log_y),
-        Panel("Training loss", "step", "loss", [line(one.label, *one.losses, scale, style=one.style) for one in found],
-              log_x=view.log_x, log_y=view.log_y),
+        _memory(found),
+        _curves("Training loss", "loss", ((one, one.losses) for one in found), view),
+        _curves("Learning rate", "learning rate", ((one, one.rates) for one in found), view),
     ]  # fmt: skip
-    return Picture(panels, 3, [(one.label, one.style) for one in found])
+    notes = [f"{one.label}: {one.settings}" for one in found if one.settings]
+    more = [f"and {len(notes) - LISTED} more"] if len(notes) > LISTED else []
+    return Picture(panels, 3, [(one.label, one.style) for one in found], notes=[*notes[:LISTED], *more])
+
+
+def _memory(found: Sequence[Measured]) -> Panel:
+    """A bar for each kind of memory of each run. Kinds stand apart and are named: they can't be compared."""
+    pairs = [(one, memory) for one in found for memory in one.memory]
+    kinds = list(dict.fromkeys(memory.kind for _, memory in pairs))
+    words = [KINDS.get(kind, kind) for kind in kinds]
+    bars = [
+        Bar(one.label, memory.peak_gb, memory.average_gb, None if memory.average_gb is None else memory.peak_gb,
+            one.style, words[kinds.index(memory.kind)] if len(kinds) > 1 else "")
+        for one, memory in sorted(pairs, key=lambda pair: kinds.index(pair[1].kind))
+    ]  # fmt: skip
+    of = f", {words[0]}" if len(kinds) == 1 and kinds[0] else ""
+    whiskers = "; average to peak" if any(memory.average_gb is not None for _, memory in pairs) else ""
+    return Panel(f"Peak memory of one GPU (GB{of}{whiskers})", bars=bars, empty="no result says it")
+
+
+def _curves(title: str, y_label: str, values: Iterable[tuple[Measured, tuple[Any, Any]]], view: View) -> Panel:
+    lines = [line(one.label, *curve, view.scale(), style=one.style) for one, curve in values]
+    return Panel(title, "step", y_label, lines, log_x=view.log_x, log_y=view.log_y, empty="no result says it")
 
 
 def _bars(title: str, values: Iterable[tuple[Measured, float | None]], *, whiskers: bool = False) -> Panel:
@@ -102,6 +151,13 @@ def _bars(title: str, values: Iterable[tuple[Measured, float | None]], *, whiske
         if value is not None
     ]
     return Panel(title, bars=bars, empty="no result says it")
+
+
+def _settings(gpus: int | None, gpu: str, config: Mapping[str, Any]) -> str:
+    """Document 0's table of settings, in a line."""
+    machine = f"{gpus} × {gpu or 'GPU'}" if gpus else gpu
+    said = [f"{word} {show(config[name])}" for name, word in SETTINGS if config.get(name) is not None]
+    return ", ".join(filter(None, [machine, *said]))
 
 
 def _listed(values: Sequence[float | None]) -> tuple[Any, Any]:

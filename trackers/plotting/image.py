@@ -67,7 +67,7 @@ def _figure(picture: Picture) -> Any:
         axes[place].set_visible(False)
     _legend(figure, picture)
     if picture.notes:
-        _plain(figure.supxlabel(plain("; ".join(picture.notes)), fontsize=7.5, color="#555555"))
+        _plain(figure.supxlabel("\n".join(map(plain, picture.notes)), fontsize=7.5, color="#555555"))
     return figure
 
 
@@ -163,6 +163,8 @@ def _marks(axes: Any, lines: Sequence[Line]) -> None:
 
 
 def _bars(axes: Any, bars: Sequence[Bar]) -> None:
+    from matplotlib.ticker import FuncFormatter, MaxNLocator
+
     places = list(range(len(bars)))
     values = [bar.value if math.isfinite(bar.value) else 0.0 for bar in bars]
     axes.barh(places, values, color=[colour(bar.style) for bar in bars], height=0.7)
@@ -170,15 +172,20 @@ def _bars(axes: Any, bars: Sequence[Bar]) -> None:
         if bar.low is not None and bar.high is not None:
             axes.plot([bar.low, bar.high], [place, place], color="#333333", linewidth=1, marker="|", markersize=5)
         axes.annotate(
-            f" {show(float(bar.value))}", (max(values[place], bar.high or 0.0), place), va="center", fontsize=7
+            f" {show(float(bar.value))} {bar.note}".rstrip(),
+            (max(values[place], bar.high or 0.0), place),
+            va="center",
+            fontsize=7,
         )
     for label in axes.set_yticks(places, [short(bar.label, 22) for bar in bars]):
         _plain(label.label1)
     axes.tick_params(axis="y", labelsize=8 if len(bars) <= 10 else 6)
     axes.invert_yaxis()
     axes.grid(False, axis="y")
-    axes.margins(x=0.2)
+    axes.margins(x=0.38 if any(bar.note for bar in bars) else 0.2)
     axes.set_xlim(left=0)
+    axes.xaxis.set_major_locator(MaxNLocator(4))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
 
 
 def _legend(figure: Any, picture: Picture) -> None:

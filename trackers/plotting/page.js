@@ -141,7 +141,7 @@
     bars(c, width, height) {
       const bars = this.panel.bars.filter(bar => !hidden.has(bar.style));
       const most = Math.max(...bars.map(bar => Math.max(value(bar.value) || 0, bar.high || 0)), 1e-300);
-      const row = (height - 10) / Math.max(1, bars.length), left = Math.min(140, width * 0.35), long = width - left - 60;
+      const row = (height - 10) / Math.max(1, bars.length), left = Math.min(140, width * 0.35), long = width - left - (bars.some(bar => bar.note) ? 110 : 60);
       c.textBaseline = "middle";
       bars.forEach((bar, k) => {
         const y = 5 + row * k, size = (value(bar.value) || 0) / most * long, middle = y + row / 2;
@@ -149,7 +149,7 @@
         c.fillStyle = this.ink; c.textAlign = "right";
         const label = bar.label.length > 22 ? bar.label.slice(0, 10) + "…" + bar.label.slice(-10) : bar.label;
         c.fillText(label, left - 5, middle, left - 8);
-        c.textAlign = "left"; c.fillText(shown(value(bar.value)), left + Math.max(size, (bar.high || 0) / most * long) + 4, middle);
+        c.textAlign = "left"; c.fillText(`${shown(value(bar.value))} ${bar.note}`.trim(), left + Math.max(size, (bar.high || 0) / most * long) + 4, middle);
         if (bar.low !== null && bar.high !== null) {
           c.strokeStyle = this.ink; c.lineWidth = 1; c.beginPath();
           c.moveTo(left + bar.low / most * long, middle); c.lineTo(left + bar.high / most * long, middle); c.stroke();

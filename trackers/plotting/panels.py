@@ -11,13 +11,14 @@ from trackers.records import name_floats
 
 
 class Bar(msgspec.Struct):
-    """One bar. low, high: what its whisker spans; None for none. style: as a line's."""
+    """One bar. low, high: what its whisker spans; None for none. style: as a line's. note: behind its value."""
 
     label: str
     value: float
     low: float | None = None
     high: float | None = None
     style: int = 0
+    note: str = ""
 
 
 class Distribution(msgspec.Struct):

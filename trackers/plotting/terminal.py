@@ -47,7 +47,7 @@ def _panel(panel: Panel, width: int, height: int, coloured: bool) -> str:
     plotext.xlabel(panel.x_label)
     if panel.bars:
         bars = panel.bars[::-1]
-        labels = [f"{short(bar.label, 20)} {bar.value:.5g}" for bar in bars]
+        labels = [f"{short(bar.label, 20)} {bar.value:.5g} {bar.note}".rstrip() for bar in bars]
         plotext.plotsize(width, max(height, 2 * len(bars) + 4))
         plotext.bar(labels, [bar.value for bar in bars], orientation="horizontal", width=0.5)
     for one in panel.distributions:
