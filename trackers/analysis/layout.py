@@ -20,7 +20,8 @@ KEYS, SETTINGS = 6, 8
 QUANTITIES = (
     ("steps/s", "steps_per_s"), ("samples/s", "samples_per_s"), ("tokens/s", "tokens_per_s"), ("GPUs", "gpus"),
     ("GPU", "gpu_name"), ("GPU utilisation %", "gpu_percent"), ("peak memory per GPU GB", "memory_gb"),
-    ("memory kind", "memory_kind"), ("energy J", "energy_j"), ("speed-up", "speedup"), ("efficiency %", "efficiency_percent"),
+    ("memory kind", "memory_kind"), ("energy J", "energy_j"), ("speed-up", "speedup"),
+    ("efficiency %", "efficiency_percent"),
 )  # fmt: skip
 
 

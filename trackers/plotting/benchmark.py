@@ -15,7 +15,6 @@ from trackers.plotting.presets import View
 from trackers.plotting.runs import PlottedRun
 from trackers.plotting.series import line
 
-
 KINDS = {"torch": "allocated", "": "kind unknown"}
 """What people call kinds of memory; the others are called as they are."""
 SETTINGS = (("global_batch_size", "global batch"), ("micro_batch_size", "micro batch"), ("sequence_length", "sequence"),
