@@ -312,6 +312,44 @@ def test_collective_survives_ranks_that_disagree() -> None:
     assert all("torch.distributed isn't initialised" in text for text in said)
 
 
+ALONE = """
+import os, sys
+import torch, torch.distributed as dist
+import trackers
+rank = int(sys.argv[1])
+os.environ.update(RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR="localhost", MASTER_PORT="29779")
+dist.init_process_group("gloo", init_method=f"file://{os.getcwd()}/store", rank=rank, world_size=2)
+options = {"TRACKER_RELAY": False, "TRACKER_MEASURE_INTERVAL": 2, "TRACKER_LOG_MEMORY": True}
+run = trackers.init("json", project="p", id="mine", reduce="torch", options=options)
+for step in range(1, 13):
+    if step == 7:
+        loop = run.loop(12, start_step=6)
+    if rank == 0:
+        with run.timer("save"):
+            pass
+    run.log({"loss": 1.0}, step=step)
+    if step > 6 and not (rank == 1 and step == 8):
+        loop.step()
+    dist.all_reduce(torch.ones(3))
+run.finish()
+dist.destroy_process_group()
+"""
+
+
+def test_measuring_launches_no_collective_of_its_own() -> None:
+    """With reduce="torch" an instrument that one rank alone has, or that logs at other steps there, meets no collective
+    of training: times and memory are then the main rank's own."""
+    ranks = [
+        subprocess.Popen([sys.executable, "-c", ALONE, str(rank)], stderr=subprocess.PIPE, text=True) for rank in (0, 1)
+    ]
+    said = [rank.communicate(timeout=120)[1] for rank in ranks]
+    assert [rank.returncode for rank in ranks] == [0, 0], said
+    found = metrics(Path("runs/p/mine/streams/rank-0.1.jsonl"))
+    assert sum("save-time" in values for values in found.values()) >= 4
+    assert {"iteration-time", "memory/process-gigabytes"} <= set(found[12])
+    assert "values across ranks" not in "".join(said)
+
+
 class Arriving:
     """A number on an accelerator."""
 

@@ -120,6 +120,7 @@ class Measuring(Inspecting, Profiling):
             consumed_flops=before.get(checkpoint.FLOPS) if consumed_flops is None else consumed_flops,
             micro_batch_size=micro_batch_size,
             ranks=ranks,
+            together=self.logs_together,
             flops_per_token=flops_per_token,
             flops_per_step=flops_per_step,
             precision=precision,
@@ -128,7 +129,7 @@ class Measuring(Inspecting, Profiling):
             group=group,
             device=device,
             communication=self.communications,
-            energy=Energy(self._recorder.problem, ranks=ranks) if wanted.energy else None,
+            energy=Energy(self._recorder.problem, ranks=ranks if self.logs_together else 1) if wanted.energy else None,
             look=getattr(self._recorder, "look", lambda: None),
         )
         self._loop.profiler = self._drive_profiler(self._loop.steps)
@@ -167,6 +168,12 @@ class Measuring(Inspecting, Profiling):
         found: dict[str, Any] = saved(self._recorder.run, step)
         return found
 
+    @property
+    def logs_together(self) -> bool:
+        """Whether times are values of all ranks. By a collective they can't be: every rank would have to log the same
+        timers in the same calls, and a GPU's times are known only later, on each rank at a moment of its own."""
+        return str(self._recorder.info.option("TRACKER_REDUCE", "")) != "torch"
+
     def _make_timers(self) -> Timers:
         from trackers import identity
         from trackers.instruments.timer_values import TimerLog
@@ -185,7 +192,7 @@ class Measuring(Inspecting, Profiling):
                 self.log,
                 lambda: self._recorder.step,
                 str(option("TRACKER_TIMING_OPTION", "minmax")),
-                identity.world_size(),
+                identity.world_size() if self.logs_together else 1,
                 int(option("TRACKER_MEASURE_INTERVAL", 10)),
             )
         return timers

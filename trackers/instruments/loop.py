@@ -60,6 +60,7 @@ class Loop:
         consumed_samples, consumed_tokens, consumed_flops: gone through before this start; default start_step times so
             many, which is wrong where the world size changed meanwhile.
         micro_batch_size: samples that go through a rank at once. ranks: how many train together.
+        together: times and memory are logged as values of all ranks; else they are this rank's own.
         flops_per_token, flops_per_step: see :mod:`trackers.instruments.flops`. precision: of the matrix products:
             bf16, fp16, fp8, tf32, fp32, fp4; default what the model's parameters and torch's settings say.
         model: a module, or several. optimizer: one, or several: gradients are measured just before it steps.
@@ -89,6 +90,7 @@ class Loop:
         consumed_flops: float | None = None,
         micro_batch_size: int | None = None,
         ranks: int = 1,
+        together: bool = True,
         flops_per_token: float | None = None,
         flops_per_step: float | None = None,
         precision: str | None = None,
@@ -109,6 +111,7 @@ class Loop:
         self._measure = measure
         self._total_steps = total_steps
         self._ranks = max(1, ranks)
+        self._together = self._ranks if together else 1
         self._samples, self._tokens = samples_per_step, tokens_per_step
         self._look = look
         self._consumed = Consumed(
@@ -292,7 +295,7 @@ class Loop:
         self._log(found, self.steps)
 
     def _ranked(self, values: dict[str, Any]) -> dict[str, Any]:
-        return timer_values.across_ranks(values, self._measure.timing_option, self._ranks)
+        return timer_values.across_ranks(values, self._measure.timing_option, self._together)
 
     def _apart(self) -> dict[str, Any]:
         """Pauses since the last time, and the first step: seconds each."""
@@ -322,7 +325,7 @@ class Loop:
         if self._memory is None or (interval and self.steps % interval and self.steps != self._total_steps):
             return {}
         values: dict[str, Any] = dict(self._memory.values())
-        return {name: Max(value) for name, value in values.items()} if self._ranks > 1 else values
+        return {name: Max(value) for name, value in values.items()} if self._together > 1 else values
 
     def _norm_values(self) -> dict[str, Any]:
         if self._norms is None:

@@ -23,6 +23,7 @@ from trackers.instruments.timers import NullTimer, Timer, cuda_in_use
 from trackers.megatron.config import LoggerConfig
 from trackers.megatron.report import Report, Reports
 from trackers.naming import checkpoint
+from trackers.reductions import Mean
 
 PPL_MOST = 20.0
 """Losses above it have this one's perplexity, so that an untrained model's is a number one can plot."""
@@ -75,6 +76,7 @@ class MegatronLog:
         done = start_iteration * global_batch_size if consumed_samples is None else consumed_samples
         self._consumed = done
         self._flops_per_token, self._flops_per_step = flops_per_token, flops_per_step
+        together = run.logs_together if isinstance(run, Measuring) else True
         self._measured: dict[str, Any] = {}
         self._counting = False
         self._loop = Loop(
@@ -91,6 +93,7 @@ class MegatronLog:
             consumed_flops=before.get(checkpoint.FLOPS),
             micro_batch_size=micro_batch_size,
             ranks=self.ranks,
+            together=together,
             flops_per_token=flops_per_token,
             flops_per_step=flops_per_step,
             model=model,
@@ -104,7 +107,8 @@ class MegatronLog:
         self._host = TrainingClock("cpu")
         self._hosted = self._host.reading(), 0
         self._gpu = own_gpu(self._say) if config.log_energy or self.ranks > 1 else None
-        self._energy = Energy(self._say, self._gpu, ranks=self.ranks) if config.log_energy else None
+        together_ranks = self.ranks if together else 1
+        self._energy = Energy(self._say, self._gpu, ranks=together_ranks) if config.log_energy else None
         self._losses: dict[str, Any] = {}
         self._counts = {"advanced": 0, "skipped": 0}
         self._nans: Any = 0
@@ -274,10 +278,8 @@ class MegatronLog:
         span_s = pace.step_s if pace is not None else None
         step_s = Scalar(span_s) if span_s is not None else None
         energy = self._energy.values(pace.steps, pace.span) if self._energy is not None and pace is not None else {}
-        if self.ranks > 1:  # a mean without weight is that of a GPU that can't tell
-            own = {name: Scalar(mean.parts[0]) for name, mean in energy.items() if mean.parts[1]}
-        else:
-            own = {name: Scalar(value) for name, value in energy.items()}
+        means = {name: value.parts if isinstance(value, Mean) else (value, 1) for name, value in energy.items()}
+        own = {name: Scalar(value) for name, (value, weight) in means.items() if weight}  # 0: its GPU can't tell
         flops = self._flops_per_step
         if flops is None and self._flops_per_token is not None and self._tokens_each is not None:
             flops = self._flops_per_token * size * self._tokens_each
