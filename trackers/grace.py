@@ -4,11 +4,14 @@ SLURM sends SIGTERM before the time limit, at a preemption and for ``scancel``
 (https://slurm.schedmd.com/preempt.html, GraceTime), and what ``sbatch --signal`` asks for, mostly SIGUSR1 or
 SIGUSR2. Kubernetes sends SIGTERM
 (https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#pod-termination).
-By default such a signal ends Python at once, and nobody learns why. So it leaves a trace on its way.
+By default such a signal ends Python at once, and nobody learns why. So it leaves a trace on its way. Where the script
+handles SIGTERM itself, to save a checkpoint and leave, that it came is all there is to know: Python notes the signals
+that it handles (``signal.set_wakeup_fd``), whoever's the handler is and whenever it was installed.
 """
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import os
 import signal
@@ -22,6 +25,8 @@ _fd = -1
 _watched: set[int] = set()
 _paused: set[int] = set()
 _forks_seen = False
+_notes: tuple[int, int] | None = None
+_asked = False
 
 
 def signals(environ: Mapping[str, str] | None = None) -> list[int]:
@@ -41,7 +46,8 @@ def watch(path: Path) -> None:
     Raises:
         OSError: the file can't be made.
     """
-    global _fd, _forks_seen
+    global _fd
+    _take_notes()
     free = [number for number in signals() if number in _watched or not _handled(number)]
     if not free:
         return
@@ -52,21 +58,72 @@ def watch(path: Path) -> None:
     if _fd >= 0:
         os.close(_fd)
     _fd = fd
-    if not _forks_seen:
-        _forks_seen = True
-        # Pools end their workers by SIGTERM, perhaps at once: a child must never have this.
-        os.register_at_fork(before=_pause, after_in_parent=_go_on, after_in_child=unwatch)
+    _see_forks()
+
+
+def asked() -> bool:
+    """Whether the script has handled a SIGTERM since the newest run's beginning: what ends then was asked to."""
+    global _asked
+    if _notes is not None:
+        with contextlib.suppress(OSError):  # nothing new
+            _asked |= signal.SIGTERM in os.read(_notes[0], 1 << 16)
+    return _asked
 
 
 def unwatch() -> None:
-    """Handle nothing any more."""
+    """Handle and note nothing any more."""
     global _fd
+    _end_notes()
     _pause()
     _paused.clear()
     _watched.clear()
     if _fd >= 0:
         os.close(_fd)
         _fd = -1
+
+
+def _see_forks() -> None:
+    global _forks_seen
+    if not _forks_seen:
+        _forks_seen = True
+        # Pools end their workers by SIGTERM, perhaps at once: a child must never have this.
+        os.register_at_fork(before=_pause, after_in_parent=_go_on, after_in_child=unwatch)
+
+
+def _take_notes() -> None:
+    """Have Python note the signals it handles, unless somebody (asyncio) has them noted already."""
+    global _notes, _asked
+    if _notes is not None:
+        asked()
+        _asked = False
+        return
+    reader, writer = os.pipe()
+    try:
+        os.set_blocking(reader, False)
+        os.set_blocking(writer, False)  # a full pipe costs a note, and no time
+        before = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+        if before < 0:
+            _notes, _asked = (reader, writer), False
+            _see_forks()
+            return
+        signal.set_wakeup_fd(before)
+    except (ValueError, OSError):  # not in the main thread; Windows, which takes sockets only
+        pass
+    os.close(reader)
+    os.close(writer)
+
+
+def _end_notes() -> None:
+    global _notes, _asked
+    if _notes is None:
+        return
+    with contextlib.suppress(ValueError):
+        now = signal.set_wakeup_fd(-1)
+        if now not in (-1, _notes[1]):
+            signal.set_wakeup_fd(now)
+    for fd in _notes:
+        os.close(fd)
+    _notes, _asked = None, False
 
 
 def _register(number: int, fd: int) -> None:

@@ -183,6 +183,69 @@ def test_handler_that_saves_and_exits_is_a_preemption() -> None:
 
 
 @pytest.mark.parametrize(
+    ("launcher", "when", "what", "status"),
+    [
+        (SLURM, "before", "sys.exit(0)", "preempted"),
+        (KUBERNETES, "after", "sys.exit(0)", "preempted"),
+        (
+            KUBERNETES,
+            "after",
+            "run.log({'loss': 0.0}); time.sleep(1.1); run.log({'loss': 0.0}); os._exit(0)",
+            "preempted",
+        ),
+        (KUBERNETES, "after", "run.finish(); sys.exit(0)", "finished"),
+    ],
+)
+def test_handler_that_exits_says_enough_by_the_signal(
+    launcher: dict[str, str], when: str, what: str, status: str
+) -> None:
+    """SIGTERM to training alone, handled before or after init, and no word: preempted, though the exit code be 0."""
+    handler = OWN.format(name="SIGTERM", what=what)
+    job = Job(launcher, handler if when == "before" else "", handler if when == "after" else "")
+    job.signal(signal.SIGTERM)
+    assert job.status() == status
+
+
+def test_note_of_a_signal_is_its_runs_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A SIGTERM that an earlier run of the process outlived says nothing of the next; nor does another signal."""
+    monkeypatch.setenv("SLURM_JOB_ID", "1")
+    monkeypatch.setenv("TRACKER_RELAY", "n")
+    code = (
+        "import os, signal, sys, trackers\n"
+        "signal.signal(signal.SIGTERM, lambda *_: None)\nsignal.signal(signal.SIGUSR1, lambda *_: None)\n"
+        "first = trackers.init('json', mode='offline', project='p', id='first')\n"
+        "os.kill(os.getpid(), signal.SIGTERM)\nfirst.finish()\n"
+        "second = trackers.init('json', mode='offline', project='p', id='second')\n"
+        "os.kill(os.getpid(), signal.SIGUSR1)\n"
+        "child = os.fork()\n"
+        "if not child:\n    os.kill(os.getpid(), signal.SIGTERM)\n    os._exit(0)\n"
+        "os.waitpid(child, 0)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    for name in ("first", "second"):
+        assert last_status(RunDirectory(f"runs/p/{name}")).name == "finished"
+
+
+def test_somebody_elses_notes_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the script, or asyncio, has Python note signals for it, that is left as it is, before and after a run."""
+    monkeypatch.setenv("SLURM_JOB_ID", "1")
+    monkeypatch.setenv("TRACKER_RELAY", "n")
+    code = (
+        "import os, signal, trackers\n"
+        "r, w = os.pipe()\nos.set_blocking(w, False)\n"
+        "signal.set_wakeup_fd(w)\n"
+        "run = trackers.init('json', mode='offline', project='p')\nrun.finish()\n"
+        "assert signal.set_wakeup_fd(-1) == w\n"
+        "run = trackers.init('json', mode='offline', project='p')\n"
+        "assert signal.set_wakeup_fd(w) not in (-1, w)\nrun.finish()\n"
+        "assert signal.set_wakeup_fd(-1) == w\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
     ("what", "status"), [("sys.exit(0)", "preempted"), ("sys.exit(7)", "preempted"), ("run.finish()", "finished")]
 )
 def test_script_that_says_it_is_preempted_and_leaves(what: str, status: str) -> None:

@@ -37,6 +37,7 @@ class RelayClient:
         self._process: Any = None
         self._wanted = start
         self._superseded = False
+        self._asked = False
         self._deaths: list[float] = []
         self._said: set[str] = set()
         self._start_at = float("inf")
@@ -70,6 +71,10 @@ class RelayClient:
         """Print what the relay has to say, and start it again if it died. Takes microseconds when all is well."""
         for message in self._messages.read():
             show(message)
+        if not self._asked and self._was_asked_to_end():
+            self._asked = True
+            with contextlib.suppress(OSError):
+                self.mark_preempting()
         if self._process is not None and self._process.poll() is not None:
             if self._is_superseded():
                 return
@@ -103,8 +108,12 @@ class RelayClient:
         preempting(self._run, self._attempt).touch()
 
     def preempted(self) -> bool:
-        """Whether it was said, by the script or by a signal to the whole job, that training is preempted."""
-        return is_preempted(self._run, self._attempt)
+        """Whether it was said, by the script or by a signal, that training is preempted."""
+        return is_preempted(self._run, self._attempt) or self._was_asked_to_end()
+
+    def _was_asked_to_end(self) -> bool:
+        grace = sys.modules.get("trackers.grace")
+        return grace is not None and bool(grace.asked())
 
     def _watch_for_preemption(self) -> None:
         if "SLURM_JOB_ID" in os.environ or "KUBERNETES_SERVICE_HOST" in os.environ:
