@@ -36,6 +36,7 @@ class Recorder:
         step: of the last record; -1 before the first.
         offset: add the monotonic clock to it for Unix time. poll_at: when to look after things next.
         across: the way of values across ranks.
+        late: asked now and then, until it answers, for a record of what is known only while training runs.
     """
 
     def __init__(
@@ -65,6 +66,7 @@ class Recorder:
         self.poll_at = self.now() + POLL_S
         self.results: dict[str, Any] = {}
         self.across: Across = across or Alone()
+        self.late: Callable[[], Record | None] | None = None
         self._inside = inside
         self._queue = Queue(self.append)
         self._lock = threading.RLock()
@@ -314,10 +316,17 @@ class Recorder:
                 )
             self._see_stream_whole()
             self.fd = self.writer.fd
+            self._look_late()
             self.relay.look_after()
             if self._inside is not None:  # values across ranks, and what a tracker does by the clock
                 self._inside.pump()
             self.fast = self._inside is None and not len(self._queue) and self.writer.healthy
+
+    def _look_late(self) -> None:
+        record = self.late() if self.late is not None else None
+        if record is not None:
+            self.late = None
+            self.append(records.encode(record))
 
     def _see_stream_whole(self) -> None:
         if self.writer.missing():
@@ -343,6 +352,7 @@ class Recorder:
             self.fast = False
             try:
                 self._queue.finish(min(timeout, DRAIN_S))
+                self._look_late()
                 if self.fold is not None:
                     missing = {k: v for k, v in self.fold.results().items() if k not in self.results}
                     if missing:

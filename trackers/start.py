@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from trackers import __version__, configuration, identity, launch, nodes, records, registry, shadow
+from trackers import __version__, configuration, identity, launch, nodes, records, registry, shadow, surroundings
 from trackers import resume as resumption
 from trackers.announce import line
 from trackers.claims import Claims
@@ -21,7 +21,7 @@ from trackers.errors import UsageError
 from trackers.nullrun import NullRun
 from trackers.rankrun import RankRecorder, RankRun
 from trackers.recorder import Recorder
-from trackers.records import Config, Start
+from trackers.records import Config, Environment, Record, Start
 from trackers.relay.client import RelayClient
 from trackers.relay.messages import Message, show
 from trackers.relay.process import python_for
@@ -218,7 +218,11 @@ def _begin(
         pid=pid,
         from_step=rewind,
     )
-    writer.write(records.encode(start) + (records.encode(Config(time=now, values=config)) if config else b""))
+    surroundings.place_nccl(names, way.folder or run.path, way.rank)
+    told = surroundings.tell(way.ranks)
+    lines: list[Record] = [start, *([Config(time=now, values=config)] if config else [])]
+    lines += [Environment(time=start.time, values=told)] if told else []
+    writer.write(b"".join(map(records.encode, lines)))
     run.write_info(info)
     if way.folder is not None:
         launch.claim(way.folder, run, found.attempt, now)
@@ -230,6 +234,7 @@ def _begin(
     fanout = _inside(run, info, inside, way if inline else None) if inside else None
     across = way.open(lambda text: recorder.problem(text))
     recorder = Recorder(info, run, writer, relay, clock=clock.now, first_step=first_step, inside=fanout, across=across)
+    recorder.late = surroundings.later(way.ranks, recorder.now)
     result = Run(recorder, _forget)
     ending.add(result)
     show(Message(now, line(info, names)))
@@ -265,6 +270,8 @@ def _beside(way: Way, options: Any, config: dict[str, Any], mode: str, resume: s
         return NullRun(config=config, project=project, mode=mode)
     info = RunInfo(id="", name="", project=project, mode=mode, options=options.to_dict())
     recorder = RankRecorder(info, way.open(lambda text: recorder.problem(f"rank {way.rank}: {text}")))
+    if way.folder is not None:
+        surroundings.place_nccl(registry.parse(str(options["TRACKER"])), way.folder, way.rank)
     new = way.found.run_id() if way.found is not None and resume in (None, "never") else ""
     run_id = str(options["TRACKER_RUN_ID"] or new)
     end = _sample_here(way, options, recorder.problem)

@@ -13,6 +13,7 @@ from trackers.analysis.fairness import unfair
 from trackers.analysis.statistics import durations, mean, weighted
 from trackers.analysis.tables import MISSING, plain, show
 from trackers.errors import NotFound
+from trackers.naming import roles
 from trackers.readers.columns import Columns
 from trackers.readers.files import unix
 from trackers.readers.reader import SourceRun
@@ -20,6 +21,7 @@ from trackers.readers.session import COMMUNICATION, END, SessionReader, read_sum
 
 RULE = "=" * 60
 LOSS = "train_loss"
+_HEAD = "system.gpu."
 
 
 class Gpu(NamedTuple):
@@ -52,8 +54,8 @@ class Session(NamedTuple):
 
     @property
     def gpu_count(self) -> int:
-        """How many GPUs, 1 where nothing says."""
-        return self.facts.gpus or len(self.gpus) or 1
+        """How many GPUs, 1 where nothing says; 0 where it is said that there was none."""
+        return 0 if self.facts.config.get("gpu_count") == 0 else self.facts.gpus or len(self.gpus) or 1
 
     @property
     def steps_per_s(self) -> float | None:
@@ -115,7 +117,7 @@ def read(path: Path) -> Session:
         last = ended if ended is not None else max(times, default=None)
         duration = last - began if began is not None and last is not None and last > began else None
     series = _series(blocks)
-    return Session(known, str(session.get("mode") or ""), duration, _gpus(series), _operations(known))
+    return Session(known, str(session.get("mode") or ""), duration, _gpus(series), _operations(blocks))
 
 
 def _read(reader: SessionReader, run: SourceRun) -> tuple[Columns, list[Any]]:
@@ -140,12 +142,13 @@ def _series(blocks: Sequence[Any]) -> dict[str, tuple[Any, Any]]:
 
 
 def _gpus(series: dict[str, tuple[Any, Any]]) -> list[Gpu]:
-    labels = {name.split(".")[2] for name in series if name.startswith("system.gpu.")}
+    labels = {name[len(_HEAD) :].removesuffix(".max").rpartition(".")[0] for name in series if name.startswith(_HEAD)}
     found = []
     for label in sorted(labels, key=lambda label: (len(label), label)):
-        head = f"system.gpu.{label}."
+        head = f"{_HEAD}{label}."
         times, used = series.get(f"{head}gpu", ((), ()))
-        peak = max((value for value in used if math.isfinite(value)), default=None)
+        highest = [*used, *series.get(f"{head}gpu.max", ((), ()))[1]]
+        peak = max((value for value in highest if math.isfinite(value)), default=None)
         memory_times, memory = series.get(f"{head}memoryAllocated", ((), ()))
         found.append(Gpu(label, _over_time(times, used), peak, _over_time(memory_times, memory)))
     return found
@@ -156,22 +159,45 @@ def _over_time(times: Any, values: Any) -> float | None:
     return weighted(values, seconds if (seconds > 0).any() else [1.0] * len(values))
 
 
-def _operations(known: Facts) -> list[Operation]:
-    found = []
-    for name, fold in known.folds.items():
-        if name.startswith(COMMUNICATION) and name.endswith("/calls"):
-            operation = name[len(COMMUNICATION) : -len("/calls")]
-            size, took = (known.folds.get(f"{COMMUNICATION}{operation}/{part}") for part in ("mb", "ms"))
-            average = size.mean if size is not None else None
-            total = average * (size.count - size.nans) if size is not None and average is not None else None
-            found.append(Operation(operation, fold.count, total, average, took.mean if took is not None else None))
-    return sorted(found, key=lambda operation: -operation.calls)
+def _operations(blocks: Sequence[Any]) -> list[Operation]:
+    """Each kind of communication: a record may stand for several calls, whose size and time are one call's."""
+    import numpy as np
+
+    found: dict[str, dict[str, list[Any]]] = {}
+    for block in blocks:
+        columns = dict(zip(block.names, block.values.T, strict=True))
+        for name, calls in columns.items():
+            if name.startswith(COMMUNICATION) and name.endswith("/calls"):
+                operation = name[len(COMMUNICATION) : -len("/calls")]
+                parts = found.setdefault(operation, {"calls": [calls], "mb": [], "ms": []})
+                if parts["calls"][0] is not calls:
+                    parts["calls"].append(calls)
+                for part in ("mb", "ms"):
+                    values = columns.get(f"{COMMUNICATION}{operation}/{part}")
+                    if values is not None:
+                        parts[part].append((calls, values))
+    listed = []
+    for operation, parts in found.items():
+        calls = int(np.concatenate(parts["calls"]).sum())
+        mb, average_mb = _weighed(parts["mb"])
+        listed.append(Operation(operation, calls, mb, average_mb, _weighed(parts["ms"])[1]))
+    return sorted(listed, key=lambda operation: -operation.calls)
+
+
+def _weighed(parts: Sequence[tuple[Any, Any]]) -> tuple[float | None, float | None]:
+    """The sum over all calls, and the mean of one; None where nothing says."""
+    total, count = 0.0, 0.0
+    for calls, values in parts:
+        told = values == values
+        total += float((calls[told] * values[told]).sum())
+        count += float(calls[told].sum())
+    return (total, total / count) if count else (None, None)
 
 
 def overview(session: Session) -> Iterator[str]:
     """The lines of one session."""
     known = session.facts
-    loss = known.folds.get(LOSS)
+    loss = next((known.folds[name] for name in (LOSS, *roles.LOSSES) if name in known.folds), None)
     minutes = f" ({session.duration_s / 60:.1f}min)" if session.duration_s else ""
     yield f"  Session: {plain(known.id)}"
     yield f"  Duration: {_number(session.duration_s, '.1f', 's')}{minutes}"
@@ -190,7 +216,7 @@ def overview(session: Session) -> Iterator[str]:
 
 def comparison(found: Sequence[Session]) -> Iterator[str]:
     """Sessions of one GPU against sessions of several, with speed-up and efficiency for each number of GPUs."""
-    single = [session for session in found if session.gpu_count == 1]
+    single = [session for session in found if session.gpu_count <= 1]
     several = [session for session in found if session.gpu_count > 1]
     yield "SINGLE GPU vs MULTI-GPU COMPARISON"
     yield RULE

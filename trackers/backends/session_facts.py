@@ -41,6 +41,7 @@ class Facts(msgspec.Struct):
 
     settings: those of the configuration that matter here, by their path ("model.name"). distributed, variables: what
     training's own process said. gpus: by label, what the sampler said (name, memory_total_bytes); None before that.
+    without: the kernel shows no GPU's driver.
     scope_is_job: they are the job's own, not the whole machine's.
     """
 
@@ -50,6 +51,7 @@ class Facts(msgspec.Struct):
     distributed: dict[str, Any] = {}
     variables: dict[str, str] = {}
     gpus: dict[str, dict[str, Any]] | None = None
+    without: bool = False
     scope_is_job: bool = True
     flagged: bool = False
 
@@ -63,13 +65,15 @@ class Facts(msgspec.Struct):
         for name in ("distributed", "variables"):
             if isinstance(record.values.get(name), dict):
                 merge(getattr(self, name), record.values[name])
+        if isinstance(record.values.get("gpu_drivers"), list):
+            self.without = not record.values["gpu_drivers"]
         if isinstance(record.values.get("gpus"), dict):
             found = {str(label): gpu for label, gpu in record.values["gpus"].items() if isinstance(gpu, dict)}
             self.gpus = {**(self.gpus or {}), **found}
 
     def restart(self) -> None:
         """Forget what an earlier attempt said of its processes and GPUs."""
-        self.distributed, self.variables, self.gpus = {}, {}, None
+        self.distributed, self.variables, self.gpus, self.without = {}, {}, None, False
 
     @property
     def backend(self) -> str:
@@ -85,10 +89,10 @@ class Facts(msgspec.Struct):
     @property
     def gpu_count(self) -> int | None:
         """GPUs that training uses; None where nothing says."""
-        if self.processes > 1 and "nccl" in self.backend:
+        if self.processes > 1 and self.backend == "nccl":
             return self.processes
         if self.gpus is None:
-            return None
+            return 0 if self.without else None
         if not self.scope_is_job and self.gpus:
             return None
         return min(self.processes, len(self.gpus))

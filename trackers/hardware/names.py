@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from trackers.hardware.device import Reading
+from trackers.hardware.device import Gpu, Reading
 from trackers.hardware.host import HostReading
 from trackers.hardware.interval import Fold
 
@@ -46,6 +46,26 @@ def job_values(readings: Sequence[Reading], energy_j: float | None) -> dict[str,
         ENERGY_TOTAL: energy_j,
     }
     return {name: value for name, value in values.items() if value is not None}
+
+
+def known(
+    readings: Sequence[Reading], label: Callable[[Gpu], str], node: int | None = None
+) -> dict[str, dict[str, object]]:
+    """What each GPU is, by its label: ``name``, ``vendor``, ``memory_total_bytes``; what it doesn't tell is absent.
+
+    Args:
+        node: the machine's number, before the label, where there are several.
+    """
+    found = {}
+    for reading in readings:
+        gpu = reading.gpu
+        values: dict[str, object] = {
+            "name": gpu.name,
+            "vendor": gpu.vendor,
+            "memory_total_bytes": reading.memory_total_bytes or 0,
+        }
+        found[label(gpu) if node is None else f"node{node}.{label(gpu)}"] = {k: v for k, v in values.items() if v}
+    return found
 
 
 def gpu_values(reading: Reading, energy_j: float | None, prefix: str) -> dict[str, float]:

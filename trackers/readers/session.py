@@ -1,9 +1,10 @@
 """Document 2's ``*_summary.json``: a multi-GPU session's metrics, GPU snapshots and timed communication.
 
-The loss and learning rate of the main process are ``train_loss`` and ``learning_rate``, beside them what its
-``metrics`` hold; other processes' come below ``rank_N/``. Snapshots have W&B's names, without a step
-(``system.gpu.0.gpu``); communication is ``communication/<operation>/{calls,mb,ms}``. Files whose fields are missing,
-as other programs wrote them, give what they have.
+The loss and learning rate of the main process are ``train_loss`` and ``learning_rate`` (or what ``session.names`` says
+that they were logged as), beside them what its ``metrics`` hold; other processes' come below ``rank_N/``. Snapshots
+have W&B's names, without a step (``system.gpu.0.gpu``); communication is ``communication/<operation>/{calls,mb,ms}``,
+megabytes and milliseconds of one call. Files whose fields are missing, as other programs wrote them, give what they
+have.
 """
 
 from __future__ import annotations
@@ -16,14 +17,15 @@ from typing import Any
 from trackers.errors import NotFound
 from trackers.readers import files as places
 from trackers.readers.reader import SourceRun
-from trackers.records import Config, Finish, Metrics, Number, Record
+from trackers.records import Config, Finish, Metrics, Number, Record, Summary
 
 END = "_summary.json"
 COMMUNICATION = "communication/"
-_SETTINGS = ("mode", "gpu_count", "model_name", "dataset_name")
+_SETTINGS = ("mode", "gpu_count", "model_name", "dataset_name", "total_batch_size")
 _PARTS = ("session", "training_metrics", "gpu_snapshots", "communication_logs")
 _GPU = {"utilization": ("gpu", 1.0), "memory_percent": ("memoryAllocated", 1.0), "temperature": ("temp", 1.0),
-        "memory_used_mb": ("memoryAllocatedBytes", 1e6)}  # fmt: skip
+        "memory_used_mb": ("memoryAllocatedBytes", 1e6), "utilization_peak": ("gpu.max", 1.0),
+        "power_w": ("powerWatts", 1.0)}  # fmt: skip
 _HOST = {"cpu_percent": "system.cpu", "memory_percent": "system.memory_percent"}
 _COMMUNICATION = {"data_size_mb": "mb", "duration_ms": "ms"}
 
@@ -52,8 +54,14 @@ class SessionReader:
         rows = [*_training(content, run.created), *_snapshots(content), *_communication(content, run.created)]
         yield from sorted(rows, key=lambda record: record.time)
         ended = places.unix(session.get("end_time"))
+        results = session.get("results")
+        if isinstance(results, dict) and results:
+            time = max((record.time for record in rows), default=run.created) if ended is None else ended
+            yield Summary(time=time, values={name: places.number(value) for name, value in results.items()})
         if ended is not None:
-            yield Finish(time=ended, status="finished")
+            code, reason = session.get("exit_code"), session.get("reason")
+            yield Finish(time=ended, status=_status(session), exit_code=code if isinstance(code, int) else None,
+                         reason=str(reason or ""))  # fmt: skip
 
 
 def read_summary(path: Path) -> dict[str, Any]:
@@ -82,13 +90,21 @@ def session_id(path: Path, content: Mapping[str, Any]) -> str:
     return str(content["session"].get("id") or path.name.removesuffix(END))
 
 
+def _status(session: Mapping[str, Any]) -> str:
+    """How it ended; document 2's own program wrote an end for those that finished only."""
+    return str(session.get("status") or ("finished" if session.get("end_time") else ""))
+
+
 def _training(content: Mapping[str, Any], began: float) -> Iterator[Record]:
     ranks = [rank for entry in content["training_metrics"] if isinstance(rank := entry.get("process_rank"), int)]
     main = min(ranks, default=0)
+    names = content["session"].get("names")
+    names = names if isinstance(names, dict) else {}
+    loss, rate_name = str(names.get("loss", "train_loss")), str(names.get("learning_rate", "learning_rate"))
     for entry in content["training_metrics"]:
         rank = entry.get("process_rank")
         more = entry.get("metrics")
-        row = {"train_loss": entry.get("loss"), "learning_rate": entry.get("learning_rate")}
+        row = {loss: entry.get("loss"), rate_name: entry.get("learning_rate")}
         values = {**_numbers(more if isinstance(more, dict) else {}), **_numbers(row)}
         if rank not in (None, main):
             values = {f"rank_{rank}/{name}": value for name, value in values.items()}
@@ -119,7 +135,8 @@ def _snapshots(content: Mapping[str, Any]) -> Iterator[Record]:
 def _communication(content: Mapping[str, Any], began: float) -> Iterator[Record]:
     for entry in content["communication_logs"]:
         name = f"{COMMUNICATION}{entry.get('operation') or 'unknown'}/"
-        values: dict[str, Number] = {f"{name}calls": 1}
+        calls = entry.get("count")
+        values: dict[str, Number] = {f"{name}calls": calls if isinstance(calls, int) and calls > 0 else 1}
         values.update({name + _COMMUNICATION[k]: v for k, v in _numbers(entry).items() if k in _COMMUNICATION})
         time = places.unix(entry.get("timestamp"))
         yield Metrics(time=began if time is None else time, values=values)
@@ -144,6 +161,6 @@ def _source_run(path: Path) -> SourceRun:
         id=name,
         name=name,
         created=path.stat().st_mtime if began is None else began,
-        status="finished" if session.get("end_time") else "",
+        status=_status(session),
         directory=str(path.parent),
     )

@@ -16,7 +16,7 @@ from trackers.hardware.host import Host
 from trackers.hardware.plan import Plan
 from trackers.hardware.sampling import Sampling
 from trackers.journal import StreamWriter, tail
-from trackers.records import Finish, Metrics, Start, Text
+from trackers.records import Environment, Finish, Metrics, Start, Text
 from trackers.relay.messages import Messages
 from trackers.relay.ready import readable
 from trackers.rundir import RunDirectory, StreamName
@@ -89,6 +89,8 @@ def sample(run: RunDirectory, messages: Messages, plan: Plan, over: Callable[[],
         start = Start(time=clock.now(), attempt=plan.attempt, node=plan.node, host=identity.host(), pid=os.getpid())
         writer.write(records.encode(start))
     gpus = Gpus(say, scope=plan.scope)
+    told = {"gpus": names.known(gpus.read(), gpus.label, plan.node if plan.nodes > 1 else None)}
+    writer.write(records.encode(Environment(time=clock.now(), values=told)))
     sampling = Sampling(
         plan,
         gpus,
