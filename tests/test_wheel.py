@@ -84,7 +84,9 @@ def test_wheel_carries_kconfig_defconfigs_types_and_licence_and_nothing_else(whe
     assert {"trackers/Kconfig", "trackers/py.typed", *defconfigs} <= names
     sources = {path.relative_to(ROOT).as_posix() for path in (ROOT / "trackers").rglob("*.py")}
     assert sources <= names
-    assert {name.split("/")[0] for name in names} == {"trackers", "trackers_relay-0.1.0.dist-info"}
+    programs = "trackers_relay-0.1.0.data/scripts/run_primus_with_benchmark.sh"
+    assert programs in names
+    assert {name.split("/")[0] for name in names - {programs}} == {"trackers", "trackers_relay-0.1.0.dist-info"}
     assert any(name.endswith("licenses/LICENSE") for name in names)
 
 
@@ -138,6 +140,14 @@ with trackers.init("json", project="p", name="n", config={"lr": 0.5}) as run:
     shown = run(bin_directory / "trackers", "show", "latest")
     assert "finished" in shown
     assert "final/best" in shown
+
+
+def test_installed_wrapper_runs_a_command(bin_directory: Path, tmp_path: Path) -> None:
+    """The wrapper script of the wheel runs with the environment's Python, and ends as its command does."""
+    text = run(bin_directory / "run_primus_with_benchmark.sh", "bash", "-c", "echo trained; exit 7", code=7)
+    assert text.startswith("trained")
+    (log,) = Path("benchmark_results").glob("primus_training_*.log")
+    assert log.read_text() == "trained\n"
 
 
 def test_tracker_without_its_package_says_what_to_install(bin_directory: Path, tmp_path: Path) -> None:

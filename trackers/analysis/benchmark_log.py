@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from trackers.benchmark import result
+from trackers.benchmark import file, result
 from trackers.benchmark.steps import Steps
 from trackers.errors import NotFound, UsageError
 from trackers.readers.log import LogReader
@@ -41,12 +41,13 @@ def main(arguments: Sequence[str]) -> int:
     })  # fmt: skip
     for contradiction in document["contradictions"]:
         print(f"{NAME}: {contradiction}", file=sys.stderr)
-    path = Path(options.output) if options.output else RESULTS / result.file_name(document)
-    if path.is_dir() or str(options.output).endswith("/"):
-        path /= result.file_name(document)
+    path = Path(options.output) if options.output else RESULTS
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(result.text(document), encoding="utf-8")
+        if not options.output or path.is_dir() or str(options.output).endswith("/"):
+            path = file.write(document, path)
+        else:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(result.text(document), encoding="utf-8")
     except OSError as error:
         raise UsageError(f"{path} can't be written: {error.strerror or error}") from None
     print(_summary(document))

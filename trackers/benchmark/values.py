@@ -27,6 +27,7 @@ MACHINE = ("accelerator", "gpu", "gpu_type", "gpu_memory_gib", "gpu_drivers", "p
 _TORCH_GB = re.compile(r"memory/mem-(max-)?(allocated|reserved)-gigabytes")
 _TORCH_MIB = re.compile(r"memory/rank_\d+/((?:max_)?(?:allocated|reserved))_mib")
 _JOB_GB = re.compile(r"gpu/(node\d+/)?memory_(used_avg|total)_gb(\.max)?")
+_RESERVED = "gpu/max_reserved_memory_gib"  # TorchTitan's "memory"
 _DRIVER_GIB = re.compile(r"(gpu/(?:hip_|rocm_|cuda_|gpu_)?memory)_(used|total)_gib")
 
 
@@ -60,6 +61,8 @@ def _memory(name: str) -> Meaning | None:
         return Meaning(TORCH, GB / GIB, label=f"{'max_' if match[1] else ''}{match[2]}")
     if match := _TORCH_MIB.fullmatch(name):
         return Meaning(TORCH, MIB / GIB, label=match[1])
+    if name == _RESERVED:
+        return Meaning(TORCH, label="max_reserved")
     if match := _JOB_GB.fullmatch(name):
         if match[2] == "total":
             return None if match[3] else Meaning(TOTAL, GB / GIB, label=f"job {match[1] or ''}")
