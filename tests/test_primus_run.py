@@ -1,4 +1,4 @@
-"""``scripts/run_primus_with_benchmark.sh``: the command's output is kept, its result extracted, its exit code returned."""
+"""``scripts/run_primus_with_benchmark.sh``: output is kept, the result extracted, the command's exit code returned."""
 
 from __future__ import annotations
 
