@@ -19,6 +19,7 @@ import pytest
 from trackers.relay import process
 from trackers.relay.delivery import read_account
 from trackers.relay.lease import Lease, read_holder
+from trackers.relay.report import report
 from trackers.relay.status import last_status, observe
 from trackers.rundir import RunDirectory
 
@@ -311,6 +312,17 @@ def test_finish_shows_progress_on_a_terminal() -> None:
     assert holder is not None
     os.kill(holder.pid, signal.SIGTERM)
     wait_for(lambda: not psutil.pid_exists(holder.pid))
+
+
+def test_console_of_a_killed_training_waits_for_nothing() -> None:
+    """The console ended with training: nothing waits for it, and nobody is told to deliver it."""
+    code = TRAIN.replace('"json"', '"json,console"') + "import os, signal; os.kill(os.getpid(), signal.SIGKILL)\n"
+    with start(code, "30", stderr=subprocess.DEVNULL):
+        pass
+    wait_for(lambda: read_account(run_directory(), "json").closed)
+    found = report(run_directory(), ["json", "console"])
+    assert (found["json"]["state"], found["console"]["state"]) == ("delivered", "ended")
+    assert found["console"]["waiting_bytes"] == 0
 
 
 def test_collector_stands_back_only_meanwhile() -> None:

@@ -88,6 +88,14 @@ def check(name: str, options: Mapping[str, Any], *, elsewhere: bool = False) -> 
     return cls
 
 
+def is_inside(name: str) -> bool:
+    """Whether a tracker runs in training only, so that nothing is delivered to it later. One not known here doesn't."""
+    try:
+        return bool(getattr(front(name), "inside", False))
+    except UsageError:
+        return False
+
+
 def parse(trackers: str | Sequence[str] | None) -> list[str]:
     """``"a, b"`` or a sequence as a list of names without duplicates; "none" alone is the empty list."""
     if trackers is None:

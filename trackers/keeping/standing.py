@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 
 from trackers import registry
@@ -83,16 +83,11 @@ def leases(run: RunDirectory) -> list[Path]:
     return [run.path / "relay.lease"]
 
 
-def is_inside(name: str) -> bool:
-    """Whether a tracker runs in training only, so that nothing is ever delivered to it."""
-    return _asked(name, lambda front: bool(getattr(front, "inside", False)))
-
-
 def _lacking(run: RunDirectory, info: RunInfo) -> str:
     if any(entry.get("launch") for entry in info.attempts) and attempts(run, run.attempt()):
         return "values across its ranks aren't all recorded: `trackers sync` does that"
-    names = [name for name in info.trackers if not is_inside(name)]
-    entries = {name: entry for name, entry in report(run, names).items() if not is_inside(name)}
+    names = [name for name in info.trackers if not registry.is_inside(name)]
+    entries = {name: entry for name, entry in report(run, names).items() if not registry.is_inside(name)}
     if not entries:
         return "no tracker has it"
     for name, entry in entries.items():
@@ -131,7 +126,7 @@ def _outside(run: RunDirectory, info: RunInfo, name: str, url: str) -> bool:
     with contextlib.suppress(UsageError, OSError):
         asked = getattr(registry.front(name), "place", None)
         place = str(asked(info)) if asked is not None else ""
-    if is_inside(name) or place in ("", _OFFLINE):
+    if registry.is_inside(name) or place in ("", _OFFLINE):
         return False
     own = run.path.resolve()
     return not any(_below(text, own) or _gone(text) for text in (place, url))
@@ -144,10 +139,3 @@ def _below(text: str, own: Path) -> bool:
 def _gone(text: str) -> bool:
     """Whether it names a local file or directory that isn't there any more."""
     return os.path.isabs(text) and not os.path.exists(text)
-
-
-def _asked(name: str, ask: Callable[[type], bool]) -> bool:
-    try:
-        return ask(registry.front(name))
-    except UsageError:  # one that isn't known here
-        return False

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from trackers import registry
 from trackers.relay.account import read_account
 from trackers.relay.lease import read_holder
+from trackers.relay.status import observe
 from trackers.rundir import RunDirectory
 
 
 def report(run: RunDirectory, trackers: Iterable[str]) -> dict[str, dict[str, Any]]:
     """By tracker: ``state`` (delivered, waiting, delivering, stopped, not begun), ``delivered`` and ``rejected``
     records, ``waiting_bytes`` of the journal, ``error``, ``url``, ``closed`` (the status it was told), ``skipped``,
-    ``damaged`` (lines of the journal).
+    ``damaged`` (lines of the journal). One that runs in training only has ``ended`` with it: nothing waits for it.
     """
     sizes = run.sizes()
     names = list(dict.fromkeys([*trackers, *run.deliveries()]))
@@ -35,6 +37,8 @@ def _one(run: RunDirectory, name: str, sizes: dict[str, int]) -> dict[str, Any]:
         state = "not begun"
     else:
         state = "waiting"
+    if state != "delivered" and registry.is_inside(name) and observe(run).name != "running":
+        state, waiting = "ended", 0
     return {
         "tracker": name,
         "state": state,

@@ -38,7 +38,7 @@ class RunSync:
     def __init__(self, run: RunDirectory, to: Sequence[str], *, follow: bool, echo: bool = True) -> None:
         self.run = run
         self.info = run.read_info()
-        self.names = list(to) or [name for name in self.info.trackers if not _inside(name)]
+        self.names = list(to) or [name for name in self.info.trackers if not registry.is_inside(name)]
         self.follow = follow
         self.done = False
         self.lacking: list[str] = []
@@ -198,14 +198,6 @@ def _serve(work: RunSync, show: Callable[[RunSync], None], stopping: Callable[[]
         work.end()
     work.done = all(entry["state"] == "delivered" for entry in work.report().values()) or work.done
     show(work)
-
-
-def _inside(name: str) -> bool:
-    """Whether a tracker runs in training only. One that isn't known here is none of those."""
-    try:
-        return bool(getattr(registry.front(name), "inside", False))
-    except UsageError:
-        return False
 
 
 def _unstop(run: RunDirectory, name: str) -> None:
