@@ -118,9 +118,9 @@ class BenchmarkCallback:
         Raises:
             UsageError: the directory of results can't be made, or TRACKER_PROFILE can't be carried out.
         """
-        from trackers.instruments.surroundings import Surroundings
+        from trackers.instruments.setting import Setting
 
-        here = self._here = Surroundings(self._wanted_run(), self._log, self._say)
+        here = self._here = Setting(self._wanted_run(), self._log, self._say)
         rank, self._ranks = here.place(trainer)
         self._begun, self._series, self._profiler = True, None, None
         self.result = self.path = None

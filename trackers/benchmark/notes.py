@@ -71,8 +71,8 @@ class Notes:
             return found
         if _on_processor(steps, machine):
             return "cpu"
-        drivers = steps.machine.get("gpu_drivers")
-        rocm, cuda = rocm or drivers == ["amd"], cuda or drivers == ["nvidia"]
+        drivers = {card.get("vendor") for card in steps.cards} or set(steps.machine.get("gpu_drivers") or ())
+        rocm, cuda = rocm or drivers == {"amd"}, cuda or drivers == {"nvidia"}
         return "rocm" if rocm else "cuda" if cuda else "unknown"
 
 

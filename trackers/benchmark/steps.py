@@ -137,14 +137,22 @@ class Steps:
         said = roles.setting(self.config, roles.GPU_COUNTS)
         if said is not None and said >= 1 and math.isfinite(said):
             return int(said)
-        known = self._gpus or self._on_gpus or isinstance(self.machine.get("gpu"), str) or self.gpu_name
-        return max(self.world_size, len(self._gpus), 1) if known or self.world_size > 1 else None
+        count = max(len(self._gpus), len(self.cards))
+        known = count or self._on_gpus or self.gpu_name
+        return max(self.world_size, count, 1) if known or self.world_size > 1 else None
+
+    @property
+    def cards(self) -> list[dict[str, Any]]:
+        """What the sampler knows of each GPU: name, vendor, memory_total_bytes."""
+        found = self.machine.get("gpus")
+        return [card for card in found.values() if isinstance(card, dict)] if isinstance(found, dict) else []
 
     @property
     def gpu_name(self) -> str:
         """As the run's settings, or its machine, call it; "" where neither does."""
         said = roles.said(self.config, roles.GPU_NAMES, (str,)) if self.config else None
-        for name in (self.machine.get("gpu"), self.machine.get("gpu_type"), said):
+        cards = [card.get("name") for card in self.cards]
+        for name in (self.machine.get("gpu"), self.machine.get("gpu_type"), said, *cards):
             if isinstance(name, str) and name:
                 return name
         return ""
@@ -159,7 +167,9 @@ class Steps:
         count = len(self._gpus) or self.gpus
         if job and count:
             return math.fsum(job) / count
-        return max((total for label, total in self._totals.items() if not label.startswith("job ")), default=None)
+        alone = [total for label, total in self._totals.items() if not label.startswith("job ")]
+        told = [float(size) / meanings.GIB for card in self.cards if (size := card.get("memory_total_bytes"))]
+        return max(alone or told, default=None)
 
     @property
     def batch(self) -> float | None:

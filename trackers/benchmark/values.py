@@ -20,8 +20,8 @@ WINDOWED = "throughput/"
 """Rates below this are those of a window of steps, not of the steps that a step time beside them speaks for."""
 ROCM = ("gpu/hip_", "gpu/rocm_")
 MIB, GIB, GB = 1024**2, 1024**3, 1e9
-MACHINE = ("accelerator", "gpu", "gpu_type", "gpu_memory_gib", "gpu_drivers", "pytorch_version", "cuda_version",
-           "rocm_version")  # fmt: skip
+MACHINE = ("accelerator", "gpu", "gpus", "gpu_type", "gpu_memory_gib", "gpu_drivers", "pytorch_version",
+           "cuda_version", "rocm_version")  # fmt: skip
 """What counts of an Environment record, beside the version of torch among the packages."""
 
 _TORCH_GB = re.compile(r"memory/mem-(max-)?(allocated|reserved)-gigabytes")

@@ -35,7 +35,7 @@ UNGIVEN = ("max_steps", "micro_batch_size")
 """Sizes that no two sources can contradict each other in: they are part of the configuration."""
 
 
-class Surroundings:
+class Setting:
     """Where a benchmark is measured.
 
     Args:
