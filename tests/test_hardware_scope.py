@@ -91,4 +91,5 @@ def test_helper_takes_the_jobs_choice_not_its_own() -> None:
     own = {"CUDA_VISIBLE_DEVICES": "", "TRACKER_JOB_PASSED": "1"}
     assert visible(own) == Visible()
     assert visible({**own, "TRACKER_JOB_CUDA_VISIBLE_DEVICES": "1"}) == Visible(cuda="1")
+    assert visible({**own, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}) == Visible(order="PCI_BUS_ID")
     assert visible({"CUDA_VISIBLE_DEVICES": "2", "ROCR_VISIBLE_DEVICES": "0"}) == Visible(cuda="2", rocr="0")

@@ -144,6 +144,41 @@ def test_only_the_jobs_gpus_are_read(drivers: Drivers, environ: dict[str, str], 
     assert [reading["gpu"]["label"] for reading in readings] == labels
 
 
+MIXED = {"count": 3, "name.0": "NVIDIA T400", "name.1": "NVIDIA H100 80GB HBM3", "name.2": "NVIDIA H100 80GB HBM3"}
+
+
+@pytest.mark.parametrize(
+    ("environ", "scene", "labels", "said"),
+    [
+        ({"CUDA_VISIBLE_DEVICES": "0"}, MIXED, ["0"], True),
+        ({"CUDA_VISIBLE_DEVICES": "0", "CUDA_DEVICE_ORDER": "FASTEST_FIRST"}, MIXED, ["0"], True),
+        ({"CUDA_VISIBLE_DEVICES": "0", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}, MIXED, ["0"], False),
+        ({"CUDA_VISIBLE_DEVICES": "GPU-00001ab1"}, MIXED, ["1"], False),
+        ({"CUDA_VISIBLE_DEVICES": "2,1,0"}, MIXED, ["2", "1", "0"], False),
+        ({"CUDA_VISIBLE_DEVICES": ""}, MIXED, [], False),
+        ({}, MIXED, ["0", "1", "2"], False),
+        ({"CUDA_VISIBLE_DEVICES": "0"}, {"count": 3}, ["0"], False),
+        ({"CUDA_VISIBLE_DEVICES": "0", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}, {**MIXED, "bus.0": 9}, ["1"], False),
+        (
+            {"CUDA_VISIBLE_DEVICES": "0", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"},
+            {**MIXED, "bus.0": 9, "error.pci.1": 3},
+            ["0"],
+            False,
+        ),
+    ],
+)
+def test_order_in_which_cuda_counts(
+    drivers: Drivers, environ: dict[str, str], scene: dict[str, Any], labels: list[str], said: bool
+) -> None:
+    """By the bus where CUDA_DEVICE_ORDER says so; where models differ and it does not, one line says so."""
+    found = drivers.probe("new", scenes=[scene], environ=environ)
+    assert [reading["gpu"]["label"] for reading in found["readings"][0]] == labels
+    assert bool(found["said"]) == said
+    if said:
+        (line,) = found["said"]
+        assert "CUDA_DEVICE_ORDER=PCI_BUS_ID" in line
+
+
 def test_amd_readings_are_in_si_units(drivers: Drivers) -> None:
     """Percent, W, µW, MHz and ticks of 15.259 µJ become fractions, W, Hz and J."""
     found = drivers.probe("amd", scenes=[{"energy": 1_000_000}])

@@ -87,6 +87,22 @@ nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t device, char *name, unsigned int len
     return SUCCESS;
 }
 
+struct pci_info {
+    char bus_id_legacy[16];
+    unsigned int domain, bus, device, device_id, subsystem_id;
+    char bus_id[32];
+};
+
+nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t device, struct pci_info *info)
+{
+    GPU_OR_RETURN("pci");
+    WHOLE_OR_RETURN;
+    memset(info, 0, sizeof *info);
+    info->bus = (unsigned int)value_of("bus", gpu, gpu + 1);
+    snprintf(info->bus_id, sizeof info->bus_id, "%08X:%02X:00.0", info->domain, info->bus);
+    return SUCCESS;
+}
+
 /* "GPU-" or "MIG-" and five groups of hexadecimal digits. */
 nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t device, char *uuid, unsigned int length)
 {

@@ -39,6 +39,12 @@ class Gpus:
         self._say = say
 
         def choose(gpus: Sequence[Gpu]) -> list[Gpu]:
+            if scopes.doubtful(gpus, scope, chosen):
+                say(
+                    f"this machine has GPUs of different models, which CUDA counts from the fastest on: the GPUs "
+                    f"{chosen.cuda} of CUDA_VISIBLE_DEVICES may not be those that are sampled; "
+                    "set CUDA_DEVICE_ORDER=PCI_BUS_ID, or name them by UUID"
+                )
             return scopes.choose(gpus, scope, chosen)
 
         nvidia = _nvidia(say, choose)

@@ -17,6 +17,7 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
 
     label: names it in metrics: the driver's index ("0"), or index and instance ("0.mig.1").
     index: the driver's. uuids: all ways to name it, the preferred first. instances: its MIG instances.
+    bus: its place on the PCI bus, as numbers that can be compared; () for unknown.
     """
 
     vendor: str
@@ -25,6 +26,7 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
     name: str = ""
     uuids: tuple[str, ...] = ()
     instances: tuple[Gpu, ...] = ()
+    bus: tuple[int, ...] = ()
 
     @property
     def uuid(self) -> str:

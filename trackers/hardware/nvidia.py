@@ -184,9 +184,17 @@ class NvidiaSource:
                     name=name,
                     uuids=(uuid,),
                     instances=tuple(self._instances(index, handle)),
+                    bus=self._bus(handle),
                 )
             )
         return found
+
+    def _bus(self, handle: Any) -> tuple[int, ...]:
+        try:
+            place = self._nvml.nvmlDeviceGetPciInfo(handle)
+        except (self._nvml.NVMLError, AttributeError):
+            return ()
+        return int(place.domain), int(place.bus), int(place.device)
 
     def _instances(self, index: int, handle: Any) -> list[Gpu]:
         nvml = self._nvml
