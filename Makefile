@@ -88,6 +88,7 @@ gpu-check: $(DEV_ENV)  ## compare what is read of this machine's GPUs with nvidi
 	@$(PYTHON) -m tests.hardware.gpu_check $(if $(CAPTURE),--capture $(CAPTURE))
 
 docs-pictures: $(DEMO_ENV)  ## draw docs/pictures anew; needs chromium and chromedriver
+	@$(PYTHON) scripts/make_plots.py
 	@$(PYTHON) scripts/make_pictures.py
 
 wheel: $(ENV)  ## build the wheel into dist/

@@ -379,7 +379,7 @@ def test_benchmark_has_document_0s_panels() -> None:
     assert [bar.value for panel in (per_gpu, whole, step) for bar in panel.bars] == pytest.approx([160, 320, 0.1])
     assert memory.blank
     assert [[len(one.y) for one in panel.lines] for panel in (loss, rate)] == [[50, 1], [50, 0]]
-    assert picture.notes == ["whole: 2 × GPU, global batch 4, sequence 8"]
+    assert picture.about == ["whole: 2 × GPU, global batch 4, sequence 8"]
 
 
 def test_kinds_of_memory_stand_apart() -> None:

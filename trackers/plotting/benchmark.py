@@ -118,9 +118,9 @@ def six(found: Sequence[Measured], view: View) -> Picture:
         _curves("Training loss", "loss", ((one, one.losses) for one in found), view),
         _curves("Learning rate", "learning rate", ((one, one.rates) for one in found), view),
     ]  # fmt: skip
-    notes = [f"{one.label}: {one.settings}" for one in found if one.settings]
-    more = [f"and {len(notes) - LISTED} more"] if len(notes) > LISTED else []
-    return Picture(panels, 3, [(one.label, one.style) for one in found], notes=[*notes[:LISTED], *more])
+    about = [f"{one.label}: {one.settings}" for one in found if one.settings]
+    more = [f"and {len(about) - LISTED} more"] if len(about) > LISTED else []
+    return Picture(panels, 3, [(one.label, one.style) for one in found], about=[*about[:LISTED], *more])
 
 
 def _memory(found: Sequence[Measured]) -> Panel:

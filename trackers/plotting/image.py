@@ -66,8 +66,9 @@ def _figure(picture: Picture) -> Any:
     for place in range(len(picture.panels), len(axes)):
         axes[place].set_visible(False)
     _legend(figure, picture)
-    if picture.notes:
-        _plain(figure.supxlabel("\n".join(map(plain, picture.notes)), fontsize=7.5, color="#555555"))
+    below = [*picture.about, *picture.notes]
+    if below:
+        _plain(figure.supxlabel("\n".join(map(plain, below)), fontsize=7.5, color="#555555"))
     return figure
 
 
@@ -135,6 +136,8 @@ def _line(axes: Any, line: Line, many: bool) -> None:
         axes.plot(line.smooth_x, line.smooth_y, linestyle=_dashed(pattern), linewidth=1.3, **look)
     else:
         marker = "o" if line.count <= DOTS and len(line.x) <= DOTS and not len(line.low) else ""
+        if line.dashed:  # what stands behind a run's other line
+            marker, look["alpha"] = "", 0.55
         axes.plot(line.x, line.y, linestyle=_dashed(pattern), linewidth=0.9 if many else 1.2, marker=marker,
                   markersize=2.6, **look)  # fmt: skip
     y = np.asarray(line.y)

@@ -46,7 +46,7 @@ def page(picture: Picture, *, title: str, text: str = "") -> str:
     data = json.dumps({"picture": _data(picture), "colours": colours, "dashes": DASHES}, allow_nan=False,
                       separators=(",", ":"))  # fmt: skip
     data = data.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
-    notes = "".join(f"<p>{html.escape(plain(note))}</p>" for note in picture.notes)
+    notes = "".join(f"<p>{html.escape(plain(note))}</p>" for note in (*picture.about, *picture.notes))
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'

@@ -53,7 +53,8 @@ class Panel(msgspec.Struct):
 class Picture(msgspec.Struct):
     """Panels in rows. columns: of panels. legend: label and style of each run, or of each group of runs.
 
-    dashed: what dashed lines are, "" where there are none. notes: below all.
+    dashed: what dashed lines are, "" where there are none. about: what the runs are, a line each,
+    and notes: how the picture is meant; both below all.
     """
 
     panels: list[Panel]
@@ -61,6 +62,7 @@ class Picture(msgspec.Struct):
     legend: list[tuple[str, int]]
     dashed: str = ""
     notes: list[str] = []
+    about: list[str] = []
 
 
 def as_builtins(picture: Picture) -> Any:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from trackers.analysis.need import need
+from trackers.analysis.tables import plain
 from trackers.plotting.colours import colour
 from trackers.plotting.image import short
 from trackers.plotting.panels import Panel, Picture
@@ -31,7 +32,7 @@ def text(picture: Picture, *, width: int, height: int, coloured: bool) -> str:
     """
     need("plotext", "a plot in the terminal (-o FILE draws an image)")
     parts = [_panel(panel, max(width, WIDTH), max(height, HEIGHT), coloured) for panel in picture.panels]
-    return "\n".join([*parts, *_legend(picture, coloured)]) + "\n"
+    return "\n".join([*parts, *_legend(picture, coloured), *map(plain, picture.about)]) + "\n"
 
 
 def _panel(panel: Panel, width: int, height: int, coloured: bool) -> str:
