@@ -37,7 +37,8 @@ def visible(environ: Mapping[str, str]) -> Visible:
     """The job's variables, as passed on to a helper process or as they are here."""
     prefix = JOB_PREFIX if JOB_MARK in environ else ""
     names = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
-    return Visible(*(environ.get(prefix + name) for name in names), order=environ.get("CUDA_DEVICE_ORDER"))
+    cuda, hip, rocr = (environ.get(prefix + name) for name in names)
+    return Visible(cuda, hip, rocr, environ.get("CUDA_DEVICE_ORDER"))
 
 
 def choose(gpus: Sequence[Gpu], scope: str, chosen: Visible) -> list[Gpu]:
