@@ -16,6 +16,7 @@ import yaml
 from torch import nn
 
 import trackers
+from benchmarks import inspection as benchmark
 from tests.test_inspection import Mlp, section
 from tests.test_inspection_library import fields
 from trackers.inspection import TensorInspectConfig
@@ -161,6 +162,17 @@ def test_ranks_numbers_are_put_together() -> None:
         weight = nn.Linear(3, 2).weight.detach()
         assert rows[step]["model.0_weight_l1_norm"] == pytest.approx(float(weight.abs().sum()), rel=1e-5)
         assert rows[step]["model.0_weight_std"] == pytest.approx(float(weight.std()), rel=1e-5)
+
+
+def test_benchmark_measures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """benchmarks/inspection.py gives each figure that it has a bound for, from a model and tensors that are smaller."""
+    monkeypatch.setattr(benchmark, "SHAPE", (16, 8, 1, 1, 8))
+    monkeypatch.setattr(benchmark, "SIZES", (64,))
+    run = trackers.init("json", project="p", mode="offline", options={"TRACKER_RELAY": False})
+    figures = benchmark.pass_figures(3) + benchmark.step_figures(run, 3)
+    run.finish()
+    assert [figure.at_most for figure in figures if figure.at_most] == [1.5, 1.5, 2.0, 2.0]
+    assert all(figure.value == figure.value for figure in figures)
 
 
 def test_example_inspects_by_a_flag(capfd: pytest.CaptureFixture[str]) -> None:
