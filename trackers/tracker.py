@@ -131,6 +131,7 @@ class Tracker(Protocol):
         deadline_s: how long one call may take before its process is killed and restarted (default 300).
         batch_records: the most records one ``write`` gets (default 1000).
         inside: True if it must run in the training process (default False).
+        partial: True if it is made of some records only, so that nobody is told which kinds it leaves out.
     and as methods:
         check(options): classmethod; raise a UsageError in ``init`` for what can be seen before the first step.
         place(info): classmethod; where the run will be found, in a word, where that isn't the run's directory.

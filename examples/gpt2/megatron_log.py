@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import argparse
 import os
+import tempfile
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -43,7 +45,7 @@ def logger_config(args: argparse.Namespace) -> LoggerConfig:
     )
 
 
-def train(args: argparse.Namespace, rank: int, ranks: int) -> None:
+def train(args: argparse.Namespace, rank: int, ranks: int, checkpoint: Path) -> None:
     torch.manual_seed(args.seed)
     device = torch.device(args.device)
     train_tokens, val_tokens = load()
@@ -87,6 +89,11 @@ def train(args: argparse.Namespace, rank: int, ranks: int) -> None:
         if iteration % args.eval_interval == 0 or iteration == args.max_iters:
             with log.pause("evaluation"):
                 log.validation_log({"lm loss": evaluate(gpt, val_tokens, args, device)}, iteration)
+            with log.checkpoint():
+                if rank == 0:
+                    torch.save({"model": gpt.state_dict(), "iteration": iteration}, checkpoint)
+                if ranks > 1:
+                    dist.barrier()
     log.run.finish()
 
 
@@ -96,7 +103,8 @@ def main(argv: list[str] | None = None) -> None:
     if ranks > 1:
         dist.init_process_group("nccl" if args.device == "cuda" else "gloo")
     try:
-        train(args, rank, ranks)
+        with tempfile.TemporaryDirectory() as folder:
+            train(args, rank, ranks, Path(folder, "checkpoint.pt"))
     finally:
         if dist.is_initialized():
             dist.destroy_process_group()

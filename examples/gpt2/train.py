@@ -195,20 +195,25 @@ def train(args: argparse.Namespace, device: torch.device, rank: int, world_size:
 
             if step % args.eval_interval == 0 or step == args.max_iters:
                 with loop.pause("evaluation"):
-                    # Rank 0 alone evaluates; without DDP's wrapper, which would wait for the others.
+                    # Rank 0 alone evaluates, without DDP's wrapper, which would wait for the others, and tells them.
+                    found = torch.tensor(evaluate(gpt, val_tokens, args, device) if rank == 0 else 0.0, device=device)
+                    if world_size > 1:
+                        dist.broadcast(found, 0)
+                    val_loss = float(found)
+                    run.log({"val_loss": val_loss, "val_perplexity": perplexity(val_loss)}, step=step)
                     if rank == 0:
-                        val_loss = evaluate(gpt, val_tokens, args, device)
-                        run.log({"val_loss": val_loss, "val_perplexity": perplexity(val_loss)}, step=step)
                         run.log({"samples/generated_text": samples(gpt, args, device, step)}, step=step)
-                        if val_loss < best_loss:
-                            best_loss = val_loss
+                if val_loss < best_loss:
+                    best_loss = val_loss
+                    with loop.checkpoint():
+                        if rank == 0:
                             state = {"model": gpt.state_dict(), "step": step, "val_loss": val_loss, "config": config}
                             # Rewritten in place: the run keeps each version as it was when logged.
                             torch.save(state, checkpoint)
                             about = {"step": step, "val_loss": val_loss}
                             run.log_artifact(checkpoint, name="checkpoint", type="model", metadata=about)
-                    if world_size > 1:
-                        dist.barrier()
+                        if world_size > 1:
+                            dist.barrier()
         if rank == 0:
             run.log({"final/best_val_loss": best_loss, "final/best_val_perplexity": perplexity(best_loss)})
             print(f"best validation loss {best_loss:.4f}, perplexity {perplexity(best_loss):.2f}")

@@ -23,6 +23,7 @@ from trackers.records import (
     SUMMARY_PREFIX,
     Alert,
     Config,
+    Finish,
     Metrics,
     Number,
     Record,
@@ -59,7 +60,7 @@ class ConsoleTracker(ConsoleFront):
         stream: where to; None: standard error as it is at each line.
     """
 
-    accepts: ClassVar[frozenset[type[Record]]] = frozenset({Start, Config, Metrics, Text, Summary, Alert})
+    accepts: ClassVar[frozenset[type[Record]]] = frozenset({Start, Config, Metrics, Text, Summary, Alert, Finish})
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = stream
@@ -68,7 +69,7 @@ class ConsoleTracker(ConsoleFront):
         self._first: int | None = None
         self._skipped: tuple[int, dict[str, Number]] | None = None
         self._results: dict[str, Any] = {}
-        self._quiet = False
+        self._quiet = self._ended = False
 
     def open(self, info: RunInfo, state: State) -> Cursor | None:
         """Begin; nothing is printed yet."""
@@ -105,10 +106,12 @@ class ConsoleTracker(ConsoleFront):
                 self._results.update({final_name(name): value for name, value in record.values.items()})
             elif isinstance(record, Alert):
                 self._print(f"{_clean(record.level)}: {_clean(record.title)} {_clean(record.text)}".rstrip())
+            elif isinstance(record, Finish):
+                self._ended = True
             elif isinstance(record, Config):
                 self._configure(record.values)
             elif isinstance(record, Start) and record.id.startswith("rank-"):
-                self._lines.ranks = record.world_size
+                self._lines.ranks, self._ended = record.world_size, False
         self._state["seq"] = self._seq
 
     def tick(self) -> None:
@@ -121,7 +124,7 @@ class ConsoleTracker(ConsoleFront):
             self._print(_row(*self._skipped))
             self._skipped = None
         self._print_all(self._lines.close())
-        if self._results and status.name != "running":
+        if self._results and (self._ended or status.name != "running"):  # the relay may not have ended yet
             self._print(" | ".join(f"{_clean(name)} {_shown(value)}" for name, value in self._results.items()))
             self._results = {}
 

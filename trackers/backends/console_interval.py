@@ -85,7 +85,8 @@ class Interval:
     """The steps after ``since`` up to ``step``.
 
     Attributes:
-        time: of the last record. fields: that it has a value for, by where on the line they go.
+        time: of the last record. fields: that it has a value for, by where on the line they go; and ITERATION, where
+            the loop has told its times.
     """
 
     def __init__(self, since: int) -> None:
@@ -109,6 +110,8 @@ class Interval:
         """Take a record's values. covers: tells the steps that a value at a step covers, asked once for each."""
         self.step, self.time = max(self.step, step), max(self.time, time)
         timed = ITERATION in values  # else a time of its own is that of a pause: an evaluation, a checkpoint
+        if timed:
+            self.fields.add(ITERATION)
         losses = []
         for name, value in values.items():
             field = field_of(name)

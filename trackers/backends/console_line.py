@@ -10,7 +10,7 @@ import time
 from collections import deque
 from collections.abc import Iterator, Mapping
 
-from trackers.backends.console_interval import ITERATION, LOSS, TIME, TIMER, Interval, field_of
+from trackers.backends.console_interval import ITERATION, LOSS, TIMER, Interval, field_of
 from trackers.backends.json_rows import is_eval
 from trackers.formats.training_line import validation
 from trackers.records import Number
@@ -55,7 +55,7 @@ class Lines:
         if FIRST in values:
             self._covered[""] = step
             if self._timed:
-                self._expected.add(TIME)
+                self._expected.add(ITERATION)
         measured = {name: value for name, value in values.items() if is_eval(name)}
         training = {name: value for name, value in values.items() if name not in measured} if measured else values
         if training and step > self._now.step and self._is_due():
@@ -103,7 +103,8 @@ class Lines:
         if place is not None:
             place.add(step, time, values, self._covers)
         else:  # its line is out already: the next one waits for such a value
-            self._expected.update(field for name in values if (field := field_of(name)) and field != TIMER)
+            fields = {field_of(name) for name in values} - {"", TIMER}
+            self._expected |= fields | {ITERATION} if ITERATION in values else fields
 
     def _covers(self, name: str, step: int) -> int:
         """The steps since a name's last value, or since the first step, which is timed apart."""

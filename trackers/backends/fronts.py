@@ -155,6 +155,7 @@ class ProgressFront(_Files):
     """``progress.txt``: the checkpoints' directory."""
 
     name = "progress"
+    partial = True
     symbol = "PROGRESS_DIR"
 
 
@@ -162,4 +163,5 @@ class ConsoleFront:
     """The terminal: it runs inside training."""
 
     name = "console"
+    partial = True
     inside = True

@@ -53,8 +53,8 @@ class Entry(NamedTuple):
         fields = [stamp, f"Job ID: {_plain(self.job_id)}", f"# GPUs: {self.gpus}", _plain(self.event)]
         shown = {
             "iteration": None if self.iteration is None else str(self.iteration),
-            "job_tflops": _shown(self.job_tflops, "{:.1f}" + _RATE),
-            "cumulative_tflops": _shown(self.cumulative_tflops, "{:.1f}" + _RATE),
+            "job_tflops": _tflops(self.job_tflops),
+            "cumulative_tflops": _tflops(self.cumulative_tflops),
             "flops": _shown(self.flops, "{:.2e}"),
             "tokens": _shown(None if self.tokens is None else self.tokens / BILLION, "{:.2f}"),
         }
@@ -110,6 +110,11 @@ def _time(text: str) -> float | None:
 
 def _shown(value: float | None, form: str) -> str | None:
     return None if value is None else form.format(value)
+
+
+def _tflops(value: float | None) -> str | None:
+    """One decimal, as Megatron writes it; three digits where that would leave nothing."""
+    return _shown(value, ("{:.3g}" if value is not None and 0 < abs(value) < 1 else "{:.1f}") + _RATE)
 
 
 def _plain(text: str) -> str:

@@ -287,7 +287,7 @@ class Delivery:
                 continue
             kind = str(type(record).__struct_config__.tag)
             self.account.skipped[kind] = self.account.skipped.get(kind, 0) + 1
-            if kind in TOLD_KINDS:
+            if kind in TOLD_KINDS and not getattr(self._class, "partial", False):
                 self._say(f"{self.name} can't hold records of kind {kind!r}: they are skipped there")
 
     def _commit_batch(self) -> None:
