@@ -215,12 +215,18 @@ def overview(session: Session) -> Iterator[str]:
 
 
 def comparison(found: Sequence[Session]) -> Iterator[str]:
-    """Sessions of one GPU against sessions of several, with speed-up and efficiency for each number of GPUs."""
-    single = [session for session in found if session.gpu_count <= 1]
+    """Sessions of one GPU against sessions of several, with speed-up and efficiency for each number of GPUs.
+
+    What is neither (several processes without a GPU each) is listed apart.
+    """
+    single = [session for session in found if session.gpu_count <= 1 and not session.mode.startswith("MULTI")]
     several = [session for session in found if session.gpu_count > 1]
     yield "SINGLE GPU vs MULTI-GPU COMPARISON"
     yield RULE
-    for title, group in (("📱 SINGLE GPU SESSIONS", single), ("🔗 MULTI-GPU SESSIONS", several)):
+    neither = [session for session in found if session not in single and session not in several]
+    titled = [("📱 SINGLE GPU SESSIONS", single), ("🔗 MULTI-GPU SESSIONS", several)]
+    titled += [("📎 OTHER SESSIONS", neither)] if neither else []
+    for title, group in titled:
         yield ""
         yield f"{title} ({len(group)}):"
         for number, session in enumerate(group):

@@ -13,7 +13,7 @@ from trackers.backends import session_nccl as nccl
 from trackers.backends.session_facts import Facts, forced_by
 from trackers.backends.session_files import COMMUNICATION, SNAPSHOTS, TRAINING
 from trackers.backends.session_gpus import Snapshots, warnings
-from trackers.backends.session_pages import MAIN, MULTIGPU, PERFORMANCE, Pages, Place
+from trackers.backends.session_pages import MAIN, MULTIGPU, PERFORMANCE, UNKNOWN, Pages, Place
 from trackers.backends.session_settings import Settings
 from trackers.backends.session_steps import COMMUNICATION as TIMED
 from trackers.backends.session_steps import Mark, Row, Steps, beside, between, kind_of, slow
@@ -108,6 +108,8 @@ class Fold:
         elif isinstance(record, Alert):
             self._alert(record)
         elif isinstance(record, Artifact):
+            for row in book.steps.ready(aged=0):
+                self._row(row)
             self.pages.say(MAIN, record.time, logging.INFO, f"Saved {record.type}: {record.name}")
         elif isinstance(record, Info):
             values = {key: getattr(record, key) for key in ("name", "group", "tags", "notes")}
@@ -135,7 +137,7 @@ class Fold:
         self.pages.say(MAIN, began, logging.INFO, f"🚀 TRAINING SESSION {'CONTINUED' if again else 'STARTED'}{again}")
         self.pages.say(MAIN, began, logging.INFO, f"Session ID: {self._name}")
         self._tell(began, first=True)
-        self.pages.follow(held)
+        self.pages.follow(held, book.facts.step_word)
 
     def end(self, status: str, reason: str, exit_code: int | None, time: float) -> None:
         """Write how an attempt ended, unless that is written."""
@@ -292,13 +294,13 @@ class Fold:
             rate = next((value for name, value in row.values.items() if kind_of(name) == "rate"), None)
             line = lines.step_line(row.step, total, loss[1] if loss else None, rate, 1 / step_s if step_s else None)
             level = logging.INFO if settings.training_level > logging.DEBUG else logging.DEBUG
-            below = lines.metrics_line(shown)
-            self.pages.put(MAIN, level, *([line, below] if below else [line]))
+            self.pages.put(MAIN, level, *filter(None, (line, lines.metrics_line(shown))))
             if not row.due.performance:
                 self._slow(row.time, shown.get("step_duration", step_s), shown.get("samples_per_second"))
         if row.due.multigpu and book.facts.processes > 1:
             facts = book.facts
-            line = lines.multigpu_step_line(facts.step_word, row.step, facts.processes, facts.local_rank, facts.rank)
+            word = UNKNOWN if book.place.waiting else facts.step_word
+            line = lines.multigpu_step_line(word, row.step, facts.processes, facts.local_rank, facts.rank)
             self.pages.say(MULTIGPU, row.time, logging.INFO, line)
         if row.due.performance:
             step_s = steps.pace.step_s(row.step, row.time)
@@ -378,8 +380,7 @@ class Fold:
     def _alert(self, record: Alert) -> None:
         text = f"{record.title}: {record.text}" if record.text else record.title
         self.pages.say(MAIN, record.time, ALERTS.get(record.level, logging.INFO), text)
-        trouble = nccl.timeout(text)
-        if trouble:
+        if trouble := nccl.timeout(text):
             self._warn(MULTIGPU, record.time, trouble)
 
     def _finish(self, record: Finish) -> None:
@@ -387,11 +388,10 @@ class Fold:
         self.book.finish = msgspec.structs.replace(record, id="", seq=0)
         if not first or record.status == "finished" or not record.reason:
             return
-        trouble, failure = nccl.timeout(record.reason), nccl.failed_start(record.reason)
-        if trouble:
-            self._warn(MULTIGPU, record.time, trouble)
-        elif failure:
+        if failure := nccl.failed_start(record.reason):
             self.pages.say(MULTIGPU, record.time, logging.ERROR, failure)
+        elif trouble := nccl.timeout(record.reason):
+            self._warn(MULTIGPU, record.time, trouble)
 
     def _warn(self, log: str, time: float, text: str) -> None:
         self.book.totals.warnings += 1

@@ -11,6 +11,9 @@ from trackers.backends.session_settings import Settings
 
 MAIN, MULTIGPU, PERFORMANCE = "main", "multigpu", "performance"
 
+UNKNOWN = "�-?"
+"""Stands in a line that is held back for the word that only the head knows."""
+
 
 class Place(msgspec.Struct):
     """Where the text stands. waiting: the head isn't written yet, and ``held`` is what follows it, each with its log.
@@ -79,15 +82,15 @@ class Pages:
         self.place.waiting = False
         return held
 
-    def follow(self, held: list[tuple[str, str]]) -> None:
-        """Write what was held back."""
+    def follow(self, held: list[tuple[str, str]], word: str) -> None:
+        """Write what was held back, with the word for :data:`UNKNOWN`."""
         first = next((text for log, text in held if log == MAIN), None)
         if first is not None:
             if first != "\n":
                 self.part()
             self.place.block = self._ends_with_block
         for log, text in held:
-            self.texts[log].append(text)
+            self.texts[log].append(text.replace(UNKNOWN, word, 1) if log == MULTIGPU else text)
 
     def _add(self, log: str, line: str) -> None:
         if self.place.waiting and log != PERFORMANCE:

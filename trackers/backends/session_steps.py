@@ -22,6 +22,8 @@ WINDOW = 16
 SLOW_S, FEW_SAMPLES = 10.0, 1.0
 """Warnings: a step longer than this, fewer samples in a second."""
 LOSSES = (*roles.LOSSES, "train/lm loss")
+_UNSHOWN = (roles.BATCH, roles.SAMPLES_COUNTED, roles.TOKENS_COUNTED)
+_STEP_NAMES = ("iteration", "step", "iter", "global_step")
 RATES = ("learning_rate", "lr", "learning-rate", "train/learning_rate", "train/lr")
 COMMUNICATION = "communication/"
 
@@ -121,11 +123,15 @@ class Steps(msgspec.Struct):
         elif kind == roles.BATCH:
             self.batch = value
 
-    def ready(self, everything: bool = False) -> list[Row]:
-        """Take out the rows that no later record is waited for."""
+    def ready(self, everything: bool = False, aged: int = 1) -> list[Row]:
+        """Take out the rows that no later record is waited for.
+
+        Args:
+            aged: how many newer steps a row with its loss has to see.
+        """
         count = len(self.rows) if everything else 0
         for place, row in enumerate(self.rows[count:], 1):
-            if row.age >= WINDOW or (row.age and row.loss() is not None):
+            if row.age >= WINDOW or (row.age >= aged and row.loss() is not None):
                 count = place
         found = self.rows[:count]
         del self.rows[:count]
@@ -163,6 +169,8 @@ def kind_of(name: str) -> str:
         return "rate"
     if name.startswith(COMMUNICATION):
         return "communication"
+    if name.endswith("-time"):  # a timer's: evaluation-time is no result of an evaluation
+        return "training"
     group = group_of(name)
     return {"validation": "evaluation", "gpu": "hardware", "system": "hardware"}.get(group, "training")
 
@@ -178,7 +186,7 @@ def beside(row: Row, step_s: float | None, batch: float | None) -> dict[str, Any
             shown["step_duration"] = value * role.factor
         elif kind == roles.SAMPLES and "samples_per_second" not in shown:
             shown["samples_per_second"] = value
-        elif kind_of(name) == "training" and name not in ("iteration", "step", "iter", "global_step"):
+        elif kind_of(name) == "training" and kind not in _UNSHOWN and name not in _STEP_NAMES:
             rest[name] = value
     step_s = shown.get("step_duration", step_s)
     if step_s is not None:
