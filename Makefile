@@ -84,8 +84,9 @@ copy-project: $(DEV_ENV)  ## copy a project of 200 runs from W&B's stand-in to M
 bench: $(DEV_ENV)  ## measure the promised figures on this machine
 	@$(PYTHON) -m benchmarks
 
-gpu-check: $(DEV_ENV)  ## compare what is read of this machine's GPUs with nvidia-smi: CAPTURE=file keeps both
+gpu-check: $(DEV_ENV)  ## on this machine's GPUs: values against nvidia-smi's (CAPTURE=file keeps both), and that nothing waits
 	@$(PYTHON) -m tests.hardware.gpu_check $(if $(CAPTURE),--capture $(CAPTURE))
+	@$(PYTHON) -m pytest -n 0 tests/test_instruments_gpu.py tests/test_ranks_gpu.py
 
 docs-pictures: $(DEMO_ENV)  ## draw docs/pictures anew; needs chromium and chromedriver
 	@$(PYTHON) scripts/make_plots.py
