@@ -97,6 +97,7 @@ def test_sync_of_a_directory_takes_all_runs_in_it() -> None:
 WRONG = [
     (("show", "nope"), 1, "no run 'nope'"),
     (("sync", "nope"), 1, "no run 'nope'"),
+    (("sync", ""), 2, "a run's name is empty"),
     (("show", "--dir", "empty"), 1, "no runs in empty"),
     (("sync", "latest", "--to", "wandbb"), 2, "did you mean 'wandb'"),
     (("frobnicate",), 2, "No such command"),

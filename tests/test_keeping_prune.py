@@ -148,10 +148,13 @@ def test_commands_change_nothing_without_yes(run: RunDirectory) -> None:
         (("archive", "nobody", "--dir", "runs"), 1, "no run 'nobody'"),
         (("restore", "nobody", "--dir", "runs"), 1, "no run 'nobody'"),
         (("prune", "--dir", "nowhere"), 1, "no runs in nowhere"),
+        (("prune", "", "--older-than", "0", "--yes"), 2, "a run's name is empty"),
+        (("archive", "", "--older-than", "0", "--yes"), 2, "a run's name is empty"),
+        (("restore", " ", "--yes"), 2, "a run's name is empty"),
     ],
 )
 def test_wrong_input_is_one_line(run: RunDirectory, arguments: tuple[str, ...], code: int, text: str) -> None:
-    """What isn't there is named on one line."""
+    """What isn't there is named on one line; an empty name, of an unset variable, doesn't mean everything here."""
     done = program(*arguments)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (code, "", 1)
     assert text in done.stderr

@@ -93,6 +93,9 @@ def test_missing_run_and_unknown_scheme() -> None:
     logged(2)
     with pytest.raises(NotFound, match="no run 'nothing'"):
         load("nothing")
+    for empty in ("", " "):
+        with pytest.raises(UsageError, match="a source is empty"):
+            load(empty)
     with pytest.raises(UsageError, match=r"unknown source scheme 'mlflo': did you mean 'mlflow'\?.*wandb:"):
         load("mlflo:digits")
     with pytest.raises(NotFound, match="no metric 'nothing'"):

@@ -8,7 +8,7 @@ import re
 import secrets
 import socket
 import string
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -226,6 +226,18 @@ def find_runs(root: Path) -> Iterator[RunDirectory]:
         return
     for identity in sorted(root.glob("*/run.json")) + sorted(root.glob("*/*/run.json")):
         yield RunDirectory(identity.parent)
+
+
+def asked_for(references: Iterable[str], root: Path) -> list[str]:
+    """What a command was given, or ``root`` where that is nothing at all.
+
+    Raises:
+        UsageError: one of them is empty: an unset variable of a shell, that mustn't mean everything here.
+    """
+    found = list(references)
+    if any(not reference.strip() for reference in found):
+        raise UsageError("a run's name is empty (an unset variable?): give an id, a name, latest or a directory")
+    return found or [str(root)]
 
 
 def find_run(reference: str, root: Path) -> RunDirectory:

@@ -45,7 +45,7 @@ def sync(
     from trackers.errors import NotFound
     from trackers.relay import sync as work
     from trackers.relay.follow import Follower, runs_below
-    from trackers.rundir import find_run
+    from trackers.rundir import asked_for, find_run
 
     names = registry.parse(to)
     root = runs_root(directory)
@@ -62,12 +62,12 @@ def sync(
         _show(run, as_json)
 
     if follow:
-        places = [Path(reference) for reference in runs or [str(root)]]
+        places = [Path(reference) for reference in asked_for(runs or [], root)]
         places = [place if place.exists() else find_run(str(place), root).path for place in places]
         done = Follower(places, names, show, complain=_complain, jobs=jobs).serve(lambda: stopped)
     else:
         chosen = []
-        for reference in runs or [str(root)]:
+        for reference in asked_for(runs or [], root):
             place = Path(reference)
             inside = list(runs_below(place)) if place.is_dir() else []
             chosen += inside or [find_run(reference, root)]

@@ -17,7 +17,7 @@ from trackers.relay.lease import STALE_S, read_holder
 from trackers.relay.reduce import attempts
 from trackers.relay.report import report
 from trackers.relay.status import observe
-from trackers.rundir import RunDirectory, find_run
+from trackers.rundir import RunDirectory, asked_for, find_run
 from trackers.tracker import RunInfo
 
 DAY_S = 86400.0
@@ -28,10 +28,10 @@ def chosen(references: Iterable[str], root: Path) -> list[RunDirectory]:
     """The runs that ids, names, ``latest`` or directories name, each once; without a reference, all below ``root``.
 
     Raises:
-        NotFound: a reference names none.
+        NotFound: a reference names none. UsageError: it is empty.
     """
     found: dict[Path, RunDirectory] = {}
-    for reference in references or [str(root)]:
+    for reference in asked_for(references, root):
         place = Path(reference).expanduser()
         inside = list(runs_below(place)) if place.is_dir() else []
         for run in inside or [find_run(reference, root)]:

@@ -65,6 +65,8 @@ def parse(source: str) -> Source:
     Raises:
         UsageError: a scheme that isn't known; the message lists the known ones.
     """
+    if not source.strip():
+        raise UsageError(f"a source is empty (an unset variable?): {_listed()} or a run's id, name, directory, latest")
     match = _SCHEME.fullmatch(source)
     if match is not None and not Path(source).exists():
         scheme, where = match[1], match[2]
@@ -145,7 +147,7 @@ def _unknown(scheme: str) -> UsageError:
     near = difflib.get_close_matches(scheme, known(), n=1)
     hint = f": did you mean {near[0]!r}?" if near else "."
     return UsageError(
-        f"unknown source scheme {scheme!r}{hint} Known: {_listed()} a run's id, name or directory, latest"
+        f"unknown source scheme {scheme!r}{hint} Known: {_listed()} or a run's id, name, directory, latest"
     )
 
 
