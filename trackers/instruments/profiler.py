@@ -116,6 +116,9 @@ class Profiler:
                 self._start()
                 return
             self._left -= 1
+            if self._left >= self._schedule.active and self._others():
+                self._profile = None  # not stopped: that would end the other one
+                raise RuntimeError("another profiler is at work")
             if self._left > 0:
                 self._profile.step()
                 return
@@ -139,6 +142,8 @@ class Profiler:
 
     def _start(self) -> None:
         profiler, plan = self._torch.profiler, self._schedule
+        if self._others():
+            raise RuntimeError("another profiler is at work")
         activities = [profiler.ProfilerActivity.CPU]
         if cuda_in_use() is not None:
             activities.append(profiler.ProfilerActivity.CUDA)
@@ -149,6 +154,11 @@ class Profiler:
             on_trace_ready=self._write,
         )
         self._profile.start()
+
+    def _others(self) -> bool:
+        """Whether somebody else traces in this process, asked while we don't: two would disturb each other."""
+        enabled = getattr(self._torch.autograd, "_profiler_enabled", None)
+        return bool(enabled is not None and enabled())
 
     def _stop(self) -> None:
         profile, self._profile = self._profile, None
