@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 NAMES = ("log_call", "startup", "training_step", "delivery_rate", "sampling", "log_reading", "analysis",
-         "plotting", "reading", "copying", "ranks", "instruments", "inspection")  # fmt: skip
+         "plotting", "reading", "copying", "ranks", "instruments", "inspection", "file_trackers")  # fmt: skip
 
 
 def main(arguments: list[str]) -> int:
