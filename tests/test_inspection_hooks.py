@@ -193,7 +193,7 @@ def test_checkpoints_second_forward_does_not_count(inspect: Any, logged: Logged,
     assert logged[1][1] == pytest.approx(logged[0][1], rel=1e-6)
 
 
-def test_evaluation_does_not_count(inspect: Any, logged: Logged) -> None:
+def test_evaluation_does_not_count(inspect: Any, logged: Logged, said: list[str]) -> None:
     """A pass without gradients in evaluation mode is none of training; one in training mode is."""
     model = nn.Sequential(nn.Linear(4, 3))
     inspector = inspect(model, features(["max"], ["activation", "output", "dgrad"]))
@@ -205,6 +205,8 @@ def test_evaluation_does_not_count(inspect: Any, logged: Logged) -> None:
         model(torch.full((2, 4), 100.0))
     inspector.step()
     assert [values["model.0_activation_max"] for _, values in logged] == [5.0]
+    (line,) = said
+    assert line.startswith("tensor inspection: none of the chosen layers has run in training")
 
 
 def test_shared_layers_and_weights(inspect: Any, logged: Logged) -> None:
@@ -366,6 +368,24 @@ def test_fault_in_a_statistic_is_said_and_stops_nothing(
     assert model[0].weight.grad is not None
     assert said == ["tensor inspection: model.0_activation can't be looked at (RuntimeError: no memory)"]
     assert set(logged[0][1]) == {f"model.0_{tensor}_max" for tensor in ("weight", "output", "gradient", "wgrad")}
+
+
+def test_fault_in_a_hook_is_said_and_stops_nothing(
+    inspect: Any, logged: Logged, said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Inputs and outputs of a kind that no hook knows go through the layer as they were."""
+
+    class Odd(torch.Tensor):
+        def view_as(self, other: torch.Tensor) -> torch.Tensor:
+            raise RuntimeError("no views")
+
+    model = nn.Sequential(nn.Linear(2, 4), nn.Linear(4, 1))
+    inspector = inspect(model, features(["max"], ["dgrad", "output"]))
+    model(torch.ones(3, 2, requires_grad=True).as_subclass(Odd)).sum().backward()
+    inspector.step()
+    assert model[0].weight.grad is not None
+    assert said[0] == "tensor inspection: model.0 can't be looked at (RuntimeError: no views)"
+    assert {"model.0_output_max", "model.1_output_max"} <= set(logged[0][1])
 
 
 class Moved(Transfer):

@@ -123,6 +123,29 @@ for step in range(2):
     model(x).sum().backward()
     loop.step()
 run.finish()
+
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from trackers.inspection.inspector import Inspector
+tensors = ["activation", "gradient", "weight", "output", "wgrad", "dgrad"]
+wanted = {"LogTensorStats": {"enabled": True, "tensors": tensors, "stats": ["l2_norm"]}}
+layers = {"layer_name_regex_pattern": ".*"}
+config = trackers.inspection.TensorInspectConfig(
+    enabled=True, features={"all": {"enabled": True, "layers": layers, "transformer_engine": wanted}})
+found = []
+for sharded in (False, True):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 7), nn.Tanh(), nn.Linear(7, 5))
+    if sharded:
+        mesh = init_device_mesh("cpu", (2,))
+        for part in (model[0], model[2], model): fully_shard(part, mesh=mesh)
+    inspector = Inspector(lambda values, step: found.append(values), print, config)
+    inspector.attach(model)
+    model(torch.randn(4, 6)).square().sum().backward()
+    inspector.step()
+    inspector.close()
+assert len(found[0]) == 11 and found[0].keys() == found[1].keys()
+assert all(abs(found[1][name] / value - 1) < 1e-5 for name, value in found[0].items()), found
 dist.barrier()
 dist.destroy_process_group()
 import os; os._exit(0)
@@ -130,7 +153,10 @@ import os; os._exit(0)
 
 
 def test_ranks_numbers_are_put_together() -> None:
-    """Under DDP the numbers are those of all ranks' tensors as one, though their sizes differ; weights are weights."""
+    """Under DDP the numbers are those of all ranks' tensors as one, though their sizes differ; weights are weights.
+
+    Sharded by FSDP2, all six tensors have the numbers that they have unsharded.
+    """
     stats = ["min", "max", "mean", "std", "l1_norm", "l2_norm", "cur_amax", "dynamic_range"]
     features = section(stats=stats, tensors=["activation", "weight"])
     fp8 = {

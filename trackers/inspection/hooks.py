@@ -52,9 +52,10 @@ class Hooks:
         for module, each in wanted.items():
             by_tensor = {one.tensor: [two for two in each if two.tensor == one.tensor] for one in each}
             layer = _Layer(torch, self._found, by_tensor)
-            if "activation" in by_tensor or "dgrad" in by_tensor:
+            if set(by_tensor) & {"activation", "weight", "wgrad", "dgrad"}:
                 self._handles.append(module.register_forward_pre_hook(layer.before, with_kwargs=True))
-            self._handles.append(module.register_forward_hook(layer.after, with_kwargs=True))
+            if set(by_tensor) & {"output", "gradient"}:
+                self._handles.append(module.register_forward_hook(layer.after, with_kwargs=True))
 
     def remove(self) -> list[tuple[Wanted, Part]]:
         """Take the hooks away; what they found, in the order in which it was found."""
@@ -86,7 +87,11 @@ class _Found:
                     name = f"{one.layer}_{one.tensor}"
                     self._take(one, tensor)
         except (Exception, SystemExit) as error:  # nvdlfw-inspect ends the process where it finds a fault
-            self._say(f"tensor inspection: {name} can't be looked at ({type(error).__name__}: {error})")
+            self.lost(name, error)
+
+    def lost(self, name: str, error: BaseException) -> None:
+        """Say that a layer or a tensor of it couldn't be looked at."""
+        self._say(f"tensor inspection: {name} can't be looked at ({type(error).__name__}: {error})")
 
     def _take(self, wanted: Wanted, tensor: Any) -> None:
         torch = self._torch
@@ -120,16 +125,40 @@ class _Layer:
         self._wanted = wanted
 
     def before(self, module: Any, args: Any, kwargs: Any) -> Any:
-        """Look at the input before the module may overwrite it, and give the module a view of it: the gradient of the
-        view is this layer's part of the input's.
-        """
-        torch = self._torch
-        place, tensor = _first(torch, args, kwargs)
-        if tensor is None or not self._found.open or _elsewhere(torch):
+        """Called before the module's forward; answers with its arguments, if they are others. Never raises."""
+        try:
+            return self._before(module, args, kwargs)
+        except Exception as error:
+            self._found.lost(next(iter(self._wanted.values()))[0].layer, error)
             return None
-        if "activation" in self._wanted and _counts(torch, module):
-            self._found.look(self._wanted["activation"], tensor)
-        if "dgrad" not in self._wanted or not torch.is_grad_enabled() or not tensor.requires_grad:
+
+    def after(self, module: Any, args: Any, kwargs: Any, output: Any) -> None:
+        """Called after it. Never raises."""
+        try:
+            self._after(module, output)
+        except Exception as error:
+            self._found.lost(next(iter(self._wanted.values()))[0].layer, error)
+
+    def _before(self, module: Any, args: Any, kwargs: Any) -> Any:
+        """Look at the weight while it is whole (FSDP shards it again after forward), and at the input before the module
+        may overwrite it; give the module a view of it: the gradient of the view is this layer's part of the input's.
+        """
+        torch, wanted, found = self._torch, self._wanted, self._found
+        if not found.open or _elsewhere(torch):
+            return None
+        place, tensor = _first(torch, args, kwargs)
+        weight = getattr(module, "weight", None)
+        weight = weight if isinstance(weight, torch.Tensor) else None
+        if _counts(torch, module):
+            if "activation" in wanted:
+                found.look(wanted["activation"], tensor)
+            if "weight" in wanted and self._is_first("weight", self):
+                found.look(wanted["weight"], weight)
+        if not torch.is_grad_enabled():
+            return None
+        if "wgrad" in wanted and weight is not None and weight.requires_grad and self._is_first("wgrad", weight):
+            found.handles.append(weight.register_hook(self._looker("wgrad")))
+        if "dgrad" not in wanted or tensor is None or not tensor.requires_grad:
             return None
         view = tensor.view_as(tensor)
         view.register_hook(self._looker("dgrad"))
@@ -137,28 +166,16 @@ class _Layer:
             return (*args[:place], view, *args[place + 1 :]), kwargs
         return args, {**kwargs, place: view}
 
-    def after(self, module: Any, args: Any, kwargs: Any, output: Any) -> None:
+    def _after(self, module: Any, output: Any) -> None:
         """Look at what came out, and at what will come back."""
         torch, wanted, found = self._torch, self._wanted, self._found
         if not found.open or _elsewhere(torch):
             return
         out = _first(torch, output if isinstance(output, (tuple, list)) else (output,), {})[1]
-        if torch.is_grad_enabled():
-            if "gradient" in wanted and out is not None and out.requires_grad:
-                out.register_hook(self._looker("gradient"))
-            if "wgrad" in wanted:
-                self._watch_weight(getattr(module, "weight", None))
-        if not _counts(torch, module):
-            return
-        if "output" in wanted:
+        if "gradient" in wanted and out is not None and out.requires_grad and torch.is_grad_enabled():
+            out.register_hook(self._looker("gradient"))
+        if "output" in wanted and _counts(torch, module):
             found.look(wanted["output"], out)
-        weight = getattr(module, "weight", None) if "weight" in wanted else None
-        if weight is not None and self._is_first("weight", self):
-            found.look(wanted["weight"], weight)
-
-    def _watch_weight(self, weight: Any) -> None:
-        if weight is not None and weight.requires_grad and self._is_first("wgrad", weight):
-            self._found.handles.append(weight.register_hook(self._looker("wgrad")))
 
     def _is_first(self, tensor: str, of: Any) -> bool:
         key = f"{self._wanted[tensor][0].layer}_{tensor}", id(of)
@@ -200,7 +217,7 @@ def _elsewhere(torch: Any) -> bool:
     """Whether this is no run of the model: torch.compile or torch.export looks at it, or a CUDA graph is recorded."""
     if torch.compiler.is_compiling():
         return True
-    return bool(torch.cuda.is_available() and torch.cuda.is_current_stream_capturing())
+    return bool(torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing())
 
 
 def _exactly(torch: Any, tensor: Any) -> Any:

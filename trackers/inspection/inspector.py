@@ -46,7 +46,7 @@ class Inspector:
         rank, ranks: of all processes. directory: the run's, where there is one.
 
     Attributes:
-        iteration: the number of the one that runs.
+        iteration: the number of the one that runs. attached: whether it has been given a model.
 
     Raises:
         UsageError: a configuration that makes no sense, a feature that nothing here can carry out, a directory that
@@ -79,16 +79,20 @@ class Inspector:
         place = config.log_dir or (Path(directory) / FOLDER if directory else None)
         self._text = TextLog(place, rank, say) if place is not None else None
         self._taken: dict[int, dict[str, Any]] = {}
-        self._library = None
-        handed = library.handed_over(features, MEASURED[NAMESPACE], engine=with_engine) if with_library else {}
-        if handed:
-            messages = str(place or Path(tempfile.gettempdir(), "trackers-nvdlfw-inspect"))
-            self._library = library.Library(handed, directories, messages, first, self._take)
-        self._by_engine = with_engine and self._library is not None
         self._plan: dict[Schedule, list[Planned]] = {}
         self._hooks: Hooks | None = None
         self._eager = Eager()
         self.attached = False
+        self._library: library.Library | None = None
+        handed = library.handed_over(features, MEASURED[NAMESPACE], engine=with_engine) if with_library else {}
+        if handed:
+            messages = str(place or Path(tempfile.gettempdir(), "trackers-nvdlfw-inspect"))
+            try:
+                self._library = library.Library(handed, directories, messages, first, self._take)
+            except UsageError:
+                self.close()
+                raise
+        self._by_engine = with_engine and self._library is not None
 
     def attach(self, model: Any) -> None:
         """Look at this model's layers from the next forward pass on.
@@ -127,21 +131,10 @@ class Inspector:
 
     def step(self) -> None:
         """An iteration has ended: log what was seen, and get ready for the next one. Never raises."""
-        try:
-            found = self._disarm()
-            if self._library is not None:
-                self._library.step()
-            if found:
-                self._record(*results.values(self._torch, found, self._ranks), self.iteration)
-            for iteration, taken in self._taken.items():
-                self._record(taken, taken, iteration)
-            self._taken = {}
-            if self._text is not None:
-                self._text.drain()
-            self.iteration += 1
-            self._arm()
-        except Exception as error:
-            self._say(f"tensor inspection: {type(error).__name__}: {error}")
+        iteration = self.iteration
+        self.iteration += 1
+        self._guard(self._publish, iteration)
+        self._guard(self._arm)
 
     def close(self) -> None:
         """Take everything away. What an unfinished iteration has seen is left out."""
@@ -154,6 +147,30 @@ class Inspector:
             self._library = None
             if self._text is not None:
                 self._text.close()
+
+    def _guard(self, function: Callable[..., None], *arguments: Any) -> None:
+        try:
+            function(*arguments)
+        except Exception as error:
+            self._say(f"tensor inspection: {type(error).__name__}: {error}")
+
+    def _publish(self, iteration: int) -> None:
+        due = self._hooks is not None
+        found = self._disarm()
+        if self._library is not None:
+            self._guard(self._library.step)
+        if found:
+            self._record(*results.values(self._torch, found, self._ranks), iteration)
+        elif due and not self._taken:
+            self._say(
+                "tensor inspection: none of the chosen layers has run in training in an iteration that is looked at: "
+                "is step() called after each, and is the model the one that trains?"
+            )
+        taken, self._taken = self._taken, {}
+        for when, values in taken.items():
+            self._record(values, values, when)
+        if self._text is not None:
+            self._text.drain()
 
     def _record(self, own: Mapping[str, Any], shared: Mapping[str, Any], iteration: int) -> None:
         if self._text is not None:
