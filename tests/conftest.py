@@ -33,6 +33,7 @@ LASTING = ("multiprocessing.resource_tracker", "multiprocessing.forkserver", "lo
 
 # Variables that could reach the outside, or make a run believe it is part of a cluster.
 FOREIGN = (
+    *("SESSION_", "TRAINING_LOG_LEVEL", "MULTIGPU_LOG_LEVEL", "NCCL_"),
     *("TRACKER_", "WANDB_", "TRACKIO_", "MLFLOW_", "TENSORBOARD_", "JSON_DIR", "BASELINE_RUN_ID", "HF_", "XDG_"),
     *("RANK", "LOCAL_RANK", "GROUP_RANK", "NODE_RANK", "ROLE_", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_"),
     *("SLURM_", "OMPI_", "PMI_", "PMIX_", "TORCHELASTIC_", "MAKEFLAGS", "MAKELEVEL", "MFLAGS", "KCONFIG_", "CONFIG_"),

@@ -92,6 +92,7 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--eval-interval", type=int, default=100, help="steps between evaluations")
     parser.add_argument("--eval-iters", type=int, default=20, help="batches per evaluation")
     parser.add_argument("--sample-tokens", type=int, default=100, help="bytes of text generated per prompt")
+    parser.add_argument("--log-communication", action="store_true", help="time the exchange of gradients between ranks")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--compile", action="store_true", help="torch.compile the model")
     parser.add_argument("--seed", type=int, default=1337)
@@ -131,6 +132,7 @@ def train(args: argparse.Namespace, device: torch.device, rank: int, world_size:
     train_tokens, val_tokens = load()
     gpt = GPT(Shape(VOCABULARY, args.block_size, args.n_layer, args.n_head, args.n_embd)).to(device)
     model: nn.Module = nn.parallel.DistributedDataParallel(gpt) if world_size > 1 else gpt
+    wrapped = model
     if args.compile:
         model = torch.compile(model)
     optimizer: torch.optim.Optimizer
@@ -160,6 +162,8 @@ def train(args: argparse.Namespace, device: torch.device, rank: int, world_size:
             model=gpt,
             optimizer=optimizer,
         )
+        if args.log_communication and world_size > 1:
+            run.communications.watch(wrapped)
         for step in range(1, args.max_iters + 1):
             rate = learning_rate(step, args)
             for group in optimizer.param_groups:
