@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -18,7 +19,10 @@ from trackers.hardware.device import Gpu, Reading
 from trackers.instruments import energy as module
 from trackers.instruments.energy import Energy
 from trackers.instruments.timers import Span, Timers
+from trackers.megatron import LoggerConfig, MegatronLog
+from trackers.records import Metrics
 from trackers.reductions import Mean
+from trackers.runs import Run
 
 GPU = Gpu(vendor="nvidia", index=0, label="0")
 SPAN = SimpleNamespace(ready=True, elapsed_s=4.0)
@@ -74,6 +78,35 @@ def test_pauses_use_nothing(said: list[str]) -> None:
     energy.resume()
     counter.add(30.0)
     assert energy.take() == pytest.approx(40.0)
+
+
+@pytest.mark.parametrize("kind", ["loop", "megatron"])
+def test_pauses_of_a_loop_pause_energy_too(kind: str, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What an evaluation uses is in no iteration's energy, and neither is the first iteration's."""
+    counter = Counter()
+    monkeypatch.setattr("trackers.instruments.energy.own_gpu", lambda say: counter)
+    monkeypatch.setattr("trackers.megatron.log.own_gpu", lambda say: counter)
+    loop: Any
+    if kind == "loop":
+        loop = run.loop(4, energy=True, interval=2)
+        step = loop.step
+    else:
+        config = LoggerConfig(log_energy=True, log_interval=2)
+        loop = MegatronLog(run, config, train_iters=4, global_batch_size=1, write=lambda text: None)
+
+        def step() -> None:
+            loop.training_log({}, {}, 0.1, None, loop._loop.steps + 1, 1.0, False, 0, None, None, None)
+
+    for number in range(1, 5):
+        counter.add(900.0 if number == 1 else 30.0)
+        step()
+        if number % 2:
+            with loop.pause("evaluation"):
+                counter.add(5000.0)
+    run.finish()
+    found = [(r.step, r.values["iter-energy/gpu"]) for r in run._recorder.logged()
+             if isinstance(r, Metrics) and "iter-energy/gpu" in r.values]  # fmt: skip
+    assert found == [(2, 30.0), (4, 30.0)]
 
 
 def test_counter_that_was_reset_never_takes_energy_back(said: list[str]) -> None:

@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -234,6 +235,30 @@ def test_line_leaves_out_what_a_rank_could_not_tell(run: Run, monkeypatch: pytes
         call(log, iteration, grad_norm=math.nan, zeros=torch.tensor(math.nan))
     assert len([line for line in printed if "grad norm: nan | number of skipped" in line]) == 2
     assert not any("energy" in line or "num zeros" in line for line in printed)
+
+
+def test_console_trackers_and_user_have_intervals_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The console's report each fourth iteration, the trackers' values each second one and a user's reading have each
+    all of their own interval, whoever reads first: the original's trackers reset the console's."""
+    now = [100.0]
+    monkeypatch.setattr("trackers.instruments.timers.time", SimpleNamespace(perf_counter=lambda: now[0]))
+    options = {"TRACKER_LOG_TIMERS": False, "TRACKER_TIMING_LEVEL": 1, "TRACKER_RELAY": False}
+    run = trackers.init("json", project="p", mode="offline", options=options)
+    assert isinstance(run, Run)
+    printed: list[str] = []
+    config = LoggerConfig(log_interval=4, tensorboard_log_interval=2, log_timers_to_tensorboard=True,
+                          timing_log_level=1, timing_log_option="max")  # fmt: skip
+    log = MegatronLog(run, config, train_iters=8, global_batch_size=2, write=printed.append)
+    mine = run.timers.interval()
+    for iteration in range(1, 9):
+        with log.timers("forward", log_level=1):
+            now[0] += iteration
+        call(log, iteration)
+    assert mine.take()["forward"].elapsed_s == sum(range(1, 9))
+    assert logged(run)["forward-time"] == {1: 1.0, 2: 2.0, 4: 3.5, 6: 5.5, 8: 7.5}
+    times = [float(line.split(": ")[1]) for text in printed for line in text.splitlines() if "forward ..." in line]
+    assert times == [1000 * (2 + 3 + 4) / 3, 1000 * (5 + 6 + 7 + 8) / 4]
+    run.finish()
 
 
 def test_faults_do_not_reach_training(run: Run, capsys: pytest.CaptureFixture[str]) -> None:

@@ -247,6 +247,8 @@ class MegatronLog:
         self._timed += 1
         if not self._timed:
             self._timers.take()
+            if self._energy is not None:
+                self._energy.take()
             self._hosted = mark, self._host.steps
         self._counts["skipped" if skipped else "advanced"] += 1
         bad: Any = False
