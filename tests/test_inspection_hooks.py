@@ -149,7 +149,7 @@ def test_schedule_is_that_of_the_format(inspect: Any, logged: Logged) -> None:
         "a": {"enabled": True, "layers": {"layer_types": ["left"]}, "transformer_engine": {"LogTensorStats": inner}}
     }
     model = Branches()
-    inspector = inspect(model, wanted, first=3)
+    inspector = inspect(model, wanted, done=3)
     for _ in range(7):
         model(torch.randn(2, 6))
         inspector.step()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -161,3 +162,91 @@ def test_without_transformer_engine_its_statistics_are_ours() -> None:
     handed = library.handed_over(features, ("LogTensorStats",), engine=False)
     assert handed["a"]["transformer_engine"] == {"FakeQuant": {"enabled": True}}
     assert "LogTensorStats" in features["a"]["transformer_engine"]
+
+
+ENGINE_FEATURES = """
+from nvdlfw_inspect.base import BaseConfigAPIMapper, BaseNamespaceAPI
+from nvdlfw_inspect.logging import MetricLogger
+from nvdlfw_inspect.registry import Registry, api_method
+
+class Mapper(BaseConfigAPIMapper):
+    def parse_config_and_api(self, config, **kwargs):
+        return kwargs["tensor_name"] in config["tensors"], config
+
+@Registry.register_feature(namespace="transformer_engine")
+class FakeQuant(Mapper):
+    @api_method
+    def modify_tensor(self, config, layer_name, tensor_name, tensor):
+        asked.append(config)
+        return tensor * 2
+
+@Registry.register_feature(namespace="transformer_engine")
+class LogTensorStats(Mapper):
+    seen = []
+    @api_method
+    def inspect_tensor(self, config, layer_name, tensor_name, tensor):
+        self.seen.append((f"{layer_name}_{tensor_name}_max", tensor.max()))
+
+@Registry.register_namespace_api(namespace="transformer_engine")
+class TransformerEngineAPI(BaseNamespaceAPI):
+    def input_assertions_hook(self, api_name, **kwargs): pass
+    def output_assertions_hook(self, api_name, ret, **kwargs): pass
+    def is_multiple_feature_invocation_allowed(self, api_name): return False
+    def routing_condition(self, api_name, config, layer_name, feature_obj, **kwargs):
+        return feature_obj.parse_config_and_api(config, **kwargs)
+    def step(self):
+        for name, value in LogTensorStats.seen:
+            MetricLogger.log_scalar(name, value, 5)
+        LogTensorStats.seen.clear()
+
+import builtins
+asked = builtins.asked_of_engine = []
+"""
+ENGINE_LAYERS = """
+import nvdlfw_inspect.api as debug_api
+import torch
+
+class Linear(torch.nn.Linear):
+    def forward(self, x):
+        api = debug_api.transformer_engine
+        changed = api.modify_tensor(self.name, tensor_name="activation", tensor=x)
+        api.inspect_tensor(self.name, tensor_name="activation", tensor=changed)
+        return super().forward(changed)
+"""
+
+
+def test_features_reach_transformer_engine_unchanged(start: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a stand-in for TransformerEngine below the real nvdlfw-inspect: its features get their settings as written
+    and change what its layers compute, its statistics come into the run; layers of torch's own are looked at here.
+    """
+    import builtins
+
+    for folder in ("", "debug", "debug/features", "pytorch"):
+        Path("path/transformer_engine", folder).mkdir(parents=True)
+        Path("path/transformer_engine", folder, "__init__.py").write_text("")
+    Path("path/transformer_engine/debug/features/api.py").write_text(ENGINE_FEATURES)
+    Path("path/transformer_engine/pytorch/__init__.py").write_text(ENGINE_LAYERS)
+    monkeypatch.syspath_prepend("path")
+    features = section(freq=1)
+    quantized = {"enabled": True, "tensors": ["activation"], "quant_format": "FP8E5M2", "gemms": ["fprop"]}
+    features["s"]["transformer_engine"]["FakeQuant"] = quantized
+    try:
+        inspector, logged, said = start(features, log_dir="logs", init_training_step=5)
+        from transformer_engine.pytorch import Linear
+
+        model = torch.nn.Sequential(Linear(2, 2), torch.nn.Linear(2, 2))
+        inspector.attach(model)
+        x = torch.ones(3, 2)
+        output = model(x)
+        assert torch.equal(output, model[1](torch.nn.functional.linear(2 * x, model[0].weight, model[0].bias)))
+        inspector.step()
+        assert builtins.asked_of_engine == [quantized]  # type: ignore[attr-defined]
+        values = {name: float(value) for step, found in logged for name, value in found.items() if step == 5}
+        assert values["model.0_activation_max"] == 2.0
+        assert set(values) == {"model.0_activation_max", "model.1_activation_max"}
+        assert said == []
+    finally:
+        for name in [name for name in sys.modules if name.startswith("transformer_engine")]:
+            del sys.modules[name]
+        if hasattr(builtins, "asked_of_engine"):
+            del builtins.asked_of_engine

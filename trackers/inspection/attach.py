@@ -70,7 +70,7 @@ class Inspecting:
                 self.log,
                 self._recorder.problem,
                 config,
-                first=max(config.init_training_step, done),
+                done=done,
                 rank=identity.rank(),
                 ranks=identity.world_size(),
                 directory=self._recorder.info.directory,

@@ -42,7 +42,8 @@ class Inspector:
 
     Args:
         log: called with values and a step. say: called with a line that says what went wrong.
-        config: what to look at. first: the number of the first iteration.
+        config: what to look at. done: steps done before this start: the first iteration has this number, unless the
+            configuration gives a larger one.
         rank, ranks: of all processes. directory: the run's, where there is one.
 
     Attributes:
@@ -59,12 +60,12 @@ class Inspector:
         say: Callable[[str], None],
         config: TensorInspectConfig,
         *,
-        first: int = 0,
+        done: int = 0,
         rank: int = 0,
         ranks: int = 1,
         directory: str = "",
     ) -> None:
-        self.iteration = first
+        self.iteration = first = max(done, config.init_training_step)
         self._log, self._say, self._ranks = log, say, ranks
         self._torch = torch_for("tensor inspection")
         features = config.read_features()
