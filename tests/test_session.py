@@ -16,10 +16,11 @@ from hypothesis import strategies as st
 
 from tests.session_files import Session, sessions, unix
 from tests.support import T0, Driver, run_info, stream
+from trackers import failpoints
 from trackers.analysis import session_logs
 from trackers.backends.session import SessionTracker
 from trackers.backends.session_fold import HEAD_S
-from trackers.errors import UsageError
+from trackers.errors import Unavailable, UsageError
 from trackers.records import (
     Alert,
     Artifact,
@@ -529,6 +530,79 @@ def test_nccl_output_is_gathered_as_it_grows(tmp_path: Path) -> None:
     ]
     assert [path.name for path in (tmp_path / "run/nccl").iterdir()] == [file.name]  # it goes where the run goes
     assert not folder.exists()
+
+
+class Watch:
+    """A clock that a test moves."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_quiet_run_shows_what_it_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where nothing more comes, a step's line waits two seconds and the head five; the summary is saved every ten."""
+    watch = Watch()
+    monkeypatch.setattr(SessionTracker, "clock", staticmethod(watch))
+    driver = Driver(SessionTracker, run_info(tmp_path / "run", cwd=str(tmp_path), options={"SESSION_DIR": "./logs"}))
+    driver.open()
+    driver.write(stream([*begin(1, None), *rows(2)]))
+    tracker = driver.tracker
+    assert isinstance(tracker, SessionTracker)
+    (found,) = sessions(tmp_path / "logs")
+    assert len(found.json()["training_metrics"]) == 2
+    driver.write(stream([*begin(1, None), *rows(3)]))
+    seen = []
+    for seconds in (1, 1, 3, 5):
+        watch.now += seconds
+        tracker.tick()
+        steps = len(re.findall("^Step", found.text("main.log"), re.M))
+        seen.append(("STARTED" in found.text("main.log"), steps, len(found.json()["training_metrics"])))
+    assert seen == [(False, 0, 2), (False, 0, 2), (True, 3, 2), (True, 3, 3)]
+    driver.close()
+
+
+def test_disk_that_is_full_leaves_whole_lines(tmp_path: Path) -> None:
+    """A write that fails takes back what it began, in every file; the same batch is taken once there is space."""
+    options = {"SESSION_DIR": "./logs"}
+    timed = {"communication/gradient_sync/bytes": 1e6, "communication/gradient_sync/duration_ms": 1.0}
+    records = stream([*begin(), *rows(120, **timed)])
+    contents = []
+    for failing in range(6):
+        place = tmp_path / str(failing)
+        driver = Driver(SessionTracker, run_info(place / "run", cwd=str(place), options=options))
+        driver.open()
+        driver.write(records[:20])
+        failpoints.arm(f"owned.write.before=raise:{failing}" if failing else "")
+        try:
+            if failing:
+                with pytest.raises(Unavailable):
+                    driver.write(records, batch=200)
+        finally:
+            failpoints.arm("")
+        driver.write(records, batch=200)
+        driver.close()
+        (found,) = sessions(place / "logs")
+        contents.append({path.name: path.read_text() for path in found.directory.iterdir()})
+    assert all(content == contents[0] for content in contents)
+
+
+def test_gpus_of_several_machines_are_apart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each machine's snapshots are its own, at its own times; analyze_logs has a line for each GPU."""
+    gpus = {"node0.0": {"name": "A"}, "node1.0": {"name": "B"}}
+    values = [(10, 0, 60.0), (11, 1, 80.0), (20, 0, 62.0), (21, 1, 82.0)]
+    more = [sampled(at, **{f"system.node{node}.gpu.0.gpu": busy}) for at, node, busy in values]
+    found = deliver(tmp_path, sampled_stream([*begin(2, gpus), *rows(3), *more]))
+    snapshots = [entry["gpus"][0] for entry in found.json()["gpu_snapshots"]]
+    assert [(gpu["id"], gpu["name"], gpu["utilization"]) for gpu in snapshots] == [
+        ("node0.0", "A", 60.0), ("node1.0", "B", 80.0), ("node0.0", "A", 62.0), ("node1.0", "B", 82.0),
+    ]  # fmt: skip
+    assert session_logs.main(["--log-dir", str(tmp_path / "logs")]) == 0
+    out = capsys.readouterr().out
+    assert "  GPU node0.0: 62.0% avg util, 62.0% peak" in out
+    assert "  GPU node1.0: 82.0% avg util, 82.0% peak" in out
 
 
 def test_summary_reads_back_as_the_journal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,7 +17,8 @@ from trackers.naming import roles
 from trackers.records import Config, Environment, flatten, merge
 
 STEPS = ("max_steps", "max_iters", "total_steps", "num_training_steps", "train_iters", "training_steps", "total_iters",
-         "num_steps", "n_steps", "max_iter", "steps", "iterations")  # fmt: skip
+         "max_train_steps", "total_iterations", "num_iterations", "num_steps", "n_steps", "max_iter", "steps",
+         "iterations")  # fmt: skip
 MODELS = ("model_name", "model_name_or_path", "model_id", "base_model", "model", "arch", "architecture")
 DATASETS = ("dataset_name", "dataset_id", "dataset_path", "dataset", "data_path", "data")
 PRECISIONS = ("mixed_precision", "precision", "torch_dtype", "dtype")

@@ -95,7 +95,7 @@ class Steps(msgspec.Struct):
 
     def add(self, step: int, time: float, values: Mapping[str, Number], settings: Settings, total: int | None) -> None:
         """Take what was logged of training at a step."""
-        if self.top is None:
+        if self.line is None:
             self.line = Mark(step, time)
             self.pace.begin(step, time)
         if self.top is None or step > self.top:
