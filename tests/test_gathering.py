@@ -363,6 +363,29 @@ def test_run_that_ended_long_ago_waits_for_nobody(tmp_path: Path) -> None:
     work.close()
 
 
+def test_rank_elsewhere_that_is_silent_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether a process of another machine lives can't be seen: after two minutes of silence no step waits for it."""
+    job = Job(tmp_path, ranks=2)
+    with monkeypatch.context() as patch:
+        patch.setattr(identity, "host", lambda: "node1")
+        job.log(1, 0, n=Sum(1))
+    (path,) = job.folder.glob("rank-1.*.jsonl")
+    work = job.reducer(wait_s=1000.0)
+    for step in range(3):
+        job.log(0, step, n=Sum(1))
+    work.turn()
+    work.turn()
+    assert job.results() == [(0, {"n": 2.0})]
+    os.utime(path, (time.time() - 121, time.time() - 121))
+    turn_until(work, lambda: len(job.results()) == 3)
+    assert job.results()[1:] == [
+        (1, {"n": 1.0, "stragglers/missing": 1, "stragglers/rank_1": 1}), (2, {"n": 1.0, "stragglers/missing": 1}),
+    ]  # fmt: skip
+    assert len(job.said) == 1
+    assert "on node1) is late" in job.said[0]
+    work.close()
+
+
 def test_full_disk_delays_and_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """While the state can't be written nothing is passed on; afterwards everything is, once."""
     job = Job(tmp_path, ranks=2)
