@@ -106,7 +106,7 @@ def test_command_shows_and_prints_json() -> None:
 
 def test_run_without_gpus_is_not_found() -> None:
     """A run without a single GPU metric says so, and what to check."""
-    logged(loss=1.0)
+    logged(loss=1.0, steps=10**400)
     done = CliRunner().invoke(app, ["gpu-report"])
     assert isinstance(done.exception, NotFound)
     assert str(done.exception).startswith("no GPU metrics found in run 'baseline'")

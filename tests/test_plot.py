@@ -256,6 +256,8 @@ POOR: dict[str, list[Any]] = {
     "stepless": [(None, step, {"loss": 1.0 + step}) for step in range(5)],
     "single": [(0, 0, {"loss": 1.0})],
     "huge": [(step, step, {"loss": 10.0**300 * step}) for step in range(5)],
+    "largest": [(step, step, {"loss": -1.7e308 if step % 2 else 1.7e308}) for step in range(5)],
+    "beyond": [(0, 0, {"loss": 1e308}), (1, 1, {"loss": 10**400}), (2, 2, {"loss": 1.0})],
     "negative": [(step, step, {"loss": -1.0}) for step in range(5)],
     "zeros": [(0, 0, {"loss": 0.0}), (0, 0, {"loss": 0.0})],
 }
@@ -272,6 +274,7 @@ def test_poor_runs_are_drawn(kind: str, panel: str) -> None:
         json.dumps(as_builtins(picture), allow_nan=False)
         image.save(picture, Path("out.png"))
         assert Path("out.png").read_bytes().startswith(PNG)
+        assert terminal.text(picture, width=80, height=15, coloured=False)
 
 
 WRONG: list[tuple[tuple[str, ...], int, str]] = [

@@ -5,6 +5,7 @@ A value that wasn't sampled is absent, never 0. Any number of GPUs; those of sev
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -50,8 +51,9 @@ class Gpus:
         for record in records:
             if isinstance(record, Metrics):
                 for name, value in record.values.items():
-                    if math.isfinite(value):
-                        self._take(name, record.time, float(value), others)
+                    with contextlib.suppress(OverflowError):  # an integer beyond all doubles samples nothing
+                        if math.isfinite(value):
+                            self._take(name, record.time, float(value), others)
         return self
 
     @property

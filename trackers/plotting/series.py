@@ -16,11 +16,15 @@ SHARE = 50
 """A curve is smoothed over this fraction of its points."""
 
 
+LARGEST = 1e305
+"""Beyond it a value is marked as infinity is: an axis around it would end beyond the largest double."""
+
+
 class Line(msgspec.Struct):
     """One curve, thinned. x ascends; y is NaN where the curve is broken.
 
     smooth_x, smooth_y: the smoothed curve, empty for none. low, high: a band around y. nans, highs, lows: the x of
-    values that are NaN, infinity, minus infinity. count: points before thinning. style: which colour and dashes; lines
+    values that are NaN, infinity, minus infinity (or beyond :data:`LARGEST`). count: points before thinning. style: which colour and dashes; lines
     of one run have the same. dashed: the second line of a run. hidden: not in the legend.
     """
 
@@ -63,8 +67,8 @@ def line(label: str, x: Any, y: Any, scale: Scale, *, style: int = 0, dashed: bo
         order = np.argsort(x, kind="stable")
         x, y = x[order], y[order]
     nan = np.isnan(y)
-    high, low = y == np.inf, y == -np.inf
-    finite = np.isfinite(y) & (y > 0 if scale.log_y else True)
+    high, low = y > LARGEST, y < -LARGEST
+    finite = (np.abs(y) <= LARGEST) & (y > 0 if scale.log_y else True)
     found = Line(label, x[:0], y[:0], count=len(x), style=style, dashed=dashed)
     if not len(x):
         return found

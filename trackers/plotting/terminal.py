@@ -73,8 +73,9 @@ def _scales(panel: Panel) -> None:
     import plotext
 
     if panel.lines:
-        plotext.xscale("log" if panel.log_x else "linear")
-        plotext.yscale("log" if panel.log_y and any(len(line.x) for line in panel.lines) else "linear")
+        drawn = any(_finite(line.y).any() for line in panel.lines)
+        plotext.xscale("log" if panel.log_x and drawn else "linear")
+        plotext.yscale("log" if panel.log_y and drawn else "linear")
 
 
 def _ticks(values: list[Any], logarithmic: bool) -> list[float]:
