@@ -24,8 +24,9 @@ class Line(msgspec.Struct):
     """One curve, thinned. x ascends; y is NaN where the curve is broken.
 
     smooth_x, smooth_y: the smoothed curve, empty for none. low, high: a band around y. nans, highs, lows: the x of
-    values that are NaN, infinity, minus infinity (or beyond :data:`LARGEST`). count: points before thinning. style: which colour and dashes; lines
-    of one run have the same. dashed: the second line of a run. hidden: not in the legend.
+    values that are NaN, infinity, minus infinity (or beyond :data:`LARGEST`). count: points before thinning. style:
+    which colour and dashes; lines of one run have the same. dashed: the second line of a run. hidden: not in the
+    legend.
     """
 
     label: str
