@@ -218,6 +218,9 @@ def test_unknown_words_are_errors_before_training_and_said_after(all_levels: Tim
         Timers(3)
     cpu(all_levels.get("a", device="tpu"))
     assert "'tpu' is unknown" in said[0]
+    for name, level in (("b", "high"), ("b", None), (["b"], 0)):
+        assert all_levels.get(name, level) is NULL  # type: ignore[arg-type]
+    assert ["give a name, and a level of 0, 1 or 2" in line for line in said[1:]] == [True] * 3
 
 
 def test_device_cuda_without_cuda_says_why(

@@ -304,10 +304,14 @@ class Timers:
 
         Never raises: a device that can't be had is said, and the processor's clock is taken.
         """
-        if level > self.level:
+        try:
+            if level > self.level:
+                return NULL
+            timer = self._timers.get(name)
+            return timer if timer is not None else self._make(str(name), level, device)
+        except TypeError:
+            self.say(f"timer {name!r} of level {level!r} isn't measured: give a name, and a level of 0, 1 or 2")
             return NULL
-        timer = self._timers.get(name)
-        return timer if timer is not None else self._make(str(name), level, device)
 
     def interval(self) -> Interval:
         """A reading place of one's own, which begins now."""
