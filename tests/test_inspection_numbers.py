@@ -207,6 +207,13 @@ def test_fp8_statistics_of_real_tensors(cast: Cast, monkeypatch: pytest.MonkeyPa
     compare(x, cast)
 
 
+@pytest.mark.parametrize("number", [7981.875, 121.6875])
+def test_scale_is_the_rounded_quotient(number: float) -> None:
+    """As in TransformerEngine, bit for bit: the reciprocal times the format's largest number is another one."""
+    for cast in CASTS:
+        compare(np.array([[number]], dtype=np.float32), cast)
+
+
 def test_prefix_is_left_out_for_the_recipe_in_use() -> None:
     """``mse`` is that of per-tensor current scaling, and costs one cast where both are asked for."""
     names = ("underflows%", "fp8_current_scaling_underflows%", "mse", "mxfp8_mse")

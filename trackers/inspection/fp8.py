@@ -64,7 +64,8 @@ def _compare(torch: Any, exact: Any, scaled: Any, inverse: Any, format: str) -> 
 
 def _scale(torch: Any, amax: Any, format: str, *, power_of_two: bool) -> Any:
     amax = amax.to(torch.float32)
-    scale = (LARGEST[format] / amax).clamp(max=FLOAT_MAX)
+    scale = torch.div(torch.full_like(amax, LARGEST[format]), amax)  # a number / a tensor isn't rounded correctly
+    scale = scale.clamp(max=FLOAT_MAX)
     if power_of_two:
         scale = torch.ldexp(torch.ones_like(scale), torch.frexp(scale).exponent - 1)
     return torch.where(torch.isfinite(amax) & (amax > 0), scale, torch.ones_like(scale))
