@@ -360,6 +360,20 @@ def test_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         image.save(Picture([], 1, []), Path("out.png"))
 
 
+def test_scripts_without_numpy_say_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Results are still compared and reported, without a plot; sessions need it, in one line."""
+    write_benchmark("a", whole_benchmark())
+    write_session("single", 1, 1.0, 1.0)
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *more: None if name == "numpy" else find(name, *more))
+    assert benchmark_compare.main([]) == 0
+    said = capsys.readouterr()
+    assert "Report saved to benchmark_results/comparison_report.md" in said.out
+    assert "no plot: a plot needs the numpy package: pip install 'trackers-relay[analysis]'" in said.err
+    with pytest.raises(MissingPackage, match="sessions needs the numpy package"):
+        session_logs.main(["--compare"])
+
+
 def test_panels_are_all_drawn() -> None:
     """Each name that --panel takes gives a picture."""
     write_run("a", losses(5))

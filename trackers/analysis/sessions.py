@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from trackers.analysis.compare import efficiency, speedup
 from trackers.analysis.facts import Facts, facts
 from trackers.analysis.fairness import unfair
+from trackers.analysis.need import need
 from trackers.analysis.statistics import durations, mean, weighted
 from trackers.analysis.tables import MISSING, plain, show
 from trackers.errors import NotFound
@@ -78,8 +79,9 @@ def sessions(directory: Path, session_id: str = "") -> tuple[list[Session], list
         session_id: only the session of this id.
 
     Raises:
-        NotFound: no such directory, no session in it, or none of that id.
+        NotFound: no such directory, no session in it, or none of that id. MissingPackage: no NumPy.
     """
+    need("numpy", "the arithmetic of sessions")
     if not directory.is_dir():
         raise NotFound(f"no directory {directory}: --log-dir names where sessions lie")
     found, lost = [], []

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from trackers.analysis.benchmark_results import Result
+from trackers.analysis.need import need
 from trackers.analysis.tables import show
 from trackers.naming import roles
 from trackers.plotting.panels import Bar, Panel, Picture
@@ -102,7 +103,12 @@ def benchmark(runs: Sequence[PlottedRun], view: View) -> Picture:
 
 
 def of_results(results: Sequence[Result]) -> Picture:
-    """The six panels of document 0's results."""
+    """The six panels of document 0's results.
+
+    Raises:
+        MissingPackage: no NumPy.
+    """
+    need("numpy", "a plot")
     return six([of_result(result, style) for style, result in enumerate(results)], View())
 
 
