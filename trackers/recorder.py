@@ -373,6 +373,8 @@ class Recorder:
             self.problem(f"{lost} records were lost: the disk of {self.run.path} stayed full")
         if self._queue.lost:
             self.problem(f"{self._queue.lost} values were given up: {self._queue.why}")
+        if self._inside is not None:
+            self.guard("finish", self.relay.settle, timeout)
         self.guard("finish", self.relay.finish, timeout, quiet)
         if self._inside is not None:
             self.guard("finish", self._inside.close)

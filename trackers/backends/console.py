@@ -112,6 +112,7 @@ class ConsoleTracker(ConsoleFront):
                 self._configure(record.values)
             elif isinstance(record, Start) and record.id.startswith("rank-"):
                 self._lines.ranks, self._ended = record.world_size, False
+        self.tick()
         self._state["seq"] = self._seq
 
     def tick(self) -> None:

@@ -86,13 +86,14 @@ class Interval:
 
     Attributes:
         time: of the last record. fields: that it has a value for, by where on the line they go; and ITERATION, where
-            the loop has told its times.
+            the loop has told its times. latest: likewise, at its last step alone.
     """
 
     def __init__(self, since: int) -> None:
         self.since = self.step = since
         self.time = 0.0
         self.fields: set[str] = set()
+        self.latest: set[str] = set()
         self._last: dict[str, Number] = {}
         self._means: dict[str, Mean] = {}
         self._losses: dict[str, Mean] = {}
@@ -108,16 +109,17 @@ class Interval:
 
     def add(self, step: int, time: float, values: Mapping[str, Number], covers: Callable[[str, int], int]) -> None:
         """Take a record's values. covers: tells the steps that a value at a step covers, asked once for each."""
-        self.step, self.time = max(self.step, step), max(self.time, time)
+        if step > self.step:
+            self.step, self.latest = step, set()
+        self.time = max(self.time, time)
         timed = ITERATION in values  # else a time of its own is that of a pause: an evaluation, a checkpoint
-        if timed:
-            self.fields.add(ITERATION)
+        found = {ITERATION} if timed else set()
         losses = []
         for name, value in values.items():
             field = field_of(name)
             if not field or (field == TIMER and not timed):
                 continue
-            self.fields.add(field)
+            found.add(field)
             if field == LOSS:
                 losses.append(value)
                 self._losses.setdefault(name, Mean()).add(value)
@@ -134,6 +136,9 @@ class Interval:
                 self._last[field] = self._last.get(field, 0) + value
             else:
                 self._last[field] = value
+        self.fields |= found
+        if step == self.step:
+            self.latest |= found
         if losses:
             self._rows += 1
             self._bad += not all(map(math.isfinite, losses))

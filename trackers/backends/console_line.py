@@ -15,7 +15,7 @@ from trackers.backends.json_rows import is_eval
 from trackers.formats.training_line import validation
 from trackers.records import Number
 
-WAIT_S = 2.0
+WAIT_S = 5.0
 """How long a line waits for what its interval still lacks."""
 MOST_WAITING = 8
 
@@ -63,20 +63,20 @@ class Lines:
         if training:
             self._fold(step, time, training)
         yield from self._known()
-        if self._is_due() and LOSS in self._now.fields and self._expected <= self._now.fields:
+        if self._is_due() and LOSS in self._now.latest and self._expected <= self._now.latest:
             self._set_aside()
             yield from self._known()
         if measured:
             yield validation(step, measured)
 
     def tick(self) -> Iterator[str]:
-        """The lines that have waited long enough."""
+        """The lines that have waited long enough. Called behind what has come, for it may be what they wait for."""
         if self._now is not None and self._is_due():
             self._due_s = self.clock() if self._due_s is None else self._due_s
             if self.clock() - self._due_s >= WAIT_S:
                 self._set_aside()
                 yield from self._known(everything=True)
-        yield from self._known()
+        yield from self._known(late=True)
 
     def close(self) -> Iterator[str]:
         """What is left: the last interval may be a short one."""
@@ -112,13 +112,14 @@ class Lines:
         self._covered[name] = max(step, since or 0)
         return max(1, step - since) if since is not None else 1
 
-    def _known(self, everything: bool = False) -> Iterator[str]:
-        """The lines of the intervals that lack nothing, or have waited long enough, in order."""
+    def _known(self, late: bool = False, everything: bool = False) -> Iterator[str]:
+        """The lines of the intervals that lack nothing, in order; late: of those, too, that waited long enough."""
         while self._waiting:
             interval, since_s = self._waiting[0]
-            late = self.ranks <= 1 or len(self._waiting) > MOST_WAITING or self.clock() - since_s >= WAIT_S
-            if not (everything or late or self._expected <= interval.fields):
+            whole = self.ranks <= 1 or self._expected <= interval.latest
+            over = late and (len(self._waiting) > MOST_WAITING or self.clock() - since_s >= WAIT_S)
+            if not (whole or over or everything):
                 return
             self._waiting.popleft()
-            self._expected = set(interval.fields)
+            self._expected = set(interval.latest)
             yield from interval.lines(self.iterations, self._option)

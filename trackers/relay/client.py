@@ -186,6 +186,13 @@ class RelayClient:
             self._say(f"{behind}: {why}; {going}to deliver or to see how it stands: trackers sync {self._run.path}")
         self._reap()
 
+    def settle(self, timeout_s: float) -> None:
+        """Wait until values across ranks are all recorded, where no delivery beside this process waits for them."""
+        attempts = self._info.attempts
+        if self._process is not None and not self._names and attempts and attempts[-1].get("launch"):
+            with contextlib.suppress(Exception):  # the time is up: what is late isn't seen by trackers in here
+                self._process.wait(timeout_s)
+
     def _behind(self, sizes: dict[str, int], closed: bool) -> dict[str, float]:
         """Trackers that lag, with the fraction they have."""
         found = {}
