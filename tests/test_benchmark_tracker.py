@@ -336,6 +336,17 @@ def test_contradictions_are_named() -> None:
     ]
 
 
+def test_batch_that_may_be_a_part_of_a_step_is_proven() -> None:
+    """A plain batch_size of 4, of which a step takes 8: its tokens prove 32, and no length is doubted for it."""
+    config = {"batch_size": 4, "seq_length": 512}
+    records = [Config(time=T0, values=config), *steps_from(1, 4, **{"perf/tokens_per_sec": 32 * 512 / 0.5})]
+    found = result(Steps().gather(records), source={"file": "x"})
+    assert found["training_config"]["global_batch_size"] == 32
+    assert found["contradictions"] == []
+    bare = [Config(time=T0, values=config), *steps_from(1, 4)]
+    assert result(Steps().gather(bare), source={"file": "x"})["training_config"]["global_batch_size"] == 4
+
+
 def test_window_of_a_rate_proves_nothing() -> None:
     """A rate over a hundred steps, beside the time of ten, contradicts no length; it is used where nothing else is."""
     rows = steps_from(1, 4, **{"throughput/tokens_per_sec": 3000.0})

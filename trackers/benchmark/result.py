@@ -51,8 +51,11 @@ def result(
     gpus = notes.choose("num_gpus", None if platform == "cpu" else steps.gpus)
     gpus = 0 if gpus is None and platform == "cpu" else gpus
     ranks = gpus or steps.world_size or None
-    batch = notes.choose("global_batch_size", _logged_batch(steps) or _whole(steps.batch) or _consumed(steps))
     length = _whole(roles.setting(steps.config, roles.LENGTHS))
+    said = _logged_batch(steps) or _whole(steps.batch) or _consumed(steps)
+    if said is None and steps.bare_batch is not None:
+        said = _proven_batch(measured, ranks, length) or _whole(steps.bare_batch)
+    batch = notes.choose("global_batch_size", said)
     sequence = notes.sequence(length, _proven_length(measured, ranks, batch), _formula(measured, ranks, batch))
     if batch is None:
         batch = _proven_batch(measured, ranks, sequence)

@@ -173,18 +173,21 @@ class Steps:
 
     @property
     def batch(self) -> float | None:
-        """Samples of one step on all GPUs, as the settings say; None where they don't, or may mean one GPU's."""
+        """Samples of one step on all GPUs, as the settings say; None where they don't."""
         said = roles.setting(self.config, roles.BATCHES)
         if said is not None:
             return said if said > 0 else None
         accumulated = roles.setting(self.config, ACCUMULATIONS) or 1.0
         each, ranks = roles.setting(self.config, ("per_device_train_batch_size",)), self.gpus
-        if each is not None and ranks:
-            return each * accumulated * ranks
-        alone = roles.setting(self.config, ("batch_size",))
-        if alone is None or alone <= 0 or max(ranks or 1, self.world_size) > 1:
+        return each * accumulated * ranks if each is not None and ranks else None
+
+    @property
+    def bare_batch(self) -> float | None:
+        """A plain ``batch_size``, which may mean one GPU's, or a part of a step: None where there are several GPUs."""
+        said = roles.setting(self.config, ("batch_size",))
+        if said is None or said <= 0 or max(self.gpus or 1, self.world_size) > 1:
             return None
-        return alone * accumulated
+        return said * (roles.setting(self.config, ACCUMULATIONS) or 1.0)
 
     def _start(self, record: Start) -> None:
         self.attempts = max(self.attempts, record.attempt)
