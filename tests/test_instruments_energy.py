@@ -21,7 +21,7 @@ from trackers.instruments.energy import Energy
 from trackers.instruments.timers import Span, Timers
 from trackers.megatron import LoggerConfig, MegatronLog
 from trackers.records import Metrics
-from trackers.reductions import Mean
+from trackers.reductions import Known
 from trackers.runs import Run
 
 GPU = Gpu(vendor="nvidia", index=0, label="0")
@@ -142,14 +142,17 @@ def test_rank_without_a_counter_is_said_and_holds_nobody_up(said: list[str]) -> 
     blank = one.values(5, SPAN)
     told = other.values(5, SPAN)
     assert {name: (type(value), value.parts) for name, value in told.items()} == {
-        "iter-energy/gpu": (Mean, (20.0, 1)),
-        "power/gpu": (Mean, (25.0, 1)),
+        "iter-energy/gpu": (Known, (20.0, 1)),
+        "power/gpu": (Known, (25.0, 1)),
     }
     together: dict[str, float] = {}
     for name, value in told.items():
-        Mean.reduce(together, name, [0, 1], list(zip(blank[name].parts, value.parts, strict=True)))
+        Known.reduce(together, name, [0, 1], list(zip(blank[name].parts, value.parts, strict=True)))
     assert together == {"iter-energy/gpu": 20.0, "power/gpu": 25.0}
     assert set(blank) == set(told)
+    together.clear()
+    Known.reduce(together, "power/gpu", [0, 1], [[0.0, 0.0], [0, 0]])
+    assert together == {}
 
 
 def test_power_waits_for_the_gpus_clock_and_nobody_for_it(said: list[str], monkeypatch: pytest.MonkeyPatch) -> None:

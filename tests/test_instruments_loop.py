@@ -312,6 +312,16 @@ def test_unknown_measurement_is_an_error(run: Run) -> None:
         run.loop(timing_option="mean")
     with pytest.raises(UsageError, match="runtime unit 'weeks'"):
         run.loop(runtime_unit="weeks")
+    with pytest.raises(UsageError, match="interval='2'"):
+        run.loop(interval="2")
+    with pytest.raises(UsageError, match="total_steps='10': give a number, 0 or more"):
+        run.loop("10")  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="samples_per_step=-1: give a number"):
+        run.loop(samples_per_step=-1)
+    with pytest.raises(UsageError, match="precision 'int3': known are"):
+        run.loop(precision="int3")
+    with pytest.raises(UsageError, match=r"chunk 1 of the model is NoneType: give a torch\.nn\.Module"):
+        run.loop(norms=True, model=[nn.Linear(2, 2), None])
 
 
 def test_second_loop_ends_the_first(run: Run) -> None:

@@ -196,7 +196,7 @@ def test_misuse_is_said_once_and_harms_nothing(all_levels: Timers, clock: Clock,
 def test_exception_inside_stops_and_marks(all_levels: Timers, clock: Clock, said: list[str]) -> None:
     """What an exception cut short is counted as interrupted, and no part of the time; the exception goes on."""
     timer = cpu(all_levels.get("backward"))
-    interval = all_levels.interval()
+    interval, before = all_levels.interval(), all_levels.interval()
 
     def fail() -> None:
         clock.now += 5.0
@@ -204,6 +204,8 @@ def test_exception_inside_stops_and_marks(all_levels: Timers, clock: Clock, said
 
     with pytest.raises(ValueError, match="nan"), timer:
         fail()
+    assert timer_values.values(all_levels.interval().take(), 2) == {}
+    assert timer_values.values(before.take(), 2) == {"backward-interrupted": 1}
     with timer:
         clock.now += 1.0
     assert (timer.total_s, timer.count, timer.interrupted, timer.running) == (1.0, 1, 1, False)

@@ -62,6 +62,22 @@ class Mean(Reduction):
         into[name] = _sum(parts[0]) / count if count else math.nan
 
 
+class Known(Mean):
+    """The mean over ranks that know it; there is none where every ``count`` is 0.
+
+    For what a rank may be unable to measure: it takes part, so that nobody waits for it, and adds nothing.
+    """
+
+    __slots__ = ()
+    kind = "known"
+
+    @staticmethod
+    def reduce(into: MutableMapping[str, Number], name: str, ranks: Sequence[int], parts: Parts) -> None:
+        """See :class:`Reduction`."""
+        if _sum(parts[1]):
+            Mean.reduce(into, name, ranks, parts)
+
+
 class Sum(Reduction):
     """The sum over ranks."""
 
@@ -206,7 +222,7 @@ class All(Reduction):
 
 
 KINDS: dict[str, type[Reduction]] = {
-    kind.kind: kind for kind in (Mean, Sum, Min, Max, MinMax, Std, SampleStd, Norm, Range, All)
+    kind.kind: kind for kind in (Mean, Known, Sum, Min, Max, MinMax, Std, SampleStd, Norm, Range, All)
 }
 
 

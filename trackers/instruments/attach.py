@@ -89,9 +89,15 @@ class Measuring(Inspecting, Profiling):
         from trackers import identity
         from trackers.instruments.energy import Energy
         from trackers.instruments.loop import Loop
-        from trackers.instruments.options import Measure
+        from trackers.instruments.options import Measure, check_numbers
         from trackers.naming import checkpoint
 
+        check_numbers(
+            precision, total_steps=total_steps, start_step=start_step, samples_per_step=samples_per_step,
+            tokens_per_step=tokens_per_step, consumed_samples=consumed_samples, consumed_tokens=consumed_tokens,
+            consumed_flops=consumed_flops, micro_batch_size=micro_batch_size, flops_per_token=flops_per_token,
+            flops_per_step=flops_per_step,
+        )  # fmt: skip
         timers = self.timers
         if self._timer_log is not None:
             self._timer_log.leave()

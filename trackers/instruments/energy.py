@@ -1,8 +1,7 @@
 """Energy of this process's GPU per iteration, and its power, under document 4's names.
 
 By the hardware's own counter where there is one, else by power over time (see :mod:`trackers.hardware.energy`). Each
-rank reads its own GPU and nothing waits for another: across ranks the values are a mean over the GPUs that can tell,
-NaN where none can.
+rank reads its own GPU and nothing waits for another: across ranks the values are a mean over the GPUs that can tell.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from trackers.hardware.device import Reading
 from trackers.hardware.energy import Energy as Meters
 from trackers.instruments.later import number
 from trackers.instruments.timers import Span, cuda_in_use
-from trackers.reductions import Mean
+from trackers.reductions import Known
 
 ENERGY, POWER = "iter-energy/gpu", "power/gpu"
 
@@ -76,11 +75,11 @@ class Energy:
         used_j = self.take()
         if steps < 1 or used_j is None:
             # Every rank logs the same names, or others would wait for this one's: with a weight of 0 it adds nothing.
-            return {ENERGY: Mean(0.0, 0), POWER: Mean(0.0, 0)} if self._ranks > 1 else {}
+            return {ENERGY: Known(0.0, 0), POWER: Known(0.0, 0)} if self._ranks > 1 else {}
         power_w = number([span], lambda: used_j / span.elapsed_s if span.elapsed_s > 0 else float("nan"))
         if self._ranks <= 1:
             return {ENERGY: used_j / steps, POWER: power_w}
-        return {ENERGY: Mean(used_j / steps), POWER: Mean(power_w)}
+        return {ENERGY: Known(used_j / steps), POWER: Known(power_w)}
 
     def close(self) -> None:
         """Release the driver."""

@@ -15,6 +15,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
+from trackers.errors import UsageError
 from trackers.instruments.later import elements
 from trackers.instruments.torch_needed import torch_for
 
@@ -45,7 +46,7 @@ class Norms:
         joined: whether this rank took part in all that the others wait for, though what it asked for may have raised.
 
     Raises:
-        MissingPackage: torch isn't installed.
+        MissingPackage: torch isn't installed. UsageError: not a module.
     """
 
     def __init__(self, model: Any, *, per_layer: bool = False, zeros: bool = False, group: Any = None) -> None:
@@ -227,6 +228,8 @@ def _unique(chunks: Sequence[Any]) -> Iterable[_Named]:
     seen: set[int] = set()
     for number, chunk in enumerate(chunks):
         prefix = f"{number}." if len(chunks) > 1 else ""
+        if not hasattr(chunk, "named_parameters"):
+            raise UsageError(f"norms: chunk {number} of the model is {type(chunk).__name__}: give a torch.nn.Module")
         for name, parameter in chunk.named_parameters():
             if id(parameter) not in seen and not getattr(parameter, "shared", False):
                 seen.add(id(parameter))

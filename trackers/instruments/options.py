@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
+import numbers
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from trackers.errors import UsageError
 from trackers.formats.timer_report import check_option
-from trackers.instruments.peaks import given_tflops
+from trackers.instruments.peaks import given_tflops, peak_tflops
 from trackers.instruments.remaining import UNITS
+
+
+def check_numbers(precision: str | None, **given: Any) -> None:
+    """Raise UsageError for an argument of a loop that is no number, or below 0, or for an unknown precision."""
+    for name, value in given.items():
+        if value is not None and (not isinstance(value, numbers.Real) or value < 0):
+            raise UsageError(f"loop: {name}={value!r}: give a number, 0 or more")
+    if precision is not None:
+        peak_tflops("", precision)
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -88,7 +98,7 @@ class Measure:
             raise UsageError(f"loop: {', '.join(strange)} can't be measured; known are {', '.join(sorted(known))}")
         found = dataclasses.replace(self, **{name: value for name, value in given.items() if value is not None})
         check_option(found.timing_option)
-        if found.interval < 1:
+        if not isinstance(found.interval, int) or found.interval < 1:
             raise UsageError(f"loop: interval={found.interval!r}: give the steps between measurements, 1 or more")
         if found.runtime_unit not in UNITS:
             raise UsageError(f"loop: runtime unit {found.runtime_unit!r}: known are {', '.join(UNITS)}")

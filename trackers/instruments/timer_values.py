@@ -19,12 +19,14 @@ EVERY_S = 1.0
 def values(spans: Mapping[str, Span], iterations: int) -> dict[str, Any]:
     """What to log: by timer, the seconds it measured divided by the iterations of that time.
 
-    A timer whose body ended by an exception has ``{timer}-interrupted``, how many times, too.
+    A timer whose body ended by an exception has ``{timer}-interrupted``, how many times, too; or alone, if no body
+    ended well.
     """
     iterations = max(1, iterations)
     found: dict[str, Any] = {}
     for name, span in spans.items():
-        found[name + SUFFIX] = number([span], lambda span=span: span.elapsed_s / iterations)  # type: ignore[misc]
+        if span.count or not span.interrupted or span.elapsed_s > 0 or not span.ready:
+            found[name + SUFFIX] = number([span], lambda span=span: span.elapsed_s / iterations)  # type: ignore[misc]
         if span.interrupted:
             found[name + INTERRUPTED] = span.interrupted
     return found
