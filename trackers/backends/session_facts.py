@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -224,6 +224,6 @@ def _number(value: Any) -> float | None:
     return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
 
 
-def forced_by(arguments: list[str] | Mapping[str, Any]) -> bool:
+def forced_by(arguments: Sequence[str]) -> bool:
     """Whether a command line asks for one GPU."""
     return FORCED_FLAG in arguments
