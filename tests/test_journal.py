@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from trackers import journal
 from trackers.journal import StreamReader, StreamWriter, last_record
-from trackers.records import Metrics, encode
+from trackers.records import Metrics, encode, offset_of
 
 
 def _line(step: int) -> bytes:
@@ -46,17 +46,19 @@ def test_any_byte_prefix_reads_as_its_complete_lines(
 
 
 def test_reader_gives_ids_and_goes_on_where_it_stopped(tmp_path: Path) -> None:
-    """A record's id is its stream and byte offset, and reading in pieces gives the same as reading at once."""
+    """A record's id is its stream, byte offset and time, and reading in pieces gives the same as reading at once."""
     path = tmp_path / "rank-0.1.jsonl"
     path.write_bytes(b"".join(_line(step) for step in range(100)))
-    whole = [record.id for record in StreamReader(path).read(1000)]
+    records = StreamReader(path).read(1000)
+    whole = [record.id for record in records]
     reader = StreamReader(path)
     pieces = []
     while found := reader.read(7, max_bytes=300):
         pieces += [record.id for record in found]
     assert pieces == whole
-    assert whole[0] == "rank-0.1:0"
-    assert whole[1] == f"rank-0.1:{len(_line(0))}"
+    assert whole[0] == f"rank-0.1:0@{records[0].time}"
+    assert whole[1] == f"rank-0.1:{len(_line(0))}@{records[1].time}"
+    assert offset_of(records[1]) == len(_line(0))
 
 
 def test_reader_skips_and_counts_a_damaged_line(tmp_path: Path) -> None:

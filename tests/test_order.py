@@ -170,6 +170,55 @@ def test_order_goes_on_behind_a_cut(keep: int, restart: bool, grown: int, tmp_pa
     assert [step for step in again if step in range(50, 1000)] == list(range(50, 50 + grown))
 
 
+@pytest.mark.parametrize("seed", range(40))
+def test_order_of_a_batch_whose_stream_was_cut_before_it_was_committed(seed: int, tmp_path: Path) -> None:
+    """What was given out, wasn't committed and is gone gives its numbers to nobody: new records come behind, once."""
+    rng = random.Random(seed)
+    run = RunDirectory(tmp_path)
+    run.make()
+    rank, node = _writer(run, "rank-0.1"), _writer(run, "node-0.1")
+    for k in range(60):
+        rank.write(_metrics(k, T0 + k))
+        if rng.random() < 0.3:
+            node.write(_metrics(1000 + k, T0 + k + 0.5))
+    order = Order(run, run.delivery / "t.order")
+    given = {record.seq: (record.id, record.step) for record in order.read(rng.randint(1, 30))}
+    committed = order.position.copy()
+    for _ in range(rng.randint(1, 3)):  # given out, and perhaps sent
+        given.update({record.seq: (record.id, record.step) for record in order.read(rng.randint(1, 20))})
+    settled = max(given)
+    order.close()
+    least = committed.offsets.get("rank-0.1", 0)
+    os.truncate(rank.path, rng.randint(least, rank.path.stat().st_size))
+    whole = rank.path.read_bytes()
+    kept = whole.count(b"\n")
+    sent = [step for _, step in given.values() if step is not None and step < 1000]
+    for k in range(60, 60 + rng.choice([1, 5, 80])):
+        rank.write(_metrics(k, T0 + k))
+    fresh = rank.path.read_bytes()[len(whole) :].count(b"\n")
+    again: dict[int, tuple[str, int | None]] = {}
+    position = committed
+    for _ in range(3):  # it dies twice on the way, once perhaps with nothing committed
+        order = Order(run, run.delivery / "t.order", position)
+        for _ in range(rng.randint(1, 4)):
+            for record in order.read(rng.randint(1, 15)):
+                assert again.setdefault(record.seq, (record.id, record.step)) == (record.id, record.step)
+            if rng.random() < 0.5:
+                position = order.position.copy()
+        order.close()
+    order = Order(run, run.delivery / "t.order", position)
+    while records := order.read(7):
+        for record in records:
+            assert again.setdefault(record.seq, (record.id, record.step)) == (record.id, record.step)
+    for seq, what in again.items():
+        assert given.get(seq, what) == what
+        assert (what[1] or 0) not in range(60, 1000) or seq > settled
+    steps = [step for _, step in again.values() if step is not None and step < 1000]
+    assert sorted(steps) == sorted(set(steps))
+    assert set(range(60, 60 + fresh)) <= set(steps)
+    assert {step for step in range(kept) if step > max(sent)} <= set(steps)
+
+
 def test_order_of_a_position_beyond_the_journal_waits(tmp_path: Path) -> None:
     """A journal put back from an older copy gives nothing twice, and then what is new."""
     run = RunDirectory(tmp_path)

@@ -285,7 +285,7 @@ class StreamReader:
                 line = line.strip(b"\0")
             record = self._decode(line, self._offset + position)
             if record is not None:
-                record.id = f"{self.name}:{self._offset + position}"
+                records.name_place(record, self.name, self._offset + position)
                 found.append(record)
             position = newline + 1
         if position:
@@ -306,7 +306,7 @@ class StreamReader:
         if len(found) != len(starts):  # an empty line
             return [], 0
         for start, record in zip(starts, found, strict=True):
-            record.id = f"{self.name}:{self._offset + start}"
+            records.name_place(record, self.name, self._offset + start)
         return found, end
 
     def _block(self, max_bytes: int) -> bytes:

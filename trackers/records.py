@@ -6,7 +6,8 @@ unknown kinds are skipped by :func:`decode`, so that an older reader can follow 
 
 ``time`` is Unix seconds. ``step`` is the number of finished optimizer steps, or None where a record has none.
 ``id`` and ``seq`` are never written: a reader of a run's streams sets them. ``id`` names the record for ever
-(``"rank-0.1:8192"``: stream and byte offset); ``seq`` is its place, from 1, in the order one delivery chose.
+(``"rank-0.1:8192@1763688000.123"``: stream, byte offset, and time, should somebody cut the stream and another record
+take the place); ``seq`` is its place, from 1, in the order one delivery chose.
 """
 
 from __future__ import annotations
@@ -216,6 +217,16 @@ _KNOWN = frozenset(kind.__struct_config__.tag for kind in KINDS)
 
 class CorruptLine(ValueError):
     """A complete line that isn't a record."""
+
+
+def name_place(record: Record, stream: str, offset: int) -> None:
+    """Set the ``id`` of a record that lies there."""
+    record.id = f"{stream}:{offset}@{record.time!r}"
+
+
+def offset_of(record: Record) -> int:
+    """Where in its stream a record begins."""
+    return int(record.id.rpartition(":")[2].partition("@")[0])
 
 
 def decode(line: bytes) -> Record | None:

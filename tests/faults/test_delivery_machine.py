@@ -19,7 +19,7 @@ from tests.faults.models import MODELS, Model
 from tests.support import T0, run_info
 from trackers import errors, registry, rundir
 from trackers.journal import StreamReader, StreamWriter
-from trackers.records import Finish, Metrics, Record, Start, encode
+from trackers.records import Finish, Metrics, Record, Start, encode, offset_of
 from trackers.relay import delivery, order
 from trackers.relay.delivery import Delivery
 from trackers.rundir import RunDirectory, StreamName
@@ -181,8 +181,8 @@ class DeliveryMachine(RuleBasedStateMachine):
 FAULTS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "cursor before the write": lambda patch: mutants.cursor_first(delivery),
     "change of stream not written": lambda patch: patch.setattr(order.Order, "_switch", _only_in_memory),
-    "order not settled": lambda patch: patch.setattr(order.Order, "_settle", lambda self, seq: None),
-    "records skipped": lambda patch: patch.setattr(order, "_offset", lambda record: int(record.id.split(":")[1]) + 1),
+    "order not settled": lambda patch: patch.setattr(order.Order, "_settle", lambda self, seq, latest: None),
+    "records skipped": lambda patch: patch.setattr(order, "offset_of", lambda record: offset_of(record) + 1),
 }
 
 

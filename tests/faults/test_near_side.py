@@ -17,8 +17,10 @@ import pytest
 
 from tests.faults.driven import ROOT, Training, wait_for
 from tests.scripted import Scripted, got
-from tests.stores import read_csv, read_json, read_tensorboard
+from tests.stores import read_csv, read_json, read_tensorboard, read_trackio, read_wandb_server
 from tests.support import T0, run_info
+from tests.wandb_server import WandbServer
+from tests.wandb_support import server
 from trackers import errors, identity, registry
 from trackers.journal import StreamReader, StreamWriter
 from trackers.records import Finish, Metrics, Start, encode
@@ -30,6 +32,8 @@ from trackers.relay.report import report
 from trackers.relay.status import last_status, observe
 from trackers.rundir import RunDirectory, StreamName
 from trackers.testing import Stored
+
+__all__ = ["server"]
 
 OWNED = ("json", "tensorboard", "csv")
 READERS: dict[str, Callable[..., Stored]] = {"json": read_json, "tensorboard": read_tensorboard, "csv": read_csv}
@@ -200,6 +204,49 @@ def test_journal_damaged_while_training_writes(damage: str, training: Training) 
     steps = [record.step for record in reader.read(10_000) if isinstance(record, Metrics)]
     assert steps[-101:] == list(range(200, 301))
     assert not whole or steps == list(range(301))
+
+
+@pytest.mark.parametrize("committed", [True, False], ids=["committed", "uncommitted"])
+@pytest.mark.parametrize("tracker", ["trackio", "wandb", "json", "csv"])
+def test_records_in_the_place_of_others_arrive(
+    tracker: str, committed: bool, tmp_path: Path, server: WandbServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The journal is cut at a line's end and grows again, byte for byte alike; the delivery may die in between."""
+    monkeypatch.setattr(module, "RETRY_S", (0.0, 0.0))
+    run = RunDirectory(tmp_path / "run")
+    run.make()
+    run.write_info(run_info(run.path, trackers=[tracker]))
+    writer = StreamWriter(run.stream(StreamName("rank", 0, 1)))
+    writer.write(encode(Start(time=T0)))
+
+    def rows(first: int, last: int) -> None:
+        for step in range(first, last):
+            writer.write(encode(Metrics(step=step, time=T0 + step, values={"loss": step / 8})))
+
+    rows(10, 50)
+    state = run.delivery_state(tracker)
+    work = Delivery(run, tracker, say=lambda text: None, alone=False)
+    work._limit = 10
+    wait_for(lambda: work.step() is not None and read_account(run, tracker).seq >= 20)
+    before = state.read_bytes()
+    wait_for(lambda: work.step() is not None and read_account(run, tracker).seq >= 41)
+    work.close()
+    if not committed:  # what it did later was sent, and its cursor never written
+        state.write_bytes(before)
+    lines = run.stream(StreamName("rank", 0, 1)).read_bytes().splitlines(keepends=True)
+    os.truncate(run.stream(StreamName("rank", 0, 1)), len(b"".join(lines[:25])))
+    rows(50, 80)
+    writer.write(encode(Finish(time=T0 + 100, status="finished", exit_code=0)))
+    writer.release()
+    work = Delivery(run, tracker, say=lambda text: None, alone=False)
+    wait_for(lambda: work.step() is None)
+    read = {"trackio": read_trackio, "wandb": read_wandb_server(server.runs), "json": read_json, "csv": read_csv}
+    points = read[tracker](run.read_info(), {}).metrics["loss"]
+    steps = [point.step for point in points if point.step is not None]
+    assert steps == sorted(set(steps))
+    # A tracker that owns its file goes back to the committed length: there what was cut off is gone from it, too.
+    gone = set() if committed or tracker not in OWNED else set(range(34, 50))
+    assert set(range(10, 80)) - set(steps) == gone
 
 
 def test_clock_that_jumps_bends_no_time(training: Training) -> None:

@@ -4,10 +4,12 @@ Several streams have no common order, so a delivery chooses one and writes down 
 another before it uses it: ``{"seq": 41, "stream": "node-0.1", "start": 0}`` says that record 41 is the first one
 of ``node-0.1`` from offset 0 on, and all that follow come from there until the next line. Record n is then the
 same record for ever, whatever died in between. The file's first line is the number of the last record that was
-ever given out: up to there the order is settled, behind it the choice is free.
+ever given out: up to there the order is settled, behind it the choice is free. Beside it stands the latest time that
+was given out.
 
 A stream that somebody cut or replaced goes on with its first record that is later than the last one given out:
-what came before is delivered or gone. Until there is such a record, nothing is concluded.
+what came before is delivered or gone. Until there is such a record, nothing is concluded. Where a settled part comes
+again, a record that is later than all that were given out isn't one of them, though it lies in the place of one.
 """
 
 from __future__ import annotations
@@ -20,15 +22,18 @@ from pathlib import Path
 import msgspec
 
 from trackers.failpoints import failpoint
-from trackers.journal import StreamReader, cut_torn_tail, decode_lines
-from trackers.records import Finish, Record, Start
+from trackers.journal import StreamReader, cut_torn_tail
+from trackers.records import Finish, Record, Start, offset_of
+from trackers.relay.cut import holds
 from trackers.relay.status import outlived
 from trackers.relay.switches import Switch, Switches
 from trackers.rundir import RunDirectory, StreamName
 
-HEAD_BYTES = 21
-"""Length of the order's first line."""
-LOOK_BACK_BYTES = 65536
+HEAD = "%020d %018.7f\n"
+"""The order's first line: seconds of this century to the last bit of a float, in a fixed length."""
+HEAD_BYTES = 40
+MOST_TIME = 9_999_999_999.0
+"""What the first line holds at most; beyond it times tell nothing."""
 
 
 class Position(msgspec.Struct):
@@ -60,6 +65,7 @@ class Order:
         self._path = path
         self._switches = Switches()
         self._settled = 0
+        self._latest = 0.0
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o666)
         self._load()
         self._readers: dict[str, StreamReader] = {}
@@ -101,7 +107,7 @@ class Order:
         if index < 0:  # further back than what was written down: the order begins anew
             os.ftruncate(self._fd, 0)
             self._switches.clear()
-            self._settle(0)
+            self._settle(0, 0.0)
             self.seek(Position())
             return
         here = self._switches[index]
@@ -152,7 +158,7 @@ class Order:
             if not self._ahead[name]:
                 self._ahead[name] = self._fetch(name, self._readers[name], limit)
         if found:
-            self._settle(self.position.seq)
+            self._settle(self.position.seq, max(self._latest, *(record.time for record in found)))
         return found
 
     def close(self) -> None:
@@ -206,7 +212,7 @@ class Order:
         if seq + 1 == here.seq:
             reader.offset = here.start
         found, passed_cut = self._read(here.stream, reader, min(limit, last - seq), bound)
-        if passed_cut:
+        if passed_cut or self._was_replaced(here.stream, reader, found):
             return self._next(limit)
         self._ahead.pop(here.stream, None)
         if not found:  # those records are gone, the others must still come
@@ -217,6 +223,15 @@ class Order:
         self._number(here.stream, found)
         self.position.offsets[here.stream] = reader.offset
         return found
+
+    def _was_replaced(self, name: str, reader: StreamReader, found: list[Record]) -> bool:
+        """Whether records that were given out are gone and new ones lie in their places: these get numbers behind."""
+        fresh = next((record for record in found if record.time > self._latest), None)
+        if fresh is None or self._latest >= MOST_TIME:
+            return False
+        self._go_on_at(name, offset_of(fresh))
+        reader.offset = offset_of(found[0])
+        return True
 
     def _take(self, name: str, until: float | None, limit: int) -> list[Record]:
         ahead = self._ahead[name]
@@ -229,7 +244,7 @@ class Order:
             self._switch(Switch(self.position.seq + 1, name, self.position.offsets.get(name, 0)))
         self._number(name, taken)
         rest = self._ahead[name]
-        self.position.offsets[name] = _offset(rest[0]) if rest else self._readers[name].offset
+        self.position.offsets[name] = offset_of(rest[0]) if rest else self._readers[name].offset
         if any(isinstance(record, Finish) for record in taken):
             self._finished[name] = True
         return taken
@@ -290,7 +305,7 @@ class Order:
     def _read(self, name: str, reader: StreamReader, limit: int, end: int | None) -> tuple[list[Record], bool]:
         """What comes next in a stream; and True where the stream was cut and the reader is now where it goes on."""
         found: list[Record] = []
-        cut = name in self._unsure and name not in self._cuts and not _holds(reader.path, *self._unsure[name])
+        cut = name in self._unsure and name not in self._cuts and not holds(reader.path, *self._unsure[name])
         if not cut:
             self._unsure.pop(name, None)
             found = reader.read(limit, end=end)
@@ -309,13 +324,16 @@ class Order:
             found = [record for record in passed if record.time > last]
         if not found:
             return False
-        reader.offset = _offset(found[0])
+        reader.offset = offset_of(found[0])
         self._unsure.pop(name, None)
-        # Behind all that has a number, so that it is told from what had been given out and is gone.
-        self._switch(Switch(max(self._settled, self.position.seq) + 1, name, reader.offset))
+        self._go_on_at(name, reader.offset)
         self.position.offsets[name] = reader.offset
-        self.cut.add(name)
         return True
+
+    def _go_on_at(self, name: str, offset: int) -> None:
+        # Behind all that has a number, so that it is told from what had been given out and is gone.
+        self._switch(Switch(max(self._settled, self.position.seq) + 1, name, offset))
+        self.cut.add(name)
 
     def _end_of(self, index: int) -> int:
         """Where a stream stands when the records of a switch were given, and others follow."""
@@ -333,7 +351,8 @@ class Order:
         cut_torn_tail(self._fd)
         head, *lines = os.pread(self._fd, os.fstat(self._fd).st_size, 0).split(b"\n")
         try:
-            self._settled = int(head)
+            settled, latest = head.split()
+            self._settled, self._latest = int(settled), float(latest)
             decode = msgspec.json.Decoder(Switch).decode
             for line in lines:
                 if line:
@@ -341,7 +360,7 @@ class Order:
         except (ValueError, msgspec.DecodeError):  # none, or damaged: as if it were lost
             os.ftruncate(self._fd, 0)
             self._switches.clear()
-            self._settle(0)
+            self._settle(0, 0.0)
             return
         self._forget_unsettled()
 
@@ -351,10 +370,11 @@ class Order:
             kept = sum(len(msgspec.json.encode(switch)) + 1 for switch in self._switches)
             os.ftruncate(self._fd, HEAD_BYTES + kept)
 
-    def _settle(self, seq: int) -> None:
+    def _settle(self, seq: int, latest: float) -> None:
         failpoint("order.settle.before")
-        os.pwrite(self._fd, b"%020d\n" % seq, 0)
-        self._settled = seq
+        latest = min(max(latest, 0.0), MOST_TIME)
+        os.pwrite(self._fd, (HEAD % (seq, latest)).encode(), 0)
+        self._settled, self._latest = seq, latest
         failpoint("order.settle.after")
 
     def _switch(self, switch: Switch) -> None:
@@ -365,22 +385,3 @@ class Order:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._path))
         self._switches.append(switch)
         failpoint("order.switch.after")
-
-
-def _offset(record: Record) -> int:
-    return int(record.id.rpartition(":")[2])
-
-
-def _holds(path: Path, offset: int, time: float) -> bool:
-    """Whether the lines before ``offset`` end there, with a record of this time; True where that can't be seen."""
-    try:
-        with open(path, "rb") as file:
-            if os.fstat(file.fileno()).st_size < offset:
-                return False
-            start = max(0, offset - LOOK_BACK_BYTES)
-            file.seek(start)
-            block = file.read(offset - start)
-    except OSError:
-        return True
-    found = decode_lines(block, whole=start == 0)
-    return block.endswith(b"\n") and (not found or any(record.time == time for record in found))

@@ -76,7 +76,7 @@ class RankFile:
             self._reader.offset = self._reader.size()
         self.current = now if len(found) < BLOCK else 0.0
         for record in found:
-            offset = int(record.id.rpartition(":")[2])
+            offset = records.offset_of(record)
             if isinstance(record, Row):
                 columns = self._columns.get(record.columns)
                 self.rows = True
