@@ -61,6 +61,27 @@ def test_nodes_meet_in_a_shared_directory() -> None:
     ]
 
 
+def test_killed_main_rank_stops_no_other() -> None:
+    """The main rank is killed mid-run: the others go on to their end, and what they added is recorded without it."""
+    Path("hold").write_text("10")
+    with job(LOOP, ["20"], 3, TRACKER_REDUCE_WAIT="60", TRACKER_SAMPLE="n") as ranks:
+        ranks.start(0, 1, 2)
+        until(lambda: min(ranks.at(rank) for rank in range(3)) == 10, "the ranks at step 10")
+        ranks.kill(0)
+        Path("hold").unlink()
+        ranks.wait(1, 2)
+    run = the_run()
+    command = [sys.executable, "-m", "trackers", "sync", str(run)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+    found = reduced(run)
+    assert found[:11] == [(step, expected(step, range(3))) for step in range(11)]
+    assert [(step, values["who"], values["stragglers/missing"]) for step, values in found[11:]] == [
+        (step, 6.0, 1) for step in range(11, 20)
+    ]
+    assert json.loads((run / "delivery/json.json").read_text())["closed"] == "crashed"
+
+
 ENERGY = """
 import os, time, trackers
 options = {"TRACKER_LOG_ENERGY": True, "TRACKER_MEASURE_INTERVAL": 2, "TRACKER_TIMING_LEVEL": -1}
