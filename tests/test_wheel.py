@@ -17,7 +17,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 CORE = {"msgspec", "kconfiglib", "psutil", "typer", "rich"}
-EXTRAS = {"wandb", "trackio", "tensorboard", "mlflow", "nvidia", "amd", "torch", "archive", "analysis", "all", "dev"}
+EXTRAS = {"wandb", "trackio", "tensorboard", "mlflow", "nvidia", "amd", "torch", "inspect", "archive", "analysis"}
+EXTRAS |= {"all", "dev"}
 VENDORS = ("wandb", "trackio", "tensorboard", "mlflow", "numpy", "torch", "pandas", "PIL")
 
 
