@@ -63,6 +63,21 @@ def test_winner_has_its_reason() -> None:
     assert "100.0 % more than slow" in text
 
 
+def test_winner_by_samples_where_nobody_counts_tokens(tmp_path: Path) -> None:
+    """Pictures a second win, too; the page shows loss and learning rate once, and its title once."""
+    for name, seconds in (("slow", 0.2), ("fast", 0.1)):
+        values = {"train_loss": 1.0, "learning_rate": 0.1, "perf/iter_time_sec": seconds}
+        write_run(name, [(step, step, values) for step in range(9)], config={"global_batch_size": 4, "num_gpus": 2})
+    runs = open_runs(["slow", "fast"])
+    text = report.markdown(runs, when="now")
+    assert "## Winner: fast\n\n20 samples/s per GPU, 100.0 % more than slow" in text
+    report_page.save(runs, text, tmp_path / "page.html", title="Report of 2 runs")
+    page = (tmp_path / "page.html").read_text()
+    titles = [panel["title"] for panel in data_of(page)["picture"]["panels"]]
+    assert titles == ["train_loss", "learning_rate", "Seconds a step (mean; min to max)", "Samples/s, all GPUs"]
+    assert page.count("<h1>") == 1
+
+
 def test_sessions_have_document_2s_comparison() -> None:
     """Sessions are compared as ``analyze_logs`` does, beside the tables; other runs have no such part."""
     paths = [str(write_session(name, gpus, rate, 1.0)) for name, gpus, rate in (("one", 1, 1.0), ("two", 2, 1.5))]
@@ -98,7 +113,10 @@ def test_poor_runs_are_reported(kind: str) -> None:
     for sources in (["poor"], ["poor", "whole"]):
         runs = open_runs(sources)
         text = report.markdown(runs, when="now")
-        assert cells(text, "Throughput")["poor"] == ["–"] * 4
+        if len(sources) == 1:
+            assert "## Throughput\n\nNo result says it.\n" in text
+        else:
+            assert cells(text, "Throughput")["poor"] == ["–"] * 4
         report_page.save(runs, text, Path("out/page.html"), title="Poor")
         assert len(data_of(Path("out/page.html").read_text())["picture"]["legend"]) == len(sources)
 

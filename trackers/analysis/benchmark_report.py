@@ -23,25 +23,28 @@ class Winner(NamedTuple):
 
 
 def winner(found: Sequence[Result]) -> Winner:
-    """Who makes the most tokens per second on each GPU, and why; nobody where it is one of chance, or unknown."""
-    ranked = sorted(
-        (result for result in found if result.tokens_per_s_per_gpu is not None),
-        key=lambda result: -(result.tokens_per_s_per_gpu or 0.0),
-    )
-    if not ranked:
+    """Who makes the most tokens, or where nobody counts them samples, per second on each GPU, and why.
+
+    Nobody where the difference is one of chance, or unknown.
+    """
+    speeds = [(result.tokens_per_s_per_gpu, result) for result in found if result.tokens_per_s_per_gpu is not None]
+    what = "tokens/s per GPU"
+    if not speeds:
+        each = [(result.samples_per_s / (result.gpus or 1), result) for result in found if result.samples_per_s]
+        counted = any(result.gpus for _, result in each)
+        speeds, what = each, "samples/s per GPU" if counted else "samples/s" if each else what
+    speeds.sort(key=lambda pair: -pair[0])
+    if not speeds:
         return Winner(None, "No result says, or lets derive, its tokens/s per GPU.")
-    first, speed = ranked[0], ranked[0].tokens_per_s_per_gpu or 0.0
-    if len(ranked) == 1:
+    speed, first = speeds[0]
+    if len(speeds) == 1:
         others = f"; {len(found) - 1} others don't say theirs" if len(found) > 1 else ""
-        return Winner(None, f"Only {first.name} says its tokens/s per GPU ({show(speed)}){others}.")
-    second, slower = ranked[1], ranked[1].tokens_per_s_per_gpu or 0.0
+        return Winner(None, f"Only {first.name} says its {what} ({show(speed)}){others}.")
+    slower, second = speeds[1]
     percent = (speed / slower - 1) * 100
     if percent < TOLERANCE * 100:
         return Winner(None, f"{first.name} and {second.name} differ by {percent:.1f} %, which is no difference.")
-    return Winner(
-        first,
-        f"{show(speed)} tokens/s per GPU, {percent:.1f} % more than {second.name} ({show(slower)}).",
-    )
+    return Winner(first, f"{show(speed)} {what}, {percent:.1f} % more than {second.name} ({show(slower)}).")
 
 
 def warnings(found: Sequence[Result]) -> list[str]:
@@ -93,6 +96,8 @@ _Columns = Sequence[tuple[str, Callable[[Result], Any]]]
 
 def _section(heading: str, found: Sequence[Result], columns: _Columns) -> str:
     rows = [[result.name, *(of(result) for _, of in columns)] for result in found]
+    if all(cell is None for row in rows for cell in row[1:]):
+        return f"## {heading}\n\nNo result says it.\n"
     return f"## {heading}\n\n" + render(Table(["result", *(title for title, _ in columns)], rows), "markdown")
 
 
@@ -104,6 +109,10 @@ def _of(field: str) -> Callable[[Result], Any]:
     return lambda result: getattr(result, field) or None
 
 
+def _platform(result: Result) -> str | None:
+    return None if result.platform == "unknown" else result.platform
+
+
 def _version(name: str) -> Callable[[Result], Any]:
     return lambda result: result.versions.get(name)
 
@@ -113,7 +122,7 @@ def _last_loss(result: Result) -> float | None:
 
 
 _SECTIONS: tuple[tuple[str, _Columns], ...] = (
-    ("Hardware", (("platform", _of("platform")), ("GPU", _of("gpu")), ("GPUs", _of("gpus")),
+    ("Hardware", (("platform", _platform), ("GPU", _of("gpu")), ("GPUs", _of("gpus")),
                   ("memory GB", _of("gpu_memory_gb")), ("PyTorch", _version("pytorch")), ("CUDA", _version("cuda")),
                   ("ROCm", _version("rocm")))),
     ("Throughput", (("tokens/s", _of("tokens_per_s")), ("tokens/s/GPU", _of("tokens_per_s_per_gpu")),

@@ -113,8 +113,9 @@ def said(config: Mapping[str, Any], names: tuple[str, ...], kinds: tuple[type, .
     return next((by_end[name] for name in names if name in by_end), None)
 
 
-LOSSES = ("train_loss", "loss", "train/loss", "lm loss")
+LOSSES = ("train_loss", "loss", "train/loss", "lm loss", "loss_values")
 VALIDATION_LOSSES = ("val_loss", "val/loss", "eval_loss", "eval/loss", "validation_loss", "validation/loss",
                      "lm loss validation")  # fmt: skip
-LEARNING_RATES = ("learning_rate", "lr", "train/learning_rate", "learning-rate", "train/lr")
+LEARNING_RATES = ("learning_rate", "lr", "train/learning_rate", "learning-rate", "train/lr",
+                  "learning_rates")  # fmt: skip
 MFUS = ("mfu", "perf/mfu", "perf/mfu_percent", "throughput/mfu")

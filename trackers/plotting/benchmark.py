@@ -20,6 +20,7 @@ KINDS = {"torch": "allocated", "": "kind unknown"}
 """What people call kinds of memory; the others are called as they are."""
 SETTINGS = (("global_batch_size", "global batch"), ("micro_batch_size", "micro batch"), ("sequence_length", "sequence"),
             ("max_steps", "steps"))  # fmt: skip
+LOSS, RATE = "Training loss", "Learning rate"
 LISTED = 8
 """So many runs' settings stand below the panels."""
 
@@ -121,8 +122,8 @@ def six(found: Sequence[Measured], view: View) -> Picture:
         _bars("Tokens/s, all GPUs" if tokens else "Samples/s, all GPUs",
               ((one, one.tokens_per_s if tokens else one.samples_per_s) for one in found)),
         _memory(found),
-        _curves("Training loss", "loss", ((one, one.losses) for one in found), view),
-        _curves("Learning rate", "learning rate", ((one, one.rates) for one in found), view),
+        _curves(LOSS, "loss", ((one, one.losses) for one in found), view),
+        _curves(RATE, "learning rate", ((one, one.rates) for one in found), view),
     ]  # fmt: skip
     about = [f"{one.label}: {one.settings}" for one in found if one.settings]
     more = [f"and {len(about) - LISTED} more"] if len(about) > LISTED else []

@@ -5,7 +5,12 @@
   const {picture, colours, dashes} = JSON.parse(document.getElementById("data").textContent);
   const hidden = new Set(), charts = [];
   const value = v => v === null || typeof v === "string" ? NaN : v;
-  const shown = v => !isFinite(v) ? String(v) : Math.abs(v) >= 1e6 || (v && Math.abs(v) < 1e-3) ? v.toExponential(3) : String(+v.toPrecision(5));
+  const shown = v => {
+    const size = Math.abs(v);
+    if (!isFinite(v)) return String(v);
+    if (size >= 1e9 || (v && size < 1e-4)) return v.toExponential(3);
+    return size >= 1e4 ? Math.round(v).toLocaleString("en-US") : String(+v.toPrecision(5));
+  };
   const colour = style => colours[style % colours.length];
   const dash = (line, width) => (line.dashed ? [4, 2] : dashes[Math.floor(line.style / colours.length) % dashes.length]).map(d => d * width);
   const element = (name, parent, text) => {
@@ -141,7 +146,9 @@
     bars(c, width, height) {
       const bars = this.panel.bars.filter(bar => !hidden.has(bar.style));
       const most = Math.max(...bars.map(bar => Math.max(value(bar.value) || 0, bar.high || 0)), 1e-300);
-      const row = (height - 10) / Math.max(1, bars.length), left = Math.min(140, width * 0.35), long = width - left - (bars.some(bar => bar.note) ? 110 : 60);
+      const row = (height - 10) / Math.max(1, bars.length), left = Math.min(140, width * 0.35);
+      const texts = bars.map(bar => `${shown(value(bar.value))} ${bar.note}`.trim());
+      const long = width - left - 8 - Math.max(...texts.map(text => c.measureText(text).width), 0);
       c.textBaseline = "middle";
       bars.forEach((bar, k) => {
         const y = 5 + row * k, size = (value(bar.value) || 0) / most * long, middle = y + row / 2;
@@ -149,7 +156,7 @@
         c.fillStyle = this.ink; c.textAlign = "right";
         const label = bar.label.length > 22 ? bar.label.slice(0, 10) + "…" + bar.label.slice(-10) : bar.label;
         c.fillText(label, left - 5, middle, left - 8);
-        c.textAlign = "left"; c.fillText(`${shown(value(bar.value))} ${bar.note}`.trim(), left + Math.max(size, (bar.high || 0) / most * long) + 4, middle);
+        c.textAlign = "left"; c.fillText(texts[k], left + Math.max(size, (bar.high || 0) / most * long) + 4, middle);
         if (bar.low !== null && bar.high !== null) {
           c.strokeStyle = this.ink; c.lineWidth = 1; c.beginPath();
           c.moveTo(left + bar.low / most * long, middle); c.lineTo(left + bar.high / most * long, middle); c.stroke();

@@ -6,9 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from trackers.errors import NotFound
+from trackers.naming import roles
 from trackers.plotting import benchmark, page, presets
 from trackers.plotting.panels import Picture
 from trackers.plotting.runs import PlottedRun
+
+
+TITLES = {benchmark.LOSS: roles.LOSSES, benchmark.RATE: roles.LEARNING_RATES}
+"""Document 0's panels that show a metric, and what that is called."""
 
 
 def save(runs: Sequence[PlottedRun], markdown: str, path: Path, *, title: str) -> None:
@@ -20,20 +25,23 @@ def save(runs: Sequence[PlottedRun], markdown: str, path: Path, *, title: str) -
     Raises:
         UsageError: it can't be written.
     """
-    page.save(charts(runs), path, title=title, text=as_html(markdown))
+    first, _, rest = markdown.partition("\n")  # the page has its title already
+    page.save(charts(runs), path, title=title, text=as_html(rest if first.startswith("# ") else markdown))
 
 
 def charts(runs: Sequence[PlottedRun]) -> Picture:
-    """Metrics of the runs, then document 0's panels but the loss, which stands among the metrics."""
+    """Metrics of the runs, then document 0's panels but those that stand among the metrics."""
     view = presets.View()
     measured = benchmark.benchmark(runs, view)
     panels = [panel for panel in measured.panels if not panel.blank]
     try:
         picture = presets.metrics(runs, view)
     except NotFound:
-        return Picture(panels, 3, measured.legend)
-    losses = panels[-1:] if panels and panels[-1].title == "Training loss" else []
-    picture.panels += [panel for panel in panels if panel not in losses]
+        return Picture(panels, 3, measured.legend, about=measured.about)
+    shown = {panel.title for panel in picture.panels}
+    twice = {title for title, names in TITLES.items() if shown & set(names)}
+    picture.panels += [panel for panel in panels if panel.title not in twice]
+    picture.about = measured.about
     return picture
 
 
