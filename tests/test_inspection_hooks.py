@@ -19,6 +19,7 @@ from trackers.inspection.eager import Eager
 from trackers.inspection.features import TENSORS
 from trackers.inspection.inspector import Inspector
 from trackers.inspection.statistics import TENSOR_STATS
+from trackers.inspection.textlog import TextLog
 from trackers.instruments import later
 from trackers.pending import Transfer
 
@@ -427,3 +428,31 @@ def test_a_step_waits_for_no_device(inspect: Any, logged: Logged, monkeypatch: p
     copy.arrived = True
     assert values["model.0_activation_max"].value() == float(x.max())
     assert math.isfinite(values["model.1_gradient_mxfp8_mse"].value())
+
+
+def test_text_log_waits_for_no_device_and_keeps_order(tmp_path: Any, said: list[str]) -> None:
+    """Lines whose numbers are on their way are written when these are there, and none overtakes them."""
+    moved.clear()
+    log = TextLog(tmp_path, 3, said.append)
+    copy = Moved(torch.tensor(2.5))
+    log.log({"a": later.Later([Arrival(copy)], lambda: float(copy.host))}, 0)
+    log.log({"b": 1.0}, 1)
+    assert log.path.read_text() == ""
+    copy.arrived = True
+    log.drain()
+    lines = log.path.read_text().splitlines()
+    log.close()
+    assert [(line.split()[4], line.split()[-1]) for line in lines] == [("a", "value=2.5000"), ("b", "value=1.0000")]
+    assert log.path.name == "nvdlfw_inspect_globalrank-3.log"
+    assert said == []
+
+
+class Arrival:
+    """A copy as what a number waits for."""
+
+    def __init__(self, copy: Moved) -> None:
+        self._copy = copy
+
+    @property
+    def ready(self) -> bool:
+        return self._copy.ready()
