@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import math
+import os
 import shutil
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +21,7 @@ from hypothesis import strategies as st
 
 from tests.stores import read_mlflow
 from tests.support import T0, Driver, run_info, stream, training
+from trackers.backends import mlflow_store
 from trackers.backends.mlflow import MlflowTracker
 from trackers.backends.mlflow_address import show, tracking_uri
 from trackers.backends.mlflow_names import FILE_LENGTH, NAME_LENGTH, map_file, map_name, unmap
@@ -488,6 +492,50 @@ def test_lock_of_a_killed_process_is_taken_over_at_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "uri", ["./mlruns", "file:///tmp/mlruns", "/tmp/mlruns", "ftp://x", "http://", "sqlite://x.db"]
 )
+def test_lock_that_another_waiter_got_meanwhile_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two that see a dead holder's lock, the slower one doesn't take away what the quicker one has made since."""
+    lock = tmp_path / "x.db.trackers-lock"
+    lock.write_text(f"{socket.gethostname()} 1 0.0 dead")
+    judge = mlflow_store._is_gone
+
+    def slow(holder: str) -> bool:
+        gone = judge(holder)
+        lock.write_text("another's")
+        return gone
+
+    monkeypatch.setattr(mlflow_store, "_is_gone", slow)
+    mlflow_store._drop_stale(lock)
+    assert lock.read_text() == "another's"
+    assert [path.name for path in tmp_path.iterdir()] == [lock.name]
+
+
+def test_lock_is_given_back_only_by_its_holder(tmp_path: Path) -> None:
+    """A holder that was taken for dead leaves the lock of whoever followed it; its own it takes away."""
+    lock = tmp_path / "x.db.trackers-lock"
+    with first_moment(f"sqlite:///{tmp_path}/x.db"):
+        lock.write_text("another's")
+    assert lock.read_text() == "another's"
+    lock.unlink()
+    with first_moment(f"sqlite:///{tmp_path}/x.db"):
+        assert lock.exists()
+    assert not lock.exists()
+
+
+def test_lock_whose_heir_died_too_is_got(tmp_path: Path) -> None:
+    """Who died while it took a dead holder's lock away keeps nobody out for longer than a stale lock does."""
+    lock = tmp_path / "x.db.trackers-lock"
+    holder = f"{socket.gethostname()} 1 0.0 dead"
+    lock.write_text(holder)
+    claim = tmp_path / f"{lock.name}.{hashlib.sha256(holder.encode()).hexdigest()[:12]}"
+    claim.touch()
+    mlflow_store._drop_stale(lock)
+    assert lock.exists()  # it may live
+    os.utime(claim, (1, 1))
+    with first_moment(f"sqlite:///{tmp_path}/x.db"):
+        assert lock.read_text() != holder
+    assert not list(tmp_path.glob("x.db.trackers-lock*"))
+
+
 def test_unusable_address_is_refused_at_init(uri: str) -> None:
     """What MLflow wouldn't take is an error with the way out before the first step."""
     with pytest.raises(ConfigError, match="MLFLOW_TRACKING_URI"):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import importlib
 import logging
 import os
 import re
+import secrets
 import socket
 import time
 from collections.abc import Iterator
@@ -133,11 +135,12 @@ def first_moment(uri: str) -> Iterator[None]:
         yield
         return
     lock = file.with_name(f"{file.name}.trackers-lock")
+    me = f"{socket.gethostname()} {os.getpid()} {psutil.Process().create_time()} {secrets.token_hex(4)}"
     deadline = time.monotonic() + LOCK_WAIT_S
     while True:
         try:
             with open(lock, "x") as held:
-                held.write(f"{socket.gethostname()} {os.getpid()} {psutil.Process().create_time()}")
+                held.write(me)
             break
         except FileExistsError:
             _drop_stale(lock)
@@ -151,24 +154,40 @@ def first_moment(uri: str) -> Iterator[None]:
         yield
     finally:
         with contextlib.suppress(OSError):
-            lock.unlink()
+            if lock.read_text() == me:  # else it was taken for stale, and is another's now
+                lock.unlink()
 
 
 def _drop_stale(lock: Path) -> None:
-    try:
-        if time.time() - lock.stat().st_mtime > LOCK_STALE_S or _holder_is_gone(lock):
-            # Renamed first: of several that see it stale, only one takes it away.
-            aside = lock.with_name(f"{lock.name}.{os.getpid()}")
-            lock.rename(aside)
-            aside.unlink()
-    except OSError:
-        pass
+    """Take a lock away whose holder is gone: that very lock, for of several that see it another may be quicker."""
+    with contextlib.suppress(OSError):
+        holder = lock.read_text()
+        if not (_is_old(lock) or _is_gone(holder)):
+            return
+        # Who makes this file may look once more and take the lock away; nobody else takes one of this holder's.
+        claim = lock.with_name(f"{lock.name}.{hashlib.sha256(holder.encode()).hexdigest()[:12]}")
+        try:
+            os.close(os.open(claim, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
+        except FileExistsError:
+            if _is_old(claim):  # it takes microseconds: that process was killed, too
+                claim.unlink()
+            return
+        try:
+            if lock.read_text() == holder:
+                lock.unlink()
+        finally:
+            claim.unlink()
 
 
-def _holder_is_gone(lock: Path) -> bool:
+def _is_old(path: Path) -> bool:
+    return time.time() - path.stat().st_mtime > LOCK_STALE_S
+
+
+def _is_gone(holder: str) -> bool:
     """Whether the process that made a lock was one of this machine and has died."""
-    host, _, process = lock.read_text().partition(" ")
+    host, _, process = holder.partition(" ")
     pid, _, started = process.partition(" ")
+    started = started.partition(" ")[0]
     if host != socket.gethostname() or not started:
         return False
     import psutil
