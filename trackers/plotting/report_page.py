@@ -11,7 +11,6 @@ from trackers.plotting import benchmark, page, presets
 from trackers.plotting.panels import Picture
 from trackers.plotting.runs import PlottedRun
 
-
 TITLES = {benchmark.LOSS: roles.LOSSES, benchmark.RATE: roles.LEARNING_RATES}
 """Document 0's panels that show a metric, and what that is called."""
 
