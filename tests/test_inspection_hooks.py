@@ -442,7 +442,7 @@ def test_text_log_waits_for_no_device_and_keeps_order(tmp_path: Any, said: list[
     log.drain()
     lines = log.path.read_text().splitlines()
     log.close()
-    assert [(line.split()[4], line.split()[-1]) for line in lines] == [("a", "value=2.5000"), ("b", "value=1.0000")]
+    assert [(line.split()[5], line.split()[-1]) for line in lines] == [("a", "value=2.5000"), ("b", "value=1.0000")]
     assert log.path.name == "nvdlfw_inspect_globalrank-3.log"
     assert said == []
 
