@@ -151,6 +151,21 @@ def test_killed_delivery_writes_each_line_once(tmp_path: Path, die_after: int) -
     assert info.path("progress.txt").read_text() == whole(tmp_path)
 
 
+@pytest.mark.parametrize("point", ["progress.write.before", "progress.write.after"])
+def test_kill_at_the_write_itself_loses_nothing(point: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process killed right before or after it appends leaves what the next one makes whole."""
+    info = run_info(tmp_path / "run")
+    job = Job(
+        tracker="progress", info=info, records=str(info.path("records.jsonl")), file=str(info.path("state.json")),
+        batch=7, status=Status("finished", 0),
+    )  # fmt: skip
+    monkeypatch.setenv("TRACKERS_FAILPOINT", f"{point}=kill:3")
+    Process(job, Path(info.directory), RECORDS).wait_until_dead()
+    monkeypatch.delenv("TRACKERS_FAILPOINT")
+    Process(job, Path(info.directory), RECORDS).wait()
+    assert info.path("progress.txt").read_text() == whole(tmp_path)
+
+
 @pytest.mark.parametrize("cut", [1, 30, 70, 200])
 def test_torn_line_is_completed(tmp_path: Path, cut: int) -> None:
     """A line of ours that a killed process wrote in part is completed, not repeated."""

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import msgspec
 
+from trackers.terminal import write_line
+
 RECOVERED = "delivering again"
 """How a message ends that says that a source works again: what it complained of before may be said anew."""
 MOST_TIMES = 10
@@ -109,7 +111,7 @@ def show(message: Message) -> None:
     """Print a message on stderr as ``trackers: mlflow: no answer …``. A closed stderr is no error."""
     source = f"{message.source}: " if message.source and not message.text.startswith(message.source) else ""
     with contextlib.suppress(OSError, ValueError, AttributeError):
-        print(f"trackers: {source}{message.text}", file=sys.stderr, flush=True)
+        write_line(f"trackers: {source}{message.text}", sys.stderr)
 
 
 def one_line(text: str, limit: int = 600) -> str:
