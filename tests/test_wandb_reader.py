@@ -120,6 +120,49 @@ def test_sampled_system_metrics_are_said_to_be(server: WandbServer, monkeypatch:
     assert run.note == "system metrics: sampled 40 of 120"
 
 
+def test_commands_say_that_samples_are_sampled(
+    server: WandbServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Whoever shows such a run says so, also the second time, from what is kept; a picture has it below."""
+    from typer.testing import CliRunner
+
+    from trackers.cli.app import app
+
+    monkeypatch.setattr(wandb_reads, "EVENTS_CAP", 40)
+    held(server, 10, events=120)
+    said = "system metrics: sampled 40 of 120"
+    source = "wandb:someone/digits/base"
+    for arguments in (
+        ["keys", source], ["keys", source], ["gpu-report", source], ["compare", source], ["report", source],
+        ["plot", source, "-o", str(tmp_path / "a.svg")],
+    ):  # fmt: skip
+        done = CliRunner().invoke(app, arguments)
+        assert done.exit_code == 0, done.output
+        assert said in done.output, arguments
+    assert said in (tmp_path / "a.svg").read_text()
+
+
+def test_progress_is_shown_on_a_terminal(
+    server: WandbServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """While history is fetched a bar counts its rows; elsewhere nothing is printed."""
+
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    held(server, 3000)
+    read("someone/digits/v2h4vzbc")
+    assert capsys.readouterr().err == ""
+    held(server, 3000, id="other", display_name="other")
+    terminal = Terminal()
+    monkeypatch.setattr("sys.stderr", terminal)
+    monkeypatch.setenv("TERM", "xterm")
+    read("someone/digits/other")
+    assert "fetching other" in terminal.getvalue()
+    assert "3000/3000" in terminal.getvalue()
+
+
 def test_run_is_loaded_as_columns(server: WandbServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """``trackers.load`` gives the complete history; read again, it costs the listing alone. WANDB_MODE is no matter."""
     monkeypatch.setenv("WANDB_MODE", "offline")

@@ -196,9 +196,11 @@ def _read(reader: Reader, run: SourceRun) -> tuple[list[Block], list[Record]]:
         return list(blocks), list(others)
     version = getattr(reader, "version", lambda run: "")(run)
     cache = Cache(f"run {run.source}")
-    if version and cache.state() == {"version": version}:
+    state = cache.state() or {}
+    if version and state.get("version") == version:
         cached = cache.load()
         if cached is not None:
+            run.note = str(state.get("note") or "")
             return cached.blocks, cached.others
     columns, others = Columns(), []
     batch: list[Record] = []
@@ -211,5 +213,5 @@ def _read(reader: Reader, run: SourceRun) -> tuple[list[Block], list[Record]]:
     others.extend(columns.add(batch))
     found = columns.blocks()
     if version:
-        cache.replace({"version": version}, columns.count, found, others)
+        cache.replace({"version": version, "note": run.note}, columns.count, found, others)
     return found, others

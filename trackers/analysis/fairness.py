@@ -25,6 +25,10 @@ _SETTINGS: tuple[tuple[str, tuple[str, ...], str], ...] = (
 )  # fmt: skip
 
 
+def _remarks(run: Facts) -> list[str]:
+    return [*([run.note] if run.note else []), *run.speed.remarks]
+
+
 def _memory_kind(run: Facts) -> str | None:
     return None if run.use.memory_gb is None else run.use.memory_kind or "unknown"
 
@@ -54,12 +58,12 @@ def unfair(runs: Sequence[Facts], *, steps_per_s: bool = False) -> list[str]:
         found.append(f"not finished: {which}{_more(len(unfinished))}")
     if steps_per_s:
         found.append("speed-up is from steps/s, as if batches were equal: no run says its global_batch_size")
-    remarks = dict.fromkeys(remark for run in runs for remark in run.speed.remarks)
+    remarks = dict.fromkeys(remark for run in runs for remark in _remarks(run))
     if len(remarks) > SHOWN:
         found += [*list(remarks)[:SHOWN], f"and {len(remarks) - SHOWN} more remarks of this kind"]
         return found
     for remark in remarks:
-        whose = [run.name or run.id for run in runs if remark in run.speed.remarks]
+        whose = [run.name or run.id for run in runs if remark in _remarks(run)]
         found.append(f"{', '.join(whose[:SHOWN])}{_more(len(whose))}: {remark}")
     return found
 

@@ -33,7 +33,7 @@ def gpu_report(source: SourceArgument = "latest", directory: RunsDir = None, as_
     found = [(run, analysis.gpu_report(reader.read(run), f"run {run.name!r}")) for run in runs]
     if as_json:
         shown = [
-            {"source": run.source, "id": run.id, "name": run.name, **msgspec.to_builtins(report)}
+            {"source": run.source, "id": run.id, "name": run.name, "note": run.note, **msgspec.to_builtins(report)}
             for run, report in found
         ]
         print(json.dumps(shown, indent=2))
@@ -42,6 +42,8 @@ def gpu_report(source: SourceArgument = "latest", directory: RunsDir = None, as_
         if number:
             print()
         print(f"{printable(run.name)}  ({printable(run.source)})")
+        if run.note:
+            print(f"Note: {printable(run.note)}")
         _show(report)
 
 

@@ -67,6 +67,9 @@ def plot(
         picture = {**presets.PANELS, "benchmark": benchmark.benchmark}[panel](runs, view)
     else:
         picture = presets.metrics(runs, view, patterns)
+    for run in runs:
+        if run.data.run.note:
+            picture.notes.append(f"{run.label}: {run.data.run.note}")
     _out(picture, output, as_json)
 
 
