@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 
+import trackers
 from tests.rank_support import the_run
 from tests.support import T0, run_info, stream
 from trackers.backends import console_line
@@ -238,6 +239,19 @@ def test_line_of_one_rank_is_printed_at_once(clock: Clock) -> None:
     assert list(lines.add(16, T0, {"lr": 0.1})) == list(lines.tick()) == []
     clock.now_s += console_line.WAIT_S
     assert iterations(lines.tick()) == [(16, False)]
+
+
+def test_loop_says_where_training_ends(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """What the loop was told is on the line where the configuration doesn't say it; where it does, that stands."""
+    monkeypatch.setenv("TRACKER_RELAY", "n")
+    for config, total in ({"lr": 0.1}, 30), ({"train": {"max_iters": 50}}, 50):
+        run = trackers.init("console", project="p", config=config)
+        loop = run.loop(30, interval=10)
+        for step in range(1, 11):
+            loop.step()
+            run.log({"loss": 1.0}, step=step)
+        run.finish()
+        assert re.findall(r"iteration +10/ +(\d+) ", capsys.readouterr().err) == [str(total)]
 
 
 def fields(line: str) -> dict[str, str]:

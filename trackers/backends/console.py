@@ -18,7 +18,7 @@ from trackers.backends.console_line import MARKERS, Lines
 from trackers.backends.fronts import ConsoleFront
 from trackers.backends.json_rows import is_eval
 from trackers.formats.training_line import SAMPLES
-from trackers.naming.roles import setting
+from trackers.naming import totals
 from trackers.records import (
     SUMMARY_PREFIX,
     Alert,
@@ -31,7 +31,6 @@ from trackers.records import (
     Summary,
     Text,
     final_name,
-    flatten,
     is_sample,
 )
 from trackers.terminal import write_line
@@ -42,11 +41,6 @@ INTERVAL = 10
 
 TEXT_CHARS = 200
 """How much of a text is shown."""
-
-
-TOTALS = ("train_iters", "max_iters", "max_steps", "total_steps", "num_steps", "train_steps", "num_train_steps",
-          "num_training_steps", "max_train_steps", "training_steps", "total_iterations", "num_iterations")  # fmt: skip
-"""Settings that say where training ends."""
 
 
 class ConsoleTracker(ConsoleFront):
@@ -130,9 +124,8 @@ class ConsoleTracker(ConsoleFront):
             self._results = {}
 
     def _configure(self, values: Mapping[str, Any]) -> None:
-        total = setting(dict(flatten(dict(values), ".")), TOTALS)
-        if total is not None and math.isfinite(total):
-            self._lines.iterations = int(total)
+        total = totals.steps(values)
+        self._lines.iterations = self._lines.iterations if total is None else total
 
     def _metrics(self, record: Metrics) -> None:
         values = {name: value for name, value in record.values.items() if not name.startswith(SUMMARY_PREFIX)}

@@ -29,6 +29,7 @@ class Measuring(Inspecting, Profiling):
     _closing: tuple[Any, ...] = ()
 
     if TYPE_CHECKING:
+        config: Any
 
         def log(self, values: Any, step: int | None = None) -> None: ...
 
@@ -110,6 +111,8 @@ class Measuring(Inspecting, Profiling):
             )
         wanted = Measure.from_options(self._recorder.info.option).changed(measure)
         ranks = identity.world_size()
+        if total_steps is not None:
+            self._recorder.guard("loop", self._say_total, total_steps)
         first_step = max(self._recorder.step, 0) if start_step is None else start_step
         before = self.saved(first_step)
         self._loop = Loop(
@@ -164,6 +167,13 @@ class Measuring(Inspecting, Profiling):
         See :meth:`trackers.instruments.communication.Communication.timed`.
         """
         return self.communications.timed(name, bytes, kind, ranks)
+
+    def _say_total(self, steps: int) -> None:
+        """Record where training ends, unless the configuration says so already: lines and logs tell it."""
+        from trackers.naming import totals
+
+        if totals.steps(self.config) is None:
+            self.config.update({totals.TOTAL: steps})
 
     def saved(self, step: int) -> dict[str, Any]:
         """What the checkpoint at a step was recorded by, where this run goes on from an earlier attempt of its own."""
