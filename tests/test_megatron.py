@@ -19,6 +19,7 @@ import pytest
 import torch
 
 import trackers
+from tests.hardware.standin import Drivers
 from trackers import console_logging
 from trackers.errors import UnknownTracker, UsageError
 from trackers.formats import training_line as line
@@ -61,6 +62,8 @@ NAMES = [
     "l2_norm/grad/global",
     "l2_norm/grad/blocks.0.query_key_value.weight",
     "memory/process-gigabytes",
+    "iter-energy/gpu",
+    "power/gpu",
     "lm loss validation",
     "lm loss validation ppl",
     "lm loss validation vs samples",
@@ -393,11 +396,11 @@ def test_config_is_saved(tmp_path: Path, run: Run) -> None:
     LoggerConfig().save({"a": 1})
 
 
-def example(launcher: tuple[str, ...] = ()) -> tuple[str, dict[str, dict[int, float]]]:
+def example(launcher: tuple[str, ...], environ: dict[str, str]) -> tuple[str, dict[str, dict[int, float]]]:
     """What the example printed, and its values by name and step, from the journal's records."""
     done = subprocess.run(
         [sys.executable, *launcher, str(EXAMPLE), *GPT2],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        env={**os.environ, "OMP_NUM_THREADS": "1", **environ},
         stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=150, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -413,10 +416,12 @@ def example(launcher: tuple[str, ...] = ()) -> tuple[str, dict[str, dict[int, fl
 
 
 @pytest.mark.parametrize("ranks", [1, 4])
-def test_gpt2_logs_every_documented_name(ranks: int) -> None:
-    """One process and four: each sample name of document 4 that a CPU can give, with the true values, and its lines."""
+def test_gpt2_logs_every_documented_name(ranks: int, drivers: Drivers) -> None:
+    """One process and four: each sample name of document 4 that a CPU can give, with the true values, and its lines;
+    energy and power of GPUs whose driver is a stand-in."""
+    drivers.set(count=ranks)
     launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)) if ranks > 1 else ()
-    printed, found = example(launcher)
+    printed, found = example(launcher, {"TRACKER_LOG_ENERGY": "y", **drivers.environment("new")})
     missing = [name for name in NAMES if name not in found]
     assert missing == []
     last = {name: values[max(values)] for name, values in found.items()}
@@ -434,6 +439,7 @@ def test_gpt2_logs_every_documented_name(ranks: int) -> None:
         layers = [found[name][step] for name in found if name.startswith("l2_norm/grad/") and "global" not in name]
         assert norm == pytest.approx(math.sqrt(sum(value**2 for value in layers)), rel=1e-5)
         assert norm == pytest.approx(min(1.0, found["grad-norm"][step]), rel=1e-4)
+    assert sorted(found["iter-energy/gpu"]) == sorted(found["power/gpu"]) == [4, 8]
     for timer in TIMERS:
         assert sorted(found[f"{timer}-time"])[1:] == [2, 4, 6, 8, 10]
         if ranks > 1:
@@ -445,6 +451,7 @@ def test_gpt2_logs_every_documented_name(ranks: int) -> None:
     lines = printed.splitlines()
     summaries = [text for text in lines if "consumed samples" in text]
     assert [int(text.split("iteration ")[1].split("/")[0]) for text in summaries] == [4, 8]
+    assert all("energy per GPU (J/iter/GPU): " in text and "power per GPU (W/GPU): " in text for text in summaries)
     assert lines.count("(min, max) time across ranks (ms):") == 2
     for timer in TIMERS:
         rows = [text for text in lines if text.startswith(f"    {timer} ..")]

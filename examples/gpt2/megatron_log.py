@@ -26,7 +26,7 @@ from trackers.megatron import LoggerConfig, start
 
 
 def logger_config(args: argparse.Namespace) -> LoggerConfig:
-    """Everything on."""
+    """Everything on; energy where there is a GPU, or TRACKER_LOG_ENERGY asks for it."""
     return LoggerConfig(
         log_interval=args.log_interval,
         tensorboard_log_interval=max(1, args.log_interval // 2),
@@ -41,7 +41,7 @@ def logger_config(args: argparse.Namespace) -> LoggerConfig:
         log_runtime_to_tensorboard=True,
         log_world_size_to_tensorboard=True,
         log_validation_ppl_to_tensorboard=True,
-        log_energy=torch.cuda.is_available(),
+        log_energy=torch.cuda.is_available() or LoggerConfig.from_options().log_energy,
     )
 
 
