@@ -236,6 +236,16 @@ def test_thresholds_are_strict_and_absent_is_no_warning() -> None:
     assert recording.warnings([dict.fromkeys(at, None)], Thresholds()) == {}
 
 
+def test_threshold_that_is_no_number_is_refused() -> None:
+    """NaN would switch a warning off in silence: wrong usage, exit code 2."""
+    done = subprocess.run(
+        [sys.executable, "scripts/monitor_gpu.py", "--snapshot", "--max-memory", "nan"],
+        capture_output=True, text=True, check=False, cwd=ROOT,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert "nan is no number" in done.stderr
+
+
 def test_compare_shows_recordings_side_by_side(drivers: Drivers, tmp_path: Path) -> None:
     """Each recording in words; without files, the commands that make two."""
     for name, count in (("one.json", 1), ("two.json", 2)):

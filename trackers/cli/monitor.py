@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 import time
 from collections.abc import Sequence
@@ -41,7 +42,7 @@ def parser() -> argparse.ArgumentParser:
         ("--max-temperature", usual.temperature, "°C"),
     ):
         text = f"warn beyond this, in {unit} ({value:g})"
-        found.add_argument(flag, type=float, default=value, metavar="X", help=text)
+        found.add_argument(flag, type=_threshold, default=value, metavar="X", help=text)
     return found
 
 
@@ -94,4 +95,11 @@ def _seconds(text: str) -> float:
     value = float(text)
     if not 0.05 <= value <= 86400:
         raise argparse.ArgumentTypeError(f"{text} isn't between 0.05 and 86400 seconds")
+    return value
+
+
+def _threshold(text: str) -> float:
+    value = float(text)
+    if math.isnan(value):  # nothing is below or above it: the warning would be off, unasked
+        raise argparse.ArgumentTypeError(f"{text} is no number; to switch a warning off take 0, 100 or 1000")
     return value
