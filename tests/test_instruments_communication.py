@@ -136,6 +136,17 @@ def test_gpu_time_is_read_later(monkeypatch: pytest.MonkeyPatch) -> None:
     assert cuda.synchronized == 0
 
 
+def test_collective_of_the_host_is_timed_by_its_clock(monkeypatch: pytest.MonkeyPatch, time: Time) -> None:
+    """In a process that uses CUDA a gloo collective has the host's time, not that of an idle stream."""
+    cuda = Cuda()
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
+    home = Communication(ranks=2)
+    with home.timed("sync", 1_000_000, device="cpu"):
+        time.now += 0.5
+    assert home.take()["communication/sync/duration_ms"] == pytest.approx(500.0)
+    assert cuda.recorded == 0
+
+
 def test_gpu_time_is_exact_after_days(monkeypatch: pytest.MonkeyPatch) -> None:
     """CUDA answers in floats of 24 bits: a collective of a millisecond has its time after days, too."""
     cuda = Cuda()

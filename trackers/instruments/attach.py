@@ -158,7 +158,7 @@ class Measuring(Inspecting, Profiling):
         return self._communications
 
     def communication(
-        self, name: str, bytes: int, kind: str = "all_reduce", ranks: int | None = None
+        self, name: str, bytes: int, kind: str = "all_reduce", ranks: int | None = None, device: str = "auto"
     ) -> AbstractContextManager[Any]:
         """Time a collective as it happens: ``with run.communication("gradient_sync", bytes=n): all_reduce(…)``.
 
@@ -166,7 +166,7 @@ class Measuring(Inspecting, Profiling):
         ``…/bandwidth_mb_per_sec``, ``…/algorithm_bandwidth_mb_per_sec`` and ``…/count``: this rank's own.
         See :meth:`trackers.instruments.communication.Communication.timed`.
         """
-        return self.communications.timed(name, bytes, kind, ranks)
+        return self.communications.timed(name, bytes, kind, ranks, device)
 
     def _say_total(self, steps: int) -> None:
         """Record where training ends, unless the configuration says so already: lines and logs tell it."""
@@ -263,7 +263,7 @@ class NotMeasuring(NotInspecting):
         return Communication()
 
     def communication(
-        self, name: str, bytes: int, kind: str = "all_reduce", ranks: int | None = None
+        self, name: str, bytes: int, kind: str = "all_reduce", ranks: int | None = None, device: str = "auto"
     ) -> AbstractContextManager[Any]:
         """Nothing is timed."""
         return nullcontext()

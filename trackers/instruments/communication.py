@@ -52,20 +52,21 @@ class _Moment(NamedTuple):
 class _Collective:
     """One collective. ``ready`` once its end is known."""
 
-    __slots__ = ("_home", "_last", "bytes", "first", "name", "per_link")
+    __slots__ = ("_device", "_home", "_last", "bytes", "first", "name", "per_link")
 
-    def __init__(self, home: Communication, name: str, size: int, per_link: float) -> None:
+    def __init__(self, home: Communication, name: str, size: int, per_link: float, device: str = "auto") -> None:
         self._home = home
+        self._device = device
         self.name = name
         self.bytes = size
         self.per_link = per_link
-        self.first = home.now()
+        self.first = home.now(device)
         self._last: _Moment | None = None
 
     def end(self) -> None:
         """It is over (on a GPU: when the stream has come so far)."""
         if self._last is None and self.first is not None:
-            self._last = self._home.now()
+            self._last = self._home.now(self._device)
             if self._last is None:
                 self._home.drop(self)
 
@@ -89,9 +90,9 @@ class _Collective:
 class Timed:
     """Times its body as one collective; an exception inside is not counted."""
 
-    def __init__(self, home: Communication, name: str, size: int, per_link: float) -> None:
+    def __init__(self, home: Communication, name: str, size: int, per_link: float, device: str) -> None:
         self._home = home
-        self._what = name, size, per_link
+        self._what = name, size, per_link, device
 
     def __enter__(self) -> Timed:
         self._collective = self._home.begin(*self._what)
@@ -118,7 +119,9 @@ class Communication:
         self._say = say
         self._collectives: deque[_Collective] = deque()
 
-    def timed(self, name: str, bytes: int, kind: str = "all_reduce", ranks: int | None = None) -> Timed:
+    def timed(
+        self, name: str, bytes: int, kind: str = "all_reduce", ranks: int | None = None, device: str = "auto"
+    ) -> Timed:
         """A context manager around one collective, or several; what is asynchronous must be waited for in it.
 
         Args:
@@ -126,8 +129,9 @@ class Communication:
             kind: all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, reduce or send. An unknown one is
                 said, and counts as a broadcast.
             ranks: how many take part; default all.
+            device: "cpu" for a collective of the host's (gloo) in a process that uses CUDA: by the processor's clock.
         """
-        return Timed(self, name, int(bytes), self._per_link(kind, ranks))
+        return Timed(self, name, int(bytes), self._per_link(kind, ranks), device)
 
     def watch(self, model: Any, hook: Callable[..., Any] | None = None, state: Any = None) -> None:
         """Time the collectives of a model that is wrapped by DDP, FSDP, or ``fully_shard``.
@@ -142,9 +146,9 @@ class Communication:
 
         watch(self, model, hook, state)
 
-    def begin(self, name: str, size: int, per_link: float) -> _Collective:
+    def begin(self, name: str, size: int, per_link: float, device: str = "auto") -> _Collective:
         """A collective begins now."""
-        collective = _Collective(self, name, size, per_link)
+        collective = _Collective(self, name, size, per_link, device)
         if len(self._collectives) >= MOST:
             self._say(f"communication: more than {MOST} collectives between two logs: the oldest are left out")
             self._collectives.popleft()
@@ -162,9 +166,9 @@ class Communication:
         size = getattr(group, "size", None)
         return self._per_link(kind, int(size()) if callable(size) else None)
 
-    def now(self) -> _Moment | None:
+    def now(self, device: str = "auto") -> _Moment | None:
         """This moment: on a GPU's current stream where CUDA is in use; None where that can't be told."""
-        cuda = cuda_in_use()
+        cuda = None if device == "cpu" else cuda_in_use()
         if cuda is None:
             return _Moment(time.perf_counter())
         try:
