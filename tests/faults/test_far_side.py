@@ -335,24 +335,31 @@ def test_name_that_no_server_knows_is_said(tracker: str, no_pauses: None, tmp_pa
     assert (entry["state"], entry["delivered"], entry["rejected"]) == ("waiting", 0, 0)
 
 
-def test_database_behind_the_server_is_restarted(tmp_path: Path, no_pauses: None) -> None:
-    """MLflow on PostgreSQL: the server dies amid the run and comes back; each step is there once."""
+def test_server_on_a_database_fails_in_every_way(tmp_path: Path, no_pauses: None) -> None:
+    """MLflow on PostgreSQL dies, refuses, does what it is asked and doesn't say so, hangs, is slow: each step once."""
     if servers.postgresql_programs() is None:
         pytest.skip("needs PostgreSQL: no server programs in /usr/lib/postgresql or on PATH")
     with servers.postgresql() as store:
         server = servers.mlflow_server(tmp_path, store)
         try:
             server.start()
-            options = {"MLFLOW_TRACKING_URI": server.url}
-            run = recorded(tmp_path / "run", id="pg", project="pg", options=options, trackers=["mlflow"])
-            line = Line(run, "mlflow")
-            line.tries(2)
-            server.stop()
-            line.tries(5)
-            assert "connection" in line.account.error
-            server.start()
-            line.finish()
-            stored = read_mlflow(run.read_info(), uri=server.url)
+            with FaultProxy(server.url) as proxy:
+                options = {"MLFLOW_TRACKING_URI": proxy.url}
+                run = recorded(tmp_path / "run", id="pg", project="pg", options=options, trackers=["mlflow"])
+                line = Line(run, "mlflow")
+                line.tries(2)
+                server.stop()
+                line.tries(5)
+                assert line.account.error
+                server.start()
+                for name, fault in {**ANSWERS, "hung": Fault("hang")}.items():
+                    proxy.fault = fault
+                    line.tries(1 if name == "hung" else 4)
+                    assert line.account.error, name
+                proxy.fault = Fault("delay", seconds=2, count=1)
+                line.finish()
+                stored = read_mlflow(run.read_info(), uri=server.url)
         finally:
             server.stop()
     is_whole(stored, {step: step / 7 for step in range(ROWS)}, {step: T0 + step for step in range(ROWS)})
+    assert stored.status == "FINISHED"
