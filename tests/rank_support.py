@@ -19,6 +19,12 @@ from pathlib import Path
 import trackers
 from trackers import All, Max, Mean, MinMax, Sum
 
+def held(step):
+    try:
+        return step >= int(Path("hold").read_text())
+    except (OSError, ValueError):  # it isn't there, or goes just now
+        return False
+
 rank, steps = int(os.environ["RANK"]), int(sys.argv[1])
 more = eval(sys.argv[2]) if len(sys.argv) > 2 else {}
 run = trackers.init("json", project="p", name="job", **more)
@@ -26,7 +32,7 @@ first = run.step + 1 if run.resumed else more.get("step", -1) + 1
 for step in range(first, first + steps):
     run.log({"loss": Mean(rank + step, 2), "who": Sum(2**rank), "lr": 0.1}, step=step)
     Path(f"at-{rank}").write_text(str(step))
-    while Path("hold").exists() and step >= int(Path("hold").read_text()):
+    while held(step):
         time.sleep(0.005)
 run.finish()
 print(run.id or "-", flush=True)
