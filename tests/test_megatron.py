@@ -23,7 +23,7 @@ from tests.hardware.standin import Drivers
 from trackers import console_logging
 from trackers.errors import UnknownTracker, UsageError
 from trackers.formats import training_line as line
-from trackers.megatron import LoggerConfig, MegatronLog, start
+from trackers.megatron import LoggerConfig, MegatronLog, gather, start
 from trackers.megatron import report as reports
 from trackers.records import Define, Metrics
 from trackers.runs import Run
@@ -262,6 +262,24 @@ def test_console_trackers_and_user_have_intervals_of_their_own(monkeypatch: pyte
     times = [float(line.split(": ")[1]) for text in printed for line in text.splitlines() if "forward ..." in line]
     assert times == [1000 * (2 + 3 + 4) / 3, 1000 * (5 + 6 + 7 + 8) / 4]
     run.finish()
+
+
+def test_rank_that_left_an_interval_out_is_not_taken_for_this_one(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a rank tells of another interval than this is in no report: it is left out, as one that tells nothing."""
+    monkeypatch.setattr(
+        reports.Gather, "post",
+        lambda self, value: gather.Posted([value, {**value, "timers": {"forward": 9e9}},
+                                           {**value, "iteration": 2, "timers": {"forward": 1e9}}]),
+    )  # fmt: skip
+    printed: list[str] = []
+    log = MegatronLog(run, LoggerConfig(log_interval=4, timing_log_option="all"), train_iters=4, global_batch_size=2,
+                      write=printed.append)  # fmt: skip
+    for iteration in range(1, 5):
+        with log.timers("forward", log_level=0):
+            call(log, iteration)
+    told = "\n".join(printed)
+    assert "rank  1: 9000000000.00" in told
+    assert "rank  2" not in told
 
 
 def test_faults_do_not_reach_training(run: Run, capsys: pytest.CaptureFixture[str]) -> None:

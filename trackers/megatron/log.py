@@ -308,9 +308,11 @@ class MegatronLog:
         def told() -> dict[str, Any]:
             seconds = float(step_s.value()) if step_s is not None else None
             times = {name: 1000 * span.elapsed_s / timed for name, span in spans.items()}
-            return {"timers": times, "straggler": self._own(host_s, seconds, flops)}
+            return {"iteration": iteration, "timers": times, "straggler": self._own(host_s, seconds, flops)}
 
-        def print_reports(rows: Sequence[Any]) -> None:
+        def print_reports(told: Sequence[Any]) -> None:
+            # A rank that had a fault may have left an interval out: what it tells is another one's then.
+            rows = [row if row and row["iteration"] == iteration else None for row in told]
             names = dict.fromkeys(name for row in rows if row for name in row["timers"])
             times = {name: [row["timers"].get(name) if row else None for row in rows] for name in names}
             text = timer_report(times, config.timing_log_option)
