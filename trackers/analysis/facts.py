@@ -17,7 +17,9 @@ from trackers.readers.columns import STEPLESS, Block
 from trackers.readers.reader import SourceRun
 from trackers.records import Config, Define, Environment, Finish, Info, Record, Start, Summary, plain_name
 
-VERSION = 1
+LOG_NAMES = "log.names."
+"""What a console log calls metrics (docs/console-logs.md): no settings, though some are called as settings are."""
+VERSION = 2
 LONGEST = 2000
 """Results that are longer texts are cut: a comparison shows a line of them."""
 
@@ -123,7 +125,9 @@ def facts(run: SourceRun, blocks: Sequence[Block], others: Sequence[Record], sta
         elif isinstance(record, Finish):
             found.status = record.status
     found.summary = {name: value for name, value in found.summary.items() if value is not None}
-    found.config = {name: _short(value) for name, value in records.flatten(config, ".")}
+    found.config = {
+        name: _short(value) for name, value in records.flatten(config, ".") if not name.startswith(LOG_NAMES)
+    }
     found.folds = folds(blocks)
     found.goals = _goals([record for record in others if isinstance(record, Define)], list(found.folds))
     text = roles.said(found.config, roles.GPU_NAMES, (str,)) or machine.get("gpu")

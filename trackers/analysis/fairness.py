@@ -70,7 +70,11 @@ def unfair(runs: Sequence[Facts], *, steps_per_s: bool = False) -> list[str]:
 
 def _setting(run: Facts, names: tuple[str, ...]) -> Any:
     """A run's settings of these names, at any depth, as one value."""
-    found = {(end, show(value)) for key, value in run.config.items() if (end := key.rpartition(".")[2]) in names}
+    found = {
+        (end, show(value))
+        for key, value in run.config.items()
+        if value is not None and (end := key.rpartition(".")[2]) in names
+    }
     return tuple(sorted(found)) or None
 
 
