@@ -13,12 +13,9 @@ from typing import Any
 import msgspec
 
 from trackers.backends.session_lines import gpu_line
-from trackers.naming import roles
+from trackers.naming import roles, totals
 from trackers.records import Config, Environment, flatten, merge
 
-STEPS = ("max_steps", "max_iters", "total_steps", "num_training_steps", "train_iters", "training_steps", "total_iters",
-         "max_train_steps", "total_iterations", "num_iterations", "num_steps", "n_steps", "max_iter", "steps",
-         "iterations")  # fmt: skip
 MODELS = ("model_name", "model_name_or_path", "model_id", "base_model", "model", "arch", "architecture")
 DATASETS = ("dataset_name", "dataset_id", "dataset_path", "dataset", "data_path", "data")
 PRECISIONS = ("mixed_precision", "precision", "torch_dtype", "dtype")
@@ -31,7 +28,7 @@ FORCED = "force_single_gpu"
 FORCED_FLAG = "--force-single-gpu"
 VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 _WANTED = frozenset(
-    {*STEPS, *MODELS, *DATASETS, *PRECISIONS, *LOW_PRECISIONS, *EACH, *ACCUMULATED, *TOKENS, *roles.BATCHES}
+    {*totals.STEPS, *MODELS, *DATASETS, *PRECISIONS, *LOW_PRECISIONS, *EACH, *ACCUMULATED, *TOKENS, *roles.BATCHES}
     | {*roles.LENGTHS, FORCED}
 )
 _LONGEST = 300
@@ -142,7 +139,7 @@ class Facts(msgspec.Struct):
     @property
     def total_steps(self) -> int | None:
         """Where training ends; None where nothing says."""
-        found = roles.setting({k: v for k, v in self.settings.items() if _positive(v)}, STEPS)
+        found = roles.setting({k: v for k, v in self.settings.items() if _positive(v)}, totals.STEPS)
         return None if found is None or found != found // 1 else int(found)
 
     @property

@@ -18,7 +18,7 @@ from typing import Any
 
 from trackers.benchmark.notes import TOLERANCE, Notes
 from trackers.benchmark.steps import Step, Steps
-from trackers.naming import roles
+from trackers.naming import roles, totals
 from trackers.records import name_floats
 
 CORES = {
@@ -29,7 +29,6 @@ CORES = {
 
 ROUND = 64
 """Sequence lengths are multiples of this; what is derived is rounded to one where it comes near."""
-MAX_STEPS = ("max_steps", "train_iters", "max_iters", "total_steps", "num_steps")
 MICRO_BATCHES = ("micro_batch_size", "per_device_train_batch_size")
 _BUILD = re.compile(r"\+(cu|rocm)(\d[\d.]*)")
 
@@ -70,7 +69,7 @@ def result(
         "gpu_info": gpu,
         "timestamp": time.strftime("%Y-%m-%dT%H:%M:%S", moment),
         "training_config": {
-            "max_steps": _whole(roles.setting(steps.config, MAX_STEPS)) or (last.number if last is not None else None),
+            "max_steps": _whole(roles.setting(steps.config, totals.STEPS)) or (None if last is None else last.number),
             "global_batch_size": batch,
             "micro_batch_size": _whole(roles.setting(steps.config, MICRO_BATCHES)) or _whole(steps.micro_batch),
             "sequence_length": sequence,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from trackers import identity
 from trackers.errors import UsageError
-from trackers.naming import roles
+from trackers.naming import roles, totals
 from trackers.records import flatten
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ KNOWN: Mapping[str, tuple[str, ...]] = {
     "global_batch_size": roles.BATCHES,
     "sequence_length": roles.LENGTHS,
     "num_gpus": roles.GPU_COUNTS,
-    "max_steps": ("max_steps", "train_iters", "max_iters", "total_steps", "num_steps"),
+    "max_steps": totals.STEPS,
     "micro_batch_size": ("micro_batch_size", "per_device_train_batch_size"),
 }
 """What a run's configuration may call a size already."""

@@ -8,7 +8,7 @@ from typing import Any
 
 STEPS = ("train_iters", "max_iters", "max_steps", "total_steps", "num_steps", "train_steps", "num_train_steps",
          "num_training_steps", "max_train_steps", "training_steps", "total_iters", "total_iterations",
-         "num_iterations")  # fmt: skip
+         "num_iterations", "n_steps", "max_iter", "steps", "iterations")  # fmt: skip
 """The first that is there counts."""
 TOTAL = "total_steps"
 """What a training loop records, where none of them is set."""
