@@ -35,7 +35,7 @@ ALLOWED = {
     "trackers.formats": {"trackers.errors", "trackers.formats"},
     "trackers.naming": {"trackers.naming"},
     "trackers.benchmark": CORE | {"trackers.benchmark", "trackers.naming"},
-    "trackers.backends": CORE | {"trackers.console_logging"}
+    "trackers.backends": CORE
     | {"trackers.backends", "trackers.failpoints", "trackers.identity", "trackers.formats"}
     | {"trackers.benchmark", "trackers.naming", "trackers.terminal", "trackers.console_logging"},
     "trackers.testing": CORE | {"trackers.registry", "trackers.testing", "trackers.readers.reader"},

@@ -6,6 +6,7 @@ https://docs.nvidia.com/datacenter/tesla (``/proc/driver/nvidia/gpus/<bus>/infor
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from pathlib import Path
 from typing import Any
@@ -34,10 +35,8 @@ def gpus(root: Path = Path("/")) -> dict[str, Any]:
         names += [name for card in sorted(_below(root, NVIDIA_CARDS).glob("*/information")) if (name := _model(card))]
     if _below(root, AMD_DEVICE).exists():
         drivers.append("amd")
-        try:
+        with contextlib.suppress(SourceLost):
             names += [gpu.name for gpu in SysfsSource(lambda text: None, drm=_below(root, DRM)).gpus]
-        except SourceLost:
-            pass
     return {"gpu_drivers": drivers, **({"gpu": names[0]} if names else {})}
 
 
