@@ -34,7 +34,7 @@ ALLOWED = {
     "trackers.journal": {"trackers.records", "trackers.errors", "trackers.failpoints", "trackers.packed"},
     "trackers.formats": {"trackers.errors", "trackers.formats"},
     "trackers.naming": {"trackers.naming"},
-    "trackers.benchmark": CORE | {"trackers.benchmark", "trackers.naming"},
+    "trackers.benchmark": CORE | {"trackers.benchmark", "trackers.formats", "trackers.naming"},
     "trackers.backends": CORE
     | {"trackers.backends", "trackers.failpoints", "trackers.identity", "trackers.formats"}
     | {"trackers.benchmark", "trackers.naming", "trackers.terminal", "trackers.console_logging"},

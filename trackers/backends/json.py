@@ -22,13 +22,13 @@ from trackers.backends.json_rows import Rows, Totals, iso
 from trackers.backends.owned_file import (
     Damaged,
     file_name,
-    link,
     remove,
     replace,
     unavailable,
     unseen,
     write_new,
 )
+from trackers.formats.place import claim
 from trackers.records import (
     ALL_KINDS,
     SUMMARY_PREFIX,
@@ -158,7 +158,7 @@ class JsonTracker(JsonFront):
             for number in range(1, 10_000):
                 name = f"{stem}.json" if number == 1 else f"{stem}_{number}.json"
                 target = self._directory / name
-                if self._is_ours(target) or link(self._temporary, target):
+                if self._is_ours(target) or claim(self._temporary, target):
                     return name
         except OSError as error:
             raise unavailable("make", self._directory / f"{stem}.json", error) from error

@@ -192,18 +192,3 @@ def file_name(text: str, fallback: str = "run", longest: int = 120) -> str:
     while len(kept.encode("utf-8", "replace")) > longest:
         kept = kept[:-1]
     return kept or fallback
-
-
-def link(source: Path, target: Path) -> bool:
-    """Put ``source`` under the name ``target`` unless there is a file: in one step, or (without links) in two."""
-    try:
-        os.link(source, target)
-    except FileExistsError:
-        return False
-    except OSError:
-        try:
-            os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
-        except FileExistsError:
-            return False
-        os.replace(source, target)
-    return True

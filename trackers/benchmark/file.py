@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from trackers.benchmark.result import file_name, text
+from trackers.formats.place import claim
 
 PATTERN = "benchmark_*.json"
 HEAD_BYTES = 16384
@@ -42,7 +43,7 @@ def write(document: Mapping[str, Any], directory: Path, ours: Path | None = None
             if is_of(path, document["source"]):
                 os.replace(temporary, path)
                 return path
-            if _link(temporary, path):
+            if claim(temporary, path):
                 return path
         raise FileExistsError(f"{MOST} results are named like {named.name}")
     finally:
@@ -94,19 +95,3 @@ def is_of(path: Path, source: Mapping[str, Any]) -> bool:
 def temporary_path(document: Mapping[str, Any], directory: Path) -> Path:
     """Where a result is written before it has its name: what a killed process may leave there."""
     return directory / f".benchmark-{document['source'].get('run_id') or os.getpid()}.tmp"
-
-
-def _link(source: Path, target: Path) -> bool:
-    """Give a file a name that nothing has; False if something has."""
-    try:
-        os.link(source, target)
-        return True
-    except FileExistsError:
-        return False
-    except OSError:  # no hard links here
-        try:
-            os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
-        except FileExistsError:
-            return False
-        os.replace(source, target)
-        return True
