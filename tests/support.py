@@ -15,6 +15,22 @@ from trackers.tracker import Cursor, RunInfo, State, Status, Tracker
 T0 = 1_763_688_000.123
 
 
+class Time:
+    """The module ``time``, of a clock that a test moves.
+
+    Attributes:
+        now: seconds.
+    """
+
+    def __init__(self, now: float) -> None:
+        self.now = now
+
+    def perf_counter(self) -> float:
+        return self.now
+
+    monotonic = perf_counter
+
+
 def run_info(directory: Path, **fields: Any) -> RunInfo:
     """A run in ``directory``, with the fields that tests rarely care about filled in."""
     directory.mkdir(parents=True, exist_ok=True)

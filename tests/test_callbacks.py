@@ -18,6 +18,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import trackers
 from tests.gpu import Cuda
+from tests.support import Time
 from trackers.errors import UsageError
 from trackers.hardware import kernel
 from trackers.instruments import timers
@@ -33,25 +34,15 @@ def only() -> dict[str, Any]:
     return found
 
 
-class Clock:
-    """Time that a test moves."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def perf_counter(self) -> float:
-        return self.now
-
-
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+def clock(monkeypatch: pytest.MonkeyPatch) -> Time:
     """The processor's clock of the timers, moved by hand."""
-    clock = Clock()
+    clock = Time(100.0)
     monkeypatch.setattr(timers, "time", clock)
     return clock
 
 
-def by_hand(clock: Clock, seconds: list[float], **options: Any) -> trackers.BenchmarkCallback:
+def by_hand(clock: Time, seconds: list[float], **options: Any) -> trackers.BenchmarkCallback:
     """A plain loop of steps that take so long; the callback after its end."""
     callback = trackers.BenchmarkCallback(**options)
     callback.on_train_start()
@@ -62,7 +53,7 @@ def by_hand(clock: Clock, seconds: list[float], **options: Any) -> trackers.Benc
     return callback
 
 
-def test_plain_loop_without_a_run(clock: Clock) -> None:
+def test_plain_loop_without_a_run(clock: Time) -> None:
     """Times, losses and rates of a loop by hand are in the file, the first step apart; sizes give tokens/s."""
     sizes = {"global_batch_size": 8, "sequence_length": 128, "max_steps": 4, "micro_batch_size": 4}
     callback = by_hand(clock, [60.0, 1.0, 2.0, 3.0], model_name="llama", **sizes)
@@ -86,7 +77,7 @@ def test_plain_loop_without_a_run(clock: Clock) -> None:
     assert (document["source"]["model_name"], document["source"]["status"]) == ("llama", "finished")
 
 
-def test_evaluations_and_checkpoints_are_left_out(clock: Clock) -> None:
+def test_evaluations_and_checkpoints_are_left_out(clock: Time) -> None:
     """What passes in an evaluation, and from a checkpoint to the next batch, is in no step."""
     callback = trackers.BenchmarkCallback()
     callback.on_train_start()
@@ -107,7 +98,7 @@ def test_evaluations_and_checkpoints_are_left_out(clock: Clock) -> None:
     assert only()["raw_step_times"] == pytest.approx([1.0, 1.0, 1.0])
 
 
-def test_through_a_run_every_tracker_has_the_values(clock: Clock) -> None:
+def test_through_a_run_every_tracker_has_the_values(clock: Time) -> None:
     """With a run, its trackers get each step, its configuration the sizes; the result is kept with it."""
     run = trackers.init("json", project="p", name="n", config={"block_size": 64}, mode="offline")
     assert isinstance(run, Run)
@@ -127,7 +118,7 @@ def test_through_a_run_every_tracker_has_the_values(clock: Clock) -> None:
     assert Path(run.dir, artifact["files"][0]["file"]).read_bytes() == callback.path.read_bytes()
 
 
-def test_with_the_tracker_there_is_one_file(clock: Clock) -> None:
+def test_with_the_tracker_there_is_one_file(clock: Time) -> None:
     """Callback and tracker of one run write one file, the tracker's last, with the same figures."""
     run = trackers.init("benchmark", project="p", name="n", inline=True)
     callback = by_hand(clock, [9.0, 1.0, 3.0], global_batch_size=4, sequence_length=16)
@@ -142,7 +133,7 @@ def test_with_the_tracker_there_is_one_file(clock: Clock) -> None:
     assert first == second
 
 
-def test_loop_that_fails_has_what_it_measured(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+def test_loop_that_fails_has_what_it_measured(clock: Time, capsys: pytest.CaptureFixture[str]) -> None:
     """After an exception the result holds the steps until then and says that it failed."""
     callback = trackers.BenchmarkCallback()
     callback.on_train_start()
@@ -156,7 +147,7 @@ def test_loop_that_fails_has_what_it_measured(clock: Clock, capsys: pytest.Captu
     assert document["raw_step_times"] == pytest.approx([1.0, 1.0])
 
 
-def test_fault_of_the_callback_never_stops_training(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+def test_fault_of_the_callback_never_stops_training(clock: Time, capsys: pytest.CaptureFixture[str]) -> None:
     """A loss that is none, a place that was taken meanwhile: said once, in a line, and training goes on."""
     callback = trackers.BenchmarkCallback()
     callback.on_train_start()
@@ -193,7 +184,7 @@ def test_place_that_cannot_be_made_is_an_error_before_training() -> None:
         trackers.BenchmarkCallback("file/below").on_train_start()
 
 
-def test_other_ranks_write_nothing(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_ranks_write_nothing(clock: Time, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of several ranks the first alone writes, and says how many there were."""
     for rank in ("0", "1"):
         monkeypatch.setenv("RANK", rank)
@@ -253,7 +244,7 @@ def test_gpu_is_waited_for_once_at_the_end(monkeypatch: pytest.MonkeyPatch) -> N
     assert document["memory_metrics"]["peak_memory_reserved_gb"] == pytest.approx(6 * gib)
 
 
-def lightning_parts(name: str, clock: Clock, fails_at: int = -1) -> tuple[Any, Any]:
+def lightning_parts(name: str, clock: Time, fails_at: int = -1) -> tuple[Any, Any]:
     """Lightning under one of its two names, and a small module of it: a batch takes a second, an evaluation fifty."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -284,7 +275,7 @@ def lightning_parts(name: str, clock: Clock, fails_at: int = -1) -> tuple[Any, A
 
 @pytest.mark.parametrize("name", ["lightning.pytorch", "pytorch_lightning"])
 @pytest.mark.filterwarnings("ignore")
-def test_real_lightning_trainer(name: str, clock: Clock) -> None:
+def test_real_lightning_trainer(name: str, clock: Time) -> None:
     """In Lightning's own trainer, under both its names: optimizer steps without evaluations, mean losses, sizes."""
     module, model = lightning_parts(name, clock)
     callback = trackers.BenchmarkCallback(sequence_length=16)
@@ -310,7 +301,7 @@ def test_real_lightning_trainer(name: str, clock: Clock) -> None:
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_lightning_run_that_fails_has_a_result(clock: Clock) -> None:
+def test_lightning_run_that_fails_has_a_result(clock: Time) -> None:
     """An exception in a training step reaches the user, and the result says that training failed."""
     module, model = lightning_parts("lightning.pytorch", clock, fails_at=3)
     trainer = module.Trainer(max_epochs=1, accelerator="cpu", callbacks=[trackers.BenchmarkCallback()], logger=False,
@@ -322,7 +313,7 @@ def test_lightning_run_that_fails_has_a_result(clock: Clock) -> None:
     assert (only()["steps"], only()["source"]["status"]) == ([2, 3], "failed")
 
 
-def test_nemo_style_sizes_come_from_the_data_module(clock: Clock) -> None:
+def test_nemo_style_sizes_come_from_the_data_module(clock: Time) -> None:
     """A trainer whose data module is NeMo's says the sizes of a step by itself."""
     data = SimpleNamespace(global_batch_size=128, micro_batch_size=2, seq_length=4096)
     trainer = SimpleNamespace(datamodule=data, global_rank=0, world_size=8, global_step=0, max_steps=3, optimizers=[])

@@ -15,6 +15,7 @@ import torch
 
 import trackers
 from tests.gpu import Cuda
+from tests.support import Time
 from trackers.errors import MissingPackage, UsageError
 from trackers.instruments import communication as module
 from trackers.instruments.communication import LINKS, Communication, union
@@ -22,19 +23,9 @@ from trackers.records import Metrics
 from trackers.runs import Run
 
 
-class Time:
-    """``time`` that a test moves."""
-
-    def __init__(self) -> None:
-        self.now = 10.0
-
-    def perf_counter(self) -> float:
-        return self.now
-
-
 @pytest.fixture
 def time(monkeypatch: pytest.MonkeyPatch) -> Time:
-    time = Time()
+    time = Time(10.0)
     monkeypatch.setattr(module, "time", time)
     return time
 

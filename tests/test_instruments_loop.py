@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 import trackers
+from tests.support import Time
 from tests.test_instruments_norms import NothingWaits
 from trackers.errors import UsageError
 from trackers.instruments import clock as clocks
@@ -23,21 +24,9 @@ from trackers.records import Metrics
 from trackers.runs import Run
 
 
-class Time:
-    """``time`` that a test moves."""
-
-    def __init__(self) -> None:
-        self.now = 50.0
-
-    def perf_counter(self) -> float:
-        return self.now
-
-    monotonic = perf_counter
-
-
 @pytest.fixture
 def time(monkeypatch: pytest.MonkeyPatch) -> Time:
-    time = Time()
+    time = Time(50.0)
     monkeypatch.setattr(timer_module, "time", time)
     monkeypatch.setattr(loops, "time", time)
     return time

@@ -16,6 +16,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from tests.gpu import Cuda
+from tests.support import Time
 from trackers.errors import UsageError
 from trackers.instruments import events, timers
 from trackers.instruments.clock import TrainingClock
@@ -26,19 +27,9 @@ from trackers.instruments.remaining import Remaining
 from trackers.instruments.throughput import Throughput
 
 
-class Time:
-    """``time`` that a test moves."""
-
-    def __init__(self) -> None:
-        self.now = 50.0
-
-    def perf_counter(self) -> float:
-        return self.now
-
-
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Time:
-    clock = Time()
+    clock = Time(50.0)
     monkeypatch.setattr(timers, "time", clock)
     monkeypatch.setattr(events, "time", clock)
     return clock

@@ -12,6 +12,7 @@ import pytest
 
 import trackers
 from tests.gpu import Cuda
+from tests.support import Time
 from trackers.errors import MissingPackage, UsageError
 from trackers.formats.timer_report import report
 from trackers.instruments import events, timer_values, timers
@@ -22,19 +23,9 @@ from trackers.records import Metrics
 from trackers.runs import Run
 
 
-class Clock:
-    """``time.perf_counter`` that a test moves."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def perf_counter(self) -> float:
-        return self.now
-
-
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    clock = Clock()
+def clock(monkeypatch: pytest.MonkeyPatch) -> Time:
+    clock = Time(100.0)
     monkeypatch.setattr(timers, "time", clock)
     monkeypatch.setattr(events, "time", clock)
     return clock
@@ -77,7 +68,7 @@ def cpu(found: Any) -> Timer:
     return found
 
 
-def test_seconds_and_times_add_up(all_levels: Timers, clock: Clock) -> None:
+def test_seconds_and_times_add_up(all_levels: Timers, clock: Time) -> None:
     """With, start and stop, and a decorator measure alike, into one sum."""
     timer = cpu(all_levels.get("forward", level=1))
     with timer:
@@ -99,7 +90,7 @@ def test_seconds_and_times_add_up(all_levels: Timers, clock: Clock) -> None:
     assert all_levels.get("forward", level=1) is timer
 
 
-def test_coroutine_is_measured_until_it_ends(all_levels: Timers, clock: Clock) -> None:
+def test_coroutine_is_measured_until_it_ends(all_levels: Timers, clock: Time) -> None:
     """A decorated coroutine function is measured while it runs, not while it is made."""
     timer = cpu(all_levels.get("fetch"))
 
@@ -136,7 +127,7 @@ def test_null_timer_lets_everything_through() -> None:
     assert (NULL.total_s, NULL.count, NULL.running) == (0.0, 0, False)
 
 
-def test_intervals_do_not_disturb_each_other(all_levels: Timers, clock: Clock) -> None:
+def test_intervals_do_not_disturb_each_other(all_levels: Timers, clock: Time) -> None:
     """Console, trackers and user each get all of what was measured since they read last."""
     timer = cpu(all_levels.get("step"))
     console, tracker = all_levels.interval(), all_levels.interval()
@@ -159,7 +150,7 @@ def test_intervals_do_not_disturb_each_other(all_levels: Timers, clock: Clock) -
     assert user.take() == {}
 
 
-def test_timer_that_runs_is_counted_up_to_the_reading(all_levels: Timers, clock: Clock) -> None:
+def test_timer_that_runs_is_counted_up_to_the_reading(all_levels: Timers, clock: Time) -> None:
     """Time is in the interval in which it passed, though the timer stops in a later one."""
     timer = cpu(all_levels.get("interval-time"))
     interval = all_levels.interval()
@@ -173,7 +164,7 @@ def test_timer_that_runs_is_counted_up_to_the_reading(all_levels: Timers, clock:
     assert (second.elapsed_s, second.count) == (3.0, 1)
 
 
-def test_misuse_is_said_once_and_harms_nothing(all_levels: Timers, clock: Clock, said: list[str]) -> None:
+def test_misuse_is_said_once_and_harms_nothing(all_levels: Timers, clock: Time, said: list[str]) -> None:
     """A stop without a start, a start without a stop and a timer inside itself are named; the rest is measured."""
     timer = cpu(all_levels.get("forward"))
     timer.stop()
@@ -193,7 +184,7 @@ def test_misuse_is_said_once_and_harms_nothing(all_levels: Timers, clock: Clock,
     assert all("'forward'" in line for line in said)
 
 
-def test_exception_inside_stops_and_marks(all_levels: Timers, clock: Clock, said: list[str]) -> None:
+def test_exception_inside_stops_and_marks(all_levels: Timers, clock: Time, said: list[str]) -> None:
     """What an exception cut short is counted as interrupted, and no part of the time; the exception goes on."""
     timer = cpu(all_levels.get("backward"))
     interval, before = all_levels.interval(), all_levels.interval()
@@ -336,7 +327,7 @@ def test_interrupted_gpu_timer_is_marked(all_levels: Timers, cuda: Cuda) -> None
     assert (timer.count, timer.interrupted, timer.total_s) == (1, 1, pytest.approx(0.005))
 
 
-def test_sync_waits_as_megatron_does(cuda: Cuda, clock: Clock, said: list[str]) -> None:
+def test_sync_waits_as_megatron_does(cuda: Cuda, clock: Time, said: list[str]) -> None:
     """With ``sync`` the GPU is waited for at the start and the stop, and the processor's clock measures; a graph that
     is captured is left alone, for waiting would end the capture."""
     timer = Timers(2, sync=True, say=said.append).get("forward")
@@ -422,7 +413,7 @@ def test_report_is_in_document_4s_words() -> None:
 
 
 @pytest.mark.parametrize("first", [0, 1])
-def test_run_logs_its_timers_in_seconds_per_step(first: int, run: Run, clock: Clock) -> None:
+def test_run_logs_its_timers_in_seconds_per_step(first: int, run: Run, clock: Time) -> None:
     """A run's timers reach the trackers by themselves: what was measured, divided by the steps, nothing twice."""
     for step in range(first, first + 10):
         with run.timer("forward", level=1):
@@ -460,7 +451,7 @@ def test_run_logs_a_gpus_times_at_the_step_they_belong_to(run: Run, cuda: Cuda) 
 
 
 @pytest.mark.parametrize(("option", "extra"), [("max", []), ("minmax", ["-min"]), ("all", ["-ranks"])])
-def test_ranks_log_their_timers_at_the_same_steps(option: str, extra: list[str], clock: Clock) -> None:
+def test_ranks_log_their_timers_at_the_same_steps(option: str, extra: list[str], clock: Time) -> None:
     """With several ranks the steps decide when, not the clock, so that all ranks' values meet; each option's values."""
     logs: list[list[tuple[int, dict[str, Any]]]] = []
     for pace_s in (0.001, 7.0):
