@@ -6,6 +6,7 @@ too, and for each test, in its own ``tmp_path``, which is also its working direc
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import sys
@@ -105,6 +106,23 @@ def _session_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[N
         # Matplotlib lists the machine's fonts for seconds wherever it finds no cache.
         patch.setenv("MPLCONFIGDIR", str(home / "matplotlib"))
         yield
+
+
+@pytest.fixture(autouse=True)
+def _logging_as_before() -> Iterator[None]:
+    """What a test sets of Python's logging, such as filters on the handlers of the whole process, ends with it."""
+    root = logging.getLogger()
+    handlers = [(handler, list(handler.filters)) for handler in root.handlers]
+    levels = {one: one.level for one in logging.root.manager.loggerDict.values() if isinstance(one, logging.Logger)}
+    level = root.level
+
+    yield
+
+    root.setLevel(level)
+    for one, before in levels.items():
+        one.setLevel(before)
+    for handler, filters in handlers:
+        handler.filters[:] = filters
 
 
 @pytest.fixture(autouse=True)

@@ -262,6 +262,15 @@ class NotMeasuring(NotInspecting):
 
         return Communication()
 
+    @property
+    def logs_together(self) -> bool:
+        """Nothing is logged."""
+        return False
+
+    def saved(self, step: int) -> dict[str, Any]:
+        """Nothing was recorded."""
+        return {}
+
     def communication(
         self, name: str, bytes: int, kind: str = "all_reduce", ranks: int | None = None, device: str = "auto"
     ) -> AbstractContextManager[Any]:
