@@ -174,6 +174,27 @@ def test_dead_rank_is_named_and_not_waited_for(tmp_path: Path) -> None:
     work.close()
 
 
+def test_failed_rank_is_named_and_not_waited_for(tmp_path: Path) -> None:
+    """A rank that ended by an exception is named with it, and what lacks it is marked; one that finished isn't."""
+    job = Job(tmp_path)
+    job.log(1, 0, n=Sum(1))
+    job.log(2, 0, n=Sum(1))
+    job.streams[1].close(Finish(time=T0 + 1, status="failed", exit_code=1, reason="ValueError: boom"))
+    job.finish(2)
+    for step in range(3):
+        job.log(0, step, n=Sum(1))
+    work = job.reducer()
+    turn_until(work, lambda: len(job.results()) == 3)
+    assert job.results() == [
+        (0, {"n": 3.0}),
+        (1, {"n": 1.0, "stragglers/missing": 1, "stragglers/rank_1": 1}),
+        (2, {"n": 1.0, "stragglers/missing": 1}),
+    ]
+    assert len(job.said) == 1
+    assert f"rank 1 (process {os.getpid()} on {identity.host()}) has failed (ValueError: boom): from" in job.said[0]
+    work.close()
+
+
 def test_rank_that_never_comes_is_named_with_what_to_do(tmp_path: Path) -> None:
     """A rank that left nothing is awaited until the deadline, then said once, with what it may be."""
     job = Job(tmp_path)

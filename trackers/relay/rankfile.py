@@ -23,7 +23,8 @@ MOST_LINES = 20_000
 """A rank that is so many rows ahead of the slowest isn't read on until that one has come closer, or is late."""
 SILENT_S = 120.0
 """A rank elsewhere whose stream was silent for so long isn't waited for."""
-FINISHED, DEAD, STOPPED, ALIVE, UNSEEN = "finished", "dead", "stopped", "late", "out of sight"
+FINISHED, FAILED, DEAD, STOPPED, ALIVE, UNSEEN = "finished", "failed", "dead", "stopped", "late", "out of sight"
+ENDED = frozenset({FINISHED, FAILED, DEAD})
 
 
 class Mark(msgspec.Struct, omit_defaults=True):
@@ -111,14 +112,19 @@ class RankFile:
         open_names |= {at: names for at, names in self._mark.partly.items() if at >= self._reader.offset}
         return Mark(offset, done, open_names, [at for at in self._columns_at if at < offset])
 
+    @property
+    def reason(self) -> str:
+        """Why it failed; "" where it didn't or doesn't say."""
+        return self._finish.reason if self._finish is not None else ""
+
     def partly(self) -> list[Line]:
         """Lines some of whose values are used up."""
         return [line for line in self.lines if 0 < line.left < line.width]
 
     def state(self) -> str:
-        """How the rank stands: finished, dead, stopped, alive, or out of sight (on another machine)."""
+        """How the rank stands: finished, failed, dead, stopped, alive, or out of sight (on another machine)."""
         if self._finish is not None:
-            return FINISHED
+            return FAILED if self._finish.status == "failed" else FINISHED
         start = self.start
         if start is None or (start.host, start.boot_id) != (identity.host(), identity.boot_id()):
             return UNSEEN
@@ -131,7 +137,7 @@ class RankFile:
         if not self.current:
             return False
         state = self.state()
-        if state == FINISHED:
+        if self._finish is not None:
             return True
         if state == DEAD:  # its last rows may have come after the last look
             self._died = self._died or time.monotonic()

@@ -18,7 +18,7 @@ from trackers.launch import end_of, folder_of, rank_streams, span, tidy
 from trackers.records import Metrics, Number, Summary
 from trackers.reductions import KINDS
 from trackers.relay.gathering import Cell, Gathering, Series, Steps
-from trackers.relay.rankfile import ALIVE, DEAD, FINISHED, STOPPED, UNSEEN, RankFile
+from trackers.relay.rankfile import ALIVE, DEAD, ENDED, FAILED, FINISHED, STOPPED, UNSEEN, RankFile
 from trackers.relay.reduced import Reduced, SeriesState, State
 from trackers.rundir import RunDirectory, StreamName
 
@@ -29,7 +29,13 @@ MOST_NAMED = 32
 STRAGGLERS = "stragglers/"
 KEPT = "ranks"
 """Where in the run's directory the ranks' streams lie once they are used up."""
-_WORDS = {DEAD: "is dead", STOPPED: "is stopped (SIGSTOP, a debugger?)", ALIVE: "is late", UNSEEN: "is late"}
+_WORDS = {
+    DEAD: "is dead",
+    FAILED: "has failed",
+    STOPPED: "is stopped (SIGSTOP, a debugger?)",
+    ALIVE: "is late",
+    UNSEEN: "is late",
+}
 
 
 class Reducer:
@@ -151,11 +157,15 @@ class Reducer:
                     gone.add(rank)
             elif file.gone() or (over and file.current):
                 gone.add(rank)
-        dead = [f for rank in gone - self._gone if (f := self._by_rank.get(rank)) is not None and f.state() == DEAD]
-        if dead and not self._ended:
-            self._word.update({file.rank: DEAD for file in dead})
-            are = f"{', '.join(map(str, dead[:8]))}{' …' if len(dead) > 8 else ''} {'is' if len(dead) == 1 else 'are'}"
-            self._say(f"{are} dead: from here on values across ranks are recorded without")
+        fresh = [file for rank in sorted(gone - self._gone) if (file := self._by_rank.get(rank)) is not None]
+        for state, one, several in ((DEAD, "is dead", "are dead"), (FAILED, "has failed", "have failed")):
+            lost = [file for file in fresh if file.state() == state]
+            if lost and not self._ended:
+                self._word.update({file.rank: state for file in lost})
+                who = f"{', '.join(map(str, lost[:8]))}{' …' if len(lost) > 8 else ''}"
+                why = f" ({lost[0].reason})" if lost[0].reason else ""
+                are = one if len(lost) == 1 else several
+                self._say(f"{who} {are}{why}: from here on values across ranks are recorded without")
         self._gone = gone
 
     def _behind(self, series: Series, opened: float) -> Collection[int] | None:
@@ -256,8 +266,8 @@ class Reducer:
                 f"has to log them, into the same TRACKER_DIR (of several nodes: a shared one) and under the same "
                 f"TRACKER_RUN_ID; reduce='torch' does without files"
             )
-        elif state == DEAD:
-            self._say(f"{file} is dead: {what}")
+        elif state in (DEAD, FAILED):
+            self._say(f"{file} {_WORDS[state]}: {what}")
         else:
             self._say(f"{file} {_WORDS.get(state, 'is late')}: {what}, after {self._wait_s:g} s; nobody waits for it")
 
@@ -273,7 +283,7 @@ class Reducer:
     def _results(self, ready: list[tuple[Series, Cell]]) -> list[bytes]:
         """What ``define_metric`` asked for, of values across ranks."""
         for rank, file in self._by_rank.items():
-            if file.state() not in (FINISHED, DEAD):
+            if file.state() not in ENDED:
                 self._say(f"{file} hadn't ended {self._wait_s:g} s after the main rank: what it adds now is left out")
             self._without.pop(rank, None)
         fold = SummaryFold()
@@ -319,7 +329,7 @@ class Reducer:
         """Put the ranks' streams into the run's directory, where they end with it."""
         kept = self.run.path / KEPT
         for file in self._by_rank.values():
-            if file.state() in (FINISHED, DEAD) and file.path.parent != kept:
+            if file.state() in ENDED and file.path.parent != kept:
                 target = kept / f"{StreamName('rank', file.rank, self.attempt)}.jsonl"
                 try:
                     kept.mkdir(exist_ok=True)
