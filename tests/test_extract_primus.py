@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from trackers.analysis import benchmark_log
+from trackers.analysis.gather import gather
 from trackers.benchmark import result
 from trackers.errors import NotFound, UsageError
 
@@ -143,6 +144,24 @@ def test_other_programs_logs_are_taken(tmp_path: Path) -> None:
     bridge = extract(tmp_path, LOGS / "bridge.log", "--sequence-length", "4096", "--num-gpus", "8")
     assert bridge["performance_metrics"]["tokens_per_second"] == pytest.approx(128 * 4096 / 6.04335)
     assert bridge["memory_metrics"]["peak_memory_allocated_gb"] is None
+
+
+def test_gpus_that_no_line_counts_are_not_one(tmp_path: Path) -> None:
+    """A log of rank 0 alone doesn't say how many trained: that is null, and the flag's number counts."""
+    text = "\n".join(
+        f"[rank0]:[titan] 2025-03-11 17:19:{step:02},100 - root - INFO - step: {step}  loss: 9.5  "
+        "memory: 47.89GiB(60.54%)  tps: 10,000  tflops: 500.1  mfu: 50.0%"
+        for step in range(1, 5)
+    )
+    alone = extract(tmp_path, text, "--global-batch-size", "10")
+    assert (alone["training_config"]["num_gpus"], alone["performance_metrics"]["tokens_per_second"]) == (None, None)
+    assert alone["performance_metrics"]["tokens_per_second_per_gpu"] == pytest.approx(10_000)
+    given = extract(tmp_path, text, "--num-gpus", "8", "--global-batch-size", "10", "--sequence-length", "8000")
+    assert (given["contradictions"], given["training_config"]["num_gpus"]) == ([], 8)
+    assert given["performance_metrics"]["tokens_per_second"] == pytest.approx(80_000)
+    (tmp_path / "titan.log").write_text(text)
+    (facts,) = gather([f"log:{tmp_path / 'titan.log'}"]).runs
+    assert (facts.gpus, facts.speed.tokens_per_s) == (None, None)
 
 
 def test_gzip_and_standard_input_are_read(tmp_path: Path) -> None:

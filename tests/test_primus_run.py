@@ -76,8 +76,8 @@ def stop(number, frame):
     sys.exit(40 + number)
 signal.signal(signal.SIGINT, stop) if len(sys.argv) > 1 else None
 signal.signal(signal.SIGTERM, stop)
-print("ready", flush=True)
 try:
+    print("ready", flush=True)
     time.sleep(60)
 except KeyboardInterrupt:
     print("interrupted", flush=True)

@@ -39,7 +39,8 @@ class Start(Record, tag="start"):
     """A process began to write this stream. First record of each stream.
 
     ``from_step``: this attempt supersedes what earlier attempts logged above that step (a rewind).
-    ``boot_id`` and ``pid_start`` tell, of a rank, whether its process still lives.
+    ``boot_id`` and ``pid_start`` tell, of a rank, whether its process still lives. ``world_size``: 0 where the source
+    doesn't say it.
     """
 
     attempt: int = 1

@@ -88,6 +88,9 @@ def _shown(records: Iterator[Record]) -> Iterator[Record]:
 
 def _summary(document: dict[str, Any]) -> str:
     performance, config, gpu = document["performance_metrics"], document["training_config"], document["gpu_info"]
+    memory = document["memory_metrics"]
+    reserved = memory["peak_memory_allocated_gb"] is None and memory["peak_memory_reserved_gb"] is not None
+    peak = memory["peak_memory_reserved_gb" if reserved else "peak_memory_allocated_gb"]
     rows = [
         ("platform", f"{document['platform']}, {_show(gpu['device_count'])} × {gpu['device_name'] or 'GPU'}"),
         ("steps", f"{performance['total_steps']} ({performance['warmup_steps']} warm-up)"),
@@ -97,8 +100,7 @@ def _summary(document: dict[str, Any]) -> str:
         ("tokens/s", _show(performance["tokens_per_second"])),
         ("tokens/s/GPU", _show(performance["tokens_per_second_per_gpu"])),
         ("batch × length", f"{_show(config['global_batch_size'])} × {_show(config['sequence_length'])}"),
-        ("peak memory", f"{_show(document['memory_metrics']['peak_memory_allocated_gb'])} GiB"
-                        f" ({document['memory_metrics']['kind'] or 'not in the log'})"),
+        ("peak memory", f"{_show(peak)} GiB ({memory['kind'] or 'not in the log'}{', reserved' if reserved else ''})"),
     ]  # fmt: skip
     return "\n".join(f"{label:<15} {value}" for label, value in rows)
 

@@ -19,7 +19,7 @@ from trackers.records import Config, Define, Environment, Finish, Info, Record, 
 
 LOG_NAMES = "log.names."
 """What a console log calls metrics (docs/console-logs.md): no settings, though some are called as settings are."""
-VERSION = 2
+VERSION = 3
 LONGEST = 2000
 """Results that are longer texts are cut: a comparison shows a line of them."""
 
@@ -222,7 +222,7 @@ def _gpus(found: Facts, world: int) -> int | None:
         return int(said)
     sampled = {_one(name) for name in found.folds if _is_gpu(name)}
     on_gpus = sampled or found.gpu_name or any(group_of(name) == "gpu" for name in found.folds)
-    return max(world, len(sampled), 1) if on_gpus or world > 1 else None
+    return max(world, len(sampled)) or None if on_gpus or world > 1 else None
 
 
 def _is_gpu(name: str) -> bool:

@@ -139,7 +139,7 @@ class Steps:
             return int(said)
         count = max(len(self._gpus), len(self.cards))
         known = count or self._on_gpus or self.gpu_name
-        return max(self.world_size, count, 1) if known or self.world_size > 1 else None
+        return max(self.world_size, count) or None if known or self.world_size > 1 else None
 
     @property
     def cards(self) -> list[dict[str, Any]]:

@@ -25,7 +25,7 @@ from trackers.readers.columns import Block
 from trackers.records import Record
 from trackers.rundir import replace_file
 
-VERSION = 1
+VERSION = 2
 KEEP_S = 60 * 24 * 3600.0
 """An entry that nobody has read for so long is deleted."""
 STRAY_S = 3600.0

@@ -153,7 +153,7 @@ class LogStream:
         self._clock = row.time if row.time is not None else self._clock
         self._begun = self._clock
         above = row.step - 1 if self.attempt > 1 else None
-        world = row.world or 1
+        world = row.world or 0
         return (Start(time=self._clock, attempt=self.attempt, rank=0, world_size=world, from_step=above),)
 
     def _flush(self, row: Row) -> Metrics | None:
