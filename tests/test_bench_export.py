@@ -66,6 +66,15 @@ def test_export_of_an_unmeasured_run_uses_its_times() -> None:
     assert found["platform"] == "unknown"
 
 
+@pytest.mark.parametrize(
+    ("config", "total"), [({}, None), ({"trainer": {"max_steps": -1}}, None), ({"trainer.max_steps": 9}, 9)]
+)
+def test_where_training_would_have_ended_is_not_made_up(config: dict[str, Any], total: int | None) -> None:
+    """Only the configuration says it: not the last step that a killed run logged, nor a program's "no end"."""
+    write_run("one", [(step, step, {"loss": 1.0}) for step in range(4)], config=config)
+    assert exported("one")["training_config"]["max_steps"] == total
+
+
 def test_compare_reads_what_was_exported() -> None:
     """A result read back has the speed of the run that it was made from."""
     rows = [(step, step, {"loss": 1.0, "perf/iter_ms": 500.0}) for step in range(4)]

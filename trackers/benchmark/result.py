@@ -18,7 +18,7 @@ from typing import Any
 
 from trackers.benchmark.notes import TOLERANCE, Notes
 from trackers.benchmark.steps import Step, Steps
-from trackers.naming import roles, totals
+from trackers.naming import roles
 from trackers.records import name_floats
 
 CORES = {
@@ -69,7 +69,7 @@ def result(
         "gpu_info": gpu,
         "timestamp": time.strftime("%Y-%m-%dT%H:%M:%S", moment),
         "training_config": {
-            "max_steps": _whole(roles.setting(steps.config, totals.STEPS)) or (None if last is None else last.number),
+            "max_steps": steps.total,
             "global_batch_size": batch,
             "micro_batch_size": _whole(roles.setting(steps.config, MICRO_BATCHES)) or _whole(steps.micro_batch),
             "sequence_length": sequence,

@@ -15,7 +15,7 @@ import msgspec
 
 from trackers.benchmark import values as meanings
 from trackers.benchmark.values import Meaning, meaning
-from trackers.naming import roles
+from trackers.naming import roles, totals
 from trackers.records import Config, Environment, Metrics, Number, Record, Start, flatten, merge
 
 CLOCK = "times of records"
@@ -62,7 +62,8 @@ class Steps:
 
     Attributes:
         steps: rows, by step. basis: the metric that times are from, or :data:`CLOCK`.
-        config: as the run says it, flat. machine: what it ran on. attempts, world_size: of training.
+        config: as the run says it, flat. total: where it says that training ends, in steps.
+        machine: what it ran on. attempts, world_size: of training.
         used, peaks, torch: memory in GiB: all that was in use on a device, its peaks, and torch's by ``allocated``,
             ``max_allocated``, ``reserved``, ``max_reserved``. warmups: steps that no time speaks for, because they
             were an attempt's first.
@@ -72,6 +73,7 @@ class Steps:
         self.steps: list[Step] = []
         self.basis = CLOCK
         self.config: dict[str, Any] = {}
+        self.total: int | None = None
         self.machine: dict[str, Any] = {}
         self.accelerators: list[str] = []
         self.attempts = 1
@@ -107,6 +109,7 @@ class Steps:
             elif isinstance(record, Start) and record.rank is not None:
                 self._start(record)
         self.config = dict(flatten(self._settings, "."))
+        self.total = totals.steps(self._settings)
         self._settle()
         return self
 

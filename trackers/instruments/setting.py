@@ -76,8 +76,9 @@ class Setting:
         if "global_batch_size" not in found and each:
             found.setdefault("micro_batch_size", each)
             found["global_batch_size"] = each * ranks * int(getattr(trainer, "accumulate_grad_batches", 1) or 1)
-        if most := _whole(getattr(trainer, "max_steps", None)):
-            found["max_steps"] = most
+        for name in ("estimated_stepping_batches", "max_steps"):  # infinite, or -1: open
+            if most := _whole(getattr(trainer, name, None)):
+                found["max_steps"] = most
         return found
 
     def begin(self, sizes: Mapping[str, int], output_dir: Any) -> None:

@@ -15,7 +15,8 @@ TOTAL = "total_steps"
 
 
 def steps(config: Mapping[str, Any]) -> int | None:
-    """The step at which training ends, by a nested configuration; None where it doesn't say."""
+    """The step at which training ends, by a nested configuration, or a flat one (``trainer.max_steps``); None where it
+    doesn't say."""
     found: dict[str, float] = {}
     for name, value in _leaves(config):
         if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value) and value > 0:
@@ -28,4 +29,4 @@ def _leaves(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
         if isinstance(value, Mapping):
             yield from _leaves(value)
         else:
-            yield str(name), value
+            yield str(name).rpartition(".")[2], value
