@@ -42,6 +42,8 @@ def test_first_each_tenth_and_last_step_are_printed(tmp_path: Path) -> None:
     assert [line.split()[1] for line in printed(tmp_path, steps(25))] == ["0", "10", "20", "24"]
     found = printed(tmp_path, steps(25)[1:], TRACKER_LOG_INTERVAL=7)
     assert [line.split()[1] for line in found] == ["1", "7", "14", "21", "24"]
+    evaluated = [*steps(25), Metrics(step=24, time=T0, values={"val_loss": 1.0})]
+    assert printed(tmp_path, evaluated)[-2:] == ["step 24 | val_loss 1.0000", "step 24 | train_loss 2.0994"]
 
 
 def test_evaluations_results_and_alerts_are_always_printed(tmp_path: Path) -> None:

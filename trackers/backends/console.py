@@ -146,7 +146,8 @@ class ConsoleTracker(ConsoleFront):
         evaluation = any(map(is_eval, values))
         if evaluation or step == self._first or step % self._interval == 0:
             self._print(_row(step, values))
-            self._skipped = None
+            if not evaluation or (self._skipped is not None and self._skipped[0] < step):
+                self._skipped = None  # what training logged at an evaluated step may be the last
         elif self._skipped is not None and self._skipped[0] == step:
             self._skipped[1].update(values)
         else:
