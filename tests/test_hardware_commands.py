@@ -94,6 +94,15 @@ def test_gpu_without_gpus_says_so() -> None:
     assert "CPU" in out
 
 
+def test_gpu_says_that_the_job_has_none(drivers: Drivers) -> None:
+    """Where the job's variables leave no GPU, nothing is said of the drivers, which show some."""
+    code, _, error = gpu("--once", "--scope", "job", drivers=drivers, CUDA_VISIBLE_DEVICES="")
+    assert code == 1
+    assert error.splitlines() == [
+        "trackers: no GPU of the job found here, as CUDA_VISIBLE_DEVICES and its like have it; all: --scope node"
+    ]
+
+
 def test_gpu_refuses_an_unknown_scope() -> None:
     """Wrong usage is one line and exit code 2."""
     code, _, error = gpu("--once", "--scope", "cluster")

@@ -286,6 +286,25 @@ def test_last_interval_and_totals_are_written_at_the_end() -> None:
     assert [record.time for record in machine.records] == sorted(record.time for record in machine.records)
 
 
+def test_energy_without_a_gpu_that_went_away_says_so() -> None:
+    """Where a GPU, or the driver, is gone at the end, a step's energy is of the time before, and the total is marked."""
+    machine = Machine()
+    both = [reading(energy_j=0.0), reading("1", energy_j=0.0)]
+    machine.readings, machine.step = both, 0
+    machine.sampling.begin()
+    for step, used in ((10, 1000.0), (20, 2000.0)):
+        machine.time += 1.0
+        machine.readings, machine.step = [reading(energy_j=used), reading("1", energy_j=used)], step
+        machine.sampling.take()
+    machine.time += 1.0
+    machine.readings, machine.step = [reading(energy_j=9000.0)], 90
+    machine.sampling.finish()
+    (totals,) = machine.of(Summary)
+    assert totals.values["energy/total_kwh"] == pytest.approx(11_000.0 / 3.6e6)
+    assert totals.values["energy/source"] == "hardware counter; incomplete since step 20"
+    assert totals.values["energy/per_step_j"] == pytest.approx(200.0)
+
+
 def test_energy_goes_on_from_earlier_attempts() -> None:
     """A resumed run's total holds what its earlier attempts used; a step's energy is this attempt's alone."""
     machine = Machine(before_j=1000.0)

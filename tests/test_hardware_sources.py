@@ -63,7 +63,16 @@ def test_what_a_gpu_lacks_is_absent_and_said_once(drivers: Drivers) -> None:
         assert (first["energy_j"], first["power_w"], first["throttle"]) == (None, None, None)
         assert second["power_w"] == 300.0
     (line,) = found["said"]
-    assert line.startswith("NVIDIA GPU 0: no energy counter, power, throttle reasons (")
+    assert line.startswith("NVIDIA GPU 0: no energy counter, power (Not Supported), no throttle reasons (")
+
+
+def test_gpus_that_lack_the_same_are_named_together(drivers: Drivers) -> None:
+    """One line for all, in which no GPU is said to lack what it has."""
+    found = drivers.probe("new", scenes=[{"count": 3, "error.energy": 3, "error.power.1": 3}])
+    assert [reading["power_w"] for reading in found["readings"][0]] == [300.0, None, 300.0]
+    assert found["said"] == [
+        "NVIDIA GPU 0, 2: no energy counter (Not Supported); GPU 1: no energy counter, power (Not Supported); left out"
+    ]
 
 
 def test_what_fails_once_is_absent_once(drivers: Drivers) -> None:
@@ -341,6 +350,21 @@ def test_sysfs_reads_what_the_kernel_shows(tmp_path: Path) -> None:
     assert (reading.power_w, reading.power_limit_w, reading.temp_c) == (238.0, 241.0, 61.0)
     assert (reading.sm_clock_hz, reading.memory_clock_hz, reading.energy_j) == (2.105e9, 1.124e9, None)
     assert said == []
+
+
+def test_sysfs_says_of_each_gpu_what_it_lacks(tmp_path: Path) -> None:
+    """A file that one GPU of two lacks is missed of that one."""
+    said: list[str] = []
+    root = plant("mi300", tmp_path)
+    second = sorted(root.glob("card*/device/mem_info_vram_used"))[1]
+    second.unlink()
+    readings = SysfsSource(said.append, drm=root).read()
+    assert [reading.memory_used_bytes is None for reading in readings] == [True, False]
+    why = "(the kernel has no file for it)"
+    assert said == [
+        f"AMD GPU 0: no memory, memory activity, throttle reasons {why}; "
+        f"GPU 1: no memory activity, throttle reasons {why}; left out"
+    ]
 
 
 def test_sysfs_orders_by_bus_and_says_what_is_missing(tmp_path: Path) -> None:

@@ -50,7 +50,10 @@ def gpu(
     finally:
         gpus.close()
     if not gpus.gpus:
-        print("trackers: no GPU found here: no NVIDIA and no AMD driver shows one", file=sys.stderr)
+        none = "no GPU found here: no NVIDIA and no AMD driver shows one"
+        if scope == "job":
+            none = "no GPU of the job found here, as CUDA_VISIBLE_DEVICES and its like have it; all: --scope node"
+        print(f"trackers: {none}", file=sys.stderr)
         raise typer.Exit(1)
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from trackers.hardware import amd_throttle
-from trackers.hardware.device import Gpu, Reading, SourceLost
+from trackers.hardware.device import Gpu, Reading, SourceLost, absent
 
 DRM = Path("/sys/class/drm")
 AMD_VENDOR = 0x1002
@@ -114,12 +114,16 @@ class SysfsSource:
             "power": "power_w",
             "temperature": "temp_c",
         }
-        missing = [word for word, field in fields.items() if any(getattr(r, field) is None for r in readings)]
-        if any(reading.gpu.label in self._silent for reading in readings):
-            missing.append("throttle reasons")
+        why = "the kernel has no file for it"
+        missing = {
+            (reading.gpu.label, word): why
+            for reading in readings
+            for word, field in fields.items()
+            if getattr(reading, field) is None
+        }
+        missing |= {(r.gpu.label, "throttle reasons"): why for r in readings if r.gpu.label in self._silent}
         if missing:
-            labels = ", ".join(reading.gpu.label for reading in readings)
-            self._say(f"AMD GPU {labels}: no {', '.join(missing)} (the kernel has no file for it); left out")
+            self._say(absent("AMD", missing))
 
     def _found(self, drm: Path) -> list[Gpu]:
         folders = []

@@ -6,7 +6,7 @@ have is None for good and said once (:class:`Fields`); one that fails once is No
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -130,10 +130,7 @@ class Fields:
         if not fresh:
             return
         self._told.update(fresh)
-        fields = sorted({field for _, field in fresh})
-        labels = sorted({label for label, _ in fresh}, key=lambda label: [_number(part) for part in label.split(".")])
-        why = next(iter(fresh.values()))
-        self._say(f"{self._vendor} GPU {', '.join(labels)}: no {', '.join(fields)} ({why}); left out")
+        self._say(absent(self._vendor, fresh))
 
 
 class Absence:
@@ -160,6 +157,26 @@ class Absence:
     def answered(self, gpu: Gpu) -> None:
         """A GPU gave a reading."""
         self._until.pop(gpu.label, None)
+
+
+def absent(vendor: str, missing: Mapping[tuple[str, str], str]) -> str:
+    """What GPUs don't have, on one line: those that lack the same together.
+
+    Args:
+        missing: why it isn't there, by a GPU's label and the field.
+    """
+    lacks: dict[str, list[str]] = {}
+    for label in sorted(
+        {label for label, _ in missing}, key=lambda label: [_number(part) for part in label.split(".")]
+    ):
+        fields: dict[str, list[str]] = {}
+        for (other, field), why in sorted(missing.items()):
+            if other == label:
+                fields.setdefault(why, []).append(field)
+        what = ", ".join(f"no {', '.join(names)} ({why})" for why, names in fields.items())
+        lacks.setdefault(what, []).append(label)
+    text = "; ".join(f"GPU {', '.join(labels)}: {what}" for what, labels in lacks.items())
+    return f"{vendor} {text}; left out"
 
 
 def one_line(error: BaseException) -> str:

@@ -80,6 +80,7 @@ class Sampling:
         self._time = self._written = now()
         self._first_step: int | None = None
         self._last_step: int | None = None
+        self._whole: tuple[int | None, float] | None = None
         self._throttle: dict[str, tuple[str, ...]] = {}
         self._throttled: dict[str, set[str]] = {}
 
@@ -99,6 +100,8 @@ class Sampling:
         weight_s = min(max(now - self._sampled, 1e-3), LONGEST_WEIGHT * self._plan.interval_s)
         self._sampled, self._time = now, self._now()
         self._energy.add(readings, now)
+        if self._energy.complete and self._energy.total_j is not None:
+            self._whole = self._step(), self._energy.total_j
         self._machine.add(self._machine_values(readings, host), weight_s)
         self._job.add(self._job_values(readings), weight_s)
         for reading in readings:
@@ -178,10 +181,13 @@ class Sampling:
             return {}
         name = "energy/" if self._plan.nodes <= 1 else f"energy/node{self._plan.node}/"
         kwh = (self._before_j + used_j) / J_PER_KWH
-        totals: dict[str, Any] = {f"{name}total_kwh": kwh, f"{name}source": self._energy.method}
-        last = self._step()
+        last, whole_j = self._whole or (None, 0.0)
+        source = self._energy.method
+        if not self._energy.complete:  # a GPU, or the driver, went away and didn't come back
+            source += "; incomplete" + (f" since step {last}" if last is not None else "")
+        totals: dict[str, Any] = {f"{name}total_kwh": kwh, f"{name}source": source}
         if self._first_step is not None and last is not None and last > self._first_step:
-            totals[f"{name}per_step_j"] = used_j / (last - self._first_step)
+            totals[f"{name}per_step_j"] = whole_j / (last - self._first_step)
         if self._plan.co2_g_per_kwh > 0:
             totals[f"{name}co2_g"] = kwh * self._plan.co2_g_per_kwh
         return totals
