@@ -287,7 +287,7 @@ def test_last_interval_and_totals_are_written_at_the_end() -> None:
 
 
 def test_energy_without_a_gpu_that_went_away_says_so() -> None:
-    """Where a GPU, or the driver, is gone at the end, a step's energy is of the time before, and the total is marked."""
+    """Where a GPU, or the driver, is gone at the end, a step's energy is of the time before; the total is marked."""
     machine = Machine()
     both = [reading(energy_j=0.0), reading("1", energy_j=0.0)]
     machine.readings, machine.step = both, 0
