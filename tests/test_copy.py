@@ -31,8 +31,8 @@ OFFLINE: dict[str, Any] = {"mode": "offline", "options": {"TRACKER_RELAY": False
 def logged(steps: int = 60, name: str = "baseline", finish: bool = True, media: bool = True) -> trackers.Run:
     """A run of ours with everything that a run can have; it failed."""
     run = trackers.init(
-        "json", project="digits", name=name, config={"lr": 0.1, "model": {"depth": 4}}, tags=["first", "größer"],
-        group="ablation", notes="why", **OFFLINE,
+        "json", project="digits", name=name, config={"lr": 0.1, "model": {"depth": 4}, "entropy": [2**100, 2**63]},
+        tags=["first", "größer"], group="ablation", notes="why", **OFFLINE,
     )  # fmt: skip
     for step in range(steps):
         run.log({"train_loss": 1 / (step + 1), "mean@1": float("nan") if step == 3 else step, "step": step}, step=step)

@@ -16,7 +16,8 @@ class Keeps(msgspec.Struct, frozen=True, kw_only=True):
     """One destination.
 
     single: numbers are float32. finite: ±inf becomes ±the largest double. wide: integers beyond 64 bits are kept
-        (as doubles at least); else skipped. once: equal points of one metric at one millisecond are one.
+        (as doubles at least); else skipped, in settings text. once: equal points of one metric at one millisecond are
+        one.
     units: of which tracker the samples of the machine have the units there; "" for their own. samples: whether they
         are told from what else has no step.
     stepless: the step of metrics without one: kept as none, "zero", the "last" step before, or the "top" one so far.
