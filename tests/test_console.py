@@ -37,6 +37,14 @@ def test_line_is_document_threes(tmp_path: Path) -> None:
     assert printed(tmp_path, [row]) == ["step 100 | train_loss 2.1234 | learning_rate 1.50e-04 | tokens 12 | bad nan"]
 
 
+def test_line_of_a_whole_models_statistics_is_cut(tmp_path: Path) -> None:
+    """Hundreds of values in one record don't fill the terminal: the first are shown, and how many more there are."""
+    values = {f"layer{number}_std": 1.0 for number in range(300)}
+    (line,) = printed(tmp_path, [Metrics(step=0, time=T0, values=values)])
+    assert line.count("layer") == 24
+    assert line.endswith("layer23_std 1.0000 | … 276 more")
+
+
 def test_first_each_tenth_and_last_step_are_printed(tmp_path: Path) -> None:
     """Without an option each tenth step is shown, and the last one at the end."""
     assert [line.split()[1] for line in printed(tmp_path, steps(25))] == ["0", "10", "20", "24"]

@@ -9,6 +9,7 @@ is gone (a closed pipe, a dropped SSH session) ends the printing, and nothing el
 
 from __future__ import annotations
 
+import itertools
 import math
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -41,6 +42,8 @@ INTERVAL = 10
 
 TEXT_CHARS = 200
 """How much of a text is shown."""
+MOST_VALUES = 24
+"""How many values are on a short line: a model's tensors, looked at layer by layer, would fill the terminal."""
 
 
 class ConsoleTracker(ConsoleFront):
@@ -171,7 +174,9 @@ class ConsoleTracker(ConsoleFront):
 
 
 def _row(step: int, values: Mapping[str, Number]) -> str:
-    return " | ".join([f"step {step}", *(f"{_clean(name)} {_shown(value)}" for name, value in values.items())])
+    shown = [f"{_clean(name)} {_shown(value)}" for name, value in itertools.islice(values.items(), MOST_VALUES)]
+    more = len(values) - MOST_VALUES
+    return " | ".join([f"step {step}", *shown, *([f"… {more} more"] if more > 0 else ())])
 
 
 def _step(step: int | None) -> str:
