@@ -204,6 +204,25 @@ def test_time_per_iteration_leaves_evaluation_and_the_first_step_out(tmp_path: P
     assert "avg_mfu" not in log["summary"]
 
 
+@pytest.mark.parametrize("places", [(0, 1, 2), (1, 0, 2), (2, 1, 0)])
+def test_what_a_loop_measured_is_in_the_iteration_of_its_step(places: tuple[int, ...], tmp_path: Path) -> None:
+    """Records of one step that each time it make one iteration, with the better name's time, whichever came first."""
+    several: list[dict[str, Any]] = [
+        {"iteration-time": 0.5, "throughput/device/mfu": 0.4},
+        {"train_loss": 2.0, "perf/iter_time_sec": 0.25},
+        {"grad-norm": 3.0},
+    ]
+    records = [Metrics(step=s, time=T0 + s, values={"loss": 9.0}) for s in (1, 2)]
+    records += [Metrics(step=3, time=T0 + 3 + n / 10, values=several[place]) for n, place in enumerate(places)]
+    log = logged(tmp_path, records)
+    row = log["training_iterations"][-1]
+    assert len(log["training_iterations"]) == 3
+    assert (row["loss"], row["time_ms"], row["mfu"], row["grad-norm"]) == (2.0, 250.0, 0.4, 3.0)
+    assert (row["iteration-time"], row["perf/iter_time_sec"]) == (0.5, 0.25)
+    assert log["summary"]["avg_mfu"] == 0.4
+    assert "samples" not in log
+
+
 def test_no_number_makes_invalid_json(tmp_path: Path) -> None:
     """NaN and infinities are strings, big integers stay, and neither spoils the best loss."""
     values = {"loss": math.nan, "a": math.inf, "b": -math.inf, "big": 2**70, "val_loss": math.nan}

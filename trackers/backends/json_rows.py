@@ -29,11 +29,15 @@ EVAL_WINDOW = 4
 
 
 class Row(msgspec.Struct):
-    """An iteration or an evaluation that may still grow. guessed: keys that a later record may overwrite."""
+    """An iteration or an evaluation that may still grow.
+
+    guessed: keys that a later record may overwrite. timed: which of TIME_NAMES its ``time_ms`` is from.
+    """
 
     step: int
     values: dict[str, Any]
     guessed: list[str] = []
+    timed: int = len(TIME_NAMES)
 
 
 class Totals(msgspec.Struct):
@@ -125,9 +129,10 @@ class Rows(msgspec.Struct):
 
     def _iteration(self, step: int, time: float, values: Mapping[str, Any]) -> None:
         named = _iteration_names(values, step, self.names)
-        row = self._find(self.iterations, step, named)
+        timed = _timed(values)
+        row = self._find(self.iterations, step, named, timed)
         if row is None:
-            row = Row(step, {"iter": step})
+            row = Row(step, {"iter": step}, timed=timed)
             self.iterations.append(row)
             elapsed_ms = self._elapsed_ms(step, time)
             if "loss" in named:
@@ -140,6 +145,9 @@ class Rows(msgspec.Struct):
             row.values.update(named)
             row.values["time"] = time
         else:
+            if timed > row.timed:  # two ways to time one iteration: the better name counts, whichever came first
+                named.pop("time_ms", None)
+            row.timed = min(timed, row.timed)
             row.values.update(named)
         row.guessed = [name for name in row.guessed if name not in named]
         self.rate = _first(values, RATE_NAMES, self.rate)
@@ -202,11 +210,12 @@ class Rows(msgspec.Struct):
         """Whether there is an iteration of this step that has room for these values."""
         return self._find(self.iterations, step, values) is not None
 
-    def _find(self, rows: list[Row], step: int, named: Mapping[str, Any]) -> Row | None:
-        """The newest row of a step, if it has none of these names."""
+    def _find(self, rows: list[Row], step: int, named: Mapping[str, Any], timed: int | None = None) -> Row | None:
+        """The newest row of a step, if it has none of these names, but for a ``time_ms`` of another name's."""
         for row in reversed(rows):
             if row.step == step:
-                taken = any(name in row.values and name not in row.guessed for name in named)
+                free = {*row.guessed, *(("time_ms",) if timed not in (None, row.timed) else ())}
+                taken = any(name in row.values and name not in free for name in named)
                 return None if taken else row
         return None
 
@@ -274,6 +283,11 @@ def _iteration_names(values: Mapping[str, Any], step: int, names: dict[str, str]
             names.setdefault(stored, name)
         named[stored] = value
     return named
+
+
+def _timed(values: Mapping[str, Any]) -> int:
+    """Which of TIME_NAMES counts among these values; beyond the last where there is none."""
+    return next((place for place, (name, _) in enumerate(TIME_NAMES) if name in values), len(TIME_NAMES))
 
 
 def _eval_name(name: str) -> str:
