@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import random
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -181,6 +182,23 @@ def test_shorter_or_missing_file_is_damaged(tmp_path: Path) -> None:
     (tmp_path / "short").write_bytes(b"ab")
     with pytest.raises(Damaged):
         OwnedFile(tmp_path / "short").open(3)
+
+
+@pytest.mark.parametrize("name", ["tensorboard", "json", "csv", "session"])
+def test_files_removed_while_they_are_written_come_back(tmp_path: Path, name: str) -> None:
+    """Somebody tidies up while training runs: the tracker notices at the next batch, and makes them anew, whole."""
+    options = {"JSON_SAVE_INTERVAL": 1, "SESSION_DIR": ""}
+    records = long_run()
+    plain = Driver(load(name), run_info(tmp_path / "plain/run", options=options))
+    plain.deliver(records, batch=50)
+    run = Driver(load(name), run_info(tmp_path / "tidied/run", options=options))
+    run.open()
+    run.write(records[:200], batch=50)
+    shutil.rmtree(tmp_path / "tidied/run")
+    with pytest.raises(Damaged):
+        run.write(records, batch=50)
+    run.deliver(records, batch=50)
+    assert content(tmp_path / "tidied/run") == content(tmp_path / "plain/run")
 
 
 def test_replace_keeps_the_old_file_when_it_fails(tmp_path: Path) -> None:

@@ -77,12 +77,14 @@ class OwnedFile:
 
         Raises:
             Unavailable: it can't be written (a full disk, a quota); the file has its former length.
-            Damaged: somebody cut the file.
+            Damaged: somebody cut the file, or removed it.
         """
         view = memoryview(data)
         try:
             if os.fstat(self._fd).st_size < self._length:
                 raise Damaged(f"{self.path} was cut while it was written")
+            if not self.path.exists():
+                raise Damaged(f"{self.path} was removed while it was written")
             self._cut(self._length)  # what an earlier failure may have left
             failpoint("owned.write.before")
             while view:
