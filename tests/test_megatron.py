@@ -414,10 +414,10 @@ def test_config_is_saved(tmp_path: Path, run: Run) -> None:
     LoggerConfig().save({"a": 1})
 
 
-def example(launcher: tuple[str, ...], environ: dict[str, str]) -> tuple[str, dict[str, dict[int, float]]]:
+def example(launcher: tuple[str, ...], environ: dict[str, str], *flags: str) -> tuple[str, dict[str, dict[int, float]]]:
     """What the example printed, and its values by name and step, from the journal's records."""
     done = subprocess.run(
-        [sys.executable, *launcher, str(EXAMPLE), *GPT2],
+        [sys.executable, *launcher, str(EXAMPLE), *GPT2, *flags],
         env={**os.environ, "OMP_NUM_THREADS": "1", **environ},
         stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=150, check=False,
     )  # fmt: skip
@@ -436,10 +436,11 @@ def example(launcher: tuple[str, ...], environ: dict[str, str]) -> tuple[str, di
 @pytest.mark.parametrize("ranks", [1, 4])
 def test_gpt2_logs_every_documented_name(ranks: int, drivers: Drivers) -> None:
     """One process and four: each sample name of document 4 that a CPU can give, with the true values, and its lines;
-    energy and power of GPUs whose driver is a stand-in."""
+    energy and power of GPUs whose driver is a stand-in, asked for by the flag or by the environment."""
     drivers.set(count=ranks)
     launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)) if ranks > 1 else ()
-    printed, found = example(launcher, {"TRACKER_LOG_ENERGY": "y", **drivers.environment("new")})
+    environ, flags = ({}, ("--tracker-log-energy",)) if ranks == 1 else ({"TRACKER_LOG_ENERGY": "y"}, ())
+    printed, found = example(launcher, {**environ, **drivers.environment("new")}, *flags)
     missing = [name for name in NAMES if name not in found]
     assert missing == []
     last = {name: values[max(values)] for name, values in found.items()}

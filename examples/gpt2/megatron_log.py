@@ -26,7 +26,8 @@ from trackers.megatron import LoggerConfig, start
 
 
 def logger_config(args: argparse.Namespace) -> LoggerConfig:
-    """Everything on; energy where there is a GPU, or TRACKER_LOG_ENERGY asks for it."""
+    """Everything on; energy where there is a GPU, or it is asked for. How it is told is as the options say."""
+    asked = LoggerConfig.from_options(*flags_from_args(args))
     return LoggerConfig(
         log_interval=args.log_interval,
         tensorboard_log_interval=max(1, args.log_interval // 2),
@@ -41,7 +42,11 @@ def logger_config(args: argparse.Namespace) -> LoggerConfig:
         log_runtime_to_tensorboard=True,
         log_world_size_to_tensorboard=True,
         log_validation_ppl_to_tensorboard=True,
-        log_energy=torch.cuda.is_available() or LoggerConfig.from_options().log_energy,
+        log_energy=torch.cuda.is_available() or asked.log_energy,
+        timing_log_option=asked.timing_log_option,
+        runtime_time_unit=asked.runtime_time_unit,
+        throughput_window_size=asked.throughput_window_size,
+        memory_keys=asked.memory_keys,
     )
 
 
