@@ -111,6 +111,12 @@ def test_smoothing_is_pandas(weight: float) -> None:
     np.testing.assert_allclose(series.smooth(values, weight), expected, rtol=1e-6, atol=1e-9)
 
 
+@pytest.mark.parametrize("value", [1e-3, 0.1, -3e-5, 1e9])
+def test_smoothing_leaves_a_constant_alone(value: float) -> None:
+    """A learning rate that never changes has one value: rounding would stretch it over the whole axis."""
+    assert set(series.smooth(np.full(3000, value), 0.97).tolist()) == {value}
+
+
 def test_band_is_mean_and_deviation() -> None:
     """Known answers: of 1 and 3 the mean is 2 and the deviation the root of 2; where only one run is, it is itself."""
     lines = [

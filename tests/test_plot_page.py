@@ -101,6 +101,31 @@ def test_page_works_in_a_browser(tmp_path: Path) -> None:
         assert window.console() == []
 
 
+OUTSIDE = """
+const cut = [], draw = CanvasRenderingContext2D.prototype.fillText;
+CanvasRenderingContext2D.prototype.fillText = function (text, x, ...more) {
+  const share = {left: 0, center: 0.5, right: 1}[this.textAlign], width = this.measureText(text).width;
+  const from = x - share * width;
+  if (from < -0.5 || from + width > this.canvas.clientWidth + 0.5) cut.push(text);
+  draw.call(this, text, x, ...more);
+};
+dispatchEvent(new Event("resize"));
+return cut;
+"""
+
+
+@needs_browser
+def test_labels_of_axes_are_whole(tmp_path: Path) -> None:
+    """Neither a long number beside an axis nor the last one below it is cut by the picture's edge."""
+    rows = [(step, step, {"tokens": 1e9 + 1e5 * step, "small": -1e-7 * step, "loss": 1.0}) for step in range(2901)]
+    write_run("one", rows)
+    path = tmp_path / "page.html"
+    page.save(presets.metrics(open_runs(["digits"]), View()), path)
+    with chromium.browser(tmp_path) as window:
+        window.open(path)
+        assert window.script(OUTSIDE) == []
+
+
 @needs_browser
 def test_pages_of_poor_runs_and_all_panels_open(tmp_path: Path) -> None:
     """Nothing to draw, huge values, bars, distributions, bands and logarithmic axes: no word on the console; on a

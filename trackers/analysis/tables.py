@@ -59,7 +59,7 @@ def show(value: Any) -> str:
     if isinstance(value, float):
         if not math.isfinite(value):
             return "NaN" if value != value else "∞" if value > 0 else "-∞"
-        return f"{value:,.0f}" if 1e4 <= abs(value) < 1e15 else f"{value:.5g}"
+        return f"{value:,.0f}" if 9999.95 <= abs(value) < 1e15 else f"{value:.5g}"
     return str(value)
 
 

@@ -104,8 +104,10 @@ def _panel(axes: Any, panel: Panel) -> None:
 
 def _ticks(axes: Any, panel: Panel) -> None:
     """Numbers as people write them: 0.2 on logarithmic axes, 1.5M tokens, no offsets."""
-    from matplotlib.ticker import EngFormatter, FuncFormatter
+    from matplotlib.ticker import EngFormatter, FuncFormatter, MaxNLocator
 
+    if panel.distributions:  # their numbers are long: by itself matplotlib lets them touch
+        axes.xaxis.set_major_locator(MaxNLocator(4))
     for axis, logarithmic in ((axes.xaxis, panel.log_x), (axes.yaxis, panel.log_y)):
         if logarithmic and panel.lines:
             axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))

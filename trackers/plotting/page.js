@@ -11,6 +11,7 @@
     if (size >= 1e9 || (v && size < 1e-4)) return v.toExponential(3);
     return size >= 1e4 ? Math.round(v).toLocaleString("en-US") : String(+v.toPrecision(5));
   };
+  const named = (v, log, reach) => shown(log ? 10 ** v : Math.abs(v) < 1e-12 * reach ? 0 : v);
   const colour = style => colours[style % colours.length];
   const dash = (line, width) => (line.dashed ? [4, 2] : dashes[Math.floor(line.style / colours.length) % dashes.length]).map(d => d * width);
   const element = (name, parent, text) => {
@@ -87,30 +88,32 @@
       if (this.panel.bars.length) return this.bars(c, width, height);
       if (this.panel.blank) { c.textAlign = "center"; c.fillText(this.panel.empty, width / 2, height / 2); return; }
       const [x0, x1, y0, y1] = this.view || this.reach();
-      const box = this.box = {left: 52, right: width - 10, top: 8, bottom: height - 34, x0, x1, y0, y1};
+      const rows = ticks(y0, y1, this.logY, Math.max(2, (height - 42) / 40)).map(t => [t, named(t, this.logY, y1 - y0)]);
+      const left = Math.max(52, ...rows.map(([, label]) => c.measureText(label).width + 7));
+      const box = this.box = {left, right: width - 10, top: 8, bottom: height - 34, x0, x1, y0, y1};
       this.px = x => box.left + (this.toX(x) - x0) / (x1 - x0) * (box.right - box.left);
       this.py = y => box.bottom - (this.toY(y) - y0) / (y1 - y0) * (box.bottom - box.top);
-      this.axes(c, box);
+      this.axes(c, box, rows, width);
       c.save();
       c.beginPath(); c.rect(box.left, box.top, box.right - box.left, box.bottom - box.top); c.clip();
       for (const line of this.visible()) this.line(c, line, box);
       c.restore();
       if (this.drag) { c.fillStyle = "#8884"; c.fillRect(this.drag.from, box.top, this.drag.to - this.drag.from, box.bottom - box.top); }
     }
-    axes(c, box) {
+    axes(c, box, rows, width) {
       c.lineWidth = 1; c.strokeStyle = this.pale;
-      const named = (v, log) => shown(log ? 10 ** v : Math.abs(v) < 1e-12 * (box.y1 - box.y0) ? 0 : v);
       c.textAlign = "center"; c.textBaseline = "top";
       for (const t of ticks(box.x0, box.x1, this.logX, Math.max(2, (box.right - box.left) / 80))) {
         const x = box.left + (t - box.x0) / (box.x1 - box.x0) * (box.right - box.left);
         c.beginPath(); c.moveTo(x, box.top); c.lineTo(x, box.bottom); c.stroke();
-        c.fillText(named(t, this.logX), x, box.bottom + 4);
+        const label = named(t, this.logX, box.x1 - box.x0);
+        c.fillText(label, Math.min(x, width - c.measureText(label).width / 2), box.bottom + 4);
       }
       c.textAlign = "right"; c.textBaseline = "middle";
-      for (const t of ticks(box.y0, box.y1, this.logY, Math.max(2, (box.bottom - box.top) / 40))) {
+      for (const [t, label] of rows) {
         const y = box.bottom - (t - box.y0) / (box.y1 - box.y0) * (box.bottom - box.top);
         c.beginPath(); c.moveTo(box.left, y); c.lineTo(box.right, y); c.stroke();
-        c.fillText(named(t, this.logY), box.left - 5, y);
+        c.fillText(label, box.left - 5, y);
       }
       c.textAlign = "center"; c.textBaseline = "bottom";
       c.fillText(this.panel.x_label, (box.left + box.right) / 2, this.canvas.clientHeight - 2);

@@ -183,7 +183,8 @@ def smooth(values: Any, weight: float) -> Any:
             carried[row] = carry
             carry = float(local[row, -1]) + carry * float(powers[-1])
         whole = (local + carried[:, None] * powers[1:]).ravel()[:size]
-        return whole / -np.expm1(np.arange(1.0, size + 1) * math.log(weight))
+        means = whole / -np.expm1(np.arange(1.0, size + 1) * math.log(weight))
+        return np.clip(means, np.min(values), np.max(values))  # rounding makes no curve of what is constant
 
 
 def band(label: str, lines: Sequence[Line], *, style: int = 0, bins: int = 400) -> Line:
