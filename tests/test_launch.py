@@ -116,6 +116,23 @@ def test_ranks_that_nothing_connects_say_what_to_set(
     assert "loss" not in Path(run.dir, "streams/rank-0.1.jsonl").read_text()
 
 
+def test_collective_without_torch_imported_costs_the_reduction_alone(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where nobody has imported torch, one line says what is missing; plain values of the same call are recorded."""
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    for name in ("torch", "torch.distributed"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    run = trackers.init("json", mode="offline", reduce="torch", options={"TRACKER_RELAY": False})
+    run.log({"loss": Mean(1.0), "lr": 0.1}, step=1)
+    run.finish()
+    said = capsys.readouterr().err
+    assert "torch.distributed isn't initialised" in said
+    assert "KeyError" not in said
+    assert '"values":{"lr":0.1},"step":1' in Path(run.dir, "streams/rank-0.1.jsonl").read_text()
+
+
 def test_way_that_does_not_exist_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """Another word than relay or torch, or torch without PyTorch, is seen before the first step."""
     monkeypatch.setenv("RANK", "1")

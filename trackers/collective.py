@@ -117,9 +117,11 @@ class Collective:
 
     def end(self, step: int | None, time: float, added: Contribution, arrived: Mapping[Any, Any]) -> dict[str, Number]:
         """Reduce, on the main rank."""
-        distributed = sys.modules["torch.distributed"]
         vectors = arrived.get(0)
-        if not vectors or not distributed.is_initialized() or distributed.get_rank() != self._main:
+        if not vectors:  # no collective was launched, perhaps for want of torch
+            return {}
+        distributed = sys.modules["torch.distributed"]
+        if not distributed.is_initialized() or distributed.get_rank() != self._main:
             return {}
         own = self._hash(added.layout)
         rows = {
