@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -142,6 +143,51 @@ def test_unexpected_exception_is_isolated_like_a_rejection(run: RunDirectory, mo
     _plan(monkeypatch, plan)
     _deliver(run)
     assert _steps(run) == [step for step in range(STEPS) if step != 3]
+
+
+def _in_new_processes(run: RunDirectory, said: list[str]) -> None:
+    """Deliver; what ends a process that is to be replaced is replaced, as the supervisor does."""
+    for _ in range(20):
+        delivery = Delivery(run, "scripted", say=said.append)
+        delivery._limit = 4
+        with contextlib.suppress(Stop):
+            while delivery.step() is not None:
+                pass
+            return
+    raise AssertionError("the delivery doesn't come to an end")
+
+
+def test_record_that_fails_in_every_new_process_is_isolated(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a new process sends again doesn't hide that it fails where the last one did."""
+    monkeypatch.setattr(Scripted, "restart_after_error", True, raising=False)
+    monkeypatch.setattr(Scripted, "answer", Cursor(2))
+
+    def plan(call: str, records: Sequence[Record]) -> None:
+        if any(record.step == 7 for record in records):
+            raise KeyError("vendor bug")
+
+    _plan(monkeypatch, plan)
+    said: list[str] = []
+    _in_new_processes(run, said)
+    assert {entry["step"] for entry in got(run.path) if entry.get("step") is not None} == set(range(STEPS)) - {7}
+    assert read_account(run, "scripted").rejected == 1
+
+
+def test_failure_at_each_new_process_is_told(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tracker that takes again what it had, and fails behind that each time, is told, once, and kept as the error."""
+    monkeypatch.setattr(Scripted, "restart_after_error", True, raising=False)
+    monkeypatch.setattr(Scripted, "answer", Cursor(2))
+
+    def plan(call: str, records: Sequence[Record]) -> None:
+        if any(record.step == 7 for record in records):
+            raise errors.Unavailable("no such file")
+
+    _plan(monkeypatch, plan)
+    said: list[str] = []
+    with pytest.raises(AssertionError, match="come to an end"):
+        _in_new_processes(run, said)
+    assert said == ["scripted: no such file; training goes on, its records wait in the journal, tried again by itself"]
+    assert read_account(run, "scripted").error == "no such file"
 
 
 def test_broken_tracker_stops_with_the_command_that_continues(

@@ -239,6 +239,22 @@ def test_media_are_shown_as_w_and_b_types(server: WandbServer, tmp_path: Path) -
     assert held.files[row["image"]["path"]].startswith(b"\x89PNG")
 
 
+def test_media_that_are_encoded_arrive_at_each_step(server: WandbServer, tmp_path: Path) -> None:
+    """Frames that become a GIF reach the row of their own step, though the row before them is sent meanwhile."""
+    import numpy
+
+    run = driver(tmp_path)
+    records: list[Record] = []
+    for step in (1, 2, 3):
+        numpy.save(tmp_path / f"run/{step}.npy", numpy.full((3, 8, 8, 3), 50 * step, dtype="uint8"))
+        items = [MediaFile(format="npy", file=f"{step}.npy", fps=4.0)]
+        records.append(Media(step=step, time=T0, name="clip", type="video", items=items))
+    run.deliver(stream(records))
+    held = server.runs[ID]
+    assert [row["_step"] for row in held.history] == [1, 2, 3]
+    assert len({held.files[row["clip"]["path"]] for row in held.history}) == 3
+
+
 def test_missing_media_file_is_rejected_alone(server: WandbServer, tmp_path: Path) -> None:
     """A record whose file is gone is refused; what comes after it is delivered."""
     run = driver(tmp_path)

@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import re
+import shutil
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -209,7 +210,8 @@ class WandbTracker(WandbFront):
             self._rows.add(record)
         elif isinstance(record, Media):
             # Made at once, so that what W&B won't take is refused with this record, not with the row's last one.
-            self._rows.add(record, wandb_media.value(self._info, record, Path(self._scratch.name)))
+            scratch = Path(self._scratch.name, str(record.seq))
+            self._rows.add(record, wandb_media.value(self._info, record, scratch))
         elif isinstance(record, Start) and record.from_step is not None:
             self._rewind(record, record.from_step)
         elif isinstance(record, (Start, Finish)):
@@ -280,8 +282,9 @@ class WandbTracker(WandbFront):
         self._sent = max(self._sent, row.number)
         if row.media:
             self._media.append((row.begin, row.number, wandb_session.monotonic()))
-            self._scratch.cleanup()
-            self._scratch = tempfile.TemporaryDirectory(prefix="trackers-wandb-")
+            for made in Path(self._scratch.name).iterdir():
+                if int(made.name) <= self._taken:  # not that of the record which begins the next row
+                    shutil.rmtree(made, ignore_errors=True)
 
     def _rename(self, record: Info) -> None:
         if record.name is not None:

@@ -13,7 +13,8 @@ class Account(msgspec.Struct, kw_only=True):
     """What is known of a delivery: the content of ``delivery/<tracker>.json``.
 
     delivered, rejected: records, up to number ``counted``. skipped: by kind, records that the tracker doesn't take.
-    error: the failure that lasts, or "". failures: in a row, over restarts. stopped: it won't go on by itself.
+    error: the failure that lasts, or "". failures: in a row, over restarts. strange: the exceptions among them that no
+    tracker is meant to raise. stopped: it won't go on by itself.
     told: what the user was told of that failure, by attempt and kind. closed: the status it closed with.
     times: of the last record of each stream. damaged: lines of the journal skipped, up to ``damaged_at`` in a stream.
     """
@@ -32,6 +33,7 @@ class Account(msgspec.Struct, kw_only=True):
     error: str = ""
     error_since: float = 0.0
     failures: int = 0
+    strange: int = 0
     told: list[str] = []
     stopped: bool = False
     closed: str = ""

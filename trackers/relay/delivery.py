@@ -31,6 +31,8 @@ IDLE_S = (0.1, 0.5)
 GATHER_S = 0.2
 """Pause after a batch that wasn't full, so that records come in batches."""
 TICK_S = 1.0
+QUIET_S = 15.0
+"""A tracker that was opened anew, and has been given all there is, works again if nothing failed for so long."""
 RETRY_S = (0.5, 5.0)
 """Pauses between tries: short enough that a server's return shows within ten seconds."""
 REFUSED_RETRY_S = (5.0, 60.0)
@@ -94,8 +96,9 @@ class Delivery:
         )
         self._batch: list[Record] = []
         self._behind: Position = self._order.position
-        self._strange = 0
+        self._restarts = alone and bool(getattr(self._class, "restart_after_error", False))
         self._strange_rejects = 0
+        self._opened = 0.0
         self._retry_at = 0.0
         self._uncommitted = False
         self._idle_s = IDLE_S[0]
@@ -128,8 +131,8 @@ class Delivery:
             raise
         except Exception as error:
             translated = _translate(error)
-            self._strange += 1
-            if isinstance(translated, errors.Fatal) and self._strange < STRANGE_TRIES:
+            self.account.strange += 1
+            if isinstance(translated, errors.Fatal) and self.account.strange < STRANGE_TRIES:
                 translated = errors.Unavailable(str(translated))
             return self._failed(translated)
         self._idle_s = IDLE_S[0]
@@ -188,6 +191,8 @@ class Delivery:
             self._ticked = time.monotonic()
         elif self._tracker is None:
             self._open()  # the native run appears before the first record does
+        if self._restarts and time.monotonic() - self._opened > QUIET_S:
+            self._recovered()
         self._idle_s = min(self._idle_s * 1.5, IDLE_S[1])
         return self._idle_s
 
@@ -220,7 +225,7 @@ class Delivery:
         failpoint(f"{self.name}.open.before")
         answer = tracker.open(self.info, self._state)
         failpoint(f"{self.name}.open.after")
-        self._tracker = tracker
+        self._tracker, self._opened = tracker, time.monotonic()
         self.account.closed = ""
         self.account.state = dict(self._state)
         url = str(self._state.get("url", ""))
@@ -250,8 +255,8 @@ class Delivery:
                 translated = _translate(error)
                 if isinstance(translated, errors.Unavailable):
                     raise translated from error
-                self._strange += 1
-                if self._strange < STRANGE_TRIES:
+                self.account.strange += 1
+                if self.account.strange < STRANGE_TRIES:
                     raise errors.Unavailable(f"{type(error).__name__}: {error}") from error
             if len(taken) > 1:
                 middle = len(batch) // 2
@@ -277,7 +282,9 @@ class Delivery:
             f"`trackers show --rejected {self.run.path.name}` lists it"
         )
 
-    def _count(self, batch: Sequence[Record]) -> None:
+    def _count(self, batch: Sequence[Record]) -> bool:
+        """Count a batch that is delivered. False if it was before: it came again."""
+        before = self.account.counted
         for record in batch:
             if record.seq <= self.account.counted:
                 continue
@@ -289,16 +296,18 @@ class Delivery:
             self.account.skipped[kind] = self.account.skipped.get(kind, 0) + 1
             if kind in TOLD_KINDS and not getattr(self._class, "partial", False):
                 self._say(f"{self.name} can't hold records of kind {kind!r}: they are skipped there")
+        return self.account.counted > before
 
     def _commit_batch(self) -> None:
-        self._count(self._batch)
+        fresh = self._count(self._batch)
         self._batch = []
-        self._strange = 0
         self._commit()
-        self._recovered()
+        if fresh or not self._restarts:  # what comes again in a new process isn't what the last one failed at
+            self._recovered()
 
     def _recovered(self) -> None:
         account = self.account
+        account.strange = 0
         if not account.failures and not account.error and not account.stopped:
             return
         if account.error:
@@ -337,6 +346,7 @@ class Delivery:
         failures = self.account.failures
         text = f"{self.name}: {error}"
         if isinstance(error, (errors.Fatal, errors.Rejected)):
+            self.account.strange = 0
             self._note(str(error), stopped=True)
             self._say(
                 f"{text}; its delivery stopped, training and the other trackers go on. "
