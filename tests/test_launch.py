@@ -82,6 +82,13 @@ def test_started_by_another_agent_is_another_launch() -> None:
     assert not launch._agent({**MASTER, "MASTER_ADDR": "node1"})
 
 
+def test_two_agents_on_one_machine_start_one_launch() -> None:
+    """torchrun --nnodes=2, started twice on one machine: the agents differ, the launch doesn't."""
+    two = {**MASTER, "MASTER_ADDR": "127.0.0.1", "LOCAL_WORLD_SIZE": "2", "WORLD_SIZE": "4"}
+    assert not launch._agent(two)
+    assert launch._agent({**two, "WORLD_SIZE": "2"})
+
+
 def test_script_of_a_slurm_batch_is_alone() -> None:
     """Without srun there is one process, however many tasks were allocated."""
     batch = {"SLURM_JOB_ID": "77", "SLURM_NTASKS": "8", "SLURM_PROCID": "0"}

@@ -120,7 +120,8 @@ def _key(run_id: str, environ: Mapping[str, str]) -> str:
 def _agent(environ: Mapping[str, str]) -> str:
     """The process that started all ranks, where they are all on this machine; a port is used again, it is not."""
     local, ranks = environ.get("LOCAL_WORLD_SIZE"), environ.get("WORLD_SIZE")
-    if environ.get("MASTER_ADDR") in _LOOPBACK or (local and local == ranks):
+    # Two agents may be on one machine (torchrun --nnodes=2, twice), though the address is the loopback's.
+    if local == ranks if local and ranks else environ.get("MASTER_ADDR") in _LOOPBACK:
         parent = os.getppid()
         return f"{identity.host()} {parent} {identity.process_start(parent):.0f}"
     return ""
