@@ -113,8 +113,11 @@ def test_every_logger_gets_the_level_where_that_is_asked_for() -> None:
     assert library.level == logging.DEBUG
 
 
-def test_wrong_level_is_one_line_before_the_run_begins(capsys: pytest.CaptureFixture[str]) -> None:
-    """A level that is none raises in ``init``, which makes no run; on a command line it is one line and exit code 2."""
+def test_wrong_level_is_one_line_before_the_run_begins(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A level that is none raises in ``init``, which makes no run; on a command line it is one line and exit code 2.
+    The line names the variable that holds it."""
     with pytest.raises(
         ConfigError, match="TRACKER_LOGGING_LEVEL: logging level 'LOUD': give a number, or one of DEBUG"
     ):
@@ -126,6 +129,9 @@ def test_wrong_level_is_one_line_before_the_run_begins(capsys: pytest.CaptureFix
         trackers.init_from_args(parser.parse_args(["--tracker", "json", "--tracker-logging-level", "LOUD"]))
     assert ended.value.code == 2
     assert capsys.readouterr().err.count("\n") == 1
+    monkeypatch.setenv("MEGATRON_BRIDGE_LOGGING_LEVEL", "LOUD")
+    with pytest.raises(ConfigError, match="MEGATRON_BRIDGE_LOGGING_LEVEL: logging level 'LOUD'"):
+        init()
 
 
 def test_megatrons_configuration_sets_the_same(handler: Kept, monkeypatch: pytest.MonkeyPatch) -> None:

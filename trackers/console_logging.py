@@ -61,7 +61,7 @@ def apply(options: Mapping[str, Any]) -> None:
     """Set logging as a run's options say, if they say anything.
 
     Raises:
-        ConfigError: TRACKER_LOGGING_LEVEL is no level.
+        ConfigError: TRACKER_LOGGING_LEVEL, or Megatron Bridge's variable, is no level.
     """
     modules = [name.strip() for name in str(options.get(MODULES) or "").split(",") if name.strip()]
     wanted = str(options.get(LEVEL) or "").strip()
@@ -71,7 +71,8 @@ def apply(options: Mapping[str, Any]) -> None:
     try:
         number = level(wanted) if wanted else None
     except UsageError as error:
-        raise ConfigError(f"{LEVEL}: {error}") from None
+        name = next((name for name in VARIABLES if os.environ.get(name, "").strip() == wanted), LEVEL)
+        raise ConfigError(f"{name}: {error}") from None
     _set(number, warnings, modules, every)
 
 
