@@ -15,6 +15,7 @@ from trackers.instruments.attach import Measuring
 from trackers.nullrun import NullRun
 from trackers.pending import Queue, Waiting
 from trackers.records import Finish
+from trackers.secret import mask_text
 from trackers.tracker import RunInfo
 
 DRAIN_S = 10.0
@@ -110,7 +111,8 @@ class RankRecorder:
         with self._lock:
             self._queue.finish(DRAIN_S)
             self.finished = True
-            self._across.close(Finish(time=self._clock.now(), status=status, exit_code=exit_code, reason=reason))
+            finish = Finish(time=self._clock.now(), status=status, exit_code=exit_code, reason=mask_text(reason))
+            self._across.close(finish)
         if self._queue.lost:
             self.problem(f"{self._queue.lost} values were given up: {self._queue.why}")
 

@@ -18,6 +18,7 @@ from trackers.pending import Queue, Transfer, Waiting, transfer
 from trackers.records import Config, Define, Finish, Metrics, Number, Record, Summary, Text
 from trackers.relay.client import RelayClient
 from trackers.rundir import RunDirectory
+from trackers.secret import mask_text
 from trackers.tracker import RunInfo
 from trackers.values import Split
 
@@ -358,7 +359,7 @@ class Recorder:
                     if missing:
                         self.summarize(missing)
                 code = (0 if status == "finished" else 1) if exit_code is None else int(exit_code)
-                finish = Finish(time=self.now(), status=status, exit_code=code, reason=reason)
+                finish = Finish(time=self.now(), status=status, exit_code=code, reason=mask_text(reason))
                 self.across.close(finish)  # whoever reads that training has ended finds all rows
                 if self._inside is not None:
                     self._inside.end()

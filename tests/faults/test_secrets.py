@@ -82,6 +82,19 @@ def test_secrets_reach_no_file_and_no_terminal(tmp_path: Path) -> None:
     assert "512" in (run.path / "run.json").read_text()
 
 
+def test_secrets_in_an_exception_are_not_recorded(tmp_path: Path) -> None:
+    """The exception that ends training often names an address; its login and known keys are masked in every file."""
+    code = (
+        "import trackers; run = trackers.init('json,tensorboard', project='p', id='r'); "
+        f"raise OSError('403 from https://me:opensaysme@host/x?token=wand4444 with {HF}')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    files = {path: path.read_bytes() for path in (tmp_path / "runs").rglob("*") if path.is_file()}
+    assert not [(path, word) for path, text in files.items() for word in SECRETS if word.encode() in text]
+    assert any(b"403 from https://me:***@host/x?token=*** with ***" in text for text in files.values())
+
+
 EVIL = (
     "../../../evil", "/evil/absolute", "a/../../evil", "..\\\\evil", "%2e%2e/evil", "~/evil", "evil\n# heading",
     "<script>evil()</script>", "'; DROP TABLE metrics; -- evil", "[evil](javascript:alert(1))", "\x1b[31mevil\x07",
