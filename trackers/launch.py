@@ -213,10 +213,13 @@ def end_of(run: RunDirectory, attempt: int, default: float = 0.0) -> float:
 
 
 def tidy(folder: Path) -> None:
-    """Remove a launch's folder if no rank's stream is left in it."""
+    """Remove a launch's folder if no rank's stream is left in it, nor anything that a sampler there complained of."""
     if not rank_streams(folder):
         with contextlib.suppress(OSError):
             (folder / "runs.jsonl").unlink(missing_ok=True)
+            log = RunDirectory(folder).relay_log
+            if log.exists() and not log.stat().st_size:
+                log.unlink()
             folder.rmdir()
             folder.parent.rmdir()
 
