@@ -104,6 +104,14 @@ def test_command_shows_and_prints_json() -> None:
     assert "trackers gpu-report wandb:" in " ".join(CliRunner().invoke(app, ["gpu-report", "--help"]).stdout.split())
 
 
+def test_total_of_some_gpus_says_of_how_many() -> None:
+    """What one GPU lacks isn't in the sum, and the sum isn't called that of all."""
+    logged(**gpu(0, memoryAllocatedBytes=8e9, powerWatts=200.0), **gpu(1, memoryAllocatedBytes=1e9), loss=1.0)
+    told = CliRunner().invoke(app, ["gpu-report"]).stdout
+    assert "maximum 9.00 GB\n" in told
+    assert "maximum 200.0 W (of 1 GPUs)\n" in told
+
+
 def test_run_without_gpus_is_not_found() -> None:
     """A run without a single GPU metric says so, and what to check."""
     logged(loss=1.0, steps=10**400)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import typer
@@ -53,7 +53,7 @@ def _show(report: Any) -> None:
         _figures(gpu)
     if report.total is not None:
         print(f"All {len(report.gpus)} GPUs together:")
-        _figures(report.total)
+        _figures(report.total, list(report.gpus.values()))
     if report.logged:
         print("Logged during training, over all GPUs:")
         width = max(map(len, report.logged))
@@ -61,16 +61,21 @@ def _show(report: Any) -> None:
             print(f"  {printable(name):<{width}}  {_three(stats, show_number)}")
 
 
-def _figures(gpu: Any) -> None:
-    for label, stats, show in (
-        ("memory", gpu.memory, lambda value: f"{value / 1e9:.2f} GB"),
-        ("memory, of its own", gpu.memory_percent, lambda value: f"{value:.1f} %"),
-        ("utilisation", gpu.utilization, lambda value: f"{value:.1f} %"),
-        ("power", gpu.power, lambda value: f"{value:.1f} W"),
-        ("temperature", gpu.temperature, lambda value: f"{value:.0f} °C"),
-    ):
+def _figures(gpu: Any, parts: Sequence[Any] = ()) -> None:
+    """parts: the GPUs that it is the sum of; where some lack a figure, that is said."""
+    shows: tuple[tuple[str, str, Callable[[float], str]], ...] = (
+        ("memory", "memory", lambda value: f"{value / 1e9:.2f} GB"),
+        ("memory, of its own", "memory_percent", lambda value: f"{value:.1f} %"),
+        ("utilisation", "utilization", lambda value: f"{value:.1f} %"),
+        ("power", "power", lambda value: f"{value:.1f} W"),
+        ("temperature", "temperature", lambda value: f"{value:.0f} °C"),
+    )
+    for label, field, show in shows:
+        stats = getattr(gpu, field)
         if stats is not None:
-            print(f"  {label:<19} {_three(stats, show)}")
+            known = sum(getattr(part, field) is not None for part in parts)
+            of = f" (of {known} GPUs)" if known < len(parts) else ""
+            print(f"  {label:<19} {_three(stats, show)}{of}")
     if gpu.energy_j is not None:
         how = " (power over time)" if gpu.energy_from == "power" else ""
         print(f"  {'energy':<19} {gpu.energy_j / 3.6e6:.4g} kWh, {gpu.energy_j:,.0f} J{how}")

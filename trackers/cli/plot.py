@@ -99,5 +99,10 @@ def _out(picture: Any, output: Path | None, as_json: bool) -> None:
 
 
 def _notes(picture: Any) -> Sequence[str]:
-    blank = [panel.title for panel in picture.panels if panel.blank]
+    titles = [panel.title for panel in picture.panels]
+    blank = [
+        panel.title if titles.count(panel.title) == 1 else f"{panel.title}, {panel.y_label}"
+        for panel in picture.panels
+        if panel.blank
+    ]
     return [*picture.notes, *(f"{title}: nothing to draw" for title in blank)]
