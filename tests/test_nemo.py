@@ -53,6 +53,20 @@ def test_credentials_and_options_are_forwarded(executor: SimpleNamespace, monkey
                                  "TRACKER": "wandb", "TRACKER_PROJECT": "p", "MINE": "2"}  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("address", "env", "goes"),
+    [("https://mlflow.example:5000", [], True), ("sqlite:////home/me/mlflow.db", [], False),
+     ("./mlruns", [], False), ("/shared/mlruns", ["MLFLOW_TRACKING_URI"], True)],
+)  # fmt: skip
+def test_servers_address_is_forwarded(
+    address: str, env: list[str], goes: bool, executor: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With MLflow's credentials goes where they count; a store on this machine goes along only if it is named."""
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
+    TrackersPlugin(project="p", env=env).setup(SimpleNamespace(args=[]), executor)
+    assert executor.env_vars.get("MLFLOW_TRACKING_URI") == (address if goes else None)
+
+
 def test_missing_key_is_said_and_the_rest_is_done(executor: SimpleNamespace, caplog: pytest.LogCaptureFixture) -> None:
     """Without a key here the job may still have one: the logger is set, and it is said."""
     task = SimpleNamespace(args=[])

@@ -17,9 +17,11 @@ from typing import Any
 
 logger = logging.getLogger("trackers")
 
+MLFLOW_ADDRESS = "MLFLOW_TRACKING_URI"
+"""It goes along where it is a server's: a database's or a folder's is of this machine."""
 CREDENTIALS = (
     *("WANDB_API_KEY", "WANDB_BASE_URL", "HF_TOKEN", "TRACKIO_SERVER_URL"),
-    *("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN"),
+    *("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN", MLFLOW_ADDRESS),
 )
 """Variables that a tracker logs in with, or finds its server by."""
 PREFIX = "TRACKER"
@@ -85,6 +87,9 @@ class TrackersPlugin:
         """
         names = [*CREDENTIALS, *self.env, *(name for name in os.environ if _is_option(name))]
         forwarded = {name: os.environ[name] for name in dict.fromkeys(names) if name in os.environ}
+        address = forwarded.get(MLFLOW_ADDRESS, "")
+        if address and MLFLOW_ADDRESS not in self.env and not address.startswith(("http://", "https://")):
+            del forwarded[MLFLOW_ADDRESS]
         executor.env_vars = {**(executor.env_vars or {}), **forwarded}
         if "WANDB_API_KEY" not in forwarded:
             logger.warning("WANDB_API_KEY isn't set here: the job must find W&B's key by itself (wandb login)")
