@@ -90,6 +90,14 @@ def test_step_time_by_other_names(name: str, value: float) -> None:
     assert facts([(step, step, {name: value}) for step in range(3)]).speed.steps_per_s == 2.0
 
 
+def test_steps_of_one_instant_count_in_their_order() -> None:
+    """MLflow has milliseconds, and gives what shares one by value: each step counts once all the same."""
+    seconds = {0: 9.0, 1: 0.3, 2: 0.1, 3: 0.4, 4: 0.2}
+    rows = sorted(seconds.items(), key=lambda row: row[1])
+    speed = facts([(step, 7, {"perf/iter_time_sec": value}) for step, value in rows]).speed
+    assert speed.steps_per_s == pytest.approx(1 / 0.25)
+
+
 def test_wall_clock_leaves_pauses_between_attempts_out() -> None:
     """Ten steps in 10 s, a pause of an hour, ten more in 5 s: 20 steps in 15 s."""
     rows = [(step, step, {"loss": 1.0}) for step in range(11)]

@@ -172,7 +172,7 @@ def _by_role(blocks: Sequence[Block]) -> Iterator[tuple[str, list[_Points]]]:
         series = []
         for parts in names.values():
             times, steps, values = (np.concatenate([part[k] for part in parts]) for k in range(3))
-            order = np.argsort(times, kind="stable")
+            order = np.lexsort((steps, times))  # MLflow's milliseconds hold many steps, not in their order
             series.append(_Points(times[order], steps[order], values[order]))
         yield kind, series
 
