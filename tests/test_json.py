@@ -204,6 +204,22 @@ def test_time_per_iteration_leaves_evaluation_and_the_first_step_out(tmp_path: P
     assert "avg_mfu" not in log["summary"]
 
 
+def test_time_per_iteration_leaves_a_loops_pauses_out(tmp_path: Path) -> None:
+    """What ``run.loop`` timed apart (a checkpoint after an iteration, an evaluation before its log) is in no time."""
+    records = [
+        Metrics(step=1, time=T0, values={"loss": 1.0}),
+        Metrics(step=2, time=T0 + 2, values={"loss": 1.0}),
+        Metrics(step=2, time=T0 + 62, values={"checkpoint-time": 60.0}),
+        Metrics(step=3, time=T0 + 64, values={"loss": 1.0}),
+        Metrics(step=4, time=T0 + 76, values={"evaluation-time": 10.0}),
+        Metrics(step=4, time=T0 + 76, values={"loss": 1.0}),
+        Metrics(step=5, time=T0 + 78, values={"loss": 1.0}),
+    ]
+    log = logged(tmp_path, records)
+    assert [row.get("time_ms") for row in log["training_iterations"]] == [None, 2000, 2000, 2000, 2000]
+    assert log["summary"]["avg_time_ms"] == 2000
+
+
 @pytest.mark.parametrize("places", [(0, 1, 2), (1, 0, 2), (2, 1, 0)])
 def test_what_a_loop_measured_is_in_the_iteration_of_its_step(places: tuple[int, ...], tmp_path: Path) -> None:
     """Records of one step that each time it make one iteration, with the better name's time, whichever came first."""

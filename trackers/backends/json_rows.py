@@ -22,6 +22,9 @@ EVAL_SUFFIXES = (" validation", " validation ppl")
 MFU_NAMES = ("mfu", "perf/mfu", "throughput/device/mfu")
 TIME_NAMES = (("time_ms", 1), ("perf/iter_ms", 1), ("perf/iter_time_sec", 1000), ("iteration-time", 1000))
 
+APART_NAMES = ("evaluation-time", "checkpoint-time")
+"""Seconds for which training stood still, as ``run.loop`` logs them: they are in no iteration's time."""
+
 WINDOW = 16
 """Newest iterations that may still grow: values of one step come in several records, some of them late."""
 
@@ -131,10 +134,11 @@ class Rows(msgspec.Struct):
         named = _iteration_names(values, step, self.names)
         timed = _timed(values)
         row = self._find(self.iterations, step, named, timed)
+        apart_s = sum(apart for name in APART_NAMES if (apart := positive(values.get(name))) is not None)
         if row is None:
             row = Row(step, {"iter": step}, timed=timed)
             self.iterations.append(row)
-            elapsed_ms = self._elapsed_ms(step, time)
+            elapsed_ms = self._elapsed_ms(step, time, apart_s)
             if "loss" in named:
                 row.values["loss"] = None
             if "time_ms" in named:
@@ -145,6 +149,8 @@ class Rows(msgspec.Struct):
             row.values.update(named)
             row.values["time"] = time
         else:
+            if apart_s and step == self.anchor_step:
+                self.anchor_time = time
             if timed > row.timed:  # two ways to time one iteration: the better name counts, whichever came first
                 named.pop("time_ms", None)
             row.timed = min(timed, row.timed)
@@ -196,15 +202,15 @@ class Rows(msgspec.Struct):
             elif name != "loss" and name not in RATE_NAMES:
                 evaluation.values.setdefault(name, value)
 
-    def _elapsed_ms(self, step: int, time: float) -> float | None:
-        """Time per iteration since the last one, in ms; None where there was none before it."""
+    def _elapsed_ms(self, step: int, time: float, apart_s: float) -> float | None:
+        """Time per iteration since the last one, in ms, without a pause; None where there was none before it."""
         before, began = self.anchor_step, self.anchor_time
         if before is not None and step <= before:
             return None
         self.anchor_step, self.anchor_time = step, time
-        if before is None or time <= began:
+        if before is None or time - apart_s <= began:
             return None
-        return round((time - began) / (step - before) * 1000, 3)
+        return round((time - apart_s - began) / (step - before) * 1000, 3)
 
     def takes(self, step: int, values: Mapping[str, Any]) -> bool:
         """Whether there is an iteration of this step that has room for these values."""
