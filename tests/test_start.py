@@ -309,6 +309,18 @@ def test_wrong_flags_of_a_script_are_one_line(capsys: pytest.CaptureFixture[str]
     assert "error: unknown tracker 'wanbd': did you mean 'wandb'?" in lines[0]
 
 
+def test_run_that_must_exist_and_does_not_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    """``--tracker-resume must`` without its run is no traceback either."""
+    parser = argparse.ArgumentParser()
+    trackers.add_arguments(parser)
+    for more in ([], ["--tracker-run-id", "gone"]):
+        with pytest.raises(SystemExit) as ended:
+            trackers.init_from_args(parser.parse_args(["--tracker", "json", "--tracker-resume", "must", *more]))
+        assert ended.value.code == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert "`trackers ls` lists runs" in line
+
+
 def test_result_without_a_name_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     """``final/`` alone names nothing."""
     run = trackers.init("json", project="p", options={"TRACKER_RELAY": False})

@@ -13,7 +13,7 @@ import pytest
 from tests.wandb_support import ROOT
 from trackers.backends import wandb_login
 from trackers.backends.wandb import WandbTracker
-from trackers.errors import CredentialsMissing
+from trackers.errors import ConfigError, CredentialsMissing
 
 
 class TestCheck:
@@ -38,6 +38,18 @@ class TestCheck:
         """WANDB_API_KEY is enough."""
         monkeypatch.setenv("WANDB_API_KEY", "k" * 40)
         WandbTracker.check({})
+
+    @pytest.mark.parametrize("project", ["team/digits", "50%", "p" * 129])
+    def test_project_that_the_client_refuses_is_an_error(self, project: str) -> None:
+        """The client would refuse the name in each delivery; the line says how to give W&B another one."""
+        offline = {"WANDB_OFFLINE": True, "TRACKER_PROJECT": project}
+        with pytest.raises(ConfigError, match="WANDB_PROJECT gives W&B a name of its own"):
+            WandbTracker.check(offline)
+        WandbTracker.check({**offline, "WANDB_PROJECT": "digits"})
+        from wandb import Settings, errors
+
+        with pytest.raises(errors.UsageError):
+            Settings(project=project)
 
     @pytest.mark.parametrize("named", [True, False])
     def test_key_in_netrc_is_found_for_its_host_alone(self, named: bool, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from trackers.announce import line
 from trackers.claims import Claims
 from trackers.console_logging import apply as apply_logging
 from trackers.ending import ending
-from trackers.errors import UsageError
+from trackers.errors import NotFound, UsageError
 from trackers.nullrun import NullRun
 from trackers.rankrun import RankRecorder, RankRun
 from trackers.recorder import Recorder
@@ -88,6 +88,7 @@ def init(
     Raises:
         UsageError: whatever can be seen before the first step: an unknown tracker or option, a missing package
             or login, a directory that can't be written, an id that can't be a file name.
+        NotFound: ``resume="must"``, and there is no such run.
     """
     given = {
         "TRACKER": ",".join(trackers) if trackers is not None and not isinstance(trackers, str) else trackers,
@@ -151,7 +152,7 @@ def init_from_args(args: argparse.Namespace, **more: Any) -> Run | NullRun:
     more.setdefault("defconfig", defconfig)
     try:
         return init(flags=flags, **more)
-    except UsageError as error:
+    except (UsageError, NotFound) as error:
         print(f"{os.path.basename(sys.argv[0])}: error: {error}", file=sys.stderr)
         raise SystemExit(2) from None
 

@@ -25,7 +25,7 @@ class WandbFront:
 
     @classmethod
     def check(cls, options: Mapping[str, Any]) -> None:
-        """Raise CredentialsMissing where a login is needed and none can be found."""
+        """Raise ConfigError for a project's name that W&B refuses, CredentialsMissing where a login can't be found."""
         from trackers.backends import wandb_login
 
         wandb_login.check(options)

@@ -11,13 +11,16 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-from trackers.errors import CredentialsMissing
+from trackers.errors import ConfigError, CredentialsMissing
 
 DEFAULT_URLS = ("https://api.forge.coreweave.com", "https://api.wandb.ai")
 """The client's default address (wandb 0.31), and the one before it, whose logins still count."""
 
 
 REACH_S = 10.0
+PROJECT_WITHOUT = "/\\#?%:"
+PROJECT_CHARACTERS = 128
+"""``wandb.Settings.validate_project`` refuses other names (wandb 0.31)."""
 
 
 def mode(options: Mapping[str, Any]) -> Literal["online", "offline", "disabled"]:
@@ -39,11 +42,20 @@ def truth(value: Any) -> bool:
 
 
 def check(options: Mapping[str, Any]) -> None:
-    """See whether there is a login, where one is needed.
+    """See whether the project's name is one of W&B's, and whether there is a login, where one is needed.
 
     Raises:
+        ConfigError: the name of the project, which the client refuses.
         CredentialsMissing: online, and no key anywhere.
     """
+    own = options.get("WANDB_PROJECT") or os.environ.get("WANDB_PROJECT")
+    project = str(own or options.get("TRACKER_PROJECT") or "")
+    if len(project) > PROJECT_CHARACTERS or not set(project).isdisjoint(PROJECT_WITHOUT):
+        raise ConfigError(
+            f"wandb: {'WANDB_PROJECT' if own else 'project'} {project!r} is no name of W&B's: up to "
+            f"{PROJECT_CHARACTERS} characters, none of {' '.join(PROJECT_WITHOUT)}; "
+            "WANDB_PROJECT gives W&B a name of its own"
+        )
     if mode(options) == "online" and not logged_in():
         raise CredentialsMissing(
             f"wandb: no API key for {host()}; run 'wandb login', set WANDB_API_KEY, or set WANDB_MODE=offline"
