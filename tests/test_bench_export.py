@@ -75,6 +75,13 @@ def test_where_training_would_have_ended_is_not_made_up(config: dict[str, Any], 
     assert exported("one")["training_config"]["max_steps"] == total
 
 
+@pytest.mark.parametrize("names", [("perf/iter_time_sec", "iteration-time"), ("iteration-time", "perf/iter_time_sec")])
+def test_order_of_records_does_not_choose_the_times(names: tuple[str, str]) -> None:
+    """Values of all ranks come late, and in another order to each reader: the loop's own time counts for all."""
+    write_run("one", [(step, step, {name: 1.0 + len(name)}) for step in range(4) for name in names])
+    assert exported("one")["source"]["step_times"] == "iteration-time"
+
+
 def test_compare_reads_what_was_exported() -> None:
     """A result read back has the speed of the run that it was made from."""
     rows = [(step, step, {"loss": 1.0, "perf/iter_ms": 500.0}) for step in range(4)]

@@ -275,8 +275,8 @@ class Steps:
 
     def _settle(self) -> None:
         """Give each row the time that counts, and what it speaks for."""
-        names = list(self._series)
-        chosen = max(names, key=lambda name: len(self._series[name].seconds), default=None)
+        names = sorted(self._series)  # of as many, whichever record came first: the loop's own
+        chosen = max(names, key=lambda name: (len(self._series[name].seconds), name == meanings.LOOP), default=None)
         self.basis = chosen or CLOCK
         self.warmups = 0
         rows = [self._rows[number] for number in sorted(self._rows)]

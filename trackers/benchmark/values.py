@@ -14,6 +14,8 @@ TOKENS, TOKENS_PER_GPU, BATCH, MICRO_BATCH, SAMPLES = "tokens", "tokens per gpu"
 TORCH, USED, PEAK, TOTAL, GPU = "torch memory", "used memory", "peak memory", "total memory", "gpu"
 
 RATES = ("learning_rate", "lr", "learning-rate", "train/learning_rate", "train/lr")
+LOOP = "iteration-time"
+"""What a loop measured of its steps: the slowest rank's."""
 FIRST_STEP = "first-step-time"
 """What a loop measured of its first step, which is then in no other time."""
 WINDOWED = "throughput/"
