@@ -65,6 +65,8 @@ def test_classes_can_be_compared_with() -> None:
         raise UsageError("x")
     assert issubclass(lookup("CommError"), TrackersError)
     assert lookup("AlertLevel").WARN.value == "WARN"
+    for name in ("Error", "CommError", "AuthenticationError", "UsageError"):
+        assert issubclass(getattr(trackers.errors, name), TrackersError)
 
 
 def test_parts_of_wandb_name_the_real_call() -> None:

@@ -145,6 +145,8 @@ def test_config_can_come_from_the_runs_options(monkeypatch: pytest.MonkeyPatch) 
     assert config.trackers() == ["wandb"]
     assert config.memory_keys == {"num_ooms": "num_ooms", "reserved_bytes.all.peak": "mem-max-reserved-bytes"}
     config.check()
+    chosen = LoggerConfig.from_options({**flags, "TRACKER": "json"}, wandb_exp_name="e")
+    assert chosen.trackers() == []
 
 
 @pytest.mark.parametrize(

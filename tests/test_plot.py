@@ -163,6 +163,15 @@ def test_values_are_the_journals() -> None:
     np.testing.assert_allclose(timed.lines[0].x, frame["step"] * 0.1, atol=1e-6)
 
 
+def test_unreadable_run_among_others_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
+    """One damaged identity doesn't keep a project's other runs from being drawn; it is named."""
+    write_run("one", losses(5))
+    Path(write_run("two", losses(5)), "run.json").write_text("{")
+    assert [run.label for run in open_runs(["digits"])] == ["one"]
+    assert "left out" in caplog.text
+    assert "two" in caplog.text
+
+
 def test_tokens_are_counted_or_computed() -> None:
     """Tokens come from a counter, else from batch, length and steps; a run that says neither is named."""
     write_run("counted", [(step, step, {"loss": 1.0, "consumed_tokens": step * 7}) for step in range(5)])

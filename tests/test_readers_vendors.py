@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from trackers.analysis.gather import gather
 from trackers.errors import NotFound, TrackersError, UsageError
 from trackers.readers import registry
 from trackers.readers.tensorboard_file import frames
@@ -290,6 +291,9 @@ def test_trainer_state(tmp_path: Path) -> None:
         ("Wall time,Step,Value\n1700000000.5,0,1.5\n1700000001.5,5,nan\n", [0, 5], {"table": [1.5, math.nan]}),
         ('"loss","note"\n1e-3,first\n-Infinity,"a, b"\n', [0, 1], {"loss": [1e-3, -math.inf]}),
         ("iteration,loss,ok\n3.0,1,true\n", [3], {"loss": [1], "ok": [True]}),
+        ("step;loss;note\n0;0,5;1,2,3\n1;2;\n", [0, 1], {"loss": [0.5, 2.0]}),
+        ("step\tloss\n4\t0.5\n", [4], {"loss": [0.5]}),
+        ("step,loss,loss\n4,0.5,0.25\n", [4], {"loss": [0.5], "loss.1": [0.25]}),
     ],
 )  # fmt: skip
 def test_tables_of_others(table: str, steps: list[int], values: dict[str, list[Any]], tmp_path: Path) -> None:
@@ -301,6 +305,30 @@ def test_tables_of_others(table: str, steps: list[int], values: dict[str, list[A
     assert {name: repr(found[name].to_pylist()) for name in values} == {
         name: repr(wanted) for name, wanted in values.items()
     }
+
+
+@pytest.mark.parametrize(
+    ("name", "pattern", "content"),
+    [
+        ("one.json", "json:*.json", '{"run_id": "a", "training_iterations": [{"step": 1, "loss": 0.5}]}'),
+        ("one.log", "log:*.log", " iteration  1/ 9 | consumed samples: 8 | lm loss: 1.0E+00 |\n"),
+        ("one_summary.json", "session:*_summary.json", '{"session": {"session_id": "s"}}'),
+    ],
+)
+def test_other_files_that_a_pattern_takes_in_are_left_out(
+    name: str, pattern: str, content: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Among several files one of another kind doesn't keep the others from being read or compared; it is named."""
+    Path(name).write_text(content)
+    Path(f"foreign_{name}").write_text('{"a": 1}')
+    assert [data.run.source.endswith(name) for data in load_all(pattern)] == [True]
+    assert f"foreign_{name}" in caplog.text
+    caplog.clear()
+    gathered = gather([pattern])
+    assert len(gathered.runs) == 1
+    assert f"foreign_{name}" in "".join(gathered.lost) + caplog.text
+    with pytest.raises(NotFound, match=f"foreign_{name}"):
+        load_all(f"{pattern.partition(':')[0]}:foreign_{name}")
 
 
 @pytest.mark.parametrize(

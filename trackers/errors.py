@@ -79,3 +79,8 @@ class Rejected(DeliveryError):
 
 class Fatal(DeliveryError):
     """Going on makes no sense: a broken package, a refused version."""
+
+
+Error = TrackersError
+CommError = AuthenticationError = Unavailable
+"""Names under which scripts that were written for W&B catch errors: ``except wandb.errors.CommError``."""

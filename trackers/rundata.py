@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from trackers import records
 from trackers.errors import NotFound, UsageError
-from trackers.readers import frames, registry
+from trackers.readers import files, frames, registry
 from trackers.readers.cache import Cache
 from trackers.readers.columns import Block, Columns, need_analysis
 from trackers.readers.frames import Frame, Series
@@ -40,14 +41,19 @@ def load(source: str) -> RunData:
     return RunData(reader, runs[0])
 
 
-def load_all(source: str) -> list[RunData]:
+def load_all(source: str, root: Path | None = None) -> list[RunData]:
     """Read all runs that a source names, the newest first: a project, an experiment, a glob, a directory of runs.
 
+    Of several, what can't be read is left out, and named in a warning (logger ``trackers.readers``).
+
+    Args:
+        root: where our own runs lie; default what ``TRACKER_DIR`` says.
+
     Raises:
-        NotFound: there is none. UsageError: the source can't be understood.
+        NotFound: there is none, or none that can be read. UsageError: the source can't be understood.
     """
-    reader, runs = registry.open_source(source)
-    return [RunData(reader, run) for run in runs]
+    reader, runs = registry.open_source(source, root)
+    return files.those_of(runs, partial(RunData, reader))
 
 
 class RunData:

@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,7 +18,7 @@ import msgspec
 from trackers import __version__
 from trackers.analysis.facts import VERSION, Facts, facts
 from trackers.errors import NotFound
-from trackers.readers import registry
+from trackers.readers import files, registry
 from trackers.readers.journal import JournalReader, source_run
 from trackers.readers.reader import Reader, SourceRun
 from trackers.relay.status import observe
@@ -61,7 +62,7 @@ def gather(sources: Iterable[str], root: Path | None = None) -> Gathered:
             found[source] = sorted(runs, key=lambda run: run.created, reverse=True)
         else:
             reader, others = registry.open_source(source, root)
-            found[source] = [_other(reader, run) for run in others]
+            found[source] = files.those_of(others, partial(_other, reader), lost.append)
     once = {run.source: run for runs in found.values() for run in runs}
     return Gathered(list(once.values()), lost)
 

@@ -9,13 +9,13 @@ CELL_BYTES = 2**31 - 1
 """The longest cell that Python's reader can be told to take."""
 
 
-def rows(table: Iterable[str]) -> Iterator[list[str]]:
+def rows(table: Iterable[str], delimiter: str = ",") -> Iterator[list[str]]:
     """Rows of a table, however long a text in them is.
 
     Raises:
         csv.Error: a line is no row.
     """
-    reader = csv.reader(table)
+    reader = csv.reader(table, delimiter=delimiter)
     while True:
         limit = csv.field_size_limit(CELL_BYTES)  # the limit is the whole process's
         try:

@@ -44,6 +44,8 @@ OPTIONS = {
     "mlflow_tracking_uri": "MLFLOW_TRACKING_URI",
 }
 """Fields that are options of a run, too."""
+CHOOSING = frozenset({"tensorboard_dir", "wandb_project", "mlflow_experiment"})
+"""Fields that ask for a tracker by saying where it keeps runs."""
 LOGGING = {
     "logging_level": console_logging.LEVEL,
     "filter_warnings": console_logging.WARNINGS,
@@ -114,6 +116,8 @@ class LoggerConfig:
     ) -> LoggerConfig:
         """As the run's options say: defaults, ``.config`` or a defconfig, environment and flags, as for every run.
 
+        Where these choose the trackers (TRACKER), a place that they give for another one doesn't add it.
+
         Args:
             flags, defconfig: what ``configuration.flags_from_args`` makes of the command line.
             **fields: fields of this class, stronger than the options.
@@ -125,6 +129,8 @@ class LoggerConfig:
 
         option = resolve({}, flags, defconfig=defconfig)
         given = {name: option[symbol] for name, symbol in OPTIONS.items() if option[symbol] not in (None, "")}
+        if option.source("TRACKER") != "default":
+            given = {name: value for name, value in given.items() if name not in CHOOSING}
         statistics = [key.strip() for key in str(option["TRACKER_MEMORY_STATISTICS"]).split(",") if key.strip()]
         if statistics:
             given["memory_keys"] = {key: KEYS.get(key, key) for key in statistics}

@@ -13,9 +13,8 @@ from trackers.analysis.facts import Facts, facts
 from trackers.analysis.tables import plain
 from trackers.errors import NotFound, UsageError
 from trackers.naming import roles
-from trackers.readers import registry
 from trackers.readers.columns import STEPLESS
-from trackers.rundata import RunData
+from trackers.rundata import RunData, load_all
 
 X_AXES = ("step", "time", "tokens")
 
@@ -118,17 +117,17 @@ class PlottedRun:
 
 
 def open_runs(sources: Iterable[str], root: Path | None = None) -> list[PlottedRun]:
-    """Every run that the sources name, in their order, each once.
+    """Every run that the sources name, in their order, each once; of several, what can't be read is left out, and named
+    in a warning.
 
     Raises:
-        NotFound: a source names nothing. UsageError: it can't be understood. MissingPackage: the extra is.
+        NotFound: a source names nothing, or nothing that can be read. UsageError: it can't be understood.
+        MissingPackage: the extra is.
     """
     found: dict[str, RunData] = {}
     for source in sources:
-        reader, runs = registry.open_source(source, root)
-        for run in runs:
-            if run.source not in found:
-                found[run.source] = RunData(reader, run)
+        for one in load_all(source, root):
+            found.setdefault(one.run.source, one)
     data = list(found.values())
     return [PlottedRun(one, label, style) for style, (one, label) in enumerate(zip(data, _labels(data), strict=True))]
 

@@ -2,8 +2,9 @@
 
 A row is a record. The column of steps is the first that is called step, global_step, _step, iteration or iter, else
 rows are counted; that of times is the first called time, timestamp, wall_time, _timestamp or created_at, else it is
-the file's. Every other column is a metric, its empty cells absent; a cell that is no number is text. In our own
-tables, metrics called ``step`` and ``time`` have an underscore behind their names.
+the file's. Every other column is a metric, its empty cells absent; a cell that is no number is text; the second of two
+columns ``loss`` is ``loss.1``. In our own tables, metrics called ``step`` and ``time`` have an underscore behind their
+names. Where a table has no comma in its head, semicolons or tabs part its cells, and a comma is a number's point.
 """
 
 from __future__ import annotations
@@ -34,8 +35,7 @@ class CsvReader:
     def runs(self, where: str) -> list[SourceRun]:
         """See :class:`trackers.readers.reader.Reader`. A directory stands for the ``metrics.csv`` files in it."""
         found = places.find(self.scheme, where, lambda place: sorted(place.rglob("metrics.csv")))
-        runs = [_source_run(path) for path in found]
-        return sorted(runs, key=lambda run: run.created, reverse=True)
+        return places.newest_first(found, _source_run)
 
     def version(self, run: SourceRun) -> str:
         """See :class:`trackers.readers.reader.Reader`."""
@@ -56,7 +56,9 @@ class CsvReader:
 def _rows(path: Path) -> Iterator[Record]:
     written = path.stat().st_mtime
     with path.open(encoding="utf-8-sig", newline="") as table:
-        lines = table_rows(table)
+        delimiter = _delimiter(table.readline())
+        table.seek(0)
+        lines = table_rows(table, delimiter)
         titles = next(lines, [])
         if not titles:
             raise NotFound(f"csv: {path} is empty")
@@ -74,9 +76,9 @@ def _rows(path: Path) -> Iterator[Record]:
             for place, cell in enumerate(row[: len(names)]):
                 if place in (step_at, time_at) or cell == "":
                     continue
-                value = _value(cell)
+                value = _value(cell if delimiter == "," else _with_point(cell))
                 if isinstance(value, str):
-                    texts[names[place]] = value
+                    texts[names[place]] = cell
                 else:
                     values[names[place]] = value
             at = written if time is None else time
@@ -98,12 +100,22 @@ def _results(path: Path, time: float) -> Iterator[Record]:
         yield Finish(time=time, status=status, exit_code=code if isinstance(code, int) else None)
 
 
+def _delimiter(head: str) -> str:
+    return next((mark for mark in ",;\t" if mark in head), ",")
+
+
+def _with_point(cell: str) -> str:
+    """Where cells are parted by something else, a comma is a number's point."""
+    return cell.replace(",", ".") if cell.count(",") == 1 else cell
+
+
 def _names(titles: list[str], path: Path) -> list[str]:
     """Metric names of columns; TensorBoard's download of one tag has ``Value``, and its name in the file's."""
     if [title.lower() for title in titles] == ["wall time", "step", "value"]:
         return [*titles[:2], path.stem]
     if tuple(titles[:2]) != OURS:
-        return titles
+        before = [titles[:place].count(title) for place, title in enumerate(titles)]
+        return [f"{title}.{count}" if count else title for title, count in zip(titles, before, strict=True)]
     names = list(titles)
     for own in OURS:  # of "step_" and "step__" the longer one is the metric "step"
         marked = [title for title in titles[2:] if title.rstrip("_") == own and title != own]

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import glob
 import hashlib
+import logging
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from trackers.errors import NotFound, UsageError
+from trackers.readers.reader import SourceRun
+
+T = TypeVar("T")
+U = TypeVar("U")
 
 FLOATS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 """Names under which JSON files keep what JSON has no number for."""
@@ -39,6 +44,36 @@ def find(scheme: str, where: str, inside: Callable[[Path], Iterable[Path]]) -> l
     if not found:
         raise NotFound(f"{scheme}: nothing to read in {given}")
     return list(found)
+
+
+def warn(reason: str) -> None:
+    """Say why something is left out: a warning of the logger ``trackers.readers``."""
+    logging.getLogger("trackers.readers").warning("trackers: left out: %s", reason)
+
+
+def those_of(many: Sequence[T], make: Callable[[T], U], say: Callable[[str], object] = warn) -> list[U]:
+    """What is made of each; of several, those that can't be read are left out, and it is said why.
+
+    Raises:
+        NotFound: none can be read.
+    """
+    found: list[U] = []
+    lost: list[NotFound] = []
+    for one in many:
+        try:
+            found.append(make(one))
+        except NotFound as error:
+            lost.append(error)
+    if not found:
+        raise lost[0]
+    for reason in lost:
+        say(str(reason))
+    return found
+
+
+def newest_first(paths: Sequence[Path], source_run: Callable[[Path], SourceRun]) -> list[SourceRun]:
+    """The runs in these files, without those of another kind: see :func:`those_of`."""
+    return sorted(those_of(paths, source_run), key=lambda run: run.created, reverse=True)
 
 
 def version(paths: Iterable[Path]) -> str:

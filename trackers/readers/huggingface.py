@@ -34,8 +34,7 @@ class HuggingFaceReader:
     def runs(self, where: str) -> list[SourceRun]:
         """See :class:`trackers.readers.reader.Reader`. A directory stands for its own, or its newest checkpoint's."""
         found = places.find(self.scheme, where, _newest)
-        runs = [_source_run(path) for path in found]
-        return sorted(runs, key=lambda run: run.created, reverse=True)
+        return places.newest_first(found, _source_run)
 
     def version(self, run: SourceRun) -> str:
         """See :class:`trackers.readers.reader.Reader`."""

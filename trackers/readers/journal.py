@@ -17,6 +17,7 @@ from trackers.claims import Claims
 from trackers.errors import NotFound, UsageError
 from trackers.journal import BLOCK_BYTES, MARK_BYTES, StreamReader
 from trackers.packed import open_file
+from trackers.readers import files as places
 from trackers.readers.cache import Cache
 from trackers.readers.columns import Block, Columns, joined, kept, need_analysis
 from trackers.readers.reader import SourceRun
@@ -42,7 +43,7 @@ class JournalReader:
 
     def runs(self, where: str) -> list[SourceRun]:
         """See :class:`trackers.readers.reader.Reader`."""
-        found = [source_run(run) for run in self.find(where)]
+        found = places.those_of(self.find(where), source_run)
         return sorted(found, key=lambda run: run.created, reverse=True)
 
     def read(self, run: SourceRun, *, files: Path | None = None) -> Iterator[Record]:

@@ -52,7 +52,7 @@ class JsonReader:
         found = places.find(
             self.scheme, where, lambda place: [path for path in sorted(place.glob("*.json")) if _ours(path)]
         )
-        return sorted((_source_run(path) for path in found), key=lambda run: run.created, reverse=True)
+        return places.newest_first(found, _source_run)
 
     def version(self, run: SourceRun) -> str:
         """See :class:`trackers.readers.reader.Reader`."""

@@ -38,7 +38,7 @@ class SessionReader:
     def runs(self, where: str) -> list[SourceRun]:
         """See :class:`trackers.readers.reader.Reader`. A directory stands for all sessions below it."""
         found = places.find(self.scheme, where, lambda place: sorted(place.rglob(f"*{END}")))
-        return sorted(map(_source_run, found), key=lambda run: run.created, reverse=True)
+        return places.newest_first(found, _source_run)
 
     def version(self, run: SourceRun) -> str:
         """See :class:`trackers.readers.reader.Reader`."""
