@@ -83,7 +83,7 @@ def test_console_keeps_promise(check: str, tmp_path: Path, monkeypatch: pytest.M
         return stored
 
     limits = Printed(time_resolution_s=None, statuses=None)
-    options = {"TRACKER_LOG_INTERVAL": 1}
+    options = {"TRACKER_LOG_INTERVAL": 1, "TRACKER_CONSOLE_VALUES": 0}
     check_tracker("console", read, directory=tmp_path / "runs", options=options, limits=limits, checks=[check])
 
 

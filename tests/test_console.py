@@ -43,6 +43,8 @@ def test_line_of_a_whole_models_statistics_is_cut(tmp_path: Path) -> None:
     (line,) = printed(tmp_path, [Metrics(step=0, time=T0, values=values)])
     assert line.count("layer") == 24
     assert line.endswith("layer23_std 1.0000 | … 276 more")
+    (line,) = printed(tmp_path, [Metrics(step=0, time=T0, values=values)], TRACKER_CONSOLE_VALUES=0)
+    assert line.count("layer") == 300
 
 
 def test_first_each_tenth_and_last_step_are_printed(tmp_path: Path) -> None:

@@ -197,8 +197,13 @@ class _Handler(BaseHTTPRequestHandler):
         path = unquote(self.path.partition("?")[0])
         if path == "/_fault":
             fields = json.loads(body or b"{}")
+            fault = Fault(**fields) if fields else None
+            refuses = fault is not None and fault.kind == "refuse"  # it cuts this connection, too
+            if not refuses:
+                owner.fault = fault
             self._send(200, {"url": owner.url})
-            owner.fault = Fault(**fields) if fields else None
+            if refuses:
+                owner.fault = fault
             return
         if path == "/_runs":
             self._send(200, {name: run.dump() for name, run in owner.runs.items()})

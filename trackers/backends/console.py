@@ -42,8 +42,8 @@ INTERVAL = 10
 
 TEXT_CHARS = 200
 """How much of a text is shown."""
-MOST_VALUES = 24
-"""How many values are on a short line: a model's tensors, looked at layer by layer, would fill the terminal."""
+VALUES = 24
+"""Values on a short line, if no option says otherwise: a model's tensors, layer by layer, would fill the terminal."""
 
 
 class ConsoleTracker(ConsoleFront):
@@ -75,6 +75,7 @@ class ConsoleTracker(ConsoleFront):
         except ValueError:
             self._interval = INTERVAL
         self._style = str(info.option("TRACKER_CONSOLE_STYLE", "auto"))
+        self._values = int(info.option("TRACKER_CONSOLE_VALUES", VALUES))
         self._lines = Lines(
             self._interval,
             str(info.option("TRACKER_TIMING_OPTION", "minmax")),
@@ -119,7 +120,7 @@ class ConsoleTracker(ConsoleFront):
     def close(self, status: Status) -> None:
         """Print the last step, if it wasn't, and the results."""
         if self._skipped is not None:
-            self._print(_row(*self._skipped))
+            self._print(self._row(*self._skipped))
             self._skipped = None
         self._print_all(self._lines.close())
         if self._results and (self._ended or status.name != "running"):  # the relay may not have ended yet
@@ -148,7 +149,7 @@ class ConsoleTracker(ConsoleFront):
             self._first = step
         evaluation = any(map(is_eval, values))
         if evaluation or step == self._first or step % self._interval == 0:
-            self._print(_row(step, values))
+            self._print(self._row(step, values))
             if not evaluation or (self._skipped is not None and self._skipped[0] < step):
                 self._skipped = None  # what training logged at an evaluated step may be the last
         elif self._skipped is not None and self._skipped[0] == step:
@@ -172,11 +173,11 @@ class ConsoleTracker(ConsoleFront):
         except (OSError, ValueError):  # ValueError: the stream was closed
             self._gone = self._stream is not None or stream is sys.__stderr__
 
-
-def _row(step: int, values: Mapping[str, Number]) -> str:
-    shown = [f"{_clean(name)} {_shown(value)}" for name, value in itertools.islice(values.items(), MOST_VALUES)]
-    more = len(values) - MOST_VALUES
-    return " | ".join([f"step {step}", *shown, *([f"… {more} more"] if more > 0 else ())])
+    def _row(self, step: int, values: Mapping[str, Number]) -> str:
+        most = self._values or len(values)
+        shown = [f"{_clean(name)} {_shown(value)}" for name, value in itertools.islice(values.items(), most)]
+        more = [f"… {len(values) - most} more"] if len(values) > most else []
+        return " | ".join([f"step {step}", *shown, *more])
 
 
 def _step(step: int | None) -> str:
