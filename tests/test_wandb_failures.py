@@ -246,3 +246,20 @@ def test_rows_that_nonsense_was_answered_to_are_sent_again(server: WandbServer, 
     assert not server.runs[ID].history
     run.deliver(records)
     assert_is_training(server.runs[ID].history, 400)
+
+
+def test_client_that_is_ended_while_it_sends_says_why(
+    server: WandbServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client that is ended for nonsense in a call fails with that reason, not with its lost connection."""
+    run = driver(tmp_path)
+    run.open()
+    session = run.tracker._session  # type: ignore[union-attr]
+
+    def cut(*_: object, **__: object) -> None:
+        session._watch.seen = True
+        raise ConnectionError("Connection lost")
+
+    monkeypatch.setattr(session, "log", cut)
+    with pytest.raises(Unavailable, match="wasn't W&B"):
+        run.write(training(20))

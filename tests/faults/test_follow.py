@@ -99,7 +99,7 @@ def test_runs_are_delivered_live_and_new_ones_are_picked_up(tmp_path: Path) -> N
     for line in lines:
         entry = json.loads(line)
         assert (entry["run"], entry["project"]) == ("r", "p")
-        seen.setdefault((entry["tracker"], entry["url"].partition("/users/")[2].partition("/")[0]), []).append(entry)
+        seen.setdefault((entry["tracker"], entry["directory"]), []).append(entry)
     assert sum(entries[-1]["state"] == "delivered" for entries in seen.values()) >= 2
     assert len(lines) == len(set(lines))
 

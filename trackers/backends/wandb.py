@@ -84,7 +84,7 @@ class WandbTracker(WandbFront):
         self._config.setdefault("run_name", info.name)
         self._session = wandb_session.Session(info, resume=bool(state), fields=self._fields())
         self._run = self._session.run
-        with _giving_up():
+        with self._giving_up():
             return self._begin()
 
     def _begin(self) -> Cursor:
@@ -110,7 +110,7 @@ class WandbTracker(WandbFront):
 
     def write(self, records: Sequence[Record], cursor: Cursor) -> None:
         """Deliver records; see :class:`trackers.tracker.Tracker`."""
-        with _giving_up():
+        with self._giving_up():
             for record in records:
                 if record.seq > self._taken:
                     self._take(record)
@@ -126,14 +126,14 @@ class WandbTracker(WandbFront):
 
     def tick(self) -> None:
         """Send a row that has waited long enough for more values, and hear what the server has."""
-        with _giving_up():
+        with self._giving_up():
             if self._rows.waiting and wandb_session.monotonic() - self._changed >= IDLE_S:
                 self._rows.flush()
             self._confirm(IN_FLIGHT_ROWS)
 
     def close(self, status: Status) -> None:
         """Upload everything, make sure that the server has it, and end the run so; see the module's text."""
-        with _giving_up():
+        with self._giving_up():
             self._end(status)
 
     def _end(self, status: Status) -> None:
@@ -369,17 +369,17 @@ class WandbTracker(WandbFront):
         if latest and latest[1] <= self._confirmed and self._asked - latest[2] > UPLOAD_S and self._session.uploaded():
             self._media.clear()
 
-
-@contextlib.contextmanager
-def _giving_up() -> Iterator[None]:
-    """After a failure that isn't a record's, end the client: it would hold up the end of this process."""
-    try:
-        yield
-    except Rejected:
-        raise
-    except DeliveryError:
-        wandb_session.abandon()
-        raise
+    @contextlib.contextmanager
+    def _giving_up(self) -> Iterator[None]:
+        """After a failure that isn't a record's, end the client: it would hold up the end of this process."""
+        try:
+            yield
+        except Rejected:
+            raise
+        except DeliveryError:
+            wandb_session.abandon()
+            self._session.see_answers()  # it may have been ended for what it had been answered: that is what failed
+            raise
 
 
 def artifact_name(name: str) -> str:

@@ -109,7 +109,7 @@ class Session:
         """Add a row with this ``_step``; or only upload its files again, under the names that the row has."""
         from wandb.sdk.data_types.utils import history_dict_to_json
 
-        self._see_answers()
+        self.see_answers()
         self.run._local_step = number  # part of the files' names
         if upload_only:
             history_dict_to_json(self.run, values, step=number)
@@ -135,7 +135,7 @@ class Session:
         Raises:
             DeliveryError: it can't be asked.
         """
-        self._see_answers()
+        self.see_answers()
         data = self._ask(HELD, {"project": self.run.project, "entity": self.run.entity, "name": self.run.id})
         bucket = ((data or {}).get("model") or {}).get("bucket") or {}
         tail = json.loads(bucket.get("historyTail") or "[]") or []
@@ -198,9 +198,9 @@ class Session:
                 raise Unavailable(f"W&B took {files.uploaded_bytes} of {files.total_bytes} bytes of files")
             if not self.online:
                 self._see_file_whole()
-            self._see_answers()
+            self.see_answers()
         except TimeoutError:
-            self._see_answers()
+            self.see_answers()
             raise Unavailable(f"W&B took more than {timeout_s:g} s for the last uploads") from None
         except Exception as error:
             raise_translated(error)
@@ -208,7 +208,8 @@ class Session:
             if self._watch is not None:
                 self._watch.stop()
 
-    def _see_answers(self) -> None:
+    def see_answers(self) -> None:
+        """Raise Unavailable if something that isn't W&B has answered for it."""
         if self._watch is not None and self._watch.seen:
             raise Unavailable("what answered for W&B's server wasn't W&B: a proxy, or a login page of the network's")
 

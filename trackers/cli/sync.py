@@ -87,7 +87,8 @@ def _show(run: object, as_json: bool) -> None:
     assert isinstance(run, RunSync)
     for name, entry in run.report().items():
         if as_json:
-            line = json.dumps({"run": run.info.id, "project": run.info.project, **entry})
+            named = {"run": run.info.id, "project": run.info.project, "directory": str(run.run.path)}
+            line = json.dumps({**named, **entry})
         else:
             parts = [f"{run.info.project}/{run.info.id} {name}: {entry['state']}, {entry['delivered']} records"]
             if entry["waiting_bytes"]:
