@@ -188,9 +188,9 @@ def compare_snapshots(killed: Session, journal: list[Record]) -> None:
     snapshots = killed.json()["gpu_snapshots"]
     assert snapshots
     assert len(snapshots) <= len(samples)
-    by_time = {round(record.time, 5): record.values for record in samples}
     for snapshot in snapshots:
-        values = by_time[round(unix(snapshot["timestamp"]), 5)]
+        time = pytest.approx(unix(snapshot["timestamp"]), rel=0, abs=1e-6)
+        (values,) = [record.values for record in samples if record.time == time]
         assert snapshot["system"]["cpu_percent"] == values["system.cpu"]
         for gpu in snapshot["gpus"]:
             head = f"system.gpu.{gpu['id']}."
