@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -19,6 +20,7 @@ import trackers
 from benchmarks import ranks as benchmark
 from tests import stores
 from tests.rank_support import LOOP, expected, job, reduced, the_run, until
+from trackers.collective import Gather
 from trackers.relay.reducer import Reducer
 from trackers.rundir import RunDirectory
 
@@ -310,6 +312,28 @@ def test_collective_survives_ranks_that_disagree() -> None:
     assert "what this rank has is left out" in said[1]
     assert "ranks disagree on names: rank 2" in said[0]
     assert all("torch.distributed isn't initialised" in text for text in said)
+
+
+class Work:
+    """A collective as its launcher gets it: over when a test says so."""
+
+    done = False
+
+    def is_completed(self) -> bool:
+        return self.done
+
+    def wait(self) -> None:
+        assert self.done, "the process waited for the other ranks"
+
+
+def test_rank_that_records_nothing_reads_no_vector() -> None:
+    """What was gathered stays on the GPU of a rank that isn't the main one: reading it would wait for the GPU."""
+    work = Work()
+    gather = Gather(work, SimpleNamespace(is_cuda=True), None, 4, wanted=False, failed=pytest.fail)
+    assert not gather.ready()
+    work.done = True
+    assert gather.ready()
+    assert gather.value() == []
 
 
 ALONE = """

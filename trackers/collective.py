@@ -31,7 +31,7 @@ UNINITIALISED = (
 
 
 class Gather(Transfer):
-    """An all-gather on its way. ``value`` is every rank's vector, or [] where it failed."""
+    """An all-gather on its way. ``value`` is every rank's vector, or [] where it failed or isn't wanted."""
 
     _sides: ClassVar[dict[Any, Any]] = {}
 
@@ -40,6 +40,7 @@ class Gather(Transfer):
         self._gathered = gathered
         self._sent = sent  # in use until it is through
         self._width = width
+        self._wanted = wanted
         self._failed = failed
         self._event: Any = None
         if wanted and gathered.is_cuda:
@@ -62,6 +63,8 @@ class Gather(Transfer):
         try:
             if self._event is None:
                 self._work.wait()
+            if not self._wanted:  # reading it would wait for the GPU
+                return []
             return self._gathered.view(-1, self._width).tolist()
         except RuntimeError as error:
             self._failed(f"values across ranks: the collective failed: {error}")
