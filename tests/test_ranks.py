@@ -20,6 +20,7 @@ import trackers
 from benchmarks import ranks as benchmark
 from tests import stores
 from tests.rank_support import LOOP, expected, job, reduced, the_run, until
+from trackers import collective
 from trackers.collective import Gather
 from trackers.relay.reducer import Reducer
 from trackers.rundir import RunDirectory
@@ -326,14 +327,25 @@ class Work:
         assert self.done, "the process waited for the other ranks"
 
 
-def test_rank_that_records_nothing_reads_no_vector() -> None:
+def test_rank_that_records_nothing_reads_no_vector(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was gathered stays on the GPU of a rank that isn't the main one: reading it would wait for the GPU."""
+    monkeypatch.setattr(collective, "capturing", lambda: False)
     work = Work()
     gather = Gather(work, SimpleNamespace(is_cuda=True), None, 4, wanted=False, failed=pytest.fail)
     assert not gather.ready()
     work.done = True
     assert gather.ready()
     assert gather.value() == []
+
+
+def test_collective_on_its_way_lets_a_graph_be_captured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While a CUDA graph is captured nobody asks a collective whether it is through: that would end the capture."""
+    work = Work()
+    gather = Gather(work, SimpleNamespace(is_cuda=True), None, 4, wanted=False, failed=pytest.fail)
+    work.done = True
+    monkeypatch.setattr(collective, "capturing", lambda: True)
+    monkeypatch.setattr(work, "is_completed", pytest.fail)
+    assert not gather.ready()
 
 
 ALONE = """

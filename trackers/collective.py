@@ -41,6 +41,7 @@ class Gather(Transfer):
         self._sent = sent  # in use until it is through
         self._width = width
         self._wanted = wanted
+        self._on_gpu = bool(gathered.is_cuda)
         self._failed = failed
         self._event: Any = None
         if wanted and gathered.is_cuda:
@@ -57,6 +58,8 @@ class Gather(Transfer):
                 self._event.record(side)
 
     def ready(self) -> bool:
+        if self._on_gpu and capturing():
+            return False
         return bool(self._work.is_completed() if self._event is None else self._event.query())
 
     def value(self) -> Any:
