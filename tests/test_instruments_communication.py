@@ -169,6 +169,21 @@ def test_collectives_in_a_captured_graph_are_not_counted(monkeypatch: pytest.Mon
     assert {line.partition(":")[2][:13] for line in said} == {" a CUDA graph", " CUDA error: "}
 
 
+def test_collective_under_way_lets_a_graph_be_captured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While a CUDA graph is captured nobody asks whether an earlier collective is over: that would end the capture."""
+    cuda = Cuda()
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
+    home = Communication(ranks=2)
+    with home.timed("gradient_sync", 1_000_000):
+        cuda.work(20.0)
+    duration = home.take()["communication/gradient_sync/duration_ms"]
+    cuda.run()
+    cuda.capturing = True
+    assert not duration.ready()
+    cuda.capturing = False
+    assert duration.ready()
+
+
 def test_run_logs_what_it_timed(run: Run) -> None:
     """``run.communication`` alone is enough: its values are logged at the end; a loop logs them at its interval."""
     with run.communication("gradient_sync", bytes=1_000_000, ranks=2):

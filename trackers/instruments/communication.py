@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 from trackers.errors import UsageError
 from trackers.instruments.later import number
 from trackers.instruments.timers import cuda_in_use
+from trackers.pending import capturing
 
 PREFIX = "communication/"
 GRADIENTS = "gradient_sync"
@@ -76,7 +77,9 @@ class _Collective:
 
     @property
     def ready(self) -> bool:
-        return self._last is not None and (self._last.event is None or bool(self._last.event.query()))
+        if self._last is None or self._last.event is None:
+            return self._last is not None
+        return not capturing() and bool(self._last.event.query())
 
     def times(self, origin: _Moment) -> tuple[float, float]:
         """When it began and ended, seconds after a moment."""
