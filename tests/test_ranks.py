@@ -22,6 +22,7 @@ from tests import stores
 from tests.rank_support import LOOP, expected, job, reduced, the_run, until
 from trackers import collective
 from trackers.collective import Gather
+from trackers.contributions import Contribution
 from trackers.relay.reducer import Reducer
 from trackers.rundir import RunDirectory
 
@@ -336,6 +337,57 @@ def test_rank_that_records_nothing_reads_no_vector(monkeypatch: pytest.MonkeyPat
     work.done = True
     assert gather.ready()
     assert gather.value() == []
+
+
+class OnGpu:
+    """Numbers on a GPU on paper, and the torch that copies them."""
+
+    is_cuda, device, shape, dtype = True, "cuda:0", (4,), "double"
+
+    def __init__(self) -> None:
+        self.copied = False
+        event = SimpleNamespace(record=lambda stream: None, query=lambda: self.copied)
+        cuda = SimpleNamespace(
+            Stream=lambda device: None, stream=lambda side: contextlib.nullcontext(), Event=lambda: event
+        )
+        host = SimpleNamespace(copy_=lambda numbers, non_blocking: None)
+        host.view = lambda *shape: SimpleNamespace(tolist=lambda: [[1.0, 2.0], [1.0, 3.0]])
+        self.torch = SimpleNamespace(cuda=cuda, empty=lambda shape, dtype, pin_memory: host)
+
+    def record_stream(self, side: None) -> None:
+        """Kept until the side stream has copied it."""
+
+
+def test_collective_of_processors_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """gloo with values on a GPU: the copy to the host begins once all ranks have come, and nothing waits for them."""
+    gathered, work = OnGpu(), Work()
+    monkeypatch.setattr(collective, "capturing", lambda: False)
+    monkeypatch.setitem(sys.modules, "torch", gathered.torch)
+    gather = Gather(work, gathered, None, 2, wanted=True, failed=pytest.fail, hosted=True)
+    assert not gather.ready()
+    work.done = True
+    assert not gather.ready()
+    gathered.copied = True
+    assert gather.ready()
+    assert gather.value() == [[1.0, 2.0], [1.0, 3.0]]
+
+
+@pytest.mark.parametrize("hosted", [True, False])
+def test_processors_carry_out_gloos_collectives(hosted: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A group of gloo's is known for one."""
+    import torch.distributed as dist
+
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    try:
+        if not hosted:
+            monkeypatch.setattr(dist, "get_backend", lambda: "cpu:gloo,cuda:nccl")
+        made: list[bool] = []
+        monkeypatch.setattr(collective, "Gather", lambda work, *more, hosted, **named: made.append(hosted))
+        way = collective.Collective(0, pytest.fail)
+        way.begin(0, 0.0, Contribution({"n": trackers.Sum(1)}, way.move, way.batch))
+        assert made == [hosted]
+    finally:
+        dist.destroy_process_group()
 
 
 def test_collective_on_its_way_lets_a_graph_be_captured(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ Source: https://docs.pytorch.org/docs/stable/distributed.html, "Synchronous and 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import sys
 from collections.abc import Callable, Mapping
@@ -31,11 +32,18 @@ UNINITIALISED = (
 
 
 class Gather(Transfer):
-    """An all-gather on its way. ``value`` is every rank's vector, or [] where it failed or isn't wanted."""
+    """An all-gather on its way. ``value`` is every rank's vector, or [] where it failed or isn't wanted.
+
+    Args:
+        hosted: processors carry it out (gloo): until it is through, waiting for it would hold this one up.
+    """
 
     _sides: ClassVar[dict[Any, Any]] = {}
 
-    def __init__(self, work: Any, gathered: Any, sent: Any, width: int, *, wanted: bool, failed: Callable[[str], None]):
+    def __init__(
+        self, work: Any, gathered: Any, sent: Any, width: int, *, wanted: bool, failed: Callable[[str], None],
+        hosted: bool = False,
+    ) -> None:  # fmt: skip
         self._work = work
         self._gathered = gathered
         self._sent = sent  # in use until it is through
@@ -44,23 +52,33 @@ class Gather(Transfer):
         self._on_gpu = bool(gathered.is_cuda)
         self._failed = failed
         self._event: Any = None
-        if wanted and gathered.is_cuda:
-            torch = sys.modules["torch"]
-            if gathered.device not in self._sides:
-                self._sides[gathered.device] = torch.cuda.Stream(gathered.device)
-            side = self._sides[gathered.device]
-            self._gathered = torch.empty(gathered.shape, dtype=gathered.dtype, pin_memory=True)
-            with torch.cuda.stream(side):
-                work.wait()  # the side stream waits, neither this process nor training's stream
-                self._gathered.copy_(gathered, non_blocking=True)
-                gathered.record_stream(side)
-                self._event = torch.cuda.Event()
-                self._event.record(side)
+        if not hosted:
+            self._bring()
 
     def ready(self) -> bool:
         if self._on_gpu and capturing():
             return False
+        if self._event is None and self._work.is_completed():
+            with contextlib.suppress(RuntimeError):  # the collective failed: value says so
+                self._bring()
         return bool(self._work.is_completed() if self._event is None else self._event.query())
+
+    def _bring(self) -> None:
+        """Copy it to the host, where it is wanted there, behind the collective."""
+        if not self._wanted or not self._on_gpu:
+            return
+        torch, gathered = sys.modules["torch"], self._gathered
+        if gathered.device not in self._sides:
+            self._sides[gathered.device] = torch.cuda.Stream(gathered.device)
+        side = self._sides[gathered.device]
+        host = torch.empty(gathered.shape, dtype=gathered.dtype, pin_memory=True)
+        with torch.cuda.stream(side):
+            self._work.wait()  # the side stream waits, neither this process nor training's stream
+            host.copy_(gathered, non_blocking=True)
+            gathered.record_stream(side)
+            event = torch.cuda.Event()
+            event.record(side)
+        self._gathered, self._event = host, event
 
     def value(self) -> Any:
         try:
@@ -116,7 +134,8 @@ class Collective:
             gather = getattr(distributed, "all_gather_single", None) or distributed.all_gather_into_tensor
             work = gather(gathered, sent, async_op=True)
             wanted = distributed.get_rank() == self._main
-            return {0: Gather(work, gathered, sent, size, wanted=wanted, failed=self._problem)}
+            hosted = distributed.get_backend() == "gloo"
+            return {0: Gather(work, gathered, sent, size, wanted=wanted, failed=self._problem, hosted=hosted)}
         except RuntimeError as error:
             self._problem(f"values across ranks: the collective failed: {error}")
             return {}
