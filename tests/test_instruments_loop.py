@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -103,6 +104,39 @@ def test_last_step_is_always_logged_and_level_minus_one_has_no_times(make: Any, 
     assert [step for step, _ in logged] == [1, 3]
     assert logged[1][1]["throughput/samples_per_sec"] == pytest.approx(8.0)
     assert "iteration-time" not in logged[1][1]
+
+
+@pytest.fixture
+def precision() -> Iterator[Any]:
+    """torch's setting for products of float32 matrices, put back afterwards."""
+    matmul = torch.backends.cuda.matmul
+    yield matmul
+    matmul.fp32_precision = "none"
+
+
+@pytest.mark.parametrize(
+    ("dtype", "setting", "given", "peak"),
+    [
+        (torch.float32, "none", None, 66.9),
+        (torch.float32, "tf32", None, 494.7),
+        (torch.bfloat16, "none", None, 989.4),
+        (torch.float32, "none", "fp8", 1978.9),
+    ],
+)
+def test_utilisation_is_of_the_precision_that_is_used(
+    dtype: torch.dtype, setting: str, given: str | None, peak: float, make: Any, time: Time, logged: list[Any],
+    precision: Any, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """The device's peak is that of the parameters' type and of torch's setting, unless the user says another."""
+    h100 = SimpleNamespace(get_device_name=lambda: "NVIDIA H100 80GB HBM3")
+    monkeypatch.setattr(loops, "cuda_in_use", lambda: h100)
+    precision.fp32_precision = setting
+    model = nn.Linear(2, 2, dtype=dtype)
+    loop = make(interval=1, throughput=True, flops_per_step=4e12, model=model, precision=given, ranks=2)
+    for _ in range(2):
+        time.now += 1.0
+        loop.step()
+    assert logged[-1][1]["throughput/device/mfu"] == pytest.approx(2 / peak)
 
 
 def test_resumed_loop_counts_on(make: Any, time: Time, logged: list[Any]) -> None:

@@ -386,4 +386,8 @@ def _precision(model: Any) -> str:
     chunk = model[0] if isinstance(model, (list, tuple)) else model
     parameter = next(iter(chunk.parameters()), None) if chunk is not None else None
     kind = {torch.bfloat16: "bf16", torch.float16: "fp16"}.get(getattr(parameter, "dtype", None))
-    return kind or ("tf32" if torch.backends.cuda.matmul.allow_tf32 else "fp32")
+    if kind is None:
+        matmul = torch.backends.cuda.matmul
+        setting = getattr(matmul, "fp32_precision", None)  # torch 2.9: asking for allow_tf32 may be an error there
+        kind = "tf32" if setting == "tf32" or (setting is None and matmul.allow_tf32) else "fp32"
+    return kind
