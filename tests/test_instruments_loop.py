@@ -106,6 +106,22 @@ def test_last_step_is_always_logged_and_level_minus_one_has_no_times(make: Any, 
     assert "iteration-time" not in logged[1][1]
 
 
+@pytest.mark.parametrize(
+    ("interval", "steps"), [(0, [10, 20, 25]), (4, [4, 8, 12, 16, 20, 24, 25]), (15, [15, 25]), (20, [20, 25])]
+)
+def test_memory_has_an_interval_of_its_own(
+    interval: int, steps: list[int], make: Any, time: Time, logged: list[Any], said: list[str]
+) -> None:
+    """Memory is logged each so many steps, whatever else is measured then, and at the last; 0: with the rest."""
+    loop = make(interval=10, memory=True, memory_interval=interval, total_steps=25)
+    for _ in range(25):
+        time.now += 1.0
+        loop.step()
+    assert [step for step, values in logged if "memory/process-gigabytes" in values] == steps
+    assert [step for step, values in logged if "iteration-time" in values] == [10, 20, 25]
+    assert said == []
+
+
 @pytest.fixture
 def precision() -> Iterator[Any]:
     """torch's setting for products of float32 matrices, put back afterwards."""

@@ -199,6 +199,17 @@ def test_run_has_the_documented_values(run: Run) -> None:
     assert [(record.name, record.step_metric) for record in defined] == [("* vs samples", "samples vs steps")]
 
 
+def test_memory_is_logged_at_its_own_interval(run: Run) -> None:
+    """``log_memory_interval`` counts iterations, whatever else is logged at them."""
+    config = LoggerConfig(tensorboard_log_interval=4, log_memory_to_tensorboard=True, log_memory_interval=3)
+    log = MegatronLog(run, config, train_iters=10, global_batch_size=1, write=lambda text: None)
+    for iteration in range(1, 11):
+        call(log, iteration)
+    found = logged(run)
+    assert list(found["memory/process-gigabytes"]) == [3, 6, 9, 10]
+    assert list(found["lm loss"]) == [4, 8, 10]
+
+
 def test_perplexity_is_cut(run: Run) -> None:
     """``{key} validation ppl`` is exp of the loss, at most of 20."""
     config = LoggerConfig(log_validation_ppl_to_tensorboard=True)

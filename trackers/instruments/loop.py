@@ -232,6 +232,8 @@ class Loop:
             self._first(mark)
         elif self._due(self.steps):
             self._publish(mark)
+        elif self._measure.memory_interval and (found := self._measured("memory", self._memory_values)):
+            self._log(found, self.steps)
 
     def _keep_up(self, step: int) -> None:
         """After a fault: the step counts, and norms that the other ranks take at it are taken here, too."""
@@ -282,17 +284,20 @@ class Loop:
             ("energy", lambda: self._energy.values(steps, span) if self._energy is not None else {}),
             ("communication", lambda: self._communication.take() if self._communication is not None else {}),
         ):
-            if name in self._broken or name in without or (name == "timers" and not self._measure.timers):
-                continue
-            try:
-                found.update(measured())
-            except Exception as error:
-                self._failed(name, error)
+            if name not in without and (name != "timers" or self._measure.timers):
+                found.update(self._measured(name, measured))
         if self._measure.world_size:
             found["world-size"] = self._ranks
         if self._measure.counts:
             found.update(self._consumed.values())
         self._log(found, self.steps)
+
+    def _measured(self, name: str, measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        try:
+            return {} if name in self._broken else measure()
+        except Exception as error:
+            self._failed(name, error)
+            return {}
 
     def _ranked(self, values: dict[str, Any]) -> dict[str, Any]:
         return timer_values.across_ranks(values, self._measure.timing_option, self._together)
