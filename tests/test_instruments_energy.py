@@ -131,6 +131,47 @@ def test_power_is_integrated_where_there_is_no_counter(said: list[str], monkeypa
     assert energy.take() == pytest.approx(3000.0)
 
 
+@pytest.mark.parametrize("how", ["driver gone", "no answer", "in a pause"])
+def test_gpu_that_was_lost_used_no_zero(how: str, said: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A GPU that stops telling has no energy until it tells again for a whole interval: 0 J would be wrong."""
+    counter = Counter()
+    energy = Energy(said.append, counter)
+    counter.add(600.0)
+    assert energy.values(3, SPAN)["iter-energy/gpu"] == 200.0
+    counter.add(100.0)
+    tells = counter.read
+    found = [] if how == "driver gone" else [Reading(gpu=GPU)]
+    monkeypatch.setattr(counter, "read", lambda: found)
+    if how == "in a pause":
+        energy.pause()
+        energy.resume()
+    else:
+        assert energy.values(3, SPAN) == {}
+    monkeypatch.setattr(counter, "read", tells)
+    counter.add(100.0)
+    assert energy.values(3, SPAN) == {}
+    counter.add(30.0)
+    assert energy.values(3, SPAN)["iter-energy/gpu"] == 10.0
+
+
+def test_power_of_long_ago_is_no_energy(said: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a counter, power that was read too long ago tells nothing of the time since: that is said, once."""
+    now = [100.0]
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    energy = Energy(said.append, Counter(None, power_w=200.0))
+    for gap_s, used in ((10.0, {"iter-energy/gpu": 200.0, "power/gpu": 500.0}), (270.0, {}), (270.0, {})):
+        now[0] += gap_s
+        assert energy.values(10, SPAN) == used
+    assert set(said) == {
+        "energy: a GPU without an energy counter was asked more than 60 s ago: it isn't measured; log more often"
+    }
+    energy.pause()
+    now[0] += 1000.0
+    energy.resume()
+    now[0] += 10.0
+    assert energy.take() == 2000.0
+
+
 def test_rank_without_a_counter_is_said_and_holds_nobody_up(said: list[str]) -> None:
     """Alone it logs no value, never a 0; among ranks it takes part with a weight of 0, under the same names, so that
     nobody waits for it: the mean is that of those that can tell."""

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from trackers.hardware.device import Reading
+from trackers.hardware.energy import LONGEST_GAP_S
 from trackers.hardware.energy import Energy as Meters
 from trackers.instruments.later import number
 from trackers.instruments.timers import Span, cuda_in_use
@@ -41,9 +42,11 @@ class Energy:
         self._source = own_gpu(say) if source is None else source
         self._ranks = ranks
         self._meters = Meters()
+        self._say = say
         self._paused = 0
+        self._counted, self._read_s = True, 0.0
         self._from_j = self._read()
-        self._used_j = 0.0
+        self._used_j, self._whole = 0.0, self._from_j is not None
         if self._from_j is None:
             say("energy: no GPU here tells its energy or power: this rank's isn't measured")
 
@@ -58,13 +61,15 @@ class Energy:
         self._paused -= 1
         if not self._paused:
             self._from_j = self._read()
+            self._whole = self._whole and self._from_j is not None
 
     def take(self) -> float | None:
-        """Joules since the last call, pauses left out; None where the GPU can't tell."""
+        """Joules since the last call, pauses left out; None where the GPU couldn't tell all of them."""
         if not self._paused:
             self._add()
         used_j, self._used_j = self._used_j, 0.0
-        return None if self._from_j is None else used_j
+        whole, self._whole = self._whole, self._from_j is not None
+        return used_j if whole else None
 
     def values(self, steps: int, span: Span) -> dict[str, Any]:
         """What to log: joules per iteration and GPU, and that divided by the time of an iteration.
@@ -86,16 +91,28 @@ class Energy:
         self._source.close()
 
     def _add(self) -> None:
-        now_j = self._read()
-        if now_j is not None and self._from_j is not None:
+        before_s, now_j = self._read_s, self._read()
+        if now_j is None or self._from_j is None:
+            self._whole = False
+        elif not self._counted and self._read_s - before_s > LONGEST_GAP_S:
+            self._whole = False
+            self._say(
+                f"energy: a GPU without an energy counter was asked more than {LONGEST_GAP_S:g} s ago: it isn't "
+                "measured; log more often"
+            )
+        else:
             self._used_j += max(0.0, now_j - self._from_j)
-        self._from_j = now_j if now_j is not None else self._from_j
+        self._from_j = now_j
 
     def _read(self) -> float | None:
         """The GPU's energy so far, from an unknown beginning."""
         readings = self._source.read()
-        self._meters.add(readings, time.monotonic())
-        return self._meters.used_j(readings[0]) if readings else None
+        self._read_s = time.monotonic()
+        self._meters.add(readings, self._read_s)
+        if not readings or not self._meters.complete:
+            return None
+        self._counted = readings[0].energy_j is not None
+        return self._meters.used_j(readings[0])
 
 
 def own_gpu(say: Callable[[str], None]) -> Source:
