@@ -154,6 +154,22 @@ def test_gpu_that_was_lost_used_no_zero(how: str, said: list[str], monkeypatch: 
     assert energy.values(3, SPAN)["iter-energy/gpu"] == 10.0
 
 
+def test_fault_of_the_driver_in_a_pause_stops_nothing(run: Run, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    """Whatever a driver's bindings raise while an evaluation begins or ends is said, and training goes on."""
+    counter = Counter()
+    monkeypatch.setattr("trackers.instruments.energy.own_gpu", lambda say: counter)
+    loop = run.loop(4, energy=True, interval=1)
+    loop.step()
+    monkeypatch.setattr(counter, "read", lambda: 1 // 0)
+    for _ in range(2):
+        with loop.pause("evaluation"):
+            pass
+        loop.step()
+    run.finish()
+    assert not [r for r in run._recorder.logged() if isinstance(r, Metrics) and "iter-energy/gpu" in r.values]
+    assert capsys.readouterr().err.count("energy: ZeroDivisionError") == 1
+
+
 def test_power_of_long_ago_is_no_energy(said: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a counter, power that was read too long ago tells nothing of the time since: that is said, once."""
     now = [100.0]

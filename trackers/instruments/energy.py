@@ -106,7 +106,11 @@ class Energy:
 
     def _read(self) -> float | None:
         """The GPU's energy so far, from an unknown beginning."""
-        readings = self._source.read()
+        try:
+            readings = self._source.read()
+        except Exception as error:  # of a driver's bindings: training goes on
+            self._say(f"energy: {type(error).__name__}: {error}: this rank's isn't measured meanwhile")
+            readings = []
         self._read_s = time.monotonic()
         self._meters.add(readings, self._read_s)
         if not readings or not self._meters.complete:
