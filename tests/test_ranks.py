@@ -404,14 +404,24 @@ ALONE = """
 import os, sys
 import torch, torch.distributed as dist
 import trackers
+from trackers.inspection import TensorInspectConfig
 rank = int(sys.argv[1])
 os.environ.update(RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR="localhost", MASTER_PORT="29779")
 dist.init_process_group("gloo", init_method=f"file://{os.getcwd()}/store", rank=rank, world_size=2)
 options = {"TRACKER_RELAY": False, "TRACKER_MEASURE_INTERVAL": 2, "TRACKER_LOG_MEMORY": True}
 run = trackers.init("json", project="p", id="mine", reduce="torch", options=options)
+model = torch.nn.Sequential(torch.nn.Linear(2, 2))
+inner = {"enabled": True, "tensors": ["activation"], "stats": ["max"], "end_step": 3}
+layers = {"layer_name_regex_pattern": ".*"}
+features = {"all": {"enabled": True, "layers": layers, "transformer_engine": {"LogTensorStats": inner}}}
+if rank == 0:
+    run.inspect(TensorInspectConfig(enabled=True, features=features, log_dir="inspected"), model)
 for step in range(1, 13):
     if step == 7:
         loop = run.loop(12, start_step=6)
+    if step <= 3 and rank == 0:
+        model(torch.full((1, 2), float(step))).sum().backward()
+        run.inspection.step()
     if rank == 0:
         with run.timer("save"):
             pass
@@ -426,7 +436,7 @@ dist.destroy_process_group()
 
 def test_measuring_launches_no_collective_of_its_own() -> None:
     """With reduce="torch" an instrument that one rank alone has, or that logs at other steps there, meets no collective
-    of training: times and memory are then the main rank's own."""
+    of training: times, memory and tensors' statistics are then the main rank's own."""
     ranks = [
         subprocess.Popen([sys.executable, "-c", ALONE, str(rank)], stderr=subprocess.PIPE, text=True) for rank in (0, 1)
     ]
@@ -435,6 +445,7 @@ def test_measuring_launches_no_collective_of_its_own() -> None:
     found = metrics(Path("runs/p/mine/streams/rank-0.1.jsonl"))
     assert sum("save-time" in values for values in found.values()) >= 4
     assert {"iteration-time", "memory/process-gigabytes"} <= set(found[12])
+    assert [found[step]["model.0_activation_max"] for step in range(3)] == ["1.0", "2.0", "3.0"]
     assert "values across ranks" not in "".join(said)
 
 

@@ -24,6 +24,9 @@ class Inspecting:
 
         def close_with(self, instrument: Any) -> None: ...
 
+        @property
+        def logs_together(self) -> bool: ...
+
     @property
     def inspection(self) -> Inspector | NoInspector:
         """What ``inspect`` made; before it, one that looks at nothing."""
@@ -72,7 +75,7 @@ class Inspecting:
                 config,
                 done=done,
                 rank=identity.rank(),
-                ranks=identity.world_size(),
+                ranks=identity.world_size() if self.logs_together else 1,
                 directory=self._recorder.info.directory,
             )
             self.close_with(self._inspection)
