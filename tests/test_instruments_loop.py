@@ -243,6 +243,32 @@ def test_gradients_are_those_that_the_optimizer_got(make: Any, logged: list[Any]
     assert not optimizer._optimizer_step_pre_hooks
 
 
+@pytest.mark.parametrize("unscaled", [False, True])
+@pytest.mark.parametrize("fused", [False, True])
+def test_gradients_are_those_of_the_loss_that_a_scaler_scales(
+    fused: bool, unscaled: bool, make: Any, logged: list[Any]
+) -> None:
+    """With torch's GradScaler norms are of the gradients themselves, where a fused optimizer gets scaled ones, too."""
+    model = nn.Linear(4, 4)
+    optimizer = torch.optim.AdamW(model.parameters(), fused=fused)
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    loop = make(interval=1, model=model, optimizer=optimizer, norms=True, layer_norms=True, zeros=True)
+    for _ in range(2):
+        inputs = torch.ones(2, 4)
+        optimizer.zero_grad()
+        expected = torch.autograd.grad(model(inputs).square().mean(), list(model.parameters()))
+        scaler.scale(model(inputs).square().mean()).backward()
+        if unscaled:
+            scaler.unscale_(optimizer)
+        scaler.step(optimizer)
+        scaler.update()
+        loop.step()
+    found = logged[-1][1]
+    assert float(found["grad-norm"]) == pytest.approx(float(nn.utils.get_total_norm(expected)))
+    assert found["l2_norm/grad/bias"] == pytest.approx(float(expected[1].norm()))
+    assert found["num-zeros"] == 0
+
+
 def test_without_an_optimizer_gradients_are_those_at_the_step(make: Any, logged: list[Any]) -> None:
     """A loop that isn't told of the optimizer looks when it is told of the step."""
     model = nn.Linear(2, 1, bias=False)

@@ -361,13 +361,13 @@ class Loop:
             elif one is not None:
                 self._say(f"loop: {type(one).__name__} takes no hooks: gradients are looked at in loop.step()")
 
-    def _before_update(self, *arguments: Any) -> None:
+    def _before_update(self, optimizer: Any, *arguments: Any) -> None:
         step = self.steps + 1
         if self._looked == step or self._norms is None or "norms" in self._broken or not self._due(step):
             return
         self._looked = step
         try:
-            self._gradients = self._norms.gradients()
+            self._gradients = self._norms.gradients(getattr(optimizer, "grad_scale", None))
         except Exception as error:
             self._failed("norms", error)
 

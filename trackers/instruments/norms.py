@@ -66,18 +66,23 @@ class Norms:
         """``params-norm``, and each parameter's."""
         return self._values(PARAMETERS, self._named, [named.parameter for named in self._named], zeros=False)
 
-    def gradients(self) -> dict[str, Any]:
+    def gradients(self, scale: Any = None) -> dict[str, Any]:
         """``grad-norm``, each gradient's, and ``num-zeros``; nothing where there is no gradient (sharded: NaN).
 
         Gradients are those of the moment: before the optimizer's step, after clipping if that came before.
+
+        Args:
+            scale: what a gradient scaler has multiplied them by, and the optimizer will divide them by.
         """
         named = [named for named in self._named if self._counts(named.parameter)]
-        return self._values(GRADIENTS, named, [one.parameter.grad for one in named], zeros=self._zeros)
+        return self._values(GRADIENTS, named, [one.parameter.grad for one in named], self._zeros, scale)
 
     def _counts(self, parameter: Any) -> bool:
         return parameter.grad is not None or (self.spread and bool(parameter.requires_grad))
 
-    def _values(self, what: str, named: Sequence[_Named], tensors: Sequence[Any], zeros: bool) -> dict[str, Any]:
+    def _values(
+        self, what: str, named: Sequence[_Named], tensors: Sequence[Any], zeros: bool, scale: Any = None
+    ) -> dict[str, Any]:
         torch = self._torch
         with torch.no_grad():
             if self.spread:
@@ -88,6 +93,8 @@ class Norms:
                 parts = [_dense(tensor) for tensor in tensors]
                 norms = torch.stack(self._norms(parts))
                 total, counts = torch.linalg.vector_norm(norms), self._count_zeros(parts).sum() if zeros else None
+            if scale is not None:
+                norms, total = norms / scale, total / scale
             found: dict[str, Any] = {what: total}
             if counts is not None:
                 found[ZEROS] = counts
