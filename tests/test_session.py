@@ -20,6 +20,8 @@ from trackers import failpoints
 from trackers.analysis import session_logs
 from trackers.backends.session import SessionTracker
 from trackers.backends.session_fold import HEAD_S
+from trackers.backends.session_gpus import warnings
+from trackers.backends.session_steps import slow
 from trackers.errors import Unavailable, UsageError
 from trackers.records import (
     Alert,
@@ -303,6 +305,17 @@ def test_snapshots_and_their_warnings(tmp_path: Path) -> None:
         ["WARNING ", "GPU 1 temperature high: 81 °C"],
     ]
     assert "GPU 1: 47.6% avg util, 97.5% peak, 92.9% avg memory" in found.text("summary.txt")
+
+
+def test_warnings_begin_at_their_bounds() -> None:
+    """Below 50 % utilisation, above 90 % memory and 80 °C; above 10 s a step, below one sample a second."""
+    gpu = {"id": 0, "utilization": 50.0, "memory_percent": 90.0, "temperature": 80.0}
+    assert warnings({"gpus": [gpu]}) == []
+    assert warnings({"gpus": [{**gpu, "utilization": 49.9}]}) == ["GPU 0 utilization low: 49.9%"]
+    assert warnings({"gpus": [{**gpu, "memory_percent": 90.1}]}) == ["GPU 0 memory high: 90.1%"]
+    assert warnings({"gpus": [{**gpu, "temperature": 81.0}]}) == ["GPU 0 temperature high: 81 °C"]
+    assert slow(10.0, 1.0) == slow(None, None) == []
+    assert slow(10.1, 0.99) == ["Slow training detected: 10.1s per step", "Low throughput: 0.99 samples/s"]
 
 
 def test_all_snapshots_are_kept(tmp_path: Path) -> None:
