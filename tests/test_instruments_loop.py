@@ -243,6 +243,20 @@ def test_gradients_are_those_that_the_optimizer_got(make: Any, logged: list[Any]
     assert not optimizer._optimizer_step_pre_hooks
 
 
+def test_gradients_are_those_before_the_first_of_several_optimizers(make: Any, logged: list[Any]) -> None:
+    """What an earlier optimizer's gradients were stays, though they are cleared before the next one steps."""
+    one, other = nn.Linear(2, 1, bias=False), nn.Linear(2, 1, bias=False)
+    optimizers = [torch.optim.SGD(model.parameters()) for model in (one, other)]
+    loop = make(interval=1, model=[one, other], optimizer=optimizers, norms=True)
+    for _ in range(2):
+        one.weight.grad, other.weight.grad = torch.tensor([[3.0, 4.0]]), torch.tensor([[0.0, 12.0]])
+        for optimizer in optimizers:
+            optimizer.step()
+            optimizer.zero_grad()
+        loop.step()
+    assert float(logged[-1][1]["grad-norm"]) == pytest.approx(13.0)
+
+
 @pytest.mark.parametrize("unscaled", [False, True])
 @pytest.mark.parametrize("fused", [False, True])
 def test_gradients_are_those_of_the_loss_that_a_scaler_scales(
