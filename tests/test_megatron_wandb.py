@@ -24,10 +24,10 @@ def _logging(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("trackers.console_logging.configure", lambda *levels, **more: 20)
 
 
-def train() -> Path:
+def train(**fields: Any) -> Path:
     """Four iterations whose batches grow, so that samples are no multiple of iterations, and a validation."""
     log = start(
-        LoggerConfig(wandb_project="p", wandb_exp_name="e", log_validation_ppl_to_tensorboard=True),
+        LoggerConfig(wandb_project="p", wandb_exp_name="e", log_validation_ppl_to_tensorboard=True, **fields),
         train_iters=4, global_batch_size=8, write=lambda text: None,
     )  # fmt: skip
     for iteration in range(1, 5):
@@ -72,6 +72,15 @@ def test_values_against_samples_have_their_axis_online(server: WandbServer) -> N
     names = [one.get("1") or one.get("2") for one in defined]
     steps = [one.get("4") or (names[one["5"] - 1] if "5" in one else None) for one in defined]
     check_axes({name: step for name, step in zip(names, steps, strict=True) if step})
+
+
+def test_files_of_wandb_lie_where_the_configuration_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``wandb_save_dir`` is relative to where training was started, as in document 4's example, and is made."""
+    monkeypatch.setenv("WANDB_DIR", "elsewhere")
+    run = train(wandb_save_dir="./runs/saved")
+    (path,) = Path("runs/saved/wandb").glob("offline-run-*/*.wandb")
+    assert stores.wandb_records(path)
+    assert not list(run.rglob("*.wandb"))
 
 
 def test_values_against_samples_have_their_axis_offline() -> None:

@@ -232,8 +232,13 @@ class Session:
 
 
 def directory(info: RunInfo) -> Path:
-    """The directory in which W&B makes its ``wandb`` folder: the run's own, unless WANDB_DIR says otherwise."""
-    return Path(os.environ.get("WANDB_DIR") or info.directory)
+    """The directory in which W&B makes its ``wandb`` folder: the run's own, unless WANDB_DIR says otherwise, which is
+    relative to where training was started."""
+    chosen = os.environ.get("WANDB_DIR")
+    if not chosen:
+        return Path(info.directory)
+    home = info.cwd if info.cwd and Path(info.cwd).is_dir() else ""
+    return Path(home, Path(chosen).expanduser()).absolute()
 
 
 def abandon() -> None:
