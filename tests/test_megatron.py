@@ -427,6 +427,45 @@ def test_config_is_saved(tmp_path: Path, run: Run) -> None:
     LoggerConfig().save({"a": 1})
 
 
+@pytest.mark.parametrize("rank", [0, 1])
+def test_first_rank_saves_the_configuration(rank: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of several ranks writes it, though the last one's run is the run."""
+    for name, value in {"RANK": str(rank), "WORLD_SIZE": "2", "TRACKER_RUN_ID": "mine", "TRACKER_RELAY": "n"}.items():
+        monkeypatch.setenv(name, value)
+    config = LoggerConfig(save_config_filepath=str(tmp_path / "config.yaml"))
+    log = start(config, trackers="json", run_config={"depth": 4}, train_iters=1, global_batch_size=1)
+    log.run.finish()
+    assert (tmp_path / "config.yaml").exists() == (rank == 0)
+    if rank == 0:
+        assert json.loads((tmp_path / "config.yaml").read_text()) == {"depth": 4}
+
+
+def test_throughput_is_on_the_line_where_asked_for(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Operations of an iteration ÷ its time ÷ ranks, where ``log_throughput`` is on."""
+    now = [100.0]
+    monkeypatch.setattr("trackers.instruments.timers.time", SimpleNamespace(perf_counter=lambda: now[0]))
+    for wanted in (True, False):
+        printed: list[str] = []
+        config = LoggerConfig(log_interval=2, log_throughput=wanted)
+        log = MegatronLog(run, config, train_iters=4, global_batch_size=2, flops_per_step=3e12, write=printed.append)
+        for iteration in range(1, 5):
+            now[0] += 0.5
+            call(log, iteration)
+        assert ["throughput per GPU (TFLOP/s/GPU): 6.0" in line for line in printed] == [wanted, wanted]
+        assert all("elapsed time per iteration (ms): 500.0" in line for line in printed)
+
+
+def test_memory_is_reported_once_where_asked_for(run: Run) -> None:
+    """Megatron's ``report_memory_flag``: a line of this rank's memory, and the flag is down afterwards."""
+    printed: list[str] = []
+    log = MegatronLog(run, LoggerConfig(), train_iters=4, global_batch_size=2, write=printed.append)
+    flag = True
+    for iteration in range(1, 4):
+        flag = log.training_log({"lm loss": 2.0}, {}, 1e-3, None, iteration, 1.0, flag, 0, None, None, None)
+    (line,) = printed
+    assert line.startswith("[Rank 0] (after 1 iterations) memory (GB) | process-gigabytes: 0.")
+
+
 def example(launcher: tuple[str, ...], environ: dict[str, str], *flags: str) -> tuple[str, dict[str, dict[int, float]]]:
     """What the example printed, and its values by name and step, from the journal's records."""
     done = subprocess.run(

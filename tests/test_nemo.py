@@ -29,6 +29,9 @@ def test_script_gets_the_overrides(executor: SimpleNamespace, monkeypatch: pytes
         "train.iters=10", "logger.wandb_project=p", "logger.wandb_entity=team", "logger.wandb_exp_name=e",
         "logger.wandb_save_dir=/wandb", "logger.tensorboard_dir=/tb",
     ]  # fmt: skip
+    task.args.clear()
+    TrackersPlugin(project="p").setup(task, executor)
+    assert task.args == ["logger.wandb_project=p", "logger.wandb_save_dir=/nemo_run/wandb"]
 
 
 def test_partial_gets_the_fields(executor: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
