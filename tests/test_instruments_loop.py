@@ -381,6 +381,29 @@ def test_run_makes_a_loop_from_its_options(monkeypatch: pytest.MonkeyPatch) -> N
         assert not any(name.startswith("memory/") for name in values)
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"TRACKER_LOG_NORMS": True}, "loop: norms aren't measured: give run.loop model="),
+        ({"TRACKER_LOG_ZEROS": True}, "loop: norms aren't measured: give run.loop model="),
+        ({"TRACKER_LOG_RUNTIME": True}, "loop: the remaining time isn't known: give run.loop total_steps="),
+        ({"TRACKER_TENSOR_INSPECT": "a.yaml"},
+         "loop: TRACKER_TENSOR_INSPECT looks at nothing yet: give run.loop or run.inspect model="),
+        ({}, None),
+    ],
+)  # fmt: skip
+def test_measurement_that_lacks_what_it_needs_is_said(
+    options: dict[str, Any], said: str | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What an option asks for and the loop wasn't given the means for is one line, with what to give."""
+    run = trackers.init("json", project="p", mode="offline", options={"TRACKER_RELAY": False, **options})
+    capsys.readouterr()
+    run.loop().step()
+    found = [line for line in capsys.readouterr().err.splitlines() if "loop: " in line]
+    assert [line.partition("trackers: ")[2] for line in found] == ([] if said is None else [said])
+    run.finish()
+
+
 def test_unknown_measurement_is_an_error(run: Run) -> None:
     """A misspelt instrument, a bad interval, option or unit is an error where the loop is made."""
     with pytest.raises(UsageError, match=r"loop: throughputs can't be measured; known are counts, energy, interval"):

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from trackers.instruments.communication import Communication
     from trackers.instruments.loop import Loop
     from trackers.instruments.null_loop import NullLoop
+    from trackers.instruments.options import Measure
     from trackers.instruments.timer_values import TimerLog
     from trackers.instruments.timers import NullTimer, Timer, Timers
     from trackers.recorder import Recorder
@@ -110,6 +111,7 @@ class Measuring(Inspecting, Profiling):
                 "start_step (the finished steps of the checkpoint) on every rank"
             )
         wanted = Measure.from_options(self._recorder.info.option).changed(measure)
+        self._say_lacking(wanted, model, total_steps)
         ranks = identity.world_size()
         if total_steps is not None:
             self._recorder.guard("loop", self._say_total, total_steps)
@@ -167,6 +169,18 @@ class Measuring(Inspecting, Profiling):
         See :meth:`trackers.instruments.communication.Communication.timed`.
         """
         return self.communications.timed(name, bytes, kind, ranks, device)
+
+    def _say_lacking(self, wanted: Measure, model: Any, total_steps: int | None) -> None:
+        """Name what is asked for and can't be done with what the loop was given."""
+        lines = []
+        if model is None and (wanted.norms or wanted.layer_norms or wanted.zeros):
+            lines.append("norms aren't measured: give run.loop model=")
+        if total_steps is None and wanted.runtime:
+            lines.append("the remaining time isn't known: give run.loop total_steps=")
+        if model is None and self._inspection is None and self._recorder.info.option("TRACKER_TENSOR_INSPECT", ""):
+            lines.append("TRACKER_TENSOR_INSPECT looks at nothing yet: give run.loop or run.inspect model=")
+        for line in lines if self._is_main() else ():
+            self._recorder.problem(f"loop: {line}")
 
     def _say_total(self, steps: int) -> None:
         """Record where training ends, unless the configuration says so already: lines and logs tell it."""
