@@ -25,6 +25,7 @@ from trackers.errors import UnknownTracker, UsageError
 from trackers.formats import training_line as line
 from trackers.megatron import LoggerConfig, MegatronLog, gather, start
 from trackers.megatron import report as reports
+from trackers.megatron.config import OPTIONS
 from trackers.records import Define, Metrics
 from trackers.runs import Run
 
@@ -147,6 +148,13 @@ def test_config_can_come_from_the_runs_options(monkeypatch: pytest.MonkeyPatch) 
     config.check()
     chosen = LoggerConfig.from_options({**flags, "TRACKER": "json"}, wandb_exp_name="e")
     assert chosen.trackers() == []
+
+
+def test_whatever_is_measured_is_an_option() -> None:
+    """Each field that switches something on can be set by an option; progress.txt is a tracker to choose."""
+    switches = {field.name for field in dataclasses.fields(LoggerConfig) if field.name.startswith("log_")}
+    assert switches - set(OPTIONS) == {"log_progress"}
+    assert LoggerConfig.from_options({"TRACKER_LOG_MAX_ATTENTION_LOGIT": True}).log_max_attention_logit
 
 
 @pytest.mark.parametrize(

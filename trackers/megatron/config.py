@@ -36,6 +36,7 @@ OPTIONS = {
     "log_world_size_to_tensorboard": "TRACKER_LOG_WORLD_SIZE",
     "log_loss_scale_to_tensorboard": "TRACKER_LOG_LOSS_SCALE",
     "log_validation_ppl_to_tensorboard": "TRACKER_LOG_VALIDATION_PPL",
+    "log_max_attention_logit": "TRACKER_LOG_MAX_ATTENTION_LOGIT",
     "tensorboard_dir": "TENSORBOARD_DIR",
     "wandb_project": "WANDB_PROJECT",
     "wandb_exp_name": "TRACKER_RUN_NAME",
