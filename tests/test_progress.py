@@ -330,6 +330,37 @@ def test_counts_go_on_from_the_checkpoint(tmp_path: Path, monkeypatch: pytest.Mo
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("kind", ["loop", "megatron"])
+def test_operations_of_steps_go_on_from_the_checkpoint(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a step's operations are told, those before a resume are the checkpoint's: steps took others then."""
+    monkeypatch.setenv("TRACKER_RELAY", "n")
+
+    def train(run: Any, first: int, last: int, flops: float) -> dict[str, Any]:
+        if kind == "loop":
+            made: Any = run.loop(start_step=first, flops_per_step=flops)
+            step = made.step
+        else:
+            made = MegatronLog(run, LoggerConfig(), train_iters=9, global_batch_size=4, start_iteration=first,
+                               flops_per_step=flops, write=lambda text: None)  # fmt: skip
+
+            def step() -> None:
+                made.training_log({}, {}, 0.1, None, made._loop.steps + 1, 1.0, False, 0, None, None, None)
+
+        for _ in range(first, last):
+            step()
+        with made.checkpoint():
+            pass
+        found = saved(RunDirectory(run.dir), last)
+        run.finish()
+        return found
+
+    begun = trackers.init("json", project="p", id="mine", mode="offline")
+    assert train(begun, 0, 4, 1000.0)[checkpoint.FLOPS] == 4000.0
+    resumed = trackers.init("json", project="p", id="mine", mode="offline", resume="must", step=4)
+    found = train(resumed, 4, 6, 250.0)
+    assert (found[checkpoint.FLOPS], found[checkpoint.JOB_FLOPS]) == (4500.0, 500.0)
+
+
 def test_unknown_counts_are_left_out() -> None:
     """A step whose samples aren't said makes the sums unknown; a loop without sizes records the iteration alone."""
     assert Consumed(3).at_checkpoint(4) == {checkpoint.ITERATION: 4}
