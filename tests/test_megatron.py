@@ -23,6 +23,7 @@ from tests.hardware.standin import Drivers
 from trackers import console_logging
 from trackers.errors import UnknownTracker, UsageError
 from trackers.formats import training_line as line
+from trackers.hardware.device import Gpu, Reading
 from trackers.megatron import LoggerConfig, MegatronLog, gather, start
 from trackers.megatron import report as reports
 from trackers.megatron.config import OPTIONS
@@ -352,10 +353,56 @@ def test_straggler_report_names_ranks() -> None:
         "Bottom 2 ranks by Etpt (TF): rank 1: 20.00, rank 0: 50.00",
         "Top 2 ranks by Etpt (TF): rank 3: 50.50, rank 0: 50.00",
     ]
+    whole = dict.fromkeys(line.STRAGGLER_FIELDS, 1.0) | {
+        "power_w": 2.0,
+        "temp_c": 3.0,
+        "util_pct": 4.0,
+        "clock_mhz": 5.0,
+    }
+    whole |= {"drtt_ms": 6.0, "tflops": 7.0}
+    assert line.stragglers([whole]) == [
+        "MnRtt/Rnk: 1.00/0 | MxRtt/Rnk: 1.00/0 | MnPwr/Rnk: 2.00/0 | MxPwr/Rnk: 2.00/0 | MnTmp/Rnk: 3.00/0 | "
+        "MxTmp/Rnk: 3.00/0 | MnUtl/Rnk: 4.00/0 | MxUtl/Rnk: 4.00/0 | MnClk/Rnk: 5.00/0 | MxClk/Rnk: 5.00/0 | "
+        "MnDRtt/Rnk: 6.00/0 | MxDRtt/Rnk: 6.00/0 | MnEtpt/Rnk: 7.00/0 | MxEtpt/Rnk: 7.00/0"
+    ]
     assert line.stragglers([None, {}]) == []
     without = line.stragglers([{"rtt_ms": 10.0}, {"rtt_ms": 30.0}])
     assert without[1:] == ["Bottom 2 ranks by Rtt (ms): rank 1: 30.00, rank 0: 10.00",
                            "Top 2 ranks by Rtt (ms): rank 0: 10.00, rank 1: 30.00"]  # fmt: skip
+
+
+def test_rank_tells_of_its_own_gpu(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Round-trip by the host's clock and by the GPU's, the GPU's readings, and its part of the operations."""
+    gpu = Gpu(vendor="nvidia", index=0, label="0")
+    reading = Reading(gpu=gpu, power_w=300.0, temp_c=61.0, compute_frac=0.9, sm_clock_hz=1.5e9)
+    source = SimpleNamespace(read=lambda: [reading], close=lambda: None)
+    monkeypatch.setattr("trackers.megatron.log.own_gpu", lambda say: source)
+    for name, value in {"RANK": "1", "WORLD_SIZE": "2"}.items():
+        monkeypatch.setenv(name, value)
+    log = MegatronLog(run, LoggerConfig(), train_iters=4, global_batch_size=2, write=lambda text: None)
+    told = {"rtt_ms": 500.0, "power_w": 300.0, "temp_c": 61.0, "util_pct": 90.0, "clock_mhz": 1500.0, "tflops": 6.0}
+    assert log._own(0.5, 0.25, 3e12) == told
+    monkeypatch.setattr("trackers.megatron.log.cuda_in_use", lambda: object())
+    assert log._own(0.5, 0.25, 3e12) == {**told, "drtt_ms": 250.0}
+    monkeypatch.setattr(source, "read", list)
+    assert log._own(None, None, None) == {}
+
+
+def test_text_that_is_too_long_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ranks post the same size whatever they have to say: another one would end the process with gloo."""
+    sent: list[Any] = []
+
+    def all_gather(rows: list[Any], own: Any, group: Any, async_op: bool) -> Any:
+        sent.append(own)
+        for row in rows:
+            row.copy_(own)
+        return SimpleNamespace(is_completed=lambda: True)
+
+    way = gather.Gather()
+    monkeypatch.setattr(way, "_distributed", SimpleNamespace(all_gather=all_gather, get_world_size=lambda: 2))
+    for value, expected in (({"iteration": 4}, {"iteration": 4}), ({"timers": "x" * gather.SIZE_BYTES}, None)):
+        assert way.post(value).rows() == [expected] * 2
+    assert {own.numel() for own in sent} == {gather.SIZE_BYTES}
 
 
 class Awaited:

@@ -94,7 +94,8 @@ def test_jobs_of_other_programs_count_where_training_goes_on_from_theirs(tmp_pat
         "Job throughput: 0.0 TFLOP/s/GPU\tCumulative throughput: 9.9 TFLOP/s/GPU\t"
         "Floating-point operations: 1.00e+15\tTokens (in billions): 0.01\n2025-01-01 00:0"
     )
-    for name, before, expected in (("goes-on", 1e15, 2e15 / (200 + 100) / 1e12), ("anew", 0.0, 10.0)):
+    goes_on = 2e15 / (200 + 100) / 1e12
+    for name, before, expected in (("goes-on", 1e15, goes_on), ("anew", 0.0, 10.0), ("from-elsewhere", 9e15, 10.0)):
         info = run_info(tmp_path / name)
         info.path("progress.txt").write_text(theirs)
         Driver(ProgressTracker, info).deliver(stream([begin(), at(20, 100.0, before + 1e15, 1e15)]))
