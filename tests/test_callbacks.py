@@ -184,8 +184,10 @@ def test_place_that_cannot_be_made_is_an_error_before_training() -> None:
         trackers.BenchmarkCallback("file/below").on_train_start()
 
 
-def test_other_ranks_write_nothing(clock: Time, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of several ranks the first alone writes, and says how many there were."""
+def test_other_ranks_write_nothing(
+    clock: Time, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of several ranks the first alone writes, and says how many there were; the others say nothing."""
     for rank in ("0", "1"):
         monkeypatch.setenv("RANK", rank)
         monkeypatch.setenv("WORLD_SIZE", "2")
@@ -193,6 +195,7 @@ def test_other_ranks_write_nothing(clock: Time, monkeypatch: pytest.MonkeyPatch)
     document = only()
     assert document["training_config"]["num_gpus"] == 2
     assert document["performance_metrics"]["tokens_per_second_per_gpu"] == pytest.approx(8.0)
+    assert "BenchmarkCallback" not in capsys.readouterr().err
 
 
 class FakeCuda(Cuda):

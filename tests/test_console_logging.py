@@ -168,3 +168,12 @@ def test_loggers_that_nobody_has_made_yet_are_no_fault() -> None:
     logging.getLogger("deep.below.here")
     console_logging.apply({"TRACKER_LOGGING_LEVEL": "INFO", "TRACKER_SET_LEVEL_FOR_ALL_LOGGERS": True})
     assert logging.getLogger("deep.below.here").level == logging.INFO
+
+
+def test_logging_without_a_handler_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    """A program that has set no handler gets one: else what its level lets through wouldn't be shown."""
+    logging.getLogger().handlers = []
+    console_logging.configure("INFO", modules_to_filter=["noisy"], environ={})
+    logging.getLogger("mine").info("hello")
+    logging.getLogger("noisy.part").info("more")
+    assert capsys.readouterr().err == "hello\n"

@@ -91,6 +91,9 @@ def test_text_log_is_the_librarys_own_format(start: Any) -> None:
         log.log({"model.fc1_activation_max": 2.345678}, 7)
         log.close()
         assert log.path.name == other.name
+        beside = TextLog("ours", 3, pytest.fail)
+        beside.close()
+        assert beside.path == log.path.with_name(other.name.replace("rank-0", "rank-3"))
         stamp = re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}")
         assert stamp.sub("T", log.path.read_text()) == stamp.sub("T", other.read_text())
         assert line("T", "a_b%", 3, float("nan")) == "T - INFO - a_b% \t\t\t\t iteration=000003 \t\t\t\t value=nan\n"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -189,3 +190,21 @@ def test_another_profiler_is_left_alone(begins: int, capsys: pytest.CaptureFixtu
     assert sum(event.count for event in theirs.key_averages() if event.key == "aten::mm") == 12 - begins
     assert "another profiler is at work; no trace is written" in capsys.readouterr().err
     assert not list(TRACES.iterdir())
+
+
+@pytest.mark.parametrize("cuda", [False, True])
+def test_trace_has_the_gpu_where_there_is_one(cuda: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Kernels are asked for where CUDA is in use, and only there."""
+    asked: list[set[Any]] = []
+
+    def profile(activities: list[Any], **more: Any) -> Any:
+        asked.append(set(activities))
+        return SimpleNamespace(start=lambda: None, stop=lambda: None)
+
+    monkeypatch.setattr("trackers.instruments.profiler.cuda_in_use", lambda: torch.cuda if cuda else None)
+    monkeypatch.setattr(torch.profiler, "profile", profile)
+    profiler = Profiler(Schedule(), home=tmp_path)
+    profiler.step()
+    profiler.close()
+    kinds = torch.profiler.ProfilerActivity
+    assert asked == [{kinds.CPU, kinds.CUDA} if cuda else {kinds.CPU}]
