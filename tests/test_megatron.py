@@ -388,6 +388,18 @@ def test_rank_tells_of_its_own_gpu(run: Run, monkeypatch: pytest.MonkeyPatch) ->
     assert log._own(None, None, None) == {}
 
 
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_ranks_that_nothing_connects_are_said(
+    ranks: int, run: Run, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    """Reports of one rank of several aren't those of all: where no process group is there yet, that is said."""
+    for name, value in {"RANK": str(ranks - 1), "WORLD_SIZE": str(ranks)}.items():
+        monkeypatch.setenv(name, value)
+    MegatronLog(run, LoggerConfig(), train_iters=4, global_batch_size=2, write=lambda text: None)
+    said = "timers and stragglers on the console are this rank's own: call init_process_group before"
+    assert (said in capsys.readouterr().err) == (ranks > 1)
+
+
 def test_text_that_is_too_long_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ranks post the same size whatever they have to say: another one would end the process with gloo."""
     sent: list[Any] = []

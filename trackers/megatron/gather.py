@@ -43,6 +43,11 @@ class Gather:
             self._distributed = distributed if distributed.get_world_size() > 1 else None
         self._group = self._distributed.new_group(backend="gloo") if self._distributed is not None else None
 
+    @property
+    def alone(self) -> bool:
+        """Whether there is no group of several ranks: each has only its own text."""
+        return self._distributed is None
+
     def post(self, value: Any) -> Posted:
         """Send this rank's value: JSON types."""
         if self._distributed is None:

@@ -115,6 +115,11 @@ class MegatronLog:
         prints = identity.rank() == self.ranks - 1
         self._write = (write or _print) if prints else (lambda text: None)
         self._reports = Reports(self._say)
+        if self.ranks > 1 and prints and self._reports.alone:
+            self._say(
+                "megatron: torch.distributed isn't initialised: timers and stragglers on the console are this rank's "
+                "own: call init_process_group before trackers.megatron.start"
+            )
         run.define_metric(f"*{VS_SAMPLES}", step_metric=SAMPLES)
         if isinstance(run, Measuring):
             run.close_with(self)

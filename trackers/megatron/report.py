@@ -50,6 +50,11 @@ class Reports:
         self._waiting: deque[Report] = deque()
         self._posted: deque[tuple[Report, Posted]] = deque()
 
+    @property
+    def alone(self) -> bool:
+        """Whether they have nothing of other ranks."""
+        return self._gather.alone
+
     def add(self, report: Report) -> None:
         """Print it when it is known."""
         self._waiting.append(report)
