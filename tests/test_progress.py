@@ -290,6 +290,19 @@ def test_truncated_line_loses_no_other(told: list[Entry], data: st.DataObject) -
             assert value is None or Entry(0, "", 1, "", **{name: value}).line() == told_alone(told[0], name)
 
 
+def test_number_that_was_cut_is_none() -> None:
+    """Wherever a line ends and the next job's follows, a value that is told is the whole one."""
+    whole = Entry(
+        T0, "1", 8, SAVED, iteration=1000, job_tflops=212.5, cumulative_tflops=212.5, flops=1e17, tokens=1.25e9
+    )
+    for cut in range(len(whole.line())):
+        *found, following = entries(f"{whole.line()[:cut]}{Entry(T0, '2', 8, STARTING).line()}\n")
+        assert following.job_id == "2"
+        for entry in found:
+            for name in ("iteration", "job_tflops", "cumulative_tflops", "flops", "tokens"):
+                assert getattr(entry, name) in (None, getattr(whole, name)), (cut, name)
+
+
 def told_alone(entry: Entry, name: str) -> str:
     return Entry(0, "", 1, "", **{name: getattr(entry, name)}).line()
 
