@@ -133,6 +133,23 @@ def test_senseless_configuration_is_named(features: dict[str, Any], message: str
         sections(features)
 
 
+def test_what_transformer_engine_alone_knows_is_its_own() -> None:
+    """Where TransformerEngine carries a configuration out, its own statistics are no error, and misspelt ones are."""
+    blocks = {"max_blockwise_dynamic_range": {"block_size": 32, "dims": 1}}
+    (found,) = sections(section(stats=["max", blocks]), engine=True)
+    assert [[name for name, _ in request.stats] for request in found.requests] == [["max"]] * len(found.requests)
+    delayed = section(feature="LogFp8TensorStats", stats=["fp8_delayed_scaling_underflows%"])
+    assert sections(delayed, engine=True)[0].requests == ()
+    switch = {"s": {"enabled": True, "layers": {"layer_types": ["qkv"]},
+                    "transformer_engine": {"AutoswitchGemm": {"enabled": True, "gemms": ["fprop"]}}}}  # fmt: skip
+    assert sections(switch)[0].carried_out == ("AutoswitchGemm",)
+    for wrong in (section(stats=["max", blocks]), delayed):
+        with pytest.raises(UsageError):
+            sections(wrong)
+    with pytest.raises(UsageError, match="unknown statistic 'maxx'"):
+        sections(section(stats=["maxx"]), engine=True)
+
+
 def test_what_is_not_enabled_is_not_looked_at() -> None:
     """A section that is off isn't read, and of one that is on the features that are off are left out."""
     off = {"a": {"enabled": False, "nonsense": 1}, "b": section(enabled=False)["s"]}

@@ -230,7 +230,7 @@ def test_features_reach_transformer_engine_unchanged(start: Any, monkeypatch: py
     Path("path/transformer_engine/debug/features/api.py").write_text(ENGINE_FEATURES)
     Path("path/transformer_engine/pytorch/__init__.py").write_text(ENGINE_LAYERS)
     monkeypatch.syspath_prepend("path")
-    features = section(freq=1)
+    features = section(freq=1, stats=["max", {"max_blockwise_dynamic_range": {"block_size": 32}}])
     quantized = {"enabled": True, "tensors": ["activation"], "quant_format": "FP8E5M2", "gemms": ["fprop"]}
     features["s"]["transformer_engine"]["FakeQuant"] = quantized
     try:

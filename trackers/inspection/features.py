@@ -16,6 +16,8 @@ from trackers.inspection.statistics import (
     BACKWARD,
     BASE_STATS,
     FORMATS,
+    FP8_STATS,
+    RECIPES,
     TENSOR_STATS,
     Statistic,
     fp8_statistic,
@@ -33,8 +35,13 @@ CARRIED_OUT = (
     "DisableQuantizationLayer",
     "LogNvfp4TensorStats",
     "DumpTensors",
+    "AutoswitchGemm",
 )
 """Features that TransformerEngine alone has."""
+BLOCKWISE = "max_blockwise_dynamic_range"
+OVERFLOWS = "overflows%"
+DELAYED = tuple(f"{RECIPES[-1]}_{name}" for name in (*FP8_STATS, OVERFLOWS))
+"""Statistics that TransformerEngine alone has; the first one is a mapping with its settings."""
 TENSORS = ("activation", "gradient", "weight", "output", "wgrad", "dgrad")
 SETTINGS = ("stats", "fp8_format", *KEYS)
 
@@ -62,11 +69,12 @@ class Section(NamedTuple):
     carried_out: tuple[str, ...]
 
 
-def sections(features: Mapping[str, Any], *, others: bool = False) -> list[Section]:
+def sections(features: Mapping[str, Any], *, others: bool = False, engine: bool = False) -> list[Section]:
     """The enabled sections of a configuration.
 
     Args:
         others: there are features of the user's own: an unknown name may be one of them.
+        engine: TransformerEngine looks at its layers: statistics that it alone has are left to it.
 
     Raises:
         UsageError: something is missing, unknown or senseless; it says where, and what is known.
@@ -76,7 +84,7 @@ def sections(features: Mapping[str, Any], *, others: bool = False) -> list[Secti
         if not isinstance(values, Mapping):
             raise UsageError(f"{name}: a section holds enabled, layers and features, not {values!r}")
         if _enabled(values, str(name)):
-            found.append(_section(str(name), values, others))
+            found.append(_section(str(name), values, others, engine))
     return found
 
 
@@ -86,7 +94,7 @@ def _enabled(values: Mapping[str, Any], where: str) -> bool:
     return bool(values["enabled"])
 
 
-def _section(name: str, values: Mapping[str, Any], others: bool) -> Section:
+def _section(name: str, values: Mapping[str, Any], others: bool, engine: bool) -> Section:
     requests: list[Request] = []
     carried_out: list[str] = []
     for field, settings in values.items():
@@ -103,7 +111,7 @@ def _section(name: str, values: Mapping[str, Any], others: bool) -> Section:
                 raise UsageError(f"{where} holds settings by name, not {inner!r}")
             if feature in MEASURED[space]:
                 if _enabled(inner, where):
-                    requests += _requests(space, feature, inner, where)
+                    requests += _requests(space, feature, inner, where, engine and space == NAMESPACE)
             elif others or (space == NAMESPACE and feature in CARRIED_OUT):
                 if not others and not _enabled(inner, where):
                     continue
@@ -119,7 +127,7 @@ def _near(word: Any, known: tuple[str, ...]) -> str:
     return f"{f': did you mean {near[0]!r}?' if near else '.'} Known: {', '.join(known)}"
 
 
-def _requests(space: str, feature: str, settings: Mapping[str, Any], where: str) -> Iterator[Request]:
+def _requests(space: str, feature: str, settings: Mapping[str, Any], where: str, engine: bool) -> Iterator[Request]:
     own = {key: value for key, value in settings.items() if key not in ("enabled", "tensors", "tensors_struct")}
     if "tensors_struct" in settings:
         listed = settings["tensors_struct"]
@@ -132,7 +140,16 @@ def _requests(space: str, feature: str, settings: Mapping[str, Any], where: str)
     else:
         raise UsageError(f"{where}: tensors is missing: a list of {', '.join(TENSORS)}")
     for one in each:
-        yield _request(space, feature, one, where)
+        if not engine or not isinstance(one.get("stats"), list):
+            yield _request(space, feature, one, where)
+        else:
+            ours = [stat for stat in one["stats"] if not _is_engines(stat)]
+            if ours or not one["stats"]:
+                yield _request(space, feature, {**one, "stats": ours}, where)
+
+
+def _is_engines(stat: Any) -> bool:
+    return set(stat) == {BLOCKWISE} if isinstance(stat, Mapping) else stat == OVERFLOWS or stat in DELAYED
 
 
 def _request(space: str, feature: str, settings: Mapping[str, Any], where: str) -> Request:

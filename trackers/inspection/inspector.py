@@ -73,7 +73,7 @@ class Inspector:
         directories = config.directories()
         if directories and not with_library:
             raise UsageError("tensor inspection: feature_dirs need nvdlfw-inspect: pip install nvdlfw-inspect")
-        self._sections = sections(features, others=bool(directories))
+        self._sections = sections(features, others=bool(directories), engine=with_library and with_engine)
         _can_be_carried_out(self._sections, directories, with_library and with_engine)
         for format in {cast.format for cast in _casts(self._sections)}:
             fp8.check(self._torch, format)
