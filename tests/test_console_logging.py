@@ -87,16 +87,16 @@ def test_later_word_about_the_level_wins(monkeypatch: pytest.MonkeyPatch, tmp_pa
 
 
 def test_what_is_filtered_is_left_out(handler: Kept) -> None:
-    """Warnings and named modules aren't shown, by the root's handlers or by a library's own; all else is."""
+    """Warnings and names with a prefix aren't shown, by the root's handlers or by a library's own; all else is."""
     library = logging.getLogger("library.part")
     own = Kept()
     library.addHandler(own)
     init(TRACKER_LOGGING_LEVEL="INFO", TRACKER_FILTER_WARNINGS=True, TRACKER_MODULES_TO_FILTER="library.part, noisy")
-    for name in ("library.part", "library.party", "noisy.deep", "mine"):
+    for name in ("library.part", "library.party", "noisy.deep", "library.pa", "mine"):
         for number in (logging.INFO, logging.WARNING, logging.ERROR):
             logging.getLogger(name).log(number, "hello")
     assert own.seen == []
-    assert handler.seen == [(name, level) for name in ("library.party", "mine") for level in ("INFO", "ERROR")]
+    assert handler.seen == [(name, level) for name in ("library.pa", "mine") for level in ("INFO", "ERROR")]
     init(TRACKER_MODULES_TO_FILTER="mine")
     logging.getLogger("noisy.deep").warning("hello")
     logging.getLogger("mine").warning("hello")

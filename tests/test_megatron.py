@@ -468,15 +468,15 @@ def _logging() -> Iterator[None]:
 
 
 def test_logging_is_filtered_as_configured(caplog: pytest.LogCaptureFixture) -> None:
-    """The environment beats the level; warnings and named modules are left out; a second call replaces the first."""
+    """The environment beats the level; warnings and names with the prefix are left out; a second call replaces."""
     assert console_logging.configure("INFO", environ={"MEGATRON_BRIDGE_LOGGING_LEVEL": "DEBUG"}) == 10
-    console_logging.configure("INFO", filter_warnings=True, modules_to_filter=["noisy.part"], environ={})
-    for name in ("own", "noisy.part", "noisy.part.deep", "noisy.party"):
+    console_logging.configure("INFO", filter_warnings=True, modules_to_filter=["noisy.part", ""], environ={})
+    for name in ("own", "noisy.part", "noisy.part.deep", "noisy.party", "noisy", "own.noisy.part"):
         logging.getLogger(name).info("hello")
     logging.getLogger("own").warning("careful")
     logging.getLogger("own").error("wrong")
     kept = [(record.name, record.levelname) for record in caplog.records]
-    assert kept == [("own", "INFO"), ("noisy.party", "INFO"), ("own", "ERROR")]
+    assert kept == [("own", "INFO"), ("noisy", "INFO"), ("own.noisy.part", "INFO"), ("own", "ERROR")]
     console_logging.configure(20, filter_warnings=False, environ={})
     logging.getLogger("noisy.part").warning("careful")
     assert caplog.records[-1].message == "careful"

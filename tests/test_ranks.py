@@ -390,6 +390,24 @@ def test_processors_carry_out_gloos_collectives(hosted: bool, tmp_path: Path, mo
         dist.destroy_process_group()
 
 
+def test_zeros_of_a_rank_that_fails_lie_where_its_values_do(tmp_path: Path) -> None:
+    """A group of several backends chooses by the device: a rank that failed takes part in the others' collective."""
+    import torch
+    import torch.distributed as dist
+
+    dist.init_process_group("cpu:gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    try:
+        said: list[str] = []
+        way = collective.Collective(0, said.append)
+        there = SimpleNamespace(is_cuda=True, device=torch.device("meta"))
+        for parts, device in ([1.0, there], "meta"), ([1.0, "text"], "cpu"):
+            added = SimpleNamespace(parts=parts, layout=SimpleNamespace(names=("n",), kinds=("sum",)))
+            assert way._sent(torch, dist, added, 8).device.type == device
+        assert len(said) == 2
+    finally:
+        dist.destroy_process_group()
+
+
 def test_collective_on_its_way_lets_a_graph_be_captured(monkeypatch: pytest.MonkeyPatch) -> None:
     """While a CUDA graph is captured nobody asks a collective whether it is through: that would end the capture."""
     work = Work()

@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from trackers.contributions import Contribution
@@ -173,8 +173,14 @@ class Collective:
             return self._vector(torch, distributed, added, size)
         except Exception as error:
             self._problem(f"values across ranks: {type(error).__name__}: {error}: what this rank has is left out")
-        nccl = distributed.get_backend() == "nccl"
-        return torch.zeros(size, dtype=torch.float64, device=torch.cuda.current_device() if nccl else "cpu")
+        return torch.zeros(size, dtype=torch.float64, device=self._device(torch, distributed, added.parts))
+
+    def _device(self, torch: Any, distributed: Any, parts: Sequence[Any]) -> Any:
+        """Where the vector lies, whatever becomes of it: a group's backends are chosen by that, on each rank alike."""
+        on_gpu = next((part.device for part in parts if getattr(part, "is_cuda", False) is True), None)
+        if on_gpu is None and distributed.get_backend() == "nccl":
+            return torch.device("cuda", torch.cuda.current_device())
+        return on_gpu or torch.device("cpu")
 
     def _vector(self, torch: Any, distributed: Any, added: Contribution, size: int) -> Any:
         parts = added.parts
@@ -183,11 +189,11 @@ class Collective:
             [0.0 if place in set(on_gpu) else float(part) for place, part in enumerate(parts)] if on_gpu else parts
         )
         row = [float(self._hash(added.layout)), *numbers]
-        if not on_gpu and distributed.get_backend() != "nccl":
+        device = self._device(torch, distributed, parts)
+        if device.type == "cpu":
             vector = torch.zeros(size, dtype=torch.float64)
             vector[: len(row)] = torch.tensor(row, dtype=torch.float64)
             return vector
-        device = parts[on_gpu[0]].device if on_gpu else torch.device("cuda", torch.cuda.current_device())
         vector = torch.zeros(size, dtype=torch.float64, device=device)
         vector[: len(row)].copy_(torch.tensor(row, dtype=torch.float64).pin_memory(), non_blocking=True)
         if on_gpu:

@@ -25,13 +25,13 @@ class Left(logging.Filter):
     def __init__(self, warnings: bool, modules: Sequence[str]) -> None:
         super().__init__()
         self._warnings = warnings
-        self._modules = tuple(modules)
+        self._modules = tuple(filter(None, modules))
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether the record is kept."""
         if self._warnings and record.levelno == logging.WARNING:
             return False
-        return not any(record.name == name or record.name.startswith(f"{name}.") for name in self._modules)
+        return not record.name.startswith(self._modules)
 
 
 def level(value: int | str) -> int:

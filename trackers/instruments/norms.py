@@ -206,8 +206,9 @@ class Norms:
         """Where this rank's parameters are; a rank without any goes by its group."""
         if self._named:
             return _local(self._named[0].parameter).device
-        nccl = self._torch.distributed.get_backend(self._group) == "nccl"
-        return self._torch.device("cuda", self._torch.cuda.current_device()) if nccl else self._torch.device("cpu")
+        cuda = self._torch.cuda
+        nccl = "nccl" in self._torch.distributed.get_backend_config(self._group) and cuda.is_available()
+        return self._torch.device("cuda", cuda.current_device()) if nccl else self._torch.device("cpu")
 
     def _columns(self, table: Any, places: tuple[int, ...]) -> Any:
         return table if len(places) == table.shape[1] else table.index_select(1, self._index(places, table.device))
