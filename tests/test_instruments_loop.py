@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,6 +16,7 @@ from tests.test_instruments_norms import NothingWaits
 from trackers.errors import UsageError
 from trackers.instruments import clock as clocks
 from trackers.instruments import loop as loops
+from trackers.instruments import peak as peaks
 from trackers.instruments import timers as timer_module
 from trackers.instruments.loop import Loop
 from trackers.instruments.options import Measure
@@ -122,33 +122,15 @@ def test_memory_has_an_interval_of_its_own(
     assert said == []
 
 
-@pytest.fixture
-def precision() -> Iterator[Any]:
-    """torch's setting for products of float32 matrices, put back afterwards."""
-    matmul = torch.backends.cuda.matmul
-    yield matmul
-    matmul.fp32_precision = "none"
-
-
-@pytest.mark.parametrize(
-    ("dtype", "setting", "given", "peak"),
-    [
-        (torch.float32, "none", None, 66.9),
-        (torch.float32, "tf32", None, 494.7),
-        (torch.bfloat16, "none", None, 989.4),
-        (torch.float32, "none", "fp8", 1978.9),
-    ],
-)
-def test_utilisation_is_of_the_precision_that_is_used(
-    dtype: torch.dtype, setting: str, given: str | None, peak: float, make: Any, time: Time, logged: list[Any],
-    precision: Any, monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
-    """The device's peak is that of the parameters' type and of torch's setting, unless the user says another."""
+@pytest.mark.parametrize(("given", "peak"), [(None, 989.4), (500.0, 500.0)])
+def test_utilisation_is_of_the_devices_peak(
+    given: float | None, peak: float, make: Any, time: Time, logged: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The table's for the model's precision, unless an option sets it."""
     h100 = SimpleNamespace(get_device_name=lambda: "NVIDIA H100 80GB HBM3")
-    monkeypatch.setattr(loops, "cuda_in_use", lambda: h100)
-    precision.fp32_precision = setting
-    model = nn.Linear(2, 2, dtype=dtype)
-    loop = make(interval=1, throughput=True, flops_per_step=4e12, model=model, precision=given, ranks=2)
+    monkeypatch.setattr(peaks, "cuda_in_use", lambda: h100)
+    model = nn.Linear(2, 2, dtype=torch.bfloat16)
+    loop = make(interval=1, throughput=True, flops_per_step=4e12, model=model, ranks=2, peak_tflops=given)
     for _ in range(2):
         time.now += 1.0
         loop.step()

@@ -22,10 +22,10 @@ from trackers.instruments.consumed import Consumed
 from trackers.instruments.later import number
 from trackers.instruments.memory import Memory
 from trackers.instruments.options import Measure
-from trackers.instruments.peaks import peak_tflops
+from trackers.instruments.peak import Peak
 from trackers.instruments.remaining import Remaining
 from trackers.instruments.throughput import Throughput, rate
-from trackers.instruments.timers import Interval, Mark, Span, Timers, cuda_in_use
+from trackers.instruments.timers import Interval, Mark, Span, Timers
 from trackers.reductions import Max
 
 ITERATION = "iteration"
@@ -62,7 +62,7 @@ class Loop:
         micro_batch_size: samples that go through a rank at once. ranks: how many train together.
         together: times and memory are logged as values of all ranks; else they are this rank's own.
         flops_per_token, flops_per_step: see :mod:`trackers.instruments.flops`. precision: of the matrix products:
-            bf16, fp16, fp8, tf32, fp32, fp4; default what the model's parameters and torch's settings say.
+            bf16, fp16, fp8, tf32, fp32, fp4; default as :mod:`trackers.instruments.peak` finds it.
         model: a module, or several. optimizer: one, or several: gradients are measured just before it steps.
         group: see :class:`trackers.instruments.norms.Norms`.
         device: "cuda", "cpu" or "auto", as for timers.
@@ -142,15 +142,17 @@ class Loop:
         self._interval: Interval = timers.interval()
         self._last: tuple[Mark, int] | None = None
         self._paced: tuple[Mark, int] | None = None
-        self._throughput = None
+        self._throughput, self._peak = None, None
         if measure.throughput:
+            if measure.peak_tflops is None and (flops_per_token is not None or flops_per_step is not None):
+                self._peak = Peak(model, precision, say)
             self._throughput = Throughput(
                 self._clock,
                 window=measure.window,
                 devices=self._ranks,
                 flops_per_token=flops_per_token,
                 flops_per_step=flops_per_step,
-                peak_tflops=measure.peak_tflops or _peak(model, precision, say),
+                peak_tflops=measure.peak_tflops,
                 micro_batch_size=micro_batch_size,
                 global_batch_size=samples_per_step,
             )
@@ -210,6 +212,8 @@ class Loop:
         for hook in self._hooks:
             hook.remove()
         self._hooks.clear()
+        if self._peak is not None:
+            self._peak.close()
         if self._last is not None and self.steps > self._last[1]:
             # Without norms: their collectives need every rank, and this one may be ending alone.
             self._publish(self._clock.reading(), {"norms"})
@@ -262,6 +266,8 @@ class Loop:
             found.update(timer_values.values(self._interval.take(), 1))
         if self._energy is not None:
             self._energy.take()
+        if self._peak is not None and self._throughput is not None:
+            self._throughput.peak_tflops = self._peak.settle()
         self._gradients = {}
         self._log(found, self.steps)
 
@@ -370,29 +376,3 @@ class Loop:
             self._gradients = self._norms.gradients(getattr(optimizer, "grad_scale", None))
         except Exception as error:
             self._failed("norms", error)
-
-
-def _peak(model: Any, precision: str | None, say: Callable[[str], None]) -> float | None:
-    """The device's peak from the table; None where it isn't known: no utilisation is logged then."""
-    cuda = cuda_in_use()
-    if cuda is None:
-        return None
-    name = str(cuda.get_device_name())
-    found = peak_tflops(name, precision or _precision(model))
-    if found is None:
-        say(f"loop: no peak is known for {name}: no utilisation is logged; TRACKER_PEAK_TFLOPS sets one")
-    return found
-
-
-def _precision(model: Any) -> str:
-    from trackers.instruments.torch_needed import torch_for
-
-    torch = torch_for("throughput")
-    chunk = model[0] if isinstance(model, (list, tuple)) else model
-    parameter = next(iter(chunk.parameters()), None) if chunk is not None else None
-    kind = {torch.bfloat16: "bf16", torch.float16: "fp16"}.get(getattr(parameter, "dtype", None))
-    if kind is None:
-        matmul = torch.backends.cuda.matmul
-        setting = getattr(matmul, "fp32_precision", None)  # torch 2.9: asking for allow_tf32 may be an error there
-        kind = "tf32" if setting == "tf32" or (setting is None and matmul.allow_tf32) else "fp32"
-    return kind

@@ -50,7 +50,7 @@ class Throughput:
         self._clock = clock
         self._devices = max(1, devices)
         self._per_token, self._per_step = flops_per_token, flops_per_step
-        self._peak_tflops = peak_tflops
+        self.peak_tflops = peak_tflops
         self._sizes = {"micro_batch_size": micro_batch_size, "global_batch_size": global_batch_size}
         self._points: deque[_Point] = deque(maxlen=max(1, window) + 1)
         self._interval: _Point | None = None
@@ -97,8 +97,8 @@ class Throughput:
             "throughput/tflops": rate(span, tera),
             "throughput/tflops/device": rate(span, tera / self._devices),
         }
-        if self._peak_tflops:
-            found["throughput/device/mfu"] = rate(span, tera / self._devices / self._peak_tflops)
+        if self.peak_tflops:
+            found["throughput/device/mfu"] = rate(span, tera / self._devices / self.peak_tflops)
         return found
 
     def _counted(self, first: _Point, last: _Point) -> float | None:
