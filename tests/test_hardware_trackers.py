@@ -234,6 +234,21 @@ def test_samples_are_wandbs_history_where_training_doesnt_run(server: WandbServe
     }
 
 
+@pytest.mark.parametrize("own", [0, 1])
+def test_agent_stands_for_its_own_machine_only(own: int, server: WandbServer, tmp_path: Path) -> None:  # noqa: F811
+    """Of a run on two machines the one that delivers has W&B's agent; what the other one sampled is the history's."""
+    samples = [
+        Metrics(time=now(), values={f"system.node{node}.cpu": 1.0, f"system.node{node}.gpu.0.powerWatts": 200.0})
+        for node in (0, 1)
+    ]
+    info = here(attempts=[{"number": 1, "node": own, "nodes": 2}])
+    driver(tmp_path, **info).deliver(stream([Start(time=T0), *samples], name="sampler-0.1"))
+    run = server.runs[ID]
+    assert run.events
+    names = {name for row in run.history for name in row if name.startswith("system")}
+    assert names == {f"system/node{1 - own}.cpu", f"system/node{1 - own}.gpu.0.powerWatts"}
+
+
 def test_backlog_from_before_the_agent_is_ours(tmp_path: Path) -> None:
     """What was sampled before W&B's client began is in the history; what came after is the agent's; nothing twice."""
     info = run_info(tmp_path / "run", **here())

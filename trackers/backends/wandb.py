@@ -92,7 +92,7 @@ class WandbTracker(WandbFront):
         state["native_id"] = self._info.id
         state["url"] = self._session.url
         state.save()
-        self._coverage = wandb_agent.Coverage(state, self._session.agent)
+        self._coverage = wandb_agent.Coverage(state, self._session.agent, wandb_agent.node(self._info))
         held = self._held_step()
         uploaded = state.get("media_from")
         marks = [mark for mark in self._marks if uploaded is None or mark.seq <= uploaded]
@@ -230,7 +230,7 @@ class WandbTracker(WandbFront):
         self._end(Status("running", time=record.time))
         self._session, number = wandb_rewind.reopen(self._session, self._info, self._state, record.attempt, step)
         self._run = self._session.run
-        self._coverage = wandb_agent.Coverage(self._state, self._session.agent)
+        self._coverage = wandb_agent.Coverage(self._state, self._session.agent, wandb_agent.node(self._info))
         last = self._rows.last if number is None else number
         self._marks = [mark for mark in self._marks if mark.last <= last]
         self._rows = Rows(self._send, last)

@@ -2,24 +2,27 @@
 
 It reads the machine that it is on, so it runs only where training runs, while that lives, and for the job's GPUs.
 Everywhere else the samples of the run's journal go to W&B instead, as ``system/…`` in the history; those from while
-the agent was at work don't, or all would be there twice.
+the agent was at work don't, or all would be there twice. Of a run on several machines it stands for one: the others'
+samples are always the history's.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Mapping
 from typing import Any
 
 from trackers.backends.system_names import is_machine
-from trackers.records import Metrics
+from trackers.records import SYSTEM_PREFIX, Metrics
 from trackers.tracker import RunInfo, State
 
 PASSED = "TRACKER_JOB_PASSED"
 VARIABLES = tuple(f"TRACKER_JOB_{kind}_VISIBLE_DEVICES" for kind in ("CUDA", "HIP", "ROCR"))
 AHEAD_S = 60.0
 """So far ahead of the last sample it is written down that the agent covers a time."""
+_NODE = re.compile(re.escape(SYSTEM_PREFIX) + r"node(\d+)\.")
 
 
 def runs(info: RunInfo, lives: bool) -> bool:
@@ -63,30 +66,38 @@ def device_ids(info: RunInfo, environ: Mapping[str, str] = os.environ) -> list[i
     return found
 
 
+def node(info: RunInfo) -> int:
+    """The number of the machine that the run is delivered from while it is trained: its main rank's."""
+    return int(info.attempts[-1].get("node", 0)) if info.attempts else 0
+
+
 class Coverage:
-    """The times that the agent covered, over all processes that ever delivered this run.
+    """The times that the agent covered, and on which machine, over all processes that ever delivered this run.
 
     What was decided once stays so: a stream that is delivered again must give the same rows. So the end of a time is
     written down before a sample in it is left out.
 
     Args:
-        on: the agent runs from now on.
+        on: the agent runs from now on. node: this machine's number in the run.
     """
 
-    def __init__(self, state: State, on: bool) -> None:
+    def __init__(self, state: State, on: bool, node: int = 0) -> None:
         self._state = state
         self._on = on
-        self._times: list[list[float]] = [list(times) for times in state.get("agent", [])]
+        self._node = node
+        self._times: list[list[float]] = [[*times, 0][:3] for times in state.get("agent", [])]
         if on:
             now = time.time()
-            self._times.append([now, now])
+            self._times.append([now, now, node])
 
     def covers(self, record: Metrics) -> bool:
-        """Whether these are samples of the machine, from a time that the agent covers."""
+        """Whether these are samples of a machine, from a time that the agent covers there."""
         if not all(is_machine(record, name) for name in record.values):
             return False
-        if self._on and record.time > self._times[-1][1] and record.time >= self._times[-1][0]:
+        said = _NODE.match(next(iter(record.values), ""))
+        node = int(said[1]) if said else 0
+        if self._on and node == self._node and record.time > self._times[-1][1] and record.time >= self._times[-1][0]:
             self._times[-1][1] = record.time + AHEAD_S
             self._state["agent"] = [list(times) for times in self._times]
             self._state.save()
-        return any(begin <= record.time <= end for begin, end in self._times)
+        return any(begin <= record.time <= end and node == where for begin, end, where in self._times)
