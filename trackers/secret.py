@@ -17,9 +17,11 @@ CARRIER = "TRACKER_SECRET_"
 
 _kept: dict[str, str] = {}
 
-_WORDS = {"token", "password", "passwd", "passphrase", "secret", "secrets", "credential", "credentials", "apikey"}
-_PAIRS = {("api", "key"), ("access", "key"), ("secret", "key"), ("private", "key"), ("auth", "key"), ("auth", "token")}
-_SPLIT = re.compile(r"[^A-Za-z0-9]+|(?<=[a-z0-9])(?=[A-Z])")
+_WORDS = {"token", "password", "passwords", "passwd", "passphrase", "secret", "secrets"}
+_WORDS |= {"credential", "credentials", "apikey", "apikeys"}
+# A number of plain "tokens" or "keys" says what a model works on; "api_keys" and "auth_tokens" are secrets.
+_PAIRS = set(itertools.product(("api", "access", "secret", "private", "auth"), ("key", "keys", "tokens")))
+_SPLIT = re.compile(r"[^A-Za-z0-9]+|(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 # Forms that vendors document for their keys.
 _FORMS = re.compile(
@@ -66,14 +68,19 @@ def mask_source(text: str) -> str:
     return mask_text(_ASSIGNED.sub(hidden, text))
 
 
-def mask(value: Any, key: str = "") -> Any:
-    """A nested value with secrets masked; numbers and other types are untouched."""
-    if isinstance(value, dict):
-        return {name: mask(item, str(name)) for name, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [mask(item, key) for item in value]
+def mask(value: Any, key: str = "", inside: bool = False) -> Any:
+    """A nested value with secrets masked; numbers and other types are untouched.
+
+    Args:
+        inside: a key around this one is a secret's.
+    """
+    if isinstance(value, (dict, list, tuple)):
+        inside = inside or is_secret_key(key)
+        if isinstance(value, dict):
+            return {name: mask(item, str(name), inside) for name, item in value.items()}
+        return [mask(item, "", inside) for item in value]
     if isinstance(value, str):
-        return MASK if value and is_secret_key(key) else mask_text(value)
+        return MASK if value and (inside or is_secret_key(key)) else mask_text(value)
     return value
 
 

@@ -17,7 +17,7 @@ from tests.stores import read_csv, read_json, read_mlflow, read_tensorboard, rea
 from trackers.relay.account import read_account
 from trackers.relay.report import report
 from trackers.rundir import RunDirectory, find_runs
-from trackers.secret import mask_source
+from trackers.secret import mask, mask_source
 
 HF, GITHUB = "hf_" + "a1B2" * 10, "ghp_" + "c3D4" * 10
 SECRETS = ("sesame", "opensaysme", "hunter2222", "wand4444", HF, GITHUB, "k" * 40)
@@ -161,6 +161,25 @@ def test_files_have_the_umask_of_training(umask: int, allowed: int, wanted: int,
     for path, mode in modes.items():
         assert mode & ~allowed == 0, (path, oct(mode))
         assert mode & wanted == wanted, (path, oct(mode))
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["api_key", "API_KEY", "apiKey", "APIKey", "api_keys", "hub.token", "HFToken", "db-password", "clientSecret",
+     "auth_tokens", "private_key", "credentials"],
+)  # fmt: skip
+def test_key_of_a_secret_hides_every_text_under_it(key: str) -> None:
+    """However it is spelt, and however deep below it the text lies; what isn't text stays."""
+    assert mask({key: "sesame"}) == {key: "***"}
+    assert mask({key: [{"hub": "sesame", "uses": 3}, "sesame", ""]}) == {key: [{"hub": "***", "uses": 3}, "***", ""]}
+
+
+@pytest.mark.parametrize(
+    "key", ["tokenizer", "max_tokens", "MaxTokens", "tokens", "key", "keys", "keystone", "secretary", "passwordless"]
+)
+def test_words_that_hold_a_secrets_word_hide_nothing(key: str) -> None:
+    """Only whole words count."""
+    assert mask({key: {"name": "gpt2"}}) == {key: {"name": "gpt2"}}
 
 
 def test_source_keeps_everything_but_secrets() -> None:
