@@ -15,6 +15,7 @@ from trackers.errors import UsageError
 from trackers.media import MediaStore, as_media
 from trackers.media.base import MediaValue
 from trackers.records import ArtifactFile
+from trackers.secret import mask
 from trackers.snapshot import inside_name, snapshot, walk
 
 CHECKPOINTS = (".pt", ".pth", ".ckpt", ".safetensors", ".pkl", ".h5", ".keras", ".onnx", ".gguf", ".msgpack")
@@ -208,7 +209,7 @@ def record(
         UsageError: neither an artifact nor a path, or a bad policy.
         OSError: a file can't be read, or the store can't be written.
     """
-    known = {**(artifact.metadata if isinstance(artifact, Artifact) else {}), **(metadata or {})}
+    known = mask({**(artifact.metadata if isinstance(artifact, Artifact) else {}), **(metadata or {})})
     names = [aliases] if isinstance(aliases, str) else [str(alias) for alias in aliases or ()]
     if isinstance(artifact, Artifact):
         return records.Artifact(

@@ -18,7 +18,7 @@ from trackers.pending import Queue, Transfer, Waiting, transfer
 from trackers.records import Config, Define, Finish, Metrics, Number, Record, Summary, Text
 from trackers.relay.client import RelayClient
 from trackers.rundir import RunDirectory
-from trackers.secret import mask_text
+from trackers.secret import mask, mask_text
 from trackers.tracker import RunInfo
 from trackers.values import Split
 
@@ -222,8 +222,6 @@ class Recorder:
 
     def config(self, values: dict[str, Any]) -> None:
         """Record a change of the configuration, secrets masked."""
-        from trackers.secret import mask
-
         self.record(Config(time=self.now(), values=mask(values)))
 
     def summarize(self, values: Mapping[str, Any]) -> None:
@@ -235,7 +233,7 @@ class Recorder:
             self.problem(f"summary: {problem}")
 
         def build(arrived: dict[str, Number]) -> bytes:
-            found = {**arrived, **split.texts}
+            found = {**arrived, **mask(split.texts)}
             self.results.update(found)
             return records.encode(Summary(time=now, step=step, values=found)) if found else b""
 

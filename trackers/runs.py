@@ -16,6 +16,7 @@ from trackers.instruments.attach import Measuring
 from trackers.recorder import DRAIN_S, Recorder
 from trackers.records import Alert, Define, Info, Metrics
 from trackers.relay.status import PREEMPTED
+from trackers.secret import mask_text
 from trackers.values import plain
 
 
@@ -54,8 +55,8 @@ class Run(Measuring):
 
     @name.setter
     def name(self, value: str) -> None:
-        self._info.name = str(value)
-        self._recorder.record(Info(time=self._recorder.now(), name=str(value)))
+        self._info.name = mask_text(str(value))
+        self._recorder.record(Info(time=self._recorder.now(), name=self._info.name))
 
     @property
     def project(self) -> str:
@@ -83,7 +84,7 @@ class Run(Measuring):
 
     @tags.setter
     def tags(self, value: Iterable[str]) -> None:
-        self._info.tags = [str(tag) for tag in value]
+        self._info.tags = [mask_text(str(tag)) for tag in value]
         self._recorder.record(Info(time=self._recorder.now(), tags=self._info.tags))
 
     @property
@@ -92,8 +93,8 @@ class Run(Measuring):
 
     @notes.setter
     def notes(self, value: str) -> None:
-        self._info.notes = str(value)
-        self._recorder.record(Info(time=self._recorder.now(), notes=str(value)))
+        self._info.notes = mask_text(str(value))
+        self._recorder.record(Info(time=self._recorder.now(), notes=self._info.notes))
 
     @property
     def dir(self) -> str:

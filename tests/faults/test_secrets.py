@@ -82,6 +82,29 @@ def test_secrets_reach_no_file_and_no_terminal(tmp_path: Path) -> None:
     assert "512" in (run.path / "run.json").read_text()
 
 
+def test_secrets_beside_the_configuration_are_not_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An artifact's metadata, results, and what the environment or the script says of a run are masked as well."""
+    for name in ("TRACKER_NOTES", "TRACKER_TAGS", "TRACKER_GROUP"):
+        monkeypatch.setenv(name, f"first,from {HF}")
+    run = trackers.init("json", project="p", id="r", inline=True)
+    Path("model.bin").write_text("weights")
+    settings = {"lr": 0.1, "hub": {"api_key": "sesame11", "max_tokens": 5}}
+    run.log_artifact("model.bin", metadata=settings)
+    run.log_artifact(trackers.Artifact("data", metadata=settings))
+    run.summary.update({"best": 2.0, "db": {"password": "hunter2222"}, "note": "ends well"})
+    run.name, run.notes, run.tags = f"with {HF}", f"and {GITHUB}", ("first", GITHUB)
+    run.finish()
+    files = {path: path.read_bytes() for path in (tmp_path / "runs").rglob("*") if path.is_file()}
+    assert not [(path, word) for path, text in files.items() for word in SECRETS if word.encode() in text]
+    stream = (tmp_path / "runs/p/r/streams/rank-0.1.jsonl").read_text()
+    assert stream.count('"metadata"') == 2
+    assert stream.count('"hub":{"api_key":"***","max_tokens":5}') == 2
+    assert '"tags":["first","***"]' in stream
+    info = RunDirectory(tmp_path / "runs/p/r").read_info()
+    assert (info.tags, info.notes, info.group) == (["first", "from ***"], "first,from ***", "first,from ***")
+    assert "ends well" in stream
+
+
 def test_secrets_in_an_exception_are_not_recorded(tmp_path: Path) -> None:
     """The exception that ends training often names an address; its login and known keys are masked in every file."""
     code = (
