@@ -14,6 +14,7 @@ import pytest
 
 from tests.hardware.standin import Drivers
 from tests.hardware.tree import plant
+from trackers.hardware import detect
 from trackers.hardware.amd_sysfs import SysfsSource
 from trackers.hardware.amd_throttle import REASONS, RESIDENCIES
 from trackers.hardware.device import SourceLost
@@ -81,6 +82,14 @@ def test_what_fails_once_is_absent_once(drivers: Drivers) -> None:
     assert [reading["power_w"] for (reading,) in found["readings"]] == [300.0, None, 300.0]
     assert [reading["temp_c"] for (reading,) in found["readings"]] == [60.0, None, 60.0]
     assert found["said"] == []
+
+
+def test_what_goes_on_failing_is_said_once(drivers: Drivers) -> None:
+    """A value that can't be read for ten samples is named with its error, and is taken when it comes back."""
+    failing = {"error.power": 999}
+    found = drivers.probe("new", scenes=[{}, *[failing] * 9, {}, *[failing] * 25, {}])
+    assert [reading["power_w"] for (reading,) in found["readings"]] == [300.0, *[None] * 9, 300.0, *[None] * 25, 300.0]
+    assert found["said"] == ["NVIDIA GPU 0: no power (Unknown Error); left out"]
 
 
 @pytest.mark.parametrize("code", [15, 16])
@@ -362,9 +371,20 @@ def test_sysfs_says_of_each_gpu_what_it_lacks(tmp_path: Path) -> None:
     assert [reading.memory_used_bytes is None for reading in readings] == [True, False]
     why = "(the kernel has no file for it)"
     assert said == [
-        f"AMD GPU 0: no memory, memory activity, throttle reasons {why}; "
-        f"GPU 1: no memory activity, throttle reasons {why}; left out"
+        f"AMD GPU 0: no SM clock, memory, memory activity, memory clock, power limit, throttle reasons {why}; "
+        f"GPU 1: no SM clock, memory activity, memory clock, power limit, throttle reasons {why}; left out"
     ]
+
+
+def test_sysfs_says_that_clocks_and_limit_are_missing(tmp_path: Path) -> None:
+    """Each file that the kernel doesn't have leaves out a value, and is in the line; so do all without sensors."""
+    said: list[str] = []
+    root = plant("rx7900", tmp_path)
+    (root / "card1/device/gpu_metrics").write_bytes(gpu_metrics(3))
+    for name in ("power1_cap", "freq1_input", "freq2_input"):
+        next(root.glob(f"card1/device/hwmon/hwmon*/{name}")).unlink()
+    SysfsSource(said.append, drm=root).read()
+    assert said == ["AMD GPU 0: no SM clock, memory clock, power limit (the kernel has no file for it); left out"]
 
 
 def test_sysfs_orders_by_bus_and_says_what_is_missing(tmp_path: Path) -> None:
@@ -375,7 +395,8 @@ def test_sysfs_orders_by_bus_and_says_what_is_missing(tmp_path: Path) -> None:
     assert (first.gpu.uuid, second.gpu.uuid) == ("GPU-4b2c1a9f8d3e6f71", "GPU-4b2c1a9f8d3e6f72")
     assert (first.temp_c, first.power_w, first.memory_busy_frac) == (71.0, 700.0, None)
     source.read()
-    assert said == ["AMD GPU 0, 1: no memory activity, throttle reasons (the kernel has no file for it); left out"]
+    missing = "SM clock, memory activity, memory clock, power limit, throttle reasons"
+    assert said == [f"AMD GPU 0, 1: no {missing} (the kernel has no file for it); left out"]
 
 
 def test_sysfs_gpu_that_vanishes_is_said_once(tmp_path: Path) -> None:
@@ -395,6 +416,24 @@ def test_sysfs_without_amd_gpu(tmp_path: Path) -> None:
     """No AMD card is no source."""
     with pytest.raises(SourceLost):
         SysfsSource(print, drm=tmp_path)
+
+
+def test_amd_driver_of_which_nothing_can_be_read_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The driver's device is there, but neither its library nor the kernel's files: one line; without it, none."""
+    said: list[str] = []
+
+    def amdsmi(*_: object) -> None:
+        raise ImportError
+
+    monkeypatch.setattr(detect, "AmdSource", amdsmi)
+    monkeypatch.setattr(detect, "AMD_DEVICE", tmp_path / "kfd")
+    assert detect.Gpus(said.append, drm=tmp_path).gpus == []
+    assert said == []
+    (tmp_path / "kfd").touch()
+    assert detect.Gpus(said.append, drm=tmp_path).gpus == []
+    (line,) = said
+    assert line.startswith("AMD GPUs aren't sampled: no AMD GPU in ")
+    assert line.endswith("pip install 'trackers-relay[amd]'")
 
 
 def test_sysfs_stands_in_where_amdsmi_has_no_library(drivers: Drivers, tmp_path: Path) -> None:

@@ -112,7 +112,10 @@ class SysfsSource:
             "memory activity": "memory_busy_frac",
             "memory": "memory_used_bytes",
             "power": "power_w",
+            "power limit": "power_limit_w",
             "temperature": "temp_c",
+            "SM clock": "sm_clock_hz",
+            "memory clock": "memory_clock_hz",
         }
         why = "the kernel has no file for it"
         missing = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -95,9 +94,14 @@ def _nvidia(say: Callable[[str], None], choose: Callable[[Sequence[Gpu]], list[G
 def _amd(say: Callable[[str], None], choose: Callable[[Sequence[Gpu]], list[Gpu]], drm: Path | None) -> Source | None:
     try:
         return AmdSource(say, choose)
-    except (ImportError, SourceLost):
-        pass
+    except ImportError:
+        lacking = "amdsmi is missing; pip install 'trackers-relay[amd]'"
+    except SourceLost as error:
+        lacking = str(error)
     if drm is not None:
-        with contextlib.suppress(SourceLost):
+        try:
             return SysfsSource(say, choose, drm)
+        except SourceLost as error:
+            if AMD_DEVICE.exists():
+                say(f"AMD GPUs aren't sampled: {error}, and {lacking}")
     return None

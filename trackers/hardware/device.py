@@ -1,7 +1,8 @@
 """What a GPU is and what a reading of it holds, whatever its vendor: SI units, and absent where it can't be had.
 
 Sources (:class:`Source`) give readings; nothing else in the package knows a vendor. A field that a driver doesn't
-have is None for good and said once (:class:`Fields`); one that fails once is None once. It is never 0 instead.
+have is None for good and said once (:class:`Fields`); one that fails once is None once, and said where it goes on
+failing. It is never 0 instead.
 """
 
 from __future__ import annotations
@@ -89,11 +90,16 @@ class Fields:
         classify: what an exception of the driver means: "unsupported", "lost", "gone", or "" (just this time).
     """
 
+    FAILS = 10
+    """What fails so often in a row is said; it is asked for all the same."""
+
     def __init__(self, vendor: str, say: Callable[[str], None], classify: Callable[[Exception], str]) -> None:
         self._vendor = vendor
         self._say = say
         self._classify = classify
         self._never: dict[tuple[str, str], str] = {}
+        self._failed: dict[tuple[str, str], int] = {}
+        self._failing: dict[tuple[str, str], str] = {}
         self._told: set[tuple[str, str]] = set()
 
     def ask(self, gpu: Gpu, field: str, call: Callable[..., Any], *arguments: Any) -> Any:
@@ -106,7 +112,9 @@ class Fields:
         if key in self._never:
             return None
         try:
-            return call(*arguments)
+            found = call(*arguments)
+            self._failed.pop(key, None)
+            return found
         except (GpuLost, SourceLost):
             raise
         except Exception as error:
@@ -118,6 +126,10 @@ class Fields:
                 raise GpuLost(text) from error
             if kind == "unsupported":
                 self._never[key] = text
+                return None
+            self._failed[key] = self._failed.get(key, 0) + 1
+            if self._failed[key] >= self.FAILS:
+                self._failing[key] = text
             return None
 
     def refuse(self, gpu: Gpu, field: str, why: str) -> None:
@@ -126,7 +138,7 @@ class Fields:
 
     def tell(self) -> None:
         """Say what isn't supported, as far as it wasn't said."""
-        fresh = {key: why for key, why in self._never.items() if key not in self._told}
+        fresh = {key: why for key, why in (self._failing | self._never).items() if key not in self._told}
         if not fresh:
             return
         self._told.update(fresh)
