@@ -193,6 +193,37 @@ def test_monitor_that_is_killed_leaves_a_whole_recording(drivers: Drivers, tmp_p
     assert found["monitoring_config"]["total_snapshots"] == len(found["snapshots"]) >= 5
 
 
+def test_monitor_whose_file_cant_grow_returns_the_commands_code(drivers: Drivers, tmp_path: Path) -> None:
+    """A full disk costs snapshots: one line says so, the file is whole, and the command isn't disturbed."""
+    output = tmp_path / "run.json"
+    monitor_it = f"{sys.executable} {ROOT}/scripts/monitor_gpu.py --interval 0.05 --output {output} --monitor-training"
+    limited = f"ulimit -f 2; exec {monitor_it} 'bash -c \"sleep 2; exit 7\"'"  # files of 2,048 bytes
+    done = subprocess.run(
+        ["bash", "-c", limited], capture_output=True, text=True, check=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT), **drivers.environment("new")},
+    )  # fmt: skip
+    assert done.returncode == 7, done.stderr
+    assert done.stderr.count("can't be written") == 1
+    assert "Traceback" not in done.stderr
+    found = json.loads(output.read_bytes())
+    assert found["monitoring_config"]["total_snapshots"] == len(found["snapshots"])
+    assert 0 < len(found["snapshots"]) < len([line for line in done.stdout.splitlines() if "CPU: " in line]) - 1
+
+
+def test_monitor_that_nobody_reads_returns_the_commands_code(drivers: Drivers, tmp_path: Path) -> None:
+    """``monitor_gpu.py … | head -1``: the recording goes on, and the command's code is returned."""
+    command = [str(ROOT / "scripts/monitor_gpu.py"), "--interval", "0.05", "--output", str(tmp_path / "run.json")]
+    watching = start(*command, "--monitor-training", "bash -c 'sleep 1; exit 7'", drivers=drivers)
+    assert watching.stdout is not None
+    assert watching.stderr is not None
+    watching.stdout.readline()
+    watching.stdout.close()
+    error = watching.stderr.read()
+    assert watching.wait(timeout=60) == 7, error
+    assert "Error" not in error
+    assert len(json.loads((tmp_path / "run.json").read_bytes())["snapshots"]) > 2
+
+
 def test_monitor_without_command_ends_on_request(drivers: Drivers, tmp_path: Path) -> None:
     """It runs until it is told to stop, and that is no failure."""
     process = start(str(ROOT / "scripts/monitor_gpu.py"), "--interval", "0.1", drivers=drivers)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
 import sys
 import time
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
+from typing import TextIO
 
 from trackers.errors import NotFound, TrackersError
 from trackers.hardware import recording
@@ -71,20 +73,32 @@ def _monitor(given: argparse.Namespace) -> int:
         given.interval,
         Thresholds(given.min_utilization, given.max_memory, given.max_temperature),
         scope=given.scope,
-        show=lambda text: print(text, flush=True),
-        warn=lambda text: print(f"WARNING | {text}", file=sys.stderr, flush=True),
+        show=lambda text: _print(text, sys.stdout),
+        warn=lambda text: _print(f"WARNING | {text}", sys.stderr),
     )
     if given.snapshot:
         time.sleep(0.1)  # processor load is measured between two readings
         monitor.take()
-        if monitor.recording is not None:
-            monitor.recording.close()
-        return 0
+        monitor.close()
+        return 0 if monitor.complete else 1
     code = watch(monitor, given.monitor_training)
     text = recording.summary(recording.read(output), output.name)
-    output.with_name(f"{output.stem}_summary.txt").write_text(text + "\n")
-    print(text)
+    _print(text, sys.stdout)
+    try:
+        output.with_name(f"{output.stem}_summary.txt").write_text(text + "\n")
+    except OSError as error:
+        _print(f"monitor_gpu: the summary isn't kept: {error}", sys.stderr)
     return code
+
+
+def _print(text: str, stream: TextIO) -> None:
+    """A line, for as long as anybody reads: the command that is watched, and its exit code, don't depend on it."""
+    try:
+        print(text, file=stream, flush=True)
+    except OSError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())  # or what it holds is tried again at the end, and makes that a failure
+        os.close(nowhere)
 
 
 def _compared(paths: Sequence[Path]) -> str:

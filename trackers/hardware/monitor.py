@@ -33,7 +33,10 @@ class Monitor:
 
     Args:
         output: the recording's file. show: called with a line for each snapshot. warn: with a line when a GPU
-            crosses a threshold.
+            crosses a threshold, or the file can't be written.
+
+    Attributes:
+        complete: every snapshot is in the file.
     """
 
     def __init__(
@@ -55,6 +58,7 @@ class Monitor:
         self.recording = Recording(output, interval_s) if output is not None else None
         self._over = threading.Event()
         self._crossed: set[tuple[Any, str]] = set()
+        self.complete = True
         self._thread = threading.Thread(target=self._work, name="monitor", daemon=True)
 
     def start(self) -> None:
@@ -67,20 +71,34 @@ class Monitor:
         self._thread.join(LAST_S)
         if self._thread.is_alive():
             self._warn(f"a driver hasn't answered for {LAST_S:.0f} s: the last snapshot is missing")
-        elif self.recording is not None:
-            self.recording.close()
+        else:
+            self.close()
+
+    def close(self) -> None:
+        """Close the recording."""
+        if self.recording is not None:
+            self._record(self.recording.close)
 
     def take(self) -> dict[str, Any]:
         """One snapshot; it is recorded, shown, and looked at for warnings."""
         found = recording.snapshot(self._gpus, self._gpus.read(), self._host.read())
         if self.recording is not None:
-            self.recording.add(found)
+            self._record(self.recording.add, found)
         self._show(line(found))
         crossed = recording.warnings(found["gpus"], self._limits)
         for key in crossed.keys() - self._crossed:
             self._warn(crossed[key])
         self._crossed = set(crossed)
         return found
+
+    def _record(self, write: Callable[..., None], *arguments: Any) -> None:
+        """A disk that is full costs snapshots, not the command."""
+        try:
+            write(*arguments)
+        except OSError as error:
+            if self.complete and self.recording is not None:
+                self._warn(f"{self.recording.path} can't be written ({error}): snapshots are missing until it can")
+            self.complete = False
 
     def _work(self) -> None:
         self._over.wait(FIRST_S)

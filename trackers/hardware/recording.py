@@ -5,6 +5,7 @@ Megabytes are 1e6 bytes, percent 0 to 100. What a GPU doesn't tell is null, and 
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -46,32 +47,44 @@ class Recording:
         self._last = self._begun
         self.count = 0
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | getattr(os, "O_CLOEXEC", 0), 0o666)
-        self._end = os.pwrite(self._fd, _HEAD, 0)
-        self._write(b"")
+        self._end, self._rest = 0, b""
+        self._write(_HEAD, 0)
 
     def add(self, snapshot: Mapping[str, Any]) -> None:
-        """Append a snapshot."""
+        """Append a snapshot.
+
+        Raises:
+            OSError: there is no space for it; the file is as it was.
+        """
         self._last = datetime.now()
+        self._write((b",\n" if self.count else b"\n") + json.dumps(snapshot).encode(), self.count + 1)
         self.count += 1
-        self._write((b",\n" if self.count > 1 else b"\n") + json.dumps(snapshot).encode())
 
     def close(self) -> None:
-        """Write how long it took, and leave the file."""
+        """Write how long it took, and leave the file. Raises OSError where there is no space for that."""
         self._last = datetime.now()
-        self._write(b"")
-        os.close(self._fd)
+        try:
+            self._write(b"", self.count)
+        finally:
+            os.close(self._fd)
 
-    def _write(self, more: bytes) -> None:
+    def _write(self, more: bytes, count: int) -> None:
         config = {
             "log_interval": self._interval_s,
             "start_time": self._begun.isoformat(),
-            "total_snapshots": self.count,
+            "total_snapshots": count,
             "duration_seconds": round((self._last - self._begun).total_seconds(), 3),
         }
         rest = b'\n], "monitoring_config": ' + json.dumps(config).encode() + b"}\n"
-        written = os.pwrite(self._fd, more + rest, self._end)
-        os.ftruncate(self._fd, self._end + written)
-        self._end += len(more)
+        try:
+            if os.pwrite(self._fd, more + rest, self._end) < len(more + rest):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        except OSError:
+            os.pwrite(self._fd, self._rest, self._end)  # in the space that it had
+            os.ftruncate(self._fd, self._end + len(self._rest))
+            raise
+        self._end, self._rest = self._end + len(more), rest
+        os.ftruncate(self._fd, self._end + len(rest))
 
 
 def snapshot(gpus: Gpus, readings: Sequence[Reading], host: HostReading) -> dict[str, Any]:
