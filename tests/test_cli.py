@@ -53,6 +53,30 @@ def test_ls_shows_status_step_values_and_trackers() -> None:
     assert program("ls", "--project", "other").stdout == ""
 
 
+def test_ls_shows_what_was_rejected_and_why_it_waits() -> None:
+    """A tracker that is away, one that stopped, one that refused records: each says so, its reason cut to a line."""
+    run = make_run("json,csv,mlflow")
+    size = Path(run.dir, "streams/rank-0.1.jsonl").stat().st_size
+    accounts = {
+        "csv": {"offsets": {"rank-0.1": size}, "rejected": 2, "closed": "finished"},
+        "json": {"offsets": {"rank-0.1": size - 7}, "error": "no answer from http://127.0.0.1:5000\nfor 30 s"},
+        "mlflow": {"offsets": {"rank-0.1": size - 7}, "error": "too old " * 30, "stopped": True},
+    }
+    for name, account in accounts.items():
+        Path(run.dir, "delivery", f"{name}.json").write_text(json.dumps({"time": 1.0, **account}))
+    for _ in range(2):  # the second time from what is kept of the first
+        (line,) = [line for line in program("ls").stdout.splitlines() if run.id in line]
+        assert "csv ✓ 2 rejected" in line
+        assert "json waiting 7 B (no answer from http://127.0.0.1:5000 for 30 s)" in line
+        assert "mlflow stopped 7 B (too old too old" in line
+        assert line.endswith("…)")
+        assert len(line) < 400
+        for path in (Path(run.dir), *Path(run.dir).rglob("*")):
+            os.utime(path, (1e9, 1e9))
+    status = json.loads(program("ls", "--json").stdout)[0]["trackers"]
+    assert (status["csv"]["rejected"], status["mlflow"]["state"]) == (2, "stopped")
+
+
 def test_show_names_everything_of_a_run() -> None:
     """Identity, configuration, last values, results and trackers; by id, name, directory and latest."""
     run = make_run()

@@ -73,12 +73,12 @@ def test_a_line_more_is_seen(run: Path) -> None:
 
 def test_a_delivery_is_seen(run: Path) -> None:
     """What a tracker got since shows, though the run itself didn't change."""
-    assert lines()[0].trackers["json"][0] == "not begun"
+    assert lines()[0].trackers["json"].state == "not begun"
     size = (run / "streams/rank-0.1.jsonl").stat().st_size
     account = {"offsets": {"rank-0.1": size}, "delivered": 4, "time": T0, "closed": "finished"}
     replace_file(run / "delivery/json.json", json.dumps(account).encode())
     os.utime(run / "delivery", (time.time() - 50, time.time() - 50))
-    assert lines()[0].trackers["json"] == ("delivered", 0)
+    assert lines()[0].trackers["json"] == ("delivered", 0, 0, "")
 
 
 def test_a_changed_identity_and_a_deleted_run_are_seen(run: Path) -> None:

@@ -15,11 +15,20 @@ from trackers.shelf import Shelf, mark_of
 
 LAST = 4
 """So many last values are shown."""
-_VERSION = "lines 1"
+_VERSION = "lines 2"
+
+
+class Standing(NamedTuple):
+    """How one tracker stands: see ``trackers.relay.report``. why: what keeps it from being delivered, or ""."""
+
+    state: str
+    waiting_bytes: int = 0
+    rejected: int = 0
+    why: str = ""
 
 
 class Line(msgspec.Struct, array_like=True):
-    """One run. last: some of its last values; more: there are others. trackers: state and waiting bytes by name."""
+    """One run. last: some of its last values; more: there are others."""
 
     project: str
     id: str
@@ -29,7 +38,7 @@ class Line(msgspec.Struct, array_like=True):
     step: int | None
     last: dict[str, Any]
     more: bool
-    trackers: dict[str, tuple[str, int]]
+    trackers: dict[str, Standing]
 
 
 class Listing(NamedTuple):
@@ -98,7 +107,10 @@ def _line(view: Overview) -> Line:
         step=view.step,
         last=dict(list(view.last.items())[:LAST]),
         more=len(view.last) > LAST,
-        trackers={name: (entry["state"], entry["waiting_bytes"]) for name, entry in view.trackers.items()},
+        trackers={
+            name: Standing(entry["state"], entry["waiting_bytes"], entry["rejected"], entry["error"])
+            for name, entry in view.trackers.items()
+        },
     )
 
 

@@ -6,11 +6,14 @@ import json
 import sys
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from trackers.cli.common import AsJson, RunsDir, printable, runs_root, show_age, show_number, show_time
+
+if TYPE_CHECKING:
+    from trackers.listing import Standing
 
 _COLORS = {"finished": "green", "running": "cyan", "failed": "red", "crashed": "red", "preempted": "yellow"}
 
@@ -26,7 +29,7 @@ def ls(
     project: Annotated[str, typer.Option(help="Only runs of this project.")] = "",
     as_json: AsJson = False,
 ) -> None:
-    """List runs: status, steps, last values, and what each tracker has and lacks.
+    """List runs: status, steps, last values, and what each tracker has, lacks and refused, and why.
 
     Example: trackers ls --project digits
     """
@@ -66,6 +69,8 @@ def _print_json(root: Path, project: str) -> None:
 COLUMNS = ("run", "name", "status", "step", "age", "last values", "trackers")
 LONGEST = 300
 """Names and texts are cut off after so many characters."""
+LONGEST_WHY = 80
+"""So much of a failure is shown; ``trackers show`` has it whole."""
 LAID_OUT = 200
 """So many runs are fitted into a terminal's width; more are printed as they are: that takes a millisecond each."""
 
@@ -80,7 +85,7 @@ def _print_table(lines: list[Any]) -> None:
         [f"{line.project}/{line.id}", line.name[:LONGEST], line.status, "–" if line.step is None else str(line.step),
          show_age(now - line.created),
          ", ".join([*(f"{k[:LONGEST]} {show_number(v)[:LONGEST]}" for k, v in line.last.items()), *["…"] * line.more]),
-         ", ".join(_tracker_word(name, *entry) for name, entry in line.trackers.items())]
+         ", ".join(_tracker_word(name, entry) for name, entry in line.trackers.items())]
         for line in lines
     ]  # fmt: skip
     console = Console()
@@ -100,10 +105,15 @@ def _print_table(lines: list[Any]) -> None:
     console.print(table)
 
 
-def _tracker_word(name: str, state: str, waiting: int) -> str:
-    if state == "delivered":
-        return f"{name} ✓"
-    return f"{name} {state}" + (f" {waiting:,} B" if waiting else "")
+def _tracker_word(name: str, entry: Standing) -> str:
+    words = [name, "✓" if entry.state == "delivered" else entry.state]
+    if entry.waiting_bytes:
+        words.append(f"{entry.waiting_bytes:,} B")
+    if entry.rejected:
+        words.append(f"{entry.rejected} rejected")
+    if entry.why:
+        words.append(f"({entry.why[: LONGEST_WHY - 1]}…)" if len(entry.why) > LONGEST_WHY else f"({entry.why})")
+    return " ".join(words)
 
 
 def show(
