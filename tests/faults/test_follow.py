@@ -44,6 +44,12 @@ class Following:
             env=env,
         )
 
+    def listens(self) -> bool:
+        """Whether it has got so far as to handle SIGTERM, or has ended."""
+        status = Path(f"/proc/{self.process.pid}/status").read_text().splitlines()
+        (caught,) = [int(line.split()[1], 16) for line in status if line.startswith("SigCgt:")]
+        return self.process.poll() is not None or bool(caught >> (signal.SIGTERM - 1) & 1)
+
     def stop(self) -> tuple[int, list[str]]:
         """Ctrl-C: its exit code and the lines it printed."""
         self.process.send_signal(signal.SIGINT)
@@ -102,6 +108,23 @@ def test_runs_are_delivered_live_and_new_ones_are_picked_up(tmp_path: Path) -> N
         seen.setdefault((entry["tracker"], entry["directory"]), []).append(entry)
     assert sum(entries[-1]["state"] == "delivered" for entries in seen.values()) >= 2
     assert len(lines) == len(set(lines))
+
+
+@pytest.mark.parametrize("words", [[], ["runs"], ["--dir", "others"]])
+def test_follower_that_was_there_before_the_first_run(words: list[str], tmp_path: Path) -> None:
+    """The runs' directory isn't there yet: it is waited for. A name that nobody knows is still an error."""
+    place = words[-1] if words else "runs"
+    with Following(*words) as following, Training(tmp_path, **ALONE) as training:
+        wait_for(following.listens)
+        training.do(f'run = trackers.init("json", project="p", id="r", dir="{place}")')
+        training.do(log(0, 20) + "; run.finish()")
+        training.end()
+        run = RunDirectory(tmp_path / place / "p/r")
+        wait_for(lambda: following.process.poll() is not None or read_account(run, "json").closed)
+        assert following.stop()[0] == 0
+    assert [point.step for point in read_json(run.read_info(), None).metrics["loss"]] == list(range(20))
+    with Following("rnus") as following:
+        assert following.process.wait(60) == 1
 
 
 def test_text_lines_name_run_and_tracker(tmp_path: Path) -> None:

@@ -28,7 +28,10 @@ def sync(
     to: Annotated[str, typer.Option(help="Trackers, a,b; default the run's. A new one gets the whole run.")] = "",
     follow: Annotated[bool, typer.Option("--follow", help="Go on until stopped; new runs are picked up.")] = False,
     timeout: Annotated[
-        float, typer.Option(min=0, metavar="SECONDS", help="Give up when nothing moved for so long; 0: never.")
+        float,
+        typer.Option(
+            min=0, metavar="SECONDS", help="Without --follow: give up when nothing moved for so long; 0: never."
+        ),
     ] = 120.0,
     jobs: Annotated[int, typer.Option(min=1, help="With --follow: how many runs at once.")] = 4,
     directory: RunsDir = None,
@@ -63,7 +66,8 @@ def sync(
 
     if follow:
         places = [Path(reference) for reference in asked_for(runs or [], root)]
-        places = [place if place.exists() else find_run(str(place), root).path for place in places]
+        # The first run of all may be yet to come.
+        places = [place if place.exists() or place == root else find_run(str(place), root).path for place in places]
         done = Follower(places, names, show, complain=_complain, jobs=jobs).serve(lambda: stopped)
     else:
         chosen = []
