@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -84,6 +85,35 @@ def test_gpu_json_goes_on_until_ctrl_c(drivers: Drivers) -> None:
     _, error = process.communicate(timeout=30)
     assert lines[0]["time"] < lines[2]["time"]
     assert (process.returncode, error) == (0, "")
+
+
+def test_gpu_keeps_its_table_up_to_date_on_a_terminal(drivers: Drivers) -> None:
+    """The table is drawn again where it stands, with what the GPU does now, until Ctrl-C; elsewhere it comes once."""
+    import pty
+
+    drivers.set(utilization=11)
+    own, other = pty.openpty()
+    table = subprocess.Popen(
+        [sys.executable, "-m", "trackers", "gpu", "--interval", "0.1"], stdin=other, stdout=other, stderr=other,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "TERM": "xterm", **drivers.environment("new")},
+    )  # fmt: skip
+    os.close(other)
+    shown = b""
+    while b"11 %" not in shown:
+        shown += os.read(own, 4096)
+    drivers.set(utilization=88)
+    while b"88 %" not in shown:
+        shown += os.read(own, 4096)
+    table.send_signal(signal.SIGINT)
+    with contextlib.suppress(OSError):  # how Linux says that nobody has the terminal open any more
+        while block := os.read(own, 4096):
+            shown += block
+    os.close(own)
+    assert table.wait(60) == 0
+    assert b"\x1b[1A" in shown  # up again, over the table before
+    assert b"Traceback" not in shown
+    code, out, _ = gpu(drivers=drivers)
+    assert (code, out.count("88 %")) == (0, 1)
 
 
 def test_gpu_without_gpus_says_so() -> None:

@@ -14,7 +14,7 @@ from trackers.hardware.device import Gpu, Reading
 from trackers.hardware.energy import Energy
 from trackers.hardware.host import HostReading
 from trackers.hardware.interval import Window
-from trackers.hardware.plan import Plan
+from trackers.hardware.plan import Plan, planned
 from trackers.hardware.sampling import Sampling
 from trackers.records import Metrics, Record, Summary, Text
 
@@ -138,6 +138,43 @@ def test_gpu_values_have_wandbs_names_and_units() -> None:
         "system.gpu.3.smClock": 1500.0,
         "system.gpu.3.energyJoules": 7.0,
     }
+
+
+def test_host_values_have_documented_names_and_units() -> None:
+    """Percent, GB of 1e9 and MB of 1e6 bytes, bytes on the network; what can't be had has no name."""
+    host = HostReading(
+        cpu_frac=0.25, memory_frac=0.5, memory_used_bytes=8_000_000_000, process_cpu_frac=2.5,
+        process_rss_bytes=512_000_000, disk_used_frac=0.75, disk_used_bytes=3_000_000_000, disk_read_bytes=7_000_000,
+        disk_written_bytes=9_000_000, network_sent_bytes=11, network_received_bytes=13,
+    )  # fmt: skip
+    assert names.host_values(host) == {
+        "system.cpu": 25.0,
+        "system.memory_percent": 50.0,
+        "system.memory_used_gb": 8.0,
+        "system.proc.memory.rssMB": 512.0,
+        "system.proc.cpu": 250.0,
+        "system.disk.usagePercent": 75.0,
+        "system.disk.usageGB": 3.0,
+        "system.disk.in": 7.0,
+        "system.disk.out": 9.0,
+        "system.network.sent": 11,
+        "system.network.recv": 13,
+    }
+    assert names.host_values(HostReading()) == {}
+
+
+def test_options_decide_what_is_sampled_and_how_often() -> None:
+    """Each option of sampling is in the plan that the sampler's process gets; none leaves the documented default."""
+    options = {
+        "TRACKER_GPU_SCOPE": "node", "TRACKER_SAMPLE_INTERVAL": 3, "TRACKER_SAMPLE_RECORD_INTERVAL": 30,
+        "TRACKER_CO2_G_PER_KWH": 400,
+    }  # fmt: skip
+    asked = Plan(attempt=2, node=1, nodes=2, pid=7)
+    assert planned(options, asked) == Plan(
+        attempt=2, node=1, nodes=2, pid=7, scope="node", interval_s=3.0, record_s=30.0, co2_g_per_kwh=400.0
+    )
+    assert planned({}, asked) == asked
+    assert (asked.scope, asked.interval_s, asked.record_s, asked.co2_g_per_kwh) == ("job", 1.0, 10.0, 0.0)
 
 
 def test_recorded_range_of_a_sum_is_over_time() -> None:

@@ -8,8 +8,10 @@ import struct
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import psutil
 import pytest
 
 from tests.hardware.standin import Drivers
@@ -475,3 +477,27 @@ def test_host_tells_of_itself_and_of_training(tmp_path: Path) -> None:
     assert reading.network_sent_bytes >= 0
     child.communicate(b"\n")
     assert host.read().process_rss_bytes is None
+
+
+def test_host_counts_from_its_beginning_in_fractions_of_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bytes are those since sampling began, each in its own direction; 1.0 is one core; what fails is absent."""
+    disk, network = [SimpleNamespace(read_bytes=100, write_bytes=200)], [SimpleNamespace(bytes_sent=10, bytes_recv=20)]
+    monkeypatch.setattr(psutil, "disk_io_counters", lambda: disk[-1])
+    monkeypatch.setattr(psutil, "net_io_counters", lambda: network[-1])
+    monkeypatch.setattr(psutil, "cpu_percent", lambda interval: 40.0)
+    monkeypatch.setattr(psutil.Process, "cpu_percent", lambda self, interval: 250.0)
+    host = Host(os.getpid(), str(tmp_path))
+    disk.append(SimpleNamespace(read_bytes=101, write_bytes=205))
+    network.append(SimpleNamespace(bytes_sent=17, bytes_recv=29))
+    found = host.read()
+    assert (found.disk_read_bytes, found.disk_written_bytes) == (1, 5)
+    assert (found.network_sent_bytes, found.network_received_bytes) == (7, 9)
+    assert (found.cpu_frac, found.process_cpu_frac) == (0.4, 2.5)
+
+    def refuse() -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(psutil, "disk_io_counters", lambda: None)  # as in some containers
+    monkeypatch.setattr(psutil, "net_io_counters", refuse)
+    found = host.read()
+    assert (found.disk_read_bytes, found.network_sent_bytes) == (None, None)
