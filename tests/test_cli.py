@@ -177,6 +177,26 @@ def test_names_from_outside_reach_the_terminal_harmlessly() -> None:
         assert "\x07" not in out
 
 
+def test_a_directory_from_outside_reaches_the_terminal_harmlessly() -> None:
+    """What somebody else wrote into a run's directory, and how it is called: every command shows it as text."""
+    run = make_run(name="\x1b[31mred\x07")
+    evil = Path("runs/digits/\x1b[32mevil")
+    Path(run.dir).rename(evil)
+    info = json.loads((evil / "run.json").read_text())
+    info |= {"id": "\x1b[33mid", "host": "\x1b[34mhost", "git": {"commit": "\x1b[35mcommit", "branch": "\x1b[36m"}}
+    (evil / "run.json").write_text(json.dumps({**info, "trackers": ["json", "\x1b[37mtracker"]}))
+    line = {"id": "\x1b[38m:5", "reason": "a bad\x1bname", "record": '{"kind":"metrics"}'}
+    (evil / "delivery/\x1b[39mx.json").write_text("{}")
+    (evil / "delivery/\x1b[39mx.rejected.jsonl").write_text(json.dumps(line) + "\n")
+    for command in (
+        ("ls",), ("show", "latest"), ("show", "latest", "--rejected"), ("show", "\x1b[31mno"), ("sync", "runs"),
+        ("copy", "latest", "csv:copied"), ("keys", "latest"), ("best", "latest", "--metric", "\x1b[31mno"),
+    ):  # fmt: skip
+        done = program(*command)
+        assert done.stdout + done.stderr, command
+        assert not {"\x1b", "\x07"} & set(done.stdout + done.stderr), (command, done.stdout, done.stderr)
+
+
 def test_rejected_records_are_listed() -> None:
     """show --rejected lists each refused record with its reason."""
     run = make_run()

@@ -15,15 +15,16 @@ def main() -> None:
         if "took this one's place" in text:
             sys.exit(2)
     from trackers.cli.app import app
+    from trackers.cli.common import printable
     from trackers.errors import NotFound, TrackersError
 
     try:
         app()
     except NotFound as error:
-        print(f"trackers: {error}", file=sys.stderr)
+        print(f"trackers: {printable(str(error), 4096)}", file=sys.stderr)
         sys.exit(1)
     except TrackersError as error:
-        print(f"trackers: {error}", file=sys.stderr)
+        print(f"trackers: {printable(str(error), 4096)}", file=sys.stderr)
         sys.exit(2)
     except BrokenPipeError:
         sys.stderr.close()

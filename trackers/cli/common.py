@@ -52,8 +52,8 @@ def show_time(unix: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(unix))
 
 
-def printable(text: str) -> str:
+def printable(text: str, limit: int = 300) -> str:
     """Names come from outside: no terminal escapes, no line breaks, no markup."""
     from trackers.relay.messages import one_line
 
-    return one_line(text, 300)
+    return one_line(text, limit)

@@ -51,12 +51,17 @@ def copy(
         found = copied(source, destination, directory=directory, patience_s=timeout, begin=begin, say=say)
         for report in found:
             reports.append(report)
-            print(json.dumps(report.to_dict()) if as_json else report, flush=True)
+            print(json.dumps(report.to_dict()) if as_json else _lines(str(report)), flush=True)
     if not as_json and len(reports) > 1:
         values = sum(report.want.values for report in reports)
         agree = sum(report.agrees for report in reports)
         print(f"{len(reports)} runs, {values:,} values: {agree} agree, {len(reports) - agree} do not")
     raise typer.Exit(0 if all(report.agrees for report in reports) else 1)
+
+
+def _lines(text: str) -> str:
+    """What a report says, names of runs and metrics in it as harmless text."""
+    return "".join(char if char.isprintable() or char == "\n" else "\N{REPLACEMENT CHARACTER}" for char in text)
 
 
 @contextmanager

@@ -138,22 +138,22 @@ def show(
         print(json.dumps(view.to_dict(), indent=2))
         return
     info = view.info
-    print(f"{printable(info.name)}  ({printable(info.project)}/{info.id})")
+    print(f"{printable(info.name)}  ({printable(f'{info.project}/{info.id}')})")
     print(f"  status     {view.status.name}" + (f": {printable(view.status.reason)}" if view.status.reason else ""))
-    print(f"  started    {show_time(info.created)} on {info.host}, attempt {len(info.attempts)}")
+    print(f"  started    {show_time(info.created)} on {printable(info.host)}, attempt {len(info.attempts)}")
     print(f"  command    {printable(' '.join([info.program, *info.argv]))}")
     if info.git.get("commit"):
-        print(f"  git        {info.git['commit'][:12]} {printable(info.git.get('branch', ''))}")
+        print(f"  git        {printable(info.git['commit'][:12])} {printable(info.git.get('branch', ''))}")
     for label, value in (("group", info.group), ("tags", ", ".join(info.tags)), ("notes", info.notes)):
         if value:
             print(f"  {label:<9}  {printable(value)}")
-    print(f"  journal    {info.directory} ({view.records:,} records)")
+    print(f"  journal    {printable(info.directory, 4096)} ({view.records:,} records)")
     _show_values("config", info.config)
     _show_values("last values", view.last, f" at step {view.step}" if view.step is not None else "")
     _show_values("results", view.results)
     print("trackers")
     for name, entry in view.trackers.items():
-        print(f"  {name:<12} {entry['state']}, {entry['delivered']:,} records" + _remarks(entry))
+        print(f"  {printable(name):<12} {entry['state']}, {entry['delivered']:,} records" + _remarks(entry))
         if entry["url"]:
             print(f"  {'':<12} {printable(entry['url'])}")
 
@@ -190,7 +190,7 @@ def _show_rejected(run: Any, as_json: bool) -> None:
         return
     for name, entries in found.items():
         for entry in entries:
-            print(f"{name}  {entry['id']}  {printable(entry['reason'])}")
+            print(printable(f"{name}  {entry['id']}  {entry['reason']}", 1000))
             print(f"  {printable(json.dumps(entry['record']))}")
     if not any(found.values()):
         print("no record was refused")

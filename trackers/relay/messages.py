@@ -109,7 +109,7 @@ class MessageReader:
 
 def show(message: Message) -> None:
     """Print a message on stderr as ``trackers: mlflow: no answer …``. A closed stderr is no error."""
-    source = f"{message.source}: " if message.source and not message.text.startswith(message.source) else ""
+    source = f"{one_line(message.source)}: " if message.source and not message.text.startswith(message.source) else ""
     with contextlib.suppress(OSError, ValueError, AttributeError):
         write_line(f"trackers: {source}{message.text}", sys.stderr)
 
