@@ -20,6 +20,9 @@ INIT_S = 0.5
 LONGEST_MS = 100.0
 STEP = 1.02
 """Median step time, as a multiple of the steps without trackers."""
+SLOW_S = 2.0
+"""How long a slow server takes for each answer."""
+FAULTS = ("down", "hung", "slow", "no such host", "401", "403", "404", "429", "500", "502", "garbage")
 ROUNDS = 20
 """Blocks of steps without trackers and with, taking turns: the machine's other work meets both."""
 
@@ -75,7 +78,10 @@ def _addresses(fault: str, stack: ExitStack) -> str:
     if fault == "hung":
         return stack.enter_context(_hung())
     server = stack.enter_context(WandbServer())
-    server.fault = Fault("garbage") if fault == "garbage" else Fault("status", status=int(fault))
+    if fault == "slow":
+        server.fault = Fault("delay", seconds=SLOW_S)
+    else:
+        server.fault = Fault("garbage") if fault == "garbage" else Fault("status", status=int(fault))
     return server.url
 
 
@@ -100,7 +106,7 @@ def _child(names: str, steps: int, rounds: int, address: str) -> list[float]:
 def measure(quick: bool) -> Sequence[Figure]:
     """Figures for each fault, the steps beside steps without trackers in between."""
     steps, rounds = (50, 4) if quick else (100, ROUNDS)
-    faults = ("down", "hung", "401") if quick else ("down", "hung", "no such host", "401", "404", "500", "garbage")
+    faults = ("down", "hung", "401") if quick else FAULTS
     figures = []
     _child("json", 1, 1, "http://127.0.0.1:9")  # compiles the modules
     for fault in faults:
