@@ -111,6 +111,20 @@ def test_trackios_own_commands_see_the_run(info: RunInfo) -> None:
     assert [(point["step"], point["value"]) for point in metric["values"]] == [(k, k + 0.3) for k in range(5)]
 
 
+def test_store_that_has_forgotten_the_run_gets_all_of_it(info: RunInfo) -> None:
+    """A run's directory that goes on elsewhere, or a database that somebody deleted: nothing of the beginning lacks."""
+    records = training(50, finish=False)
+    driver = Driver(TrackioTracker, info)
+    driver.deliver(records[:30])
+    for path in Path(os.environ["TRACKIO_DIR"]).glob("digits.db*"):
+        path.unlink()
+    driver.deliver(records)
+    assert [step for step, _, _ in rows()] == list(range(50))
+    assert config()["lr"] == 1e-3
+    driver.deliver(records)
+    assert len(rows()) == 50
+
+
 def test_redelivery_changes_nothing(info: RunInfo) -> None:
     """A kill between write and commit, and a lost cursor, double neither rows nor alerts nor versions nor files."""
     info.path("a.bin").write_bytes(b"a")

@@ -43,6 +43,21 @@ def query(tmp_path: Path, sql: str) -> list[tuple[Any, ...]]:
         database.close()
 
 
+def test_server_that_has_forgotten_the_run_gets_all_of_it(
+    info: RunInfo, server: servers.Server, tmp_path: Path
+) -> None:
+    """It came back with an empty store: the next delivery begins anew."""
+    records = training(50, finish=False)
+    driver = Driver(TrackioTracker, info)
+    driver.deliver(records[:30])
+    server.stop()
+    for path in (tmp_path / "trackio-server").glob("digits.db*"):
+        path.unlink()
+    server.start()
+    driver.deliver(records)
+    assert query(tmp_path, "SELECT step FROM metrics ORDER BY id") == [(step,) for step in range(50)]
+
+
 def test_run_arrives_whole_over_http(info: RunInfo, server: servers.Server, tmp_path: Path) -> None:
     """Rows, times, config, results, media, artifacts and alerts, sent twice, are at the server once."""
     info.path("a.png").write_bytes(b"png")

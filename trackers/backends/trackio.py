@@ -74,6 +74,15 @@ class TrackioTracker(TrackioFront):
         os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
         self._info, self._state = info, state
         self._key = RunKey(info.project, info.id)
+        url = info.option("TRACKIO_SERVER_URL") or os.environ.get("TRACKIO_SERVER_URL")
+        self._store = self._remote(str(url)) if url else self._local()
+        known = self._store.known_name()
+        # Another machine's store, or one that was emptied: it gets the whole history.
+        lost = "row" in state and known is None and self._store.tells
+        if lost:
+            for name in list(state):
+                if name != "url":
+                    del state[name]
         state.setdefault("name", info.name)
         state.setdefault("config", {})
         state.setdefault("final", {})
@@ -82,18 +91,16 @@ class TrackioTracker(TrackioFront):
         state["status"] = "running"
         state["exit_code"] = None
         state["dirty"] = True
-        url = info.option("TRACKIO_SERVER_URL") or os.environ.get("TRACKIO_SERVER_URL")
-        self._store = self._remote(str(url)) if url else self._local()
         # What was renamed in trackio stays so.
-        state["name"] = self._store.name = self._store.known_name() or state["name"]
+        state["name"] = self._store.name = known or state["name"]
         state["native_id"] = info.id
         state.save()
-        return None
+        return Cursor(0) if lost else None
 
     def _remote(self, url: str) -> Store:
         from trackers.backends.trackio_server import ServerStore
 
-        store = ServerStore(self._key, self._state["name"], url)
+        store = ServerStore(self._key, self._info.name, url)
         store.connect()
         self._state["url"] = url.split("?")[0]
         return store
@@ -112,7 +119,7 @@ class TrackioTracker(TrackioFront):
         if where:
             command = f"TRACKIO_DIR={shlex.quote(where)} {command}"
         self._state["url"] = command
-        return kind(self._key, self._state["name"])
+        return kind(self._key, self._info.name)
 
     def write(self, records: Sequence[Record], cursor: Cursor) -> None:
         rows: list[Row] = []

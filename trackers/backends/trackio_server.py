@@ -32,6 +32,8 @@ class ServerStore:
         url: http:// or https://, with ``?write_token=…`` where the server wants one.
     """
 
+    tells = True
+
     def __init__(self, key: RunKey, name: str, url: str) -> None:
         self._key = key
         self.name = name

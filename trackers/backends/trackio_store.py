@@ -60,9 +60,13 @@ class Files(NamedTuple):
 
 
 class Store(Protocol):
-    """One place for one run. All calls may come again with the same ids and then change nothing."""
+    """One place for one run. All calls may come again with the same ids and then change nothing.
+
+    tells: what isn't known there isn't there.
+    """
 
     name: str
+    tells: bool
 
     def known_name(self) -> str | None:
         """The run's name there, if it is there."""
@@ -91,6 +95,8 @@ class RunKey(NamedTuple):
 
 class LocalStore:
     """The SQLite file of a project below ``TRACKIO_DIR``."""
+
+    tells = True
 
     def __init__(self, key: RunKey, name: str) -> None:
         self._key = key
@@ -202,6 +208,9 @@ class FragmentStore(LocalStore):
 
     Media and artifacts go where the SQLite store has them.
     """
+
+    tells = False
+    """Fragments are known once somebody has shown them."""
 
     def __init__(self, key: RunKey, name: str) -> None:
         super().__init__(key, name)
