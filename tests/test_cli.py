@@ -118,6 +118,23 @@ def test_sync_of_a_directory_takes_all_runs_in_it() -> None:
     assert f"{second.id} json: delivered" in done.stdout
 
 
+def test_sync_of_many_serves_all_but_those_it_cannot() -> None:
+    """A run whose only tracker isn't here, an unreadable run: each is named on a line, the others are delivered."""
+    first, lost, last = make_run(), make_run(), make_run()
+    identity = Path(first.dir, "run.json")
+    identity.write_text(json.dumps({**json.loads(identity.read_text()), "trackers": ["elsewhere"]}))
+    Path(lost.dir, "run.json").write_text("{")
+    done = program("sync", "runs")
+    assert done.returncode == 1
+    assert f"{last.id} json: delivered" in done.stdout
+    complaints = done.stderr.splitlines()
+    assert len(complaints) == 2, complaints
+    assert any(first.id in line and "unknown tracker 'elsewhere'" in line for line in complaints)
+    assert any(lost.id in line and "can't be read" in line for line in complaints)
+    alone = program("sync", str(first.dir))
+    assert (alone.returncode, alone.stderr.count("\n")) == (2, 1)
+
+
 WRONG = [
     (("show", "nope"), 1, "no run 'nope'"),
     (("sync", "nope"), 1, "no run 'nope'"),

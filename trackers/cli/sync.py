@@ -77,7 +77,7 @@ def sync(
             chosen += inside or [find_run(reference, root)]
         if not chosen:
             raise NotFound(f"no runs in {root}")
-        done = work.sync(chosen, names, show, stopping=lambda: stopped, patience_s=timeout)
+        done = work.sync(chosen, names, show, complain=_complain, stopping=lambda: stopped, patience_s=timeout)
     raise typer.Exit(0 if done else 1)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from trackers import registry
-from trackers.errors import UsageError
+from trackers.errors import NotFound, UsageError
 from trackers.relay import verdict
 from trackers.relay.account import read_account
 from trackers.relay.lease import Lease
@@ -158,23 +158,36 @@ def sync(
     to: Sequence[str],
     show: Callable[[RunSync], None],
     *,
+    complain: Callable[[str], None] = lambda text: None,
     stopping: Callable[[], bool] = lambda: False,
     patience_s: float = PATIENCE_S,
 ) -> bool:
-    """Bring runs to their trackers, one after the other.
+    """Bring runs to their trackers, one after the other. Among several, one that can't be served stops no other.
 
     Args:
+        complain: called with what keeps a run from being served.
         patience_s: give a run up when nothing moved for so long; 0: never.
         show: called now and then with the run at work, and once at its end.
         stopping: asked ten times a second.
 
     Returns:
         True if everything that there was is delivered.
+
+    Raises:
+        UsageError, NotFound: the only run can't be served, or none can by the trackers that were asked for.
     """
     complete = True
+    runs = list(runs)
     for run in runs:
-        work = RunSync(run, to, follow=False)
-        work.begin()
+        try:
+            work = RunSync(run, to, follow=False)
+            work.begin()
+        except (UsageError, NotFound) as error:
+            if to or len(runs) == 1:
+                raise
+            complain(f"{run.path}: {error}")
+            complete = False
+            continue
         _serve(work, show, stopping, patience_s)
         complete = complete and work.done and not work.lacking
     return complete
