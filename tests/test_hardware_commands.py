@@ -285,6 +285,16 @@ def test_snapshot_prints_one_line(drivers: Drivers, tmp_path: Path) -> None:
     assert not list(tmp_path.glob("*.json"))
 
 
+def test_monitor_takes_the_jobs_gpus_where_asked(drivers: Drivers, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All GPUs by themselves; with --scope job those that CUDA_VISIBLE_DEVICES leaves."""
+    drivers.set(count=2)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    for words, shown in (((), ("GPU 0:", "GPU 1:")), (("--scope", "job"), ("GPU 1:",))):
+        code, out, error = monitor("--snapshot", *words, drivers=drivers)
+        assert code == 0, error
+        assert [label for label in ("GPU 0:", "GPU 1:") if label in out] == list(shown)
+
+
 def test_warnings_come_once_per_crossing(drivers: Drivers) -> None:
     """Low utilisation, full memory and heat are warned of, by thresholds that options move."""
     drivers.set(utilization=45, used=73_000_000_000, temperature=85)

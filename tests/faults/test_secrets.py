@@ -17,7 +17,7 @@ from tests.stores import read_csv, read_json, read_mlflow, read_tensorboard, rea
 from trackers.relay.account import read_account
 from trackers.relay.report import report
 from trackers.rundir import RunDirectory, find_runs
-from trackers.secret import mask, mask_source
+from trackers.secret import mask, mask_argv, mask_source
 
 HF, GITHUB = "hf_" + "a1B2" * 10, "ghp_" + "c3D4" * 10
 SECRETS = ("sesame", "opensaysme", "hunter2222", "wand4444", HF, GITHUB, "k" * 40)
@@ -203,6 +203,26 @@ def test_key_of_a_secret_hides_every_text_under_it(key: str) -> None:
 def test_words_that_hold_a_secrets_word_hide_nothing(key: str) -> None:
     """Only whole words count."""
     assert mask({key: {"name": "gpt2"}}) == {key: {"name": "gpt2"}}
+
+
+@pytest.mark.parametrize(
+    "key",
+    [HF, GITHUB, "gho_" + "c3D4" * 10, "github_pat_" + "c3D4_" * 10, "sk-ant-" + "x9-_" * 10, "AKIA" + "Z2" * 8,
+     "ASIA" + "Z2" * 8, "xoxb-" + "12-ab" * 4, "AIza" + "x9-_z" * 7, "wandb_v1_" + "a1B2" * 8,
+     "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.c2lnbmF0dXJl"],
+)  # fmt: skip
+def test_keys_are_known_by_their_form(key: str) -> None:
+    """Whatever stands around a key of a known vendor, the key itself isn't written."""
+    assert mask({"note": f"with '{key}', and more"}) == {"note": "with '***', and more"}
+    assert mask_argv(["train.py", key, f"--hub={key}", f"HUB={key}"]) == ["train.py", "***", "--hub=***", "HUB=***"]
+
+
+def test_command_line_shows_no_secret() -> None:
+    """After a secret's option, behind its equals sign, and W&B's older keys of 40 hexadecimal digits."""
+    old = "0123456789abcdef" * 2 + "01234567"
+    said = ["--api-key", "x", "--lr", "0.1", "--auth-token=y", "password=z", old, f"--wandb={old}", "--token", "--go"]
+    hidden = ["--api-key", "***", "--lr", "0.1", "--auth-token=***", "password=***", "***", "--wandb=***"]
+    assert mask_argv(said) == [*hidden, "--token", "--go"]
 
 
 def test_source_keeps_everything_but_secrets() -> None:
