@@ -265,9 +265,10 @@ def test_monitor_without_command_ends_on_request(drivers: Drivers, tmp_path: Pat
     assert len(list(tmp_path.glob("gpu_monitor_*.json"))) == 1
 
 
-def test_monitor_isnt_held_up_by_a_driver_that_hangs(drivers: Drivers, tmp_path: Path) -> None:
-    """The command's end is seen and its exit code returned though no snapshot comes any more."""
-    drivers.set(hang__power=1)
+@pytest.mark.parametrize("call", ["init", "power"])
+def test_monitor_isnt_held_up_by_a_driver_that_hangs(call: str, drivers: Drivers, tmp_path: Path) -> None:
+    """The command is started, its end seen and its exit code returned though no snapshot comes, from the start on."""
+    drivers.set(**{f"hang__{call}": 1})
     code, _, error = monitor(
         "--output", "run.json", "--monitor-training", f"{sys.executable} -c 'raise SystemExit(4)'", drivers=drivers
     )

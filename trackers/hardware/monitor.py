@@ -53,7 +53,8 @@ class Monitor:
         self._limits = limits
         self._show = show
         self._warn = warn
-        self._gpus = Gpus(warn, scope=scope)
+        self._scope = scope
+        self._gpus: Gpus | None = None
         self._host = Host(None, ".")
         self.recording = Recording(output, interval_s) if output is not None else None
         self._over = threading.Event()
@@ -81,6 +82,8 @@ class Monitor:
 
     def take(self) -> dict[str, Any]:
         """One snapshot; it is recorded, shown, and looked at for warnings."""
+        if self._gpus is None:  # not before: a driver may hang when it is opened, too
+            self._gpus = Gpus(self._warn, scope=self._scope)
         found = recording.snapshot(self._gpus, self._gpus.read(), self._host.read())
         if self.recording is not None:
             self._record(self.recording.add, found)
