@@ -202,6 +202,33 @@ def test_single_gpus_are_averaged_and_counted() -> None:
     assert (found.use.gpu_percent, found.use.memory_gb, found.gpus) == (75.0, 5.0, 2)
 
 
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [("system.gpu.0.powerWatts", "system.gpu.1.powerWatts"), ("system/gpu_0_power_usage_watts", "gpu/1/power")],
+)
+def test_energy_of_single_gpus_is_added_up(first: str, second: str) -> None:
+    """Where nobody logged the job's total, each GPU's power over time is; one that doesn't tell leaves it unknown."""
+    rows = [(None, 10 * k, {first: 300.0, second: 200.0 + 100 * (k > 1)}) for k in range(1, 4)]
+    assert facts(rows).use.energy_j == pytest.approx(300 * 20 + 275 * 20)
+    assert facts([*rows, (None, 50, {"system.gpu.2.gpu": 80.0})]).use.energy_j is None
+
+
+@pytest.mark.parametrize(
+    ("name", "gb"),
+    [("system/gpu_0_memory_usage_megabytes", 2.0), ("gpu/0/allocated_memory", 2000 * 1024**3 / 1e9)],
+)
+def test_memory_of_single_gpus_by_other_names(name: str, gb: float) -> None:
+    """MLflow's and trackio's own samples say a GPU's memory, in their units."""
+    use = facts([(None, k, {name: 1000.0 * k}) for k in (1, 2)]).use
+    assert (use.memory_gb, use.memory_kind) == (pytest.approx(gb), "device")
+
+
+def test_energy_counter_of_single_gpus_begins_anew() -> None:
+    """A restarted job counts each GPU's joules from 0 again: they add up, as in gpu-report."""
+    rows = [(None, k, {"system.gpu.0.energyJoules": joules}) for k, joules in enumerate([10.0, 90.0, 5.0, 30.0])]
+    assert facts(rows).use.energy_j == 120.0
+
+
 def test_absent_hardware_is_absent() -> None:
     """A run without samples has no utilisation, memory or energy: not 0."""
     use = facts([(1, 1, {"loss": 1.0})]).use

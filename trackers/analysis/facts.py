@@ -19,7 +19,7 @@ from trackers.records import Config, Define, Environment, Finish, Info, Record, 
 
 LOG_NAMES = "log.names."
 """What a console log calls metrics (docs/console-logs.md): no settings, though some are called as settings are."""
-VERSION = 3
+VERSION = 4
 LONGEST = 2000
 """Results that are longer texts are cut: a comparison shows a line of them."""
 

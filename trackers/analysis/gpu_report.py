@@ -7,7 +7,7 @@ over time. What wasn't sampled is absent, never 0.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -129,12 +129,16 @@ def _one(gpus: Gpus, name: str) -> GpuReport:
         power=gpus.stats(name, POWER),
         temperature=gpus.stats(name, TEMPERATURE),
     )
-    if fields.get(ENERGY):
-        report.energy_j, report.energy_from = counted(fields[ENERGY]), "counter"
-    elif len(fields.get(POWER, ())) > 1:
-        points = sorted(fields[POWER])
-        report.energy_j, report.energy_from = average(points) * (points[-1][0] - points[0][0]), "power"
+    report.energy_j, report.energy_from = energy(fields)
     return report
+
+
+def energy(fields: Mapping[str, Sequence[Point]]) -> tuple[float | None, str]:
+    """Joules of one GPU by its series: from its counter, else from its power; and which. None and "" without either."""
+    if fields.get(ENERGY):
+        return counted(fields[ENERGY]), "counter"
+    points = sorted(fields.get(POWER, ()))
+    return (average(points) * (points[-1][0] - points[0][0]), "power") if len(points) > 1 else (None, "")
 
 
 def counted(points: Iterable[Point]) -> float:

@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from trackers.analysis import gpu_report
+from trackers.analysis.gpu_series import POWER
 from trackers.analysis.statistics import durations, weighted
 from trackers.naming import roles
 from trackers.naming.groups import group_of
@@ -46,7 +48,7 @@ class Use(msgspec.Struct):
     """gpu_percent: utilisation, averaged over time and GPUs. memory_gb: the peak of one GPU, GB of 1e9 bytes.
 
     memory_kind: "device" (all that is in use there), "torch" (what PyTorch allocated) or "reserved" (what it held for
-    that); "" unknown. energy_j: of all GPUs.
+    that); "" unknown. energy_j: of all GPUs; None where one of them doesn't tell its part.
     """
 
     gpu_percent: float | None = None
@@ -126,7 +128,30 @@ def use(blocks: Sequence[Block], starts: Sequence[float], config: Mapping[str, A
         found.energy_j = math.fsum(kwh) * J_PER_KWH
     elif counted:
         found.energy_j = math.fsum(counted)
+    else:
+        found.energy_j = _energy_of_each(blocks)
     return found
+
+
+def _energy_of_each(blocks: Sequence[Block]) -> float | None:
+    """All GPUs' joules by what was sampled of each: W&B's agent, MLflow and trackio give no total."""
+    import numpy as np
+
+    gpus: dict[str, dict[str, list[tuple[float, float]]]] = {}
+    for block in blocks:
+        for place, name in enumerate(block.names):
+            sample = gpu_report.sampled(name)
+            if sample is None:
+                continue
+            gpu, field, factor = sample
+            points = gpus.setdefault(gpu, {}).setdefault(field, [])
+            if field in (gpu_report.ENERGY, POWER):
+                there = np.isfinite(block.values[:, place])
+                values = block.values[there, place] * factor
+                points += zip(block.times[there].tolist(), values.tolist(), strict=True)
+    parts = [gpu_report.energy(fields)[0] for fields in gpus.values()]
+    known = [part for part in parts if part is not None]
+    return math.fsum(known) if known and len(known) == len(parts) else None
 
 
 class _Clock(NamedTuple):

@@ -48,6 +48,8 @@ _RULES: tuple[tuple[str, Role], ...] = (
     (rf"gpu/{_NODE}memory_used_avg_gb(\.max)?", Role(DEVICE_MEMORY)),
     (r"gpu/(\w+_)?memory_used_gib", Role(DEVICE_MEMORY, GIB)),
     (rf"{_ONE}memoryAllocatedBytes(\.max)?", Role(ONE_DEVICE_MEMORY, 1e-9)),
+    (r"system/gpu_\d+_memory_usage_megabytes", Role(ONE_DEVICE_MEMORY, 1e-3)),
+    (r"gpu/\d+/allocated_memory", Role(ONE_DEVICE_MEMORY, GIB)),
     (r"memory/mem-(max-)?allocated-gigabytes", Role(TORCH_MEMORY)),
     (r"memory/rank_\d+/(max_)?allocated_mib", Role(TORCH_MEMORY, MIB)),
     (r"memory/mem-(max-)?reserved-gigabytes", Role(RESERVED_MEMORY)),
