@@ -124,8 +124,22 @@ def test_speedup_without_batches_is_from_steps_and_says_so() -> None:
     found = compare_runs(["slow", "fast"])
     assert [run["speedup"] for run in found.runs] == [1.0, 2.0]
     assert any("from steps/s" in text for text in found.warnings)
-    write_run("known", losses(1.0, 1.0, 1.0), config={"global_batch_size": 4})
-    assert compare_runs(["slow", "known"]).runs[1]["speedup"] is None
+
+
+def test_run_without_batch_takes_no_speedup_from_others() -> None:
+    """Beside runs that say their batch it is no baseline, although it has the fewest GPUs, and is named."""
+    write_run("unknown", losses(1.0, 1.0, 1.0))
+    for gpus in (2, 4):
+        write_run(f"gpus{gpus}", losses(1.0, 1.0, 1.0), config={"global_batch_size": 4 * gpus, "num_gpus": gpus})
+    found = compare_runs(["unknown", "gpus2", "gpus4"])
+    assert [run["speedup"] for run in found.runs] == [None, 1.0, 2.0]
+    (said,) = [text for text in found.warnings if "speed-up" in text]
+    assert said.startswith("no speed-up of unknown: samples/s need global_batch_size")
+    found = compare_runs(["unknown", "gpus2"], baseline="unknown")
+    assert [run["speedup"] for run in found.runs] == [1.0, None]
+    said = " ".join(found.warnings)
+    assert "no run says" not in said
+    assert "no speed-up of gpus2" in said
 
 
 @pytest.mark.parametrize(

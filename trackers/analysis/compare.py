@@ -79,7 +79,7 @@ def compare_runs(
         sources: as for :func:`trackers.load`; one that names several runs stands for all of them.
         keys: metrics, or patterns as in ``val_*``; None: all of training and validation.
         baseline: id, name or source of the run that speed-up and efficiency refer to; None: of those with the fewest
-            GPUs the first.
+            GPUs the first, where some know their samples/s of those.
         root: where our own runs lie; default what ``TRACKER_DIR`` says.
 
     Raises:
@@ -104,7 +104,8 @@ def compare(runs: Sequence[Facts], keys: Sequence[str] | None = None, *, baselin
     base = _baseline(runs, baseline)
     rows = [_row(run, chosen, differing, base) for run in runs]
     basis = {row.pop("speedup_basis") for row in rows} - {""}
-    warnings = unfair(runs, steps_per_s="steps/s" in basis)
+    without = [run for run, row in zip(runs, rows, strict=True) if row["speedup"] is None and run.speed.steps_per_s]
+    warnings = unfair(runs, steps_per_s="steps/s" in basis, no_speedup=without if base is not None else ())
     return Comparison(rows, chosen, differing, base.source if base is not None else "", warnings)
 
 
@@ -187,7 +188,7 @@ def named(runs: Sequence[Facts], name: str) -> Facts:
 def _baseline(runs: Sequence[Facts], name: str | None) -> Facts | None:
     if name is not None:
         return named(runs, name)
-    fast = [run for run in runs if run.speed.samples_per_s or run.speed.steps_per_s]
+    fast = [run for run in runs if run.speed.samples_per_s] or [run for run in runs if run.speed.steps_per_s]
     return min(fast, key=lambda run: run.gpus or 1) if len(runs) > 1 and fast else None
 
 

@@ -33,11 +33,12 @@ def _memory_kind(run: Facts) -> str | None:
     return None if run.use.memory_gb is None else run.use.memory_kind or "unknown"
 
 
-def unfair(runs: Sequence[Facts], *, steps_per_s: bool = False) -> list[str]:
+def unfair(runs: Sequence[Facts], *, steps_per_s: bool = False, no_speedup: Sequence[Facts] = ()) -> list[str]:
     """What a reader of the comparison must know.
 
     Args:
         steps_per_s: the speed-up had to be made from steps, since nothing says how many samples a step has.
+        no_speedup: runs that have none because they, or the baseline, don't say how many samples a step has.
     """
     found = []
     for what, names, why in _SETTINGS:
@@ -57,7 +58,14 @@ def unfair(runs: Sequence[Facts], *, steps_per_s: bool = False) -> list[str]:
         which = ", ".join(f"{run.name or run.id} {run.status}" for run in unfinished[:SHOWN])
         found.append(f"not finished: {which}{_more(len(unfinished))}")
     if steps_per_s:
-        found.append("speed-up is from steps/s, as if batches were equal: no run says its global_batch_size")
+        which = "the baseline doesn't say its" if no_speedup else "no run says its"
+        found.append(f"speed-up is from steps/s, as if batches were equal: {which} global_batch_size")
+    if no_speedup:
+        which = ", ".join(run.name or run.id for run in no_speedup[:SHOWN])
+        found.append(
+            f"no speed-up of {which}{_more(len(no_speedup))}: samples/s need global_batch_size, which not all of these "
+            "and the baseline say (--baseline NAME chooses another)"
+        )
     remarks = dict.fromkeys(remark for run in runs for remark in _remarks(run))
     if len(remarks) > SHOWN:
         found += [*list(remarks)[:SHOWN], f"and {len(remarks) - SHOWN} more remarks of this kind"]
