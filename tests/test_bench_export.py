@@ -105,6 +105,14 @@ def test_two_runs_of_one_second_get_two_files() -> None:
     assert files[1].stem == files[0].stem + "_2"
 
 
+def test_run_without_steps_among_others_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
+    """Of a project the runs that have steps are exported; one that hasn't is named."""
+    write_run("empty", created=T0 + 1)
+    write_run("one", [(step, step, {"loss": 1.0}) for step in range(3)])
+    assert exported("digits")["source"]["run_id"] == "one"
+    assert "left out: run 'empty'" in caplog.text
+
+
 @pytest.mark.parametrize(
     ("arguments", "error", "said"),
     [

@@ -118,3 +118,13 @@ def test_run_without_gpus_is_not_found() -> None:
     done = CliRunner().invoke(app, ["gpu-report"])
     assert isinstance(done.exception, NotFound)
     assert str(done.exception).startswith("no GPU metrics found in run 'baseline'")
+
+
+def test_run_without_gpus_among_others_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
+    """Of a project the runs that have GPU metrics are shown; one that hasn't is named and costs nothing else."""
+    logged(**gpu(0, temp=60.0))
+    logged(loss=1.0)
+    done = CliRunner().invoke(app, ["gpu-report", "digits", "--json"])
+    assert done.exit_code == 0, done.output
+    assert len(json.loads(done.stdout)) == 1
+    assert "left out: no GPU metrics found in run 'baseline'" in caplog.text

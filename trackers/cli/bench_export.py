@@ -35,15 +35,14 @@ def bench_export(
     """
     from trackers.analysis.benchmark_run import document, save
     from trackers.errors import UsageError
-    from trackers.readers import registry
+    from trackers.readers import files, registry
     from trackers.records import name_floats
 
     reader, runs = registry.open_source(source, directory)
     if output is not None and output.suffix == ".json" and len(runs) > 1:
         raise UsageError(f"{source!r} names {len(runs)} runs: give a directory as --output, not a file")
     given = {"num_gpus": num_gpus, "global_batch_size": global_batch_size, "sequence_length": sequence_length}
-    for run in runs:
-        found = document(reader, run, given)
+    for found in files.those_of(runs, lambda run: document(reader, run, given)):
         for text in found["contradictions"]:
             print(f"trackers: {printable(text)}", file=sys.stderr)
         path = save(found, output)

@@ -20,17 +20,17 @@ def register(app: typer.Typer) -> None:
 def gpu_report(source: SourceArgument = "latest", directory: RunsDir = None, as_json: AsJson = False) -> None:
     """Each GPU's memory, utilisation, power, temperature and energy: now, average over time, maximum; and over all.
 
-    The maximum over all GPUs is that of their sum over time. Exit code 1 where a run has no GPU metrics.
+    The maximum over all GPUs is that of their sum over time. Exit code 1 where no run has GPU metrics.
 
     Example: trackers gpu-report wandb:team/gpt2/4f9kq2ab
     """
     import msgspec
 
     from trackers.analysis import gpu_report as analysis
-    from trackers.readers import registry
+    from trackers.readers import files, registry
 
     reader, runs = registry.open_source(source, directory)
-    found = [(run, analysis.gpu_report(reader.read(run), f"run {run.name!r}")) for run in runs]
+    found = files.those_of(runs, lambda run: (run, analysis.gpu_report(reader.read(run), f"run {run.name!r}")))
     if as_json:
         shown = [
             {"source": run.source, "id": run.id, "name": run.name, "note": run.note, **msgspec.to_builtins(report)}

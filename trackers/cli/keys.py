@@ -26,11 +26,11 @@ def keys(source: SourceArgument = "latest", directory: RunsDir = None, as_json: 
 
     Example: trackers keys tb:runs/baseline
     """
-    from trackers.readers import registry
+    from trackers.readers import files, registry
     from trackers.rundata import RunData
 
     reader, runs = registry.open_source(source, directory)
-    found = [_run(RunData(reader, run)) for run in runs]
+    found = files.those_of(runs, lambda run: _run(RunData(reader, run)))
     if as_json:
         print(json.dumps(found, indent=2))
         return
