@@ -65,7 +65,6 @@ class WandbFileReader:
         Artifacts come with ``files`` alone: theirs are staged elsewhere.
         """
         paths = [Path(path) for path in run.native["paths"]]
-        run.directory = str(paths[0].parent / "files")
         reading = _Reading(run, paths, files)
         for path in paths:
             yield from reading.file(path)
@@ -158,7 +157,12 @@ class _Reading:
 
 def _run(path: Path) -> SourceRun:
     """Who a file's run is, and how it ended, without its rows."""
-    run = SourceRun(source=f"{SCHEME}:{path}", id=path.stem.removeprefix("run-"), native={"paths": [str(path)]})
+    run = SourceRun(
+        source=f"{SCHEME}:{path}",
+        id=path.stem.removeprefix("run-"),
+        directory=str(path.parent.resolve() / "files"),
+        native={"paths": [str(path)]},
+    )
     for number, record in enumerate(wandb_file.records(path)):
         if record.WhichOneof("record_type") == "run":
             message = record.run
