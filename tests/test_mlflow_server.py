@@ -17,6 +17,7 @@ from trackers.errors import NotFound, Unavailable
 from trackers.readers import mlflow as reader
 from trackers.readers.mlflow import MlflowReader
 from trackers.records import Artifact, ArtifactFile, Config, Metrics, Record, Summary, Text
+from trackers.rundata import load
 from trackers.testing import Limits, check_reader
 from trackers.tracker import RunInfo
 
@@ -164,3 +165,35 @@ def test_run_is_read_back_over_http(
     assert (tmp_path / "files" / artifact.files[0].file).read_bytes() == b"weights"
     with pytest.raises(NotFound, match="no experiment 'nothing'"):
         MlflowReader().runs(nothing)
+
+
+def test_ended_run_is_fetched_once(server: servers.Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loaded again, a run that has ended costs no history; what is added to it is read, and a running one always is."""
+    from mlflow import MlflowClient
+
+    fetched: list[str] = []
+    history = reader._history
+
+    def counted(client: Any, run_id: str, key: str, name: str, page: int) -> Any:
+        fetched.append(key)
+        return history(client, run_id, key, name, page)
+
+    monkeypatch.setattr(reader, "_history", counted)
+    own = MlflowClient(tracking_uri=server.url)
+    run_id = own.create_run(own.create_experiment("once"), run_name="vendor").info.run_id
+    source = f"mlflow:{server.url}#once/vendor"
+
+    def losses() -> list[float]:
+        fetched.clear()
+        return list(load(source).metrics()["loss"].to_pylist())
+
+    own.log_metric(run_id, "loss", 2.0, 1_700_000_000_000, 0)
+    assert (losses(), losses(), fetched) == ([2.0], [2.0], ["loss"])
+    own.set_terminated(run_id)
+    assert (losses(), fetched) == ([2.0], ["loss"])
+    assert (losses(), fetched) == ([2.0], [])
+    own.log_metric(run_id, "loss", 1.0, 1_700_000_001_000, 1)
+    assert (losses(), fetched) == ([2.0, 1.0], ["loss"])
+    assert (losses(), fetched) == ([2.0, 1.0], [])
+    own.set_tag(run_id, "mlflow.note.content", "good")
+    assert load(source).run.notes == "good"

@@ -10,6 +10,7 @@ of their values.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import heapq
 import itertools
 import json
@@ -22,7 +23,8 @@ from urllib.parse import quote, unquote
 from trackers.backends import system_names
 from trackers.backends.mlflow_names import map_name, unmap
 from trackers.errors import NotFound, TrackersError, Unavailable, UsageError
-from trackers.readers.mlflow_files import RunFiles
+from trackers.readers import files as places
+from trackers.readers.mlflow_files import RunFiles, local_store
 from trackers.readers.reader import SourceRun
 from trackers.records import SUMMARY_PREFIX, SYSTEM_PREFIX, Config, Environment, Finish, Metrics, Record, Summary
 
@@ -32,6 +34,7 @@ HELD = 40_000
 """Points of all metrics that are held at a time."""
 
 STATUS = {"FINISHED": "finished", "FAILED": "failed", "KILLED": "crashed", "RUNNING": "running"}
+ENDED = frozenset(STATUS) - {"RUNNING"}
 GROUP_TAG = "trackers.group_key"
 """On runs that stand for a group of ours: they have no values."""
 
@@ -61,6 +64,13 @@ class MlflowReader:
         if not found:
             raise NotFound(f"mlflow: experiment {experiment.name!r} has no runs")
         return found
+
+    def version(self, run: SourceRun) -> str:
+        """What the listing says of a run that has ended, and of a local database its size and time, too; "" of others.
+
+        A server tells each metric's newest point, parameters, tags and the end.
+        """
+        return str(run.native["version"])
 
     def read(self, run: SourceRun, *, files: Path | None = None) -> Iterator[Record]:
         """See :class:`trackers.readers.reader.Reader`. Artifacts on this machine's disk are taken where they lie."""
@@ -262,8 +272,23 @@ def _source_run(uri: str, experiment: str, run: Any) -> SourceRun:
         notes=tags.get("mlflow.note.content"),
         created=(run.info.start_time or 0) / 1000,
         status=str(tags.get("trackers.status") or STATUS.get(run.info.status, "")),
-        native={"uri": uri, "run_id": run.info.run_id},
+        directory=str(local_store(run.info.artifact_uri) or ""),
+        native={"uri": uri, "run_id": run.info.run_id, "version": _version(uri, run)},
     )
+
+
+def _version(uri: str, run: Any) -> str:
+    points = getattr(run.data, "_metric_objs", None)  # the newest of each metric; RunData.metrics has values alone
+    if points is None or run.info.status not in ENDED:
+        return ""
+    newest = sorted((point.key, repr(point.value), point.timestamp, point.step) for point in points)
+    said = [run.info.status, run.info.end_time, run.info.run_name, newest, *(sorted(of.items()) for of in
+            (run.data.params, run.data.tags))]  # fmt: skip
+    word = hashlib.sha256(repr(said).encode("utf-8", "surrogateescape")).hexdigest()
+    if not uri.startswith("sqlite:///"):
+        return word
+    file = unquote(uri.removeprefix("sqlite:///").partition("?")[0])
+    return word + places.version([path for end in ("", "-wal") if (path := Path(file + end)).exists()])
 
 
 @contextlib.contextmanager

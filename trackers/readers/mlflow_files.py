@@ -44,7 +44,7 @@ class RunFiles:
 
     def __init__(self, client: Any, run: Any, files: Path | None) -> None:
         self._client, self._run, self._files = client, run, files
-        self._local = _local(run.info.artifact_uri)
+        self._local = local_store(run.info.artifact_uri)
         self.directory = str(self._local or files or "")
         self._top = self._list(None)
         names = {path for path, is_folder in self._top if not is_folder}
@@ -246,7 +246,7 @@ def _parts(path: str) -> list[str]:
     return [part for part in path.replace("\\", "/").split("/") if part not in ("", ".", "..")]
 
 
-def _local(uri: str) -> Path | None:
+def local_store(uri: str) -> Path | None:
     """The folder of an artifact store on this machine's disk."""
     parts = urlsplit(uri)
     if parts.scheme not in ("", "file"):
