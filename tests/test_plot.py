@@ -129,6 +129,23 @@ def test_band_is_mean_and_deviation() -> None:
     np.testing.assert_allclose(found.high - found.y, [math.sqrt(2)] * 3 + [0])
 
 
+@pytest.mark.parametrize("scale", [Scale(smooth=0), Scale(smooth=0, log_x=True), Scale()])
+def test_band_of_long_curves_keeps_spikes(scale: Scale) -> None:
+    """One step of one of three runs that is far off shows in the mean and in the band of 20,000 steps, as it is."""
+    x, lines = np.arange(1, 20_001), []
+    for spike in (1.0, 301.0, 1.0):
+        y = np.ones(20_000)
+        y[7776] = spike
+        lines.append(series.line("run", x, y, scale))
+    found = series.band("all", lines, log_x=scale.log_x)
+    highest = max((one.smooth_y if len(one.smooth_y) else one.y).max() for one in lines)
+    at = int(np.argmax(found.y))
+    assert found.x[at] == 7777
+    assert found.y[at] == pytest.approx((highest + 2) / 3)
+    assert found.high[at] - found.y[at] == pytest.approx((highest - 1) / math.sqrt(3))
+    assert len(found.x) < 2000
+
+
 @pytest.mark.parametrize("ending", ["png", "svg", "pdf"])
 def test_spike_of_one_step_is_seen(ending: str, tmp_path: Path) -> None:
     """Of 20,000 steps a single one is 50 times as high: the picture has ink there, and none without it."""

@@ -168,22 +168,22 @@ def _curves(
     if keep is not None:
         pairs = {name: (x[keep(y)], y[keep(y)]) for name, (x, y) in pairs.items()}
     lines = [line(run.label, *pairs[run.label], view.scale(), style=run.style) for run in there]
-    panel = Panel(title, label, unit or (title if isinstance(key, str) else "loss"), _banded(runs, lines, view.by),
+    panel = Panel(title, label, unit or (title if isinstance(key, str) else "loss"), _banded(runs, lines, view),
                   log_x=view.log_x, log_y=view.log_y)  # fmt: skip
     if view.log_x or view.log_y:
         panel.empty = "nothing above zero, which a logarithmic axis needs"
     return panel
 
 
-def _banded(runs: Sequence[PlottedRun], lines: list[Line], by: str) -> list[Line]:
-    if not by:
+def _banded(runs: Sequence[PlottedRun], lines: list[Line], view: View) -> list[Line]:
+    if not view.by:
         return lines
     of = {one.label: one for one in lines}
     found = []
-    for style, (label, members) in enumerate(grouped(runs, by).items()):
+    for style, (label, members) in enumerate(grouped(runs, view.by).items()):
         inside = [of[run.label] for run in members if run.label in of]
         if inside:
-            found.append(band(label, inside, style=style))
+            found.append(band(label, inside, style=style, log_x=view.log_x))
     return found
 
 

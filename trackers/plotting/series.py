@@ -187,10 +187,11 @@ def smooth(values: Any, weight: float) -> Any:
         return np.clip(means, np.min(values), np.max(values))  # rounding makes no curve of what is constant
 
 
-def band(label: str, lines: Sequence[Line], *, style: int = 0, bins: int = 400) -> Line:
+def band(label: str, lines: Sequence[Line], *, style: int = 0, bins: int = 400, log_x: bool = False) -> Line:
     """Mean and standard deviation (n - 1) of several runs' curves, where at least one of them is.
 
     Runs are interpolated between their points, never beyond them; smoothed curves are taken where there are any.
+    Where they have many points, those are taken at which, in each part of the axis, the runs are highest and lowest.
     """
     import numpy as np
 
@@ -203,9 +204,12 @@ def band(label: str, lines: Sequence[Line], *, style: int = 0, bins: int = 400) 
         setattr(found, name, np.unique(np.concatenate([np.asarray(getattr(one, name), np.float64) for one in lines])))
     if not pairs:
         return found
-    grid = np.unique(np.concatenate([x for x, _ in pairs]))
+    points, values = (np.concatenate(parts) for parts in zip(*pairs, strict=True))
+    grid = np.unique(points)
     if len(grid) > 2 * bins:
-        grid = np.linspace(grid[0], grid[-1], bins)
+        order = np.argsort(points, kind="stable")
+        points = points[order]
+        grid = np.unique(points[thin(bins_of(points, Scale(log_x=log_x, bins=bins)), values[order])])
     table = np.array([np.interp(grid, x, y, left=np.nan, right=np.nan) for x, y in pairs])
     known = (~np.isnan(table)).sum(axis=0)
     there = known > 0
