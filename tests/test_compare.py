@@ -354,6 +354,9 @@ def test_poor_runs_are_compared(rows: list[Any]) -> None:
         (["one", "--format", "pdf"], UsageError, "unknown format 'pdf': known are table"),
         (["one", "--figures", "median"], UsageError, "unknown figure 'median': known are final"),
         (["one", "--by", "color"], UsageError, "seed, group, tag or config.KEY"),
+        (["one", "--by", "seed", "--baseline", "one"], UsageError, "--baseline can't be had with --by"),
+        (["one", "--by", "seed", "--config", "lr"], UsageError, "--config can't be had with --by"),
+        (["one", "--by", "seed", "--figures", "best,last"], UsageError, "--by shows one figure of each metric"),
         (["one", "--by", "config.nothing"], UsageError, "no run has the setting 'nothing'; there is lr"),
     ],
 )

@@ -151,6 +151,10 @@ def test_commands_change_nothing_without_yes(run: RunDirectory) -> None:
         (("prune", "", "--older-than", "0", "--yes"), 2, "a run's name is empty"),
         (("archive", "", "--older-than", "0", "--yes"), 2, "a run's name is empty"),
         (("restore", " ", "--yes"), 2, "a run's name is empty"),
+        (("prune", "--compress-after", "3"), 2, "--compress-after belongs to --logs; runs have --older-than"),
+        (("prune", "--logs", "--older-than", "3"), 2, "--older-than is for runs: logs have --compress-after"),
+        (("archive", "--backup", "full", "--older-than", "3"), 2, "--older-than is for runs"),
+        (("restore", "one", "--into", "elsewhere"), 2, "--into is for backups"),
     ],
 )
 def test_wrong_input_is_one_line(run: RunDirectory, arguments: tuple[str, ...], code: int, text: str) -> None:

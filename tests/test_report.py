@@ -194,6 +194,8 @@ def test_command_prints_and_saves(capsys: pytest.CaptureFixture[str]) -> None:
         command.report(["a"], output=Path(name))
         assert capsys.readouterr().out == f"Saved {name}\n"
     assert Path("new/report.md").read_text().startswith("# Report of 1 run\n")
+    command.report(["a"], title="Wide *and* deep")
+    assert capsys.readouterr().out.startswith("# Wide \\*and\\* deep\n")
     command.report(["a"], as_json=True)
     found = json.loads(capsys.readouterr().out)
     assert math.isfinite(found["runs"][0]["final_loss"])

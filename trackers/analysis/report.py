@@ -23,18 +23,18 @@ SESSION = "session:"
 _VERSIONS = ("pytorch", "cuda", "rocm")
 
 
-def markdown(runs: Sequence[PlottedRun], *, when: str) -> str:
+def markdown(runs: Sequence[PlottedRun], *, when: str, title: str = "") -> str:
     """The report: document 0's comparison (winner with its reason, hardware, configuration, throughput, step times,
     memory, variance, timestamps), then metrics; document 2's comparison of those runs that are sessions.
 
     Args:
-        when: the time at its top.
+        when: the time at its top. title: its headline; default how many runs there are.
     """
     found = compare([run.facts for run in runs])
     results = _results(runs)
     text = benchmark_report.markdown(results, when=when)
     count = f"{len(runs)} run{'s' if len(runs) != 1 else ''}"
-    text = text.replace("# Benchmark comparison\n", f"# Report of {count}\n", 1)
+    text = text.replace("# Benchmark comparison\n", f"# {escape_markdown(title) or f'Report of {count}'}\n", 1)
     parts = [text, *_warnings(found.warnings), "## Metrics\n", _metrics(runs)]
     summed = [session for run in runs if (session := _session(run)) is not None]
     if summed:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from trackers.cli.common import AsJson, RunsDir, printable, runs_root
+from trackers.cli.common import AsJson, RunsDir, printable, refuse, runs_root
 
 RunsArgument = Annotated[
     list[str] | None,
@@ -29,6 +29,7 @@ def register(app: typer.Typer) -> None:
 
 
 def archive(
+    context: typer.Context,
     runs: RunsArgument = None,
     older_than: Days = 7.0,
     backup: Annotated[
@@ -67,6 +68,7 @@ def archive(
         return change.before - change.after
 
     if backup or output is not None:
+        refuse(context, "is for runs: a backup has every file of its directory", "older_than")
         _back_up(runs or ["benchmark_results"], backup, output, yes, as_json)
     need_zstd()
     found = chosen(runs or [], runs_root(directory))
@@ -74,6 +76,7 @@ def archive(
 
 
 def restore(
+    context: typer.Context,
     runs: Annotated[list[str], typer.Argument(metavar="RUN…", help="Ids, names, latest, or directories.")],
     into: Annotated[Path, typer.Option(help="Where a backup's directory belongs.")] = Path(),
     yes: Yes = False,
@@ -98,6 +101,7 @@ def restore(
 
     if any(is_backup(reference) for reference in runs):
         _put_back(runs, into, yes, as_json)
+    refuse(context, "is for backups: a run goes back where it lies", "into")
     need_zstd()
     found = chosen(runs, runs_root(directory))
     each(

@@ -16,6 +16,21 @@ RunsDir = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
+def refuse(context: typer.Context, why: str, *options: str) -> None:
+    """Raise UsageError if one of these options was given, for it would change nothing.
+
+    Args:
+        why: what follows the option's name. options: as the command's function calls them.
+    """
+    from trackers.errors import UsageError
+
+    flags = {parameter.name: parameter.opts[0] for parameter in context.command.params}
+    for option in options:
+        source = context.get_parameter_source(option)
+        if source is not None and source.name == "COMMANDLINE":
+            raise UsageError(f"{flags[option]} {why}")
+
+
 def runs_root(given: Path | None) -> Path:
     """The directory of all runs: the option, else what the configuration says."""
     if given is not None:

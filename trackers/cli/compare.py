@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from trackers.cli.common import AsJson, RunsDir, printable
+from trackers.cli.common import AsJson, RunsDir, printable, refuse
 
 Sources = Annotated[
     list[str],
@@ -26,6 +26,7 @@ def register(app: typer.Typer) -> None:
 
 
 def compare(
+    context: typer.Context,
     sources: Sources,
     keys: Annotated[
         str, typer.Option(help="Metrics, a,b; patterns as in val_*. Default training's and validation's.")
@@ -60,6 +61,10 @@ def compare(
     for word in wanted:
         if word not in work.FIGURES:
             raise UsageError(f"unknown figure {word!r}: known are {', '.join(work.FIGURES)}")
+    if by:
+        refuse(context, "can't be had with --by: groups have no settings and no speed-up", "config", "baseline")
+        if len(wanted) > 1 and figures:
+            raise UsageError(f"--by shows one figure of each metric: --figures {wanted[0]}")
     gathered = gather(sources, directory)
     found = work.compare(gathered.runs, _words(keys) or None, baseline=baseline or None)
     for text in [*(f"left out: {reason}" for reason in gathered.lost), *found.warnings]:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from trackers.cli.archive import Days, RunsArgument, Yes, each, show_sizes
-from trackers.cli.common import AsJson, RunsDir, printable, runs_root
+from trackers.cli.common import AsJson, RunsDir, printable, refuse, runs_root
 
 
 def register(app: typer.Typer) -> None:
@@ -19,6 +19,7 @@ def register(app: typer.Typer) -> None:
 
 
 def prune(
+    context: typer.Context,
     runs: RunsArgument = None,
     older_than: Days = 30.0,
     logs: Annotated[
@@ -47,7 +48,9 @@ def prune(
     from trackers.keeping.standing import DAY_S, chosen, why_not_deleted
 
     if logs:
+        refuse(context, "is for runs: logs have --compress-after and --delete-after", "older_than")
         _prune_logs(runs or ["benchmark_results"], compress_after * DAY_S, delete_after * DAY_S, yes, as_json)
+    refuse(context, "belongs to --logs; runs have --older-than", "compress_after", "delete_after")
     root = runs_root(directory)
     for path in begun(root) if yes else ():
         try:

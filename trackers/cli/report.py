@@ -26,7 +26,7 @@ def report(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="File: .md or .html; without it Markdown is printed.")
     ] = None,
-    title: Annotated[str, typer.Option(help="Of the page.")] = "",
+    title: Annotated[str, typer.Option(help="At its top; default how many runs it is of.")] = "",
     directory: RunsDir = None,
     as_json: AsJson = False,
 ) -> None:
@@ -44,7 +44,7 @@ def report(
     if ending not in (*MARKDOWN, *HTML):
         raise UsageError(f"{output}: a report is .md or .html, not {ending or 'without an ending'}")
     runs = open_runs(sources, directory)
-    text = work.markdown(runs, when=time.strftime("%Y-%m-%d %H:%M:%S"))
+    text = work.markdown(runs, when=time.strftime("%Y-%m-%d %H:%M:%S"), title=title)
     if output is not None and ending in HTML:
         from trackers.plotting import report_page
 
