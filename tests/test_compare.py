@@ -239,6 +239,7 @@ def test_by_group_tag_and_setting(by: str, labels: dict[str, int]) -> None:
     write_run("r2", losses(1.0, 2.0))
     done = run_cli("compare", "digits", "--by", by, "--json")
     assert {group["label"]: len(group["runs"]) for group in json.loads(done.stdout)["groups"]} == labels
+    assert "speed-up" not in done.stderr
 
 
 def test_few_runs_stand_side_by_side_and_many_below_each_other() -> None:

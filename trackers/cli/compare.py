@@ -50,7 +50,7 @@ def compare(
     Example: trackers compare baseline wider --keys "val_*"; trackers compare digits --by config.lr
     """
     from trackers.analysis import compare as work
-    from trackers.analysis import groups
+    from trackers.analysis import fairness, groups
     from trackers.analysis.gather import gather
     from trackers.errors import UsageError
 
@@ -67,7 +67,8 @@ def compare(
             raise UsageError(f"--by shows one figure of each metric: --figures {wanted[0]}")
     gathered = gather(sources, directory)
     found = work.compare(gathered.runs, _words(keys) or None, baseline=baseline or None)
-    for text in [*(f"left out: {reason}" for reason in gathered.lost), *found.warnings]:
+    warnings = fairness.unfair(gathered.runs) if by else found.warnings  # groups have no speed-up
+    for text in [*(f"left out: {reason}" for reason in gathered.lost), *warnings]:
         print(f"trackers: {printable(text)}", file=sys.stderr)
     if by:
         _show_groups(groups.by(gathered.runs, by, found.keys, wanted[0] if figures else None), form, bool(keys))
