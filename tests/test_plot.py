@@ -270,6 +270,25 @@ def test_nasty_names_are_drawn_as_they_are() -> None:
     assert "_hidden" in svg
 
 
+def test_marks_are_named_without_hiding_any(tmp_path: Path) -> None:
+    """A loss that diverges at the end has its mark in the corner, with nothing over it; the legend says what it is."""
+    drawn = []
+    for last in (math.inf, 1.0):
+        line = series.line("run", np.arange(10), [1.0] * 9 + [last], Scale())
+        path = tmp_path / f"{last:g}.png"
+        image.save(Picture([Panel("loss", lines=[line])], 1, [("other", 1)]), path)
+        blue = abs(pixels(path).astype(int) - (0, 0x72, 0xB2)).sum(axis=2) < 90
+        drawn.append(int(blue[: len(blue) // 6].sum()))
+        assert np.ptp(np.flatnonzero(blue.any(axis=0))) > 0.6 * blue.shape[1]  # the diagram is as wide as ever
+    assert drawn[1] == 0
+    assert drawn[0] > 20
+    image.save(Picture([Panel("loss", lines=[line])], 1, [("run", 0)]), tmp_path / "none.svg")
+    assert "∞" not in (tmp_path / "none.svg").read_text()
+    line = series.line("run", np.arange(10), [1.0] * 9 + [math.inf], Scale())
+    image.save(Picture([Panel("loss", lines=[line])], 1, [("run", 0)]), tmp_path / "some.svg")
+    assert "∞" in (tmp_path / "some.svg").read_text()
+
+
 def test_legend_has_all_of_twenty_runs() -> None:
     """Twenty runs are all named in the legend, and no two of them look alike."""
     for number in range(20):

@@ -23,6 +23,8 @@ LEGEND_MOST = 4 * LEGEND_ROWS
 LONGEST = 40
 DOTS = 60
 """Curves of up to so many points show each point."""
+MARKS = (("nans", "x", 0.02, "NaN"), ("highs", "^", 0.98, "∞"), ("lows", "v", 0.02, "-∞"))
+"""Values without a place on the axis: the line's field, the mark, how high it stands, its name."""
 
 
 def save(picture: Picture, path: Path) -> None:
@@ -150,21 +152,14 @@ def _line(axes: Any, line: Line, many: bool) -> None:
 
 
 def _marks(axes: Any, lines: Sequence[Line]) -> None:
-    """NaN at the lower edge, infinities where they point; each kind named once, in the diagram."""
-    from matplotlib.lines import Line2D
-
-    shown: list[Any] = []
-    kinds = (("nans", "x", 0.02, "NaN"), ("highs", "^", 0.98, "∞"), ("lows", "v", 0.02, "-∞"))
-    for name, marker, height, label in kinds:
-        there = [line for line in lines if len(getattr(line, name))]
-        for line in there:
+    """NaN at the lower edge, infinities where they point; the legend names them."""
+    for name, marker, height, _ in MARKS:
+        for line in lines:
             places = getattr(line, name)
+            if not len(places):  # a line of no points takes the layout's measure away
+                continue
             axes.plot(places, [height] * len(places), linestyle="", marker=marker, markersize=4.5, clip_on=False,
                       color=colour(line.style), transform=axes.get_xaxis_transform(), zorder=5)  # fmt: skip
-        if there:
-            shown.append(Line2D([], [], linestyle="", marker=marker, markersize=4.5, color="#555555", label=label))
-    if shown:
-        axes.legend(handles=shown, loc="upper right", fontsize=7, framealpha=0.8, handletextpad=0.2)
 
 
 def _bars(axes: Any, bars: Sequence[Bar]) -> None:
@@ -207,6 +202,11 @@ def _legend(figure: Any, picture: Picture) -> None:
     if picture.dashed:
         handles.append(Line2D([], [], color="#555555", linestyle=_dashed(SECOND), linewidth=1.2))
         labels.append(f"dashed: {picture.dashed}")
+    lines = [line for panel in picture.panels if not panel.blank for line in panel.lines]
+    for name, marker, _, label in MARKS:  # beside the diagrams: in one they would hide what they name
+        if any(len(getattr(line, name)) for line in lines):
+            handles.append(Line2D([], [], linestyle="", marker=marker, markersize=4.5, color="#555555"))
+            labels.append(label)
     if len(picture.legend) > len(entries):
         handles.append(Line2D([], [], linestyle=""))
         labels.append(f"and {len(picture.legend) - len(entries)} more")
