@@ -6,6 +6,7 @@ import importlib.util
 import json
 import math
 import random
+import re
 import subprocess
 import sys
 import warnings
@@ -287,6 +288,14 @@ def test_marks_are_named_without_hiding_any(tmp_path: Path) -> None:
     line = series.line("run", np.arange(10), [1.0] * 9 + [math.inf], Scale())
     image.save(Picture([Panel("loss", lines=[line])], 1, [("run", 0)]), tmp_path / "some.svg")
     assert "∞" in (tmp_path / "some.svg").read_text()
+
+
+def test_steps_are_whole_numbers() -> None:
+    """An axis of few steps has no ticks between them."""
+    write_run("short", [(step, step, {"loss": float(step)}) for step in range(5)])
+    image.save(presets.metrics(open_runs(["short"]), View()), Path("out.svg"))
+    ticks = re.findall(r">([\d.]+)</text>", Path("out.svg").read_text().partition('id="matplotlib.axis_2"')[0])
+    assert ticks == ["0", "1", "2", "3", "4"]
 
 
 def test_legend_has_all_of_twenty_runs() -> None:

@@ -117,6 +117,8 @@ def _ticks(axes: Any, panel: Panel) -> None:
             axis.set_minor_formatter(_between(low, high))
         elif not logarithmic:
             axis.get_major_formatter().set_useOffset(False)
+    if panel.x_label == "step" and not panel.log_x:
+        axes.xaxis.get_major_locator().set_params(integer=True)
     if panel.x_label == "tokens" and not panel.log_x:
         axes.xaxis.set_major_formatter(EngFormatter(sep=""))
 
