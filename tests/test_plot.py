@@ -290,6 +290,25 @@ def test_marks_are_named_without_hiding_any(tmp_path: Path) -> None:
     assert "∞" in (tmp_path / "some.svg").read_text()
 
 
+@pytest.mark.parametrize(
+    ("view", "ticks"),
+    [
+        (View(smooth=0), ["500", "1000", "1500"]),
+        (View(smooth=0, log_x=True), ["1", "10", "100", "1000"]),
+        (View(smooth=0, log_y=True), ["0.01", "0.1", "1", "10"]),
+    ],
+)
+def test_logarithmic_axes_have_powers_of_ten(view: View, ticks: list[str]) -> None:
+    """Asked for, an axis has a tick at each power of ten, all as far from each other; else at equal differences."""
+    write_run("long", [(step, step, {"loss": 10.0 / step}) for step in range(1, 3001)])
+    image.save(presets.metrics(open_runs(["long"]), view), Path("out.svg"))
+    across, _, up = Path("out.svg").read_text().partition('id="matplotlib.axis_2"')
+    found = re.findall(r'x="([\d.]+)" y="([\d.]+)"[^>]*>([\d.]+)</text>', up if view.log_y else across)
+    places = {text: float(y if view.log_y else x) for x, y, text in found}
+    apart = np.diff([places[text] for text in ticks])
+    np.testing.assert_allclose(apart, apart[0], rtol=0.02)
+
+
 def test_steps_are_whole_numbers() -> None:
     """An axis of few steps has no ticks between them."""
     write_run("short", [(step, step, {"loss": float(step)}) for step in range(5)])

@@ -101,6 +101,34 @@ def test_page_works_in_a_browser(tmp_path: Path) -> None:
         assert window.console() == []
 
 
+@needs_browser
+def test_logarithmic_axes_on_a_page(tmp_path: Path) -> None:
+    """Asked for, equal ratios are equal lengths, and what is written beside them are the values; else it is not so."""
+    write_run("long", [(step, step, {"loss": 10.0 / step}) for step in range(1, 3001)])
+    with chromium.browser(tmp_path) as window:
+        for log_x, log_y in ((False, False), (True, False), (False, True)):
+            path = tmp_path / f"{log_x}{log_y}.html"
+            page.save(presets.metrics(open_runs(["long"]), View(log_x=log_x, log_y=log_y)), path)
+            window.open(path)
+            x1, y0, y1 = window.script("const b = charts[0].box; return [b.x1, b.y0, b.y1]")
+            assert (x1 < 4) == log_x
+            assert (y0 < -2 and y1 < 1.5) == log_y
+            labels = window.script(LABELS)
+            assert ({"10", "100", "1000"} <= set(labels)) == log_x
+            assert ({"0.01", "0.1", "1", "10"} <= set(labels)) == log_y
+
+
+LABELS = """
+const said = [], draw = CanvasRenderingContext2D.prototype.fillText;
+CanvasRenderingContext2D.prototype.fillText = function (text, ...more) {
+  said.push(text);
+  draw.call(this, text, ...more);
+};
+dispatchEvent(new Event("resize"));
+return said;
+"""
+
+
 OUTSIDE = """
 const cut = [], draw = CanvasRenderingContext2D.prototype.fillText;
 CanvasRenderingContext2D.prototype.fillText = function (text, x, ...more) {
