@@ -1,8 +1,10 @@
-"""How long a plot of 50 runs with 100,000 points each takes, and how large a report of 20 such runs is."""
+"""How long a plot of 50 runs with 100,000 points each takes, and how large and how smooth a report of 20 such is."""
 
 from __future__ import annotations
 
+import statistics
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -10,6 +12,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks.analysis import age, timed
 from benchmarks.common import Figure, main
+from tests import browser
 from trackers import records
 from trackers.records import Config, Finish, Metrics, Record, Start
 from trackers.rundir import RunDirectory
@@ -17,6 +20,20 @@ from trackers.tracker import RunInfo
 
 T0 = 1_763_688_000.0
 PLOT_S, REPORT_MB = 3.0, 5.0
+FRAME_MS = 1000 / 30
+"""Thirty pictures a second look like one that moves."""
+PAN = """
+const chart = charts[0], took = [];
+const turn = (name, value) => chart.canvas.dispatchEvent(new WheelEvent("wheel", {[name]: value, cancelable: true}));
+for (let frame = 0; frame < 60; frame++) {
+  const began = performance.now();
+  turn(frame < 10 ? "deltaY" : "deltaX", frame < 10 ? -20 : 20);
+  chart.canvas.getContext("2d").getImageData(0, 0, 1, 1);  // what was drawn is there
+  took.push(performance.now() - began);
+}
+return took.slice(10);
+"""
+"""Zooms in with the wheel, then moves sideways."""
 VARIANTS = 10
 
 
@@ -55,6 +72,13 @@ def drawn(root: Path, picture: Path) -> float:
     return time.perf_counter() - began
 
 
+def panned(page: Path) -> float:
+    """Milliseconds from a turn of the wheel to the moved picture, in Chromium that draws without a GPU; the median."""
+    with tempfile.TemporaryDirectory() as profile, browser.browser(Path(profile)) as window:
+        window.open(page)
+        return float(statistics.median(window.script(PAN)))
+
+
 def measure(quick: bool, plotted: int = 50, reported: int = 20) -> list[Figure]:
     """The figures; a hundredth of the points for a try."""
     points = 1000 if quick else 100_000
@@ -69,7 +93,7 @@ def measure(quick: bool, plotted: int = 50, reported: int = 20) -> list[Figure]:
     write(few, reported, points)
     age(few)
     report = timed("report", str(few), "-o", "report.html")
-    return [
+    figures = [
         Figure(f"plot of {plotted} runs x {points:,} points, read before", alone, "s", at_most=PLOT_S),
         Figure("  the whole command, warm", again.wall_s, "s"),
         Figure("    processor time", again.processor_s, "s"),
@@ -77,6 +101,9 @@ def measure(quick: bool, plotted: int = 50, reported: int = 20) -> list[Figure]:
         Figure(f"report.html of {reported} runs x {points:,} points", report.wall_s, "s"),
         Figure("  its size", Path("report.html").stat().st_size / 1e6, "MB", at_most=REPORT_MB),
     ]
+    if not browser.missing():
+        figures.append(Figure("  a frame while it pans", panned(Path("report.html")), "ms", at_most=FRAME_MS))
+    return figures
 
 
 if __name__ == "__main__":

@@ -183,6 +183,8 @@ def test_benchmark_measures() -> None:
     assert figures["plot of 2 runs x 1,000 points, read before"].at_most == 3.0
     assert figures["its size"].at_most == 5.0
     assert figures["its size"].verdict == "pass"
+    if not chromium.missing():
+        assert figures["a frame while it pans"].value > 0
 
 
 def test_command_prints_and_saves(capsys: pytest.CaptureFixture[str]) -> None:
