@@ -329,8 +329,9 @@ def test_winner_is_nobody_where_it_is_chance_or_unknown() -> None:
     assert winner([slow, silent]).result is None
     assert "1 others don't say" in winner([slow, silent]).reason
     assert winner([silent, silent]).result is None
-    fast = result(performance_metrics={"avg_step_time_seconds": 5.0})
-    assert winner([slow, fast]).result is fast
+    for share, wins in ((1.019, False), (1.021, True), (2.0, True)):
+        fast = result(performance_metrics={"avg_step_time_seconds": 9.7542 / share})
+        assert (winner([slow, fast]).result is fast) == wins
 
 
 LACKING: list[Any] = [

@@ -309,6 +309,15 @@ def test_logarithmic_axes_have_powers_of_ten(view: View, ticks: list[str]) -> No
     np.testing.assert_allclose(apart, apart[0], rtol=0.02)
 
 
+@pytest.mark.parametrize(("apart", "unit", "end"), [(1.0, "s", 100), (6.0, "min", 10), (3600.0, "h", 100)])
+def test_time_is_in_the_unit_that_people_use(apart: float, unit: str, end: float) -> None:
+    """Time since the run began is in seconds, minutes or hours, by how long the run took."""
+    write_run("long", [(step, apart * step, {"loss": 1.0}) for step in range(101)])
+    (panel,) = presets.metrics(open_runs(["long"]), View(x="time")).panels
+    assert panel.x_label == f"time ({unit})"
+    assert panel.lines[0].x[-1] == pytest.approx(end)
+
+
 def test_steps_are_whole_numbers() -> None:
     """An axis of few steps has no ticks between them."""
     write_run("short", [(step, step, {"loss": float(step)}) for step in range(5)])
