@@ -96,3 +96,18 @@ def test_keys_of_several_leave_out_what_is_none(caplog: pytest.LogCaptureFixture
     assert done.exit_code == 0, done.output
     assert [run["name"] for run in json.loads(done.stdout)] == ["a"]
     assert "left out: b.log" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("page", "meant"),
+    [
+        ("https://wandb.ai/team/gpt2/runs/4f9kq2ab?nw=nwuser", "wandb:team/gpt2/4f9kq2ab, or"),
+        ("https://wandb.ai/team/gpt2", "wandb:team/gpt2, or"),
+        ("http://10.0.0.1:5000", "mlflow:http://10.0.0.1:5000#EXPERIMENT, or"),
+    ],
+)
+def test_address_of_a_page_is_told_as_a_source(page: str, meant: str) -> None:
+    """Who copies an address from the browser is told what to write."""
+    done = run_cli("keys", page)
+    assert isinstance(done.exception, UsageError)
+    assert meant in str(done.exception)

@@ -42,6 +42,9 @@ EXTRAS = {"tb": "tensorboard", WANDB_FILE: "wandb", OWN: "analysis"}
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9_\-]+):(.*)", re.DOTALL)  # one letter before the colon is a Windows drive
 
+_WANDB_PAGE = re.compile(r"https?://[^/]*wandb[^/]*/([^/?#]+)/([^/?#]+)(?:/runs/([^/?#]+))?")
+"""A run's or a project's page, as a browser shows it."""
+
 
 class Source(NamedTuple):
     """A source, taken apart. scheme: one of :func:`known`. where: what follows it."""
@@ -74,7 +77,9 @@ def parse(source: str) -> Source:
             return Source(scheme, where)
         if scheme != "sqlite" and "://" not in source:  # an address has been put where a scheme must stand
             raise _unknown(scheme)
-        raise UsageError(f"source {source!r} has no scheme: mlflow:{source}#EXPERIMENT, or one of {_listed()}")
+        page = _WANDB_PAGE.match(source)
+        meant = f"wandb:{'/'.join(filter(None, page.groups()))}" if page else f"mlflow:{source}#EXPERIMENT"
+        raise UsageError(f"source {source!r} has no scheme: {meant}, or one of {_listed()}")
     return Source(WANDB_FILE if _is_wandb(source) else _by_file_name(source), source)
 
 
