@@ -64,6 +64,7 @@ def test_best_with_a_condition(runs: None) -> None:
         (["--metric", "other"], UsageError, "is a small or a large 'other' better? Give --mode min"),
         (["--metric", "acc", "--mode", "median"], UsageError, "unknown mode 'median'"),
         (["--metric", "acc", "--where", "config.lr > 1"], NotFound, "none of 5 runs fulfils"),
+        (["--metric", "acc", "--where", "config.lrate > 1"], NotFound, "has the setting 'lrate'; there is lr"),
         (["--metric", "acc", "--where", "lr > 1"], UsageError, "unknown name 'lr'; a setting is config.lr"),
     ],
 )

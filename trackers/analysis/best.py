@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -52,7 +53,7 @@ def best(
         raise UsageError(f"unknown mode {mode!r}: known are {', '.join(MODES)}")
     chosen = [run for run in runs if condition(run)] if where and (condition := Condition(where)) else list(runs)
     if not chosen:
-        raise NotFound(f"none of {len(runs)} runs fulfils {where!r}" if where else "no runs")
+        raise NotFound(f"none of {len(runs)} runs fulfils {where!r}{_unknown(runs, where)}" if where else "no runs")
     if not any(metric in run.folds or plain_name(metric) in run.summary for run in chosen):
         raise NotFound(_nothing(chosen, metric))
     mode = mode or next((word for run in chosen if (word := run.direction(plain_name(metric)))), None)
@@ -78,6 +79,16 @@ def _value(run: Facts, metric: str, mode: str) -> list[tuple[float, int | None]]
         value, step = run.summary.get(plain_name(metric)), None
     known = isinstance(value, (int, float)) and not isinstance(value, bool) and value == value
     return [(value, step)] if known and value is not None else []
+
+
+def _unknown(runs: Sequence[Facts], where: str) -> str:
+    """Of a condition that nobody fulfils, the first setting that no run has, and what there is instead."""
+    settings = sorted({name for run in runs for name in run.config})
+    for name in re.findall(r"\bconfig\.([A-Za-z_][\w.]*)", where):
+        if name not in settings:
+            near = difflib.get_close_matches(name, settings, n=3, cutoff=0.4) or settings[:10]
+            return f": no run has the setting {name!r}; there is {', '.join(near) or 'none'}"
+    return ""
 
 
 def _nothing(runs: Sequence[Facts], metric: str) -> str:
