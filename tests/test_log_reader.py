@@ -406,6 +406,12 @@ def test_gzipped_log_is_read_as_the_plain_one(tmp_path: Path) -> None:
     part = rows(read(tmp_path / "cut"))
     assert part
     assert set(part) < set(rows(read_text(plain))) or len(part) <= 3
+    for _ in range(2):  # read, and from the cache
+        assert trackers.load(f"log:{tmp_path}/cut").run.note.startswith("the packed log is cut or damaged")
+        assert trackers.load(f"log:{tmp_path}/bridge.log.gz").run.note == ""
+    (tmp_path / "short").write_bytes(packed[:20])
+    with pytest.raises(NotFound, match="its packed content is cut or damaged"):
+        read(tmp_path / "short")
 
 
 def test_standard_input_is_read() -> None:

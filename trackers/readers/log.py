@@ -26,7 +26,8 @@ from trackers.readers.reader import SourceRun
 from trackers.records import Record
 
 STDIN = "-"
-FORM = 1
+CUT = "the packed log is cut or damaged: this is what could be read of it"
+FORM = 2
 """Of names and values: another one makes what was kept of logs void."""
 BUFFER_BYTES = 1 << 20
 SUFFIXES = (".gz", ".log", ".txt", ".out")
@@ -64,13 +65,16 @@ class LogReader:
         if path == STDIN:
             stream = LogStream("standard input", time.time(), time.localtime().tm_year)
             yield from stream.read(open_log(sys.stdin.buffer))
+            run.note = CUT if stream.cut else ""
             return
         try:
             changed = Path(path).stat().st_mtime
             year = time.localtime(changed).tm_year
             found = _restarts(path, year)
             with open(path, "rb", buffering=BUFFER_BYTES) as file:
-                yield from LogStream(path, changed, year, found).read(open_log(file))
+                stream = LogStream(path, changed, year, found)
+                yield from stream.read(open_log(file))
+                run.note = CUT if stream.cut else ""
         except FileNotFoundError:
             raise NotFound(f"{path}: no such file") from None
         except OSError as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import re
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, BinaryIO, cast
 
@@ -47,6 +47,7 @@ class LogStream:
         self.total: int | None = None
         self.world: int | None = None
         self.formats: list[str] = []
+        self.cut = False
         self._name = name
         self._clock = time
         self._first = b""
@@ -66,7 +67,7 @@ class LogStream:
             NotFound: no line is of a form known here.
         """
         wrapped = 0
-        for line in _lines(file):
+        for line in _lines(file, self._say_cut):
             found = self.lines.rows(line)
             for row in found:
                 began = self._admit(row, line)
@@ -103,6 +104,9 @@ class LogStream:
             raise NotFound(self._nothing())
         if self.total is not None and self._step >= self.total:
             yield Finish(time=self._clock, status="finished", step=self._step)
+
+    def _say_cut(self) -> None:
+        self.cut = True
 
     def _see(self, line: bytes) -> None:
         if not self._first and line.strip():
@@ -208,7 +212,8 @@ class LogStream:
     def _nothing(self) -> str:
         first = self._first[:SHOWN].decode("utf-8", "replace")
         shown = "".join(character if character.isprintable() else "?" for character in first)
-        said = f"its first line is: {shown}" if shown else "it is empty"
+        empty = "its packed content is cut or damaged" if self.cut else "it is empty"
+        said = f"its first line is: {shown}" if shown else empty
         return f"{self._name}: no line with training values; known are {KNOWN}; {said}"
 
 
@@ -291,9 +296,9 @@ def open_log(file: Any) -> BinaryIO:
     return cast(BinaryIO, file)
 
 
-def _lines(file: BinaryIO) -> Iterator[bytes]:
-    """Lines as far as they can be read: a packed file that was cut ends where it was."""
+def _lines(file: BinaryIO, say_cut: Callable[[], object] = lambda: None) -> Iterator[bytes]:
+    """Lines as far as they can be read: a packed file that was cut ends where it was, and that is said."""
     try:
         yield from iter(partial(file.readline, LINE_BYTES), b"")
     except (EOFError, gzip.BadGzipFile, zlib.error):
-        return
+        say_cut()
