@@ -170,6 +170,10 @@ def test_gzip_and_standard_input_are_read(tmp_path: Path) -> None:
     done = run("--log-file", "-", "--output", str(tmp_path) + "/", cwd=tmp_path, content=packed)
     assert done.returncode == 0, done.stderr
     assert len(list(tmp_path.glob("benchmark_rocm_*.json"))) == 1
+    assert done.stderr == b""
+    done = run("--log-file", "-", "--output", str(tmp_path / "cut.json"), cwd=tmp_path, content=packed[:-8])
+    assert (done.returncode, done.stderr.count(b"\n")) == (0, 1)
+    assert b"the packed log is cut" in done.stderr
 
 
 def test_verbose_prints_every_step(tmp_path: Path) -> None:

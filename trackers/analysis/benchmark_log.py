@@ -39,8 +39,8 @@ def main(arguments: Sequence[str]) -> int:
         "global_batch_size": options.global_batch_size,
         "sequence_length": options.sequence_length,
     })  # fmt: skip
-    for contradiction in document["contradictions"]:
-        print(f"{NAME}: {contradiction}", file=sys.stderr)
+    for text in [*([runs[0].note] if runs[0].note else []), *document["contradictions"]]:
+        print(f"{NAME}: {text}", file=sys.stderr)
     path = Path(options.output) if options.output else RESULTS
     try:
         if not options.output or path.is_dir() or str(options.output).endswith("/"):
