@@ -5,5 +5,11 @@
 #
 # Without a directory: benchmark_results/. PYTHON names another interpreter.
 set -euo pipefail
-here="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
-PYTHONPATH="$here${PYTHONPATH:+:$PYTHONPATH}" exec "${PYTHON:-python3}" -m trackers prune --logs --yes "$@"
+here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
+if [ -z "${PYTHON:-}" ]; then
+    PYTHON=python3
+    if [ -x "$here/python3" ]; then # installed into an environment's bin
+        PYTHON="$here/python3"
+    fi
+fi
+PYTHONPATH="$(dirname "$here")${PYTHONPATH:+:$PYTHONPATH}" exec "$PYTHON" -m trackers prune --logs --yes "$@"

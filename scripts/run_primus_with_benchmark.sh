@@ -14,7 +14,7 @@ if [ -z "${PYTHON:-}" ]; then
     fi
 fi
 TRACKERS_CHECKOUT=
-if [ -e "$here/extract_primus_metrics.py" ]; then
+if [ -e "$here/../trackers/__init__.py" ]; then
     TRACKERS_CHECKOUT="$(dirname "$here")"
 fi
 export TRACKERS_CHECKOUT

@@ -19,6 +19,9 @@ ROOT = Path(__file__).resolve().parent.parent
 CORE = {"msgspec", "kconfiglib", "psutil", "typer", "rich"}
 EXTRAS = {"wandb", "trackio", "tensorboard", "mlflow", "nvidia", "amd", "torch", "inspect", "archive", "analysis"}
 EXTRAS |= {"all", "dev"}
+PROGRAMS = ("analyze_logs.py", "cleanup_old_logs.sh", "compare_results.py", "compare_wandb_runs.py",
+            "extract_primus_metrics.py", "inspect_wandb_keys.py", "query_wandb_gpu.py", "query_wandb_gpu_full.py",
+            "run_primus_with_benchmark.sh")  # fmt: skip
 VENDORS = ("wandb", "trackio", "tensorboard", "mlflow", "numpy", "torch", "pandas", "PIL")
 
 
@@ -85,9 +88,9 @@ def test_wheel_carries_kconfig_defconfigs_types_and_licence_and_nothing_else(whe
     assert {"trackers/Kconfig", "trackers/py.typed", *defconfigs} <= names
     sources = {path.relative_to(ROOT).as_posix() for path in (ROOT / "trackers").rglob("*.py")}
     assert sources <= names
-    programs = "trackers_relay-0.1.0.data/scripts/run_primus_with_benchmark.sh"
-    assert programs in names
-    assert {name.split("/")[0] for name in names - {programs}} == {"trackers", "trackers_relay-0.1.0.dist-info"}
+    programs = {f"trackers_relay-0.1.0.data/scripts/{name}" for name in PROGRAMS}
+    assert programs <= names
+    assert {name.split("/")[0] for name in names - programs} == {"trackers", "trackers_relay-0.1.0.dist-info"}
     assert any(name.endswith("licenses/LICENSE") for name in names)
 
 
@@ -150,6 +153,15 @@ def test_installed_wrapper_runs_a_command(bin_directory: Path, tmp_path: Path, m
     assert text.startswith("trained")
     (log,) = Path("benchmark_results").glob("primus_training_*.log")
     assert log.read_text() == "trained\n"
+
+
+@pytest.mark.parametrize("program", [name for name in PROGRAMS if name != "run_primus_with_benchmark.sh"])
+def test_installed_programs_run(program: str, bin_directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What stands in ``scripts/`` is there after ``pip install`` too, with the environment's Python."""
+    monkeypatch.delenv("PYTHON", raising=False)
+    if program.endswith(".py"):
+        assert (bin_directory / program).read_text().startswith(f"#!{bin_directory}/python")
+    assert "xample" in run(bin_directory / program, "--help")
 
 
 def test_tracker_without_its_package_says_what_to_install(bin_directory: Path, tmp_path: Path) -> None:
