@@ -21,6 +21,8 @@ _WORDS = {"token", "password", "passwords", "passwd", "passphrase", "secret", "s
 _WORDS |= {"credential", "credentials", "apikey", "apikeys"}
 # A number of plain "tokens" or "keys" says what a model works on; "api_keys" and "auth_tokens" are secrets.
 _PAIRS = set(itertools.product(("api", "access", "secret", "private", "auth"), ("key", "keys", "tokens")))
+# What models call tokens, "<|endoftext|>" under "eos_token" say, is no secret.
+_SPECIAL = re.compile(r"<[^<>]{1,40}>|\[[A-Z]{1,12}\]")
 _SPLIT = re.compile(r"[^A-Za-z0-9]+|(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 # Forms that vendors document for their keys.
@@ -45,8 +47,18 @@ _URL_QUERY = re.compile(r"([?&](?:[a-z_]*token|api_?key|password|secret)=)[^&\s]
 
 def is_secret_key(key: str) -> bool:
     """Does a value under this key have to be masked?"""
-    words = [word.lower() for word in _SPLIT.split(key) if word]
+    words = _words(key)
     return any(word in _WORDS for word in words) or any(pair in _PAIRS for pair in itertools.pairwise(words))
+
+
+def _is_of_secrets(key: str) -> bool:
+    """Does the name end with a secret's: "credentials", not "token_mixer"?"""
+    words = _words(key)
+    return words[-1:] != [] and (words[-1] in _WORDS or tuple(words[-2:]) in _PAIRS)
+
+
+def _words(key: str) -> list[str]:
+    return [word.lower() for word in _SPLIT.split(key) if word]
 
 
 def mask_text(text: str) -> str:
@@ -72,15 +84,16 @@ def mask(value: Any, key: str = "", inside: bool = False) -> Any:
     """A nested value with secrets masked; numbers and other types are untouched.
 
     Args:
-        inside: a key around this one is a secret's.
+        inside: a key around this one is of secrets.
     """
-    if isinstance(value, (dict, list, tuple)):
-        inside = inside or is_secret_key(key)
-        if isinstance(value, dict):
-            return {name: mask(item, str(name), inside) for name, item in value.items()}
-        return [mask(item, "", inside) for item in value]
+    if isinstance(value, dict):
+        inside = inside or _is_of_secrets(key)
+        return {name: mask(item, str(name), inside) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [mask(item, key, inside) for item in value]
     if isinstance(value, str):
-        return MASK if value and (inside or is_secret_key(key)) else mask_text(value)
+        hidden = value and (inside or is_secret_key(key)) and not _SPECIAL.fullmatch(value)
+        return MASK if hidden else mask_text(value)
     return value
 
 

@@ -205,6 +205,14 @@ def test_words_that_hold_a_secrets_word_hide_nothing(key: str) -> None:
     assert mask({key: {"name": "gpt2"}}) == {key: {"name": "gpt2"}}
 
 
+@pytest.mark.parametrize("text", ["</s>", "<|endoftext|>", "<pad>", "[MASK]"])
+def test_tokens_of_a_model_are_no_secrets(text: str) -> None:
+    """Special tokens and settings of layers that work on tokens stay; a text right under such a name is hidden."""
+    config = {"eos_token": text, "special": {"pad_token": [text]}, "token_mixer": {"type": "attention"}}
+    assert mask(config) == config
+    assert mask({"hub_token": f"{text}sesame", "token_mixer": "sesame"}) == {"hub_token": "***", "token_mixer": "***"}
+
+
 @pytest.mark.parametrize(
     "key",
     [HF, GITHUB, "gho_" + "c3D4" * 10, "github_pat_" + "c3D4_" * 10, "sk-ant-" + "x9-_" * 10, "AKIA" + "Z2" * 8,
