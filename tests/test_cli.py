@@ -135,6 +135,17 @@ def test_sync_of_many_serves_all_but_those_it_cannot() -> None:
     assert (alone.returncode, alone.stderr.count("\n")) == (2, 1)
 
 
+def test_sync_of_a_run_with_rejected_records_is_not_all() -> None:
+    """What a tracker refused is in the journal alone: exit code 1, and the line names the command that lists it."""
+    run = make_run()
+    assert program("sync", run.id).returncode == 0
+    account = Path(run.dir, "delivery", "json.json")
+    account.write_text(json.dumps({**json.loads(account.read_text()), "rejected": 2}))
+    done = program("sync", run.id)
+    assert done.returncode == 1, done.stdout
+    assert f"2 rejected: trackers show {run.id} --rejected" in done.stdout
+
+
 WRONG = [
     (("show", "nope"), 1, "no run 'nope'"),
     (("sync", "nope"), 1, "no run 'nope'"),

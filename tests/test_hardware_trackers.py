@@ -8,6 +8,8 @@ import os
 import re
 import socket
 import sqlite3
+import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
@@ -296,7 +298,7 @@ def test_wandbs_agent_is_given_the_jobs_gpus(
     environ: dict[str, str], options: dict[str, Any], wanted: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It gets indices; where the job's GPUs can't be said so, or sampling is off, it doesn't run."""
-    monkeypatch.setenv("TRACKER_JOB_PASSED", "1")
+    monkeypatch.setenv("TRACKER_JOB_PASSED", str(os.getpid()))
     for name, value in environ.items():
         monkeypatch.setenv(f"TRACKER_JOB_{name}_VISIBLE_DEVICES", value)
     settings = wandb_agent.settings(run_info(tmp_path, options=options, **here()), lives=True)
@@ -304,6 +306,25 @@ def test_wandbs_agent_is_given_the_jobs_gpus(
     if wanted != "off":
         assert settings["x_stats_gpu_device_ids"] == wanted
         assert settings["x_stats_pid"] == os.getpid()
+
+
+def test_agent_of_a_sync_beside_training_is_given_trainings_gpus(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not those of the shell that syncs; where training's environment can't be read, the agent doesn't run."""
+    monkeypatch.setenv("TRACKER_JOB_PASSED", "1")
+    monkeypatch.setenv("TRACKER_JOB_CUDA_VISIBLE_DEVICES", "7")
+    training = subprocess.Popen(["sleep", "60"], env={"PATH": os.environ["PATH"], "CUDA_VISIBLE_DEVICES": "2,3"})
+    try:
+        info = run_info(tmp_path, **{**here(), "pid": training.pid})
+        until = time.monotonic() + 10
+        while wandb_agent.settings(info, lives=True).get("x_stats_gpu_device_ids") != [2, 3]:
+            assert time.monotonic() < until  # it is the shell's copy until it has begun
+            time.sleep(0.01)
+    finally:
+        training.kill()
+        training.wait()
+    assert wandb_agent.settings(info, lives=True)["x_disable_stats"]
 
 
 def test_names_of_several_nodes_stay_apart() -> None:

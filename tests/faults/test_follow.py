@@ -163,7 +163,7 @@ def test_killed_follower_that_is_started_again_doubles_nothing(tmp_path: Path) -
 
 
 def test_stopped_follower_says_by_its_code_that_something_is_missing(tmp_path: Path) -> None:
-    """A run that goes on, or a tracker that is away: exit code 1. What can't be served is said on one line."""
+    """A run that goes on, a tracker that is away, records that one refused: exit code 1."""
     with Training(tmp_path, **ALONE) as training:
         training.do('run = trackers.init("json", project="p", id="r")')
         training.do(log(0, 20))
@@ -175,6 +175,11 @@ def test_stopped_follower_says_by_its_code_that_something_is_missing(tmp_path: P
     with Following("runs", "--to", "wandb") as following:
         wait_for(lambda: read_account(training.run, "wandb").closed, 90)
         assert following.stop()[0] == 0
+    account = training.run.delivery / "wandb.json"
+    account.write_text(json.dumps({**json.loads(account.read_text()), "rejected": 2}))
+    with Following("runs", "--to", "wandb") as following:
+        wait_for(following.listens)
+        assert following.stop()[0] == 1
 
 
 def test_relay_of_the_next_attempt_starts_at_once(tmp_path: Path) -> None:

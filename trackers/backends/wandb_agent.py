@@ -19,7 +19,7 @@ from trackers.records import SYSTEM_PREFIX, Metrics
 from trackers.tracker import RunInfo, State
 
 PASSED = "TRACKER_JOB_PASSED"
-VARIABLES = tuple(f"TRACKER_JOB_{kind}_VISIBLE_DEVICES" for kind in ("CUDA", "HIP", "ROCR"))
+VARIABLES = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 AHEAD_S = 60.0
 """So far ahead of the last sample it is written down that the agent covers a time."""
 _NODE = re.compile(re.escape(SYSTEM_PREFIX) + r"node(\d+)\.")
@@ -50,10 +50,12 @@ def device_ids(info: RunInfo, environ: Mapping[str, str] = os.environ) -> list[i
     """The job's GPUs by index, as the agent takes them; None for all.
 
     Raises:
-        ValueError: the job names them otherwise: by UUID, or by two variables at once.
+        ValueError: the job names them otherwise, by UUID or by two variables at once, or it can't be told how.
     """
-    chosen = [environ[name] for name in VARIABLES if name in environ] if PASSED in environ else []
-    if info.option("TRACKER_GPU_SCOPE", "job") == "node" or not chosen:
+    if info.option("TRACKER_GPU_SCOPE", "job") == "node":
+        return None
+    chosen = _chosen(info, environ)
+    if not chosen:
         return None
     if len(chosen) > 1:
         raise ValueError("two variables choose GPUs")
@@ -64,6 +66,19 @@ def device_ids(info: RunInfo, environ: Mapping[str, str] = os.environ) -> list[i
             break
         found.append(index)
     return found
+
+
+def _chosen(info: RunInfo, environ: Mapping[str, str]) -> list[str]:
+    """The variables that training passed on to its relay; those of training itself where somebody else delivers."""
+    if environ.get(PASSED) == str(info.pid):
+        return [environ[f"TRACKER_JOB_{name}"] for name in VARIABLES if f"TRACKER_JOB_{name}" in environ]
+    import psutil
+
+    try:
+        own = psutil.Process(info.pid).environ()
+    except (psutil.Error, OSError) as error:
+        raise ValueError(f"training's environment can't be read: {error}") from None
+    return [own[name] for name in VARIABLES if name in own]
 
 
 def node(info: RunInfo) -> int:

@@ -39,8 +39,8 @@ def sync(
 ) -> None:
     """Deliver runs to their trackers; nothing is ever deleted, and running it twice changes nothing.
 
-    Exit code 0 only if everything is delivered; with --follow, if every run had ended and was delivered when it was
-    stopped.
+    Exit code 0 only if everything is delivered, and nothing was rejected; with --follow, if every run had ended and
+    was delivered when it was stopped.
 
     Example: trackers sync latest --to wandb
     """
@@ -98,7 +98,7 @@ def _show(run: object, as_json: bool) -> None:
             if entry["waiting_bytes"]:
                 parts.append(f"{entry['waiting_bytes']:,} bytes wait")
             if entry["rejected"]:
-                parts.append(f"{entry['rejected']} rejected")
+                parts.append(f"{entry['rejected']} rejected: trackers show {run.info.id} --rejected")
             if entry["error"]:
                 parts.append(str(entry["error"]))
             if run.held_by and entry["state"] != "delivered":

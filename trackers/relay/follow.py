@@ -126,7 +126,8 @@ class Follower:
             names = self._to or RunSync(run, (), follow=True, echo=False).names
         except NotFound:
             return True
-        return all(entry["state"] == "delivered" for name, entry in report(run, names).items() if name in names)
+        entries = [entry for name, entry in report(run, names).items() if name in names]
+        return all(entry["state"] == "delivered" and not entry["rejected"] for entry in entries)
 
 
 def runs_below(root: Path, depth: int = DEPTH) -> Iterator[RunDirectory]:

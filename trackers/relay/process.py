@@ -69,7 +69,7 @@ def environment(base: Mapping[str, str] | None = None) -> dict[str, str]:
     env = {name: value for name, value in base.items() if name not in _HURTFUL and not name.startswith("_WANDB")}
     if JOB_GPUS_PASSED not in env:
         env.update({JOB_GPUS + name: env[name] for name in _GPU_VARIABLES if name in env})
-        env[JOB_GPUS_PASSED] = "1"
+        env[JOB_GPUS_PASSED] = str(os.getpid())
     env.update(carried())
     env["CUDA_VISIBLE_DEVICES"] = ""
     env.update(dict.fromkeys(_ONE_THREAD, "1"))

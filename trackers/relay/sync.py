@@ -140,6 +140,10 @@ class RunSync:
         """How each of the trackers stands."""
         return {name: entry for name, entry in report(self.run, self.names).items() if name in self.names}
 
+    def refused(self) -> int:
+        """How many records trackers have refused for good."""
+        return sum(entry["rejected"] for entry in self.report().values())
+
     def progress(self) -> list[tuple[int, str]]:
         """How far each tracker has got: it changes as long as anything moves."""
         accounts = [read_account(self.run, name) for name in self.names]
@@ -171,7 +175,7 @@ def sync(
         stopping: asked ten times a second.
 
     Returns:
-        True if everything that there was is delivered.
+        True if everything that there was is delivered, and no tracker refused any of it.
 
     Raises:
         UsageError, NotFound: the only run can't be served, or none can by the trackers that were asked for.
@@ -189,7 +193,7 @@ def sync(
             complete = False
             continue
         _serve(work, show, stopping, patience_s)
-        complete = complete and work.done and not work.lacking
+        complete = complete and work.done and not work.lacking and not work.refused()
     return complete
 
 
