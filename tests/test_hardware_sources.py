@@ -501,3 +501,28 @@ def test_host_counts_from_its_beginning_in_fractions_of_cores(tmp_path: Path, mo
     monkeypatch.setattr(psutil, "net_io_counters", refuse)
     found = host.read()
     assert (found.disk_read_bytes, found.network_sent_bytes) == (None, None)
+
+
+def test_host_says_once_what_it_does_not_tell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One line for all that is missing, another for what is lost later; training that ends is no loss."""
+
+    def refuse(*arguments: Any) -> None:
+        raise PermissionError("/proc is closed")
+
+    said: list[str] = []
+    monkeypatch.setattr(psutil, "disk_io_counters", lambda: None)
+    monkeypatch.setattr(psutil, "net_io_counters", refuse)
+    monkeypatch.setattr(psutil, "cpu_percent", refuse)
+    child = subprocess.Popen(["sleep", "60"])
+    host = Host(child.pid, str(tmp_path), said.append)
+    assert host.read().cpu_frac is None
+    child.kill()
+    child.wait()
+    host.read()
+    (line,) = said
+    for part in ("processor (/proc is closed)", "disk traffic (the system has no", "network (/proc is closed)"):
+        assert part in line
+    monkeypatch.setattr(psutil, "disk_usage", refuse)
+    host.read()
+    host.read()
+    assert said[1:] == ["the host doesn't tell, so that it is left out: disk space (/proc is closed)"]

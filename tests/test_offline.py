@@ -35,6 +35,8 @@ def test_offline_run_asks_nobody(relay: str, expected: str, tmp_path: Path) -> N
     (tmp_path / "train.py").write_text(TRAIN + "\n# changed\n")
     env = {**os.environ, "TRACKER_MODE": "offline", "TRACKER_RELAY": relay}
     env.pop("WANDB_MODE", None)
-    done = subprocess.run([sys.executable, "train.py"], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "train.py"], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout == expected

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -33,32 +34,37 @@ class Host:
     Args:
         pid: the training process; None for none.
         directory: whose filesystem is looked at.
+        say: called once with what this machine doesn't tell.
     """
 
-    def __init__(self, pid: int | None, directory: str) -> None:
+    def __init__(self, pid: int | None, directory: str, say: Callable[[str], None] = lambda text: None) -> None:
         import psutil
 
         self._psutil: Any = psutil
         self._directory = directory
+        self._say = say
+        self._untold: dict[str, str] = {}
+        self._told: set[str] = set()
         self._process: Any = None
         if pid is not None:
             try:
                 self._process = psutil.Process(pid)
                 self._process.cpu_percent(None)  # counted from here on
-            except psutil.Error:
-                self._process = None
-        psutil.cpu_percent(None)
-        self._disk = self._try(psutil.disk_io_counters)
-        self._network = self._try(psutil.net_io_counters)
+            except psutil.Error as error:
+                self._lose_process(error)
+        self._try("processor", psutil.cpu_percent, None)
+        self._disk = self._try("disk traffic", psutil.disk_io_counters)
+        self._network = self._try("network", psutil.net_io_counters)
 
     def read(self) -> HostReading:
         """The host now; what can't be had is None."""
         psutil = self._psutil
         reading = HostReading()
-        cpu = self._try(psutil.cpu_percent, None)
-        memory = self._try(psutil.virtual_memory)
-        usage = self._try(psutil.disk_usage, self._directory)
-        disk, network = self._try(psutil.disk_io_counters), self._try(psutil.net_io_counters)
+        cpu = self._try("processor", psutil.cpu_percent, None)
+        memory = self._try("memory", psutil.virtual_memory)
+        usage = self._try("disk space", psutil.disk_usage, self._directory)
+        disk = self._try("disk traffic", psutil.disk_io_counters)
+        network = self._try("network", psutil.net_io_counters)
         reading.cpu_frac = None if cpu is None else cpu / 100
         if memory is not None:
             reading.memory_frac, reading.memory_used_bytes = memory.percent / 100, memory.total - memory.available
@@ -71,6 +77,7 @@ class Host:
             reading.network_sent_bytes = network.bytes_sent - self._network.bytes_sent
             reading.network_received_bytes = network.bytes_recv - self._network.bytes_recv
         self._of_process(reading)
+        self._tell()
         return reading
 
     def _of_process(self, reading: HostReading) -> None:
@@ -80,11 +87,28 @@ class Host:
             with self._process.oneshot():
                 reading.process_cpu_frac = self._process.cpu_percent(None) / 100
                 reading.process_rss_bytes = self._process.memory_info().rss
-        except self._psutil.Error:
-            self._process = None
+        except self._psutil.Error as error:
+            self._lose_process(error)
 
-    def _try(self, call: Any, *arguments: Any) -> Any:
+    def _lose_process(self, error: Exception) -> None:
+        self._process = None
+        if not isinstance(error, self._psutil.NoSuchProcess):  # that is training's end
+            self._untold["training's process"] = type(error).__name__
+
+    def _try(self, what: str, call: Any, *arguments: Any) -> Any:
         try:
-            return call(*arguments)
-        except (self._psutil.Error, OSError, RuntimeError, NotImplementedError):
+            found = call(*arguments)
+        except (self._psutil.Error, OSError, RuntimeError, NotImplementedError) as error:
+            self._untold[what] = str(error) or type(error).__name__
             return None
+        if found is None:
+            self._untold[what] = "the system has no counters of it"
+        return found
+
+    def _tell(self) -> None:
+        fresh = {what: why for what, why in self._untold.items() if what not in self._told}
+        self._told.update(fresh)
+        if fresh:
+            self._say("the host doesn't tell, so that it is left out: " + ", ".join(
+                f"{what} ({why})" for what, why in fresh.items()
+            ))  # fmt: skip

@@ -55,7 +55,7 @@ class Monitor:
         self._warn = warn
         self._scope = scope
         self._gpus: Gpus | None = None
-        self._host = Host(None, ".")
+        self._host = Host(None, ".", warn)
         self.recording = Recording(output, interval_s) if output is not None else None
         self._over = threading.Event()
         self._crossed: set[tuple[Any, str]] = set()

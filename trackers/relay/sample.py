@@ -94,7 +94,7 @@ def sample(run: RunDirectory, messages: Messages, plan: Plan, over: Callable[[],
     sampling = Sampling(
         plan,
         gpus,
-        Host(plan.pid or None, str(run.path)),
+        Host(plan.pid or None, str(run.path), say),
         lambda record: writer.write(records.encode(record)),
         Steps(rank),
         before_j=before_j,
