@@ -31,7 +31,7 @@ from trackers.errors import MissingPackage, NotFound, UsageError
 from trackers.plotting import benchmark, image, presets, series, terminal
 from trackers.plotting.panels import Panel, Picture, as_builtins
 from trackers.plotting.presets import View
-from trackers.plotting.runs import open_runs
+from trackers.plotting.runs import open_runs, with_tokens
 from trackers.plotting.series import Scale
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -200,6 +200,26 @@ def test_tokens_are_counted_or_computed() -> None:
         assert picture.panels[0].lines[0].x.tolist() == [each * step for step in range(5)]
     with pytest.raises(UsageError, match=r"silent.*doesn't say its tokens"):
         presets.metrics(open_runs(["silent"]), View(x="tokens"))
+    runs, notes = with_tokens(open_runs(["counted", "silent", "computed"]))
+    assert [run.label for run in runs] == ["counted", "computed"]
+    assert [note.partition(" doesn't")[0] for note in notes] == ["left out: run 'silent'"]
+    with pytest.raises(UsageError, match="silent"):
+        with_tokens(open_runs(["silent"]))
+    write_run("silent2", losses(5))
+    with pytest.raises(UsageError, match="no run says its tokens"):
+        with_tokens(open_runs(["silent", "silent2"]))
+
+
+def test_legend_has_the_runs_that_are_drawn() -> None:
+    """A run that has nothing of what is drawn is named below; where nothing is drawn at all, each panel says so."""
+    write_run("one", losses(5))
+    write_run("two", [(0, 0, {"other": 1.0})])
+    runs = open_runs(["one", "two"])
+    picture = presets.metrics(runs, View(), ["train_loss"])
+    assert picture.legend == [("one", 0)]
+    assert picture.notes == ["nothing of this in two"]
+    assert presets.metrics(runs, View(), ["train_loss", "other"]).legend == [("one", 0), ("two", 1)]
+    assert presets.validation(runs[1:], View()).notes == []
 
 
 def test_seeds_make_bands() -> None:

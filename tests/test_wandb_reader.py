@@ -42,6 +42,7 @@ from trackers.records import (
     Summary,
     Text,
 )
+from trackers.rundata import load
 from trackers.testing import Limits, check_reader
 from trackers.tracker import Status
 
@@ -586,9 +587,12 @@ def test_run_in_several_files_is_one(tmp_path: Path) -> None:
         run.run.start_time.FromNanoseconds(int((T0 + place) * 1e9))
         row.history.step.num = place
         row.history.item.add(key="loss", value_json=str(place))
+        picture = {"_type": "image-file", "path": f"media/images/{place}.png", "format": "png"}
+        row.history.item.add(key="sample", value_json=json.dumps(picture))
         end.exit.exit_code = code
-        directory = tmp_path / f"offline-run-{day}_000000-abcd1234"
-        directory.mkdir()
+        directory = tmp_path / "wandb" / f"offline-run-{day}_000000-abcd1234"
+        (directory / "files/media/images").mkdir(parents=True)
+        (directory / f"files/media/images/{place}.png").write_bytes(day.encode())
         content = framed([record.SerializeToString() for record in (run, row, end)])
         (directory / "run-abcd1234.wandb").write_bytes(content)
     reader = WandbFileReader()
@@ -598,6 +602,14 @@ def test_run_in_several_files_is_one(tmp_path: Path) -> None:
     found = list(reader.read(source))
     assert [(step, value) for step, _, value in points(found, "loss")] == [(0, 0), (1, 1)]
     assert [record.status for record in found if isinstance(record, Finish)] == ["finished"]
+    for _ in range(2):  # the second time from what was kept of the first
+        data = load(str(tmp_path))
+        files = [Path(data.run.directory, item.file) for record in data.media() for item in record.items]
+        assert [file.read_bytes() for file in files] == [b"20251121", b"20251122"]
+    list(reader.read(source, files=tmp_path / "copied"))
+    assert sorted(path.name for path in (tmp_path / "copied").rglob("*.png")) == ["0.png", "1.png"]
+    assert [Path(source.directory, item.file).exists() for record in reader.read(source)
+            if isinstance(record, Media) for item in record.items] == [True, True]  # fmt: skip
 
 
 def test_missing_offline_file_is_said(tmp_path: Path) -> None:

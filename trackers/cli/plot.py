@@ -49,7 +49,7 @@ def plot(
     """
     from trackers.errors import UsageError
     from trackers.plotting import benchmark, presets
-    from trackers.plotting.runs import open_runs
+    from trackers.plotting.runs import open_runs, with_tokens
 
     if panel and panel not in PANELS:
         raise UsageError(f"unknown panel {panel!r}: known are {', '.join(PANELS)}")
@@ -62,11 +62,14 @@ def plot(
     if fixed:
         raise UsageError(f"--panel {panel} can't be drawn with {', '.join(fixed)}: its axes and lines are given")
     patterns = [key.strip() for key in keys.split(",") if key.strip()]
-    runs = open_runs(sources, directory)
+    runs, notes = open_runs(sources, directory), list[str]()
+    if x == "tokens":
+        runs, notes = with_tokens(runs)
     if panel:
         picture = {**presets.PANELS, "benchmark": benchmark.benchmark}[panel](runs, view)
     else:
         picture = presets.metrics(runs, view, patterns)
+    picture.notes += notes
     for run in runs:
         if run.data.run.note:
             picture.notes.append(f"{run.label}: {run.data.run.note}")

@@ -50,6 +50,13 @@ class Panel(msgspec.Struct):
         return not (shown or self.bars or self.distributions)
 
 
+    @property
+    def styles(self) -> set[int]:
+        """Those of the runs that it has something of."""
+        shown: list[Line | Bar | Distribution] = [*self.lines, *self.bars, *self.distributions]
+        return {one.style for one in shown}
+
+
 class Picture(msgspec.Struct):
     """Panels in rows. columns: of panels. legend: label and style of each run, or of each group of runs.
 

@@ -77,7 +77,7 @@ class PlottedRun:
             return times - self.began, values
         there = steps != STEPLESS
         steps, values = steps[there].astype(np.float64), values[there]
-        return (self._tokens(steps), values) if axis == "tokens" else (steps, values)
+        return (self.tokens(steps), values) if axis == "tokens" else (steps, values)
 
     def stepless(self, key: str) -> bool:
         """The run has this metric, and no value of it has a step (hardware's samples)."""
@@ -96,7 +96,12 @@ class PlottedRun:
         """The first of these metrics that the run has."""
         return next((name for name in names if name in self.keys), None)
 
-    def _tokens(self, steps: Any) -> Any:
+    def tokens(self, steps: Any) -> Any:
+        """How many went through up to each of these steps.
+
+        Raises:
+            UsageError: nothing says that.
+        """
         import numpy as np
 
         counted = self.of_role(roles.TOKENS_COUNTED)
@@ -130,6 +135,28 @@ def open_runs(sources: Iterable[str], root: Path | None = None) -> list[PlottedR
             found.setdefault(one.run.source, one)
     data = list(found.values())
     return [PlottedRun(one, label, style) for style, (one, label) in enumerate(zip(data, _labels(data), strict=True))]
+
+
+def with_tokens(runs: Sequence[PlottedRun]) -> tuple[list[PlottedRun], list[str]]:
+    """The runs whose tokens are known, and a line on each of the others.
+
+    Raises:
+        UsageError: none are.
+    """
+    import numpy as np
+
+    found, lines = [], []
+    for run in runs:
+        try:
+            run.tokens(np.zeros(0))
+            found.append(run)
+        except UsageError as error:
+            if len(runs) == 1:
+                raise
+            lines.append(f"left out: {error}")
+    if not found:
+        raise UsageError("no run says its tokens: log consumed_tokens, or set global_batch_size and sequence_length")
+    return found, lines
 
 
 def _labels(data: Sequence[RunData]) -> list[str]:

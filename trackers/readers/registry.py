@@ -141,7 +141,7 @@ def _is_wandb(source: str) -> bool:
         return "*" in source and any(
             found.suffix == ".wandb" or _is_wandb(str(found)) for found in Path().glob(source) if "*" not in str(found)
         )
-    return any(path.glob("*.wandb")) or any(path.glob("*run-*/*.wandb"))
+    return any(any(path.glob(pattern)) for pattern in ("*.wandb", "*run-*/*.wandb", "wandb/*run-*/*.wandb"))
 
 
 def _listed() -> str:

@@ -20,7 +20,7 @@ from trackers.readers import wandb_records
 from trackers.readers.reader import SourceRun
 from trackers.readers.wandb_records import Decoder
 from trackers.readers.wandb_staged import Staged
-from trackers.records import Config, Environment, Finish, Record, Start, merge
+from trackers.records import Config, Environment, Finish, Media, Record, Start, merge
 
 SCHEME = "wandb-file"
 HEAD_RECORDS = 200
@@ -46,6 +46,7 @@ class WandbFileReader:
                 found[run.id] = run
             else:
                 known.native["paths"].append(str(path))
+                known.directory = os.path.commonpath([known.directory, run.directory])
                 known.source = f"{SCHEME}:{path.parent.parent}#{run.id}"
                 known.name, known.status = run.name, run.status
         _, mark, wanted = where.rpartition("#")
@@ -82,24 +83,24 @@ class _Reading:
         self._exit: int | None = None
         self._preempting = False
         self._begun = False
-        self._directory = paths[0].parent / "files"
+        self._directory = Path(os.path.commonpath([path.resolve().parent / "files" for path in paths]))
         self._here = self._directory
         self._staged: Staged | None = None
         if files is not None:
             self._directory = files
-            run.directory = str(files)
             folders = [path.resolve().parent.parent for path in paths]
             near = [place for folder in folders for place in (folder.parent, folder)]
             self._staged = Staged(files, [*dict.fromkeys(near), Path.cwd()])
+        run.directory = str(self._directory)
 
     def file(self, path: Path) -> Iterator[Record]:
-        self._here = path.parent / "files"
+        self._here = path.resolve().parent / "files"
         for record in wandb_file.records(path):
             kind = record.WhichOneof("record_type")
             if kind == "history":
                 row = wandb_file.tree(record.history.item)
                 row.setdefault("_step", record.history.step.num)
-                yield from self._decoder.row(row)
+                yield from map(self._placed, self._decoder.row(row))
             elif kind == "stats":
                 row = {**wandb_file.tree(record.stats.item), "_timestamp": _seconds(record.stats.timestamp)}
                 yield from self._decoder.event(row)
@@ -139,12 +140,20 @@ class _Reading:
             status = "preempted" if self._preempting and self._exit else "failed" if self._exit else "finished"
             yield Finish(time=self._decoder.time or self._run.created, status=status, exit_code=self._exit)
 
+    def _placed(self, record: Record) -> Record:
+        """Media that lie where they are, relative to the run's directory: a run in several files has one above them."""
+        if isinstance(record, Media) and self._staged is None and self._here != self._directory:
+            for item in record.items:
+                if item.file:
+                    item.file = (self._here / item.file).relative_to(self._directory).as_posix()
+        return record
+
     def _fetch(self, path: str) -> Path | None:
         source = self._here / path
-        if not source.is_file() or self._here == self._directory:
-            return source if source.is_file() else None
-        if self._staged is None:
+        if not source.is_file():
             return None
+        if self._staged is None or self._here == self._directory.resolve():
+            return source
         target = self._directory / path
         target.parent.mkdir(parents=True, exist_ok=True)
         with contextlib.suppress(OSError):  # another file system
