@@ -90,6 +90,41 @@ def test_seconds_and_times_add_up(all_levels: Timers, clock: Time) -> None:
     assert all_levels.get("forward", level=1) is timer
 
 
+def test_generator_is_measured_while_it_works(all_levels: Timers, clock: Time) -> None:
+    """What a decorated generator does for each item is measured, not what its user does; it stays a generator."""
+    ended: list[object] = []
+
+    @all_levels.get("batches")
+    def batches(count: int) -> Any:
+        sent: object = None
+        try:
+            for number in range(count):
+                clock.now += 2.0
+                try:
+                    sent = yield number, sent
+                except KeyError:
+                    sent = "caught"
+            return "end"
+        finally:
+            ended.append(sent)
+
+    made = batches(3)
+    clock.now += 100.0
+    assert next(made) == (0, None)
+    clock.now += 100.0
+    assert made.send("hello") == (1, "hello")
+    assert made.throw(KeyError()) == (2, "caught")
+    with pytest.raises(StopIteration) as stopped:
+        next(made)
+    assert stopped.value.value == "end"
+    assert all_levels.get("batches").total_s == 6.0
+    left = batches(3)
+    next(left)
+    left.close()
+    assert len(ended) == 2
+    assert all_levels.get("batches").total_s == 8.0
+
+
 def test_coroutine_is_measured_until_it_ends(all_levels: Timers, clock: Time) -> None:
     """A decorated coroutine function is measured while it runs, not while it is made."""
     timer = cpu(all_levels.get("fetch"))

@@ -49,7 +49,6 @@ class Panel(msgspec.Struct):
         shown = any(len(line.x) or len(line.nans) or len(line.highs) or len(line.lows) for line in self.lines)
         return not (shown or self.bars or self.distributions)
 
-
     @property
     def styles(self) -> set[int]:
         """Those of the runs that it has something of."""
