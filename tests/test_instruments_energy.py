@@ -254,6 +254,7 @@ source.close()
         ("", {"LOCAL_RANK": "2"}, 2),
         ("", {"LOCAL_RANK": "1", "CUDA_VISIBLE_DEVICES": "3,0"}, 0),
         ("", {}, 0),
+        ("", {"LOCAL_RANK": "2", "CUDA_VISIBLE_DEVICES": "3"}, 3),
         ("GPU 2", {"LOCAL_RANK": "0", "CUDA_VISIBLE_DEVICES": "1,2,3"}, 2),
     ],
 )
