@@ -68,12 +68,16 @@ def compare(found: Session, journal: list[Record]) -> None:
     names = content["session"]["names"]
     rows = [record for record in journal if isinstance(record, Metrics) and not is_sample(record)]
     rows = [row for row in rows if any(not name.startswith("final/") for name in row.values)]
-    entries = sorted(content["training_metrics"], key=lambda entry: (unix(entry["timestamp"]), entry["step"]))
-    assert len(entries) == len(rows)
-    for entry, row in zip(entries, rows, strict=True):
+    entries = []
+    for entry in content["training_metrics"]:
         values = {**entry["metrics"], **{names[f]: entry[f] for f in names if entry[f] is not None}}
-        assert (entry["step"], {n: named_float(v) for n, v in values.items()}) == (row.step, row.values)
-        assert unix(entry["timestamp"]) == pytest.approx(row.time, abs=1e-5)
+        entries.append((unix(entry["timestamp"]), entry["step"], {n: named_float(v) for n, v in values.items()}))
+    entries.sort(key=lambda entry: (*entry[:2], sorted(entry[2])))  # a rank's row and the ranks' may have one time
+    rows.sort(key=lambda row: (round(row.time, 6), row.step, sorted(row.values)))
+    assert len(entries) == len(rows)
+    for (at, step, values), row in zip(entries, rows, strict=True):
+        assert (step, values) == (row.step, row.values)
+        assert at == pytest.approx(row.time, abs=1e-5)
 
     merged: dict[int | None, dict[str, float]] = {}
     for row in rows:
