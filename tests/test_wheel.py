@@ -20,8 +20,8 @@ CORE = {"msgspec", "kconfiglib", "psutil", "typer", "rich"}
 EXTRAS = {"wandb", "trackio", "tensorboard", "mlflow", "nvidia", "amd", "torch", "inspect", "archive", "analysis"}
 EXTRAS |= {"all", "dev"}
 PROGRAMS = ("analyze_logs.py", "cleanup_old_logs.sh", "compare_results.py", "compare_wandb_runs.py",
-            "extract_primus_metrics.py", "inspect_wandb_keys.py", "query_wandb_gpu.py", "query_wandb_gpu_full.py",
-            "run_primus_with_benchmark.sh")  # fmt: skip
+            "extract_primus_metrics.py", "inspect_wandb_keys.py", "monitor_gpu.py", "query_wandb_gpu.py",
+            "query_wandb_gpu_full.py", "run_primus_with_benchmark.sh")  # fmt: skip
 VENDORS = ("wandb", "trackio", "tensorboard", "mlflow", "numpy", "torch", "pandas", "PIL")
 
 
