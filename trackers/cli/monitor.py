@@ -28,6 +28,7 @@ def parser() -> argparse.ArgumentParser:
     found = argparse.ArgumentParser(
         prog="monitor_gpu.py",
         description="Record what the GPUs do: until Ctrl-C, or while a training runs, whose exit code is returned.",
+        epilog="Example: monitor_gpu.py --output run.json --monitor-training 'accelerate launch train.py'",
     )
     found.add_argument("--interval", type=_seconds, default=2.0, metavar="S", help="seconds between snapshots (2)")
     found.add_argument("--output", type=Path, metavar="FILE", help="the recording (gpu_monitor_DATE_TIME.json)")
