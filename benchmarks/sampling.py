@@ -26,7 +26,7 @@ SLOWER = 1.02
 """What training may take with the sampler at work, against the same with the sampler stopped: noise."""
 LATER_S = 0.1
 """How much later a run may end for its last samples: one turn of the relay."""
-HUNG_LATER_S = 3.0
+HUNG_LATER_S = 1.0
 """The same where the driver began to hang a moment ago, so that nobody could know."""
 
 END = """

@@ -264,6 +264,48 @@ def test_driver_that_hangs_at_the_end_isnt_waited_for(
     wait_for(lambda: not beside.processes())
 
 
+def test_end_waits_for_no_reading_that_takes_its_time(
+    run: RunDirectory, drivers: Drivers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sampler that has been inside a driver's call for a second is left at once, whatever the bound is."""
+    monkeypatch.setattr(sampler_module, "END_S", 3600.0)
+    beside = Beside(run, monkeypatch, drivers.environment("new"))
+    beside.until(lambda: beside.writes("gpu/power_total_w"))
+    drivers.set(hang__power=1)
+    beside.until(lambda: beside.sampler._reads and time.monotonic() - beside.sampler._heard > sampler_module.READS_S)
+    assert beside.sampler.end()
+    (line,) = beside.said
+    assert "didn't answer when training ended" in line
+    wait_for(lambda: not beside.processes())
+
+
+def test_slow_disk_is_no_driver_that_hangs(
+    run: RunDirectory, drivers: Drivers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sampler that is stopped beside its readings, here by hand, is waited for, and then has the last word."""
+    beside = Beside(run, monkeypatch, drivers.environment("new"))
+    beside.until(lambda: beside.writes("gpu/power_total_w"))
+    (process,) = beside.processes()
+    monkeypatch.setattr(sampler_module, "END_S", 3600.0)
+
+    def stopped_beside_a_reading() -> bool:
+        process.suspend()
+        wait_for(lambda: process.status() == psutil.STATUS_STOPPED)
+        beside.sampler.tend()
+        if beside.sampler._reads:
+            process.resume()
+        return not beside.sampler._reads
+
+    beside.until(stopped_beside_a_reading)
+    assert not beside.sampler.end()
+    time.sleep(2 * sampler_module.READS_S)
+    assert not beside.sampler.end()
+    process.resume()
+    beside.sampler.close()
+    assert beside.said == []
+    assert isinstance(sampler_records(run)[-1], Summary)
+
+
 def test_driver_that_hangs_mid_run_stops_sampling_with_one_line(
     run: RunDirectory, drivers: Drivers, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,13 +7,16 @@ from typing import Any
 
 import msgspec
 
+BEAT, READING = b".", b"r"
+"""What the sampler tells: all is well; a reading of the GPUs begins, which is over with the next beat."""
+
 
 class Plan(msgspec.Struct, kw_only=True):
     """What to sample, and how often.
 
     node, nodes: this machine's number, and how many the run has. pid, pid_start: training's. scope: "job" or "node".
     interval_s: between samples. record_s: what a record of ``system.*`` sums up. co2_g_per_kwh: 0 for unknown.
-    beat_fd: where a byte is written after each sample; -1 for nowhere.
+    beat_fd: where it is told that all is well, and that a reading begins; -1 for nowhere.
     """
 
     attempt: int = 1

@@ -12,8 +12,9 @@ from pathlib import Path
 from trackers import identity, records
 from trackers.hardware import names
 from trackers.hardware.detect import Gpus
+from trackers.hardware.device import Reading
 from trackers.hardware.host import Host
-from trackers.hardware.plan import Plan
+from trackers.hardware.plan import BEAT, READING, Plan
 from trackers.hardware.sampling import Sampling
 from trackers.journal import StreamWriter, tail
 from trackers.records import Environment, Finish, Metrics, Start, Text
@@ -23,7 +24,6 @@ from trackers.rundir import RunDirectory, StreamName
 
 WRITER = "sampler"
 """The kind of stream that samples are in: ``sampler-<node>.<attempt>``."""
-BEAT = b"."
 LOOK_S = 0.5
 """Between looks for the end of a run: each reads from a filesystem that many machines share."""
 
@@ -93,7 +93,7 @@ def sample(run: RunDirectory, messages: Messages, plan: Plan, over: Callable[[],
     writer.write(records.encode(Environment(time=clock.now(), values=told)))
     sampling = Sampling(
         plan,
-        gpus,
+        _Told(gpus, plan.beat_fd),
         Host(plan.pid or None, str(run.path), say),
         lambda record: writer.write(records.encode(record)),
         Steps(rank),
@@ -116,6 +116,21 @@ def sample(run: RunDirectory, messages: Messages, plan: Plan, over: Callable[[],
     return 0
 
 
+class _Told:
+    """GPUs of which the supervisor is told when a reading begins and when it is over: a driver may hang inside."""
+
+    def __init__(self, gpus: Gpus, beat_fd: int) -> None:
+        self._gpus = gpus
+        self._beat_fd = beat_fd
+        self.label = gpus.label
+
+    def read(self) -> list[Reading]:
+        _beat(self._beat_fd, READING)
+        readings = self._gpus.read()
+        _beat(self._beat_fd)
+        return readings
+
+
 def _asked_to_end(woken: int, until: float, over: Callable[[], bool] | None) -> bool:
     """Wait until a time on the monotonic clock; True as soon as the end is asked for."""
     while True:
@@ -128,12 +143,12 @@ def _asked_to_end(woken: int, until: float, over: Callable[[], bool] | None) -> 
             return False
 
 
-def _beat(fd: int) -> bool:
-    """Tell the supervisor that all is well; False where there is none any more."""
+def _beat(fd: int, what: bytes = BEAT) -> bool:
+    """Tell the supervisor how it stands; False where there is none any more."""
     if fd >= 0:
         with contextlib.suppress(BlockingIOError):
             try:
-                os.write(fd, BEAT)
+                os.write(fd, what)
             except BrokenPipeError:
                 return False
     return True

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from trackers.hardware.plan import Plan, planned
+from trackers.hardware.plan import READING, Plan, planned
 from trackers.relay import process
 from trackers.relay.outpost import done
 from trackers.relay.ready import readable
@@ -26,6 +26,8 @@ HANG_S = 30.0
 """So long without a sample (beyond the sampling interval) is a hung driver: a GPU's reset takes seconds."""
 END_S = 2.0
 """How long the end of the run waits for a sampler that was well: it answers within milliseconds."""
+READS_S = 1.0
+"""A sampler that has been inside one reading for so long isn't waited for: eight GPUs take milliseconds."""
 LATE_S = 5.0
 """A sampler that was so late with its last sample when training ended isn't waited for at all."""
 RESTART_S = (1.0, 10.0, 60.0)
@@ -50,6 +52,7 @@ class Sampler:
         self._process: subprocess.Popen[bytes] | None = None
         self._pipe = -1
         self._heard = 0.0
+        self._reads = False
         self._done = False
         self._start_at = time.monotonic() + AFTER_S
         self._deaths = 0
@@ -102,7 +105,8 @@ class Sampler:
             self._close()
             return self._others_are_done(now)
         late = self._ending - self._heard > LATE_S + self._plan.interval_s
-        if late or now - self._ending > END_S:
+        stuck = self._reads and now - self._heard > READS_S
+        if late or stuck or now - self._ending > END_S:
             self._leave()
             self._say(
                 "the hardware sampler didn't answer when training ended (a driver that hangs?): "
@@ -139,7 +143,7 @@ class Sampler:
             self._process = process.start(
                 self._run, arguments, avoid=self._avoid, new_session=False, pass_fds=(writing,)
             )
-            self._pipe, self._heard, self._done = reading, time.monotonic(), False
+            self._pipe, self._heard, self._reads, self._done = reading, time.monotonic(), False, False
         except OSError as error:
             os.close(reading)
             self._bury(time.monotonic(), f"it can't be started: {error}")
@@ -152,7 +156,7 @@ class Sampler:
         except OSError:  # nothing was said
             return
         if said:
-            self._heard = now
+            self._heard, self._reads = now, said.endswith(READING)
         else:
             self._done = True
 
