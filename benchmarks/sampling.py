@@ -27,7 +27,7 @@ SLOWER = 1.02
 LATER_S = 0.1
 """How much later a run may end for its last samples: one turn of the relay."""
 HUNG_LATER_S = 1.0
-"""The same where the driver began to hang a moment ago, so that nobody could know."""
+"""The same where the driver hangs."""
 
 END = """
 import sys, time, trackers
