@@ -215,11 +215,15 @@ def test_legend_has_the_runs_that_are_drawn() -> None:
     write_run("one", losses(5))
     write_run("two", [(0, 0, {"other": 1.0})])
     runs = open_runs(["one", "two"])
-    picture = presets.metrics(runs, View(), ["train_loss"])
-    assert picture.legend == [("one", 0)]
-    assert picture.notes == ["nothing of this in two"]
-    assert presets.metrics(runs, View(), ["train_loss", "other"]).legend == [("one", 0), ("two", 1)]
-    assert presets.validation(runs[1:], View()).notes == []
+    both = [("one", 0), ("two", 1)]
+    for picture, legend, notes in (
+        (presets.metrics(runs, View(), ["train_loss"]), both[:1], ["nothing of this in two"]),
+        (presets.metrics(runs, View(), ["train_loss", "other"]), both, []),
+        (presets.validation(runs[1:], View()), both[1:], []),
+    ):
+        picture.leave_out_absent()
+        assert (picture.legend, picture.notes) == (legend, notes)
+    assert "trackers: nothing of this in two\n" in program("one", "two", "--keys", "train_loss").stderr
 
 
 def test_seeds_make_bands() -> None:

@@ -112,6 +112,7 @@ def test_history_of_a_file_that_the_real_client_wrote(tmp_path: Path) -> None:
     run.finish()
 
     (path,) = wandb_file.offline_files(tmp_path / "wandb", "abcd1234")
+    wandb_file.await_writers([path])  # finish may return before the client's service has written the last rows
     rows = list(wandb_file.history(path))
     assert [row["_step"] for row in rows] == [0, 4, 5]
     assert rows[0]["loss"] == math.inf

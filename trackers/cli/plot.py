@@ -69,6 +69,7 @@ def plot(
         picture = {**presets.PANELS, "benchmark": benchmark.benchmark}[panel](runs, view)
     else:
         picture = presets.metrics(runs, view, patterns)
+    picture.leave_out_absent()
     picture.notes += notes
     for run in runs:
         if run.data.run.note:

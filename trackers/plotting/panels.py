@@ -9,6 +9,9 @@ import msgspec
 from trackers.plotting.series import Line
 from trackers.records import name_floats
 
+NAMED = 5
+"""So many runs are named of those that a picture has nothing of."""
+
 
 class Bar(msgspec.Struct):
     """One bar. low, high: what its whisker spans; None for none. style: as a line's. note: behind its value."""
@@ -69,6 +72,15 @@ class Picture(msgspec.Struct):
     dashed: str = ""
     notes: list[str] = []
     about: list[str] = []
+
+    def leave_out_absent(self) -> None:
+        """Name below the picture, rather than in the legend, what it has nothing of; unless that is all."""
+        drawn = {style for panel in self.panels for style in panel.styles}
+        absent = [label for label, style in self.legend if style not in drawn]
+        if drawn and absent:
+            self.legend = [entry for entry in self.legend if entry[1] in drawn]
+            more = f" and {len(absent) - NAMED} more" if len(absent) > NAMED else ""
+            self.notes.append(f"nothing of this in {', '.join(absent[:NAMED])}{more}")
 
 
 def as_builtins(picture: Picture) -> Any:

@@ -19,8 +19,6 @@ from trackers.plotting.series import Line, Scale, band, line
 
 KEYS = 6
 """So many metrics are drawn where none were asked for."""
-NAMED = 5
-"""So many runs are named of those that a picture has nothing of."""
 WARMUP = 5
 """Steps that document 1 leaves out of the distribution of step times."""
 HISTOGRAM = 30
@@ -207,17 +205,12 @@ def _picture(
     dashed: str = "",
     notes: Sequence[str] = (),
 ) -> Picture:
-    drawn = {style for panel in panels for style in panel.styles}
-    legend = [(run.label, run.style) for run in runs if run.style in drawn]
+    legend = [(run.label, run.style) for run in runs]
     notes = list(notes)
     if view.by:
         members = grouped(runs, view.by)
         legend = [(f"{label} (n = {len(inside)})", style) for style, (label, inside) in enumerate(members.items())]
         notes.append("lines: means; bands: ± 1 standard deviation")
-    elif legend and len(legend) < len(runs):
-        without = [run.label for run in runs if run.style not in drawn]
-        more = f" and {len(without) - NAMED} more" if len(without) > NAMED else ""
-        notes.append(f"nothing of this in {', '.join(without[:NAMED])}{more}")
     return Picture(panels, columns or min(3, len(panels)), legend, dashed, notes)
 
 
