@@ -156,6 +156,8 @@ def test_whatever_is_measured_is_an_option() -> None:
     switches = {field.name for field in dataclasses.fields(LoggerConfig) if field.name.startswith("log_")}
     assert switches - set(OPTIONS) == {"log_progress"}
     assert LoggerConfig.from_options({"TRACKER_LOG_MAX_ATTENTION_LOGIT": True}).log_max_attention_logit
+    placed = LoggerConfig.from_options({"TRACKER_SAVE_CONFIG_FILEPATH": "c.yaml", "WANDB_DIR": "w"})
+    assert (placed.save_config_filepath, placed.wandb_save_dir) == ("c.yaml", "w")
 
 
 @pytest.mark.parametrize(

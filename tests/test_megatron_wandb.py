@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +11,9 @@ import pytest
 import torch
 
 from tests import stores
+from tests.support import run_info
 from tests.wandb_server import WandbServer
+from trackers.backends.wandb_session import directory
 from trackers.megatron import LoggerConfig, start
 from trackers.rundir import RunDirectory
 
@@ -81,6 +85,17 @@ def test_files_of_wandb_lie_where_the_configuration_says(monkeypatch: pytest.Mon
     (path,) = Path("runs/saved/wandb").glob("offline-run-*/*.wandb")
     assert stores.wandb_records(path)
     assert not list(run.rglob("*.wandb"))
+    assert os.environ["WANDB_DIR"] == "elsewhere"  # training's own environment is left as it was
+
+
+@pytest.mark.parametrize(("host", "there"), [("", "mine"), ("another", "elsewhere")])
+def test_files_of_wandb_lie_where_training_said(
+    host: str, there: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """WANDB_DIR of the run, a flag's too; delivered on another machine, the variable's there."""
+    monkeypatch.setenv("WANDB_DIR", str(tmp_path / "elsewhere"))
+    info = run_info(tmp_path, options={"WANDB_DIR": "mine"}, cwd=str(tmp_path), host=host or socket.gethostname())
+    assert directory(info) == tmp_path / there
 
 
 def test_values_against_samples_have_their_axis_offline() -> None:

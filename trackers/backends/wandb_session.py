@@ -233,8 +233,9 @@ class Session:
 
 def directory(info: RunInfo) -> Path:
     """The directory in which W&B makes its ``wandb`` folder: the run's own, unless WANDB_DIR says otherwise, which is
-    relative to where training was started."""
-    chosen = os.environ.get("WANDB_DIR")
+    relative to where training was started. On another machine the run's WANDB_DIR means nothing, but the one there."""
+    own = info.option("WANDB_DIR", "") if wandb_settings.same_host(info) else ""
+    chosen = str(own or os.environ.get("WANDB_DIR") or "")
     if not chosen:
         return Path(info.directory)
     home = info.cwd if info.cwd and Path(info.cwd).is_dir() else ""

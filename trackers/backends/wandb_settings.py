@@ -40,7 +40,7 @@ def settings(info: RunInfo) -> dict[str, Any]:
         "host": info.host or None,
         "username": info.user or None,
         **wandb_agent.settings(info, lives),
-        "x_disable_machine_info": not _same_host(info),
+        "x_disable_machine_info": not same_host(info),
         "x_save_requirements": lives,
         "x_transaction_log_flush_interval": FLUSH_S,
         "x_file_stream_transmit_interval": FLUSH_S,
@@ -59,13 +59,14 @@ def settings(info: RunInfo) -> dict[str, Any]:
     return {name: value for name, value in wanted.items() if value is not None}
 
 
-def _same_host(info: RunInfo) -> bool:
+def same_host(info: RunInfo) -> bool:
+    """Whether training ran, or runs, on this machine."""
     return not info.host or info.host == socket.gethostname()
 
 
 def _lives(info: RunInfo) -> bool:
     """Whether training runs now, on this host."""
-    if not info.pid or not info.host or not _same_host(info):
+    if not info.pid or not info.host or not same_host(info):
         return False
     return identity.alive(info.pid, info.pid_start)
 
@@ -99,7 +100,7 @@ def environment(info: RunInfo) -> Any:
         environment.git.remote_url = info.git["remote"]
     if info.git.get("commit"):
         environment.git.commit = info.git["commit"]
-    if _same_host(info):
+    if same_host(info):
         environment.os = platform.platform()
         environment.python = f"{platform.python_implementation()} {platform.python_version()}"
         environment.cpu_count = psutil.cpu_count(logical=False) or 0

@@ -34,8 +34,6 @@ def start(
     import trackers as package
 
     config.check()
-    if config.wandb_save_dir:
-        os.environ["WANDB_DIR"] = config.wandb_save_dir
     names = [*config.trackers(), *(trackers.split(",") if isinstance(trackers, str) else trackers)]
     chosen = list(dict.fromkeys(name.strip() for name in names if name.strip()))
     more = dict(init or {})

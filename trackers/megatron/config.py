@@ -37,10 +37,12 @@ OPTIONS = {
     "log_loss_scale_to_tensorboard": "TRACKER_LOG_LOSS_SCALE",
     "log_validation_ppl_to_tensorboard": "TRACKER_LOG_VALIDATION_PPL",
     "log_max_attention_logit": "TRACKER_LOG_MAX_ATTENTION_LOGIT",
+    "save_config_filepath": "TRACKER_SAVE_CONFIG_FILEPATH",
     "tensorboard_dir": "TENSORBOARD_DIR",
     "wandb_project": "WANDB_PROJECT",
     "wandb_exp_name": "TRACKER_RUN_NAME",
     "wandb_entity": "WANDB_ENTITY",
+    "wandb_save_dir": "WANDB_DIR",
     "mlflow_experiment": "MLFLOW_EXPERIMENT",
     "mlflow_tracking_uri": "MLFLOW_TRACKING_URI",
 }
@@ -177,6 +179,7 @@ class LoggerConfig:
             "TENSORBOARD_DIR": self.tensorboard_dir,
             "WANDB_ENTITY": self.wandb_entity,
             "WANDB_PROJECT": self.wandb_project,
+            "WANDB_DIR": self.wandb_save_dir,
             "MLFLOW_EXPERIMENT": self.mlflow_experiment,
             "MLFLOW_TRACKING_URI": self.mlflow_tracking_uri,
         }
