@@ -248,34 +248,26 @@ def test_sampling_can_be_switched_off(run: RunDirectory, monkeypatch: pytest.Mon
     assert beside.sampler.end()
 
 
+@pytest.mark.parametrize("seen", [False, True])
 def test_driver_that_hangs_at_the_end_isnt_waited_for(
-    run: RunDirectory, drivers: Drivers, monkeypatch: pytest.MonkeyPatch
+    seen: bool, run: RunDirectory, drivers: Drivers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A sampler inside a driver call that doesn't return is killed after the bound, with one line."""
-    monkeypatch.setattr(sampler_module, "END_S", 0.2)
+    """A sampler inside a driver call that doesn't return is killed after the bound, with one line; one that has been
+    in there for a second is at once, whatever the bound is."""
+    monkeypatch.setattr(sampler_module, "END_S", 3600.0 if seen else 0.2)
     beside = Beside(run, monkeypatch, drivers.environment("new"))
     beside.until(lambda: beside.writes("gpu/power_total_w"))
     drivers.set(hang__power=1)
     size = run.stream(StreamName("sampler", 0, 1)).stat().st_size
-    beside.sampler.close()
+    if seen:
+        sampler = beside.sampler
+        beside.until(lambda: sampler._reads and time.monotonic() - sampler._heard > sampler_module.READS_S)
+        assert sampler.end()
+    else:
+        beside.sampler.close()
     (line,) = beside.said
     assert "didn't answer when training ended" in line
     assert run.stream(StreamName("sampler", 0, 1)).stat().st_size >= size
-    wait_for(lambda: not beside.processes())
-
-
-def test_end_waits_for_no_reading_that_takes_its_time(
-    run: RunDirectory, drivers: Drivers, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A sampler that has been inside a driver's call for a second is left at once, whatever the bound is."""
-    monkeypatch.setattr(sampler_module, "END_S", 3600.0)
-    beside = Beside(run, monkeypatch, drivers.environment("new"))
-    beside.until(lambda: beside.writes("gpu/power_total_w"))
-    drivers.set(hang__power=1)
-    beside.until(lambda: beside.sampler._reads and time.monotonic() - beside.sampler._heard > sampler_module.READS_S)
-    assert beside.sampler.end()
-    (line,) = beside.said
-    assert "didn't answer when training ended" in line
     wait_for(lambda: not beside.processes())
 
 
