@@ -389,6 +389,17 @@ def test_poor_runs_are_drawn(kind: str, panel: str) -> None:
         assert terminal.text(picture, width=80, height=15, coloured=False)
 
 
+def test_diagrams_keep_their_width_beside_marks_and_legends() -> None:
+    """Values without a place on the axis, and names that are long, leave each of two diagrams its width."""
+    rows = [(step, step, {"loss": 1.0 / (step + 1), "other": value})
+            for step, value in enumerate((1.0, math.nan, math.inf, -math.inf, 2.0))]  # fmt: skip
+    for name in ("a", "b" * 60):
+        write_run(name[:4], rows, name=name)
+    figure = image._figure(presets.metrics(open_runs(["digits"]), View(), ["loss", "other"]))
+    figure.canvas.draw()
+    assert [axes.get_position().width > 0.3 for axes in figure.axes] == [True, True]
+
+
 WRONG: list[tuple[tuple[str, ...], int, str]] = [
     (("a", "--keys", "nothing_*", "-o", "o.png"), 1, "no run has a metric 'nothing_*'"),
     (("nosuchrun", "-o", "o.png"), 1, "nosuchrun"),

@@ -105,6 +105,14 @@ def test_names_are_shown_as_they_are(tmp_path: Path) -> None:
         assert f"<td>{name}</td>" in page
 
 
+def test_markdowns_own_html_is_shown_and_not_obeyed() -> None:
+    """Should a name come this far as it is, the page shows it."""
+    page = report_page.as_html("<script>boom()</script>\n\na <b onclick=boom()>name</b>")
+    assert "&lt;script&gt;boom()&lt;/script&gt;" in page
+    assert "a &lt;b onclick=boom()&gt;name&lt;/b&gt;" in page
+    assert not re.search(r"<(script|b)[ >]", page)
+
+
 @pytest.mark.parametrize("kind", [*POOR, "empty"])
 def test_poor_runs_are_reported(kind: str) -> None:
     """All NaN, no steps, one value, nothing at all: alone and beside a whole run, what is missing is –."""

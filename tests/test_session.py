@@ -18,6 +18,7 @@ from tests.session_files import Session, sessions, unix
 from tests.support import T0, Driver, run_info, stream
 from trackers import failpoints
 from trackers.analysis import session_logs
+from trackers.backends import session_nccl
 from trackers.backends.session import SessionTracker
 from trackers.backends.session_fold import HEAD_S
 from trackers.backends.session_gpus import warnings
@@ -512,6 +513,17 @@ def test_attempts_are_one_session(tmp_path: Path) -> None:
     assert text.count("TRAINING SESSION FINISHED") == 1
     assert re.findall(r"Mode: (\S+)", text) == ["MULTI-GPU", "SINGLE-GPU"]
     assert content["session"]["mode"] == "SINGLE-GPU"
+
+
+def test_nccl_line_without_an_end_is_taken_in_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line that is longer than what is read at a time holds nothing up; the rest waits for its end, or the run's."""
+    monkeypatch.setattr(session_nccl, "BLOCK_BYTES", 8)
+    (tmp_path / "rank-0.log").write_text("one\n" + "x" * 18)
+    offsets: dict[str, int] = {}
+    taken = [session_nccl.gather([tmp_path], offsets) for _ in range(4)]
+    assert taken == [["one"], ["xxxxxxxx"], ["xxxxxxxx"], []]
+    assert session_nccl.gather([tmp_path], offsets, last=True) == ["xx"]
+    assert session_nccl.gather([tmp_path], offsets, last=True) == []
 
 
 def test_nccl_output_is_gathered_as_it_grows(tmp_path: Path) -> None:
