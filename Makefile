@@ -16,7 +16,8 @@ SHELL := /bin/bash
 BASE_PYTHON ?= python3
 VENV ?= .venv
 PYTEST ?=
-WORKERS ?= 2
+# Tests of processes and servers wait more than they compute: two for each core.
+WORKERS ?= $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN))))
 
 ifneq ($(origin PYTHON),command line)
 PYTHON := $(VENV)/bin/python
@@ -44,7 +45,7 @@ endef
 # menuconfig, defconfig-NAME and what else makes a .config.
 include config.mk
 
-.PHONY: help demo test test-failed test-oldest check chaos chaos-crowd chaos-failpoints copy-project bench gpu-check docs-pictures wheel clean
+.PHONY: help demo test test-failed test-oldest check audit fuzz chaos chaos-crowd chaos-failpoints copy-project bench gpu-check docs-pictures wheel clean
 
 help:  ## this list
 	@grep -hE '^[a-z][a-z-]*:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 24
@@ -56,20 +57,27 @@ demo: $(DEMO_ENV)  ## train on real digits, log to five trackers, show where eac
 
 test: $(DEV_ENV)  ## every check: style, types, tests
 	@scripts/check
-	@$(PYTHON) -m pytest -n $(WORKERS) --dist loadfile $(PYTEST)
+	@$(PYTHON) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST)
 
 test-failed: $(DEV_ENV)  ## only the tests that failed last time, one after the other
 	@$(PYTHON) -m pytest --last-failed --last-failed-no-failures none
 
 test-oldest:  ## the tests with the oldest clients that are supported, in .venv-oldest (minutes)
 	@$(MAKE) --no-print-directory VENV=.venv-oldest CONSTRAINTS="-c constraints/oldest.txt" .venv-oldest/.installed-dev
-	@.venv-oldest/bin/python -m pytest -n $(WORKERS) --dist loadfile $(PYTEST)
+	@.venv-oldest/bin/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST)
 
 check: $(DEV_ENV)  ## style and types only
 	@scripts/check
 
+audit: $(DEV_ENV)  ## look for known faults in what is installed; needs a network
+	@$(PYTHON) -m pip install --quiet pip-audit
+	@$(PYTHON) -m pip_audit --local --progress-spinner off
+
+fuzz: $(DEV_ENV)  ## read damaged files of every format: N=100000 inputs of each, SEED=1, TARGETS=json,tb
+	@$(PYTHON) -m tests.fuzz --count $(or $(N),1000) --seed $(or $(SEED),0) $(if $(TARGETS),--targets $(TARGETS))
+
 chaos: $(DEV_ENV)  ## kill real runs at random and audit every store: N=200 rounds, SEED=1
-	@$(PYTHON) -m tests.chaos --rounds $(or $(N),200) --seed $(or $(SEED),$(shell date +%s)) --jobs $(WORKERS)
+	@$(PYTHON) -m tests.chaos --rounds $(or $(N),200) --seed $(or $(SEED),$(shell date +%s)) --jobs 2
 
 chaos-crowd: $(DEV_ENV)  ## start 64 runs at once, and 8 with all five trackers (minutes)
 	@$(PYTHON) -m tests.chaos.crowd --runs 64 --trackers json,tensorboard

@@ -12,9 +12,9 @@ CONFIG_COMMAND = $(PYTHON) -m trackers
 CONFIG_SIMPLE := menuconfig oldconfig olddefconfig allyesconfig allnoconfig
 CONFIG_READERS := savedefconfig list-defconfigs show-config
 
-# Options given to make itself, as in `make TRACKER=wandb`: make hands them on in the environment.
-CONFIG_GIVEN = $(foreach v,$(filter TRACKER% WANDB_% MLFLOW_% TRACKIO_% TENSORBOARD_% JSON_% CSV_% BASELINE_%,\
-	$(.VARIABLES)),$(if $(findstring command line,$(origin $v)),--env $v))
+# Variables given to make itself, as in `make TRACKER=wandb`: make hands them on in the environment. The program knows
+# which of them are options, this package's and those of a Kconfig tree around it.
+CONFIG_GIVEN = $(foreach v,$(.VARIABLES),$(if $(findstring command line,$(origin $v)),--env $v))
 
 .PHONY: $(CONFIG_SIMPLE) $(CONFIG_READERS) nconfig defconfig
 

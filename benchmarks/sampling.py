@@ -75,10 +75,13 @@ def sampler_of(run: Any) -> psutil.Process:
     until = time.monotonic() + 60
     while time.monotonic() < until:
         if stream.exists() and b"gpu/" in stream.read_bytes():
-            helpers = psutil.Process().children(recursive=True)
-            return next(helper for helper in helpers if "sample" in helper.cmdline())
+            for helper in psutil.Process().children(recursive=True):
+                with contextlib.suppress(psutil.Error):  # one that has just ended
+                    if "sample" in helper.cmdline():
+                        return helper
         run.log({"loss": 1.0})
         time.sleep(0.05)
+    run.finish(timeout=60)
     raise RuntimeError("the sampler wrote nothing within 60 s: see relay.log")
 
 
@@ -88,14 +91,16 @@ def cost(seconds: float) -> list[Figure]:
 
     run: Any = trackers.init("json", project="bench", name="sampling")
     sampler = sampler_of(run)
-    before, began = sampler.cpu_times(), time.monotonic()
-    until = began + seconds
-    while time.monotonic() < until:
-        run.log({"loss": 1.0})
-        time.sleep(0.1)
-    after, took = sampler.cpu_times(), time.monotonic() - began
-    memory = sampler.memory_info().rss
-    run.finish(timeout=60)
+    try:
+        before, began = sampler.cpu_times(), time.monotonic()
+        until = began + seconds
+        while time.monotonic() < until:
+            run.log({"loss": 1.0})
+            time.sleep(0.1)
+        after, took = sampler.cpu_times(), time.monotonic() - began
+        memory = sampler.memory_info().rss
+    finally:
+        run.finish(timeout=60)
     # The system rounds each of the two down, so their sum may seem to shrink by a tick.
     used = max(0.0, after.user + after.system - before.user - before.system)
     return [

@@ -1,5 +1,6 @@
 #!/bin/bash
-# Compress *.log that weren't written for 7 days, delete *.log.gz after 30; results (JSON, reports) are kept.
+# Compress *.log that weren't written for 7 days, delete *.log.gz after 30; results (JSON, reports) are kept, and a log's
+# own result is extracted before the log is deleted, unless it was before.
 #
 #   scripts/cleanup_old_logs.sh [DIR…] [--dry-run] [--compress-after DAYS] [--delete-after DAYS] [--json]
 #
@@ -12,4 +13,4 @@ if [ -z "${PYTHON:-}" ]; then
         PYTHON="$here/python3"
     fi
 fi
-PYTHONPATH="$(dirname "$here")${PYTHONPATH:+:$PYTHONPATH}" exec "$PYTHON" -m trackers prune --logs --yes "$@"
+PYTHONPATH="$(dirname "$here")${PYTHONPATH:+:$PYTHONPATH}" exec "$PYTHON" -m trackers prune --logs --extract --yes "$@"

@@ -6,6 +6,7 @@ too, and for each test, in its own ``tmp_path``, which is also its working direc
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import shutil
@@ -18,6 +19,7 @@ from typing import Any
 
 import psutil
 import pytest
+from xdist.scheduler import LoadFileScheduling
 
 import trackers
 from tests.hardware.standin import Drivers, build, compiler
@@ -31,6 +33,10 @@ GRACE_S = 10.0
 
 LASTING = ("multiprocessing.resource_tracker", "multiprocessing.forkserver", "loky.process_executor")
 """Parts of command lines: helpers that libraries keep for as long as the test process lives."""
+
+LONG = ("test_docs.py", "test_end_to_end.py", "test_chaos.py", "test_examples.py", "test_conformance.py",
+        "test_console_lines.py", "test_benchmarks.py")  # fmt: skip
+"""Files of tests that take a minute or more."""
 
 # Variables that could reach the outside, or make a run believe it is part of a cluster.
 FOREIGN = (
@@ -135,7 +141,7 @@ def _no_leftovers(_session_environment: None, tmp_path: Path, monkeypatch: pytes
     monkeypatch.setenv(MARK, mark)
     monkeypatch.chdir(tmp_path)
     _redirect_trackio(monkeypatch, tmp_path / "home/trackio")
-    before = {child.pid for child in psutil.Process().children(recursive=True)}
+    before = set(psutil.pids())
 
     yield
 
@@ -184,14 +190,24 @@ def _redirect_trackio(patch: pytest.MonkeyPatch, directory: Path) -> None:
 
 
 def _leftovers(mark: str, before: set[int]) -> list[psutil.Process]:
-    """Living processes that this test started: new children, and whoever carries its mark."""
+    """Living processes that this test started: new ones below this process, and whoever carries its mark.
+
+    Only processes that weren't there before the test are looked at: to read the environment of each process of the
+    machine after each test took a tenth of the whole run.
+    """
+    new = [pid for pid in psutil.pids() if pid not in before]
+    if not new:
+        return []
     _stop_wandb_service()
-    own = psutil.Process()
-    found = {child.pid: child for child in own.children(recursive=True) if child.pid not in before}
-    for process in psutil.process_iter():
-        if process.pid != own.pid and process.pid not in before and _environ(process).get(MARK) == mark:
-            found.setdefault(process.pid, process)
-    return [process for process in found.values() if _lives(process)]
+    own = os.getpid()
+    found = []
+    for pid in new:
+        with contextlib.suppress(psutil.Error):
+            process = psutil.Process(pid)
+            mine = _environ(process).get(MARK) == mark or any(parent.pid == own for parent in process.parents())
+            if mine and _lives(process):
+                found.append(process)
+    return found
 
 
 def _stop_wandb_service() -> None:
@@ -247,6 +263,23 @@ def _refuse_skip(report: Any) -> None:
     if not any(reason.startswith(start) and holds() for start, holds in ALLOWED_SKIPS.items()):
         report.outcome = "failed"
         report.longrepr = f"skipped for a reason that isn't in ALLOWED_SKIPS of {__file__}: {reason}"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What takes long comes first, so that no worker is left with it at the end."""
+    items.sort(key=lambda item: item.path.name not in LONG)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling:
+    """``--dist loadfile``, but for the documentation, whose pages are given to workers one by one."""
+    return _Files(config, log)
+
+
+class _Files(LoadFileScheduling):
+    """Gives each worker whole files, as their fixtures are made once."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return nodeid if "/test_docs.py::" in nodeid else super()._split_scope(nodeid)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -1,4 +1,7 @@
-"""Real servers on loopback for tests: MLflow on SQLite or PostgreSQL, trackio. Each is stopped by its own pid."""
+"""Real servers on loopback for tests: MLflow on SQLite or PostgreSQL, trackio, TensorBoard.
+
+Each is stopped by its own pid.
+"""
 
 from __future__ import annotations
 
@@ -99,6 +102,14 @@ def mlflow_server(directory: Path, store: str | None = None) -> Server:
     ]
     ready = f"{url}/api/2.0/mlflow/experiments/get-by-name?experiment_name=Default"
     return Server(command, directory / "mlflow-server.log", url, ready, {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"})
+
+
+def tensorboard_server(logdir: Path, log: Path) -> Server:
+    """TensorBoard over a log directory; what it says goes to ``log``."""
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    command = [str(Path(sys.executable).with_name("tensorboard")), "--logdir", str(logdir), "--host", "127.0.0.1"]
+    return Server([*command, "--port", str(port)], log, url, f"{url}/data/runs", {})
 
 
 def trackio_server(directory: Path) -> Server:

@@ -72,7 +72,8 @@ def read_json(info: RunInfo, state: Mapping[str, Any] | None = None, *, path: Pa
         assert len(found) == 1, f"{len(found)} logs in {info.directory}"
         path = found[0]
     log = json.loads(path.read_text(), parse_constant=_not_json)
-    stored = Stored(summary=dict(log["summary"]), config=log["config"], texts={}, tags=log["tags"])
+    known = {name: value for name, value in log["summary"].items() if value is not None}
+    stored = Stored(summary=known, config=log["config"], texts={}, tags=log["tags"])
     assert stored.summary is not None
     assert stored.texts is not None
     rows = log["training_iterations"]
@@ -81,6 +82,8 @@ def read_json(info: RunInfo, state: Mapping[str, Any] | None = None, *, path: Pa
     for row in rows:
         for name, value in row.items():
             value = named_float(value)
+            if name == "mfu" and type(value) is int and value == 0:  # as the log says that there was none
+                continue
             if name not in ("iter", "time", "time_ms") and isinstance(value, (int, float)):
                 stored.metrics.setdefault(name, []).append(Point(row["iter"], value, row["time"]))
     for row in log["eval_steps"]:
@@ -226,7 +229,7 @@ def read_tensorboard(info: RunInfo, state: Mapping[str, Any] | None = None, *, d
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     everything = {"scalars": 0, "tensors": 0, "images": 0, "audio": 0, "histograms": 0}
-    events = EventAccumulator(str(directory or info.path("tensorboard")), size_guidance=everything)
+    events = EventAccumulator(str(directory or event_directory(info)), size_guidance=everything)
     events.Reload()
     stored = Stored(summary={}, config={}, texts={})
     assert stored.summary is not None
@@ -247,6 +250,12 @@ def read_tensorboard(info: RunInfo, state: Mapping[str, Any] | None = None, *, d
     ends = stored.texts.get("trackers/status", [])
     stored.status = ends[-1][1].split()[0].rstrip(":") if ends else "running"
     return stored
+
+
+def event_directory(info: RunInfo) -> Path:
+    """The one folder below the run's ``tensorboard`` that has event files."""
+    (found,) = {path.parent for path in info.path("tensorboard").rglob("events*")}
+    return found
 
 
 def _code_block(text: str) -> str:

@@ -334,6 +334,38 @@ def test_winner_is_nobody_where_it_is_chance_or_unknown() -> None:
         assert (winner([slow, fast]).result is fast) == wins
 
 
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"global_batch_size": 64}, "global_batch_size differs (128, 64)"),
+        ({"sequence_length": 4096}, "sequence_length differs (2,048, 4,096)"),
+        ({"model_name": "llama-70b"}, "model_name differs (llama-8b, llama-70b)"),
+        ({"precision": "fp8"}, "precision differs (bf16, fp8)"),
+        ({"num_gpus": 4}, "numbers of GPUs differ (8, 4)"),
+        ({"micro_batch_size": 4}, ""),
+    ],
+)
+def test_winner_is_nobody_where_the_work_differs(changes: dict[str, Any], says: str) -> None:
+    """Another batch, length, model, precision or number of GPUs makes no winner, and what differs is said."""
+    config = {"global_batch_size": 128, "sequence_length": 2048, "num_gpus": 8, "model_name": "llama-8b",
+              "precision": "bf16", "micro_batch_size": 2}  # fmt: skip
+    slow = result(training_config=config)
+    quick = {"avg_step_time_seconds": 2.0}
+    fast = result(training_config={**config, **changes}, performance_metrics=quick, raw_step_times=[2.0] * 5)
+    found = winner([slow, fast])
+    assert (found.result is fast) == (not says)
+    assert says in found.reason
+
+
+def test_winner_is_nobody_where_the_clock_differs() -> None:
+    """Measured steps win nothing over times of records, in which more than steps may lie."""
+    slow = result(source={"step_times": "times of records"})
+    fast = result(source={"step_times": "time_ms"}, performance_metrics={"avg_step_time_seconds": 2.0},
+                  raw_step_times=[2.0] * 5)  # fmt: skip
+    assert winner([slow, fast]).result is None
+    assert "clocks differ (wall clock, measured step time)" in winner([slow, fast]).reason
+
+
 LACKING: list[Any] = [
     {"performance_metrics": {}},
     {

@@ -302,7 +302,8 @@ def test_helper_processes_find_the_same(monkeypatch: pytest.MonkeyPatch) -> None
     """Runs read by several processes are those read by one, in the same order; one that can't be read is named."""
     for number in range(5):
         write_run(f"run{number}", [(step, step, {"loss": float(number)}) for step in range(3)], created=T0 + number)
-    Path("runs/digits/run3/run.json").write_text("{")
+    Path("runs/digits/run3/run.json").unlink()
+    Path("runs/digits/run3/run.json").mkdir()
     alone = gather(["digits"])
     monkeypatch.setattr("trackers.analysis.gather.SHARED_BYTES", 1)
     monkeypatch.setattr("trackers.analysis.gather._cores", lambda: 2)

@@ -373,7 +373,9 @@ def test_bad_input_is_one_line(arguments: list[str], error: type[Exception], sai
 def test_unreadable_run_among_others_is_left_out_and_said() -> None:
     """One damaged identity doesn't keep the other runs from being compared."""
     write_run("one", losses(1.0, 2.0))
-    Path(write_run("two", losses(1.0, 2.0)), "run.json").write_text("{")
+    identity = Path(write_run("two", losses(1.0, 2.0)), "run.json")
+    identity.unlink()
+    identity.mkdir()
     done = run_cli("compare", "digits")
     assert done.exit_code == 0
     assert "left out" in done.stderr

@@ -23,10 +23,11 @@ from typer.testing import CliRunner
 
 from tests.test_flags import example, parser_with_flags
 from tests.test_kconfig import PRINTABLE, ROOT, write
+from trackers import registry
 from trackers.cli import config as commands
-from trackers.cli import main
+from trackers.cli import doctor, main
 from trackers.configuration import flags_from_args, resolve, table
-from trackers.configuration.declaration import Declaration
+from trackers.configuration.declaration import PROGRAMS, Declaration
 from trackers.configuration.kconfig import Tree
 from trackers.errors import ConfigError
 
@@ -64,6 +65,9 @@ def test_later_level_wins(tmp_path: Path, symbol: str, below: int, above: int) -
         write(tmp_path, in_file(declaration, given[1][symbol]))
     environ = {name: in_environment(value) for name, value in given[2].items()}
     options = resolve(given[4], given[3], environ=environ, cwd=tmp_path)
+    if symbol in PROGRAMS and above == 1:  # a directory's own file names no programs
+        assert (options[symbol], options.source(symbol)) == (low, "default")
+        return
     assert options[symbol] == high
     assert type(options[symbol]) is type(declaration.default)
     assert options.source(symbol) == (f"flag {declaration.flag}" if above == 3 else LEVELS[above])
@@ -320,6 +324,68 @@ def test_make_hands_on_what_it_is_given(here: Path, monkeypatch: pytest.MonkeyPa
     options = resolve(environ={}, cwd=here)
     assert (options["TRACKER"], options["TRACKER_PROJECT"]) == ("wandb,trackio", "gpt2")
     assert (options["TRACKER_NOTES"], options["WANDB_ENTITY"]) == (odd, "")
+
+
+def test_make_hands_on_every_option(here: Path) -> None:
+    """Whatever option make is given stands in .config; make's own variables don't disturb, misspelt ones are named."""
+    given = [f"{name}=x" for name in DECLARATIONS]
+    shown = make(here, "--dry-run", *given, "defconfig-local").stdout.split()
+    assert {name for word, name in itertools.pairwise(shown) if word == "--env"} >= set(DECLARATIONS)
+    values = {"SESSION_DIR": "s", "BENCHMARK_DIR": "b", "PROGRESS_DIR": "p", "TRAINING_LOG_LEVEL": "DEBUG",
+              "MULTIGPU_LOG_LEVEL": "15", "SESSION_LOG_INTERVAL_STEPS": "7", "BASELINE_RUN_ID": "a/b/c"}  # fmt: skip
+    done = make(here, "N=3", "WORKERS=2", "V=1", *(f"{name}={value}" for name, value in values.items()), "defconfig")
+    assert done.returncode == 0, done.stderr
+    options = resolve(environ={}, cwd=here)
+    assert {name: str(options[name]) for name in values} == values
+    done = make(here, "SESION_DIR=x", "defconfig")
+    assert "SESION_DIR is no option: did you mean SESSION_DIR?" in done.stderr
+    assert done.returncode != 0
+
+
+def test_make_hands_on_what_the_surrounding_tree_declares(here: Path) -> None:
+    """In a project with a Kconfig of its own, its variables and ours are told apart."""
+    write(here, 'source "$(TRACKERS_KCONFIG)"\nconfig TRACKER_DIRS\n\tstring "of the project"\n', "Kconfig")
+    done = make(here, "TRACKER_DIRS=x", "TRACKER_DIR=runs2", "defconfig")
+    assert done.returncode == 0, done.stderr
+    assert resolve(environ={}, cwd=here)["TRACKER_DIR"] == "runs2"
+
+
+def test_unknown_tracker_is_named_by_the_commands(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """show-config refuses it with where it was named, doctor calls it a problem, defconfig warns of it."""
+    write(here, 'CONFIG_TRACKER="wandbb,json"\n', ".config")
+    monkeypatch.setenv("TRACKER_PYTHON", "mlfow=/opt/python")
+    tracker = "trackers: TRACKER (.config:1): unknown tracker 'wandbb': did you mean 'wandb'? Known: benchmark, "
+    done = invoke("show-config")
+    assert done.exit_code == 2
+    assert done.stdout.splitlines()[0].split() == ["TRACKER", '"wandbb,json"', ".config:1"]
+    first, second = done.stderr.splitlines()
+    assert first.startswith(tracker)
+    assert second.startswith("trackers: TRACKER_PYTHON (environment): unknown tracker 'mlfow': did you mean 'mlflow'?")
+    (configuration,) = [check for check in _doctor() if check["name"] == "configuration"]
+    assert configuration["state"] == "problem"
+    assert "did you mean 'wandb'?" in configuration["text"]
+    done = make(here, "TRACKER=none,wandb", "TRACKER_PYTHON=", "defconfig-local", "show-config")
+    assert "tracker 'none' stands alone" in done.stderr
+    write(here, 'CONFIG_TRACKER="sqlight"\n', "defconfigs/plug-in")
+    done = invoke("defconfig", "plug-in")  # for a machine that has it
+    assert (done.exit_code, "unknown tracker 'sqlight'" in done.stderr) == (0, True)
+
+
+def test_doctor_says_what_a_chosen_tracker_lacks(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tracker without its package is a problem where it is chosen, and absent where it isn't."""
+    monkeypatch.setattr(registry, "_installed", lambda module: False)
+    for text, states in (("json", ["absent", "absent"]), ("json,mlflow", ["problem", "absent"]),
+                         ('trackio"\nCONFIG_TRACKER_MODE="offline', ["absent", "absent"])):  # fmt: skip
+        write(here, f'CONFIG_TRACKER="{text}"\n', ".config")
+        found = {check["name"]: check["state"] for check in _doctor()}
+        assert [found["tracker mlflow"], found["tracker trackio"]] == states
+
+
+def _doctor() -> list[dict[str, str]]:
+    app = typer.Typer()
+    doctor.register(app)
+    checks: list[dict[str, str]] = json.loads(CliRunner().invoke(app, ["--json"]).stdout)
+    return checks
 
 
 @pytest.mark.parametrize("target", ["olddefconfig", "allyesconfig", "allnoconfig"])

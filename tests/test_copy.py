@@ -16,6 +16,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 import trackers
+from tests.analysis_support import write_run
 from trackers import errors
 from trackers.cli.app import app
 from trackers.copying import Report, copy, staging
@@ -314,6 +315,47 @@ def test_files_outside_of_the_source_stay_there(tmp_path: Path) -> None:
     report = one(run.id, "out")
     inside = [path for path in Path(report.destination).rglob("*") if path.is_file()]
     assert all(path.read_bytes() != b"secret" for path in inside)
+
+
+ELSEWHERE = ("../../../secret.txt", "{top}/secret.txt", "link", "media/link", "folder/secret.txt", "pipe", "media/..",
+             "media/../../../../secret.txt")  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["journal", "json"])
+def test_source_gets_no_file_of_others_copied(kind: str, tmp_path: Path) -> None:
+    """A journal or a log that names a file elsewhere, a link to one, or a pipe, doesn't get it copied, nor hangs."""
+    (tmp_path / "secret.txt").write_text("secret")
+    named = [name.format(top=tmp_path) for name in ELSEWHERE]
+    if kind == "journal":
+        evil = [Media(name=name, type="html", items=[MediaFile(format="html", file=name)], time=1.0) for name in named]
+        evil += [Artifact(name="a", type="t", files=[ArtifactFile(path="x", file=name) for name in named], time=1.0)]
+        source = write_run("one", [(1, 1.0, {"loss": 1.0})], more=evil)
+        place = source
+    else:
+        place = tmp_path / "logs"
+        place.mkdir()
+        (place / "secret.txt").write_text("secret")  # beside the log, but not in its media
+        files = [{"path": "x", "file": name} for name in [*named, "secret.txt"]]
+        media = [
+            {"iter": 1, "name": "m", "type": "html", "format": "html", "file": name} for name in [*named, "secret.txt"]
+        ]
+        rows = [{"iter": 1, "loss": 1.0, "timestamp": "2026-01-01T00:00:00"}]
+        artifacts = [{"iter": 1, "name": "a", "type": "t", "files": files}]
+        log = {"run_name": "one", "start_time": "2026-01-01T00:00:00", "config": {}, "training_iterations": rows,
+               "eval_steps": [], "media": media, "artifacts": artifacts}  # fmt: skip
+        source = place / "one.json"
+        source.write_text(json.dumps(log))
+    (place / "media").mkdir(exist_ok=True)
+    for name in ("link", "media/link"):
+        (place / name).symlink_to(tmp_path / "secret.txt")
+    (place / "folder").symlink_to(tmp_path)
+    os.mkfifo(place / "pipe")
+    list(copy(f"json:{source}" if kind == "json" else str(source), "out"))
+    copied = [path for path in Path("out").rglob("*") if path.is_file()]
+    assert copied
+    assert all(path.read_bytes() != b"secret" for path in copied)
+    assert not [path for path in Path("out").rglob("*") if path.is_symlink()]
+    assert sorted(path.name for path in tmp_path.iterdir() if path.name == "secret.txt") == ["secret.txt"]
 
 
 def test_staging_is_kept_apart_from_runs() -> None:

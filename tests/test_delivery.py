@@ -209,6 +209,37 @@ def test_broken_tracker_stops_with_the_command_that_continues(
     assert read_account(run, "scripted").stopped
 
 
+@pytest.mark.parametrize("call", ["open", "write", "close"])
+def test_trackers_mistake_leaves_its_traceback(run: RunDirectory, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
+    """Where a tracker's own code fails, the relay's log has the file and line, once, and no secret of the message."""
+
+    def plan(where: str, records: Sequence[Record]) -> None:
+        if where == call:
+            raise KeyError("https://me:hunter2hunter2@host/x")
+
+    _plan(monkeypatch, plan)
+    with contextlib.suppress(Stop):
+        _deliver(run, [])
+    log = run.relay_log.read_text()
+    assert log.count("Traceback (most recent call last)") == 1
+    assert __file__ in log
+    assert "KeyError" in log
+    assert "hunter2" not in log
+
+
+def test_expected_failure_leaves_no_traceback(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What trackers are meant to raise is no mistake of theirs."""
+    tries = iter([errors.Unavailable("away"), errors.Rejected("too long")])
+
+    def plan(call: str, records: Sequence[Record]) -> None:
+        if call == "write" and (error := next(tries, None)) is not None:
+            raise error
+
+    _plan(monkeypatch, plan)
+    _deliver(run, [])
+    assert not run.relay_log.exists()
+
+
 def test_fatal_in_open_stops(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
     """A package that refuses to work ends its delivery at once."""
 

@@ -32,6 +32,7 @@ def extract(tmp_path: Path, log: str | Path, *arguments: str) -> dict[str, Any]:
     if isinstance(log, str):
         path.write_text(log)
     output = tmp_path / "out.json"
+    output.unlink(missing_ok=True)
     assert benchmark_log.main(["--log-file", str(path), "--output", str(output), *arguments]) == 0
     found: dict[str, Any] = json.loads(output.read_text(), parse_constant=lambda name: pytest.fail(f"not JSON: {name}"))
     return found

@@ -339,7 +339,7 @@ def test_compare_shows_recordings_side_by_side(drivers: Drivers, tmp_path: Path)
     assert "--monitor-training" in monitor("--compare")[1]
     code, _, error = monitor("--compare", "missing.json")
     assert code == 1
-    assert "missing.json is no recording" in error
+    assert "missing.json can't be read" in error
 
 
 def test_averages_leave_out_what_wasnt_told(tmp_path: Path) -> None:

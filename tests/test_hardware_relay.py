@@ -248,6 +248,42 @@ def test_sampling_can_be_switched_off(run: RunDirectory, monkeypatch: pytest.Mon
     assert beside.sampler.end()
 
 
+@pytest.mark.parametrize("comes", [True, False])
+def test_sampler_of_a_short_run_on_a_busy_host_is_waited_for(
+    comes: bool, run: RunDirectory, drivers: Drivers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that hasn't begun when training ends, since its host is busy (here it is stopped as it starts), takes its
+    sample all the same; where it never comes, the line says so and blames no driver."""
+    begin = sampler_module.process.start
+
+    def stopped(*given: Any, **more: Any) -> Any:
+        started = begin(*given, **more)
+        os.kill(started.pid, signal.SIGSTOP)
+        return started
+
+    monkeypatch.setattr(sampler_module.process, "start", stopped)
+    monkeypatch.setattr(sampler_module, "END_S", 0.0)
+    monkeypatch.setattr(sampler_module, "BEGINS_S", 3600.0 if comes else 0.0)
+    beside = Beside(run, monkeypatch, drivers.environment("new"))
+    beside.until(lambda: beside.sampler._process is not None)
+    process = beside.sampler._process
+    assert process is not None
+    if not comes:
+        beside.sampler.close()
+        assert len(beside.said) == 1
+        assert "hadn't begun when training ended (a busy host)" in beside.said[0]
+        assert "driver" not in beside.said[0]
+        return
+    assert not beside.sampler.end()
+    monkeypatch.setattr(sampler_module, "END_S", 3600.0)
+    monkeypatch.setattr(sampler_module, "FIRST_S", 3600.0)
+    os.kill(process.pid, signal.SIGCONT)
+    beside.sampler.close()
+    assert beside.said == []
+    assert len(beside.values("gpu/power_total_w")) == 1
+    assert isinstance(sampler_records(run)[-1], Summary)
+
+
 @pytest.mark.parametrize("seen", [False, True])
 def test_driver_that_hangs_at_the_end_isnt_waited_for(
     seen: bool, run: RunDirectory, drivers: Drivers, monkeypatch: pytest.MonkeyPatch

@@ -27,7 +27,8 @@ from trackers.backends.mlflow import MlflowTracker
 from trackers.backends.tensorboard import TensorboardTracker
 from trackers.backends.trackio import TrackioTracker
 from trackers.backends.wandb import WandbTracker
-from trackers.backends.wandb_rows import Row, Rows
+from trackers.backends.wandb_rows import Row, Rows, row_values
+from trackers.backends.wandb_sent import Sent
 from trackers.identity import process_start
 from trackers.records import Metrics, Record, Start, Text
 from trackers.tracker import State
@@ -193,7 +194,7 @@ def test_samples_take_no_step_of_wandbs(tmp_path: Path) -> None:
     late = Metrics(step=1, time=T0 + 3.5, values={"gpu/temp_max_c": 60.0}, id="sampler-0.1:5", seq=99)
     for record in [*sampled(), late]:
         if isinstance(record, (Metrics, Text)):
-            builder.add(record)
+            builder.add(record, row_values(record))
     builder.end()
     assert [(row.number, row.step) for row in rows] == [(0, 0), (1, 1), (2, 2), (3, 3)]
     assert rows[2].values.keys() == {
@@ -266,18 +267,23 @@ def test_backlog_from_before_the_agent_is_ours(tmp_path: Path) -> None:
     assert sum("gpu/power_total_w" in row for row in names) == 4
 
 
-def test_coverage_is_decided_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What one process left to the agent, the next one leaves to it as well: rows come again as they were."""
+def test_coverage_is_decided_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What one process left to the agent, the next one leaves to it as well, whatever it knows besides; and so it does
+    with what an older version kept in the delivery's state."""
     clock = [1000.0]
     monkeypatch.setattr(wandb_agent.time, "time", lambda: clock[0])
-    stored: dict[str, Any] = {}
-    state = State(stored, lambda: stored.update(state))
-    coverage = wandb_agent.Coverage(state, on=True)
+    info = run_info(tmp_path)
+    coverage = wandb_agent.Coverage(Sent(info), State(), on=True)
     at = [Metrics(time=time, values={"system.cpu": 1.0}) for time in (999.0, 1010.0, 1065.0, 5000.0)]
     assert [coverage.covers(record) for record in at[:3]] == [False, True, True]
     # Killed; opened again where training doesn't live any more.
-    again = wandb_agent.Coverage(State(stored), on=False)
+    with (tmp_path / "wandb-sent.jsonl").open("ab") as file:
+        file.write(b'{"agent":[1.0,9e9')
+    again = wandb_agent.Coverage(Sent(info), State(), on=False)
     assert [again.covers(record) for record in at] == [False, True, True, False]
+    again._sent.cover(4999.0, 5001.0, 0)
+    older = wandb_agent.Coverage(Sent(info), State({"agent": [[900.0, 999.5, 0]]}), on=False)
+    assert [older.covers(record) for record in at] == [True, True, True, True]
     assert not again.covers(Metrics(time=1010.0, values={"gpu/power_total_w": 1.0}, step=1))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -235,4 +236,190 @@ def test_restored_stream_is_whole_at_once(tmp_path: Path) -> None:
     assert not writer.shrunk()
     os.truncate(path, 10)
     assert writer.shrunk()
+    writer.release()
+
+
+def test_descriptor_that_is_another_files_now_is_left_alone(tmp_path: Path) -> None:
+    """A program that closed our descriptor and opened a file under its number keeps it: no line lands there after the
+    look, nothing of it is copied, and it isn't closed."""
+    writer = StreamWriter(tmp_path / "rank-0.1.jsonl")
+    for step in range(5):
+        writer.write(_line(step))
+    theirs = (tmp_path / "checkpoint.bin").open("wb+")
+    number = writer.fd
+    os.dup2(theirs.fileno(), number)
+    assert writer.mend() == "closed"
+    assert writer.mend() == ""
+    assert writer.fd != number
+    writer.write(_line(5))
+    os.write(number, b"theirs")
+    writer.release()
+    os.write(number, b", still")
+    os.close(number)
+    theirs.close()
+    assert (tmp_path / "checkpoint.bin").read_bytes() == b"theirs, still"
+    assert _steps(writer.path) == list(range(6))
+
+
+@pytest.mark.parametrize("taken", [False, True], ids=["closed", "taken"])
+def test_descriptor_lost_just_before_the_end_disturbs_nobody(taken: bool, tmp_path: Path) -> None:
+    """Closed after the last look, or taken by a file that can only be read: the last line arrives all the same."""
+    writer = StreamWriter(tmp_path / "rank-0.1.jsonl")
+    writer.write(_line(0))
+    number = writer.fd
+    os.close(number)
+    (tmp_path / "data").write_bytes(b"theirs")
+    if taken:
+        theirs = os.open(tmp_path / "data", os.O_RDONLY)
+        os.dup2(theirs, number)
+        os.close(theirs)
+    writer.write(_line(1))
+    writer.release()
+    if taken:
+        assert os.read(number, 10) == b"theirs"
+        os.close(number)
+    assert _steps(writer.path) == [0, 1]
+
+
+def test_descriptor_closed_with_the_file_deleted_goes_on(tmp_path: Path) -> None:
+    """Both at once, and the directory gone too: what is logged from then on is kept."""
+    path = tmp_path / "run" / "rank-0.1.jsonl"
+    path.parent.mkdir()
+    writer = StreamWriter(path)
+    writer.write(_line(0))
+    os.close(writer.fd)
+    path.unlink()
+    path.parent.rmdir()
+    writer.write(_line(1))
+    assert writer.mend(path.parent.mkdir) == "closed"
+    assert writer.retry(force=True)
+    writer.write(_line(2))
+    writer.release()
+    assert _steps(path) == [1, 2]
+
+
+def test_lines_written_to_a_file_that_was_put_back_are_taken_along(tmp_path: Path) -> None:
+    """What forked processes still write to the old file, whole lines and torn ones, arrives once, also at the end."""
+    writer = StreamWriter(tmp_path / "rank-0.1.jsonl")
+    writer.write(_line(0))
+    olds = []
+    for turn in range(7):
+        olds.append(os.dup(writer.fd))
+        os.write(olds[-1], _line(100 + turn)[:-5])
+        writer.path.unlink()
+        assert writer.mend() == "deleted"
+        writer.write(_line(turn + 1))
+        os.write(olds[-1], _line(100 + turn)[-5:])
+        if turn % 2:
+            assert writer.mend() == ""
+    os.write(olds[-1], _line(200))
+    writer.release()
+    for old in olds:
+        os.close(old)
+    found = [step or 0 for step in _steps(writer.path)]
+    assert sorted(found) == [*range(8), *range(100, 107), 200]
+    assert [step for step in found if step < 100] == list(range(8))
+
+
+def test_stream_is_no_standard_descriptor(tmp_path: Path) -> None:
+    """Started with its standard streams closed, training's journal isn't what C libraries print to."""
+    saved = [os.dup(number) for number in (0, 1, 2)]
+    try:
+        for number in (0, 1, 2):
+            os.close(number)
+        writer = StreamWriter(tmp_path / "rank-0.1.jsonl")
+        free = [number for number in (0, 1, 2) if journal.identity(number) == (-1, -1)]
+    finally:
+        for number, fd in enumerate(saved):
+            os.dup2(fd, number)
+            os.close(fd)
+    assert free == [0, 1, 2]
+    assert writer.fd > 2
+    writer.release()
+
+
+@pytest.mark.parametrize("limit", [40, 64, 300])
+def test_descriptor_is_high_within_any_limit(limit: int, tmp_path: Path) -> None:
+    """The journal's number is one that programs rarely reach, also where few may be open."""
+    import resource
+
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    lowest = os.dup(0)
+    os.close(lowest)
+    if lowest >= limit - 16:
+        limit = lowest + 24
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, before[1]))
+    try:
+        writer = StreamWriter(tmp_path / "rank-0.1.jsonl")
+        assert writer.fd >= min(limit * 3 // 4, 256)
+        writer.release()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def test_limit_on_the_size_of_files_is_called_that(tmp_path: Path) -> None:
+    """A file that may not grow is no full disk: the reason and what to do are its own, and no line is torn."""
+    import resource
+
+    writer = StreamWriter(tmp_path / "rank-0.1.jsonl")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    size = 3 * len(_line(0)) + 10
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        for step in range(6):
+            writer.write(_line(step))
+        why = writer.why()
+        steps = _steps(writer.path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert why == "File too large: raise the limit on the size of files, `ulimit -f`"
+    assert steps == [0, 1, 2]
+    writer.release()
+    assert _steps(writer.path) == list(range(6))
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [
+        (errno.ENOSPC, "No space left on device: free some space for"), (errno.EDQUOT, "Disk quota exceeded: free"),
+        (errno.EROFS, "Read-only file system: make"), (errno.EIO, "Input/output error: see to"),
+        (errno.EFBIG, "File too large: raise the limit"), (errno.ESTALE, "Stale file handle: see to"),
+    ],
+)  # fmt: skip
+def test_reason_is_the_systems_own(number: int, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the system answers, after a part of a line or at once, is said, with what to do about it."""
+    writer = StreamWriter(tmp_path / "rank-0.1.jsonl")
+    real, room = os.write, [10]
+
+    def write(fd: int, data: bytes) -> int:
+        fits, room[0] = min(room[0], len(data)), max(0, room[0] - len(data))
+        if not fits:
+            raise OSError(number, os.strerror(number))
+        return real(fd, data[:fits])
+
+    with monkeypatch.context() as patch:
+        patch.setattr(journal.os, "write", write)
+        writer.write(_line(0))
+        assert words in writer.why()
+        assert _steps(writer.path) == []
+    writer.release()
+    assert _steps(writer.path) == [0]
+
+
+def test_file_that_cannot_be_put_back_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While there is no space for the deleted file, it is said so; all of it is there once there is some."""
+    writer = StreamWriter(tmp_path / "rank-0.1.jsonl")
+    writer.write(_line(0))
+    writer.path.unlink()
+    with monkeypatch.context() as patch:
+
+        def refuse(*arguments: object) -> int:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        patch.setattr(journal, "open_high", refuse)
+        assert writer.mend() == "unmended"
+        assert writer.why().startswith("No space left on device")
+    writer.write(_line(1))
+    assert writer.mend() == "deleted"
+    assert _steps(writer.path) == [0, 1]
     writer.release()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import tempfile
 import tracemalloc
 from datetime import datetime
 from pathlib import Path
@@ -11,12 +12,13 @@ from typing import Any
 
 import pandas
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from tests.support import T0, Driver, run_info, stream, training
 from trackers.backends import json as json_backend
 from trackers.backends.json import JsonTracker
+from trackers.readers.json import JsonReader
 from trackers.records import (
     Alert,
     Artifact,
@@ -188,7 +190,7 @@ def test_evaluation_gets_the_loss_of_its_step(tmp_path: Path) -> None:
 
 
 def test_time_per_iteration_leaves_evaluation_and_the_first_step_out(tmp_path: Path) -> None:
-    """Without a measured time it comes from the records' times; the mean skips the first, which compiles."""
+    """Without a measured time it comes from the records' times, evaluations left out."""
     records = [
         Metrics(step=0, time=T0, values={"loss": 1.0}),
         Metrics(step=10, time=T0 + 50, values={"loss": 1.0}),
@@ -200,8 +202,9 @@ def test_time_per_iteration_leaves_evaluation_and_the_first_step_out(tmp_path: P
     ]
     log = logged(tmp_path, records)
     assert [row.get("time_ms") for row in log["training_iterations"]] == [None, 5000, 1000, 1000, 250, 500]
-    assert log["summary"]["avg_time_ms"] == (1000 + 1000 + 250 + 500) / 4
-    assert "avg_mfu" not in log["summary"]
+    assert log["summary"]["avg_mfu"] is None
+    clocked = logged(tmp_path / "clocked", records[:5])
+    assert clocked["summary"]["avg_time_ms"] == (50 + 10 + 10) / 30 * 1000
 
 
 def test_time_per_iteration_leaves_a_loops_pauses_out(tmp_path: Path) -> None:
@@ -435,3 +438,71 @@ def test_log_says_what_its_names_were(tmp_path: Path) -> None:
     (path,) = [path for path in tmp_path.glob("*.json") if "baseline" in path.name]
     log = json.loads(path.read_text())
     assert log["names"] == {"loss": "train_loss", "mfu": "perf/mfu", "iter_": "iter", "val_loss": "eval/loss"}
+
+
+def test_nanogpts_two_calls_make_no_iterations_of_their_own(tmp_path: Path) -> None:
+    """An evaluation logged before its iteration, with a loss, rate and MFU of its own: 101 iterations, 4,000 ms."""
+    records: list[Record] = []
+    at = T0
+    for step in range(101):
+        if step % 50 == 0:
+            at += 60
+            row = {"train_loss": 6.91, "val_loss": 8.0 - step / 100, "lr": 6e-4, "mfu": 32.0}
+            records.append(Metrics(step=step, time=at, values=row))
+        at += 4
+        values = {
+            "loss": 11 - step / 50,
+            "time_ms": 19130.8 if step == 0 else 4000.0,
+            "mfu": 30 + step / 50,
+            "lr": 3e-4,
+        }
+        records.append(Metrics(step=step, time=at, values=values))
+    log = logged(tmp_path, records)
+    rows = log["training_iterations"]
+    assert [(row["iter"], row["loss"]) for row in rows] == [(step, 11 - step / 50) for step in range(101)]
+    evaluations = [(row["iter"], row["train_loss"], row["lr"]) for row in log["eval_steps"]]
+    assert evaluations == [(step, 6.91, 6e-4) for step in (0, 50, 100)]
+    summary = log["summary"]
+    assert (summary["total_iterations"], summary["final_train_loss"], summary["avg_time_ms"]) == (101, 9.0, 4000.0)
+    assert summary["avg_mfu"] == pytest.approx(31.0)
+
+
+NAMES = st.sampled_from(["loss", "train_loss", "train/loss", "val_loss", "eval/loss", "lr", "learning_rate", "mfu",
+                         "perf/mfu", "time_ms", "perf/iter_ms", "perf/iter_time_sec", "acc", "iter", "time",
+                         "timestamp", "logged"])  # fmt: skip
+ROWS = st.lists(
+    st.tuples(st.integers(0, 1), st.dictionaries(NAMES, st.floats(0.5, 99), min_size=1, max_size=4)), max_size=8
+)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(ROWS)
+@example([(1, {"val_loss": 1.0, "loss": 2.0}), (0, {"val_loss": 3.0}), (0, {"loss": 4.0})])
+@example([(1, {"val_loss": 1.0, "loss": 2.0}), (0, {"val_loss": 3.0, "loss": 4.0}), (0, {"loss": 5.0})])
+@example([(1, {"val_loss": 1.0, "lr": 2.0}), (0, {"eval/loss": 3.0, "lr": 4.0})])
+@example([(1, {"val_loss": 1.0, "perf/iter_ms": 2.0}), (0, {"eval/loss": 3.0, "perf/iter_ms": 4.0})])
+@example([(1, {"val_loss": 1.0, "loss": 2.0}), (0, {"eval/loss": 3.0, "loss": 4.0}), (0, {"loss": 5.0})])
+@example([(1, {"time_ms": 1.0}), (1, {"loss": 2.0, "logged": 3.0, "perf/iter_ms": 4.0})])
+@example([(1, {"loss": 1.0}), (1, {"train_loss": 2.0}), (0, {"train_loss": 3.0})])
+@example([(1, {"loss": 1.0}), (0, {"loss": 2.0, "val_loss": 3.0}), (0, {"train/loss": 4.0, "eval/loss": 5.0})])
+def test_every_value_of_any_loss_comes_back(rows: list[tuple[int, dict[str, float]]]) -> None:
+    """Whatever losses, rates, times and evaluations share a step and its records, also the same name several times:
+    each value is read as it was logged. What repeats the same value, or the step, is one."""
+    with tempfile.TemporaryDirectory() as place:
+        step, records = 0, []
+        for number, (more, values) in enumerate(rows):
+            step += more
+            records.append(Metrics(step=step, time=T0 + number, values=dict(values)))
+        logged(Path(place), [Start(time=T0 - 1, rank=0), *records])
+        (run,) = JsonReader().runs(str(only(Path(place, "run"))))
+        read = [record for record in JsonReader().read(run) if isinstance(record, Metrics)]
+    found, known = (
+        {
+            (name, record.step, value)
+            for record in one
+            for name, value in record.values.items()
+            if (name, value) != ("iter", record.step)
+        }
+        for one in (read, records)
+    )
+    assert found == known

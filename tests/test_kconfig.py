@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from trackers.configuration.menu import Workspace
 from trackers.configuration.options import resolve
 from trackers.configuration.roots import KCONFIG, find_root
 from trackers.errors import ConfigError
+from trackers.start import init as begin_run
 
 ROOT = Path(__file__).resolve().parents[1]
 SYMBOLS = list(Tree().declarations)
@@ -38,6 +40,31 @@ def test_symbol_is_explained(symbol: str) -> None:
     assert len(declaration.help) > 20
     assert declaration.help.endswith(".")
     assert f"`{symbol}`" in (ROOT / "docs/configuration.md").read_text("utf-8")
+
+
+PLACES = {
+    "TENSORBOARD_DIR": "<directory>/<project>/<run name>-<run id>",
+    "JSON_DIR": "<run name>_<date>_<time>.json",
+    "CSV_DIR": "<run name>-<run id>/metrics.csv",
+    "SESSION_DIR": "training_<date>_<time>/",
+    "BENCHMARK_DIR": "benchmark_<platform>_<time>.json",
+}
+
+
+def test_help_of_a_directory_says_what_is_written_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each file lies where its option's help says."""
+    monkeypatch.chdir(tmp_path)
+    trackers = "tensorboard,json,csv,session,benchmark"
+    options = {symbol: f"dir/{symbol}" for symbol in PLACES}
+    run = begin_run(trackers, project="p", name="my run", inline=True, options=options)
+    for step in range(3):
+        run.log({"train_loss": 1.0}, step=step)
+    run.finish()
+    for symbol, place in PLACES.items():
+        assert place in Tree().declarations[symbol].help
+        folder = tmp_path / options[symbol]
+        form = place.removeprefix("<directory>/").replace("<run name>", "my run").replace("<run id>", run.id)
+        assert list(folder.glob(re.sub("<[^>]+>", "*", form))), symbol
 
 
 def test_symbols_named_by_the_documents_are_declared() -> None:
@@ -299,6 +326,68 @@ def test_unrelated_tree_is_not_run(tmp_path: Path) -> None:
         resolve(environ={"TRACKER_KCONFIG": "Kconfig"}, cwd=tmp_path)
     with pytest.raises(ConfigError, match="TRACKER_KCONFIG=nowhere: no such file"):
         resolve(environ={"TRACKER_KCONFIG": "nowhere"}, cwd=tmp_path)
+
+
+RUNS_PROGRAMS = {
+    "shell": "config X\n\tdef_bool $(shell,touch ran && echo y)\n",
+    "a computed name": "s = shell\nconfig X\n\tdef_bool $($(s),touch ran && echo y)\n",
+    "a variable": "r := $(shell,touch ran)\n",
+    "a Python function": "config X\n\tdef_bool $(pwn,y)\n",
+    "an included file": 'source "more"\n',
+    "a file elsewhere": 'source "/proc/self/environ"\n',
+    "a pipe": 'source "pipe"\n',
+    "a program by default": 'config TRACKER_PYTHON\n\tdefault "json=/evil"\n',
+}
+
+
+@pytest.mark.parametrize("kind", RUNS_PROGRAMS)
+def test_own_tree_is_data_until_it_is_named(
+    theirs: Path, kind: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Reading options runs nothing of a tree that happens to be in the directory; its .config still counts."""
+    monkeypatch.chdir(theirs)
+    monkeypatch.syspath_prepend(str(theirs))
+    monkeypatch.delitem(sys.modules, "kconfigfunctions", raising=False)
+    write(theirs, "config Y\n\tdef_bool $(shell,touch ran && echo y)\n", "more")
+    os.mkfifo(theirs / "pipe")
+    ran = "import pathlib\npathlib.Path('ran').touch()\nfunctions = {'pwn': (lambda *a: 'y', 1, 1)}\n"
+    write(theirs, ran, "kconfigfunctions.py")
+    with (theirs / "Kconfig").open("a") as tree:
+        tree.write(RUNS_PROGRAMS[kind])
+    write(theirs, 'CONFIG_TRACKER="csv"\nCONFIG_LEARNING_RATE="3e-4"\n')
+    options = resolve(environ={}, cwd=theirs)
+    assert (options["TRACKER"], options["TRACKER_PYTHON"]) == ("csv", "")
+    assert not (theirs / "ran").exists()
+    if kind != "a program by default":
+        assert "TRACKER_KCONFIG=Kconfig" in caplog.text
+        assert len(caplog.text.splitlines()) == 1
+    if kind not in ("a pipe", "a file elsewhere", "a program by default"):
+        resolve(environ={"TRACKER_KCONFIG": "Kconfig"}, cwd=theirs)
+        assert (theirs / "ran").exists()
+
+
+def test_menu_evaluates_the_directorys_tree(theirs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who asks for the menu, or one of its relatives, gets the whole tree, programs included."""
+    monkeypatch.chdir(theirs)
+    with (theirs / "Kconfig").open("a") as tree:
+        tree.write(RUNS_PROGRAMS["shell"])
+    Workspace({}, theirs).olddefconfig()
+    assert (theirs / "ran").exists()
+
+
+@pytest.mark.parametrize("name", [".config", "defconfigs/mine"])
+def test_directorys_own_file_names_no_program(tmp_path: Path, name: str, caplog: pytest.LogCaptureFixture) -> None:
+    """A program is named by the environment, a flag, an argument, or a file that is named by its path."""
+    write(tmp_path, 'CONFIG_TRACKER="csv"\nCONFIG_TRACKER_PYTHON="json=/evil"\n', name)
+    found = None if name == ".config" else "mine"
+    for _ in range(2):
+        options = resolve(defconfig=found, environ={}, cwd=tmp_path)
+        assert (options["TRACKER"], options["TRACKER_PYTHON"]) == ("csv", "")
+    assert f"{name}:2: TRACKER_PYTHON is left out" in caplog.text
+    assert len(caplog.text.splitlines()) == 1
+    assert resolve(defconfig=name, environ={}, cwd=tmp_path)["TRACKER_PYTHON"] == "json=/evil"
+    assert resolve(environ={"TRACKER_PYTHON": "json=/mine"}, cwd=tmp_path)["TRACKER_PYTHON"] == "json=/mine"
+    assert resolve(environ={"KCONFIG_CONFIG": name}, cwd=tmp_path)["TRACKER_PYTHON"] == "json=/evil"
 
 
 def test_own_tree_with_a_mistake(theirs: Path) -> None:

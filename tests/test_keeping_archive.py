@@ -304,3 +304,73 @@ def test_copied_archive_is_whole(run: RunDirectory) -> None:
     restore(there)
     assert files(there.streams) == before
     assert json.loads((run.path / "archive.json").read_text())["version"] == 1
+
+
+HOSTILE = (
+    "../../victim/precious.txt",
+    "/etc/precious.txt",
+    "streams/../../../victim/precious.txt",
+    "media/../run.json",
+    "run.json",
+    "delivery/json.json",
+    "streams/rank-0.1.jsonl.zst",
+    "",
+)
+
+
+@pytest.mark.parametrize("path", HOSTILE)
+def test_manifest_names_nothing_but_what_is_packed(run: RunDirectory, path: str) -> None:
+    """A manifest that somebody changed writes and deletes nothing: it is refused as a whole."""
+    archive(run)
+    victim = Path("runs/victim/precious.txt")
+    victim.parent.mkdir()
+    victim.write_text("precious")
+    packed = Path(str(victim) + ".zst")
+    packed.write_bytes(next(run.streams.glob("*.zst")).read_bytes())
+    manifest = json.loads(run.archive.read_bytes())
+    manifest["files"].append({**manifest["files"][0], "path": path})
+    run.archive.write_text(json.dumps(manifest))
+    before = files(Path("runs"))
+    with pytest.raises(NotFound, match="which no archive packs"):
+        restore(run)
+    assert files(Path("runs")) == before
+
+
+def test_restored_file_runs_as_nobody_else(run: RunDirectory) -> None:
+    """Permissions come back without set-user-id, whatever the manifest says."""
+    archive(run)
+    manifest = json.loads(run.archive.read_bytes())
+    for entry in manifest["files"]:
+        entry["mode"] = 0o6755
+    run.archive.write_text(json.dumps(manifest))
+    restore(run)
+    assert {path.stat().st_mode & 0o7777 for path in run.streams.iterdir()} == {0o755}
+
+
+def test_planted_links_are_not_written_through(run: RunDirectory) -> None:
+    """Links at names that earlier versions used, and in the place of a packed or a restored file, lead nowhere."""
+    victim = Path("victim.txt").absolute()
+    victim.write_text("precious")
+    (stream,) = run.streams.glob("rank-*.jsonl")
+    for name in (f".{stream.name}.part.zst", f".{stream.name}.part"):
+        (run.streams / name).symlink_to(victim)
+    archive(run)
+    assert victim.read_text() == "precious"
+    stream.symlink_to(victim)
+    with pytest.raises((UsageError, OSError)):
+        restore(run)
+    assert victim.read_text() == "precious"
+    stream.unlink()
+    restore(run)
+    assert stream.is_file()
+    assert victim.read_text() == "precious"
+
+
+def test_packed_file_that_claims_less_than_it_holds_is_damaged(run: RunDirectory) -> None:
+    """Unpacking ends where the manifest's length does: a small file can't fill the disk."""
+    archive(run)
+    manifest = json.loads(run.archive.read_bytes())
+    manifest["files"][0]["size"] = 10
+    run.archive.write_text(json.dumps(manifest))
+    with pytest.raises(NotFound, match="is damaged"):
+        restore(run)

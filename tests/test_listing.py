@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from trackers import records
 from trackers.identity import boot_id, host
 from trackers.listing import Line, listing
 from trackers.records import Finish, Metrics
-from trackers.rundir import replace_file
+from trackers.rundir import find_runs, project_folder, replace_file
 from trackers.shelf import Shelf
 
 ROOT = Path("runs")
@@ -107,7 +108,9 @@ def test_running_run_is_never_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_projects_order_and_damage(run: Path) -> None:
     """The oldest comes first, one project can be chosen, an unreadable run is named, all beside each other."""
     write_run("two", created=T0 - 100, project="other")
-    Path(write_run("three"), "run.json").write_text("{")
+    three = Path(write_run("three"))
+    (three / "run.json").write_text("{")
+    shutil.rmtree(three / "streams")
     found = listing(ROOT)
     assert [line.id for line in found.lines] == ["two", "one"]
     assert len(found.lost) == 1
@@ -115,6 +118,15 @@ def test_projects_order_and_damage(run: Path) -> None:
     assert [line.id for line in listing(ROOT, "other").lines] == ["two"]
     assert [line.id for line in listing(run).lines] == ["one"]
     assert listing(Path("nowhere")).lines == []
+
+
+def test_project_in_a_hidden_folder_is_listed(run: Path) -> None:
+    """A project's folder may begin with a dot; a run that is being deleted and ranks' own folders are no runs."""
+    for place in ("..%2Fevil/two", ".ranks/two", "digits/.two.deleting"):
+        shutil.copytree(run, ROOT / place)
+    assert [str(found.path.relative_to(ROOT)) for found in find_runs(ROOT)] == ["..%2Fevil/two", "digits/one"]
+    assert len(listing(ROOT).lines) == 2
+    assert [project_folder(name) for name in (".a", "..", "../a", "a.b")] == ["%2Ea", "%2E%2E", "%2E.%2Fa", "a.b"]
 
 
 def test_damaged_or_unwritable_shelf_is_an_empty_one(run: Path, tmp_path: Path) -> None:

@@ -473,3 +473,131 @@ def test_benchmark_reads_each_iteration_once(monkeypatch: pytest.MonkeyPatch, tm
     figures = {figure.name: figure for figure in log_reading.measure(True)}
     assert figures["size"].value > 4
     assert figures["read into records"].at_least == 50
+
+
+PREFIXES = {
+    "torchrun --tee": "[default7]:",
+    "torchrun --role": "[trainer3]:",
+    "torchrun --log-line-prefix-template": "[rank7|default]: ",
+    "srun -l": "7: ",
+    "srun -l, padded": "  07: ",
+    "mpirun --tag-output": "[1,7]<stdout>:",
+    "mpirun --tag-output, stderr": "[1,7]<stderr>:",
+    "mpirun 5": "[prterun-node-1-4242@1,7]<stdout>: ",
+    "mpirun --timestamp-output": "Fri Nov 21 12:10:41 2025[1,7]<stdout>:",
+    "mpirun --output timestamp": "Fri Nov  7 12:10:41 2025<stdout>: ",
+    "SageMaker": "[1,mpirank:7,algo-1]<stdout>:",
+    "mpiexec -prepend-rank": "[7] ",
+    "horovodrun": "[7]<stdout>:",
+    "kubectl logs --prefix": "[pod/llama-worker-7-x8zq4/pytorch] ",
+    "kubectl logs --timestamps": "2025-11-21T12:10:41.123456789Z ",
+    "kubectl logs --prefix --timestamps": "[pod/llama-rank-7/pytorch] 2025-11-21T12:10:41.123456789Z ",
+    "kubeflow": "[llama-worker-7]: ",
+    "a container's file": "2025-11-21T12:10:41.123456789+00:00 stdout F ",
+    "docker logs -t": "2025-11-21T12:10:41.123456789Z ",
+    "docker compose": "trainer-7  | ",
+    "docker compose, coloured": "\x1b[36mtrainer-7  |\x1b[0m ",
+    "docker compose -t": "trainer-7   | 2025-11-21T12:10:41.123456789Z ",
+    "pdsh": "node-07: ",
+    "pdsh, addresses": "10.0.0.17: ",
+    "deepspeed": "worker-1: ",
+    "ray": "\x1b[36m(RayTrainWorker pid=4242, ip=10.0.0.7)\x1b[0m ",
+    "ray, tasks": "(train pid=4242) ",
+    "journald": "Nov 21 12:10:41 gpu-host-7 python[4242]: ",
+    "syslog": "Nov  7 12:10:41 gpu-host-7 torchrun[4242]: ",
+    "journald -o short-iso": "2025-11-21T12:10:41+0000 gpu-host-7 python3.12[4242]: ",
+    "ts": "Nov 21 12:10:41 ",
+    "ts %H:%M:%S": "12:10:41 ",
+    "ts %F %T": "2025-11-21 12:10:41 ",
+    "a CI's": "2025-11-21T12:10:41.1234567Z ",
+    "srun and torchrun": "3: [default7]:",
+    "kubectl, mpirun and torchrun": "[pod/a-1/b] 2025-11-21T12:10:41Z [1,7]<stdout>:[default7]:",
+}
+"""What launchers and collectors of logs put before each line of a program."""
+
+
+def behind(content: bytes, prefix: str) -> bytes:
+    return b"".join(prefix.encode() + text for text in content.splitlines(keepends=True))
+
+
+@pytest.mark.parametrize("prefix", PREFIXES.values(), ids=PREFIXES)
+@pytest.mark.parametrize("log", SAMPLES, ids=lambda path: path.stem)
+def test_log_behind_a_launchers_prefix_is_read_as_without(log: Path, prefix: str) -> None:
+    """World size, copies, wrapped lines, arguments, machine, times of the lines' own: no prefix changes a record."""
+    content = log.read_bytes()
+    plain, found = read_text(content), read_text(behind(content, prefix))
+    if log.stem != "megatron":
+        assert str(found) == str(plain)  # NaN is equal as text
+    else:  # its lines have no times: a prefix's count
+        assert [type(record) for record in found] == [type(record) for record in plain]
+        assert (rows(found), config(found)) == (rows(plain), config(plain))
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.sampled_from(SAMPLES), st.lists(st.sampled_from(sorted(PREFIXES.values())), min_size=1, max_size=3))
+def test_log_behind_several_prefixes_is_read_as_without(log: Path, prefixes: list[str]) -> None:
+    """Launchers may stand behind each other in any order."""
+    content = log.read_bytes()
+    found, plain = read_text(behind(content, "".join(prefixes))), read_text(content)
+    assert str((rows(found), config(found))) == str((rows(plain), config(plain)))
+
+
+@pytest.mark.parametrize(
+    ("prefix", "when"),
+    [
+        ("2025-11-21T14:10:41.5+02:00 ", at("2025-11-21 12:10:41") + 0.5),
+        ("[1,7]<stdout>:", 1e9),
+        ("Fri Nov 21 12:10:41 2025[1,7]<stdout>:", at("2025-11-21 12:10:41")),
+        ("Nov 21 12:10:41 host python[1]: ", at("2025-11-21 12:10:41")),
+    ],
+)
+def test_line_without_a_time_has_its_prefixs(prefix: str, when: float) -> None:
+    """Where the program prints no times, those of the collector count, with their zone."""
+    content = behind((LOGS / "megatron.log").read_bytes(), prefix)
+    assert next(record.time for record in read_text(content) if isinstance(record, Metrics)) == when
+
+
+def test_ranks_behind_a_prefix_are_copies_of_each_other() -> None:
+    """What eight ranks print through one terminal counts once, also where they print other values and late."""
+    text = "".join(
+        f"[default{rank}]:step:  {step}  loss: {step}.{rank}  tps: 1{rank}\n"
+        for step in range(1, 20)
+        for rank in (7, 3, 5)
+    )
+    late = "".join(f"[default2]:step:  {step}  loss: {step}.2  tps: 12\n" for step in range(1, 20))
+    found = read_text(text + late)
+    assert rows(found) == {k: {"train_loss": k + 0.7, "perf/tokens_per_sec_per_gpu": 17} for k in range(1, 20)}
+    assert len([record for record in found if isinstance(record, Start)]) == 1
+
+
+def test_wrapped_lines_of_two_ranks_arent_mixed() -> None:
+    """A line goes on with a line of the same rank only."""
+    text = (
+        "[default7]: iteration        1/     100 | lm loss: 2.5 |\n[default6]: grad norm: 6.0 |\n"
+        "[default7]: grad norm: 7.0 |\n"
+    )
+    assert rows(read_text(text)) == {1: {"train_loss": 2.5, "grad_norm": 7.0}}
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("[pod/llama-x8zq4/pytorch] ", "[pod/llama-9k2mn/pytorch] "),
+        ("(RayTrainWorker pid=100, ip=10.0.0.7) ", "(RayTrainWorker pid=200, ip=10.0.0.7) "),
+        ("", ""),
+    ],
+)
+def test_restart_under_another_name_is_told(first: str, second: str) -> None:
+    """A restarted pod or process has another name, a smaller world another last rank: what it trains again counts."""
+    worlds = ("[rank-7/8]", "[rank-3/4]") if not first else ("", "")
+    before = "".join(first + line(k, rank=worlds[0], clock=f"12:00:0{k}") for k in range(1, 6))
+    after = "".join(second + line(k, "9.0", rank=worlds[1], clock=f"12:30:0{k}") for k in range(3, 8))
+    starts = [(r.attempt, r.from_step) for r in read_text(before + after) if isinstance(r, Start)]
+    assert starts == [(1, None), (2, 2)]
+
+
+def test_memory_of_each_rank_is_kept() -> None:
+    """Megatron's line of memory, which each rank prints, is no copy of another rank's."""
+    memory = "[Rank {0}] (after 1 iterations) memory (MB) | allocated: 1{0}.5 | max allocated: 2{0}.5 |\n"
+    values = rows(read_text(line(1) + memory.format(0) + memory.format(1)))[1]
+    assert (values["memory/rank_0/allocated_mib"], values["memory/rank_1/allocated_mib"]) == (10.5, 11.5)

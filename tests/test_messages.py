@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
-from trackers.relay.messages import MOST_TIMES, RECOVERED, MessageReader, Messages, one_line
+import pytest
+
+from trackers.relay.messages import MOST_TIMES, RECOVERED, Masking, MessageReader, Messages, one_line, print_masked
 
 AWAY, BACK = "mlflow: no answer from http://127.0.0.1:5000", f"mlflow: {RECOVERED}"
 
@@ -50,3 +53,17 @@ def test_lines_are_printable() -> None:
     assert text.isprintable()
     assert text.startswith("a b")
     assert len(text) == 600
+
+
+def test_messages_and_tracebacks_hold_no_secret(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Errors of clients quote addresses and headers: what is said, logged and printed of them is masked before."""
+    told = "403 for http://ada:hunter2222@host/x, Authorization: Bearer abcdefghij0123456789, api_key='opensesame'"
+    secrets = ("hunter2222", "abcdefghij0123456789", "opensesame")
+    messages = Messages(tmp_path / "messages.jsonl", echo=True)
+    messages.say(told, source="mlflow")
+    record = logging.LogRecord("urllib3", logging.WARNING, "x.py", 1, "%s", (told,), None)
+    logged = Masking("%(name)s %(message)s").format(record)
+    print_masked(ValueError, ValueError(told), None)
+    written = (tmp_path / "messages.jsonl").read_text() + logged + capsys.readouterr().err
+    assert [secret for secret in secrets if secret in written] == []
+    assert written.count("http://ada:***@host/x") == 4

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import logging
@@ -27,6 +28,7 @@ from trackers.backends.mlflow_address import show, tracking_uri
 from trackers.backends.mlflow_names import FILE_LENGTH, NAME_LENGTH, map_file, map_name, unmap
 from trackers.backends.mlflow_store import first_moment
 from trackers.errors import ConfigError, Refused, Rejected
+from trackers.formats.mlflow_artifacts import refusal
 from trackers.records import (
     Alert,
     Artifact,
@@ -118,6 +120,88 @@ def test_run_arrives_whole(info: RunInfo) -> None:
     assert json.loads(artifacts(info)["config.json"].read_text()) == {"lr": 1e-3, "model": {"depth": 4}}
     assert Path(run.info.artifact_uri).is_relative_to(Path(info.cwd, "mlruns"))
     assert driver.state["url"] == f"mlflow ui --backend-store-uri sqlite:///{info.cwd}/mlflow.db"
+
+
+RUN = "0123456789abcdef0123456789abcdef"
+SERVER = "http://mlflow.lab:5000"
+HERE = "sqlite:////data/mlflow.db"
+
+
+@pytest.mark.parametrize(
+    ("tracking", "store", "named", "allowed"),
+    [
+        (HERE, f"/data/mlruns/1/{RUN}/artifacts", "", True),
+        (HERE, f"file:///data/mlruns/1/{RUN}/artifacts", "", True),
+        (HERE, "file:///home/victim/.ssh", "", False),
+        (HERE, f"file:///home/victim/.ssh/{RUN}/artifacts/../..", "", False),
+        (HERE, "/", "", False),
+        (HERE, "s3://bucket/1/x/artifacts", "", True),
+        (HERE, "https://elsewhere/artifacts", "", False),
+        (SERVER, f"file:///data/mlruns/1/{RUN}/artifacts", "", False),
+        (SERVER, f"file:///data/mlruns/1/{RUN}/artifacts", "/data/mlruns", True),
+        (SERVER, f"file:///data/mlruns/../../home/victim/{RUN}/artifacts", "/data/mlruns", False),
+        (SERVER, f"/data/mlruns2/1/{RUN}/artifacts", "/data/mlruns", False),
+        (SERVER, f"mlflow-artifacts:/1/{RUN}/artifacts", "", True),
+        (SERVER, f"mlflow-artifacts://mlflow.lab:5000/1/{RUN}/artifacts", "", True),
+        (SERVER, f"mlflow-artifacts://evil:5000/1/{RUN}/artifacts", "", False),
+        (SERVER, f"MLFLOW-ARTIFACTS://evil/1/{RUN}/artifacts", "", False),
+        (SERVER, f"http://mlflow.lab:5000/api/{RUN}", "", True),
+        (SERVER, f"http://mlflow.lab:5001/api/{RUN}", "", False),
+        (SERVER, f"https://mlflow.lab/api/{RUN}", "", False),
+        (SERVER, "sftp://me@evil/artifacts", "", False),
+        (SERVER, "sftp://me@store/artifacts", "/x, sftp://me@store", True),
+        (SERVER, "ftp://evil/", "", False),
+        (SERVER, "hdfs://evil/", "", False),
+        (SERVER, "runs:/abc/artifacts", "", False),
+        (SERVER, "gs://bucket/x", "", True),
+        (SERVER, "abfss://c@account.dfs.core.windows.net/x", "", True),
+        (SERVER, "abfss://c@evil.com/x", "", False),
+        ("databricks", "/home/victim", "", False),
+        ("databricks", "dbfs:/databricks/mlflow", "", True),
+    ],
+)
+def test_artifact_store_that_nobody_named_is_refused(tracking: str, store: str, named: str, allowed: bool) -> None:
+    """A server's answer names no directory of this machine and no other host; a database none but a run's own."""
+    reason = refusal(tracking, store, RUN, {"MLFLOW_ARTIFACT_ROOT": named})
+    assert (reason == "") is allowed
+    assert allowed or "MLFLOW_ARTIFACT_ROOT" in reason
+
+
+def test_database_sends_nobody_to_files_of_others(info: RunInfo, tmp_path: Path, caplog: Any) -> None:
+    """A database that names another directory for a run has nothing read from there, and nothing written."""
+    import sqlite3
+
+    from trackers import load
+
+    victim = tmp_path / "victim"
+    victim.mkdir()
+    (victim / "id_rsa").write_text("precious")
+    driver = deliver(info, Metrics(step=1, time=T0, values={"loss": 1.0}))
+    folder = Path(stored(info).info.artifact_uri)
+    with contextlib.closing(sqlite3.connect(f"{info.cwd}/mlflow.db")) as database, database:
+        database.execute("update runs set artifact_uri = ?", (f"file://{victim}",))
+    again = Driver(MlflowTracker, info, state=driver.state)
+    again.open()
+    with pytest.raises(Rejected, match="MLFLOW_ARTIFACT_ROOT"):
+        again.write(stream([Text(time=T0, values={"note": "x"})], first_seq=100))
+    assert [path.name for path in victim.iterdir()] == ["id_rsa"]
+    data = load(f"mlflow:sqlite:///{info.cwd}/mlflow.db#digits")
+    assert data.artifacts(tmp_path / "fetched") == []
+    assert "isn't a run's folder of artifacts" in caplog.text
+    with contextlib.closing(sqlite3.connect(f"{info.cwd}/mlflow.db")) as database, database:
+        database.execute("update runs set artifact_uri = ?", (str(folder),))
+    folder.parent.mkdir(parents=True)
+    folder.symlink_to(victim)
+    assert load(f"mlflow:sqlite:///{info.cwd}/mlflow.db#digits").artifacts(tmp_path / "fetched") == []
+
+
+def test_state_that_names_another_run_is_not_followed(info: RunInfo) -> None:
+    """A delivery's state is a file in the run: it can't have another run of the store written to."""
+    other = client(info).create_run("0", tags={"trackers.run_id": "other"}).info.run_id
+    driver = Driver(MlflowTracker, info, state={"native_id": other})
+    driver.deliver(stream([Metrics(step=1, time=T0, values={"loss": 1.0})]))
+    assert client(info).get_run(other).data.metrics == {}
+    assert history(info, "loss") == [(1, round(T0 * 1000), 1.0)]
 
 
 def test_redelivery_changes_nothing(info: RunInfo) -> None:
@@ -426,7 +510,8 @@ def test_runs_that_start_together_share_a_new_database(tmp_path: Path) -> None:
         "import sys; from pathlib import Path; from tests.support import *\n"
         "from trackers.backends.mlflow import MlflowTracker\n"
         "here = Path(sys.argv[1])\n"
-        "info = run_info(here / sys.argv[2], id=sys.argv[2], cwd=str(here), group='it\\'s \"one\"')\n"
+        "info = run_info(here / sys.argv[2], id=sys.argv[2], cwd=str(here), group='it\\'s \"one\"',\n"
+        "                options={'MLFLOW_NESTED': True})\n"
         "Driver(MlflowTracker, info).deliver(training(3))\n"
     )
     root = Path(__file__).parent.parent
@@ -442,17 +527,39 @@ def test_runs_that_start_together_share_a_new_database(tmp_path: Path) -> None:
     parents = {run.info.run_id: run for run in found if "trackers.group" in run.data.tags}
     children = [run for run in found if "trackers.run_id" in run.data.tags]
     assert [run.info.run_name for run in parents.values()] == ['it\'s "one"']
+    assert all("no metrics of its own" in run.data.tags["mlflow.note.content"] for run in parents.values())
     assert {run.data.tags["mlflow.parentRunId"] for run in children} == set(parents)
     assert sorted(run.data.tags["trackers.run_id"] for run in children) == ["run0", "run1", "run2", "run3"]
     assert {run.info.status for run in found} == {"FINISHED"}
 
 
 def test_group_can_be_a_tag_alone(info: RunInfo) -> None:
-    """With MLFLOW_NESTED=n no parent is made."""
-    info.group, info.options = "ratio", {"MLFLOW_NESTED": False}
+    """Unless MLFLOW_NESTED says so no parent is made: every run in the list is one that somebody began."""
+    info.group = "ratio"
     deliver(info)
     assert stored(info).data.tags["group"] == "ratio"
     assert "mlflow.parentRunId" not in stored(info).data.tags
+    everything = client(info).search_runs([stored(info).info.experiment_id], run_view_type=3)
+    assert [run.info.run_name for run in everything] == [info.name]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('{"team": "nlp", "stage": "a,b=c", "trackers.run_id": "mine"}', {"team": "nlp", "stage": "a,b=c"}),
+        ("team=nlp, stage = a=b,, lone", {"team": "nlp", "stage": "a=b", "lone": ""}),
+        ("{no json", {"{no json": ""}),
+    ],
+)
+def test_tags_for_mlflow_are_tags_of_its_own(text: str, expected: dict[str, str], info: RunInfo) -> None:
+    """``MLFLOW_TAGS``, as people type it and as ``LoggerConfig(mlflow_tags=…)`` gives it: one tag for each pair, commas
+    in values and all; what names the run stays ours."""
+    info.options = {"MLFLOW_TAGS": text}
+    deliver(info)
+    found = stored(info).data.tags
+    assert {name: found[name] for name in expected} == expected
+    assert found["trackers.run_id"] == info.id
+    assert "team" not in found["tags"]
 
 
 def test_options_choose_store_and_experiment(info: RunInfo) -> None:
@@ -589,3 +696,17 @@ def test_value_that_an_old_server_does_not_know_again_is_no_failure(
     stored = read_mlflow(info, driver.state, uri=tracking_uri(info))
     assert [point.step for point in stored.metrics["a"]] == list(range(40))
     assert [point.step for point in stored.metrics["n"]] == list(range(40))
+
+
+def test_changed_artifact_address_is_read_anew() -> None:
+    """A run's cache counts only as long as the server names the same place for its artifacts."""
+    from types import SimpleNamespace
+
+    from trackers.readers.mlflow import _version
+
+    def said(place: str) -> str:
+        known = {"status": "FINISHED", "end_time": 1, "run_name": "r", "artifact_uri": place}
+        data = SimpleNamespace(_metric_objs=[], params={}, tags={})
+        return _version("http://127.0.0.1:9", SimpleNamespace(info=SimpleNamespace(**known), data=data))
+
+    assert said("mlflow-artifacts:/1/a") == said("mlflow-artifacts:/1/a") != said("file:///home/victim")

@@ -41,7 +41,13 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 @pytest.fixture
 def info(server: servers.Server, tmp_path: Path, request: pytest.FixtureRequest) -> RunInfo:
     name = request.node.originalname
-    return run_info(tmp_path / "run", id=name, project=name, options={"MLFLOW_TRACKING_URI": server.url}, group="g")
+    return run_info(
+        tmp_path / "run",
+        id=name,
+        project=name,
+        options={"MLFLOW_TRACKING_URI": server.url, "MLFLOW_NESTED": True},
+        group="g",
+    )
 
 
 def client(info: RunInfo) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import wave
 from pathlib import Path
 from typing import Any
@@ -53,6 +54,22 @@ def test_array_that_is_no_image_is_rejected(info: RunInfo, values: Any) -> None:
     """What has no pixels rejects its record instead of failing the delivery."""
     with pytest.raises(Rejected, match="is not an image"):
         pixels.image(info, array(info, values))
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["../victim", "/etc/hostname", "media/../../victim", "link", "folder/victim", "pipe", "gone", "media", "a\0b"],
+)
+def test_file_that_is_not_the_runs_is_rejected(info: RunInfo, name: str) -> None:
+    """What a record names is read only if it is a regular file in the run, through no link."""
+    victim = info.path().parent / "victim"
+    victim.write_text("precious")
+    info.path("media").mkdir()
+    info.path("link").symlink_to(victim)
+    info.path("folder").symlink_to(victim.parent)
+    os.mkfifo(info.path("pipe"))
+    with pytest.raises(Rejected):
+        pixels.path(info, MediaFile(format="file", file=name))
 
 
 def test_broken_files_are_rejected(info: RunInfo) -> None:

@@ -184,7 +184,9 @@ def test_values_are_the_journals() -> None:
 def test_unreadable_run_among_others_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
     """One damaged identity doesn't keep a project's other runs from being drawn; it is named."""
     write_run("one", losses(5))
-    Path(write_run("two", losses(5)), "run.json").write_text("{")
+    identity = Path(write_run("two", losses(5)), "run.json")
+    identity.unlink()
+    identity.mkdir()
     assert [run.label for run in open_runs(["digits"])] == ["one"]
     assert "left out" in caplog.text
     assert "two" in caplog.text

@@ -62,7 +62,7 @@ PLACES = {
         "tb",
         dataclasses.replace(DOUBLES, float32=True),
         lambda info: str(info.path("tensorboard")),
-        attributes=("status",),
+        attributes=("group", "status"),
     ),
     "mlflow": Place(
         "mlflow",

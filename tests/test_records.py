@@ -82,3 +82,38 @@ def test_block_decodes_as_its_lines_do() -> None:
         records.decode_block(b"".join([*lines, b"{torn\n"]))
     with pytest.raises(CorruptLine):
         records.decode_block(b"".join([*lines, b'{"kind":"later","time":1}\n']))
+
+
+@pytest.mark.parametrize("depth", [records.DEPTH + 1, 480, 700, 990])
+@pytest.mark.parametrize("kind", ["config", "summary", "environment", "start", "media", "artifact"])
+def test_nesting_is_bounded_in_every_record(kind: str, depth: int) -> None:
+    """What Python can't walk is damage to who reads it; a writer keeps what lies too deep as text."""
+    fields = {"start": '"run":%s', "media": '"name":"x","type":"html","items":[{"format":"json","data":%s}]',
+              "artifact": '"name":"x","metadata":%s'}  # fmt: skip
+    deep = '{"a":' * depth + "1" + "}" * depth
+    field = fields.get(kind, '"values":%s') % deep
+    line = f'{{"kind":"{kind}","time":1.0,{field}}}'.encode()
+    with pytest.raises(CorruptLine):
+        decode(line)
+    with pytest.raises(CorruptLine):
+        records.decode_block(line + b"\n")
+    values: dict[str, object] = {"a": math.nan}
+    for _ in range(depth):
+        values = {"a": values}
+    written: dict[str, records.Record] = {
+        "start": records.Start(time=1.0, run=values), "config": Config(time=1.0, values=values),
+        "media": Media(time=1.0, name="x", type="html", items=[MediaFile(format="json", data=values)]),
+        "artifact": records.Artifact(time=1.0, name="x", metadata=values), "summary": Summary(time=1.0, values=values),
+        "environment": records.Environment(time=1.0, values=values),
+    }  # fmt: skip
+    found = decode(encode(written[kind])[:-1])
+    assert type(found) is type(written[kind])
+    records.check_record(found)
+
+
+def test_nesting_that_is_allowed_is_kept() -> None:
+    """As deep as the bound, the record comes back as it was written."""
+    values: dict[str, object] = {"a": 1}
+    for _ in range(records.DEPTH - 1):
+        values = {"a": values}
+    assert decode(encode(Config(time=1.0, values=values))[:-1]) == Config(time=1.0, values=values)

@@ -63,6 +63,17 @@ def test_winner_has_its_reason() -> None:
     assert "100.0 % more than slow" in text
 
 
+def test_report_leads_with_metrics_and_names_no_winner_of_other_work() -> None:
+    """What was trained for comes first; a model of another size wins nothing by its speed."""
+    for name, seconds, layers in (("small", 0.1, 2), ("large", 0.2, 24)):
+        write_run(name, [(step, step, {"loss": 1.0, "perf/iter_time_sec": seconds}) for step in range(9)],
+                  config={"global_batch_size": 4, "seq_length": 8, "model": {"n_layer": layers}})  # fmt: skip
+    text = report.markdown(open_runs(["small", "large"]), when="now")
+    headings = [line for line in text.splitlines() if line.startswith("## ")]
+    assert headings[:2] == ["## Metrics", "## Winner: none"]
+    assert report.escape_markdown("n_layer differs (2, 24)") in text
+
+
 def test_winner_by_samples_where_nobody_counts_tokens(tmp_path: Path) -> None:
     """Pictures a second win, too; the page shows loss and learning rate once, and its title once."""
     for name, seconds in (("slow", 0.2), ("fast", 0.1)):

@@ -7,6 +7,7 @@ import decimal
 import json
 import math
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -21,19 +22,29 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import trackers
-from trackers import records
+from trackers import Mean, records
+from trackers.backends.wandb_file import history
+from trackers.contributions import Alone
 from trackers.journal import StreamReader
+from trackers.rankrun import RankRecorder
 from trackers.records import Config, Finish, Metrics, Record, Start, Summary, Text
 from trackers.runs import Run
+from trackers.tracker import RunInfo
+
+ROOT = Path(__file__).resolve().parent.parent
 
 
 def journal(run: Run) -> list[Record]:
     """All records of the rank's stream; fails if any line is damaged."""
-    reader = StreamReader(Path(run.dir, "streams", "rank-0.1.jsonl"))
+    reader = StreamReader(journal_path(run))
     found = reader.read(10**6, max_bytes=1 << 30)
     assert reader.corrupt == 0
     assert reader.size() == reader.offset
     return found
+
+
+def journal_path(run: Run) -> Path:
+    return Path(run.dir, "streams", "rank-0.1.jsonl")
 
 
 def metrics(run: Run) -> list[Metrics]:
@@ -60,6 +71,87 @@ def test_log_without_step_counts_by_itself(run: Run) -> None:
     run.log({"b": 5})
     run.log({"a": 6})
     assert [record.step for record in metrics(run)] == [0, 1, 10, 11, 11, 12]
+
+
+def test_step_that_is_not_committed_is_kept_by_the_next_call(run: Run) -> None:
+    """commit=False keeps a given step, too, on the quick way and the slow one; ``run.step`` is the last record's."""
+    steps = []
+    for values, step, commit in [
+        ({"a": 1}, 7, False), ({"b": 2}, None, None), ({"a": 1}, 20, False), ({"a": 2}, None, False),
+        ({"t": "text"}, None, None), ({"a": 3}, None, None), ({"b": 1}, 30, True), ({"m": Mean(2.0)}, None, False),
+        ({"m": Mean(2.0)}, 33, False), ({"a": 1}, None, None), ({"a": 1}, 32, None), ({"a": 1}, None, None),
+    ]:  # fmt: skip
+        run.log(values, step=step, commit=commit)
+        steps.append(run.step)
+    assert steps == [7, 7, 20, 20, 20, 21, 30, 31, 33, 33, 32, 33]
+    assert [record.step for record in journal(run) if isinstance(record, (Metrics, Text))] == steps
+
+
+def test_steps_of_every_rank_are_those_of_the_main_one(run: Run) -> None:
+    """A rank that only adds to values counts calls as the main rank does, also where a step can't be taken."""
+    rank = RankRecorder(RunInfo(id="", name="", project="p"), Alone())
+    for step, commit in [
+        (3, None), (None, False), (None, None), (9, False), (None, None), (2**63, None), (None, None), (7, False),
+        ("x", False), (None, None), (2**53 - 1, None), (None, None),
+    ]:  # fmt: skip
+        run.log({"a": 1.0}, step=step, commit=commit)  # type: ignore[arg-type]
+        assert rank.count(step, commit) == run.step  # type: ignore[arg-type]
+
+
+def test_steps_are_those_of_the_real_wandb(run: Run, tmp_path: Path) -> None:
+    """Any sequence of steps and commits gives each value the ``_step`` that W&B's client gives it."""
+    import wandb
+
+    chance = random.Random(7)
+    folder = tmp_path / "wandb-home"
+    folder.mkdir()
+    theirs = wandb.init(project="p", dir=folder, mode="offline", settings=wandb.Settings(x_disable_stats=True))
+    for number in range(400):
+        # A call that gives a step and doesn't say commit is the one that differs, see ``Run.log``.
+        step = theirs.step + chance.choice((0, 1, 1, 5)) if chance.random() < 0.5 else None
+        commit = chance.choice((True, False) if step is not None else (None, True, False))
+        run.log({f"k{number}": number}, step=step, commit=commit)
+        theirs.log({f"k{number}": number}, step=step, commit=commit)
+    theirs.finish()
+    wandb.teardown()
+    (path,) = folder.rglob("*.wandb")
+    there = {name: row["_step"] for row in history(path) for name in row if name.startswith("k")}
+    here = {name: record.step for record in metrics(run) for name in record.values}
+    assert len(there) > 390  # a row that is never committed may be missing at the end
+    assert {name: here[name] for name in there} == there
+
+
+BOUND = 2**53 - 1
+
+
+@pytest.mark.parametrize(
+    ("step", "taken"),
+    [
+        (BOUND, BOUND), (-BOUND, -BOUND), (BOUND + 1, 11), (2**63 - 1, 11), (2**63, 11), (2**64, 11), (-(2**63), 11),
+        (10**5000, 11), (1e300, 11), (math.inf, 11), (-math.inf, 11), (math.nan, 11), (np.uint64(2**64 - 1), 11),
+        (np.int64(5), 5), (np.float64(5.0), 5), (np.array(5), 5), (torch.tensor(5), 5), (True, 1), (5.5, 5), ("5", 5),
+        ("five", 11), (np.zeros(3), 11), (b"x", 11), ([5], 11), (1j, 11),
+    ],
+    ids=lambda value: f"{type(value).__name__}",
+)  # fmt: skip
+def test_step_is_bound_where_it_enters(run: Run, step: Any, taken: int, capsys: pytest.CaptureFixture[str]) -> None:
+    """A step that no tracker holds costs only itself: the values have the next one, and one line says so, once."""
+    run.log({"a": 1.0}, step=10)
+    for name in ("a", "b"):
+        run.log({name: 1.0}, step=step, commit=False)
+        run.log({name: "text"}, commit=False)
+    assert [record.step for record in journal(run) if isinstance(record, (Metrics, Text))] == [10] + 4 * [taken]
+    said = [line for line in capsys.readouterr().err.splitlines() if "log: step" in line]
+    assert len(said) == (1 if taken == 11 or step in (5.5, "5") else 0), said
+
+
+def test_steps_end_at_the_bound(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    """At the largest step, calls without one stay there, said once."""
+    run.log({"a": 1.0}, step=BOUND)
+    for _ in range(3):
+        run.log({"a": 1.0})
+    assert [record.step for record in metrics(run)] == [BOUND] * 4
+    assert capsys.readouterr().err.count("is beyond") == 1
 
 
 def test_scalars_of_every_kind_become_numbers(run: Run) -> None:
@@ -290,6 +382,76 @@ def test_forked_worker_logs_and_leaves_the_run_open(run: Run) -> None:
     assert sum("child" in record.values for record in found) == 200
     assert sum("parent" in record.values for record in found) == 201
     assert not any(isinstance(record, Finish) for record in journal(run))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs Linux: fork")
+@pytest.mark.parametrize("parent_logs", [True, False], ids=["parent logs", "parent waits"])
+def test_forked_worker_follows_a_journal_that_was_put_back(run: Run, parent_logs: bool) -> None:
+    """The journal is deleted while parent and child log: each row of both is there once, whoever looks first."""
+    ours, theirs = os.pipe(), os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            for step in range(300):
+                if step in (100, 200):
+                    os.write(theirs[1], b".")
+                    os.read(ours[0], 1)
+                    run._recorder.poll(run._recorder.poll_at + 1)
+                run.log({"child": float(step), **({"text": "x"} if step % 10 == 0 else {})}, step=step)
+        finally:
+            os._exit(0)
+    for step in range(300):
+        if step in (100, 200):
+            os.read(theirs[0], 1)
+            journal_path(run).unlink(missing_ok=True)
+            if parent_logs:
+                run._recorder.poll(run._recorder.poll_at + 1)
+            os.write(ours[1], b".")
+        if parent_logs:
+            run.log({"parent": float(step)}, step=step)
+    os.waitpid(child, 0)
+    for fd in ours + theirs:
+        os.close(fd)
+    run.finish()
+    found = metrics(run)
+    for who in ("child", "parent") if parent_logs else ("child",):
+        assert [record.values[who] for record in found if who in record.values] == [float(n) for n in range(300)]
+
+
+DESCRIPTORS = """
+import os, sys, trackers
+run = trackers.init("json", project="p", id="r", mode="offline")
+for step in range(300):
+    run.log({"loss": step / 7}, step=step)
+os.closerange(3, int(sys.argv[1]))
+files = [open(f"checkpoint{n}.bin", "wb+") for n in range(50)]
+for step in range(300, 600):
+    run.log({"loss": step / 7, **({"text": "x"} if step == 310 else {})}, step=step)
+run._recorder.poll(run._recorder.poll_at + 1)
+for step in range(600, 1000):
+    run.log({"loss": step / 7}, step=step)
+run.finish()
+for file in files:
+    file.write(b"weights")
+    file.close()
+"""
+
+
+@pytest.mark.parametrize("last", [256, 1 << 16])
+def test_program_that_closes_all_descriptors_keeps_its_files_and_its_records(last: int, tmp_path: Path) -> None:
+    """As daemons do it, then files of its own: none gets a line of the journal, which lacks nothing."""
+    environment = {**os.environ, "TRACKER_RELAY": "n", "PYTHONPATH": str(ROOT), "SLURM_JOB_ID": "7"}
+    done = subprocess.run(
+        [sys.executable, "-c", DESCRIPTORS, str(last)], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Error" not in done.stderr
+    assert {path.read_bytes() for path in tmp_path.glob("checkpoint*.bin")} == {b"weights"}
+    reader = StreamReader(tmp_path / "runs/p/r/streams/rank-0.1.jsonl")
+    found = reader.read(10_000)
+    assert reader.corrupt == 0
+    assert [record.step for record in found if isinstance(record, Metrics)] == list(range(1000))
+    assert isinstance(found[-1], Finish)
 
 
 def test_signal_handler_may_log(run: Run) -> None:

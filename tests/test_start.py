@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import os
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 
 import trackers
-from trackers import errors
+from trackers import errors, resume
 from trackers.nullrun import NullRun
 from trackers.runs import Run
 from trackers.start import current
@@ -88,6 +89,27 @@ def test_directory_that_cannot_be_made_is_named() -> None:
     Path("file").write_text("")
     with pytest.raises(errors.UsageError, match=r"file.*TRACKER_DIR"):
         begin("json", dir="file/runs")
+    with pytest.raises(errors.UsageError, match=r"File name too long.*TRACKER_DIR"):
+        begin("json", id="r", dir="x" * 300)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a current directory can't be deleted there")
+def test_current_directory_that_was_deleted_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``init`` and the commands say what is wrong and what to do."""
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    with pytest.raises(errors.UsageError, match="current directory was deleted: change to one that exists"):
+        begin("json", dir=str(tmp_path / "runs"))
+    command = [sys.executable, "-m", "trackers", "show-config"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    assert done.stderr == "trackers: the current directory was deleted: change to one that exists\n"
+
+
+def test_commands_that_are_named_can_be_typed(capsys: pytest.CaptureFixture[str]) -> None:
+    """A directory with a space in its name is quoted in the command that delivers the run."""
+    begin("json", id="r", project="p", dir="my runs").finish()
+    assert "deliver with `trackers sync 'my runs/p/r'`" in capsys.readouterr().err
 
 
 def test_second_init_finishes_the_first() -> None:
@@ -331,3 +353,106 @@ def test_result_without_a_name_is_refused(capsys: pytest.CaptureFixture[str]) ->
         record["kind"] == "summary"
         for record in map(json.loads, Path(run.dir, "streams/rank-0.1.jsonl").read_text().splitlines())
     )
+
+
+RIVALS = """
+import sys, time, trackers
+from pathlib import Path
+Path("ready").open("a").write(".")
+while not Path("go").exists():
+    time.sleep(0.001)
+run = trackers.init("json", id="abc", project="p", resume=sys.argv[2] or None, mode="offline", config={sys.argv[1]: 1},
+                    tags=[sys.argv[1]], name=sys.argv[1])
+run.finish()
+"""
+
+
+def _race(resume: str, count: int) -> list[tuple[int, str]]:
+    Path("ready").write_text("")
+    Path("go").unlink(missing_ok=True)
+    script = ["-c", RIVALS]
+    rivals = [
+        subprocess.Popen([sys.executable, *script, str(k), resume], stderr=subprocess.PIPE, text=True)
+        for k in range(count)
+    ]
+    while len(Path("ready").read_text()) < count:
+        assert all(rival.poll() is None for rival in rivals)
+    Path("go").touch()
+    return [(rival.returncode, error) for rival in rivals for error in [rival.communicate(timeout=60)[1]]]
+
+
+def test_starts_of_one_run_at_once_are_all_in_its_identity() -> None:
+    """Whoever is first of several processes: run.json has each attempt, setting and tag, in order."""
+    assert [code for code, _ in _race("allow", 3)] == [0] * 3
+    info = json.loads(Path("runs/p/abc/run.json").read_text())
+    assert [attempt["number"] for attempt in info["attempts"]] == [1, 2, 3]
+    assert len({attempt["pid"] for attempt in info["attempts"]}) == 3
+    assert info["config"] == dict.fromkeys("012", 1)
+    assert sorted(info["tags"]) == list("012")
+    assert not list(Path("runs/p/abc").glob("*.lease"))
+
+
+def _overtaken(monkeypatch: pytest.MonkeyPatch, **more: Any) -> list[Run]:
+    """Have each start that has claimed its stream be overtaken by another whole one, which is given back."""
+    place, rivals, nested = resume.place, list[Run](), [False]
+
+    def slow(*arguments: Any) -> resume.Place:
+        found = place(*arguments)
+        if not nested[0]:
+            nested[0] = True
+            rivals.append(begin("json", id="abc", project="p", reinit="create_new", **more))
+            nested[0] = False
+        return found
+
+    monkeypatch.setattr(resume, "place", slow)
+    return rivals
+
+
+@pytest.mark.parametrize("exists", [True, False])
+def test_start_that_was_overtaken_loses_no_attempt(monkeypatch: pytest.MonkeyPatch, exists: bool) -> None:
+    """What another process wrote to run.json since this one read it stays there."""
+    if exists:
+        begin("json", id="abc", project="p", config={"z": 0}, tags=["z"]).finish()
+    rivals = _overtaken(monkeypatch, resume="allow", config={"b": 2}, tags=["b"])
+    run = begin("csv", id="abc", project="p", resume="allow", config={"a": 1}, tags=["a"])
+    run.finish()
+    rivals[0].finish()
+    info = json.loads(Path("runs/p/abc/run.json").read_text())
+    assert [attempt["number"] for attempt in info["attempts"]] == [1, 2, 3][: 2 + exists]
+    assert info["config"] == {"a": 1, "b": 2, **({"z": 0} if exists else {})}
+    assert set(info["tags"]) == {"a", "b"} | ({"z"} if exists else set())
+    assert set(info["trackers"]) == {"json", "csv"}
+    assert run.start_time != rivals[0].start_time
+
+
+def test_start_that_was_overtaken_takes_no_other_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where nobody asked to resume, the slower one of two new runs with one id is refused and leaves nothing."""
+    _overtaken(monkeypatch)
+    with pytest.raises(errors.UsageError, match="run 'abc' exists"):
+        begin("json", id="abc", project="p")
+    assert [path.name for path in Path("runs/p/abc/streams").iterdir()] == ["rank-0.2.jsonl"]
+    assert len(json.loads(Path("runs/p/abc/run.json").read_text())["attempts"]) == 1
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_forked_workers_run_leaves_its_parents_open(capfd: pytest.CaptureFixture[str]) -> None:
+    """A pool's worker that begins a run of its own says nothing of its parent's, which goes on."""
+    run = begin("json", project="p", name="parents")
+    context = multiprocessing.get_context("fork")
+    worker = context.Process(target=_run_of_a_worker)
+    worker.start()
+    worker.join(60)
+    assert worker.exitcode == 0
+    assert "finishing run parents" not in capfd.readouterr().err
+    assert current() is run
+    run.log({"a": 1.0})
+    run.finish()
+    assert json.loads(Path("runs/p/workers/run.json").read_text())["name"] == "workers"
+
+
+def _run_of_a_worker() -> None:
+    for _ in range(2):
+        run = begin("json", project="p", id="workers", name="workers", resume="allow")
+        run.log({"b": 1.0})
+        assert current() is run
+    run.finish()

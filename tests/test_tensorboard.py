@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import math
 import struct
 import subprocess
 import sys
+import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.servers import tensorboard_server
 from tests.stores import read_tensorboard
 from tests.support import T0, Driver, run_info, stream, training
 from trackers.backends.tensorboard import TensorboardTracker
@@ -81,7 +85,7 @@ def test_run_of_a_thousand_steps_reads_back_whole(tmp_path: Path) -> None:
     """A thousand steps of ten values come back from TensorBoard's loader with their steps and times, as float32."""
     run = driver(tmp_path)
     run.deliver(training(1000))
-    found = scalars(tmp_path / "run/tensorboard")
+    found = scalars(tmp_path / "run/tensorboard/baseline")
     assert set(found) == {f"metric_{k}" for k in range(10)}
     for k in range(10):
         assert found[f"metric_{k}"] == [(step, single(step + k / 10), T0 + step / 10) for step in range(1000)]
@@ -104,7 +108,7 @@ def test_rust_loader_reads_the_same(tmp_path: Path) -> None:
     port_file = tmp_path / "port"
     server = subprocess.Popen(
         [
-            *(tensorboard_data_server.server_binary(), "--logdir", str(tmp_path / "run/tensorboard")),
+            *(tensorboard_data_server.server_binary(), "--logdir", str(tmp_path / "run/tensorboard/baseline")),
             *(
                 "--host",
                 "127.0.0.1",
@@ -163,7 +167,7 @@ def test_odd_values_become_what_float32_holds(tmp_path: Path) -> None:
     }
     run = driver(tmp_path)
     run.deliver(stream([Start(time=T0), Metrics(step=1, time=T0, values=odd)]))
-    found = {tag: points[0][1] for tag, points in scalars(tmp_path / "run/tensorboard").items()}
+    found = {tag: points[0][1] for tag, points in scalars(tmp_path / "run/tensorboard/baseline").items()}
     assert math.isnan(found.pop("nan"))
     expected = {"inf": math.inf, "low": -math.inf, "big": float(2**70), "huge": math.inf, "wide": math.inf, "yes": 1.0}
     assert found == expected
@@ -174,7 +178,7 @@ def test_names_with_every_printable_character_are_kept(tmp_path: Path) -> None:
     names = [f"a{chr(c)}b" for c in range(32, 127)] + ["Verlust/größe", "损失", "🙂", "x" * 5000, " lead", "/lead"]
     run = driver(tmp_path)
     run.deliver(stream([Metrics(step=0, time=T0, values=dict.fromkeys(names, 1.0))]))
-    assert set(scalars(tmp_path / "run/tensorboard")) == set(names)
+    assert set(scalars(tmp_path / "run/tensorboard/baseline")) == set(names)
 
 
 def test_repeated_and_backward_steps_stay(tmp_path: Path) -> None:
@@ -183,14 +187,16 @@ def test_repeated_and_backward_steps_stay(tmp_path: Path) -> None:
     records = [Start(time=T0), *(Metrics(step=s, time=T0 + k, values={"a": k}) for k, s in enumerate(steps))]
     run = driver(tmp_path)
     run.deliver(stream(records))
-    assert [(s, v) for s, v, _ in scalars(tmp_path / "run/tensorboard")["a"]] == [(s, k) for k, s in enumerate(steps)]
+    assert [(s, v) for s, v, _ in scalars(tmp_path / "run/tensorboard/baseline")["a"]] == [
+        (s, k) for k, s in enumerate(steps)
+    ]
 
 
 def test_metric_without_step_gets_the_last_one(tmp_path: Path) -> None:
     """A sample that has no step lies beside the step before it."""
     run = driver(tmp_path)
     run.deliver(stream([Metrics(step=7, time=T0, values={"a": 1}), Metrics(time=T0 + 1, values={"gpu": 2})]))
-    assert scalars(tmp_path / "run/tensorboard")["gpu"] == [(7, 2.0, T0 + 1)]
+    assert scalars(tmp_path / "run/tensorboard/baseline")["gpu"] == [(7, 2.0, T0 + 1)]
 
 
 def test_rewind_purges_what_was_superseded(tmp_path: Path) -> None:
@@ -204,12 +210,12 @@ def test_rewind_purges_what_was_superseded(tmp_path: Path) -> None:
     ]
     run = driver(tmp_path)
     run.deliver(stream([*first, *second]))
-    points = [(s, v) for s, v, _ in scalars(tmp_path / "run/tensorboard")["a"]]
+    points = [(s, v) for s, v, _ in scalars(tmp_path / "run/tensorboard/baseline")["a"]]
     assert points == [(0, 0), (1, 1), (2, 2), (3, 3), (4, 4), (5, 50), (6, 60)]
 
 
 def test_results_and_config_make_one_row_of_hparams(tmp_path: Path) -> None:
-    """``final/`` values are hparams metrics, written once, in the run's own directory; the config is flattened."""
+    """``final/`` values are scalars, written once, in the run's own directory; the config is flattened."""
     from tensorboard.plugins.hparams import metadata
 
     records = [
@@ -221,7 +227,7 @@ def test_results_and_config_make_one_row_of_hparams(tmp_path: Path) -> None:
     ]
     run = driver(tmp_path)
     run.deliver(stream(records), status=Status("failed", 3, T0 + 9))
-    directory = tmp_path / "run/tensorboard"
+    directory = tmp_path / "run/tensorboard/baseline"
     found = scalars(directory)
     assert found["final/best"] == [(3, 2.0, T0 + 9)]
     assert found["final/accuracy"] == [(3, 0.5, T0 + 9)]
@@ -239,8 +245,6 @@ def test_results_and_config_make_one_row_of_hparams(tmp_path: Path) -> None:
     assert start.hparams["model/act"].string_value == "relu"
     assert start.hparams["bad"].string_value == "NaN"
     assert start.hparams["tied"].bool_value is True
-    experiment = metadata.parse_experiment_plugin_data(plugin(metadata.EXPERIMENT_TAG))
-    assert {info.name.tag for info in experiment.metric_infos} == {"final/best", "final/accuracy", "final/lost"}
     end = metadata.parse_session_end_info_plugin_data(plugin(metadata.SESSION_END_INFO_TAG))
     assert (end.status, end.end_time_secs) == (2, T0 + 9)  # STATUS_FAILURE
 
@@ -266,6 +270,97 @@ def test_hparams_page_of_tensorboard_lists_the_run(tmp_path: Path) -> None:
     assert len(groups) == 1
     assert groups[0].hparams["lr"].number_value == 0.5
     assert [value.value for value in groups[0].metric_values] == [2.0]
+
+
+SWEEP = ["größe 🙂", "a/b:c", "same", "same", *(f"lr-{k}" for k in range(4, 12))]
+
+
+@pytest.fixture(scope="module")
+def board(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str]]:
+    """A project of twelve runs of one group, the first of which failed without a result, served by TensorBoard."""
+    home = tmp_path_factory.mktemp("board")
+    project = home / "runs/digits"
+    for number, name in enumerate(SWEEP):
+        values: dict[str, Any] = {"lr": 10.0**-number}
+        if number % 2:
+            values["momentum"] = 0.9
+        records: list[Record] = [Config(time=T0, values=values), Metrics(step=1, time=T0, values={"loss": number})]
+        if number:
+            records.append(Summary(time=T0, values={"final/best": float(number)}))
+        run = Driver(TensorboardTracker, run_info(project / f"id{number}", id=f"id{number}", name=name, group="ratio"))
+        run.deliver(stream(records), status=Status("finished" if number else "failed", 0, T0 + 1))
+        assert run.state["url"] == f"tensorboard --logdir {project}"
+    server = tensorboard_server(project, home / "tensorboard.log")
+    server.start()
+    try:
+        yield home, server.url
+    finally:
+        server.stop()
+
+
+def asked(url: str, body: Any = None) -> Any:
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(url, data, {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        return json.load(answer)
+
+
+def test_tensorboard_lists_the_runs_of_a_project_by_name(board: tuple[Path, str]) -> None:
+    """Each run is listed under its own name, whatever characters that has and though another has it, too."""
+    names = ["größe 🙂", "a_b_c", *SWEEP[2:]]
+    assert sorted(asked(f"{board[1]}/data/runs")) == sorted(
+        f"id{number}/tensorboard/{name}" for number, name in enumerate(names)
+    )
+
+
+def test_each_run_of_a_sweep_is_a_row_of_its_own(board: tuple[Path, str]) -> None:
+    """Runs of one group aren't averaged; every run's settings and results are columns, the group is one of them."""
+    experiment = asked(f"{board[1]}/data/plugin/hparams/experiment", {"includeMetrics": True})
+    assert {info["name"] for info in experiment["hparamInfos"]} == {"lr", "momentum", "group"}
+    assert "final/best" in {info["name"]["tag"] for info in experiment["metricInfos"]}
+    wanted = {"startIndex": 0, "sliceSize": 100, "allowedStatuses": ["STATUS_SUCCESS", "STATUS_FAILURE"],
+              "includeMetrics": True}  # fmt: skip
+    groups = asked(f"{board[1]}/data/plugin/hparams/session_groups", wanted)["sessionGroups"]
+    rows = {}
+    for row in groups:
+        (session,) = row["sessions"]
+        assert row["name"] == f"{SWEEP[int(session['name'].split('/')[0][2:])]}-{session['name'].split('/')[0]}"
+        results = [value["value"] for value in row["metricValues"] if value["name"]["tag"] == "final/best"]
+        settings = row["hparams"]
+        rows[session["name"].split("/")[0]] = settings["lr"], settings["group"], settings.get("momentum"), results
+    assert rows == {
+        f"id{number}": (10.0**-number, "ratio", 0.9 if number % 2 else None, [number] if number else [])
+        for number in range(12)
+    }
+
+
+def test_run_stays_in_the_folder_that_it_began_in(tmp_path: Path) -> None:
+    """Renamed, resumed, without its state or begun by an older version: a run has one folder, and every point once."""
+    for number, options in enumerate(({}, {"TENSORBOARD_DIR": str(tmp_path / "tb")})):
+        home = tmp_path / f"run{number}"
+        parent = tmp_path / "tb/digits" if options else home / "tensorboard"
+        records = training(10, finish=False)
+        run = Driver(TensorboardTracker, run_info(home, options=options))
+        run.deliver(records, status=Status("running"))
+        (folder,) = parent.iterdir()
+        more = [*records, *stream([Metrics(step=10, time=T0 + 9, values={"metric_0": 10.0})], first_seq=13)]
+        for state, cursor in ((run.state, run.cursor), ({}, 0)):
+            run = Driver(TensorboardTracker, run_info(home, options=options, name="another"), state, cursor)
+            run.deliver(more)
+            assert list(parent.iterdir()) == [folder]
+            assert [point[0] for point in scalars(folder)["metric_0"]] == list(range(11))
+    older = tmp_path / "older/tensorboard"
+    run = Driver(TensorboardTracker, run_info(tmp_path / "older"))
+    run.deliver(training(5))
+    for path in (older / "baseline").iterdir():
+        path.rename(older / path.name)
+    (older / "baseline").rmdir()
+    del run.state["marks"]["folder"]
+    for state, cursor in ((run.state, run.cursor), ({}, 0)):
+        run = Driver(TensorboardTracker, run.info, state, cursor)
+        run.deliver(training(5))
+        assert not [path for path in older.iterdir() if path.is_dir()]
+        assert len(scalars(older)["metric_0"]) == 5
 
 
 def test_media_are_what_their_plugins_read(tmp_path: Path) -> None:
@@ -295,7 +390,7 @@ def test_media_are_what_their_plugins_read(tmp_path: Path) -> None:
         Artifact(step=1, time=T0, name="ckpt", type="model", files=[ArtifactFile(path="ckpt.pt", size=3)]),
     ]
     Driver(TensorboardTracker, info).deliver(stream(records))
-    directory = tmp_path / "run/tensorboard"
+    directory = tmp_path / "run/tensorboard/baseline"
     found = accumulator(directory)
     pictures = found.Tensors("pictures")[0].tensor_proto.string_val
     assert [pictures[0], pictures[1]] == [b"4", b"3"]
@@ -323,15 +418,15 @@ def test_record_with_a_lost_file_is_rejected_and_leaves_no_trace(tmp_path: Path)
         run.write(records)
     run.write(records[:1])
     run.close()
-    assert len(scalars(tmp_path / "run/tensorboard")["a"]) == 1
+    assert len(scalars(tmp_path / "run/tensorboard/baseline")["a"]) == 1
 
 
 def test_one_name_for_two_kinds_of_data_stays_visible(tmp_path: Path) -> None:
     """TensorBoard shows one kind under a tag, so the second kind of a name gets a tag of its own."""
     run = driver(tmp_path)
     run.deliver(stream([Metrics(step=1, time=T0, values={"a": 1}), Text(step=1, time=T0, values={"a": "words"})]))
-    assert strings(tmp_path / "run/tensorboard", "a/text") == ["words"]
-    assert scalars(tmp_path / "run/tensorboard")["a"] == [(1, 1.0, T0)]
+    assert strings(tmp_path / "run/tensorboard/baseline", "a/text") == ["words"]
+    assert scalars(tmp_path / "run/tensorboard/baseline")["a"] == [(1, 1.0, T0)]
 
 
 def test_repeated_batch_changes_nothing(tmp_path: Path) -> None:
@@ -344,7 +439,7 @@ def test_repeated_batch_changes_nothing(tmp_path: Path) -> None:
     run.write(records[:20], commit=False)
     run.write(records)
     run.close()
-    assert content(tmp_path / "a/run/tensorboard") == content(tmp_path / "b/run/tensorboard")
+    assert content(tmp_path / "a/run/tensorboard/baseline") == content(tmp_path / "b/run/tensorboard/baseline")
 
 
 def test_kill_before_the_commit_leaves_no_double(tmp_path: Path) -> None:
@@ -356,10 +451,10 @@ def test_kill_before_the_commit_leaves_no_double(tmp_path: Path) -> None:
         run.open()
         run.write(records[:stop], batch=7)
         run.write(records[: stop + 15], commit=False)
-        torn = next((tmp_path / "a/run/tensorboard").iterdir())
+        torn = next((tmp_path / "a/run/tensorboard/baseline").iterdir())
         torn.write_bytes(torn.read_bytes()[:-3])
     run.deliver(records)
-    assert content(tmp_path / "a/run/tensorboard") == content(tmp_path / "b/run/tensorboard")
+    assert content(tmp_path / "a/run/tensorboard/baseline") == content(tmp_path / "b/run/tensorboard/baseline")
 
 
 def test_run_that_goes_on_after_its_end_has_one_end(tmp_path: Path) -> None:
@@ -367,7 +462,7 @@ def test_run_that_goes_on_after_its_end_has_one_end(tmp_path: Path) -> None:
     records = [*training(10, finish=False), *stream([Summary(time=T0, values={"best": 1.0})], first_seq=13)]
     run = driver(tmp_path)
     run.deliver(records, status=Status("crashed", None, T0 + 5))
-    directory = tmp_path / "run/tensorboard"
+    directory = tmp_path / "run/tensorboard/baseline"
     before = content(directory)
     run.deliver(records, status=Status("crashed", None, T0 + 5))
     assert content(directory) == before
@@ -387,9 +482,9 @@ def test_pause_writes_no_end(tmp_path: Path) -> None:
     run.open()
     run.write(records[:5])
     run.close(Status("running"))
-    assert "trackers/status" not in accumulator(tmp_path / "run/tensorboard").Tags()["tensors"]
+    assert "trackers/status" not in accumulator(tmp_path / "run/tensorboard/baseline").Tags()["tensors"]
     run.deliver(records)
-    assert len(content(tmp_path / "run/tensorboard")) == 1
+    assert len(content(tmp_path / "run/tensorboard/baseline")) == 1
 
 
 @pytest.mark.parametrize("damage", ["gone", "short"])
@@ -398,7 +493,7 @@ def test_damaged_file_is_written_anew(tmp_path: Path, damage: str) -> None:
     records = training(50)
     run = driver(tmp_path)
     run.deliver(records)
-    directory = tmp_path / "run/tensorboard"
+    directory = tmp_path / "run/tensorboard/baseline"
     before = content(directory)
     (path,) = directory.iterdir()
     if damage == "gone":
@@ -474,16 +569,16 @@ def test_status_of_a_run_that_never_logged(tmp_path: Path) -> None:
     """An empty run still gets a file that loads, with its status."""
     info: RunInfo = run_info(tmp_path / "run")
     Driver(TensorboardTracker, info).deliver(stream([Finish(time=T0, status="crashed")]), status=Status("crashed"))
-    assert strings(tmp_path / "run/tensorboard", "trackers/status") == ["crashed"]
-    assert isinstance(events(tmp_path / "run/tensorboard")[0].wall_time, float)
+    assert strings(tmp_path / "run/tensorboard/baseline", "trackers/status") == ["crashed"]
+    assert isinstance(events(tmp_path / "run/tensorboard/baseline")[0].wall_time, float)
 
 
 def test_every_event_is_framed_soundly(tmp_path: Path) -> None:
     """TensorBoard's directory loader reads as many events as our own reader, the version first."""
     run = driver(tmp_path)
     run.deliver(training(20))
-    (path,) = (tmp_path / "run/tensorboard").iterdir()
-    found = events(tmp_path / "run/tensorboard")
+    (path,) = (tmp_path / "run/tensorboard/baseline").iterdir()
+    found = events(tmp_path / "run/tensorboard/baseline")
     assert len(found) == len(list(unframe(path.read_bytes())))
     assert found[0].file_version == "brain.Event:2"
     records: list[Record] = training(20)
@@ -508,5 +603,5 @@ def test_streams_beside_training_begin_no_session(tmp_path: Path) -> None:
     stored = read_tensorboard(info)
     assert stored.config == {"lr": 0.5}
     assert [point.step for point in stored.metrics["loss"]] == [0, 1, 2]
-    found = events(info.path("tensorboard"))
+    found = events(info.path("tensorboard/baseline"))
     assert [event.step for event in found if event.session_log.status == event.session_log.START] == [0, 2]

@@ -269,6 +269,23 @@ def test_missing_media_file_is_rejected_alone(server: WandbServer, tmp_path: Pat
     assert [user_row(row) for row in server.runs[ID].history] == [{"a": 1.0}]
 
 
+def test_artifact_takes_no_file_from_elsewhere(server: WandbServer, tmp_path: Path) -> None:
+    """A record that names a file outside of the run is refused; a path in the artifact doesn't lead out of it."""
+    (tmp_path / "id_rsa").write_text("precious")
+    driver = Driver(WandbTracker, run_info(tmp_path / "run"))
+    driver.info.path("kept").write_bytes(b"12")
+    (tmp_path / "run/link").symlink_to(tmp_path / "id_rsa")
+    driver.open()
+    for name in ("../id_rsa", str(tmp_path / "id_rsa"), "link"):
+        record = Artifact(time=T0, name="keys", type="file", files=[ArtifactFile(path="a", file=name)])
+        with pytest.raises(Rejected):
+            driver.write(stream([record]))
+    inside = Artifact(time=T0, name="kept", type="file", files=[ArtifactFile(path="../../kept", file="kept")])
+    driver.write(stream([inside]))
+    driver.close()
+    assert [item.files for item in server.store.artifacts] == [{"kept": b"12"}]
+
+
 def test_artifacts_and_alerts_arrive_once(server: WandbServer, tmp_path: Path) -> None:
     """Artifacts come with files, references, aliases and metadata; delivered twice they are still one, as alerts."""
     (tmp_path / "run").mkdir()

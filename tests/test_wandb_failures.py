@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import random
+import shutil
+import socket
 import subprocess
 import sys
 import time
@@ -12,20 +15,26 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.support import T0, Driver, run_info, stream, training
+from tests.test_relay import wait_for
 from tests.wandb_server import Fault, WandbServer
 from tests.wandb_store import Run
-from tests.wandb_support import ID, ROOT, assert_is_training, driver, offline_rows, picture, sync
+from tests.wandb_support import ID, ROOT, assert_is_training, driver, offline_rows, picture, sync, user_row
 from trackers.backends import wandb as backend
 from trackers.backends import wandb_session
 from trackers.backends.wandb import WandbTracker
 from trackers.errors import DeliveryError, Fatal, Refused, Unavailable
+from trackers.formats.wandb_file import HEADER, MAGIC
+from trackers.identity import process_start
 from trackers.records import (
+    Alert,
     Finish,
     Media,
     Metrics,
+    Record,
 )
 from trackers.tracker import Status
 
@@ -40,6 +49,140 @@ def test_lost_state_gives_each_row_once(mode: str, server: WandbServer, tmp_path
     driver(tmp_path, options=options).deliver(records[:40], status=Status("running"))
     driver(tmp_path, options=options).deliver(records)
     assert_is_training(server.runs[ID].history if mode == "online" else offline_rows(tmp_path), 60)
+
+
+def beside_training(steps: int) -> list[Record]:
+    """Training, and samples of its machine as they are taken meanwhile: before, and while, W&B's agent runs."""
+    start = time.time() - 3
+    found: list[Record] = []
+    for step in range(steps):
+        at = start + step / 5
+        found.append(Metrics(step=step, time=at, values={"loss": float(step)}, id=f"rank-0.1:{step}"))
+        if step % 3 == 0:
+            sample = {"system.cpu": float(step), "system.gpu.0.powerWatts": 200.0}
+            found.append(Metrics(time=at + 0.1, values=sample, id=f"sampler-0.1:{step}"))
+        if step % 10 == 9:
+            found.append(Metrics(step=step - 5, time=at + 0.15, values={"val": 1.0}, id=f"rank-0.1:v{step}"))
+    found.insert(5, Alert(time=start, title="look", id="rank-0.1:alert"))
+    found.append(Metrics(time=start + steps, values={"system.cpu": 9.0}, id="sampler-0.1:last"))
+    return [msgspec.structs.replace(record, seq=seq) for seq, record in enumerate(found, 1)]
+
+
+@pytest.mark.parametrize("mode", ["online", "offline"])
+def test_rows_follow_from_the_records_and_what_is_there(mode: str, server: WandbServer, tmp_path: Path) -> None:
+    """Delivered again with any earlier state or none, after W&B's agent has ended: the same rows, and no more.
+
+    Samples that the agent stood for stay left out; an alert comes once.
+    """
+    records = beside_training(40)
+    info = {"options": {"WANDB_MODE": mode}, "host": socket.gethostname()}
+    lives = {"pid": os.getpid(), "pid_start": process_start(os.getpid())}
+    states: list[tuple[dict[str, Any], int]] = [({}, 0)]
+    run = driver(tmp_path, **info, **lives)
+    for end in (21, len(records)):
+        run.deliver(records[:end], batch=7, status=Status("running"))
+        states.append((copy.deepcopy(run.state), run.cursor))
+
+    def rows() -> list[dict[str, Any]]:
+        return server.runs[ID].history if mode == "online" else offline_rows(tmp_path)
+
+    before = rows()
+    assert [user_row(row)["loss"] for row in before if "loss" in row] == [float(step) for step in range(40)]
+    samples = sum("system/cpu" in row for row in before)
+    assert 0 < samples < 14, "the agent covers some of the samples"
+    for state, cursor in states:
+        ended = driver(tmp_path, **info, pid=2**22, pid_start=1.0).info
+        again = Driver(WandbTracker, ended, copy.deepcopy(state), cursor)
+        again.deliver(records, batch=11)
+        assert rows() == before
+    assert mode == "offline" or len(server.runs[ID].alerts) == 1
+
+
+def test_verify_brings_back_rows_that_the_server_lost(server: WandbServer, tmp_path: Path) -> None:
+    """Every row is looked for by its step, time and names; what isn't there comes again, behind the others."""
+    records = training(20)
+    run = driver(tmp_path)
+    run.deliver(records)
+    lines = server.runs[ID].lines["wandb-history.jsonl"]
+    for number, line in enumerate([line for place, line in sorted(lines.items()) if place not in (4, 5, 11)]):
+        lines[number] = line
+    for number in range(17, 20):
+        del lines[number]
+    again = Driver(WandbTracker, run.info, run.state, run.cursor)
+    again.open()
+    assert again.tracker is not None
+    assert again.tracker.held() == 17  # type: ignore[attr-defined]
+    found = again.tracker.verify()  # type: ignore[attr-defined]
+    state = dict(again._live)
+    again.close(Status("running"))
+    again.state, again.cursor = state, found.cursor.seq
+    again.deliver(records, status=Status("finished", 0))
+    rows = server.runs[ID].history
+    assert sorted(row["global_step"] for row in rows) == list(range(20))
+    assert [row["global_step"] for row in rows[17:]] == [4, 5, 11]
+
+
+def test_cleaned_offline_files_are_not_written_again(
+    server: WandbServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Synced, removed by ``wandb clean``, resumed and synced again: the server has every row once. Without the state,
+    which alone tells, all rows are written."""
+    records = training(60, finish=False)
+    run = driver(tmp_path, options={"WANDB_MODE": "offline"})
+
+    def clean() -> None:
+        command = [sys.executable, "-m", "wandb", "clean", "--min-hours", "0", "--force"]
+        places = {**os.environ, "WANDB_DIR": str(tmp_path / "run")}
+        subprocess.run(command, check=True, capture_output=True, timeout=60, env=places)
+
+    for end in (30, 62):
+        run.deliver(records[:end], status=Status("running" if end == 30 else "finished", 0))
+        sync(tmp_path)
+        assert_is_training(server.runs[ID].history, end - 2)
+        clean()
+        assert offline_rows(tmp_path) == []
+    assert "count as uploaded" in caplog.text
+    Driver(WandbTracker, run.info).deliver(records)
+    assert_is_training(offline_rows(tmp_path), 60)
+
+
+def test_offline_file_of_a_client_killed_as_it_began_keeps_no_rows_from_the_server(
+    server: WandbServer, tmp_path: Path
+) -> None:
+    """``wandb sync`` ends at a file without a record: the next delivery removes it, and every row arrives."""
+    run = driver(tmp_path, options={"WANDB_MODE": "offline"})
+    for torn in (HEADER.size, HEADER.size - 3, 0):
+        empty = tmp_path / f"run/wandb/offline-run-2020010{torn}_000000-{ID}/run-{ID}.wandb"
+        empty.parent.mkdir(parents=True)
+        empty.write_bytes(HEADER.pack(*MAGIC)[:torn])
+    run.deliver(training(30))
+    sync(tmp_path)
+    assert_is_training(server.runs[ID].history, 30)
+
+
+def test_rows_seen_in_an_offline_file_count_once_it_is_gone(
+    server: WandbServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file that is removed while it is written: what was seen in it isn't written again, all that follows is."""
+    monkeypatch.setattr(backend, "ASK_S", 0.0)
+    records = training(60)
+    run = driver(tmp_path, options={"WANDB_MODE": "offline"})
+    run.open()
+
+    def filed() -> bool:
+        run.write(records[:32])
+        run.cursor = 0
+        return bool(run.state.get("filed"))
+
+    wait_for(filed)
+    last = run.state["filed"][1]
+    shutil.rmtree(tmp_path / "run/wandb")
+    run.cursor = 32
+    with pytest.raises(Unavailable, match="removed while it was written"):
+        run.write(records)
+    again = Driver(WandbTracker, run.info, run.state, 32)
+    again.deliver(records)
+    assert [row["_step"] for row in offline_rows(tmp_path)] == list(range(last + 1, 60))
 
 
 def test_open_answers_with_what_the_server_holds(server: WandbServer, tmp_path: Path) -> None:

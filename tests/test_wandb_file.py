@@ -100,6 +100,20 @@ def test_payloads_of_a_foreign_file_are_an_error(tmp_path: Path) -> None:
         list(wandb_format.payloads(tmp_path / "b"))
 
 
+def test_offline_file_that_was_overwritten_counts_as_gone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """One that is no file of W&B's any more stops no later delivery, and is named once; an emptied one is there."""
+    places = [tmp_path / f"offline-run-{number}-r/run-r.wandb" for number in (1, 2, 3)]
+    contents = (b"something else entirely", b"", wandb_format.HEADER.pack(*wandb_format.MAGIC))
+    for path, content in zip(places, contents, strict=True):
+        path.parent.mkdir()
+        path.write_bytes(content)
+    for _ in range(2):
+        assert wandb_file.offline_files(tmp_path, "r") == places[1:]
+    (message,) = caplog.messages
+    assert message.startswith(f"{places[0]} was overwritten")
+    assert "--verify" in message
+
+
 def test_history_of_a_file_that_the_real_client_wrote(tmp_path: Path) -> None:
     """Rows that wandb wrote offline are read with their steps, names and non-finite values."""
     import wandb

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from trackers import registry
+from trackers.records import escaped
 from trackers.relay.messages import one_line
-from trackers.secret import mask_text
+from trackers.secret import mask_source
 from trackers.tracker import RunInfo
 
 
@@ -20,7 +22,7 @@ def line(info: RunInfo, trackers: list[str]) -> str:
     """
     where = _short(info.directory)
     if info.mode == "offline":
-        goal = f"offline, for {', '.join(trackers)}: deliver with `trackers sync {where}`"
+        goal = f"offline, for {', '.join(trackers)}: deliver with `trackers sync {shlex.quote(where)}`"
     else:
         goal = ", ".join(_with_place(name, info) for name in trackers)
     again = f", attempt {len(info.attempts)}" if len(info.attempts) > 1 else ""
@@ -45,7 +47,7 @@ def html(info: RunInfo, status: Mapping[str, Mapping[str, Any]]) -> str:
 
 def _with_place(name: str, info: RunInfo) -> str:
     place = getattr(registry.front(name), "place", None)
-    where = mask_text(str(place(info))) if place is not None else ""
+    where = mask_source(escaped(str(place(info)))) if place is not None else ""
     return f"{name} ({where})" if where else name
 
 

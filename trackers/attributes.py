@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from typing import Any
 
+from trackers.errors import reason
 from trackers.records import final_name, merge
 from trackers.values import mapping, plain
 
@@ -13,11 +14,20 @@ class RunConfig(MutableMapping[str, Any]):
     """The configuration, nested as given; keys can be read and set as attributes too.
 
     Setting a key records the change. ``update`` takes mappings, namespaces and dataclasses.
+
+    Args:
+        problem: called with one line about what can't be recorded; nothing is raised for it.
     """
 
-    def __init__(self, values: Mapping[str, Any], record: Callable[[dict[str, Any]], None]) -> None:
+    def __init__(
+        self,
+        values: Mapping[str, Any],
+        record: Callable[[dict[str, Any]], None],
+        problem: Callable[[str], object] = lambda text: None,
+    ) -> None:
         self.__dict__["_values"] = dict(values)
         self.__dict__["_record"] = record
+        self.__dict__["_problem"] = problem
 
     def __getitem__(self, name: str) -> Any:
         return self._values[name]
@@ -49,14 +59,22 @@ class RunConfig(MutableMapping[str, Any]):
 
     def update(self, values: Any = None, allow_val_change: bool | None = None, **more: Any) -> None:  # type: ignore[override]
         """Merge values in and record the change. ``allow_val_change`` is taken for W&B's sake: it always is."""
-        changes = {**mapping(values), **plain(more)}
-        if changes:
-            merge(self._values, changes)
-            self._record(changes)
+        try:
+            changes = {**mapping(values), **plain(more)}
+            if changes:
+                merge(self._values, changes)
+                self._record(changes)
+        except Exception as error:
+            self._problem(f"config: {reason(error)}")
 
     def setdefaults(self, values: Any) -> None:
         """Set what isn't set yet."""
-        self.update({key: value for key, value in mapping(values).items() if key not in self._values})
+        try:
+            given = mapping(values)
+        except Exception as error:
+            self._problem(f"config: {reason(error)}")
+            return
+        self.update({key: value for key, value in given.items() if key not in self._values})
 
     def as_dict(self) -> dict[str, Any]:
         """A copy as a plain dict."""
@@ -68,6 +86,7 @@ class RunSummary(MutableMapping[str, Any]):
 
     Args:
         record: called with what is set; it puts what it recorded into ``values``.
+        problem: called with one line about what can't be recorded; nothing is raised for it.
     """
 
     def __init__(
@@ -75,8 +94,10 @@ class RunSummary(MutableMapping[str, Any]):
         record: Callable[[dict[str, Any]], None],
         last_logged: Callable[[], Mapping[str, Any]] = dict,
         values: dict[str, Any] | None = None,
+        problem: Callable[[str], object] = lambda text: None,
     ) -> None:
         self.__dict__["_values"] = {} if values is None else values
+        self.__dict__["_problem"] = problem
         self.__dict__["_record"] = record
         self.__dict__["_last_logged"] = last_logged
 
@@ -112,6 +133,9 @@ class RunSummary(MutableMapping[str, Any]):
 
     def update(self, values: Any = None, **more: Any) -> None:  # type: ignore[override]
         """Set several results at once."""
-        changes = {**dict(values or {}), **more}
-        if changes:
-            self._record(changes)
+        try:
+            changes = {**({} if values is None else dict(values)), **more}
+            if changes:
+                self._record(changes)
+        except Exception as error:
+            self._problem(f"summary: {reason(error)}")

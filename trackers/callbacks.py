@@ -228,9 +228,9 @@ class BenchmarkCallback:
         return current()
 
     def _say(self, text: str) -> None:
-        from trackers.relay.messages import Message, one_line, show
+        from trackers.relay.messages import Message, said, show
 
-        line = one_line(text)
+        line = said(text)
         if line not in self._said:
             self._said.add(line)
             with contextlib.suppress(Exception):

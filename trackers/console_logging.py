@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Any
 
 from trackers.errors import ConfigError, UsageError
@@ -22,10 +22,10 @@ MODULES, ALL = "TRACKER_MODULES_TO_FILTER", "TRACKER_SET_LEVEL_FOR_ALL_LOGGERS"
 class Left(logging.Filter):
     """Leaves out records: of the level WARNING, or of loggers whose names begin with one of these."""
 
-    def __init__(self, warnings: bool, modules: Sequence[str]) -> None:
+    def __init__(self, warnings: bool, modules: Sequence[str] | str) -> None:
         super().__init__()
         self._warnings = warnings
-        self._modules = tuple(filter(None, modules))
+        self._modules = tuple(prefixes(modules))
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether the record is kept."""
@@ -34,15 +34,30 @@ class Left(logging.Filter):
         return not record.name.startswith(self._modules)
 
 
+def prefixes(modules: Sequence[str] | str | None) -> list[str]:
+    """Prefixes of loggers' names, given as a sequence or as one text with commas.
+
+    Raises:
+        UsageError: neither.
+    """
+    if isinstance(modules, str):
+        modules = modules.split(",")
+    if modules is None:
+        return []
+    if not isinstance(modules, (Sequence, Set)) or not all(isinstance(name, str) for name in modules):
+        raise UsageError(f"modules to filter {modules!r}: give a list of loggers' names, or their first parts")
+    return [name.strip() for name in modules if name.strip()]
+
+
 def level(value: int | str) -> int:
     """A level from its name, in any case, or its number.
 
     Raises:
         UsageError: neither.
     """
-    if isinstance(value, int):
+    if isinstance(value, int) and not isinstance(value, bool):
         return value
-    text = value.strip()
+    text = value.strip() if isinstance(value, str) else ""
     if text.isascii() and text.isdigit():
         return int(text)
     found = logging.getLevelName(text.upper())
@@ -63,7 +78,7 @@ def apply(options: Mapping[str, Any]) -> None:
     Raises:
         ConfigError: TRACKER_LOGGING_LEVEL, or Megatron Bridge's variable, is no level.
     """
-    modules = [name.strip() for name in str(options.get(MODULES) or "").split(",") if name.strip()]
+    modules = prefixes(str(options.get(MODULES) or ""))
     wanted = str(options.get(LEVEL) or "").strip()
     warnings, every = bool(options.get(WARNINGS)), bool(options.get(ALL))
     if not (wanted or warnings or modules or every):
@@ -80,7 +95,7 @@ def configure(
     logging_level: int | str,
     *,
     filter_warnings: bool = True,
-    modules_to_filter: Sequence[str] | None = None,
+    modules_to_filter: Sequence[str] | str | None = None,
     set_level_for_all_loggers: bool = False,
     environ: Mapping[str, str] | None = None,
 ) -> int:
@@ -93,7 +108,7 @@ def configure(
         the level that counts: the environment's, where it is set.
     """
     number = level(overridden(logging_level, environ))
-    _set(number, filter_warnings, modules_to_filter or (), set_level_for_all_loggers)
+    _set(number, filter_warnings, prefixes(modules_to_filter), set_level_for_all_loggers)
     return number
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
+from trackers.errors import reason
 from trackers.pending import batched, hold
 from trackers.records import SUMMARY_PREFIX, Finish, Number, Record
 from trackers.reductions import KINDS, Layout, Reduction
-from trackers.values import MAX_DEPTH, MAX_NAME, flat_name, number
+from trackers.values import MAX_DEPTH, MAX_NAME, Unrecordable, flat_name, number
 
 PLAIN = frozenset({float, int, bool, str, type(None)})
 """Types of values that are no reductions and hold none."""
@@ -26,11 +27,11 @@ def reductions(
     found: dict[str, Reduction] = {}
     for key, value in list(values.items()):
         if isinstance(value, Reduction):
-            name = prefix + flat_name(key, problems)
+            name = flat_name(key, problems, prefix)
             if name.strip("/ "):
                 found[name] = value
         elif type(value) not in PLAIN and isinstance(value, Mapping) and depth < MAX_DEPTH:
-            found.update(reductions(value, problems, prefix + flat_name(key, problems) + "/", depth + 1))
+            found.update(reductions(value, problems, flat_name(key, problems, prefix) + "/", depth + 1))
     return found
 
 
@@ -91,8 +92,11 @@ class Contribution:
         for name, reduction in reductions.items():
             try:
                 moved = [_moved(part, move) for part in reduction.parts]
-            except Exception as error:
+            except Unrecordable as error:
                 self.problems.append(f"{name}: {error}"[:300])
+                continue
+            except Exception as error:
+                self.problems.append(f"{name}: {reason(error)}"[:300])
                 continue
             taken[name] = reduction
             self.parts += moved

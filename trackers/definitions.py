@@ -21,8 +21,11 @@ def parse_summary(summary: str | Sequence[str] | None, goal: str | None) -> list
     """
     if summary is None:
         return []
-    words = summary.split(",") if isinstance(summary, str) else list(summary)
-    words = [word.strip() for word in words if word.strip()]
+    try:
+        words = summary.split(",") if isinstance(summary, str) else list(summary)
+        words = [str.__str__(word).strip() for word in words if word.strip()]
+    except (TypeError, AttributeError):
+        raise UsageError(f"define_metric: summary={summary!r:.60}: known are {', '.join(SUMMARIES)}") from None
     for word in words:
         if word not in SUMMARIES:
             raise UsageError(f"define_metric: unknown summary {word!r}: known are {', '.join(SUMMARIES)}")

@@ -7,6 +7,7 @@ TrackersError
 │   ├── ConfigError         an option, a defconfig line, a flag
 │   └── CredentialsMissing
 ├── NotFound                a run, a file, a project that isn't there (exit code 1)
+│   └── Damaged             it is there, but its content isn't what it must be
 └── DeliveryError           raised by a tracker's ``open``, ``write`` and ``close``; never reaches training
     ├── Unavailable         retried from the cursor, for as long as it takes
     ├── Refused             login or address refused: retried slowly, credentials read afresh
@@ -47,6 +48,10 @@ class NotFound(TrackersError, LookupError):
     """A run, file or project that doesn't exist."""
 
 
+class Damaged(NotFound):
+    """A file, a database or a server's answer whose content isn't what its format says."""
+
+
 class DeliveryError(TrackersError):
     """A tracker couldn't take what it was given."""
 
@@ -79,6 +84,14 @@ class Rejected(DeliveryError):
 
 class Fatal(DeliveryError):
     """Going on makes no sense: a broken package, a refused version."""
+
+
+def reason(error: BaseException) -> str:
+    """Type and message of an exception in one text; the type alone where the message can't be had."""
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:
+        return type(error).__name__
 
 
 Error = TrackersError

@@ -66,11 +66,12 @@ class FanOut:
         for delivery, lease in self._entries:
             if delivery.account.failures:  # the last try failed, and there is no time left for another
                 why = f" ({delivery.account.error})" if delivery.account.error else ""
-                self._say(f"{delivery.name}: not delivered{why}; deliver with: trackers sync {delivery.run.path}")
+                self._say(f"{delivery.name}: not delivered{why}; deliver with: trackers sync {delivery.run.quoted}")
             try:
                 delivery.close()
             except Exception as error:
-                where = delivery.run.path
+                delivery.note_traceback(error)
+                where = delivery.run.quoted
                 self._say(f"{delivery.name}: {error}; its records are in the journal: trackers sync {where}")
             lease.release()
         self._entries.clear()
@@ -83,6 +84,7 @@ class FanOut:
             self._entries.remove(entry)  # it has said why
             lease.release()
         except Exception as error:
+            delivery.note_traceback(error)
             self._say(f"{delivery.name}: {type(error).__name__}: {error}; training and the other trackers go on")
             self._entries.remove(entry)
             lease.release()

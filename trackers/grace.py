@@ -18,14 +18,17 @@ import signal
 from collections.abc import Mapping
 from pathlib import Path
 
+from trackers import beneath
+from trackers.descriptors import Descriptor
+
 _SLURM = ("SIGTERM", "SIGUSR1", "SIGUSR2")
 _KUBERNETES = ("SIGTERM",)
 
-_fd = -1
+_file: Descriptor | None = None
 _watched: set[int] = set()
 _paused: set[int] = set()
 _forks_seen = False
-_notes: tuple[int, int] | None = None
+_notes: tuple[Descriptor, Descriptor] | None = None
 _asked = False
 
 
@@ -46,40 +49,40 @@ def watch(path: Path) -> None:
     Raises:
         OSError: the file can't be made.
     """
-    global _fd
+    global _file
     _take_notes()
     free = [number for number in signals() if number in _watched or not _handled(number)]
     if not free:
         return
-    fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o666)
+    file = Descriptor(beneath.open_fd(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT))
     for number in free:
-        _register(number, fd)
+        _register(number, file.number)
         _watched.add(number)
-    if _fd >= 0:
-        os.close(_fd)
-    _fd = fd
+    if _file is not None:
+        _file.close()
+    _file = file
     _see_forks()
 
 
 def asked() -> bool:
     """Whether the script has handled a SIGTERM since the newest run's beginning: what ends then was asked to."""
     global _asked
-    if _notes is not None:
+    if _notes is not None and _notes[0].own():
         with contextlib.suppress(OSError):  # nothing new
-            _asked |= signal.SIGTERM in os.read(_notes[0], 1 << 16)
+            _asked |= signal.SIGTERM in os.read(_notes[0].number, 1 << 16)
     return _asked
 
 
 def unwatch() -> None:
     """Handle and note nothing any more."""
-    global _fd
+    global _file
     _end_notes()
     _pause()
     _paused.clear()
     _watched.clear()
-    if _fd >= 0:
-        os.close(_fd)
-        _fd = -1
+    if _file is not None:
+        _file.close()
+        _file = None
 
 
 def _see_forks() -> None:
@@ -97,11 +100,11 @@ def _take_notes() -> None:
         asked()
         _asked = False
         return
-    reader, writer = os.pipe()
+    reader, writer = map(Descriptor, os.pipe())
     try:
-        os.set_blocking(reader, False)
-        os.set_blocking(writer, False)  # a full pipe costs a note, and no time
-        before = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+        os.set_blocking(reader.number, False)
+        os.set_blocking(writer.number, False)  # a full pipe costs a note, and no time
+        before = signal.set_wakeup_fd(writer.number, warn_on_full_buffer=False)
         if before < 0:
             _notes, _asked = (reader, writer), False
             _see_forks()
@@ -109,8 +112,8 @@ def _take_notes() -> None:
         signal.set_wakeup_fd(before)
     except (ValueError, OSError):  # not in the main thread; Windows, which takes sockets only
         pass
-    os.close(reader)
-    os.close(writer)
+    reader.close()
+    writer.close()
 
 
 def _end_notes() -> None:
@@ -119,10 +122,10 @@ def _end_notes() -> None:
         return
     with contextlib.suppress(ValueError):
         now = signal.set_wakeup_fd(-1)
-        if now not in (-1, _notes[1]):
+        if now not in (-1, _notes[1].number):
             signal.set_wakeup_fd(now)
-    for fd in _notes:
-        os.close(fd)
+    for end in _notes:
+        end.close()
     _notes, _asked = None, False
 
 
@@ -138,8 +141,9 @@ def _pause() -> None:
 
 
 def _go_on() -> None:
-    for number in _paused:
-        _register(number, _fd)
+    if _file is not None and _file.own():
+        for number in _paused:
+            _register(number, _file.number)
     _paused.clear()
 
 

@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from trackers.secret import mask_text
+
 RANK_VARIABLES = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK")
 WORLD_SIZE_VARIABLES = ("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
 LAUNCHER_VARIABLES = frozenset(
@@ -187,7 +189,10 @@ def _git_remote(config: Path) -> str:
             in_origin = text == '[remote "origin"]'
         elif in_origin and text.startswith("url"):
             url = text.partition("=")[2].strip()
-            return re.sub(r"(://)[^/@]*@", r"\1", url)  # credentials in the address stay out
+            # Credentials in the address stay out; a password may have any sign, "@" and "/" too.
+            scheme, mark, rest = url.partition("://")
+            login = re.match(r"\S*@(?=[\w\[])", rest) if mark else None
+            return mask_text(scheme + mark + (rest[login.end() :] if login else rest))
     return ""
 
 

@@ -15,21 +15,31 @@ import os
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from pathlib import Path
 
-from trackers import records
+from trackers import beneath, records
+from trackers.descriptors import identity, open_high
 from trackers.failpoints import failpoint
 from trackers.packed import open_file, size_of
-from trackers.records import Record
+from trackers.records import Finish, Record
 
 BUFFER_BYTES = 64 * 1024 * 1024
 """How much waits in memory while the file can't be written (disk full); what overflows is counted as lost."""
 RETRY_S = 0.25
 NUL_PATIENCE_S = 10.0
 BLOCK_BYTES = 4 * 1024 * 1024
+HOLE_BYTES = 64 * 1024 * 1024
+"""A file with a larger hole in it, which costs its writer nothing, is read up to there."""
 MOST_DAMAGE = 10_000
+MOST_LEFT = 4
+"""So many files that were deleted or replaced are kept open, for what forked processes still write to them."""
 MARK_BYTES = 64
 """So much of what was read last is remembered, to see that it is still there: a time is among it."""
+NEAR_BYTES = 64 * 1024
+"""A finish record is looked for in so much of a stream's end where somebody asks again and again."""
+FAR_BYTES = 16 * 1024 * 1024
+"""The same where somebody asks once, before a run is taken for one that ended without a word."""
 
 
 class StreamWriter:
@@ -53,8 +63,10 @@ class StreamWriter:
         self._retry_at = 0.0
         self._closed = False
         self._size = 0
-        self._flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_CLOEXEC", 0)
-        self.fd = os.open(path, self._flags | (os.O_EXCL if exclusive else 0), 0o666)
+        self._left: list[tuple[int, tuple[int, int], int]] = []
+        self._flags = os.O_RDWR | os.O_APPEND | os.O_CREAT
+        self.fd = open_high(path, self._flags | (os.O_EXCL if exclusive else 0), beneath.open_fd)
+        self._file = identity(self.fd)
         if not exclusive:
             cut_torn_tail(self.fd)
 
@@ -80,8 +92,7 @@ class StreamWriter:
     def repair(self, line: bytes, written: int) -> None:
         """Take over a line of which a direct ``os.write`` to ``fd`` wrote only the first ``written`` bytes."""
         with self._lock:
-            self.error = self.error or _full()
-            self._cut(written)
+            self._cut(line, written)
             self._keep(line)
 
     def retry(self, force: bool = False) -> bool:
@@ -101,19 +112,83 @@ class StreamWriter:
             self.error = None
             return True
 
+    def settle(self, timeout_s: float) -> bool:
+        """Try for a while to write what waits. True if nothing waits any more."""
+        until = time.monotonic() + timeout_s
+        while not self.retry(force=True):
+            left = until - time.monotonic()
+            if left <= 0:
+                return False
+            time.sleep(min(RETRY_S, left))
+        return True
+
+    def why(self) -> str:
+        """Why lines wait, and what to do about it, in a few words each."""
+        number = self.error.errno if self.error is not None else errno.ENOSPC
+        what = os.strerror(number or errno.EIO)
+        if number == errno.EFBIG:
+            return f"{what}: raise the limit on the size of files, `ulimit -f`"
+        if number == errno.EROFS:
+            return f"{what}: make {self.path.parent} writable"
+        if number in (errno.ENOSPC, errno.EDQUOT):
+            return f"{what}: free some space for {self.path.parent}"
+        return f"{what}: see to {self.path.parent}"
+
     def after_fork(self) -> None:
         """In a forked child: what waits is the parent's to write, and nobody here holds the lock."""
         self._lock = threading.RLock()
         self._waiting.clear()
         self._waiting_bytes = 0
 
+    def mend(self, make_directory: Callable[[], object] = lambda: None) -> str:
+        """Put right what somebody did to the file or its descriptor. Takes microseconds when all is well.
+
+        Args:
+            make_directory: called before a file that was deleted is put back.
+
+        Returns:
+            what was found: "closed" (the descriptor, which may be of another file now: the file was opened again),
+            "deleted" (or replaced: the file is put back whole), "unmended" (either of these, and it can't be done now:
+            ``why`` says why), "cut" (nothing can be done), or "".
+        """
+        with self._lock:
+            if identity(self.fd) != self._file:
+                if self._reopen():
+                    return "closed"
+                make_directory()
+                return "closed" if self._reopen() else "unmended"
+            if self.missing():
+                make_directory()
+                return "deleted" if self.restore() else "unmended"
+            self._gather()
+            return "cut" if self.shrunk() else ""
+
+    def follow(self, alive: Callable[[], bool]) -> None:
+        """As :meth:`mend`, in a forked child: it goes over to the file that its parent put back.
+
+        Args:
+            alive: whether that process still lives. While it does, putting a file back is left to it, and it takes
+                along what was written to the old one meanwhile.
+        """
+        with self._lock:
+            if identity(self.fd) != self._file:
+                self._reopen()
+            elif self.missing():
+                if self.path.exists():
+                    old = self.fd
+                    if self._reopen():
+                        os.close(old)
+                elif not alive():
+                    self.path.parent.mkdir(parents=True, exist_ok=True)
+                    self.restore()
+
     def missing(self) -> bool:
         """True if the file was deleted or replaced underneath."""
         try:
-            here, there = os.fstat(self.fd), os.stat(self.path)
+            there = os.stat(self.path)
         except OSError:
             return True
-        return (here.st_dev, here.st_ino) != (there.st_dev, there.st_ino)
+        return (there.st_dev, there.st_ino) != self._file
 
     def shrunk(self) -> bool:
         """True if the file is shorter than when this was last asked: somebody cut it."""
@@ -125,24 +200,28 @@ class StreamWriter:
     def restore(self) -> bool:
         """Put a file that was deleted or replaced underneath back, whole. True if it is there again."""
         with self._lock:
-            temporary = self.path.with_name(f".{self.path.name}.{os.getpid()}.tmp")
+            temporary = beneath.temporary(self.path)
             fresh = -1
             try:
                 # Readers must never see a part of it: they would take it for a file that was cut.
-                fresh = os.open(temporary, self._flags | os.O_EXCL, 0o666)
+                fresh = open_high(temporary, self._flags | os.O_EXCL, beneath.open_fd)
                 offset = 0
                 while block := os.pread(self.fd, BLOCK_BYTES, offset):
                     offset += os.write(fresh, block)
-                os.replace(temporary, self.path)
+                offset = cut_torn_tail(fresh)  # a line that another process is writing: ``_gather`` finds it whole
+                beneath.replace(temporary, self.path)
             except OSError as error:
                 self.error = error
                 if fresh >= 0:
                     os.close(fresh)
                 with contextlib.suppress(OSError):
-                    os.unlink(temporary)
+                    beneath.remove(temporary)
                 return False
-            old, self.fd = self.fd, fresh
-            os.close(old)
+            self._left.append((self.fd, self._file, offset))
+            self.fd, self._file, self._size = fresh, identity(fresh), 0
+            while len(self._left) > MOST_LEFT:
+                self._gather()
+                self._drop(self._left.pop(0))
             return True
 
     def close(self) -> None:
@@ -156,41 +235,101 @@ class StreamWriter:
                 return
             self._closed = True
             self.retry(force=True)
+            self._gather()
+            while self._left:
+                self._drop(self._left.pop())
             self.lost += sum(line.count(b"\n") for line in self._waiting)
             self._waiting.clear()
             with contextlib.suppress(OSError):  # no descriptor left: then the file stays open until ``release``
-                null = os.open(os.devnull, os.O_WRONLY)
-                os.dup2(null, self.fd, inheritable=False)
-                os.close(null)
+                null = open_high(os.devnull, os.O_WRONLY)
+                if identity(self.fd) == self._file:
+                    os.dup2(null, self.fd, inheritable=False)
+                    os.close(null)
+                else:
+                    self.fd = null
+                self._file = identity(self.fd)
 
     def release(self) -> None:
         """Close, and give the descriptor's number back."""
         with self._lock:
             self.close()
             if self.fd >= 0:
-                os.close(self.fd)
+                if identity(self.fd) == self._file:
+                    os.close(self.fd)
                 self.fd = -1
+
+    def _reopen(self) -> bool:
+        """Open the file by its path. The old descriptor isn't closed here: its number may be somebody else's."""
+        try:
+            self.fd = open_high(self.path, self._flags, beneath.open_fd)
+        except OSError as error:
+            self.error = error
+            return False
+        self._file, self._size = identity(self.fd), 0
+        return True
+
+    def _gather(self) -> None:
+        """Take along what forked processes wrote to the file that was there before it was put back."""
+        for number, (fd, file, offset) in enumerate(self._left):
+            if identity(fd) != file:
+                continue
+            try:
+                while block := os.pread(fd, BLOCK_BYTES, offset):
+                    whole = block[: block.rfind(b"\n") + 1]
+                    if not whole:
+                        break
+                    self.write(whole)
+                    offset += len(whole)
+            except OSError as error:
+                self.error = error
+            self._left[number] = (fd, file, offset)
+
+    def _drop(self, left: tuple[int, tuple[int, int], int]) -> None:
+        if identity(left[0]) == left[1]:
+            os.close(left[0])
 
     def _append(self, line: bytes, front: bool = False) -> None:
         failpoint("journal.write.before")
-        try:
-            written = os.write(self.fd, line)
-        except OSError as error:
-            self.error = error
-            written = 0
+        written = self._write(line)
         if written == len(line):
             failpoint("journal.write.after")
             return
         if written:
-            self.error = self.error or _full()
-            self._cut(written)
+            self._cut(line, written)
         self._keep(line, front)
 
-    def _cut(self, written: int) -> None:
+    def _write(self, line: bytes) -> int:
+        """How much of a line the file took; ``error`` says why not all."""
+        try:
+            return os.write(self.fd, line)
+        except OSError as error:
+            if identity(self.fd) == self._file:
+                self.error = error
+                return 0
+        if not self._reopen():
+            return 0
+        try:
+            return os.write(self.fd, line)
+        except OSError as error:
+            self.error = error
+            return 0
+
+    def _cut(self, line: bytes, written: int) -> None:
+        """Take back the first part of a line, after which the file took no more; find out why."""
         if written <= 0:
             return
         try:
-            os.ftruncate(self.fd, os.lseek(self.fd, 0, os.SEEK_END) - written)
+            os.write(self.fd, b"\n")  # one byte more, of a whole line where it fits: what it answers is the reason
+            written, fragment = written + 1, line[:written] + b"\n"
+        except OSError as error:
+            self.error, fragment = error, line[:written]
+        else:
+            self.error = self.error or _full()
+        try:
+            begin = os.lseek(self.fd, 0, os.SEEK_END) - written
+            if os.pread(self.fd, written, begin) != fragment:  # another process wrote behind it
+                return
+            os.ftruncate(self.fd, begin)
         except OSError:
             # The fragment stays; ending its line keeps it apart from the next one. Readers skip and count it.
             self._waiting.appendleft(b"\n")
@@ -322,7 +461,7 @@ class StreamReader:
                 block = file.read(max_bytes) or b""
                 while len(block) >= max_bytes and b"\n" not in block:  # one line longer than a block
                     more = file.read(max_bytes)
-                    if not more:
+                    if not more or (len(block) > HOLE_BYTES and not more.strip(b"\0")):
                         break
                     block += more
         except FileNotFoundError:
@@ -389,10 +528,74 @@ def last_record(path: Path) -> Record | None:
         size = size_of(path)
     except OSError:
         return None
-    for back in (4096, 1 << 20, size + 1):
+    for back in (4096, 1 << 20, HOLE_BYTES, size + 1):
         found = tail(path, back)
         if found:
             return found[-1]
-        if back >= size:
+        if back >= size or (back == HOLE_BYTES and is_hole(path, back)):
             break
     return None
+
+
+def is_hole(path: Path, count: int) -> bool:
+    """Whether a stream's last bytes, so many, are all NUL."""
+    with open_file(path) as file:
+        file.seek(-count, os.SEEK_END)
+        return not file.read(count).strip(b"\0")
+
+
+class FinishSearch:
+    """Looks for the finish record of a stream that may still grow. Each byte is read once.
+
+    The record need not be the last one: a forked child or a thread may have been about to write when the run ended.
+
+    Args:
+        back: begin so many bytes before the stream's present end.
+
+    Attributes:
+        found: the last finish record that was seen; None before the first.
+    """
+
+    _MARK = b'{"kind":"finish"'
+
+    def __init__(self, path: Path, back: int = FAR_BYTES) -> None:
+        self.path = path
+        self.found: Finish | None = None
+        self._back = back
+        self._offset = -1
+
+    def look(self) -> Finish | None:
+        """Read what is new. Returns ``found``; an unreadable stream has nothing new."""
+        with contextlib.suppress(OSError), open_file(self.path) as file:
+            size = file.seek(0, os.SEEK_END)
+            if self._offset < 0 or size < self._offset:  # the first look, or the file was cut
+                self._offset = max(0, size - self._back)
+            file.seek(self._offset)
+            while block := file.read(BLOCK_BYTES):
+                self._search(block)
+                whole = block.rfind(b"\n") + 1
+                if len(block) < BLOCK_BYTES:
+                    self._offset += whole
+                    break
+                mark = max(0, block.rfind(self._MARK))  # of a line longer than a block, what may be a finish is kept
+                self._offset += whole or mark or len(block) - len(self._MARK)
+                file.seek(self._offset)
+        return self.found
+
+    def _search(self, block: bytes) -> None:
+        # No text can hold the mark: the quotes in it would be escaped.
+        at = block.rfind(self._MARK)
+        while at >= 0:
+            end = block.find(b"\n", at)
+            if end >= 0:
+                with contextlib.suppress(records.CorruptLine):
+                    record = records.decode(block[at:end])
+                    if isinstance(record, Finish):
+                        self.found = record
+                        return
+            at = block.rfind(self._MARK, 0, at)
+
+
+def find_finish(path: Path, back: int = NEAR_BYTES) -> Finish | None:
+    """The last finish record within the last ``back`` bytes of a stream, whatever follows it; None without one."""
+    return FinishSearch(path, back).look()

@@ -22,13 +22,13 @@ from typing import Any
 
 import msgspec
 
-from trackers import identity
-from trackers.journal import last_record, tail
+from trackers import beneath, identity
+from trackers.journal import find_finish, last_record, tail
 from trackers.records import Row
 from trackers.rundir import RunDirectory, StreamName
 from trackers.tracker import RunInfo
 
-FOLDER = ".ranks"
+FOLDER = beneath.LAUNCHES
 LOST = (
     "values across ranks: this rank can't tell which run it belongs to: set TRACKER_RUN_ID to the same id on every "
     "rank, or start them with torchrun, srun or mpirun"
@@ -147,7 +147,7 @@ def claim(folder: Path, run: RunDirectory, attempt: int, time: float) -> None:
     """
     folder.mkdir(parents=True, exist_ok=True)
     line = msgspec.json.encode(Claim(os.path.relpath(run.path, folder), attempt, time)) + b"\n"
-    fd = os.open(folder / "runs.jsonl", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+    fd = beneath.open_fd(folder / "runs.jsonl", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     try:
         os.write(fd, line)
     finally:
@@ -158,7 +158,7 @@ def claims(folder: Path) -> list[Claim]:
     """Which runs the launch's folder has served, the earlier ones first."""
     found = []
     with contextlib.suppress(OSError):
-        for line in (folder / "runs.jsonl").read_bytes().splitlines():
+        for line in beneath.read(folder / "runs.jsonl").splitlines():
             with contextlib.suppress(msgspec.DecodeError):
                 found.append(msgspec.json.decode(line, type=Claim))
     return found
@@ -168,7 +168,7 @@ def folder_of(run: RunDirectory, info: RunInfo, attempt: int) -> Path | None:
     """Where the ranks of an attempt write; None if it had but one, or they didn't leave anything to files."""
     for entry in info.attempts:
         if entry["number"] == attempt and entry.get("launch"):
-            return Path(os.path.normpath(run.path / str(entry["launch"])))
+            return beneath.launch_folder(run.path, str(entry["launch"]))
     return None
 
 
@@ -202,7 +202,8 @@ def span(folder: Path, run: RunDirectory, attempt: int) -> tuple[float, float]:
 
 def _main_end(run: RunDirectory, attempt: int, default: float) -> float:
     # The relay's word comes later than the end itself, perhaps later than the next launch.
-    last = last_record(run.stream(StreamName("rank", 0, attempt)))
+    stream = run.stream(StreamName("rank", 0, attempt))
+    last = find_finish(stream) or last_record(stream)
     return default if last is None else last.time
 
 

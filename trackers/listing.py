@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 
-from trackers.errors import MissingPackage, NotFound
+from trackers.errors import TrackersError
 from trackers.overview import Overview, glance
-from trackers.rundir import RunDirectory, find_runs
+from trackers.readers.boundary import boundary
+from trackers.rundir import RunDirectory, run_places
 from trackers.shelf import Shelf, mark_of
 
 LAST = 4
@@ -56,18 +56,19 @@ def listing(root: Path, project: str = "") -> Listing:
     """
     shelf = Shelf(f"listing of {root.resolve()}", _VERSION)
     lines, lost, there = [], [], set()
-    for path in _places(root):
+    for path in run_places(root):
         there.add(path)
         mark = mark_of(path, deliveries=True)
         line = shelf.get(path, mark, Line)
         if not isinstance(line, Line):
             try:
-                view = glance(RunDirectory(path))
-            except (NotFound, MissingPackage) as error:
+                with boundary(path):
+                    view = glance(RunDirectory(path))
+                    line = _line(view)
+            except TrackersError as error:
                 if str(error) not in lost:  # a package that is missing concerns many
                     lost.append(str(error))
                 continue
-            line = _line(view)
             if _settled(view):
                 shelf.put(path, mark, line)
         if project in ("", line.project):
@@ -75,26 +76,6 @@ def listing(root: Path, project: str = "") -> Listing:
     shelf.keep_only(there)
     shelf.save()
     return Listing(sorted(lines, key=lambda line: line.created), lost)
-
-
-def _places(root: Path) -> list[str]:
-    """Directories of runs: as :func:`find_runs`, without an object for each of thousands."""
-    if (root / "run.json").exists():
-        return [str(run.path) for run in find_runs(root)]
-    shallow, deep = [], []
-    for path in _folders(str(root)):
-        if os.path.exists(f"{path}/run.json"):
-            shallow.append(path)
-        deep += [inner for inner in _folders(path) if os.path.exists(f"{inner}/run.json")]
-    return sorted(shallow) + sorted(deep)
-
-
-def _folders(path: str) -> list[str]:
-    try:
-        with os.scandir(path) as entries:
-            return [entry.path for entry in entries if entry.is_dir()]
-    except OSError:
-        return []
 
 
 def _line(view: Overview) -> Line:

@@ -75,6 +75,9 @@ class NullRun(NotMeasuring):
     def mark_preempting(self) -> None:
         """Nothing."""
 
+    def notice_fork(self) -> None:
+        """Nothing."""
+
     def status(self) -> dict[str, dict[str, Any]]:
         """No trackers."""
         return {}
@@ -91,7 +94,11 @@ class NullRun(NotMeasuring):
     def fail(self, exit_code: int, reason: str, timeout: float | None = None) -> None:
         """Nothing."""
 
-    def leave(self, exit_code: int, reason: str) -> None:
+    def adopt(self) -> bool:
+        """Nothing is anybody's to end: False."""
+        return False
+
+    def leave(self, exit_code: int, reason: str, *, certain: bool | None = None) -> None:
         """Nothing."""
 
     def __enter__(self) -> NullRun:

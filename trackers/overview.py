@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from trackers import records
+from trackers import beneath, records
 from trackers.claims import Claims
 from trackers.journal import tail
 from trackers.records import Metrics, Summary, Text, final_name
@@ -14,6 +14,12 @@ from trackers.relay.report import report
 from trackers.relay.status import observe
 from trackers.rundir import RunDirectory
 from trackers.tracker import RunInfo, Status
+
+
+class _Rejected(msgspec.Struct):
+    record: str
+    id: str = ""
+    reason: str = ""
 
 
 class Overview(msgspec.Struct, kw_only=True):
@@ -63,16 +69,17 @@ def rejected(run: RunDirectory, tracker: str) -> list[dict[str, Any]]:
     """The records that a tracker refused: ``id``, ``reason``, ``record``."""
     found = []
     try:
-        lines = (run.delivery / f"{tracker}.rejected.jsonl").read_bytes().splitlines()
+        lines = beneath.read(run.delivery / f"{tracker}.rejected.jsonl").splitlines()
     except OSError:
         return []
     for line in lines:
         try:
-            entry = msgspec.json.decode(line)
-            entry["record"] = msgspec.json.decode(entry["record"])
-            found.append(entry)
-        except (msgspec.DecodeError, KeyError, TypeError):
+            entry = msgspec.json.decode(line, type=_Rejected)
+            record = msgspec.json.decode(entry.record)
+            records.check_depth(record)
+        except (ValueError, RecursionError):
             continue
+        found.append({"id": entry.id, "reason": entry.reason, "record": record})
     return found
 
 

@@ -19,13 +19,22 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, cast
 
-from trackers.errors import MissingPackage, NotFound
+from trackers import beneath
+from trackers.errors import Damaged, MissingPackage
 
 SUFFIX = ".zst"
 FRAME_BYTES = 2 * 1024 * 1024
 """What one frame unpacks to: as much is read for a stream's last line."""
 LEVEL = 9
 """Higher ones cost several times the processor time for a few percent."""
+FRAME_MOST = 16 * 1024 * 1024
+"""No frame that claims more is unpacked: it would be in memory at once."""
+FRAMES_MOST = 1 << 20
+GROWTH_FROM = 64 * 1024 * 1024
+GROWTH_MOST = 5000
+"""A file above that unpacks to more than so many times its length isn't a packed journal: those shrink to a tenth."""
+WINDOW_MOST = 32 * 1024 * 1024
+"""How much a frame may refer back to, which is kept in memory."""
 _SKIPPABLE = 0x184D2A5E
 _SEEKABLE = 0x8F92EAB1
 _HEAD = struct.Struct("<II")
@@ -49,16 +58,16 @@ def open_file(path: Path) -> BinaryIO:
     """A file for reading, packed or not.
 
     Raises:
-        FileNotFoundError: it is there in neither form. NotFound: the packed form is damaged.
+        FileNotFoundError: it is there in neither form. Damaged: the packed form isn't whole, or claims too much.
         MissingPackage: it is packed, and this Python can't read Zstandard.
     """
     try:
-        return open(path, "rb")
+        return beneath.open_file(path)
     except FileNotFoundError:
         try:
             return cast(BinaryIO, io.BufferedReader(PackedFile(packed_path(path))))
         except FileNotFoundError:
-            return open(path, "rb")  # unpacked a moment ago
+            return beneath.open_file(path)  # unpacked a moment ago
 
 
 def size_of(path: Path) -> int:
@@ -78,7 +87,7 @@ def pack(source: Path, target: Path) -> Content:
     """
     zstd = need_zstd()
     digest, size, frames = hashlib.sha256(), 0, []
-    with open(source, "rb") as file, open(target, "wb") as out:
+    with beneath.open_file(source) as file, beneath.open_file(target, "wb") as out:
         while block := file.read(FRAME_BYTES):
             digest.update(block)
             size += len(block)
@@ -107,7 +116,7 @@ def content_of(path: Path) -> Content:
 def blocks_of(path: Path) -> Iterator[bytes]:
     """A file's content in pieces; errors as :func:`open_file`."""
     packed = path.name.endswith(SUFFIX)
-    with cast(BinaryIO, PackedFile(path)) if packed else open(path, "rb") as file:
+    with cast(BinaryIO, PackedFile(path)) if packed else beneath.open_file(path) as file:
         while block := file.read(FRAME_BYTES):
             yield block
 
@@ -116,13 +125,13 @@ class PackedFile(io.RawIOBase):
     """A packed file, opened for reading; one frame is in memory at a time.
 
     Raises:
-        FileNotFoundError, NotFound, MissingPackage: see :func:`open_file`.
+        FileNotFoundError, Damaged, MissingPackage: see :func:`open_file`.
     """
 
     def __init__(self, path: Path) -> None:
         super().__init__()
         self._path = path
-        self._file = open(path, "rb")  # noqa: SIM115 - closed by ``close``
+        self._file = beneath.open_file(path)
         try:
             self._zstd = need_zstd()
             self._places, self._starts, self._size = self._table()
@@ -175,11 +184,11 @@ class PackedFile(io.RawIOBase):
         begin, length, size = self._places[number]
         self._file.seek(begin)
         try:
-            block = bytes(self._zstd.decompress(self._file.read(length)))
-        except (self._zstd.ZstdError, ValueError) as error:
+            block = _decompress(self._zstd, self._file.read(length), size + 1)
+        except (self._zstd.ZstdError, ValueError, EOFError, MemoryError) as error:
             raise self._damaged(str(error)) from None
         if len(block) != size:
-            raise self._damaged(f"{len(block):,} bytes where {size:,} should be")
+            raise self._damaged(f"{'more' if len(block) > size else f'{len(block):,}'} bytes where {size:,} should be")
         return block
 
     def _table(self) -> tuple[list[tuple[int, int, int]], list[int], int]:
@@ -191,19 +200,34 @@ class PackedFile(io.RawIOBase):
             length = count * _ENTRY.size + _FOOT.size
         if magic != _SEEKABLE or end < length + _HEAD.size:
             raise self._damaged("its end is missing")
+        if count > FRAMES_MOST:
+            raise self._damaged(f"it claims {count:,} frames")
         self._file.seek(end - length)
         entries = list(_ENTRY.iter_unpack(self._file.read(count * _ENTRY.size)))
         places, starts, begin, size = [], [], 0, 0
         for packed, unpacked in entries:
+            if unpacked > FRAME_MOST:
+                raise self._damaged(f"it claims a frame of {unpacked:,} bytes")
             places.append((begin, packed, unpacked))
             starts.append(size)
             begin, size = begin + packed, size + unpacked
         if begin + _HEAD.size + length != end:
             raise self._damaged(f"{begin + _HEAD.size + length:,} bytes long by its table, {end:,} by its length")
+        if size > max(GROWTH_FROM, GROWTH_MOST * end):
+            raise self._damaged(f"{end:,} bytes claim to hold {size:,}")
         return places, starts, size
 
-    def _damaged(self, why: str) -> NotFound:
-        return NotFound(f"{self._path} is damaged ({why}): put it back from a backup")
+    def _damaged(self, why: str) -> Damaged:
+        return Damaged(f"{self._path} is damaged ({why}): put it back from a backup")
+
+
+def _decompress(zstd: Any, packed: bytes, most: int) -> bytes:
+    """What a frame unpacks to, but never more than ``most`` bytes, whatever its own head claims."""
+    if zstd.__name__ == "zstandard":
+        with zstd.ZstdDecompressor(max_window_size=WINDOW_MOST).stream_reader(packed) as reader:
+            return bytes(reader.read(most))
+    options = {zstd.DecompressionParameter.window_log_max: WINDOW_MOST.bit_length() - 1}
+    return bytes(zstd.ZstdDecompressor(options=options).decompress(packed, max_length=most))
 
 
 def need_zstd() -> Any:

@@ -10,13 +10,16 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from trackers.contributions import PLAIN, Across, Contribution, reductions
+from trackers.ending import Exit, exception_exit, exit_of, given_code
+from trackers.errors import reason
 from trackers.identity import Clock
 from trackers.instruments.attach import Measuring
 from trackers.nullrun import NullRun
 from trackers.pending import Queue, Waiting
-from trackers.records import Finish
-from trackers.secret import mask_text
+from trackers.records import MAX_STEP, Finish
+from trackers.secret import mask_source
 from trackers.tracker import RunInfo
+from trackers.values import whole_step
 
 DRAIN_S = 10.0
 
@@ -32,6 +35,7 @@ class RankRecorder:
     def __init__(self, info: RunInfo, across: Across) -> None:
         self.info = info
         self.step = -1
+        self.following = 0
         self.counts = False
         self.pid = os.getpid()
         self.finished = False
@@ -43,21 +47,19 @@ class RankRecorder:
 
     def count(self, step: int | None, commit: bool | None) -> int | None:
         """The step of a call; None where no call has given one: then the main rank alone knows where it begins."""
-        if step is not None:
-            self.step, self.counts = int(step), True
-            return self.step
-        following = self.step + 1
-        if commit is not False:
-            self.step = following
-        return following if self.counts else None
+        whole = None if step is None else whole_step(step, self.problem)
+        self.step = min(self.following, MAX_STEP) if whole is None else whole
+        self.counts = self.counts or whole is not None
+        self.following = self.step if commit is False else self.step + 1
+        return self.step if self.counts else None
 
-    def quick(self, values: Mapping[str, Any], step: int) -> bool:
+    def quick(self, values: Mapping[str, Any], step: int, keep: bool) -> bool:
         """Add a call that is like an earlier one. False: nothing was done."""
-        if type(step) is not int or self.finished or len(self._queue):
+        if type(step) is not int or self.finished or len(self._queue) or not -MAX_STEP <= step <= MAX_STEP:
             return False
         if not self._across.quick(step, self._clock.offset + time.monotonic(), values):
             return False
-        self.step, self.counts = step, True
+        self.step, self.following, self.counts = step, step if keep else step + 1, True
         return True
 
     def log(self, values: Mapping[str, Any], step: int | None, commit: bool | None) -> None:
@@ -87,13 +89,13 @@ class RankRecorder:
         for problem in problems:
             self.problem(f"log: {problem}")
 
-    def problem(self, text: str) -> None:
-        """Say on stderr, once, what couldn't be done."""
-        from trackers.relay.messages import Message, one_line, show
+    def problem(self, text: str, about: str = "") -> None:
+        """Say on stderr, once, what couldn't be done. about: what counts as the same, where the text differs."""
+        from trackers.relay.messages import Message, said, show
 
-        line = one_line(text)
-        if line not in self._problems and len(self._problems) < 1000:
-            self._problems.add(line)
+        line = said(text)
+        if (about or line) not in self._problems and len(self._problems) < 1000:
+            self._problems.add(about or line)
             with contextlib.suppress(Exception):
                 show(Message(time.time(), line))
 
@@ -102,7 +104,7 @@ class RankRecorder:
         try:
             function(*arguments)
         except Exception as error:
-            self.problem(f"{what}: {type(error).__name__}: {error}")
+            self.problem(f"{what}: {reason(error)}")
 
     def end(self, status: str, exit_code: int | None, reason: str) -> None:
         """Add what still waits, and say that this rank has ended."""
@@ -111,7 +113,7 @@ class RankRecorder:
         with self._lock:
             self._queue.finish(DRAIN_S)
             self.finished = True
-            finish = Finish(time=self._clock.now(), status=status, exit_code=exit_code, reason=mask_text(reason))
+            finish = Finish(time=self._clock.now(), status=status, exit_code=exit_code, reason=mask_source(reason))
             self._across.close(finish)
         if self._queue.lost:
             self.problem(f"{self._queue.lost} values were given up: {self._queue.why}")
@@ -148,12 +150,12 @@ class RankRun(Measuring, NullRun):  # type: ignore[misc]
         """
         recorder = self._recorder
         try:
-            if step is not None and recorder.quick(values, step):
+            if step is not None and recorder.quick(values, step, commit is False):
                 return
             if PLAIN.issuperset(map(type, values.values())):
                 recorder.count(step, commit)
                 return
-        except Exception:  # whatever it was, the slow way finds out and says it
+        except Exception:  # noqa: S110 - whatever it was, the slow way finds out and says it
             pass
         recorder.guard("log", recorder.log, values, step, commit)
 
@@ -165,21 +167,29 @@ class RankRun(Measuring, NullRun):  # type: ignore[misc]
 
     def finish(self, exit_code: int | None = None, quiet: bool | None = None, timeout: float | None = None) -> None:
         """This rank has ended; nothing is waited for."""
-        self._end("finished" if not exit_code else "failed", exit_code, "")
+        code = given_code(exit_code, self._recorder.problem)
+        self._end("failed" if code else "finished", code, "")
 
     close = finish
 
     def fail(self, exit_code: int, reason: str, timeout: float | None = None) -> None:
         """This rank has failed."""
-        self._end("failed", exit_code, reason)
+        self._end("failed", given_code(exit_code, self._recorder.problem), reason)
 
-    def leave(self, exit_code: int, reason: str) -> None:
+    def leave(self, exit_code: int, reason: str, *, certain: bool | None = None) -> None:
         """The process ends with this exit code."""
         self._end("finished" if not exit_code else "failed", exit_code, reason)
 
+    def notice_fork(self) -> None:
+        """In a forked child: it has no part of its own in values across ranks, and says so when it adds to them."""
+
+    def adopt(self) -> bool:
+        """Whether this process made it."""
+        return bool(os.getpid() == self._recorder.pid)
+
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
-        code = 0 if error is None or (isinstance(error, SystemExit) and not error.code) else 1
-        self.leave(code, f"{kind.__name__}: {error}" if kind and code else "")
+        end = Exit(0) if error is None else exit_of(error) if isinstance(error, SystemExit) else exception_exit(error)
+        self.leave(end.code, end.reason)
 
     def _end(self, status: str, exit_code: int | None, reason: str) -> None:
         recorder = self._recorder

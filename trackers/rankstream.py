@@ -22,6 +22,9 @@ from trackers.rundir import StreamName
 LOOK_S = 1.0
 """Between looks whether the file is still there."""
 
+SETTLE_S = 10.0
+"""So long the end of a rank waits for a disk that takes no more."""
+
 
 class RankStream:
     """Writes rows: the way by files, see :class:`trackers.contributions.Across`.
@@ -99,9 +102,7 @@ class RankStream:
             writer.write(lines + line)
             if time > self._look_at:
                 self._look_at = time + LOOK_S
-                if writer.missing():
-                    self._folder.mkdir(parents=True, exist_ok=True)
-                    writer.restore()
+                writer.mend(lambda: self._folder.mkdir(parents=True, exist_ok=True))
 
     def note(self, record: Record) -> None:
         """Add a record that the reducer must know of; nothing is opened for it."""
@@ -119,9 +120,11 @@ class RankStream:
         with self._lock:
             if self._writer is not None:
                 self._writer.write(encode(finish))
+                self._writer.settle(SETTLE_S)
+                why = self._writer.why()
                 self._writer.release()
                 if self._writer.lost:
-                    self._problem(f"{self._writer.lost} rows of rank {self._rank} were lost: the disk stayed full")
+                    self._problem(f"{self._writer.lost} rows of rank {self._rank} were lost. {why}")
 
     def _open(self, time: float) -> StreamWriter | None:
         pid = os.getpid()

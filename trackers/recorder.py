@@ -3,29 +3,35 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import mmap
 import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
-from trackers import records
+from trackers import errors, identity, records
 from trackers.claims import Claims
 from trackers.contributions import Across, Alone, Contribution, nothing_else
 from trackers.definitions import SummaryFold
 from trackers.journal import StreamWriter
 from trackers.pending import Queue, Transfer, Waiting, transfer
-from trackers.records import Config, Define, Finish, Metrics, Number, Record, Summary, Text
+from trackers.records import MAX_STEP, Config, Define, Finish, Metrics, Number, Record, Summary, Text
 from trackers.relay.client import RelayClient
+from trackers.relay.status import last_status
 from trackers.rundir import RunDirectory
-from trackers.secret import mask, mask_text
+from trackers.secret import mask, mask_source, mask_text
 from trackers.tracker import RunInfo
-from trackers.values import Split
+from trackers.values import Split, whole_step
 
 POLL_S = 1.0
 """How often a logging process looks after the disk and the relay, and prints what the relay has to say."""
 KNOWN_NAMES = 100_000
 DRAIN_S = 10.0
+INHERIT_S = 5.0
+"""So long a child that ends a run waits to be made its owner, where the process that began it is gone."""
 
 
 class Recorder:
@@ -34,7 +40,7 @@ class Recorder:
     Attributes:
         fast: a line may go straight to ``fd``: nothing waits for a disk or an accelerator.
         known: names of metrics that were found in order, so that the quick way need not look at them again.
-        step: of the last record; -1 before the first.
+        step: of the last record; -1 before the first. following: the step of a call that gives none.
         offset: add the monotonic clock to it for Unix time. poll_at: when to look after things next.
         across: the way of values across ranks.
         late: asked now and then, until it answers, for a record of what is known only while training runs.
@@ -61,6 +67,7 @@ class Recorder:
         self.known: set[str] = set()
         self.fold: SummaryFold | None = None
         self.step = first_step - 1
+        self.following = first_step
         self.finished = False
         self.pid = os.getpid()
         self.offset = clock() - time.monotonic()
@@ -72,7 +79,10 @@ class Recorder:
         self._queue = Queue(self.append)
         self._lock = threading.RLock()
         self._problems: set[str] = set()
-        self._forked = False
+        self._process = self.pid
+        self._identity = _print(run.identity)
+        self._over = mmap.mmap(-1, 1)  # forked children see in it that the run has ended
+        self._end_was = "after finish: nothing is recorded any more; call init for a new run"
 
     def now(self) -> float:
         """Unix seconds, carried by the monotonic clock."""
@@ -83,32 +93,31 @@ class Recorder:
         try:
             function(*arguments, **more)
         except Exception as error:
-            self.problem(f"{what}: {type(error).__name__}: {error}")
+            self.problem(f"{what}: {errors.reason(error)}")
 
-    def problem(self, text: str) -> None:
-        """Say on stderr, once, what couldn't be done."""
-        from trackers.relay.messages import Message, one_line, show
+    def problem(self, text: str, about: str = "") -> None:
+        """Say on stderr, once, what couldn't be done. about: what counts as the same, where the text differs."""
+        from trackers.relay.messages import Message, said, show
 
-        line = one_line(text)
-        if line in self._problems or len(self._problems) > 1000:
+        line = said(text)
+        if (about or line) in self._problems or len(self._problems) > 1000:
             return
-        self._problems.add(line)
+        self._problems.add(about or line)
         with contextlib.suppress(Exception):
             show(Message(time.time(), line))
 
     def log(self, values: Mapping[str, Any], step: Any, keep: bool) -> None:
         """Record values that the quick way can't: other types, NaN, text, media, results, new names."""
-        self._notice_fork()
-        if self.finished:
-            self.problem("log after finish: nothing is recorded any more; call init for a new run")
+        if self._is_over("log"):
             return
         now = self.now()
         if not isinstance(values, Mapping):
             self.problem(f"log: values of type {type(values).__name__} can't be recorded: give a mapping")
             return
-        step = self._whole_step(step)
+        whole = whole_step(step, self.problem)
+        step = min(self.following, MAX_STEP) if whole is None else whole
         if not len(self._queue) and nothing_else(values) and self.across.quick(step, now, values):
-            self.step = self.step if keep else step
+            self._stepped(step, keep)
             if now > self.poll_at:
                 self.poll(now)
             return
@@ -121,9 +130,10 @@ class Recorder:
         added = Contribution(split.reductions, across.move, across.batch) if split.reductions else None
         for problem in split.problems + (added.problems if added is not None else []):
             self.problem(f"log: {problem}")
-        results = {k: v for k, v in (*split.numbers.items(), *split.texts.items()) if _is_result(k)}
+        told = {name: mask_text(text) for name, text in split.texts.items()}
+        results = {k: v for k, v in (*split.numbers.items(), *told.items()) if _is_result(k)}
         numbers = {k: v for k, v in split.numbers.items() if not _is_result(k)}
-        texts = {k: v for k, v in split.texts.items() if not _is_result(k)}
+        texts = {k: v for k, v in told.items() if not _is_result(k)}
         lines = []
         if texts:
             lines.append(records.encode(Text(step=step, time=now, values=texts)))
@@ -136,6 +146,8 @@ class Recorder:
             return self._metrics_line(own, step, now) + b"".join(lines)
 
         with self._lock:
+            if self._is_over("log"):  # finish came in between
+                return
             if moving or len(self._queue):
                 self.fast = False
                 self._queue.add(Waiting(waiting, build))
@@ -143,8 +155,7 @@ class Recorder:
                 self.append(build(waiting))
             if results:
                 self.summarize(results)
-            if not keep:
-                self.step = step
+            self._stepped(step, keep)
         if len(self.known) < KNOWN_NAMES:
             self.known.update(name for name in numbers if name in values)
         if now > self.poll_at or not self.fast:
@@ -180,20 +191,12 @@ class Recorder:
                     if found is not None:
                         lines.append(records.encode(kinds.record(name, found, step, now, store)))
                 except Exception as error:
-                    self.problem(f"log: {name}: {error}")
+                    self.problem(f"log: {name}: {errors.reason(error)}")
         return lines
 
-    def _whole_step(self, step: Any) -> int:
-        if type(step) is int:
-            return step
-        try:
-            whole = int(step)
-        except (TypeError, ValueError, OverflowError):
-            self.problem(f"log: step {step!r} is not a number: the next step is taken")
-            return self.step + 1
-        if whole != step:
-            self.problem(f"log: step {step!r} is not a whole number: {whole} is taken")
-        return whole
+    def _stepped(self, step: int, keep: bool) -> None:
+        self.step = step
+        self.following = step if keep else step + 1
 
     def record(self, record: Record) -> None:
         """Write a record; what goes wrong is named once."""
@@ -201,12 +204,12 @@ class Recorder:
 
     def write(self, record: Record) -> None:
         """Write a record, behind those that still wait for an accelerator."""
-        self._notice_fork()
-        if self.finished:
-            self.problem(f"{record.__struct_config__.tag} after finish: nothing is recorded any more")
+        if self._is_over(str(record.__struct_config__.tag)):
             return
         line = records.encode(record)
         with self._lock:
+            if self._is_over(str(record.__struct_config__.tag)):  # finish came in between
+                return
             if len(self._queue):
                 self._queue.add(line)
             else:
@@ -217,6 +220,7 @@ class Recorder:
         if not line:
             return
         self.writer.write(line)
+        self.fd = self.writer.fd
         if self._inside is not None:
             self._inside.pump()
 
@@ -240,7 +244,7 @@ class Recorder:
         with self._lock:
             if len(self._queue) or any(isinstance(value, Transfer) for value in split.numbers.values()):
                 self._queue.add(Waiting(split.numbers, build))
-            elif not self.finished:
+            elif not self._is_over("summary"):
                 self.append(build(split.numbers))
 
     def define(self, define: Define) -> None:
@@ -273,11 +277,26 @@ class Recorder:
                 last.update(record.values)
         return last
 
-    def _notice_fork(self) -> None:
-        # A forked child logs into the same stream. Locks may have been held when it began, and what waits in memory
-        # is its parent's to write.
-        if os.getpid() != self.pid and not self._forked:
-            self._forked = True
+    def _is_over(self, what: str) -> bool:
+        """Whether the run has ended, here or in the process that this one was forked from; says so."""
+        self.notice_fork()
+        if self._over[0] and self._process != self.pid and not self.finished:
+            self.finished = True
+            self._end_was = f"after process {self.pid} finished the run: what its child logs isn't recorded any more"
+        if self.finished:
+            self.problem(f"{what} {self._end_was}")
+        return self.finished
+
+    def notice_fork(self) -> None:
+        """In a forked child, at once: it logs into the same stream, never the quick way, which asks nothing.
+
+        Locks may have been held when it began, and what waits in memory is its parent's to write.
+        """
+        if os.getpid() != self._process:
+            self._process = os.getpid()
+            self.fast = False
+            if not (self.finished or self._over[0]):
+                self.relay.register_fork()
             self._lock = threading.RLock()
             self._queue = Queue(self.append)
             self.writer.after_fork()
@@ -299,27 +318,37 @@ class Recorder:
 
     def poll(self, now: float) -> None:
         """Look after the queue, the disk and the relay; most of it at most once a second."""
+        self.notice_fork()
         with self._lock:
             self._queue.drain()
             if now <= self.poll_at:
-                self.fast = self._inside is None and not len(self._queue) and self.writer.healthy
+                self.fast = self._may_be_fast()
                 return
             self.poll_at = now + POLL_S
-            if os.getpid() != self.pid or self.finished:
+            if os.getpid() != self.pid:
+                self.writer.follow(self._owner_alive)
+                self.writer.retry()
+                self.fd = self.writer.fd
+                self._see_owner()
+                return
+            if self.finished:
                 return
             if not self.writer.healthy and not self.writer.retry():
-                why = self.writer.error or "the disk is full"
                 self.problem(
-                    f"the journal can't be written ({why}); training goes on, records wait in memory "
-                    f"(up to 64 MiB): free some space for {self.run.path}"
+                    "the journal can't be written; training goes on, records wait in memory (up to 64 MiB). "
+                    + self.writer.why(),
+                    "unwritten",
                 )
             self._see_stream_whole()
-            self.fd = self.writer.fd
             self._look_late()
             self.relay.look_after()
             if self._inside is not None:  # values across ranks, and what a tracker does by the clock
                 self._inside.pump()
-            self.fast = self._inside is None and not len(self._queue) and self.writer.healthy
+            self.fast = self._may_be_fast()
+
+    def _may_be_fast(self) -> bool:
+        own = self._process == self.pid
+        return own and self._inside is None and not len(self._queue) and self.writer.healthy
 
     def _look_late(self) -> None:
         record = self.late() if self.late is not None else None
@@ -328,56 +357,157 @@ class Recorder:
             self.append(records.encode(record))
 
     def _see_stream_whole(self) -> None:
-        if self.writer.missing():
+        found = self.writer.mend(self._make_directory)
+        self.fd = self.writer.fd
+        if found == "closed":
+            self.problem(
+                f"the descriptor of {self.writer.path} was closed by this program: the file was opened again; "
+                "what was logged meanwhile may be missing"
+            )
+        elif found == "deleted":
             self.problem(f"{self.writer.path} was deleted while it was written: it is put back")
-            if not self.run.identity.exists():  # the whole directory, then: what runs were kept for must be found again
-                self.guard("run directory", self._make_directory)
-            self.writer.restore()
-        elif self.writer.shrunk():
+        elif found == "unmended":
+            self.problem(
+                f"{self.writer.path} was deleted or closed while it was written, and can't be put back yet; "
+                f"it is tried again each second. {self.writer.why()}",
+                "unmended",
+            )
+        elif found == "cut":
             self.problem(
                 f"{self.writer.path} was cut while it was written: what the trackers had is safe there, "
                 "records that they hadn't yet are lost; training goes on"
             )
 
-    def _make_directory(self) -> None:
-        self.run.make()
-        self.run.write_info(self.info)
+        self._see_identity()
 
-    def end(self, exit_code: int | None, status: str, reason: str, timeout: float, quiet: bool) -> None:
-        """Write the finish record, wait for the trackers, say what was lost."""
+    def _see_identity(self) -> None:
+        """Put the run's identity back if somebody deleted or damaged it: nothing could be delivered any more."""
+        mark = _print(self.run.identity)
+        if mark is not None and mark == self._identity:
+            return
+        try:
+            self.run.stored_info()
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.ELOOP, errno.EINVAL):  # the last two: a link, a FIFO
+                return
+        except (ValueError, RecursionError, MemoryError):
+            pass
+        else:
+            self._identity = mark
+            return
+        if self._identity is not None:  # else it was never there
+            self.problem(f"{self.run.identity} was deleted or damaged while training runs: it is put back", "identity")
+        self.guard("run.json", self._make_whole)
+        self._identity = _print(self.run.identity)
+
+    def _make_directory(self) -> None:
+        self.guard("run directory", self._make_whole)
+
+    def _make_whole(self) -> None:
+        self.run.make()
+        if not _is_whole(self.run):  # the whole directory: what runs were kept for must be found again
+            self.run.write_info(self.info)
+
+    def adopt(self, wait_s: float = INHERIT_S) -> bool:
+        """Whether the run is this process's to end: it made it, or the one that made it left it to this child."""
+        until = time.monotonic() + wait_s
+        while os.getpid() != self.pid:
+            if self.finished or self._over[0] or self._owner_alive():
+                return False
+            if last_status(self.run).name != "running":
+                return False
+            late = time.monotonic() >= until
+            if self.relay.inherit(late and wait_s > 0):
+                self.pid = self._process = os.getpid()
+                self.guard("run directory", self.run.write_info, self.info)
+            elif late:
+                return False
+            else:
+                time.sleep(0.02)
+        return True
+
+    def _see_owner(self) -> None:
+        """In a forked child: take the run over where it is left to this process, or say that it is over."""
+        if not self.adopt(0.0) and not self._owner_alive() and last_status(self.run).name != "running":
+            self._over[0] = 1
+
+    def _owner_alive(self) -> bool:
+        return identity.alive(self.info.pid, self.info.pid_start)
+
+    def end(
+        self, exit_code: int | None, status: str, reason: str, timeout: float, quiet: bool, leaving: bool = False
+    ) -> None:
+        """Write the finish record, wait for the trackers, say what was lost. leaving: as in the record."""
         with self._lock:
             if self.finished:
                 return
             self.fast = False
+            until = time.monotonic() + timeout
             try:
+                self._see_stream_whole()
                 self._queue.finish(min(timeout, DRAIN_S))
                 self._look_late()
                 if self.fold is not None:
                     missing = {k: v for k, v in self.fold.results().items() if k not in self.results}
                     if missing:
                         self.summarize(missing)
-                code = (0 if status == "finished" else 1) if exit_code is None else int(exit_code)
-                finish = Finish(time=self.now(), status=status, exit_code=code, reason=mask_text(reason))
+                code = (0 if status == "finished" else 1) if exit_code is None else exit_code
+                finish = Finish(
+                    time=self.now(), status=status, exit_code=code, reason=mask_source(reason), leaving=leaving
+                )
                 self.across.close(finish)  # whoever reads that training has ended finds all rows
                 if self._inside is not None:
                     self._inside.end()
+                self._over[0] = 1
                 self.write(finish)
             except Exception as error:
-                self.problem(f"finish: {type(error).__name__}: {error}")
+                self.problem(f"finish: {errors.reason(error)}")
             self.finished = True
+        self._wait_for_disk(timeout)
+        with self._lock:
             self._see_stream_whole()
+            why = self.writer.why()
             self.writer.close()
         lost = self.writer.lost
         if lost:
-            self.problem(f"{lost} records were lost: the disk of {self.run.path} stayed full")
+            self.problem(f"{lost} records were lost: the journal couldn't be written to the end. {why}")
+        asked, timeout = timeout, max(0.0, until - time.monotonic())
         if self._queue.lost:
             self.problem(f"{self._queue.lost} values were given up: {self._queue.why}")
         if self._inside is not None:
             self.guard("finish", self.relay.settle, timeout)
-        self.guard("finish", self.relay.finish, timeout, quiet)
+        self.guard("finish", self.relay.finish, timeout, quiet, leaving, asked)
         if self._inside is not None:
             self.guard("finish", self._inside.close)
         self.writer.release()
+
+    def _wait_for_disk(self, timeout_s: float) -> None:
+        waiting = self.writer.waiting
+        if not waiting or self.writer.retry(force=True):
+            return
+        patience = f"up to {timeout_s:.0f} s for the journal to be writable"
+        self.problem(f"finish: {waiting} records wait {patience}. {self.writer.why()}")
+        try:
+            self.writer.settle(timeout_s)
+        except KeyboardInterrupt:  # as where it waits for the trackers: it is left at that
+            self.problem("finish: interrupted while it waited for the journal to be writable")
+
+
+def _is_whole(run: RunDirectory) -> bool:
+    try:
+        run.stored_info()
+    except (OSError, ValueError, RecursionError, MemoryError):
+        return False
+    return True
+
+
+def _print(path: Path) -> tuple[int, int, int] | None:
+    """What tells whether a file is as it was; None where there is none."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return (status.st_ino, status.st_size, status.st_mtime_ns)
 
 
 def _is_result(name: str) -> bool:

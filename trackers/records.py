@@ -13,12 +13,18 @@ take the place); ``seq`` is its place, from 1, in the order one delivery chose.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Union
 
 import msgspec
 
 Number = Union[float, int, bool]
+
+TIME_MAX = 253402300799.0
+"""The last second of the year 9999, the last that Python's calendar knows."""
+
+DEPTH = 200
+"""Mappings and lists in one another: what is nested more deeply no program wrote, and Python can hardly walk it."""
 
 SUMMARY_PREFIX = "final/"
 """Metric names that begin so are results: recorded once, never a time series."""
@@ -26,6 +32,11 @@ SUMMARY_PREFIX = "final/"
 
 SYSTEM_PREFIX = "system."
 """Names of samples of the machine beside training, which have no step (docs/hardware.md)."""
+
+MAX_STEP = 2**53 - 1
+"""Largest step, and -MAX_STEP the smallest. A double holds it (JSON in W&B's and trackio's pages, ``global_step``), and
+64-bit integers hold it with room to count on for ever (W&B's ``_step``, MLflow's BIGINT, TensorBoard, SQLite).
+"""
 
 
 class Record(msgspec.Struct, tag_field="kind", omit_defaults=True, kw_only=True):
@@ -40,7 +51,7 @@ class Start(Record, tag="start"):
 
     ``from_step``: this attempt supersedes what earlier attempts logged above that step (a rewind).
     ``boot_id`` and ``pid_start`` tell, of a rank, whether its process still lives. ``world_size``: 0 where the source
-    doesn't say it.
+    doesn't say it. ``run``: what ``run.json`` says, without the configuration, should that file be lost.
     """
 
     attempt: int = 1
@@ -53,6 +64,7 @@ class Start(Record, tag="start"):
     boot_id: str = ""
     from_step: int | None = None
     version: int = 1
+    run: dict[str, Any] = {}
 
 
 class Config(Record, tag="config"):
@@ -166,11 +178,16 @@ class Environment(Record, tag="environment"):
 
 
 class Finish(Record, tag="finish"):
-    """The end of an attempt. status: finished, failed, crashed, preempted."""
+    """The end of an attempt.
+
+    status: finished, failed, crashed, preempted. leaving: its process was ending when this was written, by itself and
+    not by ``finish``: the exit code that it then had may tell otherwise.
+    """
 
     status: str
     exit_code: int | None = None
     reason: str = ""
+    leaving: bool = False
 
 
 class Columns(Record, tag="columns"):
@@ -234,10 +251,12 @@ def decode(line: bytes) -> Record | None:
     """One line (without its newline) as a record, or None if its kind isn't known here.
 
     Raises:
-        CorruptLine: the line isn't JSON, or not a record.
+        CorruptLine: the line isn't JSON, or not a record, or nested more deeply than :data:`DEPTH`.
     """
     try:
         record: Record = _decoder.decode(line)
+        if type(record) in _NESTED:
+            check_record(record)
         return record
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         try:
@@ -256,20 +275,106 @@ def decode_block(block: bytes) -> list[Record]:
         CorruptLine: a line isn't a record, or is of an unknown kind: :func:`decode` tells which.
     """
     try:
-        return _decoder.decode_lines(block)
+        found = _decoder.decode_lines(block)
+        for record in found:
+            if type(record) in _NESTED:
+                check_record(record)
+        return found
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise CorruptLine(str(error)) from None
 
 
 def encode(record: Record) -> bytes:
-    """One line, newline included. Non-finite numbers anywhere in the record are kept as strings."""
+    """One line, newline included, that :func:`decode` reads. Non-finite numbers anywhere in the record are kept as
+    strings; what JSON can't hold, or is nested too deeply, is kept as text (see :func:`storable`)."""
     if type(record) is Metrics and not _all_finite(record.values):
         named = {name: name_floats(value) for name, value in record.values.items()}
         record = Metrics(step=record.step, time=record.time, values=named)
+    try:
+        if type(record) in _NESTED:
+            check_record(record)
+        line = _line(record)
+        if type(record) not in _SURE:
+            _decoder.decode(line)
+    except (TypeError, ValueError, RecursionError):  # msgspec's own errors, and Python's where text can't be encoded
+        line = _line(sound(record))
+    return line + b"\n"
+
+
+def _line(record: Record) -> bytes:
     line = _encoder.encode(record)
     if b"null" in line:  # msgspec writes NaN and infinities as null
         line = _encoder.encode(_with_named_floats(msgspec.structs.asdict(record), type(record)))
-    return line + b"\n"
+    return line
+
+
+_SURE = frozenset({Metrics, Text, Row, Columns, Config, Summary, Environment})
+"""Records whose fields hold what the package itself put there, or anything: a line of them can always be read."""
+
+
+_NESTED = frozenset({Start, Config, Media, Artifact, Summary, Environment})
+"""Records with a field that may hold anything, nested as deeply as somebody likes."""
+
+
+def escaped(text: str) -> str:
+    """Text as it can be written: a plain ``str``, lone surrogates (of file names that aren't UTF-8) as ``\\udce9``.
+
+    Those under which Python gives UTF-8 where the locale says ASCII become the characters that they stand for.
+    """
+    text = str.__str__(text)
+    if text.isascii():
+        return text
+    try:
+        return text.encode("utf-8", "surrogateescape").decode("utf-8")
+    except UnicodeError:
+        return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def storable(value: Any, depth: int = 0) -> Any:
+    """The same value as JSON holds it: text escaped, numbers plain, any other object by its ``str`` or its type."""
+    if value is None or type(value) in (bool, float):
+        return value
+    if isinstance(value, str):
+        return escaped(value)
+    try:
+        if isinstance(value, int):
+            whole = int.__index__(value)
+            return whole if whole.bit_length() <= _LARGEST_BITS else hex(whole)
+        if isinstance(value, float):
+            return float.__float__(value)
+        if isinstance(value, (dict, list, tuple)) and depth < _DEEPEST:
+            if isinstance(value, dict):
+                return {str(storable(str(key))): storable(item, depth + 1) for key, item in value.items()}
+            return [storable(item, depth + 1) for item in value]
+        if isinstance(value, msgspec.Struct):
+            return sound(value)
+        if hasattr(type(value), "__index__"):
+            return storable(int(value))
+        if hasattr(type(value), "__float__"):
+            return float(value)
+        return escaped(str(value))
+    except Exception:
+        return f"<{type(value).__name__}>"
+
+
+_LARGEST_BITS = 14_000
+"""Integers of more bits can't be written in decimal: Python refuses above 4,300 digits."""
+_DEEPEST = 100
+
+
+def sound(record: Any) -> Any:
+    """The same record, or other structure, with fields as their types say, and nothing in it that JSON can't hold."""
+    fields: dict[str, Any] = {}
+    for field in msgspec.structs.fields(record):
+        value = storable(getattr(record, field.name))
+        if field.type in (str, str | None) and not isinstance(value, str) and value is not None:
+            value = escaped(str(value))
+        elif field.type in (list[str], list[str] | None) and isinstance(value, list):
+            value = [item if isinstance(item, str) else escaped(str(item)) for item in value]
+        elif field.type in (int | None, int, float | None) and not isinstance(value, (int, float)):
+            value = None if field.default is None else field.default
+        fields[field.name] = value
+    return type(record)(**fields)
 
 
 def _all_finite(values: dict[str, Number]) -> bool:
@@ -326,6 +431,38 @@ def merge(into: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
         else:
             into[key] = value
     return into
+
+
+def check_depth(value: Any) -> None:
+    """See that mappings and lists aren't nested in one another more deeply than :data:`DEPTH`.
+
+    Raises:
+        RecursionError: they are.
+    """
+    level, depth = [value], 0
+    while level:
+        depth += 1
+        if depth > DEPTH:
+            raise RecursionError(f"nested more than {DEPTH} levels deep")
+        level = [item for one in level for item in _inner(one) if isinstance(item, (dict, list, msgspec.Struct))]
+
+
+def check_record(record: Record) -> None:
+    """See that no field of a record is nested more deeply than :data:`DEPTH`.
+
+    Raises:
+        RecursionError: one is.
+    """
+    for nested in ("values", "metadata", "items", "run"):
+        check_depth(getattr(record, nested, None))
+
+
+def _inner(value: Any) -> Iterable[Any]:
+    if isinstance(value, dict):
+        return value.values()
+    if isinstance(value, msgspec.Struct):
+        return (getattr(value, name) for name in value.__struct_fields__)
+    return value if isinstance(value, list) else ()
 
 
 def flatten(values: dict[str, Any], separator: str = "/", prefix: str = "") -> Iterator[tuple[str, Any]]:

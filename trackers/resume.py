@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,8 +16,9 @@ from trackers.claims import Claims
 from trackers.errors import NotFound, UsageError
 from trackers.journal import StreamWriter
 from trackers.packed import open_file
+from trackers.relay.lease import Lease
 from trackers.relay.status import observe
-from trackers.rundir import RunDirectory, StreamName, new_id, project_folder
+from trackers.rundir import RunDirectory, StreamName, find_runs, is_run, new_id, project_folder
 from trackers.tracker import RunInfo
 
 WORDS = ("allow", "must", "never", "auto")
@@ -25,6 +26,8 @@ WORDS = ("allow", "must", "never", "auto")
 CLAIM_TRIES = 20
 CLAIMED_S = 30.0
 """An attempt whose stream is younger and that isn't in ``run.json`` yet is about to begin."""
+ALONE_S = 5.0
+TAKEN = "run {!r} exists in {}: resume='allow' continues it, another id makes a new one"
 SHOWN = 5
 """So many differences are named in one line."""
 
@@ -52,13 +55,22 @@ def job(environ: Mapping[str, str] | None = None) -> Job | None:
 
 class Place(NamedTuple):
     """Where a process writes. before: ``run.json`` of the run that it goes on with, None for a new one.
-    alive: that run was still running."""
+    alive: that run was still running. made: directories that weren't there before, the innermost first."""
 
     run: RunDirectory
     writer: StreamWriter
     attempt: int
     before: RunInfo | None
     alive: bool
+    made: tuple[Path, ...] = ()
+
+    def discard(self) -> None:
+        """Leave nothing behind of an attempt that couldn't begin."""
+        path = self.writer.path
+        self.writer.release()
+        with contextlib.suppress(OSError):
+            path.unlink()
+        _remove(self.made)
 
 
 def word(resume: Any) -> str | None:
@@ -101,19 +113,36 @@ def place(root: Path, run_id: str, resume: str | None, name: str, info: RunInfo,
                 if _runs(candidate, before) and not _same_job(before, job())[1]:
                     continue
         alive = before is not None and observe(run).name == "running"
-        run.need_restored()
+        _need_restored(run)
+        inside = (run.streams, run.delivery, run.media)
+        made = tuple(path for path in (*inside, run.path, *run.path.parents) if not path.exists())
         try:
             run.make()
             if not os.access(run.streams, os.W_OK):
                 raise PermissionError(13, "Permission denied")
             attempt = only or run.attempt() + 1
             writer = StreamWriter(run.stream(StreamName("rank", 0, attempt)), exclusive=True)
-            return Place(run, writer, attempt, before, alive)
+            return Place(run, writer, attempt, before, alive, made)
         except FileExistsError:  # another process was quicker: this one is a later attempt, or takes another run
             continue
         except OSError as error:
+            _remove(made)
             raise UsageError(f"{run.path} can't be written ({error.strerror}): choose another TRACKER_DIR") from None
     raise UsageError(f"{folder}: too many processes begin this run at once")
+
+
+def _need_restored(run: RunDirectory) -> None:
+    try:
+        run.need_restored()
+    except OSError as error:  # a name that no file can have, or a place that may not be looked at
+        raise UsageError(f"{run.path} can't be read ({error.strerror}): choose another TRACKER_DIR") from None
+
+
+def _remove(made: Iterable[Path]) -> None:
+    """Remove directories that are empty."""
+    for path in made:
+        with contextlib.suppress(OSError):
+            path.rmdir()
 
 
 def _new(folder: Path, hint: str) -> RunDirectory:
@@ -121,9 +150,9 @@ def _new(folder: Path, hint: str) -> RunDirectory:
 
 
 def _by_id(folder: Path, run_id: str, resume: str | None, hint: str) -> tuple[RunDirectory, RunInfo | None]:
-    exists = bool(run_id) and (folder / run_id / "run.json").exists()
+    exists = bool(run_id) and is_run(folder / run_id)
     if exists and resume in (None, "never"):
-        raise UsageError(f"run {run_id!r} exists in {folder}: resume='allow' continues it, another id makes a new one")
+        raise UsageError(TAKEN.format(run_id, folder))
     if not exists and resume == "must":
         where = f"no run {run_id!r} in {folder}" if run_id else "resume='must' needs the id of a run"
         raise NotFound(f"{where}: `trackers ls` lists runs")
@@ -144,8 +173,7 @@ def find(folder: Path, name: str, info: RunInfo) -> RunDirectory | None:
     """
     own = job()
     found = []
-    for identity in folder.glob("*/run.json"):
-        run = RunDirectory(identity.parent)
+    for run in find_runs(folder):
         with contextlib.suppress(NotFound, OSError):
             before = run.read_info()
             same_job, requeued = _same_job(before, own)
@@ -181,6 +209,46 @@ def _runs(run: RunDirectory, info: RunInfo) -> bool:
     with contextlib.suppress(OSError):
         return time.time() - run.stream(StreamName("rank", 0, newest)).stat().st_mtime < CLAIMED_S
     return False
+
+
+@contextlib.contextmanager
+def alone(run: RunDirectory) -> Iterator[None]:
+    """While processes that begin attempts of one run at once write its ``run.json``: one after the other.
+
+    Who can't get the lease within :data:`ALONE_S` goes on without: no start hangs for another one's sake.
+    """
+    lease = Lease(run.path / "run.lease")
+    until = time.monotonic() + ALONE_S
+    while not lease.acquire() and time.monotonic() < until:
+        time.sleep(0.01)
+    try:
+        yield
+    finally:
+        lease.release()
+
+
+def joined(info: RunInfo, run: RunDirectory) -> RunInfo:
+    """What to write to ``run.json``: ``info``, with what processes that began this run meanwhile have written there.
+
+    Args:
+        info: of this process, whose attempt is its last; it takes over the name and the attempts before its own.
+    """
+    try:
+        now = run.read_info()
+    except NotFound:
+        return info
+    own = {entry["number"] for entry in info.attempts}
+    others = [entry for entry in now.attempts if entry.get("number") not in own]
+    if not others:
+        return info
+    attempts = sorted([*info.attempts, *others], key=lambda entry: int(entry["number"]))
+    mine = int(info.attempts[-1]["number"])
+    info.attempts = [entry for entry in attempts if int(entry["number"]) <= mine]
+    info.created, info.name = now.created, now.name
+    info.config = records.merge(dict(now.config), info.config)
+    info.trackers = list(dict.fromkeys([*now.trackers, *info.trackers]))
+    info.tags = list(dict.fromkeys([*now.tags, *info.tags]))
+    return msgspec.structs.replace(info, attempts=attempts)
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

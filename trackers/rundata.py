@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fnmatch
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -14,6 +15,7 @@ from trackers.readers import files, frames, registry
 from trackers.readers.cache import Cache
 from trackers.readers.columns import Block, Columns, need_analysis
 from trackers.readers.frames import Frame, Series
+from trackers.readers.progress import Progress, progress
 from trackers.readers.reader import Reader, SourceRun
 from trackers.records import Artifact, Config, Finish, Info, Media, Record, Start, Summary, Text, plain_name
 
@@ -210,12 +212,19 @@ def _read(reader: Reader, run: SourceRun) -> tuple[list[Block], list[Record]]:
             return cached.blocks, cached.others
     columns, others = Columns(), []
     batch: list[Record] = []
-    for record in reader.read(run):
-        batch.append(record)
-        if len(batch) >= 10_000:
-            others.extend(columns.add(batch))
-            columns.settle()
-            batch = []
+    tell: Progress | None = None
+    count = 0
+    with contextlib.ExitStack() as shown:
+        for record in reader.read(run):
+            batch.append(record)
+            if len(batch) >= 10_000:
+                others.extend(columns.add(batch))
+                columns.settle()
+                count += len(batch)
+                batch = []
+                # Not before: W&B's reader shows itself what it fetches, ahead of its first record.
+                tell = tell or shown.enter_context(progress(f"reading {run.name or run.id}", "records"))
+                tell(count, 0)
     others.extend(columns.add(batch))
     found = columns.blocks()
     if version:

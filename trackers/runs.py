@@ -12,12 +12,15 @@ from typing import Any
 from trackers import records
 from trackers.attributes import RunConfig, RunSummary
 from trackers.definitions import parse_summary
+from trackers.ending import exception_exit, exit_of, given_code
+from trackers.errors import reason
 from trackers.instruments.attach import Measuring
 from trackers.recorder import DRAIN_S, Recorder
-from trackers.records import Alert, Define, Info, Metrics
+from trackers.records import MAX_STEP, Alert, Define, Info, Metrics
 from trackers.relay.status import PREEMPTED
-from trackers.secret import mask_text
-from trackers.values import plain
+from trackers.secret import mask_source
+from trackers.values import mapping, plain, shown
+from trackers.values import text as _text
 
 
 class Run(Measuring):
@@ -39,8 +42,8 @@ class Run(Measuring):
         self._recorder = recorder
         self._info = recorder.info
         self._on_finish = on_finish
-        self.config = RunConfig(self._info.config, recorder.config)
-        self.summary = RunSummary(recorder.summarize, recorder.last_logged, recorder.results)
+        self.config = RunConfig(self._info.config, recorder.config, recorder.problem)
+        self.summary = RunSummary(recorder.summarize, recorder.last_logged, recorder.results, recorder.problem)
         # Bound once: each lookup that log() saves is a twentieth of what it costs.
         self._encode = records.line_encoder
         self._monotonic = time.monotonic
@@ -55,7 +58,7 @@ class Run(Measuring):
 
     @name.setter
     def name(self, value: str) -> None:
-        self._info.name = mask_text(str(value))
+        self._info.name = mask_source(_text(value))
         self._recorder.record(Info(time=self._recorder.now(), name=self._info.name))
 
     @property
@@ -84,7 +87,11 @@ class Run(Measuring):
 
     @tags.setter
     def tags(self, value: Iterable[str]) -> None:
-        self._info.tags = [mask_text(str(tag)) for tag in value]
+        self._recorder.guard("tags", self._set_tags, value)
+
+    def _set_tags(self, value: Iterable[str]) -> None:
+        tags = [value] if isinstance(value, str) else list(value)
+        self._info.tags = [mask_source(_text(tag)) for tag in tags]
         self._recorder.record(Info(time=self._recorder.now(), tags=self._info.tags))
 
     @property
@@ -93,7 +100,7 @@ class Run(Measuring):
 
     @notes.setter
     def notes(self, value: str) -> None:
-        self._info.notes = mask_text(str(value))
+        self._info.notes = mask_source(_text(value))
         self._recorder.record(Info(time=self._recorder.now(), notes=self._info.notes))
 
     @property
@@ -137,28 +144,29 @@ class Run(Measuring):
                 NaN and infinities are kept, None is left out. A value on a GPU is read when it is ready, not
                 waited for. Names that begin with "final/" are results, not points of a series.
             step: finished optimizer steps, 0 or more; may repeat or go back. None: one more than the last; threads
-                that log at once without a step may share one (nothing takes a lock).
-            commit: False: the next call without a step has the same step (as in W&B).
+                that log at once without a step may share one (nothing takes a lock). One beyond ``records.MAX_STEP``
+                (2**53 - 1), which no tracker could hold and count on from, is named, and the next step taken.
+            commit: False: the next call without a step has the same step (as in W&B, where any call with a step does
+                so unless commit is True).
             sync: taken for W&B's sake.
 
         Never raises once the run has started: a value that can't be recorded is named in a warning, once.
         """
         recorder = self._recorder
         if step is None:
-            step = recorder.step + 1
-            keep = commit is False
-        else:
-            keep = False
+            step = recorder.following
+        keep = commit is False
         written = -1
         try:
             now = recorder.offset + self._monotonic()
-            if recorder.fast and type(step) is int:
+            if recorder.fast and type(step) is int and -MAX_STEP <= step <= MAX_STEP:
                 line = self._encode(Metrics(step=step, time=now, values=values)) + b"\n"  # type: ignore[arg-type]
-                # The sum tells numbers from text, and finds NaN and infinities, which JSON can't write.
-                if recorder.known.issuperset(values) and math.isfinite(sum(values.values())):
+                # The sum tells numbers from text, and finds NaN and infinities, which JSON can't write, as well as
+                # integers and decimals that no float holds.
+                if recorder.known.issuperset(values) and math.isfinite(sum(values.values(), 0.0)):
                     written = os.write(recorder.fd, line)
-                    if not keep:
-                        recorder.step = step
+                    recorder.step = step
+                    recorder.following = step if keep else step + 1
                     if written != len(line):
                         recorder.take_over(line, written)
                     if recorder.fold is not None:
@@ -202,20 +210,19 @@ class Run(Measuring):
         words = parse_summary(summary, goal)
         define = Define(
             time=self._recorder.now(),
-            name=str(name),
-            step_metric=step_metric,
+            name=_text(name),
+            step_metric=None if step_metric is None else _text(step_metric),
             summary=words,
             goal=goal,
-            hidden=bool(hidden),
+            hidden=plain(hidden) is True,
         )
         self._recorder.guard("define_metric", self._recorder.define, define)
 
     def alert(self, title: str, text: str = "", level: Any = "INFO", wait_duration: Any = None) -> None:
         """Send a message to the people who watch the run, by the trackers that can. level: INFO, WARN, ERROR."""
-        word = str(getattr(level, "value", level)).upper()
-        self._recorder.record(
-            Alert(time=self._recorder.now(), step=self.step, title=str(title), text=str(text), level=word)
-        )
+        word = _text(level).upper()
+        title, body = _text(title), _text(text)
+        self._recorder.record(Alert(time=self._recorder.now(), step=self.step, title=title, text=body, level=word))
 
     def log_artifact(
         self,
@@ -276,27 +283,42 @@ class Run(Measuring):
         """End the run and wait until the trackers have everything, but no longer than the timeout.
 
         Args:
-            exit_code: 0 or None: finished; anything else: failed.
+            exit_code: 0 or None: finished; any other whole number: failed; what is none: failed with 1, and a warning.
             timeout: seconds; default TRACKER_FINISH_TIMEOUT (30). The relay goes on by itself after it.
         """
-        self._end(exit_code, "finished" if not exit_code else "failed", "", timeout, bool(quiet))
+        code = given_code(exit_code, self._recorder.problem)
+        self._end(code, "failed" if code else "finished", "", timeout, bool(quiet))
 
     close = finish
 
     def fail(self, exit_code: int, reason: str, timeout: float | None = None) -> None:
         """End the run as failed, with the reason in one line."""
-        self._end(exit_code, "failed", reason, timeout, False)
+        self._end(given_code(exit_code, self._recorder.problem), "failed", reason, timeout, False)
 
-    def leave(self, exit_code: int, reason: str) -> None:
+    def leave(self, exit_code: int, reason: str, *, certain: bool | None = None) -> None:
         """End the run as the process ends that made it: finished or failed by its exit code, or preempted where
         that was announced.
+
+        Args:
+            certain: the process is ending now, and whether this is surely its exit code; None: it goes on.
         """
-        if self._recorder.relay.preempted():
-            self._end(exit_code, "preempted", reason or PREEMPTED, None, False)
+        recorder, leaving = self._recorder, certain is not None
+        if certain is False and not recorder.finished and recorder.adopt():
+            recorder.guard("finish", recorder.relay.note_exit_code)
+        if recorder.relay.preempted():
+            self._end(exit_code, "preempted", reason or PREEMPTED, None, False, leaving)
         elif exit_code:
-            self.fail(exit_code, reason or f"exit code {exit_code}")
+            self._end(exit_code, "failed", reason or f"exit code {exit_code}", None, False, leaving)
         else:
-            self.finish()
+            self._end(0, "finished", "", None, False, leaving)
+
+    def notice_fork(self) -> None:
+        """In a forked child of the process that made the run: it may log, and doesn't end the run."""
+        self._recorder.notice_fork()
+
+    def adopt(self) -> bool:
+        """Whether the run is this process's to end: not a forked child's, but for a daemon whose parent is gone."""
+        return self._recorder.adopt()
 
     def __enter__(self) -> Run:
         return self
@@ -306,10 +328,9 @@ class Run(Measuring):
     ) -> None:
         if error is None:
             self.finish()
-        elif isinstance(error, SystemExit) and not error.code:
-            self.leave(0, "")
         else:
-            self.leave(130 if isinstance(error, KeyboardInterrupt) else 1, f"{kind.__name__}: {error}" if kind else "")
+            end = exit_of(error) if isinstance(error, SystemExit) else exception_exit(error)
+            self.leave(end.code, end.reason)
 
     def __getattr__(self, name: str) -> Any:
         from trackers import dialect
@@ -335,17 +356,23 @@ class Run(Measuring):
     ) -> None:
         from trackers import artifacts
 
+        try:
+            known = mapping(metadata)
+        except Exception as error:
+            self._recorder.problem(f"log_artifact: metadata: {reason(error)}")
+            known = {}
+        names = [aliases] if isinstance(aliases, str) else plain(aliases)
         self._recorder.write(
             artifacts.record(
                 artifact,
                 store=self._recorder.store(),
                 time=self._recorder.now(),
                 step=self.step,
-                name=name,
-                type=type,
-                aliases=aliases,
+                name=None if name is None else _text(name),
+                type=None if type is None else _text(type),
+                aliases=[_text(alias) for alias in names] if isinstance(names, list) else None,
                 policy=policy,
-                metadata=plain(metadata or {}),
+                metadata=known,
                 announce=self._recorder.problem,
             )
         )
@@ -360,11 +387,22 @@ class Run(Measuring):
             self._log_artifact(match, name, "file", None, "copy", None)
             found.append(match)
 
-    def _end(self, exit_code: int | None, status: str, reason: str, timeout: float | None, quiet: bool) -> None:
-        if self._recorder.finished or os.getpid() != self._recorder.pid:
+    def _end(
+        self,
+        exit_code: int | None,
+        status: str,
+        reason: str,
+        timeout: float | None,
+        quiet: bool,
+        leaving: bool = False,
+    ) -> None:
+        if self._recorder.finished or not self._recorder.adopt():
             return  # a forked child doesn't end its parent's run
-        if timeout is None:
-            timeout = float(self._info.option("TRACKER_FINISH_TIMEOUT", 30))
+        try:
+            wait_s = float(self._info.option("TRACKER_FINISH_TIMEOUT", 30) if timeout is None else timeout)
+        except Exception:
+            self._recorder.problem(f"finish: timeout {shown(timeout)} is no number of seconds: 30 are taken")
+            wait_s = 30.0
         self._recorder.guard("finish", self._close_instruments)
-        self._recorder.end(exit_code, status, reason, timeout, quiet)
+        self._recorder.end(exit_code, status, reason, wait_s, quiet, leaving)
         self._recorder.guard("finish", self._on_finish, self)

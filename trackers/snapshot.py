@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from trackers import beneath
 from trackers.errors import UsageError
 from trackers.media.store import MediaStore, holds, move
 from trackers.records import ArtifactFile
@@ -125,7 +126,7 @@ def _copy(source: Path, temporary: Path, announce: Callable[[str], object] | Non
     for _ in range(COPIES):
         began = time.monotonic()
         digest = hashlib.blake2b(digest_size=20)
-        with open(source, "rb", buffering=0) as reader, open(temporary, "wb", buffering=0) as writer:
+        with open(source, "rb", buffering=0) as reader, beneath.open_file(temporary, "wb", buffering=0) as writer:
             before = os.fstat(reader.fileno())
             while chunk := reader.read(CHUNK_BYTES):
                 digest.update(chunk)
@@ -159,7 +160,7 @@ def _reflink(source: Path, temporary: Path) -> bool:
         return False
     import fcntl
 
-    with open(source, "rb") as reader, open(temporary, "wb") as writer, contextlib.suppress(OSError):
+    with open(source, "rb") as reader, beneath.open_file(temporary, "wb") as writer, contextlib.suppress(OSError):
         fcntl.ioctl(writer.fileno(), FICLONE, reader.fileno())
         return True
     return False

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import errno
 import os
 import sys
 import threading
@@ -21,18 +23,20 @@ from trackers.errors import NotFound, UsageError
 from trackers.nullrun import NullRun
 from trackers.rankrun import RankRecorder, RankRun
 from trackers.recorder import Recorder
-from trackers.records import Config, Environment, Record, Start
+from trackers.records import MAX_STEP, Config, Environment, Record, Start
 from trackers.relay.client import RelayClient
 from trackers.relay.messages import Message, show
 from trackers.relay.process import python_for
-from trackers.rundir import RunDirectory, check_id
+from trackers.rundir import RunDirectory, check_id, in_journal
 from trackers.runs import Run
-from trackers.secret import hide, mask, mask_argv, mask_text
+from trackers.secret import hide, mask, mask_argv, mask_source
 from trackers.tracker import RunInfo
-from trackers.values import mapping
+from trackers.values import mapping, text
 from trackers.way import Way, runs_root
 
 _current: Run | NullRun | None = None
+_pid = os.getpid()
+"""Of the process that made it."""
 _lock = threading.RLock()
 
 
@@ -94,7 +98,7 @@ def init(
         "TRACKER": ",".join(trackers) if trackers is not None and not isinstance(trackers, str) else trackers,
         "TRACKER_PROJECT": project,
         "TRACKER_RUN_NAME": name,
-        "TRACKER_TAGS": ",".join(tags) if tags is not None and not isinstance(tags, str) else tags,
+        "TRACKER_TAGS": ",".join(map(str, tags)) if tags is not None and not isinstance(tags, str) else tags,
         "TRACKER_GROUP": group,
         "TRACKER_NOTES": notes,
         "TRACKER_MODE": mode,
@@ -180,13 +184,13 @@ def _begin(
     pid = os.getpid()
     info = RunInfo(
         id=run_id,
-        name=mask_text(name),
+        name=mask_source(name),
         project=project,
         trackers=names,
-        group=mask_text(str(options["TRACKER_GROUP"])) or None,
-        job_type=job_type,
-        tags=list(dict.fromkeys(filter(None, map(str.strip, mask_text(str(options["TRACKER_TAGS"])).split(","))))),
-        notes=mask_text(str(options["TRACKER_NOTES"])) or None,
+        group=mask_source(str(options["TRACKER_GROUP"])) or None,
+        job_type=None if job_type is None else text(job_type),
+        tags=list(dict.fromkeys(filter(None, map(str.strip, mask_source(str(options["TRACKER_TAGS"])).split(","))))),
+        notes=mask_source(str(options["TRACKER_NOTES"])) or None,
         config=config,
         mode=mode,
         options=hide(options.to_dict()),
@@ -203,7 +207,7 @@ def _begin(
         git=identity.git(os.path.dirname(program) if os.path.isabs(program) else str(cwd)),
     )
     hint = way.found.run_id() if way.found is not None else ""
-    found = resumption.place(root, run_id, resume, mask_text(name) if wanted else "", info, hint)
+    found = resumption.place(root, run_id, resume, mask_source(name) if wanted else "", info, hint)
     run, writer = found.run, found.writer
     info.id, info.directory = run.path.name, str(run.path)
     first_step, changed, last_time = _continue(info, found, step)
@@ -218,15 +222,27 @@ def _begin(
         host=info.host,
         pid=pid,
         from_step=rewind,
+        run=in_journal(info),
     )
-    surroundings.place_nccl(names, way.folder or run.path, way.rank)
     told = surroundings.tell(way.ranks)
     lines: list[Record] = [start, *([Config(time=now, values=config)] if config else [])]
     lines += [Environment(time=start.time, values=told)] if told else []
-    writer.write(b"".join(map(records.encode, lines)))
-    run.write_info(info)
-    if way.folder is not None:
-        launch.claim(way.folder, run, found.attempt, now)
+    try:
+        writer.write(b"".join(map(records.encode, lines)))
+        if not writer.healthy:
+            raise writer.error or OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        with resumption.alone(run) if run_id or resume else contextlib.nullcontext():
+            stored = resumption.joined(info, run)
+            if len(stored.attempts) > 1 and run_id and resume in (None, "never"):
+                found.discard()
+                raise UsageError(resumption.TAKEN.format(run_id, run.path.parent))
+            run.write_info(stored)
+        if way.folder is not None:
+            launch.claim(way.folder, run, found.attempt, now)
+    except OSError as error:
+        found.discard()
+        raise UsageError(f"{run.path} can't be written ({error.strerror}): choose another TRACKER_DIR") from None
+    surroundings.place_nccl(names, way.folder or run.path, way.rank)
     inside = [tracker for tracker in names if inline or getattr(registry.front(tracker), "inside", False)]
     beside = [tracker for tracker in names if tracker not in inside]
     delivered = beside if mode == "online" else []
@@ -350,8 +366,8 @@ def _continue(info: RunInfo, found: resumption.Place, step: int | None) -> tuple
 def _whole_step(step: Any, resume: str | None) -> int | None:
     if step is None:
         return None
-    if isinstance(step, bool) or not hasattr(step, "__index__") or int(step) < 0:
-        raise UsageError(f"step={step!r}: give the finished optimizer steps of the checkpoint, 0 or more")
+    if isinstance(step, bool) or not hasattr(step, "__index__") or not 0 <= int(step) <= MAX_STEP:
+        raise UsageError(f"step={step!r}: give the finished optimizer steps of the checkpoint, 0 to {MAX_STEP}")
     if resume in (None, "never"):
         raise UsageError(f"step={step!r} goes back in a run: say which, with id=… and resume='must' or 'allow'")
     return int(step)
@@ -375,6 +391,8 @@ def _filtered(config: Any, extra: Mapping[str, Any]) -> Any:
 
 
 def _finish_current(reinit: str | bool | None) -> None:
+    if _pid != os.getpid():  # a forked worker: the run that was open when it began is its parent's
+        return
     if _current is not None and reinit != "create_new":
         if isinstance(_current, Run):
             show(Message(time.time(), f"init: finishing run {_current.name} first; reinit='create_new' leaves it open"))
@@ -382,9 +400,18 @@ def _finish_current(reinit: str | bool | None) -> None:
 
 
 def _become(run: Run | NullRun) -> Run | NullRun:
-    global _current
-    _current = run
+    global _current, _pid
+    _current, _pid = run, os.getpid()
     return run
+
+
+def _after_fork() -> None:
+    global _lock
+    _lock = threading.RLock()  # a thread of the parent may have been in init
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def _forget(run: Run | RankRun) -> None:

@@ -48,7 +48,11 @@ class RunInfo(msgspec.Struct, omit_defaults=True, kw_only=True):
         given for one tracker only (``settings``).
     config: the configuration as ``init`` got it; later changes are Config records. Trackers take the
         configuration from the records, the first of which repeats this one.
+    seal: proof that this user's own trackers wrote the options (:mod:`trackers.seal`).
     directory: the run's directory, absolute; set by whoever reads the file, never stored.
+    home: the directory that options' relative paths start from; never stored. foreign: somebody else's run, whose
+        files and fields are data: its options are the reader's own where they name programs, addresses or
+        directories; never stored.
     """
 
     id: str
@@ -75,7 +79,10 @@ class RunInfo(msgspec.Struct, omit_defaults=True, kw_only=True):
     git: dict[str, Any] = {}
     attempts: list[dict[str, Any]] = []
     version: int = 1
+    seal: str = ""
     directory: str = ""
+    home: str = ""
+    foreign: bool = False
 
     def path(self, *parts: str) -> Path:
         """A path inside the run's directory."""
@@ -85,6 +92,19 @@ class RunInfo(msgspec.Struct, omit_defaults=True, kw_only=True):
         """An option's value; ``default`` where it is unset or empty."""
         value = self.options.get(symbol)
         return default if value is None or value == "" else value
+
+
+class Verified(msgspec.Struct, frozen=True):
+    """What a tracker found when it read back what it had delivered.
+
+    checked: what was looked at, in words ("3 files, 12,345 bytes"). damaged: what wasn't as it had been written.
+    cursor: from where to deliver again, where that repairs something. unchecked: what couldn't be looked at, and why.
+    """
+
+    checked: str
+    damaged: list[str] = []
+    cursor: Cursor | None = None
+    unchecked: str = ""
 
 
 class State(MutableMapping[str, Any]):
@@ -136,6 +156,9 @@ class Tracker(Protocol):
         check(options): classmethod; raise a UsageError in ``init`` for what can be seen before the first step.
         place(info): classmethod; where the run will be found, in a word, where that isn't the run's directory.
         tick(): called between batches, at least once a second: timed flushes.
+        verify(): after ``open``, of a run that has ended and is delivered: read back what the destination holds and
+            answer with a ``Verified`` (``trackers sync --verify``).
+        held(): how many rows the destination has of the run, where it can be asked; before and after a repair.
     """
 
     name: str

@@ -8,19 +8,24 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import hashlib
 import math
 import numbers
 import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from trackers.records import SUMMARY_PREFIX, Number
+from trackers.errors import reason
+from trackers.records import MAX_STEP, SUMMARY_PREFIX, Number, escaped
 from trackers.reductions import Reduction
 
 MAX_NAME = 1024
 """Longest name of a metric; a longer one is cut, and said once."""
 MAX_TEXT = 1_000_000
+"""Longest text, in characters; a longer one is cut, and said once: no tracker shows more, and some refuse it."""
 MAX_DEPTH = 32
+MAX_BITS = 14_000
+"""Of an integer in the configuration; a larger one is kept in hexadecimal, as text (Python writes 4,300 digits)."""
 
 
 class Unrecordable(ValueError):
@@ -57,31 +62,38 @@ class Split:
             try:
                 items = list(dict(values).items())
             except Exception as error:
-                self.problems.append(f"values that changed while they were logged: {error}")
+                self.problems.append(f"values that changed while they were logged: {reason(error)}")
                 return
         except Exception as error:
-            self.problems.append(f"values of type {type(values).__name__}: {error}")
+            which = prefix.rstrip("/") or "values"
+            self.problems.append(f"{which}: a {type(values).__name__} that can't be read: {reason(error)}")
             return
         for key, value in items:
+            name = prefix
             try:
-                self._add_one(prefix + flat_name(key, self.problems), value, depth)
+                plain_key = not prefix and type(key) is str and key.isascii() and len(key) <= MAX_NAME
+                name = key if plain_key else flat_name(key, self.problems, prefix)
+                self._add_one(name, value, depth)
             except Unrecordable as error:
-                self.problems.append(f"{prefix}{key}: {error}"[:300])
+                self.problems.append(f"{name[:200]}: {error}"[:300])
             except Exception as error:
-                self.problems.append(f"{prefix}{key}: {type(error).__name__}: {error}"[:300])
+                named = name if name != prefix else f"{prefix}{type(key).__name__}"
+                self.problems.append(f"{named[:200]}: {reason(error)}"[:300])
 
     def _add_one(self, name: str, value: Any, depth: int) -> None:
         if name in ("", "/", SUMMARY_PREFIX) or not name.strip():
             raise Unrecordable("an empty name")
         kind = type(value)
-        if kind is float or kind is int or kind is bool:
-            self.numbers[name] = value
-        elif isinstance(value, float):  # NumPy's float64 among them
-            self.numbers[name] = float(value)
+        if kind is float or kind is bool or isinstance(value, float):  # NumPy's float64 among them
+            if name in self.numbers:
+                self._say_twice(name)
+            self.numbers[name] = value if kind is float or kind is bool else float.__float__(value)
+        elif kind is int:
+            self._keep(self.numbers, name, number(value))
         elif isinstance(value, Reduction):
-            self.reductions[name] = value
+            self._keep(self.reductions, name, value)
         elif isinstance(value, str):
-            self.texts[name] = value if len(value) <= MAX_TEXT else value[:MAX_TEXT]
+            self._keep(self.texts, name, self._text(name, value))
         elif isinstance(value, Mapping):
             if depth >= MAX_DEPTH:
                 raise Unrecordable(f"nested deeper than {MAX_DEPTH} levels")
@@ -89,20 +101,39 @@ class Split:
         elif value is None:
             return  # "nothing to say about it this time", as W&B takes it
         elif is_media(value):
-            self.media[name] = value
+            self._keep(self.media, name, value)
         else:
             moving = self._move(value)
-            self.numbers[name] = number(value) if moving is None else moving
+            self._keep(self.numbers, name, number(value) if moving is None else moving)
+
+    def _keep(self, kept: dict[str, Any], name: str, value: Any) -> None:
+        if name in kept:
+            self._say_twice(name)
+        kept[name] = value
+
+    def _say_twice(self, name: str) -> None:
+        self.problems.append(f"{name}: several values of one call have this name: the last one is kept")
+
+    def _text(self, name: str, value: str) -> str:
+        if len(value) <= MAX_TEXT:
+            return escaped(value)
+        self.problems.append(
+            f"{name}: a text of {len(value):,} characters was cut to {MAX_TEXT:,}: keep it whole as a file, by run.save"
+        )
+        return escaped(value[:MAX_TEXT])
 
 
-def flat_name(key: Any, problems: list[str]) -> str:
-    """A key of a mapping as a part of a name; what had to be cut is a problem."""
-    text = key if isinstance(key, str) else str(key)
+def flat_name(key: Any, problems: list[str], prefix: str = "") -> str:
+    """A key of a mapping, behind the prefix, as a name that can be written; what had to be cut is a problem.
+
+    Names that differ still do so: one that is cut ends with a digest of the whole, and surrogates are escaped.
+    """
+    text = prefix + escaped(key if isinstance(key, str) else str(key))
     if len(text) > MAX_NAME:
         problems.append(f"{text[:60]}…: a name of {len(text)} characters was cut to {MAX_NAME}")
-        text = text[:MAX_NAME]
-    # Lone surrogates can't be written as UTF-8.
-    return text.encode("utf-8", "replace").decode("utf-8") if not text.isascii() else text
+        digest = hashlib.sha256(text.encode()).hexdigest()[:16]
+        text = f"{text[: MAX_NAME - 17]}~{digest}"
+    return text
 
 
 def number(value: Any) -> Number:
@@ -112,16 +143,14 @@ def number(value: Any) -> Number:
         Unrecordable: not a scalar.
     """
     kind = type(value)
-    if kind is float or kind is int or kind is bool:
+    if kind is float or kind is bool:
         return value  # type: ignore[no-any-return]
+    if isinstance(value, int):
+        return _bounded(int.__index__(value))
+    if isinstance(value, float):
+        return float.__float__(value)
     if isinstance(value, enum.Enum):
         return number(value.value)
-    if isinstance(value, bool):
-        return bool(value)
-    if isinstance(value, int):
-        return int(value)
-    if isinstance(value, float):
-        return float(value)
     if isinstance(value, (bytes, bytearray, complex)):
         raise Unrecordable(f"{kind.__name__} is not a number")
     item = getattr(value, "item", None)
@@ -131,15 +160,29 @@ def number(value: Any) -> Number:
         if count != 1:
             shape = tuple(getattr(value, "shape", ()))
             raise Unrecordable(f"an array of shape {shape} is not a scalar: log a reduction of it, or a Histogram")
+        if kind.__name__.startswith("Masked") and bool(getattr(value, "mask", False)):
+            raise Unrecordable("a masked value")  # NumPy's item() gives what lies beneath the mask, or 0
         plain = whole(value).item()
-        if type(plain) is kind:
+        if type(plain) is not kind:
+            return number(plain)
+        if not isinstance(value, numbers.Real):  # NumPy's long double is one
             raise Unrecordable(f"{kind.__name__} is not a number")
-        return number(plain)
     if isinstance(value, numbers.Integral):
-        return int(value)
+        return _bounded(int(value))
     if isinstance(value, numbers.Real) or hasattr(kind, "__float__"):
-        return float(value)
+        found = float(value)
+        if math.isinf(found) and value != found:
+            raise Unrecordable(f"{kind.__name__} is too large for a number")
+        return found
     raise Unrecordable(f"{kind.__name__} can't be recorded")
+
+
+def _bounded(value: int) -> int:
+    try:
+        float(value)
+    except OverflowError:
+        raise Unrecordable(f"an integer of {value.bit_length()} bits is too large for a number") from None
+    return value
 
 
 def whole(value: Any) -> Any:
@@ -159,6 +202,37 @@ def whole(value: Any) -> Any:
     return value.to_local()
 
 
+def whole_step(step: Any, problem: Callable[[str, str], object]) -> int | None:
+    """A step as a record holds it, or None where it is no number in bounds: then the next step is to be taken.
+
+    Args:
+        problem: called with one line about what is changed, and what that line is about, whatever the number.
+    """
+    if type(step) is int and -MAX_STEP <= step <= MAX_STEP:
+        return step
+    try:
+        whole = int(step)
+        same = bool(whole == step)
+    except Exception:
+        problem(f"log: step {shown(step)} is not a number: the next step is taken", "no step")
+        return None
+    if not -MAX_STEP <= whole <= MAX_STEP:
+        problem(f"log: step {shown(step)} is beyond {MAX_STEP} (2**53 - 1): the next step is taken", "large step")
+        return None
+    if not same:
+        problem(f"log: step {shown(step)} is not a whole number: {whole} is taken", "broken step")
+    return whole
+
+
+def shown(value: Any) -> str:
+    """A value in a message: its ``repr``, cut, or its type where it has none."""
+    try:
+        text = repr(value)
+    except Exception:
+        return f"<{type(value).__name__}>"
+    return text if len(text) <= 60 else text[:59] + "…"
+
+
 def is_media(value: Any) -> bool:
     """Is this something that ``trackers.media`` takes? Decided without importing it for plain numbers."""
     if type(value).__module__.partition(".")[0] in ("numpy", "torch", "jax", "jaxlib", "decimal", "fractions"):
@@ -169,46 +243,72 @@ def is_media(value: Any) -> bool:
 
 
 def plain(value: Any, depth: int = 0) -> Any:
-    """A configuration value as JSON values: mappings, lists, text, numbers, bool, None; anything else by ``str``."""
-    if value is None or type(value) in (str, int, float, bool):
-        return _text(value) if type(value) is str else value
-    if depth > MAX_DEPTH:
-        return str(value)[:MAX_NAME]
-    if isinstance(value, enum.Enum):
-        return plain(value.value, depth + 1)
-    if isinstance(value, str):
-        return _text(str(value))
-    if isinstance(value, (bool, int, float)):
-        return number(value)
-    if isinstance(value, Mapping):
-        return {_text(str(key)): plain(item, depth + 1) for key, item in list(value.items())}
-    if isinstance(value, (set, frozenset)):
-        return [plain(item, depth + 1) for item in sorted(value, key=str)]
-    if isinstance(value, (list, tuple)) or type(value).__name__ == "ListConfig":
-        return [plain(item, depth + 1) for item in value]
-    if isinstance(value, os.PathLike):
-        return _text(os.fspath(value) if isinstance(os.fspath(value), str) else str(value))
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name: plain(getattr(value, f.name), depth + 1) for f in dataclasses.fields(value)}
-    tolist = getattr(value, "tolist", None)
-    if callable(tolist) and getattr(value, "size", 0) != 0 and _count(value) <= 1000:
-        return plain(tolist(), depth + 1)
-    if type(value).__name__ == "Namespace":
-        return plain(vars(value), depth + 1)
+    """A configuration value as JSON values: mappings, lists, text, numbers, bool, None; anything else by ``str``.
+
+    Never raises: an object that can't be looked at is its type's name, ``<Model>``, and what is beside it is kept.
+    """
     try:
-        return _text(str(value))
+        return _plain(value, depth)
     except Exception:
         return f"<{type(value).__name__}>"
+
+
+def _plain(value: Any, depth: int) -> Any:
+    kind = type(value)
+    if value is None or kind in (float, bool):
+        return value
+    if depth > MAX_DEPTH:
+        return escaped(str(value)[:MAX_NAME])
+    if isinstance(value, str):
+        return escaped(value)
+    if isinstance(value, int):
+        whole = bool(value) if kind is bool else int.__index__(value)
+        return whole if whole.bit_length() <= MAX_BITS else hex(whole)
+    if isinstance(value, float):
+        return float.__float__(value)
+    if isinstance(value, enum.Enum):
+        return plain(value.value, depth + 1)
+    if isinstance(value, Mapping):
+        return {_key(key): plain(item, depth + 1) for key, item in list(value.items())}
+    if isinstance(value, (set, frozenset)):
+        return sorted((plain(item, depth + 1) for item in value), key=str)
+    if isinstance(value, (list, tuple)) or kind.__name__ == "ListConfig":
+        return [plain(item, depth + 1) for item in value]
+    if isinstance(value, os.PathLike):
+        return escaped(os.fsdecode(value))
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: plain(getattr(value, f.name, None), depth + 1) for f in dataclasses.fields(value)}
+    tolist = getattr(value, "tolist", None)
+    if callable(tolist) and getattr(value, "size", 0) != 0 and _count(value) <= 1000:
+        found = tolist()
+        if type(found) is not kind:
+            return plain(found, depth + 1)
+    if kind.__name__ == "Namespace":
+        return plain(vars(value), depth + 1)
+    return escaped(str(value))
+
+
+def text(value: Any) -> str:
+    """Anything as text that can be written. Never raises."""
+    return str(plain(value))
+
+
+def _key(key: Any) -> str:
+    try:
+        return escaped(key if isinstance(key, str) else str(key))
+    except Exception:
+        return f"<{type(key).__name__}>"
 
 
 def mapping(value: Any) -> dict[str, Any]:
     """A configuration as a plain nested dict: from a mapping, argparse or absl namespace, dataclass, or None."""
     if value is None:
         return {}
-    if isinstance(value, Mapping):
-        return dict(plain(value))
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return dict(plain(value))
+    if isinstance(value, Mapping) or (dataclasses.is_dataclass(value) and not isinstance(value, type)):
+        found = plain(value)
+        if not isinstance(found, dict):
+            raise TypeError(f"config of type {type(value).__name__} can't be read: give a mapping")
+        return found
     flags = getattr(value, "flag_values_dict", None)  # absl.flags
     if callable(flags):
         return dict(plain(flags()))
@@ -225,7 +325,3 @@ def mapping(value: Any) -> dict[str, Any]:
 
 def _count(value: Any) -> int:
     return math.prod(getattr(value, "shape", (0,)) or (1,))
-
-
-def _text(text: str) -> str:
-    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from trackers import launch
+from trackers.beneath import local
 from trackers.contributions import Across, Alone, Astray
 from trackers.errors import MissingPackage, UsageError
 from trackers.rankstream import RankStream
@@ -72,4 +73,4 @@ class Way:
 
 def runs_root(options: Mapping[str, Any]) -> Path:
     """Where runs lie."""
-    return Path(str(options.get("TRACKER_DIR") or "runs")).expanduser().absolute()
+    return Path(local(str(options.get("TRACKER_DIR") or "runs"))).expanduser().absolute()

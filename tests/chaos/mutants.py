@@ -121,13 +121,19 @@ def _sent_twice(module: Any) -> None:
 
 
 def _new_ids(module: Any) -> None:
-    """A row that comes again has another id."""
-    log = module.LocalStore.log
+    """A row that comes again, from the next delivery, has another id."""
+    log, holds = module.LocalStore.log, module.LocalStore.holds
+
+    def own(log_id: str) -> str:
+        return f"{log_id}:{os.getpid()}"
 
     def fresh(self: Any, rows: Sequence[Any], config: Any) -> None:
-        log(self, [row._replace(log_id=f"{row.log_id}:{time.time_ns()}") for row in rows], config)
+        log(self, [row._replace(log_id=own(row.log_id)) for row in rows], config)
 
-    module.LocalStore.log = fresh
+    def holds_own(self: Any, log_ids: Sequence[str], rows: int) -> bool:
+        return bool(holds(self, [own(log_id) for log_id in log_ids], rows))
+
+    module.LocalStore.log, module.LocalStore.holds = fresh, holds_own
 
 
 def _backwards(module: Any) -> None:

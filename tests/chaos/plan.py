@@ -6,6 +6,8 @@ import dataclasses
 import random
 from collections.abc import Sequence
 
+from tests.chaos.deeds import DEEDS, LEAVES
+
 TRACKERS = ("wandb", "trackio", "tensorboard", "mlflow", "json")
 HEAVY = ("wandb", "mlflow", "trackio")
 FAULTS = (
@@ -26,12 +28,31 @@ POINTS = (
 """Patterns of failpoints that helpers die at."""
 
 
+HARMS = (
+    *("state deleted", "state and order deleted", "older state", "older state and order"),
+    *("store damaged", "store deleted"),
+)
+"""What is done to a tracker's delivery, or to what it wrote, before the run is synced again."""
+HARMS_MEANWHILE = ("state deleted", "older state", "store deleted")
+"""The same while training goes on, as actions."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Harm:
+    """kind: of HARMS. chance: where there is a choice (which copy, which byte), 0 to 1."""
+
+    kind: str
+    tracker: str
+    chance: float
+
+
 @dataclasses.dataclass(frozen=True)
 class Action:
     """after_s: pause since the last one. logged: not before so many of the attempt's calls were begun.
 
     kind: kill_training, kill_relay, kill_delivery, kill_deliveries, kill_helpers, kill_all, kill_service (W&B's own
-    process), fault (of W&B's server), healthy, lock (a database, for ``argument`` seconds), sync, sync_killed.
+    process), fault (of W&B's server), healthy, lock (a database, for ``argument`` seconds), sync, sync_killed,
+    or one of HARMS_MEANWHILE (to tracker ``argument``).
     """
 
     kind: str
@@ -42,7 +63,12 @@ class Action:
 
 @dataclasses.dataclass(frozen=True)
 class Attempt:
-    """One training process. end: finish, fail or wait (to be killed). failpoint: for its first relay's processes."""
+    """One training process.
+
+    end: finish, fail, wait (to be killed) or a way to leave without a word (:mod:`tests.chaos.deeds`). failpoint: for
+    its first relay's processes. deeds: what it does to itself, by the number of its call. full_at_finish: its disk is
+    full when it ends, and freed while ``finish`` waits.
+    """
 
     count: int
     seconds: float
@@ -50,16 +76,23 @@ class Attempt:
     preempting: bool
     failpoint: str
     actions: tuple[Action, ...]
+    deeds: tuple[tuple[int, str], ...] = ()
+    full_at_finish: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """syncs: how many more times the run is synced after it is delivered."""
+    """syncs: how many more times the run is synced after it is delivered. harms: each done before one further sync.
+
+    offline: W&B's client writes files; between two attempts they are uploaded and cleaned away by W&B's own commands.
+    """
 
     seed: str
     trackers: tuple[str, ...]
     attempts: tuple[Attempt, ...]
     syncs: int
+    harms: tuple[Harm, ...] = ()
+    offline: bool = False
 
     @property
     def count(self) -> int:
@@ -81,7 +114,19 @@ def make(seed: str, trackers: Sequence[str] = (), *, seconds: float = 4.0) -> Pl
     cut = chance.randint(100, calls - 100) if again else 0
     attempts = [_attempt(chance, chosen, cut, seconds * cut / calls, last=False)] if again else []
     attempts.append(_attempt(chance, chosen, calls - cut, seconds * (calls - cut) / calls, last=True))
-    return Plan(seed, chosen, tuple(attempts), chance.choice((0, 0, 1, 2)))
+    syncs = chance.choice((0, 0, 1, 2))
+    harms = [
+        Harm(chance.choice(HARMS), chance.choice(chosen), chance.random()) for _ in range(chance.choice((0, 1, 2)))
+    ]
+    offline = "wandb" in chosen and chance.random() < (0.5 if again else 0.1)
+    if offline and again:  # what was uploaded and cleaned away is known by the delivery's state alone
+        attempts = [dataclasses.replace(one, actions=_keeping_wandb(one.actions)) for one in attempts]
+        harms = [harm for harm in harms if harm.tracker != "wandb"]
+    return Plan(seed, chosen, tuple(attempts), syncs, tuple(harms), offline)
+
+
+def _keeping_wandb(actions: Sequence[Action]) -> tuple[Action, ...]:
+    return tuple(one for one in actions if not (one.kind in HARMS_MEANWHILE and one.argument == "wandb"))
 
 
 def _subset(chance: random.Random) -> tuple[str, ...]:
@@ -94,26 +139,29 @@ def _subset(chance: random.Random) -> tuple[str, ...]:
 def _attempt(chance: random.Random, trackers: Sequence[str], count: int, seconds: float, *, last: bool) -> Attempt:
     killed = not last or chance.random() < 0.6
     actions = [_action(chance, trackers, count) for _ in range(chance.randint(1, 4))]
-    ending = "wait" if killed else chance.choice(("finish", "finish", "fail"))
+    ending = "wait" if killed else chance.choice(("finish", "finish", "fail", *chance.sample(tuple(LEAVES), 3)))
     if killed:
         # Every call is made: a round must have its thousand records. When it is killed it may wait, or just end.
         final = chance.choice(("kill_training", "kill_all"))
         actions.append(Action(final, chance.choice((0.0, 0.0, chance.uniform(0, 2))), count))
     point = f"{chance.choice(POINTS)}=kill:{chance.randint(1, 6)}" if chance.random() < 0.4 else ""
     ordered = sorted(actions, key=lambda action: action.logged)
-    return Attempt(count, seconds, ending, chance.random() < 0.15, point, tuple(ordered))
+    kinds = chance.sample(DEEDS, chance.choice((0, 0, 1, 1, 2)))
+    deeds = tuple(sorted((chance.randrange(count), kind) for kind in kinds))
+    full = ending in ("finish", "fail") and chance.random() < 0.3
+    return Attempt(count, seconds, ending, chance.random() < 0.15, point, tuple(ordered), deeds, full)
 
 
 def _action(chance: random.Random, trackers: Sequence[str], count: int) -> Action:
     kinds = ["kill_relay", "kill_relay", "kill_delivery", "kill_delivery", "kill_delivery", "kill_deliveries"]
-    kinds += ["kill_helpers", "sync", "sync_killed"]
+    kinds += ["kill_helpers", "sync", "sync_killed", *HARMS_MEANWHILE]
     if "wandb" in trackers:
         kinds += ["kill_service", "fault", "fault"]
     if "mlflow" in trackers or "trackio" in trackers:
         kinds += ["lock"]
     kind = chance.choice(kinds)
     argument = ""
-    if kind == "kill_delivery":
+    if kind == "kill_delivery" or kind in HARMS_MEANWHILE:
         argument = chance.choice(trackers)
     elif kind == "fault":
         argument = str(chance.randrange(len(FAULTS)))

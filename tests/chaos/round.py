@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import json
 import os
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -19,7 +20,8 @@ from typing import Any
 import psutil
 
 from tests.chaos.audit import Findings, Said, audit, read, read_said
-from tests.chaos.plan import FAULTS, Action, Attempt, Plan
+from tests.chaos.deeds import LEAVES
+from tests.chaos.plan import FAULTS, HARMS_MEANWHILE, Action, Attempt, Harm, Plan
 from tests.chaos.script import records
 from tests.conftest import environment
 from trackers.relay.report import report
@@ -110,6 +112,13 @@ class Round:
         self._url = ""
         self._killed_training = False
         self._locks: list[threading.Thread] = []
+        self._leaves = False
+        self.mlflow = shared.mlflow
+        acts = [(act.kind, act.argument) for attempt in plan.attempts for act in attempt.actions]
+        if ("store deleted", "mlflow") in [*acts, *((harm.kind, harm.tracker) for harm in plan.harms)]:
+            self.mlflow = self.directory / "own-mlflow.db"  # not the one of all rounds
+        self._env["MLFLOW_TRACKING_URI"] = self.mlflow_uri = f"sqlite:///{self.mlflow}"
+        self._copies: list[Path] = []
 
     def play(self) -> Outcome:
         """Everything, from the first process to the audit."""
@@ -117,8 +126,12 @@ class Round:
         try:
             with self._wandb():
                 for number, attempt in enumerate(self.plan.attempts):
+                    if number and self.plan.offline:
+                        self._upload_and_clean()
                     self._attempt(attempt, first=number == 0)
                 self._deliver()
+                if self.plan.offline:
+                    self._upload()
                 self._examine()
         except Exception as error:
             self.outcome.problem = f"{type(error).__name__}: {error}"
@@ -140,6 +153,8 @@ class Round:
             assert server.stdout is not None
             self._url = server.stdout.readline().strip()
             self._env["WANDB_BASE_URL"] = self._url
+            if self.plan.offline:
+                self._env["WANDB_MODE"] = "offline"
             try:
                 yield
             finally:
@@ -159,8 +174,14 @@ class Round:
             "seconds": attempt.seconds,
             "end": attempt.end,
             "preempting": attempt.preempting,
-            "timeout": 5,
+            "deeds": attempt.deeds,
+            "full_at_finish": attempt.full_at_finish,
+            "timeout": 20 if attempt.full_at_finish else 5,
         }
+        self.outcome.actions += [kind for _, kind in attempt.deeds]
+        self.outcome.actions += [f"leave {attempt.end}"] if attempt.end in LEAVES else []
+        self.outcome.actions += ["full_at_finish"] if attempt.full_at_finish else []
+        self._leaves = attempt.end in LEAVES
         env = {**self._env, "PYTHONPATH": str(ROOT)}
         if attempt.failpoint:
             env["TRACKERS_FAILPOINT"] = attempt.failpoint
@@ -191,7 +212,7 @@ class Round:
     def _see_that_training_lives(self) -> None:
         assert self._training is not None
         code = self._training.poll()
-        if code and not self._killed_training:
+        if code and not self._killed_training and not (self._leaves and self._said_last("finishing")):
             raise RuntimeError(f"training ended with {code}: see {self.directory}/training.log")
 
     def _begun(self) -> int:
@@ -201,12 +222,25 @@ class Round:
         assert self._training is not None
         if self._training.poll() is not None:
             return True
-        return read_said(self.said).words[-1:] in (["waiting"], ["finishing"], ["finished"])
+        return self._said_last("waiting", "finishing", "finished")
+
+    def _said_last(self, *words: str) -> bool:
+        return any(read_said(self.said).words[-1:] == [word] for word in words)
+
+    def _wait_for_shield(self) -> None:
+        """What training does now may lose records by what is promised, if it is killed meanwhile."""
+        self._wait(
+            lambda: ([w for w in read_said(self.said).words if w.endswith("shield")] or [""])[-1] != "shield",
+            "training's deed is done",
+        )
 
     def _act(self, action: Action) -> None:
         assert self._training is not None
         kind = action.kind
+        self._keep_state()
         self.outcome.actions.append(f"{kind} {action.argument}".strip())
+        if kind in ("kill_training", "kill_all"):
+            self._wait_for_shield()
         if kind == "kill_training":
             self._killed_training = True
             self._training.kill()
@@ -223,6 +257,10 @@ class Round:
             self._kill(lambda process: _role(process)[0] in ("relay", "delivery", "service"))
         elif kind == "kill_service":
             self._kill(lambda process: _role(process)[0] == "service")
+        elif kind in HARMS_MEANWHILE:
+            if kind != "store deleted":  # a delivery that has it open must notice by itself
+                self._kill(lambda process: _role(process) == ("delivery", action.argument))
+            self._harm(Harm(kind, action.argument, 0.5))
         elif kind == "fault":
             self._fault(FAULTS[int(action.argument)])
         elif kind == "lock":
@@ -251,7 +289,7 @@ class Round:
 
     def _lock(self, seconds: float) -> None:
         """Hold the databases locked, as somebody else's transaction does."""
-        paths = [self.shared.mlflow] if "mlflow" in self.plan.trackers else []
+        paths = [self.mlflow] if "mlflow" in self.plan.trackers else []
         if "trackio" in self.plan.trackers:
             paths.append(self.shared.home / "trackio" / f"{self.name}.db")
         for path in paths:
@@ -260,10 +298,10 @@ class Round:
                     base.execute("BEGIN IMMEDIATE")
                     time.sleep(seconds)
 
-    def _sync(self) -> subprocess.Popen[bytes]:
+    def _sync(self, *options: str) -> subprocess.Popen[bytes]:
         with open(self.directory / "sync.log", "ab") as log:
             return subprocess.Popen(
-                [sys.executable, "-m", "trackers", "sync", str(self.run.path)],
+                [sys.executable, "-m", "trackers", "sync", str(self.run.path), *options],
                 cwd=self.directory,
                 env={**self._env, "PYTHONPATH": str(ROOT)},
                 stdin=subprocess.DEVNULL,
@@ -294,9 +332,97 @@ class Round:
             self._sync_whole()
         for _ in range(self.plan.syncs):
             self._sync_whole()
+        for harm in self.plan.harms:
+            self.outcome.actions.append(f"{harm.kind} {harm.tracker}")
+            self._harm(harm)
+            self._sync_whole("--verify")
 
-    def _sync_whole(self) -> None:
-        code = self._sync().wait(SYNC_S)
+    def _upload_and_clean(self) -> None:
+        """What people do with W&B's offline files once a job has ended."""
+        self._fault({})
+        self._kill(lambda process: True)
+        self._sync_whole()
+        self._upload()
+        self._wandb_command("clean", "--force", "--min-hours", "0")
+        left = [path.name for path in self.directory.glob("wandb/offline-run-*")]
+        if left:
+            raise RuntimeError(f"W&B's clean left {left}")
+        self.outcome.actions.append("wandb_clean")
+
+    def _upload(self) -> None:
+        paths = sorted(self.directory.glob("wandb/offline-run-*"))
+        self._wandb_command("sync", "--yes", *map(str, paths))
+
+    def _wandb_command(self, *words: str) -> None:
+        with open(self.directory / "wandb.log", "ab") as log:
+            subprocess.run(
+                [sys.executable, "-m", "wandb", *words],
+                cwd=self.directory,
+                env={**self._env, "WANDB_MODE": "online"},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                timeout=STEP_S,
+                check=True,
+            )
+
+    def _keep_state(self) -> None:
+        """A copy of what is known of the deliveries, to be put back later."""
+        target = self.directory / f"delivery-{len(self._copies)}"
+        with contextlib.suppress(OSError, shutil.Error):  # files come and go
+            shutil.copytree(self.run.delivery, target)
+        if target.exists():
+            self._copies.append(target)
+
+    def _harm(self, harm: Harm) -> None:
+        name, state = harm.tracker, self.run.delivery
+        if harm.kind == "store damaged":
+            self._damage(harm)
+            return
+        if harm.kind == "store deleted":
+            for path in self._store(name):
+                path.unlink(missing_ok=True)
+            return
+        files = [state / f"{name}.json", *([state / f"{name}.order"] if "order" in harm.kind else [])]
+        for path in files:
+            path.unlink(missing_ok=True)
+        if harm.kind.startswith("older") and self._copies:
+            copy = self._copies[int(harm.chance * len(self._copies))]
+            for path in files:
+                if (copy / path.name).exists():
+                    shutil.copy(copy / path.name, path)
+
+    def _store(self, tracker: str) -> list[Path]:
+        """The files of what a tracker has; none where W&B's server has it, which forgets nothing."""
+        if tracker == "trackio":
+            return list((self.shared.home / "trackio").glob(f"{self.name}.db*"))
+        if tracker == "mlflow":
+            return list(self.directory.glob("own-mlflow.db*"))
+        if tracker == "tensorboard":
+            return list(self.run.path.rglob("events.out.tfevents*"))
+        if tracker == "json":
+            logs = [path for path in self.run.path.glob("*.json") if path.name != "run.json"]
+            return [*logs, *self.run.path.glob("json/*")]
+        return []
+
+    def _damage(self, harm: Harm) -> None:
+        """One byte of a file of the tracker's own changed, or some of its rows deleted."""
+        if harm.tracker == "trackio":
+            with contextlib.closing(sqlite3.connect(self.shared.home / "trackio" / f"{self.name}.db")) as base, base:
+                base.execute("DELETE FROM metrics WHERE run_id = ? AND id % 7 = 3", [self.id])
+        folders = {"json": ("json", "."), "tensorboard": ("tensorboard",)}.get(harm.tracker, ())
+        found = [path for folder in folders for path in sorted(self.run.path.joinpath(folder).rglob("*"))]
+        logs = [path for path in found if path.suffix in (".part", ".trackers") or path.name.startswith(self.name)]
+        files = [path for path in logs if path.is_file() and path.stat().st_size > 1]
+        if files:
+            path = files[int(harm.chance * len(files))]
+            content = bytearray(path.read_bytes())
+            place = int(harm.chance * 7919) % len(content)
+            content[place] = content[place] ^ 1
+            path.write_bytes(content)
+
+    def _sync_whole(self, *options: str) -> None:
+        code = self._sync(*options).wait(SYNC_S)
         if code or not self._delivered():
             states = {name: (entry["state"], entry["error"]) for name, entry in self._report().items()}
             raise RuntimeError(f"`trackers sync` ended with {code}: {states}")
@@ -319,10 +445,13 @@ class Round:
         self.outcome.records = records(0, len(said.returned))
         if self.outcome.records < LEAST_RECORDS:
             raise RuntimeError(f"the round has {self.outcome.records} records only")
+        for path in self.directory.glob("user-*.bin"):
+            if path.read_bytes().replace(b"the user's own line\n", b""):
+                raise RuntimeError(f"somebody else wrote to {path}")
         with _audit:
             for tracker in self.plan.trackers:
                 try:
-                    stored = read(tracker, info, mlflow_uri=self.shared.mlflow_uri, wandb_runs=runs)
+                    stored = read(tracker, info, mlflow_uri=self.mlflow_uri, wandb_runs=runs)
                     self.outcome.findings.append(audit(tracker, stored, self.plan.seed, said, statuses))
                 except Exception as error:
                     lines = [f"the store can't be read: {type(error).__name__}: {error}"]
@@ -332,8 +461,10 @@ class Round:
         last = self.plan.attempts[-1]
         words = said.words[len(said.words) - said.words[::-1].index("ready") :]
         ended = "failed" if last.end == "fail" else "finished"
+        if last.end in LEAVES:
+            ended = "preempted" if "preempting" in words else LEAVES[last.end][1]
         killed = "preempted" if "preempting" in words else "crashed"
-        if "finished" in words:
+        if "finished" in words or (last.end in LEAVES and not self._killed_training):
             return {ended}
         if "finishing" in words:
             return {ended, killed}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -15,13 +16,14 @@ from typing import Any
 
 import pytest
 
+import trackers
 from tests.faults.driven import ROOT, Training, wait_for
 from tests.scripted import Scripted, got
 from tests.stores import read_csv, read_json, read_tensorboard, read_trackio, read_wandb_server
 from tests.support import T0, run_info
 from tests.wandb_server import WandbServer
 from tests.wandb_support import server
-from trackers import errors, identity, registry
+from trackers import errors, identity, journal, registry
 from trackers.journal import StreamReader, StreamWriter
 from trackers.records import Finish, Metrics, Start, encode
 from trackers.relay import delivery as module
@@ -69,6 +71,10 @@ def fill(disk: Path) -> None:
                 continue
 
 
+def run_directory(disk: Path) -> RunDirectory:
+    return RunDirectory(disk / "runs/p/r")
+
+
 def free(disk: Path) -> None:
     (disk / "filler").unlink()
 
@@ -112,6 +118,66 @@ def test_full_disk_costs_no_record(small_disk: Path) -> None:
             is_whole(tracker, training.run, list(range(5003)))
             assert report(training.run, [tracker])[tracker]["state"] == "delivered"
         assert not list(training.run.path.rglob("*.tmp"))
+
+
+@pytest.mark.parametrize("freed", [True, False], ids=["freed", "stays full"])
+def test_finish_waits_for_a_full_disk(
+    freed: bool, small_disk: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Space that comes while finish waits costs no record, and the run is finished; else what was lost is counted."""
+    monkeypatch.setenv("TRACKER_RELAY", "n")
+    run = trackers.init("json", project="p", id="r", mode="offline", dir=small_disk / "runs")
+    run.log({"loss": 0.0}, step=0)
+    fill(small_disk)
+    for step in range(1, 501):
+        run.log({"loss": step / 7}, step=step)
+    pauses: list[float] = []
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 3 and freed:
+            free(small_disk)
+
+    monkeypatch.setattr(journal.time, "sleep", pause)
+    run.finish(timeout=25 if freed else 0.2)
+    said = capsys.readouterr().err
+    waiting = re.search(r"finish: (\d+) records wait up to", said)
+    assert waiting is not None
+    assert int(waiting[1]) > 400  # the journal's last page on the disk had room for some
+    assert "No space left on device: free some space for" in said
+    assert ("records were lost" in said) is not freed
+    if freed:
+        assert len(pauses) == 3
+        records = StreamReader(run_directory(small_disk).stream(StreamName("rank", 0, 1))).read(1000)
+        assert [record.step for record in records if isinstance(record, Metrics)] == list(range(501))
+        assert last_status(run_directory(small_disk)).name == "finished"
+    else:
+        assert f"{waiting[1]} records were lost" in said
+
+
+@pytest.mark.parametrize("resumed", [False, True], ids=["new", "resumed"])
+@pytest.mark.parametrize("room", [0, 2])
+def test_full_disk_in_init_leaves_nothing(
+    room: int, resumed: bool, small_disk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the disk is full, or fills up amid ``init``: an error of one line, and the disk is as it was before."""
+    monkeypatch.setenv("TRACKER_RELAY", "n")
+    where: dict[str, Any] = {"project": "p", "id": "r", "mode": "offline", "dir": small_disk / "runs"}
+    if resumed:
+        trackers.init("json", **where).finish()
+        where["resume"] = "must"
+    fill(small_disk)
+    with (small_disk / "filler").open("r+b") as file:
+        file.truncate(file.seek(0, os.SEEK_END) - room * 4096)
+
+    def content() -> dict[Path, bytes]:
+        return {path: path.read_bytes() if path.is_file() else b"" for path in small_disk.rglob("*")}
+
+    before = content()
+    with pytest.raises(errors.UsageError, match=r"runs/p/r can't be written \(No space left on device\)") as caught:
+        trackers.init("json", config={"text": "x" * (4096 * room)}, **where)
+    assert "\n" not in str(caught.value)
+    assert content() == before
 
 
 def test_read_only_directory_is_said_before_the_first_step(small_disk: Path) -> None:
@@ -378,7 +444,7 @@ def test_tracker_file_that_is_cut_while_it_grows_is_made_anew(
         if step % 20 == 19:
             while read_account(run, tracker).seq < step + 2:
                 work.step()
-            places = {"json": "json/*", "csv": "metrics.csv", "tensorboard": "tensorboard/events*"}
+            places = {"json": "json/*", "csv": "metrics.csv", "tensorboard": "tensorboard/*/events*"}
             (path,) = [path for path in run.path.glob(places[tracker]) if path.stat().st_size]
             if step == 19:
                 os.truncate(path, path.stat().st_size // 2)
@@ -459,7 +525,11 @@ def test_nothing_needs_locks_or_links() -> None:
     places = [*package.glob("*.py"), *(package / "relay").glob("*.py")]
     words = ("fcntl", "flock", "lockf", "os.link(", "hardlink_to", "os.symlink", "symlink_to", "mkfifo")
     found = {(path.name, word) for path in places for word in words if word in path.read_text()}
-    assert found - {("snapshot.py", "os.link("), ("snapshot.py", "fcntl")} == set()
+    # Of a descriptor fcntl only asks for another number, of a process for its exit code.
+    asking = {("descriptors.py", "fcntl"), ("watched.py", "fcntl")}
+    elsewhere = {("seal.py", "os.link(")}  # in the user's configuration, and where that has no links it does without
+    assert found - {("snapshot.py", "os.link("), ("snapshot.py", "fcntl"), *asking, *elsewhere} == set()
+    assert not any("F_SETLK" in path.read_text() for path in places)
 
 
 def test_each_state_is_reached_and_true(finished: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 import trackers
 from tests.faults.attempts import FIVE, Training, delivered, points, read
-from tests.stores import read_wandb_file
+from tests.stores import event_directory, read_wandb_file
 from tests.support import T0, Driver, run_info, stream
 from tests.wandb_server import Fault, WandbServer
 from tests.wandb_support import online_at
@@ -86,7 +86,7 @@ def test_tensorboards_rust_loader_shows_the_new_attempt_alone(
 ) -> None:
     """The data server that TensorBoard starts by default forgets what was superseded, as its Python loader does."""
     info, _, _ = rewound
-    assert _rust_scalars(info.path("tensorboard"), "loss", tmp_path / "port") == EXPECTED
+    assert _rust_scalars(event_directory(info), "loss", tmp_path / "port") == EXPECTED
 
 
 def test_our_own_readers_show_the_new_attempt_alone(rewound: tuple[RunInfo, dict[str, Any], str]) -> None:

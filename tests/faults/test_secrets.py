@@ -14,7 +14,10 @@ import pytest
 import trackers
 from tests.faults.driven import ROOT, wait_for
 from tests.stores import read_csv, read_json, read_mlflow, read_tensorboard, read_trackio
+from trackers.analysis.portrait import portrait
+from trackers.records import Metrics
 from trackers.relay.account import read_account
+from trackers.relay.rejections import Rejections
 from trackers.relay.report import report
 from trackers.rundir import RunDirectory, find_runs
 from trackers.secret import mask, mask_argv, mask_source
@@ -150,7 +153,7 @@ def test_names_from_outside_stay_text(tmp_path: Path) -> None:
     assert not any(entry["rejected"] for entry in states.values()), states
     # What is outside of the run, trackio's and MLflow's places is what was there before.
     assert {path.name for path in place.iterdir()} <= {"runs", "mlflow.db", "mlruns", "mlartifacts"}
-    assert [path.name for path in (place / "runs").iterdir()] == ["..%2F..%2F..%2Fevil"]
+    assert [path.name for path in (place / "runs").iterdir()] == ["%2E.%2F..%2F..%2Fevil"]
     assert not (tmp_path / "evil").exists()
     assert not Path("/evil").exists()
     info = found.read_info()
@@ -163,6 +166,53 @@ def test_names_from_outside_stay_text(tmp_path: Path) -> None:
         assert sorted(points[0].value for points in series.values() if len(points) == 1)[-len(EVIL) :] == [
             float(number) for number in range(len(EVIL))
         ], read.__name__
+
+
+PRIVATE = """
+import os, trackers
+os.umask(0o002)
+for private in (True, False):
+    run = trackers.init("json", project="p", id="private" if private else "open", options={"TRACKER_PRIVATE": private})
+    run.log({"loss": 1.0}, step=0)
+    run.finish(timeout=60)
+"""
+
+
+def test_uncommitted_patch_is_its_owners_alone(tmp_path: Path) -> None:
+    """What no mask knew in it is in one file of mode 0600, where `trackers diff` reads it; TRACKER_PRIVATE=n records it
+    with the environment, for a group to read."""
+    git = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b"]
+    (tmp_path / "train.py").write_text("# nothing yet\n")
+    for command in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "first"]):
+        subprocess.run([*git, *command], check=True)
+    (tmp_path / "train.py").write_text(f"{PRIVATE}# unmasked word of a patch\n")
+    done = subprocess.run(
+        [sys.executable, "train.py"], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True,
+        text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    modes = {}
+    for id in ("private", "open"):
+        run = RunDirectory(tmp_path / "runs/p" / id)
+        files = [path for path in run.path.rglob("*") if path.is_file()]
+        found = [path for path in files if b"unmasked word of a patch" in path.read_bytes()]
+        modes[id] = {(path.name, path.stat().st_mode & 0o777) for path in found}
+        assert "unmasked word of a patch" in portrait(trackers.load(str(run.path))).git["patch"]
+    assert modes["private"] == {("git-1.patch", 0o600)}
+    assert ("node-0.1.jsonl", 0o664) in modes["open"]
+
+
+@pytest.mark.parametrize("private", [True, False])
+def test_refused_records_are_their_owners_alone(private: bool, tmp_path: Path) -> None:
+    """The file of what a tracker refused is made so, whatever the umask; TRACKER_PRIVATE=n leaves it to that."""
+    path = RunDirectory(tmp_path / "run").delivery / "mlflow.rejected.jsonl"
+    path.parent.mkdir(parents=True)
+    before = os.umask(0o002)
+    try:
+        Rejections(path, private).add(Metrics(step=1, time=1.0, values={"a": 1.0}), "too long")
+    finally:
+        os.umask(before)
+    assert path.stat().st_mode & 0o777 == (0o600 if private else 0o664)
 
 
 @pytest.mark.parametrize(("umask", "allowed", "wanted"), [(0o077, 0o700, 0o600), (0o002, 0o775, 0o060)])

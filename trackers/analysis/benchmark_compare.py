@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from trackers.analysis import benchmark_report
-from trackers.analysis.benchmark_results import Result, results
+from trackers.analysis.benchmark_results import PATTERN, Result, results
 from trackers.analysis.tables import Table, plain, render
 from trackers.errors import MissingPackage, UsageError
+from trackers.formats import output
 
 NAME = "compare_results"
 REPORT, PLOT = "comparison_report.md", "comparison_plot.png"
@@ -25,21 +26,25 @@ def main(arguments: Sequence[str]) -> int:
         MissingPackage: a plot is asked for, and matplotlib isn't installed.
     """
     options = _parser().parse_args(arguments)
+    read = [str(options.results_dir / "**" / PATTERN)]
+    report, plot = options.results_dir / REPORT, options.results_dir / PLOT
+    for given, default in ((options.output_report, report), (options.output_plot, plot)):
+        ours = output.drawing if given else lambda path, head: True  # the documented names are this program's
+        output.check(given or default, inputs=read, ours=ours, force=options.force)
+    report, plot = options.output_report or report, options.output_plot or plot
+    if report.resolve() == plot.resolve():
+        raise UsageError(f"{report}: the report and the plot can't be one file")
     found, lost = results(options.results_dir)
     for text in [*(f"left out: {text}" for text in lost), *benchmark_report.warnings(found)]:
         print(f"{NAME}: {plain(text)}", file=sys.stderr)
     print(_table(found))
     first = benchmark_report.winner(found)
     print(f"Winner: {plain(first.result.name) if first.result else 'none'}. {plain(first.reason)}")
-    path = options.output_report or options.results_dir / REPORT
+    text = benchmark_report.markdown(found, when=time.strftime("%Y-%m-%d %H:%M:%S"))
+    output.write_text(report, f"{text}\n<!-- {output.MARK} -->\n")
+    print(f"Report saved to {report}")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(benchmark_report.markdown(found, when=time.strftime("%Y-%m-%d %H:%M:%S")), encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"{path} can't be written: {error.strerror or error}") from None
-    print(f"Report saved to {path}")
-    try:
-        print(f"Plot saved to {_plot(found, options.output_plot or options.results_dir / PLOT)}")
+        print(f"Plot saved to {_plot(found, plot)}")
     except MissingPackage as error:
         if options.output_plot is not None:
             raise
@@ -70,5 +75,6 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("--results-dir", type=Path, default=Path("benchmark_results"), help="where results lie, subfolders included")
     add("--output-report", type=Path, help=f"Markdown file; default {REPORT} there")
+    add("--force", action="store_true", help="replace files that are there, whatever they are")
     add("--output-plot", type=Path, help=f"picture (.png, .svg, .pdf); default {PLOT} there")
     return parser

@@ -11,7 +11,8 @@ from typing import Any
 from trackers.benchmark import file, result
 from trackers.benchmark.steps import Steps
 from trackers.errors import NotFound, UsageError
-from trackers.readers.log import LogReader
+from trackers.formats import output
+from trackers.readers.log import STDIN, LogReader
 from trackers.records import Metrics, Record
 
 NAME = "extract_primus_metrics"
@@ -25,6 +26,11 @@ def main(arguments: Sequence[str]) -> int:
         NotFound: no such log, or nothing in it. UsageError: the output can't be written.
     """
     options = _parser().parse_args(arguments)
+    named = Path(options.output) if options.output else None
+    if named is not None and (named.is_dir() or options.output.endswith("/")):
+        named = None
+    if named is not None:
+        output.check(named, inputs=[options.log_file], ours=lambda there, head: True)
     reader = LogReader()
     runs = reader.runs(options.log_file)
     if len(runs) > 1:
@@ -34,22 +40,24 @@ def main(arguments: Sequence[str]) -> int:
     source = str(options.log_file)
     if not steps.measured:
         raise NotFound(f"{source}: no line says how long an iteration took (`elapsed time per iteration (ms)`)")
-    document = result.result(steps, source={"file": source, "format": steps.config.get("log.format")}, given={
+    told = {"file": source, "format": steps.config.get("log.format")}
+    if source != STDIN:
+        told |= {"run_id": runs[0].id, "project": runs[0].project}
+    document = result.result(steps, source=told, given={
         "num_gpus": options.num_gpus,
         "global_batch_size": options.global_batch_size,
         "sequence_length": options.sequence_length,
     })  # fmt: skip
     for text in [*([runs[0].note] if runs[0].note else []), *document["contradictions"]]:
         print(f"{NAME}: {text}", file=sys.stderr)
-    path = Path(options.output) if options.output else RESULTS
+    if named is not None:
+        output.check(named, inputs=[source], ours=lambda there, head: file.is_of(there, document["source"]),
+                     force=options.force)  # fmt: skip
+        output.write_text(named, result.text(document))
     try:
-        if not options.output or path.is_dir() or str(options.output).endswith("/"):
-            path = file.write(document, path)
-        else:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(result.text(document), encoding="utf-8")
+        path = named or file.write(document, Path(options.output or RESULTS))
     except OSError as error:
-        raise UsageError(f"{path} can't be written: {error.strerror or error}") from None
+        raise UsageError(f"{options.output or RESULTS} can't be written: {error.strerror or error}") from None
     print(_summary(document))
     print(f"Saved {path}")
     return 0
@@ -64,14 +72,16 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("--log-file", required=True, help="the log; may be gzipped; - is standard input")
     add("--output", help="file or directory; default benchmark_results/benchmark_{platform}_{timestamp}.json")
-    add("--num-gpus", type=_positive, help="GPUs in all, where the log doesn't say")
-    add("--global-batch-size", type=_positive, help="sequences per step, where the log doesn't say")
-    add("--sequence-length", type=_positive, help="tokens per sequence, where the log doesn't prove it")
+    add("--num-gpus", type=positive, help="GPUs in all, where the log doesn't say")
+    add("--global-batch-size", type=positive, help="sequences per step, where the log doesn't say")
+    add("--sequence-length", type=positive, help="tokens per sequence, where the log doesn't prove it")
+    add("--force", action="store_true", help="replace the file that --output names, whatever it is")
     add("--verbose", action="store_true", help="print every step, and what was derived")
     return parser
 
 
-def _positive(text: str) -> int:
+def positive(text: str) -> int:
+    """A whole number of at least 1, as an argument of a command line."""
     value = int(text)
     if value < 1:
         raise argparse.ArgumentTypeError(f"{text} isn't a positive number")
@@ -98,7 +108,7 @@ def _summary(document: dict[str, Any]) -> str:
                       f" (min {_show(performance['min_step_time_seconds'])},"
                       f" max {_show(performance['max_step_time_seconds'])})"),
         ("tokens/s", _show(performance["tokens_per_second"])),
-        ("tokens/s/GPU", _show(performance["tokens_per_second_per_gpu"])),
+        ("tokens/s/GPU", _show(performance["tokens_per_second_per_gpu"] or None)),
         ("batch × length", f"{_show(config['global_batch_size'])} × {_show(config['sequence_length'])}"),
         ("peak memory", f"{_show(peak)} GiB ({memory['kind'] or 'not in the log'}{', reserved' if reserved else ''})"),
     ]  # fmt: skip

@@ -6,13 +6,12 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from trackers.analysis.benchmark_results import TOLERANCE, Result
+from trackers.analysis.fairness import WORK, work
 from trackers.analysis.tables import Table, escape_markdown, render, show
 
 FEW = 5
 """A result of fewer step times says little."""
 _NOT_CONFIG = frozenset({"num_gpus"})
-_MATTERS = ("global_batch_size", "micro_batch_size", "sequence_length", "model", "model_name", "precision", "dtype")
-"""Settings without which being equal tokens/s aren't of the same work."""
 
 
 class Winner(NamedTuple):
@@ -25,7 +24,7 @@ class Winner(NamedTuple):
 def winner(found: Sequence[Result]) -> Winner:
     """Who makes the most tokens, or where nobody counts them samples, per second on each GPU, and why.
 
-    Nobody where the difference is one of chance, or unknown.
+    Nobody where the work isn't the same, or the difference is one of chance, or unknown.
     """
     speeds = [(result.tokens_per_s_per_gpu, result) for result in found if result.tokens_per_s_per_gpu is not None]
     what = "tokens/s per GPU"
@@ -40,6 +39,10 @@ def winner(found: Sequence[Result]) -> Winner:
     if len(speeds) == 1:
         others = f"; {len(found) - 1} others don't say theirs" if len(found) > 1 else ""
         return Winner(None, f"Only {first.name} says its {what} ({show(speed)}){others}.")
+    known = {id(result) for _, result in speeds}
+    unlike = differences([result for result in found if id(result) in known])
+    if unlike:
+        return Winner(None, f"Not the same work, by the same clock, so none wins: {'; '.join(unlike)}.")
     slower, second = speeds[1]
     percent = (speed / slower - 1) * 100
     if percent < TOLERANCE * 100:
@@ -47,16 +50,35 @@ def winner(found: Sequence[Result]) -> Winner:
     return Winner(first, f"{show(speed)} {what}, {percent:.1f} % more than {second.name} ({show(slower)}).")
 
 
+def differences(found: Sequence[Result]) -> list[str]:
+    """What makes the work of results differ: settings, numbers of GPUs, clocks; what some don't say isn't compared."""
+    texts = []
+    for _, names in WORK:
+        values = dict.fromkeys(value for result in found if (value := work(_sizes(result), names)) is not None)
+        if len(values) > 1:
+            settings = list(dict.fromkeys(name for pairs in values for name, _ in pairs))
+            for name in settings:
+                shown = dict.fromkeys(dict(pairs)[name] for pairs in values if name in dict(pairs))
+                if len(shown) > 1:
+                    texts.append(f"{name} differs ({', '.join(shown)})")
+    for what, kinds in (
+        ("numbers of GPUs differ", dict.fromkeys(show(result.gpus) for result in found if result.gpus)),
+        ("clocks differ", dict.fromkeys(result.clock for result in found if result.clock)),
+    ):
+        if len(kinds) > 1:
+            texts.append(f"{what} ({', '.join(kinds)})")
+    return texts
+
+
+def _sizes(result: Result) -> dict[str, Any]:
+    """Its settings, without a part of a batch: how many samples go through a GPU at once is no other work."""
+    return {name: value for name, value in result.config.items() if name.rpartition(".")[2] != "micro_batch_size"}
+
+
 def warnings(found: Sequence[Result]) -> list[str]:
     """Why the comparison may mislead."""
     texts = []
-    for name in _MATTERS:
-        values = list(dict.fromkeys(show(result.config[name]) for result in found if name in result.config))
-        if len(values) > 1:
-            texts.append(f"{name} differs ({', '.join(values)}): the results are not of the same work")
-    gpus = list(dict.fromkeys(show(result.gpus) for result in found if result.gpus))
-    if len(gpus) > 1:
-        texts.append(f"numbers of GPUs differ ({', '.join(gpus)}): compare what is per GPU")
+    texts += [f"{text}: the results are not of the same work" for text in differences(found)]
     kinds = {result.memory_kind or "unknown" for result in found if result.memory_peak_gb is not None}
     if len(kinds) > 1:
         texts.append(f"memory is of different kinds ({', '.join(sorted(kinds))}) and can't be compared: "

@@ -15,8 +15,11 @@ from typing import Any
 import msgspec
 
 from trackers.analysis.statistics import deviation, mean
+from trackers.benchmark.speed import MEASURED, WALL_CLOCK
+from trackers.benchmark.steps import CLOCK
 from trackers.errors import NotFound
 from trackers.naming.roles import GIB
+from trackers.readers.boundary import why
 from trackers.readers.files import FLOATS
 
 PATTERN = "benchmark_*.json"
@@ -29,7 +32,8 @@ class Result(msgspec.Struct, kw_only=True):
     """One result; None where it neither says nor lets derive. Times in s, memory in GB of 1e9 bytes, of one GPU.
 
     memory_kind: "device" (all that is in use there), "torch" (what PyTorch allocated), "" unknown. variation_percent:
-    the standard deviation of step times, of their mean. losses, rates: as in the file, NaN and all.
+    the standard deviation of step times, of their mean. clock: what its speed was measured by, "" unknown.
+    losses, rates: as in the file, NaN and all.
     """
 
     name: str
@@ -52,6 +56,7 @@ class Result(msgspec.Struct, kw_only=True):
     tokens_per_s: float | None = None
     tokens_per_s_per_gpu: float | None = None
     tokens_per_s_per_core: float | None = None
+    clock: str = ""
     memory_kind: str = ""
     memory_avg_gb: float | None = None
     memory_peak_gb: float | None = None
@@ -92,8 +97,8 @@ def read(path: Path) -> Result:
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise NotFound(f"{path} has gone") from None
-    except (ValueError, OSError) as error:
-        raise NotFound(f"{path} isn't whole JSON: {error}") from None
+    except (ValueError, OSError, RecursionError) as error:
+        raise NotFound(f"{path} isn't whole JSON: {why(error)}") from None
     if not isinstance(content, dict) or not any(
         name in content for name in ("performance_metrics", "training_config", "raw_step_times")
     ):
@@ -123,6 +128,9 @@ def from_document(content: Mapping[str, Any], path: Path) -> Result:
         losses=_series(content.get("loss_values")),
         rates=_series(content.get("learning_rates")),
     )
+    source = content.get("source")
+    if isinstance(source, dict) and isinstance(source.get("step_times"), str):
+        found.clock = WALL_CLOCK if source["step_times"] == CLOCK else MEASURED
     found.remarks += _texts(content.get("contradictions"))
     _steps(found, stated)
     _throughput(found, stated)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from trackers.benchmark import file, result
 from trackers.benchmark.steps import Steps
 from trackers.errors import NotFound, UsageError
+from trackers.formats.output import check, write_text
 from trackers.readers.reader import Reader, SourceRun
 
 RESULTS = Path("benchmark_results")
@@ -31,22 +33,23 @@ def document(reader: Reader, run: SourceRun, given: dict[str, int | None] | None
     return result.result(steps, source=source, given=given, word="log" if logged else "run")
 
 
-def save(found: dict[str, Any], output: Path | None = None) -> Path:
+def save(found: dict[str, Any], output: Path | None = None, *, inputs: Sequence[str] = (), force: bool = False) -> Path:
     """Write a result; returns its file.
 
     Args:
         output: a file, or a directory for the documented name; default :data:`RESULTS`. Another run's result of the
-            same name isn't overwritten: this one gets a number.
+            same name isn't overwritten: this one gets a number; of a name that was given only with ``force``.
+        inputs: what the result was read from: it is never overwritten.
 
     Raises:
-        UsageError: it can't be written.
+        UsageError: it can't be written, or something else is there.
     """
     path = output or RESULTS
+    if path.suffix == ".json" and not path.is_dir():
+        check(path, inputs=inputs, ours=lambda there, head: file.is_of(there, found["source"]), force=force)
+        write_text(path, result.text(found))
+        return path
     try:
-        if path.suffix != ".json" or path.is_dir():
-            return file.write(found, path)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(result.text(found), encoding="utf-8")
+        return file.write(found, path)
     except OSError as error:
         raise UsageError(f"{path} can't be written: {error.strerror or error}") from None
-    return path

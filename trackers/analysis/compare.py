@@ -15,6 +15,7 @@ from trackers import records
 from trackers.analysis.facts import Facts
 from trackers.analysis.fairness import unfair
 from trackers.analysis.gather import gather
+from trackers.benchmark.speed import WALL_SAMPLES, WALL_STEPS, alike
 from trackers.errors import NotFound, UsageError
 from trackers.naming import roles
 from trackers.naming.groups import group_of
@@ -33,8 +34,9 @@ class Comparison(msgspec.Struct):
     Each run has document 1's ``run_name``, ``final_loss``, ``best_val_loss``, ``avg_mfu`` (NaN where unknown) and
     ``total_iters``, and ``source``, ``id``, ``project``, ``group``, ``tags``, ``status``, ``attempts``, ``steps``,
     ``gpus``, ``gpu_name``, ``config`` (what differs), ``metrics`` (by key: final, best, last, min, max, mean, count,
-    nans, min_step, max_step), ``steps_per_s``, ``speed_basis``, ``samples_per_s``, ``tokens_per_s``, ``gpu_percent``,
-    ``memory_gb``, ``memory_kind``, ``energy_j``, ``speedup``, ``efficiency_percent``; None where a run has no value.
+    nans, min_step, max_step), ``steps_per_s``, ``samples_per_s``, ``tokens_per_s`` (each with the clock it runs by:
+    ``speed_basis``, ``samples_basis``, ``tokens_basis``), ``wall_steps_per_s``, ``gpu_percent``, ``memory_gb``,
+    ``memory_kind``, ``energy_j``, ``speedup``, ``efficiency_percent``; None where a run has no value.
     """
 
     runs: list[dict[str, Any]]
@@ -105,7 +107,8 @@ def compare(runs: Sequence[Facts], keys: Sequence[str] | None = None, *, baselin
     rows = [_row(run, chosen, differing, base) for run in runs]
     basis = {row.pop("speedup_basis") for row in rows} - {""}
     without = [run for run, row in zip(runs, rows, strict=True) if row["speedup"] is None and run.speed.steps_per_s]
-    warnings = unfair(runs, steps_per_s="steps/s" in basis, no_speedup=without if base is not None else ())
+    warnings = unfair(runs, steps_per_s=bool(basis & {"steps/s", WALL_STEPS}), base=base,
+                      wall=bool(basis & {WALL_SAMPLES, WALL_STEPS}), no_speedup=without)  # fmt: skip
     return Comparison(rows, chosen, differing, base.source if base is not None else "", warnings)
 
 
@@ -196,17 +199,20 @@ def _row(run: Facts, keys: Sequence[str], differing: Sequence[str], base: Facts 
     times, basis = _speedup(run, base)
     return {
         "run_name": run.name or run.id,
-        "final_loss": _nan(_first(run, roles.LOSSES, "last", ("final_train_loss", "final_loss"))),
+        "final_loss": _nan(_first(run, (run.loss,), "last", ("final_train_loss", "final_loss"))),
         "best_val_loss": _nan(_first(run, roles.VALIDATION_LOSSES, "min", ("best_val_loss",))),
-        "avg_mfu": _nan(_mean(run, roles.MFUS, "avg_mfu")),
+        "avg_mfu": _nan(run.summary.get("avg_mfu") if run.avg_mfu is None else run.avg_mfu),
         "total_iters": _iterations(run),
         **{name: getattr(run, name) for name in _SAME},
         "config": {name: run.config[name] for name in differing if name in run.config},
         "metrics": {key: _figures(run, key) for key in keys if key in run.folds or run.value(key, "final") is not None},
         "steps_per_s": run.speed.steps_per_s,
         "speed_basis": run.speed.basis,
+        "wall_steps_per_s": run.speed.wall_steps_per_s,
         "samples_per_s": run.speed.samples_per_s,
+        "samples_basis": run.speed.samples_basis,
         "tokens_per_s": run.speed.tokens_per_s,
+        "tokens_basis": run.speed.tokens_basis,
         **msgspec.structs.asdict(run.use),
         "speedup": times,
         "efficiency_percent": efficiency(times, run.gpus or 1, base.gpus or 1) if base is not None else None,
@@ -218,15 +224,9 @@ _SAME = ("source", "id", "project", "group", "tags", "status", "attempts", "step
 
 
 def _speedup(run: Facts, base: Facts | None) -> tuple[float | None, str]:
-    """From samples per second; from steps where no run says how many samples a step has."""
-    if base is None:
-        return None, ""
-    if base.speed.samples_per_s and run.speed.samples_per_s:
-        return speedup(run.speed.samples_per_s, base.speed.samples_per_s), "samples/s"
-    if base.speed.samples_per_s or run.speed.samples_per_s:
-        return None, ""
-    times = speedup(run.speed.steps_per_s, base.speed.steps_per_s)
-    return times, "steps/s" if times is not None else ""
+    """By what both did over the same clock."""
+    pair = alike(run.speed, base.speed) if base is not None else None
+    return (speedup(*pair[1:]), pair[0]) if pair is not None else (None, "")
 
 
 def _figures(run: Facts, key: str) -> dict[str, Any]:
@@ -247,14 +247,9 @@ def _first(run: Facts, names: Sequence[str], what: str, results: Sequence[str]) 
     return next((run.summary[name] for name in results if name in run.summary), None)
 
 
-def _mean(run: Facts, names: Sequence[str], result: str) -> Any:
-    return next((run.folds[name].mean for name in names if name in run.folds), run.summary.get(result))
-
-
 def _iterations(run: Facts) -> int:
-    for name in roles.LOSSES:
-        if name in run.folds:
-            return run.folds[name].count
+    if run.iterations:
+        return run.iterations
     stated = run.summary.get("total_iterations", run.summary.get("total_steps"))
     if isinstance(stated, (int, float)) and math.isfinite(stated):
         return int(stated)

@@ -28,7 +28,7 @@ from trackers.analysis.facts import Facts
 from trackers.analysis.gather import gather
 from trackers.analysis.need import need
 from trackers.errors import UsageError
-from trackers.readers import frames, registry
+from trackers.readers import files, frames, registry
 from trackers.readers.columns import Block
 from trackers.readers.frames import Frame
 from trackers.readers.journal import JournalReader, source_run
@@ -51,13 +51,18 @@ def sql(query: str, sources: Iterable[str | Path] | None = None, *, root: Path |
     Returns:
         an Arrow table with ``to_pandas()`` and ``to_polars()``; empty for a statement without rows.
 
+    Runs that can't be read are left out, and named in a warning (logger ``trackers.readers``).
+
     Raises:
         UsageError: the query can't be run. NotFound: a source isn't there. MissingPackage: duckdb isn't installed.
     """
     need("duckdb", "sql")
     need("pyarrow", "sql")
     named = [str(source) for source in sources] if sources is not None else [str(JournalReader(root).root())]
-    return Frame(_run(query, _tables(query, gather(named, root).runs)))
+    gathered = gather(named, root)
+    for reason in gathered.lost:
+        files.warn(reason)
+    return Frame(_run(query, _tables(query, gathered.runs)))
 
 
 def _run(query: str, tables: Mapping[str, Any]) -> Any:

@@ -10,7 +10,8 @@ from typing import Any
 import msgspec
 
 from trackers import records
-from trackers.analysis.speed import Speed, Use, speed, use
+from trackers.analysis.speed import Use, speed, use
+from trackers.benchmark.speed import Speed
 from trackers.naming import roles
 from trackers.naming.groups import group_of
 from trackers.readers.columns import STEPLESS, Block
@@ -19,7 +20,7 @@ from trackers.records import Config, Define, Environment, Finish, Info, Record, 
 
 LOG_NAMES = "log.names."
 """What a console log calls metrics (docs/console-logs.md): no settings, though some are called as settings are."""
-VERSION = 4
+VERSION = 5
 LONGEST = 2000
 """Results that are longer texts are cut: a comparison shows a line of them."""
 
@@ -49,7 +50,9 @@ class Facts(msgspec.Struct, kw_only=True):
     source, id, name, project, group, tags, notes, created, status, note: as :class:`SourceRun` has them.
     config: flat, nested names joined with ".". summary: results that are numbers, truth values or texts, by name
     without ``final/``. folds: by metric. goals: "min" or "max" by metric, where ``define_metric`` said so.
-    steps: the last step of training. attempts: starts. gpus: how many trained it, None where nothing says.
+    steps: the last step of training. loss: the metric that is training's loss, "" where none is; iterations: steps at
+    which it was logged. avg_mfu: the mean of what was measured: markers (-100, 0) and NaN are none. attempts: starts.
+    gpus: how many trained it, None where nothing says.
     """
 
     source: str
@@ -67,6 +70,9 @@ class Facts(msgspec.Struct, kw_only=True):
     folds: dict[str, Fold] = {}
     goals: dict[str, str] = {}
     steps: int | None = None
+    loss: str = ""
+    iterations: int = 0
+    avg_mfu: float | None = None
     attempts: int = 1
     gpus: int | None = None
     gpu_name: str = ""
@@ -104,7 +110,7 @@ def facts(run: SourceRun, blocks: Sequence[Block], others: Sequence[Record], sta
     found = Facts(**{name: getattr(run, name) for name in _SHARED})
     found.status = status or run.status
     config: dict[str, Any] = {}
-    starts: list[float] = []
+    begun: dict[int, float] = {}
     machine: dict[str, Any] = {}
     world = 0
     for record in others:
@@ -117,7 +123,7 @@ def facts(run: SourceRun, blocks: Sequence[Block], others: Sequence[Record], sta
                 if getattr(record, field) is not None:
                     setattr(found, field, getattr(record, field))
         elif isinstance(record, Start) and record.rank is not None:
-            starts.append(record.time)
+            begun[record.attempt] = min(begun.get(record.attempt, record.time), record.time)
             found.attempts = max(found.attempts, record.attempt)
             world = max(world, record.world_size)
         elif isinstance(record, Environment):
@@ -133,9 +139,12 @@ def facts(run: SourceRun, blocks: Sequence[Block], others: Sequence[Record], sta
     text = roles.said(found.config, roles.GPU_NAMES, (str,)) or machine.get("gpu")
     found.gpu_name = str(text) if isinstance(text, str) else ""
     found.gpus = _gpus(found, world)
-    found.speed = speed(blocks, sorted(set(starts)), found.config, found.summary, found.gpus)
-    found.use = use(blocks, sorted(set(starts)), found.config, found.summary)
+    starts = sorted(set(begun.values()))
+    found.speed = speed(blocks, starts, found.config, found.summary, found.gpus)
+    found.use = use(blocks, starts, found.config, found.summary)
     found.steps = found.speed.last_step
+    found.loss, found.iterations = _loss(blocks)
+    found.avg_mfu = _mfu(blocks)
     return found
 
 
@@ -204,6 +213,39 @@ def _extremes(fold: Fold, ends: list[tuple[float, int]], block: Block, place: in
 def _step(block: Block, at: int) -> int | None:
     step = int(block.steps[at])
     return None if step == STEPLESS else step
+
+
+def _loss(blocks: Sequence[Block]) -> tuple[str, int]:
+    """Training's loss, and at how many steps it was logged: of several names the one that is logged at the most steps,
+    since an evaluation may repeat it under another."""
+    import numpy as np
+
+    counts = {name: len(np.unique(np.concatenate([steps for steps, _ in parts])))
+              for name in roles.LOSSES if (parts := _values(blocks, name))}  # fmt: skip
+    name = max(counts, key=lambda name: (counts[name], -roles.LOSSES.index(name)), default="")
+    return name, counts.get(name, 0)
+
+
+def _mfu(blocks: Sequence[Block]) -> float | None:
+    import numpy as np
+
+    for name in roles.MFUS:
+        parts = _values(blocks, name)
+        values = np.concatenate([values for _, values in parts]) if parts else np.zeros(0)
+        values = values[np.isfinite(values) & (values > 0)]
+        if len(values):
+            return float(values.mean())
+    return None
+
+
+def _values(blocks: Sequence[Block], name: str) -> list[tuple[Any, Any]]:
+    """Steps and values of a metric, where it was logged with a step."""
+    found = []
+    for block in blocks:
+        if name in block.names:
+            there = block.steps != STEPLESS
+            found.append((block.steps[there], block.values[there, block.names.index(name)]))
+    return found
 
 
 def _goals(defined: list[Define], names: list[str]) -> dict[str, str]:

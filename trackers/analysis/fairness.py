@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from trackers.analysis.facts import Facts
@@ -12,7 +12,7 @@ from trackers.naming import roles
 SHOWN = 5
 """So many different values are named."""
 
-_SETTINGS: tuple[tuple[str, tuple[str, ...], str], ...] = (
+SETTINGS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("batch size", (*roles.BATCHES, "batch_size", "per_device_train_batch_size"),
      "losses at the same step have seen different numbers of samples; steps/s can't be compared, samples/s can"),
     ("sequence length", roles.LENGTHS, "steps/s and samples/s can't be compared, tokens/s can"),
@@ -25,6 +25,20 @@ _SETTINGS: tuple[tuple[str, tuple[str, ...], str], ...] = (
 )  # fmt: skip
 
 
+WORK = tuple((what, names) for what, names, _ in SETTINGS if what != "data")
+"""Settings that say how much work a step is: speeds of different work make no winner."""
+
+
+def work(config: Mapping[str, Any], names: Sequence[str]) -> tuple[tuple[str, str], ...] | None:
+    """A configuration's settings of these names, at any depth, as one value; None where it has none."""
+    found = {
+        (end, show(value))
+        for key, value in config.items()
+        if value is not None and (end := key.rpartition(".")[2]) in names
+    }
+    return tuple(sorted(found)) or None
+
+
 def _remarks(run: Facts) -> list[str]:
     return [*([run.note] if run.note else []), *run.speed.remarks]
 
@@ -33,16 +47,25 @@ def _memory_kind(run: Facts) -> str | None:
     return None if run.use.memory_gb is None else run.use.memory_kind or "unknown"
 
 
-def unfair(runs: Sequence[Facts], *, steps_per_s: bool = False, no_speedup: Sequence[Facts] = ()) -> list[str]:
+def unfair(
+    runs: Sequence[Facts],
+    *,
+    base: Facts | None = None,
+    steps_per_s: bool = False,
+    wall: bool = False,
+    no_speedup: Sequence[Facts] = (),
+) -> list[str]:
     """What a reader of the comparison must know.
 
     Args:
         steps_per_s: the speed-up had to be made from steps, since nothing says how many samples a step has.
-        no_speedup: runs that have none because they, or the baseline, don't say how many samples a step has.
+        base: what speed-ups refer to. wall: some speed-up had to be made by the wall clock, since one run measured its
+            steps and another did not.
+        no_speedup: runs that have none: the baseline tells of other work, or by another clock.
     """
     found = []
-    for what, names, why in _SETTINGS:
-        if len(runs) > 1 and (values := _different(runs, lambda run, names=names: _setting(run, names))):  # type: ignore[misc]
+    for what, names, why in SETTINGS:
+        if len(runs) > 1 and (values := _different(runs, lambda run, names=names: work(run.config, names))):  # type: ignore[misc]
             found.append(f"{what} differs ({values}): {why}")
     if len(runs) > 1:
         if values := _different(runs, lambda run: run.gpu_name or None):
@@ -60,12 +83,14 @@ def unfair(runs: Sequence[Facts], *, steps_per_s: bool = False, no_speedup: Sequ
     if steps_per_s:
         which = "the baseline doesn't say its" if no_speedup else "no run says its"
         found.append(f"speed-up is from steps/s, as if batches were equal: {which} global_batch_size")
-    if no_speedup:
-        which = ", ".join(run.name or run.id for run in no_speedup[:SHOWN])
-        found.append(
-            f"no speed-up of {which}{_more(len(no_speedup))}: samples/s need global_batch_size, which not all of these "
-            "and the baseline say (--baseline NAME chooses another)"
-        )
+    if wall:
+        found.append("a speed-up is by the wall clock, evaluations included: not all runs logged their step times")
+    if base is not None:
+        other = [run for run in no_speedup if run.speed.samples_per_s and base.speed.samples_per_s]
+        clocks = ", ".join(dict.fromkeys(run.speed.samples_basis for run in [*other, base]))
+        silent = [run for run in no_speedup if run not in other]
+        found += _without(silent, "samples/s need global_batch_size, which not all of these and the baseline say")
+        found += _without(other, f"their samples/s and the baseline's are by different clocks ({clocks})")
     remarks = dict.fromkeys(remark for run in runs for remark in _remarks(run))
     if len(remarks) > SHOWN:
         found += [*list(remarks)[:SHOWN], f"and {len(remarks) - SHOWN} more remarks of this kind"]
@@ -76,14 +101,10 @@ def unfair(runs: Sequence[Facts], *, steps_per_s: bool = False, no_speedup: Sequ
     return found
 
 
-def _setting(run: Facts, names: tuple[str, ...]) -> Any:
-    """A run's settings of these names, at any depth, as one value."""
-    found = {
-        (end, show(value))
-        for key, value in run.config.items()
-        if value is not None and (end := key.rpartition(".")[2]) in names
-    }
-    return tuple(sorted(found)) or None
+def _without(runs: Sequence[Facts], why: str) -> list[str]:
+    which = ", ".join(run.name or run.id for run in runs[:SHOWN])
+    chosen = "(--baseline NAME chooses another)"
+    return [f"no speed-up of {which}{_more(len(runs))}: {why} {chosen}"] if runs else []
 
 
 def _different(runs: Sequence[Facts], of: Callable[[Facts], Any]) -> str:

@@ -17,8 +17,9 @@ import msgspec
 
 from trackers import __version__
 from trackers.analysis.facts import VERSION, Facts, facts
-from trackers.errors import NotFound
+from trackers.errors import NotFound, Unavailable
 from trackers.readers import files, registry
+from trackers.readers.boundary import boundary
 from trackers.readers.journal import JournalReader, source_run
 from trackers.readers.reader import Reader, SourceRun
 from trackers.relay.status import observe
@@ -131,11 +132,12 @@ def _read(paths: Sequence[Path]) -> list[Facts | str]:
 def read_one(path: Path) -> Facts | str:
     """The facts of one run of ours, read anew, or why it can't be read."""
     try:
-        run = source_run(RunDirectory(path))
-        blocks, others = JournalReader(path.parent).columns(run, keep=False)
-    except (NotFound, OSError) as error:
+        with boundary(str(path)):
+            run = source_run(RunDirectory(path))
+            blocks, others = JournalReader(path.parent).columns(run, keep=False)
+            return facts(run, blocks, others)
+    except (NotFound, Unavailable) as error:
         return str(error)
-    return facts(run, blocks, others)
 
 
 def serve() -> None:

@@ -18,7 +18,8 @@ KEYS, SETTINGS = 6, 8
 """So many metrics and differing settings are shown where none were asked for."""
 
 QUANTITIES = (
-    ("steps/s", "steps_per_s"), ("samples/s", "samples_per_s"), ("tokens/s", "tokens_per_s"), ("GPUs", "gpus"),
+    ("steps/s", "steps_per_s"), ("clock", "speed_basis"), ("wall steps/s", "wall_steps_per_s"),
+    ("samples/s", "samples_per_s"), ("tokens/s", "tokens_per_s"), ("GPUs", "gpus"),
     ("GPU", "gpu_name"), ("GPU utilisation %", "gpu_percent"), ("peak memory per GPU GB", "memory_gb"),
     ("memory kind", "memory_kind"), ("energy J", "energy_j"), ("speed-up", "speedup"),
     ("efficiency %", "efficiency_percent"),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from trackers import records
+from trackers import beneath, records
 from trackers.errors import NotFound
 from trackers.records import Environment, Start
 from trackers.rundata import RunData
@@ -65,12 +67,16 @@ def portrait(data: RunData) -> Portrait:
 
 
 def _take_identity(data: RunData, found: Portrait) -> None:
+    patch = found.git.pop("patch_file", None)
     try:
         info = RunDirectory(data.run.directory).read_info() if data.run.directory else None
     except NotFound:  # a directory of another kind of source
         return
     if info is None or info.id != data.run.id:
         return
+    if beneath.plain(patch) and str(patch).endswith(".patch"):
+        with contextlib.suppress(OSError):  # it may be its owner's alone
+            found.git["patch"] = beneath.read(Path(str(data.run.directory)) / str(patch)).decode("utf-8", "replace")
     found.program, found.argv, found.cwd = info.program, mask_argv(info.argv), info.cwd
     found.python = info.python or found.python
     found.git = {**{name: value for name, value in info.git.items() if name != "root"}, **found.git}

@@ -43,7 +43,11 @@ def main(arguments: Sequence[str]) -> int:
     """
     options = _parser().parse_args(arguments)
     command = options.command[1:] if options.command[:1] == ["--"] else options.command
-    if not command:
+    if command and options.command[0] == command[0] and command[0].startswith("-"):
+        raise UsageError(
+            f"unknown option {command[0]}: options stand before the command; -- before one with such a name"
+        )
+    if not command or not command[0]:
         raise UsageError(f"name the command to run: {NAME}.sh bash examples/run_pretrain.sh")
     path, log = _open(Path(options.output_dir))
     with log:
@@ -53,18 +57,26 @@ def main(arguments: Sequence[str]) -> int:
             print(f"{NAME}: {command[0]}: {error.strerror}", file=sys.stderr)
             path.unlink()
             return NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE
-    print(f"{NAME}: log saved to {path}", file=sys.stderr)
+    _say(f"log saved to {path}")
     given = [f"--{name.replace('_', '-')}={value}"
              for name in ("num_gpus", "global_batch_size", "sequence_length")
              if (value := getattr(options, name)) is not None]  # fmt: skip
+    # The command's exit code is what counts, whatever becomes of the result.
     try:
         benchmark_log.main(["--log-file", str(path), "--output", f"{options.output_dir}/", *given])
         sys.stdout.flush()
-    except TrackersError as error:
-        print(f"{NAME}: no result: {error}", file=sys.stderr)
-    except BrokenPipeError:  # the command's exit code is what counts
+    except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except TrackersError as error:
+        _say(f"no result: {error}")
+    except (Exception, SystemExit, KeyboardInterrupt) as error:
+        _say(f"no result: {type(error).__name__}: {error}; extract_primus_metrics.py --log-file {path} tries again")
     return code
+
+
+def _say(text: str) -> None:
+    with contextlib.suppress(OSError):
+        print(f"{NAME}: {text}", file=sys.stderr)
 
 
 def _open(directory: Path) -> tuple[Path, IO[bytes]]:
@@ -149,6 +161,7 @@ def _signals() -> Iterator[list[subprocess.Popen[bytes]]]:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=f"{NAME}.sh",
+        allow_abbrev=False,
         description="Run a training command, save its output and extract the benchmark's result.",
         epilog=f"Example: EXP=examples/llama.yaml {NAME}.sh bash examples/run_pretrain.sh",
         usage=f"{NAME}.sh [--output-dir DIR] [--num-gpus N] [--global-batch-size N] [--sequence-length N] COMMAND …",
@@ -156,8 +169,8 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("--output-dir", default=os.environ.get("BENCHMARK_DIR") or RESULTS,
         help=f"where log and result go; default BENCHMARK_DIR, else {RESULTS}")  # fmt: skip
-    add("--num-gpus", type=int, help="GPUs in all, where the log doesn't say")
-    add("--global-batch-size", type=int, help="sequences per step, where the log doesn't say")
-    add("--sequence-length", type=int, help="tokens per sequence, where the log doesn't prove it")
+    add("--num-gpus", type=benchmark_log.positive, help="GPUs in all, where the log doesn't say")
+    add("--global-batch-size", type=benchmark_log.positive, help="sequences per step, where the log doesn't say")
+    add("--sequence-length", type=benchmark_log.positive, help="tokens per sequence, where the log doesn't prove it")
     add("command", nargs=argparse.REMAINDER, help="the command and its arguments, as they are")
     return parser

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 from trackers.analysis import benchmark_report, layout, sessions
 from trackers.analysis.benchmark_results import Result
 from trackers.analysis.compare import compare, differing_settings
+from trackers.analysis.fairness import WORK
 from trackers.analysis.groups import headline
 from trackers.analysis.statistics import deviation, mean
 from trackers.analysis.tables import escape_markdown, plain, render
+from trackers.benchmark.speed import MEASURED, STATED, Speed
 from trackers.errors import NotFound
 from trackers.naming import roles
 
@@ -24,8 +26,8 @@ _VERSIONS = ("pytorch", "cuda", "rocm")
 
 
 def markdown(runs: Sequence[PlottedRun], *, when: str, title: str = "") -> str:
-    """The report: document 0's comparison (winner with its reason, hardware, configuration, throughput, step times,
-    memory, variance, timestamps), then metrics; document 2's comparison of those runs that are sessions.
+    """The report: metrics, then document 0's comparison (winner with its reason, hardware, configuration, throughput,
+    step times, memory, variance, timestamps); document 2's comparison of those runs that are sessions.
 
     Args:
         when: the time at its top. title: its headline; default how many runs there are.
@@ -35,7 +37,8 @@ def markdown(runs: Sequence[PlottedRun], *, when: str, title: str = "") -> str:
     text = benchmark_report.markdown(results, when=when)
     count = f"{len(runs)} run{'s' if len(runs) != 1 else ''}"
     text = text.replace("# Benchmark comparison\n", f"# {escape_markdown(title) or f'Report of {count}'}\n", 1)
-    parts = [text, *_warnings(found.warnings), "## Metrics\n", _metrics(runs)]
+    head, winner = text.split("## Winner", 1)  # what people trained for comes first
+    parts = [head.rstrip() + "\n", "## Metrics\n", _metrics(runs), f"## Winner{winner}", *_warnings(found.warnings)]
     summed = [session for run in runs if (session := _session(run)) is not None]
     if summed:
         lines = [*sessions.comparison(summed), "", "", "COMMUNICATION", sessions.RULE, "",
@@ -71,6 +74,8 @@ def _results(runs: Sequence[PlottedRun]) -> list[Result]:
         for name in dict.fromkeys(key for config in configs for key in config)
         if name not in shown and name.rpartition(".")[2] in (*roles.BATCHES, *roles.LENGTHS, "model", "model_name")
     ]
+    matters = {name for _, names in WORK for name in names}
+    shown.sort(key=lambda name: name.rpartition(".")[2] not in matters)
     return [_result(run, shown[:SETTINGS]) for run in runs]
 
 
@@ -96,6 +101,7 @@ def _result(run: PlottedRun, settings: Sequence[str]) -> Result:
         step_s=step_s,
         samples_per_s=facts.speed.samples_per_s,
         tokens_per_s=facts.speed.tokens_per_s,
+        clock=_clock(facts.speed),
         memory_kind=facts.use.memory_kind,
         memory_peak_gb=facts.use.memory_gb,
         remarks=list(facts.speed.remarks),
@@ -115,6 +121,12 @@ def _result(run: PlottedRun, settings: Sequence[str]) -> Result:
     if loss is not None and len(points := run.points(loss).values):
         found.losses = [float(points[-1])]
     return found
+
+
+def _clock(speed: Speed) -> str:
+    """By what clock its samples or tokens per second are: a result that states them has measured its steps."""
+    basis = speed.tokens_basis or speed.samples_basis or speed.basis
+    return MEASURED if basis == STATED else basis
 
 
 def _versions(config: dict[str, Any]) -> dict[str, str]:

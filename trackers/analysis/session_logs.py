@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from trackers.analysis import sessions
-from trackers.errors import UsageError
+from trackers.formats import output
+from trackers.readers.session import END
 
 NAME = "analyze_logs"
 REPORT, PLOT = "session_report.txt", "session_plot.png"
@@ -21,6 +22,9 @@ def main(arguments: Sequence[str]) -> int:
         NotFound: no such directory, or no session in it. UsageError: the report can't be written.
     """
     options = _parser().parse_args(arguments)
+    for name in [REPORT] * options.report + [PLOT] * options.plot:
+        read = [str(options.log_dir / "**" / f"*{END}")]
+        output.check(options.log_dir / name, inputs=read, ours=lambda path, head: True)
     found, lost = sessions.sessions(options.log_dir, options.session_id)
     for text in lost:
         print(f"{NAME}: left out: {text}", file=sys.stderr)
@@ -45,10 +49,7 @@ def _report(directory: Path, found: list[sessions.Session]) -> Path:
     path = directory / REPORT
     text = "\n".join([*sessions.comparison(found), "", "", "COMMUNICATION", sessions.RULE, "",
                       *sessions.communication(found), ""])  # fmt: skip
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"{path} can't be written: {error.strerror or error}") from None
+    output.write_text(path, text)
     return path
 
 

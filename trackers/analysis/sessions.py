@@ -13,14 +13,20 @@ from trackers.analysis.fairness import unfair
 from trackers.analysis.need import need
 from trackers.analysis.statistics import durations, mean, weighted
 from trackers.analysis.tables import MISSING, plain, show
+from trackers.benchmark import speed
 from trackers.errors import NotFound
 from trackers.naming import roles
+from trackers.readers import files
+from trackers.readers.boundary import boundary
 from trackers.readers.columns import Columns
 from trackers.readers.files import unix
 from trackers.readers.reader import SourceRun
 from trackers.readers.session import COMMUNICATION, END, SessionReader, read_summary
+from trackers.records import TIME_MAX
 
 RULE = "=" * 60
+WHOLE = "the session's duration"
+"""The clock where no two records of steps tell the time."""
 LOSS = "train_loss"
 _HEAD = "system.gpu."
 
@@ -59,14 +65,6 @@ class Session(NamedTuple):
         return 0 if self.facts.config.get("gpu_count") == 0 else self.facts.gpus or len(self.gpus) or 1
 
     @property
-    def steps_per_s(self) -> float | None:
-        """Measured, else steps over the duration."""
-        if self.facts.speed.steps_per_s is not None:
-            return self.facts.speed.steps_per_s
-        steps = self.facts.steps
-        return steps / self.duration_s if steps and self.duration_s else None
-
-    @property
     def gpu_percent(self) -> float | None:
         """Average utilisation of its GPUs."""
         return _mean([gpu.average for gpu in self.gpus])
@@ -87,7 +85,8 @@ def sessions(directory: Path, session_id: str = "") -> tuple[list[Session], list
     found, lost = [], []
     for path in sorted(directory.rglob(f"*{END}")):
         try:
-            found.append(read(path))
+            with boundary(f"session: {path}"):
+                found.append(read(path))
         except NotFound as error:
             lost.append(str(error))
     known = [session.facts.id for session in found]
@@ -113,12 +112,14 @@ def read(path: Path) -> Session:
     blocks = columns.blocks()
     known = facts(run, blocks, others)
     began, ended = unix(session.get("start_time")), unix(session.get("end_time"))
-    duration = session.get("duration_seconds")
+    duration = files.number(session.get("duration_seconds"))
     times = [float(block.times.max()) for block in blocks]
-    if not isinstance(duration, (int, float)) or not math.isfinite(duration) or duration <= 0:
+    if not isinstance(duration, (int, float)) or not 0 < duration < TIME_MAX:
         last = ended if ended is not None else max(times, default=None)
         duration = last - began if began is not None and last is not None and last > began else None
     series = _series(blocks)
+    if known.speed.steps_per_s is None and known.steps and duration:
+        known.speed.steps_per_s, known.speed.basis = known.steps / duration, WHOLE
     return Session(known, str(session.get("mode") or ""), duration, _gpus(series), _operations(blocks))
 
 
@@ -180,7 +181,8 @@ def _operations(blocks: Sequence[Any]) -> list[Operation]:
                         parts[part].append((calls, values))
     listed = []
     for operation, parts in found.items():
-        calls = int(np.concatenate(parts["calls"]).sum())
+        known = np.concatenate(parts["calls"])
+        calls = int(known[np.isfinite(known)].sum())
         mb, average_mb = _weighed(parts["mb"])
         listed.append(Operation(operation, calls, mb, average_mb, _weighed(parts["ms"])[1]))
     return sorted(listed, key=lambda operation: -operation.calls)
@@ -206,9 +208,9 @@ def overview(session: Session) -> Iterator[str]:
     yield f"  GPUs: {session.gpu_count}"
     yield f"  Steps: {MISSING if known.steps is None else known.steps}"
     yield f"  Final Loss: {_number(loss.last if loss is not None else None, '.4f')}"
-    yield f"  Steps/sec: {_number(session.steps_per_s, '.2f')}"
-    if known.speed.samples_per_s is not None:
-        yield f"  Samples/sec: {known.speed.samples_per_s:.2f}"
+    if known.speed.steps_per_s is None:
+        yield f"  Steps/sec: {MISSING}"
+    yield from (f"  {line}" for line in speed.lines(known.speed))
     for gpu in session.gpus:
         yield (
             f"  GPU {plain(gpu.label)}: {_number(gpu.average, '.1f', '%')} avg util, "
@@ -281,7 +283,7 @@ def communication(found: Sequence[Session]) -> Iterator[str]:
 
 def _averages(title: str, group: Sequence[Session]) -> Iterator[str]:
     yield f"{title}:"
-    yield f"  Steps/sec: {_number(_mean([session.steps_per_s for session in group]), '.2f')}"
+    yield f"  Steps/sec: {_number(_mean([session.facts.speed.steps_per_s for session in group]), '.2f')}"
     samples = _mean([session.facts.speed.samples_per_s for session in group])
     if samples is not None:
         yield f"  Samples/sec: {samples:.2f}"
@@ -289,13 +291,24 @@ def _averages(title: str, group: Sequence[Session]) -> Iterator[str]:
 
 
 def _speedup(single: Sequence[Session], several: Sequence[Session]) -> tuple[float | None, str]:
-    """By samples; by steps only where no session says how many samples a step has."""
-    samples = [_mean([session.facts.speed.samples_per_s for session in group]) for group in (several, single)]
-    if any(value is not None for value in samples):
-        return speedup(*samples), ""
-    steps = [_mean([session.steps_per_s for session in group]) for group in (several, single)]
-    times = speedup(*steps)
-    return times, " (steps/s: no session says its samples/s, equal batches are taken for granted)" if times else ""
+    """How many times as fast, on average, by what :func:`trackers.benchmark.speed.alike` allows, and a remark on it.
+
+    Sessions that don't say their samples/s are left out where others do.
+    """
+    groups = [[session.facts.speed for session in group] for group in (several, single)]
+    if any(one.samples_per_s for group in groups for one in group):
+        groups = [[one for one in group if one.samples_per_s] for group in groups]
+    pairs = [speed.alike(one, other) for one in groups[0] for other in groups[1]]
+    kinds = {pair[0] if pair is not None else None for pair in pairs}
+    if len(kinds) != 1 or None in kinds:
+        clocks = dict.fromkeys(one.samples_basis or one.basis for group in groups for one in group)
+        return None, f" (speeds are of different clocks: {', '.join(clocks)})" if len(clocks) > 1 else ""
+    found = [pair for pair in pairs if pair is not None]
+    times = speedup(_mean([one for _, one, _ in found]), _mean([other for _, _, other in found]))
+    kind = found[0][0]
+    if kind.startswith("steps"):
+        return times, f" ({kind}: no session says its samples/s, equal batches are taken for granted)"
+    return times, "" if kind == "samples/s" else f" ({kind})"
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

@@ -1,9 +1,4 @@
-"""How fast a run trained and what it used: steps, samples and tokens per second, GPUs, memory, energy.
-
-Speed is what was measured: time per step where the run logged it, else the wall clock between the first and the last
-step of each attempt. Means are weighted by time, so that they are all samples over all seconds. The first value of an
-attempt isn't counted where there are others: that step compiles and warms up.
-"""
+"""A run's speed, by the definitions of :mod:`trackers.benchmark.speed`, and what it used: GPUs, memory, energy."""
 
 from __future__ import annotations
 
@@ -16,32 +11,23 @@ import msgspec
 from trackers.analysis import gpu_report
 from trackers.analysis.gpu_series import POWER
 from trackers.analysis.statistics import durations, weighted
+from trackers.benchmark.speed import (
+    FIRST_STEP,
+    KINDS,
+    WINDOWED,
+    Counted,
+    Mean,
+    Meter,
+    Rate,
+    Speed,
+    Timed,
+    figures,
+    marks_of,
+)
 from trackers.naming import roles
-from trackers.naming.groups import group_of
 from trackers.readers.columns import STEPLESS, Block
 
-TOLERANCE = 0.02
-"""Two figures of the same thing that differ by less agree."""
 J_PER_KWH = 3.6e6
-MEASURED, WALL_CLOCK, STATED = "measured step time", "wall clock", "stated result"
-
-
-class Speed(msgspec.Struct):
-    """None where it can't be known. basis: what steps_per_s is made of. batch: samples of one step, of all GPUs.
-
-    last_step: the last that training logged. seconds: training time between the first and the last step, pauses
-    between attempts left out. remarks: what a reader must know.
-    """
-
-    steps_per_s: float | None = None
-    samples_per_s: float | None = None
-    tokens_per_s: float | None = None
-    basis: str = ""
-    batch: float | None = None
-    length: float | None = None
-    last_step: int | None = None
-    seconds: float | None = None
-    remarks: list[str] = []
 
 
 class Use(msgspec.Struct):
@@ -77,30 +63,89 @@ def speed(
     Args:
         starts: when each attempt began. config: flat. summary: results by name. gpus: how many trained it.
     """
-    found = Speed()
-    named = dict(_by_role(blocks))
-    clock = _clock(blocks, starts)
-    found.last_step, found.seconds = clock.last_step, clock.seconds or None
-    per_step = _step_time(named.get(roles.STEP_TIME, []), starts)
-    # A result of a benchmark has left its warm-up out already; its series has nothing more to leave out.
-    stated = _positive(summary.get("avg_step_time_seconds"))
-    if stated is not None:
-        found.steps_per_s, found.basis = 1 / stated, STATED
-    elif per_step is not None:
-        found.steps_per_s, found.basis = 1 / per_step, MEASURED
-    elif (stated := _positive(summary.get("steps_per_second"))) is not None:
-        found.steps_per_s, found.basis = stated, STATED
-    elif clock.seconds > 0 and clock.steps > 0:
-        found.steps_per_s, found.basis = clock.steps / clock.seconds, WALL_CLOCK
-    found.batch = _batch(named, config, gpus, found)
-    found.length = roles.setting(config, roles.LENGTHS)
-    found.samples_per_s = _rate(named, (roles.SAMPLES, roles.SAMPLES_PER_GPU, roles.SAMPLES_COUNTED), starts, gpus)
-    if found.samples_per_s is None and found.batch is not None and found.steps_per_s is not None:
-        found.samples_per_s = found.batch * found.steps_per_s
-    if found.samples_per_s is None:
-        found.samples_per_s = _stated(summary, ("samples_per_second", "samples_per_sec", "train_samples_per_second"))
-    _tokens(found, named, starts, summary, gpus)
+    return figures(meter(blocks, starts), config, summary, gpus)
+
+
+def meter(blocks: Sequence[Block], starts: Sequence[float]) -> Meter:
+    """What :class:`Meter` takes record by record, of whole columns; records of one step may be parted anyhow."""
+    found = Meter()
+    starts = [*starts]
+    for attempt, step, time, marks in _marks(blocks, starts):
+        breaks = found.clock.breaks
+        found.clock.add(attempt, step, time, marks)
+        if found.clock.breaks > breaks:
+            starts.append(time)
+    starts.sort()
+    named = _named(blocks)
+    alone = {number: int(step) for number, step, _, _ in _points(named.get(FIRST_STEP, []), starts)}
+    beside: dict[tuple[int, int], float] = {}
+    rated = []
+    for name in sorted(named):
+        role = roles.role_of(name)
+        kind = role.kind if role is not None else ""
+        if role is None or kind not in KINDS:
+            continue
+        points = _points(named[name], starts, role.factor)
+        if kind == roles.STEP_TIME:
+            timed = found.timed[name] = Timed()
+            for attempt, step, _, value in points:
+                timed.add(attempt, step, value, alone.get(attempt))
+                beside.setdefault((attempt, step), timed.weight_s)
+        elif kind == roles.BATCH:
+            batches = found.batches[name] = Mean()
+            for _, _, _, value in points:
+                batches.add(value)
+        elif kind in (roles.SAMPLES_COUNTED, roles.TOKENS_COUNTED):
+            counted = found.counted.setdefault(kind, {})[name] = Counted()
+            for attempt, step, _, value in points:
+                counted.add(attempt, step, value)
+        else:
+            rated.append((kind, name, points))
+    for kind, name, points in rated:
+        rate = found.rates.setdefault(kind, {})[name] = Rate()
+        for attempt, step, time, value in points:
+            near = None if name.startswith(WINDOWED) else beside.get((attempt, step))
+            rate.add(attempt, time, value, near)
     return found
+
+
+def _named(blocks: Sequence[Block]) -> dict[str, list[tuple[Any, Any, Any]]]:
+    """Times, steps and values of the metrics that say something about speed, where they were logged with a step."""
+    found: dict[str, list[tuple[Any, Any, Any]]] = {}
+    for block in blocks:
+        for place, name in enumerate(block.names):
+            role = roles.role_of(name)
+            if name == FIRST_STEP or (role is not None and role.kind in KINDS):
+                there = block.steps != STEPLESS
+                found.setdefault(name, []).append((block.times[there], block.steps[there], block.values[there, place]))
+    return found
+
+
+def _points(
+    parts: Sequence[tuple[Any, Any, Any]], starts: Sequence[float], factor: float = 1.0
+) -> list[tuple[int, int, float, float]]:
+    """Attempt, step, time and value of each point of a series, in the order of time."""
+    import numpy as np
+
+    if not parts:
+        return []
+    times, steps, values = (np.concatenate([part[k] for part in parts]) for k in range(3))
+    order = np.lexsort((steps, times))  # MLflow's milliseconds hold many steps, not in their order
+    times = times[order]
+    columns = (_attempts(times, starts), steps[order], times, values[order] * factor if factor != 1 else values[order])
+    return list(zip(*(column.tolist() for column in columns), strict=True))
+
+
+def _marks(blocks: Sequence[Block], starts: Sequence[float]) -> list[tuple[int, int, float, int]]:
+    """Attempt, step and time of each record, and what it says of the time."""
+    import numpy as np
+
+    parts: list[tuple[Any, Any, Any]] = []
+    for block in blocks:
+        marks, there = marks_of(block.names), block.steps != STEPLESS
+        if marks and there.any():
+            parts.append((block.times[there], block.steps[there], np.full(int(there.sum()), marks, np.int64)))
+    return [(attempt, step, time, int(marks)) for attempt, step, time, marks in _points(parts, starts)]
 
 
 def use(blocks: Sequence[Block], starts: Sequence[float], config: Mapping[str, Any], summary: Mapping[str, Any]) -> Use:
@@ -154,34 +199,6 @@ def _energy_of_each(blocks: Sequence[Block]) -> float | None:
     return math.fsum(known) if known and len(known) == len(parts) else None
 
 
-class _Clock(NamedTuple):
-    last_step: int | None
-    steps: int
-    seconds: float
-
-
-def _clock(blocks: Sequence[Block], starts: Sequence[float]) -> _Clock:
-    """The last step of training, and the steps and seconds between the first and last record of each attempt."""
-    import numpy as np
-
-    chosen = [block for block in blocks if any(group_of(name) in ("training", "validation") for name in block.names)]
-    pairs = [(block.times[mask], block.steps[mask])
-             for block in chosen if (mask := block.steps != STEPLESS).any()]  # fmt: skip
-    if not pairs:
-        return _Clock(None, 0, 0.0)
-    times = np.concatenate([time for time, _ in pairs])
-    steps = np.concatenate([step for _, step in pairs])
-    attempt = _attempts(times, starts)
-    taken, seconds = 0, 0.0
-    for number in np.unique(attempt):
-        mask = attempt == number
-        first, last = int(times[mask].argmin()), int(times[mask].argmax())
-        if steps[mask][last] > steps[mask][first]:
-            taken += int(steps[mask][last] - steps[mask][first])
-            seconds += float(times[mask][last] - times[mask][first])
-    return _Clock(int(steps.max()), taken, seconds)
-
-
 def _by_role(blocks: Sequence[Block]) -> Iterator[tuple[str, list[_Points]]]:
     """The series that say something about speed or use, in SI units, by what they say."""
     import numpy as np
@@ -202,52 +219,6 @@ def _by_role(blocks: Sequence[Block]) -> Iterator[tuple[str, list[_Points]]]:
         yield kind, series
 
 
-def _step_time(series: Sequence[_Points], starts: Sequence[float]) -> float | None:
-    """Seconds of a step: each value speaks for the steps since the one before it."""
-    import numpy as np
-
-    if not series:
-        return None
-    points = max(series, key=lambda points: len(points.times))  # one name is logged more closely than the others
-    attempt = _attempts(points.times, starts)
-    fresh = np.concatenate([[True], attempt[1:] != attempt[:-1]])
-    counts = np.maximum(np.diff(points.steps, prepend=points.steps[:1]), 1).astype(np.float64)
-    counts[fresh] = 1.0
-    usable = np.isfinite(points.values) & (points.values > 0)
-    if (usable & ~fresh).any():
-        counts[fresh] = 0.0
-    return weighted(np.where(usable, points.values, np.nan), counts)
-
-
-def _rate(
-    named: Mapping[str, list[_Points]], kinds: tuple[str, str, str], starts: Sequence[float], gpus: int | None
-) -> float | None:
-    """All samples over all seconds: from rates, from rates per GPU, or from a counter."""
-    direct, per_gpu, counted = kinds
-    for kind, factor in ((direct, 1.0), (per_gpu, float(gpus) if gpus else None)):
-        if factor is not None and named.get(kind):
-            points = named[kind][0]
-            found = weighted(points.values, _weights(points.times, starts, warm=True))
-            if found is not None:
-                return found * factor
-    for points in named.get(counted, []):
-        total, seconds = _counted(points, starts)
-        if seconds > 0 and total > 0:
-            return total / seconds
-    return None
-
-
-def _counted(points: _Points, starts: Sequence[float]) -> tuple[float, float]:
-    import numpy as np
-
-    attempt = _attempts(points.times, starts)
-    same = attempt[1:] == attempt[:-1]
-    grown = np.diff(points.values)
-    passed = np.diff(points.times)
-    counts = same & np.isfinite(grown) & (grown >= 0)
-    return float(grown[counts].sum()), float(passed[counts].sum())
-
-
 def _attempts(times: Any, starts: Sequence[float]) -> Any:
     """The number of the attempt that each time lies in; 0 before the first start."""
     import numpy as np
@@ -255,72 +226,12 @@ def _attempts(times: Any, starts: Sequence[float]) -> Any:
     return np.searchsorted(np.asarray(starts, np.float64), times, side="right")
 
 
-def _weights(times: Any, starts: Sequence[float], warm: bool = False) -> Any:
-    """What each value counts: the seconds it speaks for; all the same where times don't differ.
-
-    Args:
-        warm: leave out the first value of each attempt where there are others.
-    """
+def _weights(times: Any, starts: Sequence[float]) -> Any:
+    """What each value counts: the seconds it speaks for; all the same where times don't differ."""
     import numpy as np
 
     seconds = durations(times, starts)
-    if warm and len(times) > 1:
-        attempt = _attempts(times, starts)
-        fresh = np.concatenate([[True], attempt[1:] != attempt[:-1]])
-        if (seconds[~fresh] > 0).any():
-            seconds = np.where(fresh, 0.0, seconds)
     return seconds if (seconds > 0).any() else np.ones(len(times))
-
-
-def _batch(
-    named: Mapping[str, list[_Points]], config: Mapping[str, Any], gpus: int | None, found: Speed
-) -> float | None:
-    for points in named.get(roles.BATCH, []):
-        logged = weighted(points.values, points.values > 0)
-        if logged:
-            return logged
-    said = roles.setting(config, roles.BATCHES)
-    if said is not None:
-        return said if said > 0 else None
-    accumulated = roles.setting(config, ("gradient_accumulation_steps", "grad_accum", "accumulate_grad_batches")) or 1.0
-    each = roles.setting(config, ("per_device_train_batch_size",))
-    if each is not None and gpus:
-        return each * accumulated * gpus
-    batch = roles.setting(config, ("batch_size",))
-    if batch is None or batch <= 0:
-        return None
-    if gpus is not None and gpus > 1:
-        found.remarks.append(
-            f"batch_size={batch:g} on {gpus} GPUs may be of each or of all: log global_batch_size to have samples/s"
-        )
-        return None
-    return batch * accumulated
-
-
-def _tokens(
-    found: Speed,
-    named: Mapping[str, list[_Points]],
-    starts: Sequence[float],
-    summary: Mapping[str, Any],
-    gpus: int | None,
-) -> None:
-    """Tokens per second: as logged, else batch × length × steps/s, else as stated; a contradiction is remarked."""
-    found.tokens_per_s = _rate(named, (roles.TOKENS, roles.TOKENS_PER_GPU, roles.TOKENS_COUNTED), starts, gpus)
-    stated = _stated(summary, ("tokens_per_second", "tokens_per_sec"))
-    if found.tokens_per_s is None and found.length and found.batch and found.steps_per_s:
-        found.tokens_per_s = found.batch * found.length * found.steps_per_s
-        if stated is not None and abs(stated - found.tokens_per_s) > TOLERANCE * stated:
-            found.remarks.append(
-                f"it states {stated:,.0f} tokens/s, but {found.batch:g} × {found.length:g} × {found.steps_per_s:.4g} "
-                f"steps/s = {found.tokens_per_s:,.0f}: that is used (a length of "
-                f"{stated / found.batch / found.steps_per_s:,.0f} would explain the other)"
-            )
-    if found.tokens_per_s is None:
-        found.tokens_per_s = stated
-
-
-def _stated(summary: Mapping[str, Any], names: tuple[str, ...]) -> float | None:
-    return next((value for name in names if (value := _positive(summary.get(name))) is not None), None)
 
 
 def _stated_memory(config: Mapping[str, Any], summary: Mapping[str, Any]) -> tuple[float | None, str]:

@@ -118,9 +118,15 @@ def _markdown_cell(value: Any) -> str:
 def _csv(table: Table) -> str:
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(table.headers)
-    writer.writerows(["" if value is None else name_floats(value) for value in row] for row in table.rows)
+    writer.writerow([plain(header) for header in table.headers])
+    writer.writerows([_csv_cell(value) for value in row] for row in table.rows)
     return file.getvalue()
+
+
+def _csv_cell(value: Any) -> Any:
+    if isinstance(value, str):
+        return plain(value)  # CSV is shown on terminals, too, and read line by line
+    return "" if value is None else name_floats(value)
 
 
 def _latex(table: Table) -> str:

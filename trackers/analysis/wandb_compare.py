@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from trackers.analysis import wandb_query
 from trackers.analysis.gpu_series import COMPUTE, Gpus, average, stats
+from trackers.analysis.tables import plain
 from trackers.analysis.wandb_query import Query
 from trackers.errors import NotFound
 from trackers.readers.reader import SourceRun
@@ -34,11 +35,17 @@ def main(arguments: Sequence[str]) -> int:
         try:
             runs.append(query.run(name, id))
         except NotFound as error:
-            print(f"Run not found: {name or id} ({error})", file=sys.stderr)
+            print(f"Run not found: {plain(str(name or id))} ({plain(str(error))})", file=sys.stderr)
             missing += 1
     if not chosen:
         runs = query.newest(NEWEST)
-    found = [(run, _averages(query, run, options.keys)) for run in runs]
+    found = []
+    for run in runs:
+        try:
+            found.append((run, _averages(query, run, options.keys)))
+        except NotFound as error:
+            print(f"Run can't be read: {plain(run.name)} ({plain(str(error))})", file=sys.stderr)
+            missing += 1
     if options.json:
         listed = [{**wandb_query.described(run), "averages": name_floats(averages)} for run, averages in found]
         print(json.dumps(listed, indent=2))
@@ -62,10 +69,10 @@ def _averages(query: Query, run: SourceRun, keys: Sequence[str]) -> dict[str, fl
 
 
 def _print(run: SourceRun, averages: dict[str, float]) -> None:
-    print(f"{run.name}:")
+    print(f"{plain(run.name)}:")
     for key, value in averages.items():
         label = LABELS.get(key)
-        print(f"  {label}: {value:.2f}%" if label else f"  {key}: {value:.6g}")
+        print(f"  {label}: {value:.2f}%" if label else f"  {plain(key)}: {value:.6g}")
     if not averages:
         print("  No GPU metrics found in this run")
     print()

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from trackers.analysis import wandb_query
+from trackers.analysis.tables import plain
 from trackers.analysis.wandb_query import Query
 from trackers.naming.groups import grouped
 from trackers.readers.reader import SourceRun
@@ -39,7 +40,7 @@ def main(arguments: Sequence[str]) -> int:
         print(f"\nTotal unique keys: {len(names)}")
         for title, found in listed.items():
             if found:
-                print("\n".join([f"\n{title}:", *(f"  - {name}" for name in found)]))
+                print("\n".join([f"\n{title}:", *(f"  - {plain(name)}" for name in found)]))
     if not names:
         print("No keys found in this run: nothing was logged, or not yet", file=sys.stderr)
         return 1

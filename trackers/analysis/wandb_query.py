@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Iterator
 from typing import Any
 
+from trackers.analysis.tables import plain
 from trackers.errors import NotFound, UsageError
 from trackers.readers import registry
 from trackers.readers.reader import SourceRun
@@ -125,7 +126,7 @@ def head(run: SourceRun) -> str:
     lines.append(f"URL: {where}" if where else f"File: {', '.join(run.native['paths'])}")
     if run.note:
         lines.append(f"Note: {run.note}")
-    return "\n".join([*lines, RULE])
+    return "\n".join([*map(plain, lines), RULE])
 
 
 def described(run: SourceRun) -> dict[str, Any]:

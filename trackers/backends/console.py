@@ -18,7 +18,7 @@ from typing import Any, ClassVar, TextIO
 from trackers.backends.console_line import MARKERS, Lines
 from trackers.backends.fronts import ConsoleFront
 from trackers.backends.json_rows import is_eval
-from trackers.formats.training_line import SAMPLES
+from trackers.formats.training_line import SAMPLES, STRAGGLER_ENDS
 from trackers.naming import totals
 from trackers.records import (
     SUMMARY_PREFIX,
@@ -80,6 +80,9 @@ class ConsoleTracker(ConsoleFront):
             self._interval,
             str(info.option("TRACKER_TIMING_OPTION", "minmax")),
             timed=int(info.option("TRACKER_TIMING_LEVEL", 0)) >= 0 and bool(info.option("TRACKER_LOG_TIMERS", True)),
+            ends=int(info.option("TRACKER_STRAGGLER_COUNT", STRAGGLER_ENDS))
+            if info.option("TRACKER_LOG_STRAGGLER", True)
+            else 0,
         )
         self._configure(info.config)
         self._seq = int(state.get("seq", 0))

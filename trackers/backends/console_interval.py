@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 
 from trackers.formats.timer_report import report as timer_report
-from trackers.formats.training_line import DECOUPLED_RATE, RATE, stragglers, summary
+from trackers.formats.training_line import DECOUPLED_RATE, RATE, STRAGGLER_ENDS, stragglers, summary, traced
 from trackers.naming import roles
 from trackers.records import Number
 
@@ -42,7 +42,7 @@ _MEANS = frozenset({"tflops", "energy_j", "power_w"})
 _COUNTS = frozenset({"skipped", "nans"})
 _WORTH = frozenset({LOSS, TIME, RATE, "tflops"})
 _RANKED = re.compile(r"(?P<name>.+)-time-ranks/rank_(?P<rank>\d+)")
-_NOT_OTHERS = re.compile(r".*/.*|iter(ation)?|(global_)?step|.*[-_](time|interrupted)|world[-_]size|perf.*")
+_NOT_OTHERS = re.compile(r".*/.*|iter(ation)?|(global_)?step|.*[-_](time|interrupted)|world[-_]size|perf.*", re.DOTALL)
 
 
 @lru_cache(maxsize=20_000)
@@ -143,11 +143,12 @@ class Interval:
             self._rows += 1
             self._bad += not all(map(math.isfinite, losses))
 
-    def lines(self, iterations: int | None, timing_option: str) -> Iterator[str]:
+    def lines(self, iterations: int | None, timing_option: str, ends: int = STRAGGLER_ENDS) -> Iterator[str]:
         """The line, the timers' report and the stragglers'.
 
         Args:
             iterations: where training ends, if that is known. timing_option: "max", "minmax" or "all".
+            ends: how many slow and quick ranks the stragglers' report names; 0: there is none.
         """
         last = dict(self._last)
         if "nans" not in last and self._rows == self.step - self.since:  # each iteration has told its loss
@@ -178,7 +179,8 @@ class Interval:
         report = timer_report(times, timing_option)
         if report:
             yield from report.splitlines()
-        yield from stragglers([{"rtt_ms": ms} for ms in ranks]) if len(ranks) > 1 else ()
+        if ends and len(ranks) > 1:
+            yield from stragglers([None if ms is None else {"rtt_ms": ms} for ms in ranks], ends)
 
     def _add_time(self, name: str, value: Number, steps: int) -> None:
         """The loop's own time of an iteration, or the first other one that the run names."""
@@ -193,8 +195,8 @@ class Interval:
     def _mean(self, field: str) -> float | None:
         return self._means[field].value if field in self._means else None
 
-    def _by_rank(self, option: str) -> tuple[dict[str, list[float | None]], list[float]]:
-        """Milliseconds of each timer as its report wants them, and of the iteration by rank where each has told it."""
+    def _by_rank(self, option: str) -> tuple[dict[str, list[float | None]], list[float | None]]:
+        """Milliseconds of each timer as its report wants them, and by rank of what tells slow ranks from quick ones."""
         ranked: dict[str, dict[int, float]] = {}
         for name, mean in self._timers.items():
             match = _RANKED.fullmatch(name)
@@ -212,6 +214,9 @@ class Interval:
                 times[timer] = [by_rank.get(rank) for rank in range(max(by_rank) + 1)]
             else:
                 times[timer] = [slowest if least is None else least.value * 1000, slowest]
-        iteration = ranked.get(ITERATION.removesuffix("-time"), {})
-        whole = sorted(iteration) == list(range(len(iteration)))
-        return times, [iteration[rank] for rank in sorted(iteration)] if whole else []
+        count = max((max(by_rank) + 1 for by_rank in ranked.values()), default=0)
+        rows = [{timer: by_rank[rank] for timer, by_rank in ranked.items() if rank in by_rank} for rank in range(count)]
+        worked, _ = traced(rows)
+        if not any(worked):  # nothing but the iteration, whose times differ where ranks don't wait for each other
+            worked = [row.get(ITERATION.removesuffix("-time")) for row in rows]
+        return times, worked

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 
 from trackers.backends.console_interval import ITERATION, LOSS, TIMER, Interval, field_of
 from trackers.backends.json_rows import is_eval
-from trackers.formats.training_line import validation
+from trackers.formats.training_line import STRAGGLER_ENDS, validation
 from trackers.records import Number
 
 WAIT_S = 5.0
@@ -29,6 +29,7 @@ class Lines:
 
     Args:
         every: steps between two lines. timing_option: "max", "minmax" or "all". timed: the run's loop tells times.
+        ends: how many slow and quick ranks are named; 0: stragglers aren't reported.
 
     Attributes:
         iterations: where training ends, if that is known. ranks: how many train together.
@@ -36,12 +37,15 @@ class Lines:
 
     clock = staticmethod(time.monotonic)
 
-    def __init__(self, every: int, timing_option: str = "minmax", *, timed: bool = True) -> None:
+    def __init__(
+        self, every: int, timing_option: str = "minmax", *, timed: bool = True, ends: int = STRAGGLER_ENDS
+    ) -> None:
         self.iterations: int | None = None
         self.ranks = 1
         self._every = every
         self._option = timing_option
         self._timed = timed
+        self._ends = ends
         self._now: Interval | None = None
         self._waiting: deque[tuple[Interval, float]] = deque()
         self._expected: set[str] = set()
@@ -122,4 +126,4 @@ class Lines:
                 return
             self._waiting.popleft()
             self._expected = set(interval.latest)
-            yield from interval.lines(self.iterations, self._option)
+            yield from interval.lines(self.iterations, self._option, self._ends)

@@ -17,15 +17,19 @@ from typing import Any, ClassVar
 
 import msgspec
 
+from trackers import beneath
 from trackers.backends.folders import option_directory
 from trackers.backends.fronts import CsvFront
 from trackers.backends.owned_file import (
+    DIGESTS,
     Damaged,
     OwnedFile,
+    digests,
     file_name,
-    remove,
+    remove_temporary,
     replace,
     unseen,
+    verified,
 )
 from trackers.errors import Unavailable
 from trackers.formats.table import rows as table_rows
@@ -40,7 +44,7 @@ from trackers.records import (
     name_floats,
     plain_name,
 )
-from trackers.tracker import Cursor, RunInfo, State, Status
+from trackers.tracker import Cursor, RunInfo, State, Status, Verified
 
 FIXED = ("step", "time")
 """The first columns. A metric of one of these names gets a column of its own behind them."""
@@ -69,11 +73,13 @@ class CsvTracker(CsvFront):
         self._state = state
         chosen = option_directory(info, "CSV_DIR")
         own = f"{file_name(info.name)}-{file_name(info.id)}"
-        self._directory = Path(info.directory) if chosen is None else chosen / own
-        self._file = OwnedFile(self._directory / "metrics.csv")
+        self._root = Path(info.directory) if chosen is None else chosen
+        self._directory = self._root if chosen is None else chosen / own
+        self._digests = digests(state)
+        self._file = OwnedFile(self._directory / "metrics.csv", self._root, self._digests)
         self._temporary = self._directory / ".metrics.csv.tmp"
-        remove(self._temporary)
-        remove(self._directory / ".summary.csv.tmp")
+        remove_temporary(self._temporary)
+        remove_temporary(self._directory / ".summary.csv.tmp")
         self._table = msgspec.convert(dict(state).get("table", {}), Table)
         state["url"] = str(self._file.path)
         answer = None
@@ -102,15 +108,25 @@ class CsvTracker(CsvFront):
             batch.append(record)
         self._take(batch)
         self._state["table"] = name_floats(msgspec.to_builtins(self._table))
+        self._state[DIGESTS] = dict(self._digests)
+
+    def verify(self) -> Verified:
+        """Read both tables back; see :class:`trackers.tracker.Tracker`."""
+        return verified(
+            [(self._directory / name, self._root) for name in ("metrics.csv", "summary.csv")], self._digests
+        )
 
     def close(self, status: Status) -> None:
         """Write ``summary.csv``: the results, by name without ``final/``, and how the run ended."""
+        self._file.check()
         if status.name != "running":
             results: dict[str, Any] = {**self._table.results, "status": status.name}
             if status.exit_code is not None:
                 results["exit_code"] = status.exit_code
             rows = [("name", "value"), *((name, _cell(value)) for name, value in results.items())]
-            replace(self._directory / "summary.csv", self._directory / ".summary.csv.tmp", (_line(row) for row in rows))
+            summary, lines = self._directory / "summary.csv", (_line(row) for row in rows)
+            replace(summary, self._directory / ".summary.csv.tmp", lines, self._root, self._digests)
+            self._state[DIGESTS] = dict(self._digests)
         self._file.close()
 
     def _take(self, batch: Sequence[Record]) -> None:
@@ -147,7 +163,8 @@ class CsvTracker(CsvFront):
         """The table anew, with more columns, or without rows above ``last_step``."""
         self._file.close()  # Windows replaces no open file
         try:
-            length = replace(self._file.path, self._temporary, self._rows_anew(columns, last_step))
+            rows = self._rows_anew(columns, last_step)
+            length = replace(self._file.path, self._temporary, rows, self._root, self._digests)
         except Unavailable:
             self._file.open(self._table.length)
             raise
@@ -157,7 +174,7 @@ class CsvTracker(CsvFront):
     def _rows_anew(self, columns: list[str], last_step: int | None) -> Iterator[bytes]:
         yield _line((*FIXED, *_headers(columns)))
         added = [""] * (len(columns) - len(self._table.columns))
-        with self._file.path.open(encoding="utf-8", newline="") as old:
+        with beneath.open_text(self._file.path, root=self._root) as old:
             rows = table_rows(old)
             next(rows, None)
             for row in rows:
@@ -167,7 +184,7 @@ class CsvTracker(CsvFront):
     def _check_header(self) -> None:
         """Raise Damaged when the file has other columns than the state: a kill came between the two."""
         try:
-            with self._file.path.open(encoding="utf-8", newline="") as table:
+            with beneath.open_text(self._file.path, root=self._root) as table:
                 found = next(table_rows(table), [])
                 size = table.seek(0, io.SEEK_END)
         except (FileNotFoundError, UnicodeDecodeError, csv.Error) as error:

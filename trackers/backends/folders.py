@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from trackers.beneath import local
 from trackers.errors import UsageError
 from trackers.tracker import RunInfo
 
@@ -14,7 +15,9 @@ from trackers.tracker import RunInfo
 def option_directory(info: RunInfo, symbol: str) -> Path | None:
     """The directory that an option names, relative to where training was started; None where it is unset."""
     chosen = info.option(symbol)
-    return Path(info.cwd or ".", Path(str(chosen)).expanduser()).absolute() if chosen else None
+    if not chosen:
+        return None
+    return Path(local(info.home or info.cwd or "."), Path(local(str(chosen))).expanduser()).absolute()
 
 
 def check_directory(options: Mapping[str, Any], symbol: str) -> None:
@@ -22,7 +25,7 @@ def check_directory(options: Mapping[str, Any], symbol: str) -> None:
     chosen = options.get(symbol)
     if not chosen:
         return
-    wanted = Path(str(chosen)).expanduser().absolute()
+    wanted = Path(local(str(chosen))).expanduser().absolute()
     nearest = next(path for path in (wanted, *wanted.parents) if path.exists())
     if not nearest.is_dir():
         raise UsageError(f"{symbol}={chosen}: {nearest} is not a directory; name another one")

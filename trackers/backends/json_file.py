@@ -6,6 +6,7 @@ flat and its cost is that of reading the lists once.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -13,7 +14,8 @@ from typing import Any
 
 import msgspec
 
-from trackers.backends.owned_file import Damaged, OwnedFile, remove
+from trackers import beneath
+from trackers.backends.owned_file import Damaged, Digests, OwnedFile
 from trackers.records import name_floats
 
 DOCUMENTED = ("training_iterations", "eval_steps", "checkpoints")
@@ -31,11 +33,21 @@ class Lists:
     """The files of one log's lists, all grown or all left as they are.
 
     Args:
-        names: lists that the log has, empty or not. more: those that it has when there is something in them.
+        directory: where they lie, in the run's. names: lists that the log has, empty or not. more: those that it has
+            when there is something in them.
+        digests: of the lists' files; see :class:`trackers.backends.owned_file.OwnedFile`.
     """
 
-    def __init__(self, directory: Path, names: Sequence[str] = DOCUMENTED, more: Sequence[str] = MORE) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        names: Sequence[str] = DOCUMENTED,
+        more: Sequence[str] = MORE,
+        digests: Digests | None = None,
+    ) -> None:
         self._directory = directory
+        self._root = directory.parent
+        self._digests: Digests = {} if digests is None else digests
         self._names, self._more = tuple(names), tuple(more)
         self._files: dict[str, OwnedFile] = {}
         self._waiting: dict[str, bytearray] = {}
@@ -50,12 +62,20 @@ class Lists:
         self._waiting.clear()
         self._generation = generation
         for name, length in lengths.items():
-            if length:
-                self._files[name] = OwnedFile(self._path(name)).open(length)
+            if length and beneath.plain(name):
+                self._files[name] = OwnedFile(self._path(name), self._root, self._digests).open(length)
         kept = {file.path for file in self._files.values()}
         for path in self._directory.glob(f"*{_PART}"):
             if path not in kept:
-                remove(path)
+                with contextlib.suppress(OSError):
+                    beneath.remove(path, root=self._root)
+        for name in [known for known in self._digests if known.endswith(_PART)]:
+            if self._directory / name not in kept:
+                del self._digests[name]
+
+    def paths(self) -> list[tuple[Path, Path]]:
+        """The lists' files, each with the directory that it must lie beneath."""
+        return [(file.path, self._root) for file in self._files.values()]
 
     def add(self, name: str, item: Mapping[str, Any]) -> None:
         """Put an item (of JSON values) at the end of a list; :meth:`flush` writes it."""
@@ -72,7 +92,7 @@ class Lists:
         try:
             for name, data in waiting.items():
                 if name not in self._files:
-                    self._files[name] = OwnedFile(self._path(name)).open()
+                    self._files[name] = OwnedFile(self._path(name), self._root, self._digests).open()
                 self._files[name].append(bytes(data))
         except Exception:
             for name, file in self._files.items():
@@ -88,6 +108,11 @@ class Lists:
         """Bytes of each list on disk, by name."""
         return {name: file.length for name, file in self._files.items() if file.length}
 
+    def items(self, name: str) -> Iterator[dict[str, Any]]:
+        """The items of a list as it is on disk; none where there is no such list."""
+        file = self._files.get(name)
+        return items(file.path, file.length) if file is not None else iter(())
+
     def keep(self, wanted: Callable[[str, dict[str, Any]], bool]) -> tuple[dict[str, int], int]:
         """Rewrite all lists with the items that ``wanted(list's name, item)`` is true for; lengths and generation.
 
@@ -98,7 +123,7 @@ class Lists:
         try:
             self._generation += 1
             for name, file in former.items():
-                new = written[name] = OwnedFile(self._path(name)).open()
+                new = written[name] = OwnedFile(self._path(name), self._root, self._digests).open()
                 buffer = bytearray()
                 for item in items(file.path, file.length):
                     if wanted(name, item):
@@ -162,7 +187,7 @@ def encode(item: Mapping[str, Any]) -> bytes:
 
 def items(path: Path, length: int) -> Iterator[dict[str, Any]]:
     """The items in the first ``length`` bytes of a list's file."""
-    with path.open("rb") as lines:
+    with beneath.open_file(path, root=path.parents[1]) as lines:
         left = length
         for line in lines:
             left -= len(line)
@@ -178,7 +203,7 @@ def items(path: Path, length: int) -> Iterator[dict[str, Any]]:
 def _chunks(path: Path, length: int) -> Iterator[bytes]:
     """A list's file without its first comma."""
     try:
-        source = path.open("rb")
+        source = beneath.open_file(path, root=path.parents[1])
     except FileNotFoundError:
         raise Damaged(f"{path} is gone") from None
     with source:

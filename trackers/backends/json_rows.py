@@ -14,9 +14,10 @@ from typing import Any
 
 import msgspec
 
-LOSS_NAMES = ("train_loss", "loss", "train/loss")
+LOSS_NAMES = ("train_loss", "loss", "train/loss", "lm loss")
 RATE_NAMES = ("lr", "learning_rate", "learning-rate", "train/lr", "train/learning_rate")
-VAL_LOSS_NAMES = ("val_loss", "val/loss", "eval_loss", "eval/loss", "validation_loss", "validation/loss")
+VAL_LOSS_NAMES = ("val_loss", "val/loss", "eval_loss", "eval/loss", "validation_loss", "validation/loss",
+                  "lm loss validation")  # fmt: skip
 EVAL_PREFIXES = ("val_", "val/", "eval_", "eval/", "validation_", "validation/")
 EVAL_SUFFIXES = (" validation", " validation ppl")
 MFU_NAMES = ("mfu", "perf/mfu", "throughput/device/mfu")
@@ -24,6 +25,9 @@ TIME_NAMES = (("time_ms", 1), ("perf/iter_ms", 1), ("perf/iter_time_sec", 1000),
 
 APART_NAMES = ("evaluation-time", "checkpoint-time")
 """Seconds for which training stood still, as ``run.loop`` logs them: they are in no iteration's time."""
+
+NO_MFU = 0
+"""An integer where no MFU was logged: what was logged is a float."""
 
 WINDOW = 16
 """Newest iterations that may still grow: values of one step come in several records, some of them late."""
@@ -34,28 +38,28 @@ EVAL_WINDOW = 4
 class Row(msgspec.Struct):
     """An iteration or an evaluation that may still grow.
 
-    guessed: keys that a later record may overwrite. timed: which of TIME_NAMES its ``time_ms`` is from.
+    guessed: keys that a later record may overwrite. timed: which of TIME_NAMES its ``time_ms`` is from. lent: names of
+    training's values that came with an evaluation, by key: the iteration is made of them until it has values of its
+    own. other: key of a loss that stands for it as long as the run's usual one isn't there. before: steps to the
+    iteration before it.
     """
 
     step: int
     values: dict[str, Any]
     guessed: list[str] = []
     timed: int = len(TIME_NAMES)
+    lent: dict[str, str] | None = None
+    other: str = ""
+    before: int = 0
 
 
 class Totals(msgspec.Struct):
-    """What the summary is made of, folded over all rows that can't change any more.
-
-    first_ms: time of the first iteration, which includes compilation and is left out of the mean.
-    """
+    """What the summary is made of, folded over all rows that can't change any more."""
 
     iterations: int = 0
     final_iter: int | None = None
     final_train_loss: Any = None
     best_val_loss: float | None = None
-    first_ms: float | None = None
-    time_sum_ms: float = 0.0
-    times: int = 0
     mfu_sum: float = 0.0
     mfus: int = 0
     evals: int = 0
@@ -68,13 +72,6 @@ class Totals(msgspec.Struct):
         if self.final_iter is None or step >= self.final_iter:
             self.final_iter = step
             self.final_train_loss = values.get("loss", self.final_train_loss)
-        time_ms = positive(values.get("time_ms"))
-        if time_ms is not None:
-            if self.first_ms is None and not self.times:
-                self.first_ms = time_ms
-            else:
-                self.time_sum_ms += time_ms
-                self.times += 1
         mfu = positive(values.get("mfu"))
         if mfu is not None:
             self.mfu_sum += mfu
@@ -87,26 +84,29 @@ class Totals(msgspec.Struct):
         if isinstance(loss, (int, float)) and (self.best_val_loss is None or loss < self.best_val_loss):
             self.best_val_loss = loss
 
-    def summary(self) -> dict[str, Any]:
-        """Document 1's summary; what isn't known is absent."""
-        mean_ms = self.time_sum_ms / self.times if self.times else self.first_ms
-        found = {
+    def summary(self, step_s: float | None) -> dict[str, Any]:
+        """Document 1's summary; what isn't known is null.
+
+        Args:
+            step_s: seconds of a step while stepping.
+        """
+        return {
             "total_iterations": self.iterations,
             "final_iter": self.final_iter,
             "final_train_loss": self.final_train_loss,
             "best_val_loss": self.best_val_loss,
-            "avg_time_ms": mean_ms,
+            "avg_time_ms": None if step_s is None else step_s * 1000,
             "avg_mfu": self.mfu_sum / self.mfus if self.mfus else None,
             "total_eval_steps": self.evals,
             "total_checkpoints": self.checkpoints,
         }
-        return {name: value for name, value in found.items() if value is not None}
 
 
 class Rows(msgspec.Struct):
     """The rows that may still grow, and what is carried from one to the next.
 
-    anchor_step, anchor_time: where the time of an iteration begins. loss, rate, val_loss: the last known ones.
+    anchor_step, anchor_time: where the time of an iteration begins; began: the start that it is the first of. loss,
+    rate, val_loss: the last known ones.
     names: the logged name of each that is stored under another, as it came first; ``time_ms`` where it was logged.
     """
 
@@ -114,6 +114,7 @@ class Rows(msgspec.Struct):
     evals: list[Row] = []
     anchor_step: int | None = None
     anchor_time: float = 0.0
+    began: float | None = None
     top: int = 0
     loss: Any = None
     rate: Any = None
@@ -131,13 +132,19 @@ class Rows(msgspec.Struct):
             self._evaluation(step, time, measured, training)
 
     def _iteration(self, step: int, time: float, values: Mapping[str, Any]) -> None:
+        lender = next((row for row in self.iterations if row.step == step and row.lent is not None), None)
         named = _iteration_names(values, step, self.names)
+        losses = [key for key in named if self.names.get(key, key) in LOSS_NAMES]
+        other = losses[0] if losses and "loss" not in named else ""
+        if lender is not None and losses:
+            self._own(lender, time, named)
         timed = _timed(values)
         row = self._find(self.iterations, step, named, timed)
         apart_s = sum(apart for name in APART_NAMES if (apart := positive(values.get(name))) is not None)
         if row is None:
             row = Row(step, {"iter": step}, timed=timed)
             self.iterations.append(row)
+            row.before = 0 if self.anchor_step is None else step - self.anchor_step
             elapsed_ms = self._elapsed_ms(step, time, apart_s)
             if "loss" in named:
                 row.values["loss"] = None
@@ -151,11 +158,19 @@ class Rows(msgspec.Struct):
         else:
             if apart_s and step == self.anchor_step:
                 self.anchor_time = time
+            if "loss" in named and row.other:  # the one that stood for it keeps its own name
+                row.values[row.other], row.other = row.values.pop("loss"), ""
+                del row.values["logged"]
             if timed > row.timed:  # two ways to time one iteration: the better name counts, whichever came first
                 named.pop("time_ms", None)
             row.timed = min(timed, row.timed)
             row.values.update(named)
         row.guessed = [name for name in row.guessed if name not in named]
+        if other and row.values.get("loss") is None:  # under another name than usually
+            named["loss"] = row.values["loss"] = row.values.pop(other)
+            row.values["logged"] = {"loss": self.names.get(other, other)}
+            row.guessed.append("loss")
+            row.other = other
         self.rate = _first(values, RATE_NAMES, self.rate)
         if "loss" in named:
             self.loss = named["loss"]
@@ -165,24 +180,21 @@ class Rows(msgspec.Struct):
                     evaluation.guessed.remove("train_loss")
 
     def _evaluation(self, step: int, time: float, measured: Mapping[str, Any], training: Mapping[str, Any]) -> None:
-        named = {_eval_name(name): value for name, value in measured.items()}
-        for name in measured:
-            if _eval_name(name) != name:
-                self.names.setdefault(_eval_name(name), name)
+        named = _eval_names(measured, self.names)
         own_loss, own_rate = _first(training, LOSS_NAMES, None), _first(training, RATE_NAMES, None)
         loss = self.loss if own_loss is None else own_loss
         self.rate = self.rate if own_rate is None else own_rate
         row = self._find(self.evals, step, named)
-        if row is None:
-            head = {"iter": step, "train_loss": loss, "val_loss": named.get("val_loss"), "lr": self.rate}
-            row = Row(step, {name: value for name, value in head.items() if value is not None or name == "train_loss"})
+        if row is None or not training.keys().isdisjoint(self._held(row, training)):
+            row = Row(step, {"iter": step, "train_loss": loss, "val_loss": None, "lr": self.rate})
             row.values["timestamp"] = iso(time)
-            row.guessed = ["train_loss"]
+            row.guessed = ["train_loss", *(() if "val_loss" in named else ("val_loss",))]
             self.evals.append(row)
         row.values.update(named)
-        if own_loss is not None:
+        row.guessed = [name for name in row.guessed if name not in named]
+        if own_loss is not None and "train_loss" not in row.values.get("logged", {}):
             row.values["train_loss"] = own_loss
-            row.guessed = []
+            row.guessed = [name for name in row.guessed if name != "train_loss"]
         self.val_loss = named.get("val_loss", self.val_loss)
         if step == self.anchor_step:
             self.anchor_time = time  # what follows is timed without the evaluation
@@ -191,16 +203,88 @@ class Rows(msgspec.Struct):
     def _training_part(self, step: int, time: float, training: Mapping[str, Any], evaluation: Row) -> None:
         """An evaluation's record may hold training values too: they go to the iteration where it has room."""
         row = next((row for row in reversed(self.iterations) if row.step == step), None)
-        named = _iteration_names(training, step, self.names)
-        if row is None and "loss" in named:
+        loss = next((name for name in LOSS_NAMES if name in training), None)
+        if row is None and loss is not None and self.names.get("loss", loss) == loss:
+            names = self.names
+            self.names = dict(names)
             self._iteration(step, time, training)
-            self.iterations[-1].guessed.append("loss")
+            made = self.iterations[-1]
+            made.guessed.append("loss")
+            made.lent = {key: self.names.get(key, key) for key in made.values if key not in ("iter", "time")}
+            if "time_ms" not in training:
+                made.lent.pop("time_ms", None)
+            self.names = names
             return
-        for name, value in named.items():
-            if row is not None and (name not in row.values or row.values[name] == value):
-                row.values[name] = value
-            elif name != "loss" and name not in RATE_NAMES:
-                evaluation.values.setdefault(name, value)
+        named = _iteration_names(training, step, dict(self.names)) if row is not None else {}
+        for name, value in training.items():
+            key = next((key for key in named if self.names.get(key, key) == name), None)
+            room = row is not None and key is not None and key != row.other
+            if room and row is not None and key is not None and row.values.get(key, value) == value:
+                row.values[key] = value
+                row.timed = 0 if key == "time_ms" else row.timed
+                self._named(key, name)
+            else:
+                _keep(evaluation, name, value)
+
+    def _is_iteration(self, row: Row) -> bool:
+        """Whether what an evaluation's record said of training is an iteration: not where the run's losses have another
+        name."""
+        lent, row.lent = row.lent or {}, None
+        evaluation = self._lender(row.step, lent)
+        if evaluation is not None and self.names.get("loss", lent["loss"]) != lent["loss"]:
+            for key, name in lent.items():
+                _keep(evaluation, name, row.values.pop(key))
+            return bool(row.values.keys() - {"iter", "time", "time_ms"})
+        for key, name in lent.items():
+            self._named(key, name)
+        others = {key: name for key, name in lent.items() if self.names.get(key, key) != name}  # others came first
+        if others:
+            row.values["logged"] = others
+        return True
+
+    def _named(self, key: str, name: str) -> None:
+        if key != name or key in ("loss", "mfu", "time_ms"):
+            self.names.setdefault(key, name)
+
+    def _held(self, evaluation: Row, training: Mapping[str, Any]) -> set[str]:
+        """Names of training's values that an evaluation holds, or lent where these have others."""
+        found = set(evaluation.values.get("logged", {}).values())
+        for row in self.iterations:
+            if row.step == evaluation.step:
+                values, lent = row.values, row.lent or {}
+                found |= {name for key, name in lent.items() if training.get(name, values[key]) != values[key]}
+        return found
+
+    def _lender(self, step: int, lent: Mapping[str, str]) -> Row | None:
+        """The evaluation of a step that training's values came with: one that has none of those names itself."""
+        for row in self.evals:
+            if row.step == step and not set(lent.values()) & set(row.values.get("logged", {}).values()):
+                return row
+        return None
+
+    def _own(self, row: Row, time: float, named: Mapping[str, Any]) -> None:
+        """An iteration that was made of an evaluation's values gets its own: those go back where these take their
+        place."""
+        lent, row.lent = row.lent or {}, None
+        evaluation = self._lender(row.step, lent)
+        for key, name in lent.items():
+            same = key in named and named[key] == row.values[key] and self.names.get(key, key) == name
+            if key in named and evaluation is not None and not same:
+                _keep(evaluation, name, row.values[key])
+            elsewhere = any(logged == name and stored != key for stored, logged in self.names.items())
+            taken = key not in named and (key == "loss" or elsewhere or self.names.get(key, name) != name)
+            if taken and evaluation is not None:
+                _keep(evaluation, name, row.values.pop(key))
+            elif key in named:
+                row.values.pop(key)
+                row.timed = len(TIME_NAMES) if key == "time_ms" else row.timed
+            else:
+                self._named(key, name)
+        if "time_ms" in row.guessed and row.before == 1 and time > row.values["time"]:
+            row.values["time_ms"] = round((time - row.values["time"]) * 1000, 3)
+        if row.step == self.anchor_step:
+            self.anchor_time = time
+        row.values["time"] = time
 
     def _elapsed_ms(self, step: int, time: float, apart_s: float) -> float | None:
         """Time per iteration since the last one, in ms, without a pause; None where there was none before it."""
@@ -208,6 +292,8 @@ class Rows(msgspec.Struct):
         if before is not None and step <= before:
             return None
         self.anchor_step, self.anchor_time = step, time
+        if before is None and self.began is not None and time > self.began:  # the first step, all that it needed
+            return round((time - self.began) * 1000, 3)
         if before is None or time - apart_s <= began:
             return None
         return round((time - apart_s - began) / (step - before) * 1000, 3)
@@ -221,7 +307,7 @@ class Rows(msgspec.Struct):
         for row in reversed(rows):
             if row.step == step:
                 free = {*row.guessed, *(("time_ms",) if timed not in (None, row.timed) else ())}
-                taken = any(name in row.values and name not in free for name in named)
+                taken = any(name == row.other or (name in row.values and name not in free) for name in named)
                 return None if taken else row
         return None
 
@@ -230,15 +316,23 @@ class Rows(msgspec.Struct):
         keep = 0 if everything else WINDOW
         iterations = self.iterations[: max(0, len(self.iterations) - keep)]
         del self.iterations[: len(iterations)]
+        iterations = [row for row in iterations if row.lent is None or self._is_iteration(row)]
+        for row in iterations:
+            if row.timed and "time_ms" in row.values and "time_ms" in self.names:
+                row.values["logged"] = {**row.values.get("logged", {}), "time_ms": ""}
         evals = self.evals[: max(0, len(self.evals) - (0 if everything else EVAL_WINDOW))]
         del self.evals[: len(evals)]
-        return [row.values for row in iterations], [_without_none(row.values) for row in evals]
+        return [row.values for row in iterations], [row.values for row in evals]
 
     def rewind(self, step: int) -> None:
         """Forget what lies above ``step``."""
         self.iterations = [row for row in self.iterations if row.step <= step]
         self.evals = [row for row in self.evals if row.step <= step]
         self.anchor_step, self.top = None, min(self.top, step)
+
+    def start(self, time: float) -> None:
+        """Training began, maybe again: a pause before it is in no iteration's time."""
+        self.anchor_step, self.began = None, time
 
 
 def is_eval(name: str) -> bool:
@@ -262,28 +356,28 @@ def _iteration_names(values: Mapping[str, Any], step: int, names: dict[str, str]
     Args:
         names: gets the logged names of those that are stored under another.
     """
+    stored_as = {logged: stored for stored, logged in names.items()}
     named: dict[str, Any] = {}
-    loss = next((name for name in LOSS_NAMES if name in values), None)
-    if loss is not None:
-        named["loss"] = values[loss]
-    for name, factor in TIME_NAMES:
-        if name in values:
-            value = values[name]
-            named["time_ms"] = value * factor if factor != 1 and isinstance(value, (int, float)) else value
-            break
-    mfu = next((name for name in MFU_NAMES if name in values), None)
-    if mfu is not None:
-        named["mfu"] = values[mfu]
-    for stored, logged in (("loss", loss), ("mfu", mfu)):
-        if logged not in (None, stored):
-            names.setdefault(stored, str(logged))
+    first = []
+    for key, candidates in (("loss", LOSS_NAMES), ("mfu", MFU_NAMES)):
+        logged = names.get(key) or next((name for name in candidates if name in values and name not in stored_as), None)
+        if logged is not None and logged in values:
+            first.append(logged)
+            named[key] = values[logged]
+            names.setdefault(key, logged)
+        if key == "loss":
+            for name, factor in TIME_NAMES:
+                if name in values:
+                    value = values[name]
+                    named["time_ms"] = value * factor if factor != 1 and isinstance(value, (int, float)) else value
+                    break
     if "time_ms" in values:
         names.setdefault("time_ms", "time_ms")
     for name, value in values.items():
-        if name in (loss, mfu, "time_ms") or (name == "iter" and value == step):
+        if name in (*first, "time_ms") or (name == "iter" and value == step):
             continue
-        stored = name
-        while stored in named or stored in ("iter", "time"):
+        stored = stored_as.get(name, name)
+        while stored in named or stored in ("iter", "time", "logged") or names.get(stored, name) != name:
             stored += "_"
         if stored != name:
             names.setdefault(stored, name)
@@ -291,20 +385,45 @@ def _iteration_names(values: Mapping[str, Any], step: int, names: dict[str, str]
     return named
 
 
+def whole(row: Mapping[str, Any]) -> dict[str, Any]:
+    """An iteration with all documented keys: what wasn't logged is null, MFU 0, since programs ask for ``mfu > 0``."""
+    known = {"iter": row["iter"], "loss": None, "time_ms": None, **row}
+    return {**known, "mfu": NO_MFU if known.get("mfu") is None else known["mfu"]}
+
+
+def _keep(evaluation: Row, name: str, value: Any) -> None:
+    """Put a value of training into an evaluation, under a key that tells a reader its name."""
+    key = "train_loss" if name in LOSS_NAMES else "lr" if name in RATE_NAMES else name
+    logged = evaluation.values.setdefault("logged", {})
+    while (key in logged and logged[key] != name) or (
+        key not in ("train_loss", "lr") and key in evaluation.values and key not in logged
+    ):
+        key += "_"
+    logged[key] = name
+    evaluation.values[key] = value
+    evaluation.guessed = [guess for guess in evaluation.guessed if guess != key]
+
+
 def _timed(values: Mapping[str, Any]) -> int:
     """Which of TIME_NAMES counts among these values; beyond the last where there is none."""
     return next((place for place, (name, _) in enumerate(TIME_NAMES) if name in values), len(TIME_NAMES))
 
 
-def _eval_name(name: str) -> str:
-    if name in VAL_LOSS_NAMES:
-        return "val_loss"
-    return name
+def _eval_names(values: Mapping[str, Any], names: dict[str, str]) -> dict[str, Any]:
+    """Values by their names in an evaluation: ``val_loss``, whichever of its names the run uses, and all others."""
+    logged = names.get("val_loss") or next((name for name in VAL_LOSS_NAMES if name in values), None)
+    if logged is not None:
+        names.setdefault("val_loss", logged)
+    named = {}
+    for name, value in values.items():
+        stored = "val_loss" if name == logged else name
+        while name != logged and (stored in named or names.get(stored, name) != name):
+            stored += "_"
+        if stored != name:
+            names.setdefault(stored, name)
+        named[stored] = value
+    return named
 
 
 def _first(values: Mapping[str, Any], names: tuple[str, ...], default: Any) -> Any:
     return next((values[name] for name in names if name in values), default)
-
-
-def _without_none(values: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if value is not None}

@@ -15,20 +15,23 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from trackers.backends import system_names
 from trackers.backends.fronts import MlflowFront
-from trackers.backends.mlflow_address import show, tracking_uri
+from trackers.backends.mlflow_address import local_folder, show, tracking_uri, without_password
 from trackers.backends.mlflow_files import RunFiles
 from trackers.backends.mlflow_names import map_name
 from trackers.backends.mlflow_requests import Requests, milliseconds
 from trackers.backends.mlflow_run import find_or_create
-from trackers.backends.mlflow_store import connect, translated
+from trackers.backends.mlflow_store import connect, has_point, identity, translated
+from trackers.backends.owned_file import Damaged
 from trackers.errors import Rejected, Unavailable
 from trackers.failpoints import failpoint
+from trackers.formats.mlflow_artifacts import refusal
 from trackers.records import (
     SUMMARY_PREFIX,
     Alert,
@@ -47,11 +50,17 @@ from trackers.records import (
     merge,
     name_floats,
 )
-from trackers.tracker import Cursor, RunInfo, State, Status
+from trackers.tracker import Cursor, RunInfo, State, Status, Verified
 
 PARAM_LENGTH = 6000
 TAG_LENGTH = 8000
 """mlflow/utils/validation.py MAX_PARAM_VAL_LENGTH, MAX_TAG_VAL_LENGTH; MLflow cuts longer ones without a word."""
+
+NEWEST = 50
+"""Metrics whose newest point is remembered, to see whether the store still has it."""
+
+OWN_FILES = {"config.json": "config", "environment.json": "environment"}
+"""The run's own files that are there as soon as they have content, and where the state keeps that."""
 
 STATUS = {"finished": "FINISHED", "failed": "FAILED", "crashed": "KILLED", "preempted": "KILLED"}
 
@@ -83,15 +92,17 @@ class MlflowTracker(MlflowFront):
     def open(self, info: RunInfo, state: State) -> Cursor | None:
         self._info, self._state, self._uri = info, state, tracking_uri(info)
         self._client = connect(info)
+        self._seen = identity(self._uri)
         with translated(self._uri):
             before = state.get("native_id")
             run = find_or_create(self._client, self._uri, info, before)
             self._run_id = run.info.run_id
-            lost = before is not None and before != self._run_id
+            lost = before is not None and (before != self._run_id or self._lacks(run))
             if lost:
-                # The store has forgotten the run: it gets the whole history again.
+                # The store has forgotten the run, or an older one was put back: it gets the whole history again.
                 for name in list(state):
                     del state[name]
+                state["again"] = True
             state["native_id"] = self._run_id
             state["url"] = show(self._uri, run.info.experiment_id, self._run_id)
             state.save()
@@ -102,11 +113,13 @@ class MlflowTracker(MlflowFront):
                 self._client.update_run(self._run_id, status="RUNNING")
                 for tag in ENDING_TAGS & run.data.tags.keys():
                     self._client.delete_tag(self._run_id, tag)
-            self._files = RunFiles(self._client, self._run_id, info, state)
+            refused = refusal(self._uri, run.info.artifact_uri, self._run_id)
+            self._files = RunFiles(self._client, self._run_id, info, state, refused)
             self._requests = Requests(self._client, self._run_id, self._mapped, run.data.params)
         return Cursor(0) if lost else None
 
     def write(self, records: Sequence[Record], cursor: Cursor) -> None:
+        self._look()
         self._requests.clear()
         with translated(self._uri):
             for record in records:
@@ -127,10 +140,26 @@ class MlflowTracker(MlflowFront):
                     self._describe(record)
             self._requests.send()
             self._files.send_texts()
+        self._state["newest"] = dict(list(self._requests.newest.items())[-NEWEST:])
         self._send_waiting()
 
+    def tick(self) -> None:
+        """See that the database is still there."""
+        self._look()
+
+    def verify(self) -> Verified:
+        """Have everything sent again: MLflow ignores what it has. See :class:`trackers.tracker.Tracker`."""
+        for name in [name for name in self._state if name not in ("native_id", "url")]:
+            del self._state[name]
+        return Verified("everything, sent again: MLflow ignores what it has", cursor=Cursor(0))
+
     def close(self, status: Status) -> None:
+        self._look()
         with translated(self._uri):
+            if status.name != "running" and not self._state.get("again"):
+                run = self._client.get_run(self._run_id)
+                if self._lacks(run):
+                    raise Damaged(f"{without_password(self._uri)} lacks points of the run: they are delivered again")
             if status.name != "running":
                 self._results(status)
                 self._requests.tag("trackers.status", status.name)
@@ -145,6 +174,34 @@ class MlflowTracker(MlflowFront):
                 end = status.time or time.time()
                 failpoint("mlflow.end.before")
                 self._client.set_terminated(self._run_id, STATUS[status.name], milliseconds(end))
+
+    def _look(self) -> None:
+        """See that the database's file is the one that was opened, and that it has what was sent last.
+
+        Raises:
+            Damaged: it was deleted, replaced or overwritten; the next ``open`` delivers what it lacks.
+        """
+        newest = self._state.get("newest", {})
+        last = next(reversed(newest), None)
+        there = last is None or has_point(self._uri, self._run_id, last, newest[last])
+        if there and last is not None:
+            self._state.pop("again", None)
+        there = there or "again" in self._state  # it was sent twice: a store that drops it isn't asked for ever
+        if identity(self._uri) != self._seen or not there:
+            raise Damaged(f"{without_password(self._uri)} was deleted or replaced: the run is delivered again")
+
+    def _lacks(self, run: Any) -> bool:
+        """Whether the store is behind what was sent to it: the newest points, and the run's own files where they lie on
+        this machine."""
+        there = {metric.key: [metric.step, metric.timestamp] for metric in run.data._metric_objs}
+        newest = self._state.get("newest", {})
+        if any(there.get(key, [-math.inf]) < point for key, point in newest.items()):
+            return True
+        folder = local_folder(run.info.artifact_uri)
+        files = [name for name, content in OWN_FILES.items() if self._state.get(content)]
+        return folder is not None and any(
+            name not in self._state.get("waiting", []) and not (folder / name).exists() for name in files
+        )
 
     def _rewind(self, record: Start) -> None:
         """MLflow forgets no point of a metric. Say which are superseded: those above the step and before the time."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
+from trackers.beneath import local
 from trackers.errors import ConfigError
 from trackers.tracker import RunInfo
 
@@ -48,22 +49,39 @@ def tracking_uri(info: RunInfo) -> str:
     """The tracking URI of a run. SQLite files are taken from where training runs, as MLflow itself does there."""
     uri = str(info.option("MLFLOW_TRACKING_URI") or os.environ.get("MLFLOW_TRACKING_URI") or "")
     if not uri:
-        return f"sqlite:///{quote(str(folder(info) / 'mlflow.db'), safe='/')}"
+        return f"sqlite:///{quoted(folder(info) / 'mlflow.db')}"
     file = sqlite_file(uri)
     if file is not None and not file.is_absolute():
-        return f"sqlite:///{quote(str(folder(info) / file), safe='/')}"
+        return f"sqlite:///{quoted(folder(info) / file)}"
     return uri
 
 
 def sqlite_file(uri: str) -> Path | None:
     """The file of an SQLite URI, as it is written there; None for other databases and for one in memory."""
     found = re.match(r"sqlite(?:\+\w+)?:///([^?]*)", uri)
-    return Path(unquote(found[1])) if found and found[1] and found[1] != ":memory:" else None
+    return Path(local(unquote(found[1]))) if found and found[1] and found[1] != ":memory:" else None
+
+
+def quoted(path: Path) -> str:
+    """A path as a URI has it."""
+    return quote(str(path), safe="/", errors="surrogateescape")
+
+
+def local_folder(uri: str) -> Path | None:
+    """The folder of an artifact URI that lies on this machine; None for others."""
+    parts = urlsplit(uri)
+    if parts.scheme == "file" and parts.netloc in ("", "localhost"):
+        return Path(unquote(parts.path))
+    return Path(uri) if uri.startswith("/") else None
 
 
 def folder(info: RunInfo) -> Path:
-    """Where training runs, or the current directory on a machine that doesn't have that."""
-    return Path(info.cwd) if info.cwd and Path(info.cwd).is_dir() else Path.cwd()
+    """Where training runs, or the run's directory on a machine that doesn't have that; of somebody else's run, where
+    the reader is."""
+    if info.home:
+        return Path(info.home)
+    home = Path(local(info.cwd))
+    return home if info.cwd and home.is_dir() else Path(info.directory).absolute()
 
 
 def show(uri: str, experiment_id: str, run_id: str) -> str:

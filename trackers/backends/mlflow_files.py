@@ -40,9 +40,11 @@ class RunFiles:
     Args:
         client: an ``MlflowClient``.
         run_id: MLflow's id of the run.
+        refused: why nothing may be written where the server says that its artifacts are; "" if it may.
     """
 
-    def __init__(self, client: Any, run_id: str, info: RunInfo, state: State) -> None:
+    def __init__(self, client: Any, run_id: str, info: RunInfo, state: State, refused: str = "") -> None:
+        self._refused = refused
         self._client = client
         self._run_id = run_id
         self._info = info
@@ -50,7 +52,12 @@ class RunFiles:
         self._texts: dict[str, Any] = state.setdefault("texts", {})
 
     def put(self, path: str, content: bytes) -> None:
-        """One artifact, overwritten if it is there."""
+        """One artifact, overwritten if it is there.
+
+        Raises:
+            Rejected: the store isn't one that may be written.
+        """
+        self._check()
         folder, name = posixpath.split(path)
         with tempfile.TemporaryDirectory() as directory:
             local = Path(directory, name)
@@ -153,7 +160,7 @@ class RunFiles:
         elif record.type == "video" and item.format == "npy":
             self.put(f"{stem}.gif", pixels.gif(self._info, item))
         elif item.file:
-            self.put(f"{stem}.{map_file(item.format)}", pixels.path(self._info, item).read_bytes())
+            self.put(f"{stem}.{map_file(item.format)}", pixels.content(self._info, item))
         elif isinstance(item.data, str):
             self.put(f"{stem}.{map_file(item.format)}", item.data.encode("utf-8", "replace"))
         else:
@@ -190,11 +197,16 @@ class RunFiles:
 
     def _put_file(self, path: str, local: Path) -> None:
         """A file under another name than its own, without copying it where links can be made."""
+        self._check()
         folder, name = posixpath.split(path)
         with tempfile.TemporaryDirectory() as directory:
             link = Path(directory, name)
             link.symlink_to(local.resolve())
             self._client.log_artifact(self._run_id, str(link), folder)
+
+    def _check(self) -> None:
+        if self._refused:
+            raise Rejected(self._refused)
 
     def _tag(self, key: str, value: str) -> None:
         self._client.set_tag(self._run_id, key, value)

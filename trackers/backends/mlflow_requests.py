@@ -23,7 +23,8 @@ STEPS = range(-(2**63), 2**63)
 
 # What SQLite, PostgreSQL and MySQL say of the primary key of mlflow/store/tracking/dbmodels/models.py: SqlMetric.
 _DUPLICATE = re.compile(
-    r"UNIQUE constraint failed: metrics\.|metric_pk|Duplicate entry .* for key '(metrics\.)?PRIMARY'"
+    r"UNIQUE constraint failed: metrics\.|metric_pk"
+    r"|Duplicate entry (?:(?!Duplicate entry ).)* for key '(metrics\.)?PRIMARY'"
 )
 
 _METRIC_BYTES = 120  # a metric of a request without its name
@@ -39,6 +40,9 @@ class Requests:
         client: an ``MlflowClient``.
         mapped: a metric's name as MLflow takes it.
         params: what the run has already.
+
+    Attributes:
+        newest: step and time in milliseconds of the newest point that was taken, by metric.
     """
 
     def __init__(self, client: Any, run_id: str, mapped: Callable[[str], str], params: Mapping[str, str]) -> None:
@@ -52,6 +56,7 @@ class Requests:
         self._metrics: list[Any] = []
         self._metric_bytes = 0
         self._has = dict(params)
+        self.newest: dict[str, list[int]] = {}
         self._params: dict[str, str] = {}
         self._tags: dict[str, str] = {}
 
@@ -107,6 +112,9 @@ class Requests:
             failpoint("mlflow.metrics.before")
             self._send_all(metrics)
             failpoint("mlflow.metrics.after")
+            for metric in metrics:
+                point = [metric.step, metric.timestamp]
+                self.newest[metric.key] = max(point, self.newest.get(metric.key, point))
 
     def _send_all(self, metrics: list[Any]) -> None:
         try:

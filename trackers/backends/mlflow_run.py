@@ -21,6 +21,9 @@ RUN_TAG = "trackers.run_id"
 GROUP_TAG = "trackers.group_key"
 """On the parent of a group's runs: the digest of the group's name, for a search has no escape for quotes."""
 
+PARENT_NOTE = "Holds the runs of one group together. It has no metrics of its own: compare the runs below it."
+"""What people read who open a group's parent."""
+
 _TAG_LENGTH = 8000
 
 
@@ -37,7 +40,9 @@ def find_or_create(client: Any, uri: str, info: RunInfo, native_id: str | None) 
 
     if native_id:
         try:
-            return _alive(client.get_run(native_id))
+            known = client.get_run(str(native_id))
+            if known.data.tags.get(RUN_TAG) == info.id:  # a state may name any run, another's too
+                return _alive(known)
         except MlflowException as error:
             if error.error_code != "RESOURCE_DOES_NOT_EXIST":
                 raise
@@ -47,7 +52,7 @@ def find_or_create(client: Any, uri: str, info: RunInfo, native_id: str | None) 
         if found:
             return _alive(found[0])
         tags = _tags(info)
-        if info.group and _truth(info.option("MLFLOW_NESTED", True)):
+        if info.group and _truth(info.option("MLFLOW_NESTED", False)):
             tags["mlflow.parentRunId"] = _parent(client, experiment, info)
         start = milliseconds(info.created or time.time())
         failpoint("mlflow.create.before")
@@ -81,7 +86,12 @@ def _parent(client: Any, experiment: str, info: RunInfo) -> str:
     key = hashlib.sha256(group.encode("utf-8", "surrogatepass")).hexdigest()[:32]
     found = _search(client, experiment, GROUP_TAG, key)
     if not found:
-        tags = {GROUP_TAG: key, "trackers.group": group[:_TAG_LENGTH], **_source(info)}
+        tags = {
+            GROUP_TAG: key,
+            "trackers.group": group[:_TAG_LENGTH],
+            "mlflow.note.content": PARENT_NOTE,
+            **_source(info),
+        }
         now = milliseconds(time.time())
         made = client.create_run(experiment, start_time=now, tags=tags, run_name=group)
         # It only holds the others together, so it is never left running.
@@ -110,7 +120,7 @@ def _alive(run: Any) -> Any:
 
 
 def _tags(info: RunInfo) -> dict[str, str]:
-    tags = {RUN_TAG: info.id, "trackers.status": "running", **_source(info)}
+    tags = {**given_tags(info.option("MLFLOW_TAGS")), RUN_TAG: info.id, "trackers.status": "running", **_source(info)}
     if info.tags:
         tags["tags"] = ",".join(info.tags)
         tags["trackers.tags"] = json.dumps(info.tags)
@@ -125,6 +135,18 @@ def _tags(info: RunInfo) -> dict[str, str]:
     if info.host:
         tags["trackers.host"] = info.host
     return {name: value[:_TAG_LENGTH] for name, value in tags.items()}
+
+
+def given_tags(text: Any) -> dict[str, str]:
+    """``MLFLOW_TAGS``: "key=value" pairs with commas between, or a JSON object, for values that have commas."""
+    plain = str(text or "").strip()
+    if plain.startswith("{"):
+        try:
+            return {str(key): str(value) for key, value in json.loads(plain).items()}
+        except (ValueError, RecursionError):
+            pass  # no JSON: as it reads
+    pairs = (pair.partition("=") for pair in plain.split(",") if pair.strip())
+    return {key.strip(): value.strip() for key, _, value in pairs if key.strip()}
 
 
 def _source(info: RunInfo) -> dict[str, str]:

@@ -10,14 +10,14 @@ import os
 import re
 import secrets
 import socket
+import sqlite3
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 from trackers.backends.locks import has_locks
-from trackers.backends.mlflow_address import folder, sqlite_file, tracking_uri, without_password
+from trackers.backends.mlflow_address import folder, quoted, sqlite_file, tracking_uri, without_password
 from trackers.backends.owned_file import remove
 from trackers.errors import DeliveryError, Fatal, Refused, Rejected, Unavailable
 from trackers.tracker import RunInfo
@@ -84,8 +84,23 @@ def connect(info: RunInfo) -> Any:
         with _artifact_root(folder(info)), first_moment(uri):
             _make_tables(uri)
             client = MlflowClient(tracking_uri=uri)
+            if sqlite_file(uri) is not None:
+                # MLflow keeps one store for an address: its connections may be to a file that was deleted meanwhile.
+                client._tracking_client.store.engine.dispose()
             client.search_experiments(max_results=1)
     return client
+
+
+def identity(uri: str) -> tuple[int, int] | None:
+    """What tells an SQLite database's file from another one in its place; None for other stores, and for no file."""
+    file = sqlite_file(uri)
+    if file is None:
+        return None
+    try:
+        found = file.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _make_tables(uri: str) -> None:
@@ -97,13 +112,28 @@ def _make_tables(uri: str) -> None:
         remove(stray)
     from mlflow import MlflowClient
 
-    new = file.with_name(f".{file.name}.{os.getpid()}.new")
-    client = MlflowClient(tracking_uri=re.sub("///[^?]*", lambda _: f"///{quote(str(new), safe='/')}", uri, count=1))
+    # A name of its own each time: MLflow keeps one store for an address, and makes its tables once.
+    new = file.with_name(f".{file.name}.{os.getpid()}.{secrets.token_hex(4)}.new")
+    client = MlflowClient(tracking_uri=re.sub("///[^?]*", lambda _: f"///{quoted(new)}", uri, count=1))
     client.search_experiments(max_results=1)
     client._tracking_client.store.engine.dispose()
     if not file.exists() or not file.stat().st_size:
         os.replace(new, file)
     remove(new)
+
+
+def has_point(uri: str, run_id: str, key: str, point: list[int]) -> bool:
+    """Whether an SQLite database has a metric up to a point: step, and time in milliseconds. True for other stores."""
+    file = sqlite_file(uri)
+    if file is None:
+        return True
+    query = "SELECT step, timestamp FROM latest_metrics WHERE run_uuid = ? AND key = ?"
+    try:
+        with contextlib.closing(sqlite3.connect(f"file:{quoted(file)}?mode=ro", uri=True)) as database:
+            found = database.execute(query, (run_id, key)).fetchone()
+    except sqlite3.Error as error:
+        return "locked" in str(error)
+    return found is not None and list(found) >= point
 
 
 @contextlib.contextmanager

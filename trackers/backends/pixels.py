@@ -10,30 +10,49 @@ import io
 import json
 import wave
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import msgspec
 
+from trackers import beneath
 from trackers.errors import Rejected
 from trackers.records import MediaFile
 from trackers.tracker import RunInfo
 
 
 def path(info: RunInfo, item: MediaFile) -> Path:
-    """The file that holds an item.
+    """The file that holds an item, for a vendor's client that opens it itself; else :func:`content`.
 
     Raises:
-        Rejected: the item has no file, the file lies outside the run's directory, or it is gone.
+        Rejected: the item has no file, it isn't a regular one in the run's directory, or it is gone.
     """
+    _opened(info, item).close()
+    return Path(info.directory).resolve() / item.file
+
+
+def content(info: RunInfo, item: MediaFile) -> bytes:
+    """What the file of an item holds.
+
+    Raises:
+        Rejected: as :func:`path`.
+    """
+    with _opened(info, item) as file:
+        return file.read()
+
+
+def _opened(info: RunInfo, item: MediaFile) -> BinaryIO:
     if not item.file:
         raise Rejected(f"a {item.format} without a file")
-    root = Path(info.directory).resolve()
-    found = (root / item.file).resolve()
-    if not found.is_relative_to(root):
+    relative = Path(item.file)
+    if relative.is_absolute() or ".." in relative.parts:
         raise Rejected(f"{item.file!r} lies outside the run's directory")
-    if not found.is_file():
-        raise Rejected(f"{item.file} is gone from {info.directory}")
-    return found
+    root = Path(info.directory).resolve()
+    try:
+        return beneath.open_file(root / relative, root=root)
+    except FileNotFoundError:
+        raise Rejected(f"{item.file} is gone from {info.directory}") from None
+    except (OSError, ValueError) as error:  # a link, a pipe, a device
+        raise Rejected(f"{item.file!r} can't be read as a file of {info.directory}: {error}") from None
 
 
 def image(info: RunInfo, item: MediaFile) -> Any:
@@ -49,7 +68,7 @@ def image(info: RunInfo, item: MediaFile) -> Any:
     import numpy
     from PIL import Image, UnidentifiedImageError
 
-    source = path(info, item)
+    source = io.BytesIO(content(info, item))
     try:
         if item.format == "npy":
             return Image.fromarray(_pixels(numpy.load(source, allow_pickle=False)))
@@ -67,7 +86,7 @@ def png(info: RunInfo, item: MediaFile) -> bytes:
         Rejected: as :func:`image`.
     """
     if item.format == "png":
-        return path(info, item).read_bytes()
+        return content(info, item)
     picture = image(info, item)
     if picture.mode not in ("1", "L", "LA", "P", "RGB", "RGBA", "I", "I;16"):
         picture = picture.convert("RGB")
@@ -82,13 +101,13 @@ def wav(info: RunInfo, item: MediaFile) -> bytes:
     Raises:
         Rejected: the file is missing, or an array isn't one of samples.
     """
-    source = path(info, item)
+    found = content(info, item)
     if item.format != "npy":
-        return source.read_bytes()
+        return found
     import numpy
 
     try:
-        samples = numpy.load(source, allow_pickle=False)
+        samples = numpy.load(io.BytesIO(found), allow_pickle=False)
         if samples.dtype.kind == "f":
             samples = numpy.clip(numpy.nan_to_num(samples), -1, 1) * 32767
         samples = samples.astype("<i2")
@@ -156,9 +175,9 @@ def payload(info: RunInfo, item: MediaFile) -> Any:
     """
     if not item.file:
         return item.data
-    source = path(info, item)
+    found = content(info, item)
     try:
-        return json.loads(source.read_bytes())
+        return json.loads(found)
     except (OSError, ValueError, RecursionError) as error:
         raise Rejected(f"{item.file} is not JSON: {error}") from error
 
@@ -172,7 +191,7 @@ def frames(info: RunInfo, item: MediaFile) -> list[Any]:
     import numpy
     from PIL import Image
 
-    source = path(info, item)
+    source = io.BytesIO(content(info, item))
     try:
         array = numpy.load(source, allow_pickle=False)
         if array.ndim not in (3, 4) or 0 in array.shape:

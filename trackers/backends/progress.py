@@ -19,13 +19,14 @@ from typing import Any, ClassVar
 
 import msgspec
 
+from trackers import beneath
 from trackers.backends.folders import option_directory
 from trackers.backends.fronts import ProgressFront
 from trackers.backends.progress_file import ProgressFile
 from trackers.formats.progress import NAME, SAVED, STARTING, Entry, entries
 from trackers.naming import checkpoint
 from trackers.records import Artifact, Finish, Metrics, Number, Record, Start, is_sample
-from trackers.tracker import Cursor, RunInfo, State, Status
+from trackers.tracker import Cursor, RunInfo, State, Status, Verified
 
 CHECKPOINTS = ("model", "checkpoint")
 """Types of artifacts that are checkpoints."""
@@ -91,6 +92,10 @@ class ProgressTracker(ProgressFront):
             if not is_sample(record):
                 self._fold(record, book, lines)
         self._commit(book, lines)
+
+    def verify(self) -> Verified:
+        """Nothing is read back; see :class:`trackers.tracker.Tracker`."""
+        return Verified("", unchecked=f"others write to {self._file.path}, too")
 
     def close(self, status: Status) -> None:
         """Write the last checkpoint, where an artifact alone told of it."""
@@ -194,7 +199,7 @@ class ProgressTracker(ProgressFront):
         found = _attempt(self._info.attempts, attempt)
         if found is None:
             try:
-                stored: dict[str, Any] = msgspec.json.decode(self._info.path("run.json").read_bytes())
+                stored: dict[str, Any] = msgspec.json.decode(beneath.read(self._info.path("run.json")))
                 found = _attempt(stored.get("attempts", []), attempt)
             except (OSError, msgspec.DecodeError, AttributeError):
                 pass

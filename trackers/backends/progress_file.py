@@ -12,6 +12,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from trackers import beneath
 from trackers.backends.owned_file import Damaged, unavailable
 from trackers.failpoints import failpoint
 
@@ -36,7 +37,7 @@ class ProgressFile:
     def read(self, length: int) -> str:
         """Its first ``length`` bytes as text; "" if it isn't there."""
         try:
-            with self.path.open("rb") as file:
+            with beneath.open_file(self.path, root=self.path.parent) as file:
                 return file.read(length).decode("utf-8", "replace")
         except OSError:
             return ""
@@ -44,7 +45,7 @@ class ProgressFile:
     def look(self, length: int) -> None:
         """See which whole lines lie behind ``length``: they may be ours, of a process that was killed."""
         self._behind.clear()
-        with contextlib.suppress(OSError), self.path.open("rb") as file:
+        with contextlib.suppress(OSError), beneath.open_file(self.path, root=self.path.parent) as file:
             file.seek(length)
             for line in file:
                 if line.endswith(b"\n"):
@@ -81,7 +82,7 @@ class ProgressFile:
         data = "".join(f"{line}\n" for line in lines).encode("utf-8", "replace")
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            fd = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o666)
+            fd = beneath.open_fd(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, root=self.path.parent)
         except OSError as error:
             raise unavailable("open", self.path, error) from error
         try:

@@ -7,21 +7,26 @@ the summaries are at most 10 s or 10 % behind while the run goes on, and complet
 from __future__ import annotations
 
 import copy
+import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any, ClassVar
 
 import msgspec
 
+from trackers import beneath
 from trackers.backends import session_nccl as nccl
 from trackers.backends import session_summary as summary
 from trackers.backends.folders import option_directory
 from trackers.backends.fronts import SessionFront
-from trackers.backends.owned_file import Damaged, unseen
+from trackers.backends.owned_file import DIGESTS, Damaged, digests, unseen, verified
 from trackers.backends.session_files import TRAINING, SessionFiles
-from trackers.backends.session_fold import HEAD_S, Book, Fold
+from trackers.backends.session_fold import HEAD_S, Book, Fold, logged
 from trackers.backends.session_settings import settings
+from trackers.benchmark.speed import Meter
+from trackers.beneath import local
 from trackers.records import (
     Alert,
     Artifact,
@@ -36,7 +41,7 @@ from trackers.records import (
     Text,
     name_floats,
 )
-from trackers.tracker import Cursor, RunInfo, State, Status
+from trackers.tracker import Cursor, RunInfo, State, Status, Verified
 
 SAVE_S = 10.0
 GROWTH = 1.1
@@ -72,14 +77,17 @@ class SessionTracker(SessionFront):
         """Find the session's files as they were committed, or reserve a new session's directory."""
         self._info, self._state = info, state
         self._settings = settings(info)
-        self._files = SessionFiles(_root(info), info.id, info.path("session"))
+        self._files = SessionFiles(_root(info), info.id, info.path("session"), digests(state))
         self._kept = msgspec.convert(dict(state).get("session", {}), Kept, strict=False)
         self._saved_at, self._saved_bytes, self._changed = float("-inf"), 0, False
         self._quiet_since = self.clock()
         self._places = [info.path(nccl.FOLDER)]
         for attempt in info.attempts:
-            if attempt.get("launch"):
-                self._places.append(info.path(str(attempt["launch"]), nccl.FOLDER))
+            launch = beneath.launch_folder(info.path(), str(attempt.get("launch") or ""))
+            if launch is not None:
+                self._places.append(launch / nccl.FOLDER)
+        if not beneath.plain(self._kept.name):
+            self._kept = Kept()
         known = bool(self._kept.name)
         answer = None
         self._files.name = self._kept.name
@@ -115,6 +123,10 @@ class SessionTracker(SessionFront):
         self._take(batch)
         self._gather()
         self._save_if_due()
+
+    def verify(self) -> Verified:
+        """Read all files back; see :class:`trackers.tracker.Tracker`."""
+        return verified(self._files.paths(), self._files.digests)
 
     def tick(self) -> None:
         """Write what waits in vain for more, and save the summary when it is due."""
@@ -166,21 +178,31 @@ class SessionTracker(SessionFront):
         kept = self._kept
         kept.logs, kept.lists = self._files.lengths(), self._files.lists.lengths()
         self._state["session"] = name_floats(msgspec.to_builtins(kept))
+        self._state[DIGESTS] = dict(self._files.digests)
         self._changed = True
 
     def _rewind(self, step: int, attempt: int) -> None:
         """Drop the metrics that an earlier attempt logged above ``step``; what was transferred and seen stays."""
         loss: Any = None
+        book = self._kept.book
+        meter, starts = Meter(), iter([*book.begun, (0, math.inf)])
+        coming = next(starts)
 
         def wanted(name: str, item: dict[str, Any]) -> bool:
-            nonlocal loss
+            nonlocal loss, coming
             keep = name != TRAINING or item["step"] is None or item["step"] <= step
             if keep and item.get("loss") is not None:
                 loss = item["loss"]
+            if keep and name == TRAINING and item["step"] is not None:
+                time = datetime.fromisoformat(item["timestamp"]).timestamp()
+                while time >= coming[1]:
+                    meter.start(coming[0])
+                    coming = next(starts)
+                meter.take(item["step"], time, logged(item, book.totals.names))
             return keep
 
         _, self._kept.generation = self._files.lists.keep(wanted)
-        totals = self._kept.book.totals
+        totals, book.meter = book.totals, meter
         totals.loss, totals.top = loss, None if totals.top is None else min(totals.top, step)
         self._kept.rewound = attempt
         self._store()
@@ -205,14 +227,15 @@ class SessionTracker(SessionFront):
     def _save(self, status: Status | None) -> None:
         head = self._head(self._kept.name, status)
         book = self._kept.book
-        text = "\n".join(summary.text(head, book.totals, book.snapshots)) + "\n"
+        text = "\n".join(summary.text(head, book.totals, book.speed(), book.snapshots)) + "\n"
         self._files.save(head, text)
+        self._state[DIGESTS] = dict(self._files.digests)
         self._saved_at, self._saved_bytes = self.clock(), sum(self._kept.lists.values())
         self._changed = False
 
     def _head(self, name: str, status: Status | None) -> Mapping[str, Any]:
         book = self._kept.book
-        return summary.session(name, self._info, book.facts, book.totals, book.attributes, status)
+        return summary.session(name, self._info, book.facts, book.totals, book.speed().batch, book.attributes, status)
 
     def _first(self, name: str) -> Iterable[bytes]:
         self._files.lists.open({}, 0)
@@ -225,6 +248,6 @@ def _root(info: RunInfo) -> Path:
     named = Path(str(info.option("SESSION_DIR", "."))).expanduser()
     if chosen is None:
         return Path(info.directory)
-    if not named.is_absolute() and not Path(info.cwd or ".").is_dir():
+    if not named.is_absolute() and not Path(local(info.cwd) or ".").is_dir():
         return info.path(*named.parts)
     return chosen

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from trackers.backends.session_lines import gpu_line
+from trackers.benchmark.speed import ACCUMULATIONS, EACH, LOG_FORMAT, TOKENS_OF_STEP
 from trackers.naming import roles, totals
 from trackers.records import Config, Environment, flatten, merge
 
@@ -20,16 +21,12 @@ MODELS = ("model_name", "model_name_or_path", "model_id", "base_model", "model",
 DATASETS = ("dataset_name", "dataset_id", "dataset_path", "dataset", "data_path", "data")
 PRECISIONS = ("mixed_precision", "precision", "torch_dtype", "dtype")
 LOW_PRECISIONS = ("bf16", "fp16", "fp8")
-EACH = ("per_device_train_batch_size", "train_micro_batch_size_per_gpu")
-"""Samples of one pass on one data-parallel rank; nothing else tells how many ranks share a batch."""
-ACCUMULATED = ("gradient_accumulation_steps", "accumulate_grad_batches")
-TOKENS = ("tokens_per_iter", "tokens_per_step", "tokens_per_batch")
 FORCED = "force_single_gpu"
 FORCED_FLAG = "--force-single-gpu"
 VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 _WANTED = frozenset(
-    {*totals.STEPS, *MODELS, *DATASETS, *PRECISIONS, *LOW_PRECISIONS, *EACH, *ACCUMULATED, *TOKENS, *roles.BATCHES}
-    | {*roles.LENGTHS, FORCED}
+    {*totals.STEPS, *MODELS, *DATASETS, *PRECISIONS, *LOW_PRECISIONS, *EACH, *ACCUMULATIONS, *TOKENS_OF_STEP}
+    | {*roles.BATCHES, *roles.LENGTHS, *roles.GPU_COUNTS, "batch_size", FORCED}
 )
 _LONGEST = 300
 
@@ -57,7 +54,8 @@ class Facts(msgspec.Struct):
         """Take what a record says."""
         if isinstance(record, Config):
             for path, value in flatten(record.values, "."):
-                if path.rpartition(".")[2] in _WANTED and isinstance(value, (str, int, float)):
+                known = path == LOG_FORMAT or path.rpartition(".")[2] in _WANTED
+                if known and isinstance(value, (str, int, float)):
                     self.settings[path] = value[:_LONGEST] if isinstance(value, str) else value
             return
         for name in ("distributed", "variables"):
@@ -143,17 +141,12 @@ class Facts(msgspec.Struct):
         return None if found is None or found != found // 1 else int(found)
 
     @property
-    def batch(self) -> float | None:
-        """Samples of one step, of all processes; None where it would be a guess."""
-        known = {path: value for path, value in self.settings.items() if _positive(value)}
-        total = roles.setting(known, roles.BATCHES)
-        if total is not None:
-            return total
-        each = roles.setting(known, EACH)
-        if each is not None:
-            return each * (roles.setting(known, ACCUMULATED) or 1) * self.processes
-        tokens, length = roles.setting(known, TOKENS), roles.setting(known, roles.LENGTHS)
-        return tokens / length if tokens is not None and length is not None else None
+    def gpus_that_train(self) -> int | None:
+        """As everywhere where speed is measured: by the settings, else one for each process; None for one process."""
+        said = roles.setting(self.settings, roles.GPU_COUNTS)
+        if said is not None and said >= 1:
+            return int(said)
+        return self.processes if self.processes > 1 else self.gpu_count or None
 
     def head(self) -> list[str]:
         """The lines of the main log that say what this is."""

@@ -6,7 +6,9 @@ together; so what is written stays in proportion to the run, and each file is wh
 
 from __future__ import annotations
 
+import contextlib
 import os
+import secrets
 import shutil
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
@@ -15,8 +17,17 @@ from typing import Any
 
 import msgspec
 
+from trackers import beneath
 from trackers.backends.json_file import Lists
-from trackers.backends.owned_file import OwnedFile, remove, replace, unavailable, write_new
+from trackers.backends.owned_file import (
+    Digests,
+    OwnedFile,
+    file_name,
+    remove_temporary,
+    replace,
+    unavailable,
+    write_new,
+)
 
 LOGS = ("main", "multigpu", "performance")
 LISTS = ("training_metrics", "gpu_snapshots", "communication_logs")
@@ -32,17 +43,19 @@ class SessionFiles:
 
     Args:
         root: where sessions' directories lie. run_id: whose it is. parts: where the lists grow.
+        digests: of the files; see :class:`trackers.backends.owned_file.OwnedFile`.
 
     Attributes:
         name: the session's id, once it is known.
     """
 
-    def __init__(self, root: Path, run_id: str, parts: Path) -> None:
+    def __init__(self, root: Path, run_id: str, parts: Path, digests: Digests | None = None) -> None:
         self._root = root
         self._mark = f'"run_id": {msgspec.json.encode(run_id).decode()},'.encode()
-        self._temporary = root / f".training-{run_id}.tmp"
+        self._beginning = f".training-{file_name(run_id)}."
         self._logs: dict[str, OwnedFile] = {}
-        self.lists = Lists(parts, LISTS, ())
+        self.digests: Digests = {} if digests is None else digests
+        self.lists = Lists(parts, LISTS, (), self.digests)
         self.name = ""
 
     @property
@@ -77,9 +90,12 @@ class SessionFiles:
     def _make(self, content: Iterable[bytes]) -> bool:
         """Make the directory with its summary in one step; False if another process was quicker."""
         self._tidy()
-        write_new(self._temporary / self.path("summary.json").name, content)
+        temporary = self._root / f"{self._beginning}{secrets.token_hex(8)}.tmp"
+        name = self.path("summary.json").name
+        written, _ = write_new(temporary / name, content, self._root)
         try:
-            os.rename(self._temporary, self.directory)
+            beneath.replace(written, temporary / name, root=self._root)
+            os.rename(temporary, self.directory)
         except OSError as error:
             self._tidy()
             if self.directory.exists():
@@ -90,7 +106,7 @@ class SessionFiles:
     def is_ours(self) -> bool:
         """Whether the directory of this name is this run's."""
         try:
-            with self.path("summary.json").open("rb") as summary:
+            with beneath.open_file(self.path("summary.json"), root=self._root) as summary:
                 return self._mark in summary.read(HEAD_BYTES)
         except OSError:
             return False
@@ -108,9 +124,9 @@ class SessionFiles:
         self.close()
         self._tidy()
         for ending in ("summary.json", "summary.txt"):
-            remove(self._beside(ending))
+            remove_temporary(self._beside(ending))
         for log in LOGS:
-            self._logs[log] = OwnedFile(self.path(f"{log}.log")).open(lengths.get(log, 0))
+            self._logs[log] = OwnedFile(self.path(f"{log}.log"), self._root, self.digests).open(lengths.get(log, 0))
         self.lists.open(lists, generation)
 
     def append(self, texts: Mapping[str, str], items: Iterable[tuple[str, Mapping[str, Any]]]) -> None:
@@ -146,8 +162,15 @@ class SessionFiles:
         Raises:
             Unavailable: they can't be written; each is as before.
         """
-        replace(self.path("summary.json"), self._beside("summary.json"), self.pieces(head))
-        replace(self.path("summary.txt"), self._beside("summary.txt"), [text.encode("utf-8", "replace")])
+        replace(self.path("summary.json"), self._beside("summary.json"), self.pieces(head), self._root, self.digests)
+        people = [text.encode("utf-8", "replace")]
+        replace(self.path("summary.txt"), self._beside("summary.txt"), people, self._root, self.digests)
+
+    def paths(self) -> list[tuple[Path, Path]]:
+        """All files that are there, each with the directory that it must lie beneath."""
+        logs = [file.path for file in self._logs.values()]
+        own = [*logs, self.path("summary.json"), self.path("summary.txt")]
+        return [*((path, self._root) for path in own), *self.lists.paths()]
 
     def pieces(self, head: Mapping[str, Any]) -> Iterable[bytes]:
         """The JSON summary, in pieces."""
@@ -164,5 +187,7 @@ class SessionFiles:
         return self.directory / f".{self.name}_{ending}.tmp"
 
     def _tidy(self) -> None:
-        if self._temporary.exists():
-            shutil.rmtree(self._temporary, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            for entry in os.listdir(self._root):
+                if entry.startswith(self._beginning) and entry.endswith(".tmp"):
+                    shutil.rmtree(self._root / entry, ignore_errors=True)

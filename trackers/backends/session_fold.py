@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 from collections.abc import Mapping
 from typing import Any
@@ -18,6 +19,7 @@ from trackers.backends.session_settings import Settings
 from trackers.backends.session_steps import COMMUNICATION as TIMED
 from trackers.backends.session_steps import Mark, Row, Steps, beside, between, kind_of, slow
 from trackers.backends.session_summary import Totals, iso
+from trackers.benchmark import speed
 from trackers.records import (
     SUMMARY_PREFIX,
     Alert,
@@ -54,7 +56,7 @@ class Book(msgspec.Struct):
     """What a new process must know to go on.
 
     attempt: the newest. since: when it began. told: lines of its head so far. finish: how it ended, by its own word.
-    ended: the ending that the main log has. timed: the newest step, for the time between steps.
+    ended: the ending that the main log has. meter: what speed is made of. begun: attempts, and when each began.
     """
 
     attempt: int = 0
@@ -67,10 +69,16 @@ class Book(msgspec.Struct):
     facts: Facts = msgspec.field(default_factory=Facts)
     steps: Steps = msgspec.field(default_factory=Steps)
     evaluation: Evaluation | None = None
-    timed: Mark | None = None
+    meter: speed.Meter = msgspec.field(default_factory=speed.Meter)
+    begun: list[tuple[int, float]] = []
     snapshots: Snapshots = msgspec.field(default_factory=Snapshots)
     totals: Totals = msgspec.field(default_factory=Totals)
     attributes: dict[str, Any] = {}
+
+    def speed(self) -> speed.Speed:
+        """How fast training was so far."""
+        facts = self.facts
+        return speed.figures(copy.deepcopy(self.meter), facts.settings, self.totals.results, facts.gpus_that_train)
 
 
 class Fold:
@@ -118,6 +126,12 @@ class Fold:
             self._finish(record)
         if book.place.waiting and record.time - book.since >= HEAD_S:
             self.release()
+
+    @property
+    def batch(self) -> float | None:
+        """Samples of one step, of all processes; None where it would be a guess."""
+        facts = self.book.facts
+        return speed.batch(self.book.meter, facts.settings, facts.gpus_that_train)
 
     def flush(self, everything: bool = True) -> None:
         """Write the lines of steps and of an evaluation that nothing more is waited for."""
@@ -178,9 +192,11 @@ class Fold:
             self.pages.blank()
             book.facts.restart()
             book.steps = Steps(top=record.from_step)
-            book.told, book.finish, book.timed, book.since = [], None, None, record.time
+            book.told, book.finish, book.since = [], None, record.time
             self.pages.hold()
         book.attempt = record.attempt
+        book.begun.append((record.attempt, record.time))
+        book.meter.start(record.attempt)
         book.facts.rank, book.facts.processes = record.rank or 0, max(1, record.world_size)
         if record.from_step is not None and record.attempt > 1:
             text = f"Goes back to step {record.from_step}: what was logged above it counts no more"
@@ -233,6 +249,8 @@ class Fold:
         for name, value in values.items():
             kinds.setdefault(kind_of(name), {})[name] = value
         self._entry(record, values, kinds)
+        if record.step is not None:
+            self.book.meter.take(record.step, record.time, values)
         training = {**kinds.get("loss", {}), **kinds.get("rate", {}), **kinds.get("training", {})}
         evaluation = kinds.get("evaluation", {})
         if TIMED.rstrip("/") in kinds:
@@ -264,17 +282,12 @@ class Fold:
         steps, totals = book.steps, book.totals
         newest = steps.top is None or step > steps.top
         steps.add(step, time, values, self._settings, book.facts.total_steps)
-        totals.batch = steps.batch if steps.batch is not None else book.facts.batch
         if not newest:
             return
         if book.evaluation is not None:
             for row in steps.ready():
                 self._row(row)
             self._evaluated()
-        if book.timed is not None and step > book.timed.step and time > book.timed.time:
-            totals.steps += step - book.timed.step
-            totals.seconds += time - book.timed.time
-        book.timed = Mark(step, time)
         totals.top = step
         for row in steps.ready():
             self._row(row)
@@ -283,7 +296,7 @@ class Fold:
         """The lines of a step."""
         book, settings = self.book, self._settings
         steps, total = book.steps, book.facts.total_steps
-        batch = steps.batch if steps.batch is not None else book.facts.batch
+        batch = steps.batch if steps.batch is not None else self.batch
         if row.due.main:
             step_s = between(steps.line, row.step, row.time)
             shown = beside(row, step_s, batch)
@@ -396,3 +409,9 @@ class Fold:
     def _warn(self, log: str, time: float, text: str) -> None:
         self.book.totals.warnings += 1
         self.pages.say(log, time, logging.WARNING, text)
+
+
+def logged(entry: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    """What was logged, of an entry of ``training_metrics``."""
+    apart = {names[field]: entry[field] for field in names if entry.get(field) is not None}
+    return {**apart, **entry["metrics"]}

@@ -9,22 +9,22 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
+
+from trackers import beneath
 
 FOLDER = "nccl"
 BLOCK_BYTES = 1 << 20
 """Read from a file at a time: with NCCL_DEBUG_SUBSYS=ALL they are large."""
 _LEVEL = re.compile(r"\bNCCL (WARN|TRACE|ERROR)\b")
 _LEVELS = {"WARN": logging.WARNING, "ERROR": logging.ERROR, "TRACE": logging.DEBUG}
-_WHO = r"(nccl|gloo|mpi|ucc|collective|process ?group|watchdog|communicator|recv|rendezvous)"
-_WHAT = r"(time[d ]*-?out)"
-_TIMEOUT = re.compile(rf"{_WHO}[\s\S]*{_WHAT}|{_WHAT}[\s\S]*{_WHO}", re.IGNORECASE)
+_WHO = re.compile(r"nccl|gloo|mpi|ucc|collective|process ?group|watchdog|communicator|recv|rendezvous", re.IGNORECASE)
+_TIMEOUT = re.compile(r"time[d ]*-?out", re.IGNORECASE)
 _INITIALIZATION = re.compile(
-    r"init_process_group|DistStoreError|DistNetworkError|rendezvous|TCPStore|ncclCommInit|NCCL.*initiali[sz]"
-    r"|initiali[sz].*(process ?group|NCCL|backend)|ncclUniqueId",
+    r"init_process_group|DistStoreError|DistNetworkError|rendezvous|TCPStore|ncclCommInit|NCCL(?:(?!NCCL).)*initiali[sz]"
+    r"|initiali[sz](?:(?!initiali[sz]).)*(process ?group|NCCL|backend)|ncclUniqueId",
     re.IGNORECASE,
 )
 
@@ -38,7 +38,7 @@ def gather(places: Sequence[Path], offsets: dict[str, int], *, last: bool = Fals
     """
     for path in sorted((path for place in places for path in _files(place)), key=lambda path: path.name):
         offset = offsets.get(path.name, 0)
-        with contextlib.suppress(OSError), path.open("rb") as file:
+        with contextlib.suppress(OSError), beneath.open_file(path, root=path.parent) as file:
             file.seek(offset)
             block = file.read(BLOCK_BYTES)
             whole = len(block) == BLOCK_BYTES or last
@@ -51,7 +51,7 @@ def gather(places: Sequence[Path], offsets: dict[str, int], *, last: bool = Fals
 
 def _files(place: Path) -> list[Path]:
     try:
-        return [path for path in place.iterdir() if path.suffix == ".log"]
+        return [path for path in place.iterdir() if path.suffix == ".log" and not path.is_symlink()]
     except OSError:
         return []
 
@@ -63,8 +63,8 @@ def collect(places: Sequence[Path], home: Path) -> None:
             continue
         for path in _files(place):
             with contextlib.suppress(OSError):  # another filesystem, a file that is gone: it stays where it is
-                home.mkdir(exist_ok=True)
-                os.replace(path, home / path.name)
+                beneath.make_folder(home)
+                beneath.move(path, home / path.name)
         with contextlib.suppress(OSError):
             place.rmdir()
             place.parent.rmdir()
@@ -78,7 +78,8 @@ def level_of(line: str) -> int:
 
 def timeout(text: str) -> str:
     """Document 2's warning where a text speaks of a collective that took too long; "" where it doesn't."""
-    if not _TIMEOUT.search(text):
+    who, what = _WHO.search(text), _TIMEOUT.search(text)
+    if who is None or what is None or not (_TIMEOUT.search(text, who.end()) or _WHO.search(text, what.end())):
         return ""
     return f"{'NCCL communication' if 'nccl' in text.lower() else 'Communication'} timeout: {text}"
 

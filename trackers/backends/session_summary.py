@@ -11,6 +11,7 @@ import msgspec
 from trackers.backends.session_facts import Facts
 from trackers.backends.session_gpus import Snapshots
 from trackers.backends.session_lines import MB, RULE, clean, duration, fixed, metric
+from trackers.benchmark.speed import LOG_FORMAT, Speed, lines
 from trackers.records import Number
 from trackers.tracker import RunInfo, Status
 
@@ -26,8 +27,8 @@ class Operation(msgspec.Struct):
 class Totals(msgspec.Struct):
     """What is counted over a session.
 
-    began, ended: of the first record and the last. steps, seconds: between rows, without the time between attempts.
-    step, loss: of the last row that had a loss. names: by which the loss and the learning rate were logged.
+    began, ended: of the first record and the last. top,
+    loss: of the last row that had a loss. names: by which the loss and the learning rate were logged.
     """
 
     began: float = 0.0
@@ -36,9 +37,6 @@ class Totals(msgspec.Struct):
     top: int | None = None
     loss: Number | None = None
     evaluation: dict[str, Number] = {}
-    steps: int = 0
-    seconds: float = 0.0
-    batch: float | None = None
     operations: dict[str, Operation] = {}
     warnings: int = 0
     results: dict[str, Any] = {}
@@ -60,7 +58,13 @@ def iso(time: float) -> str:
 
 
 def session(
-    name: str, info: RunInfo, facts: Facts, totals: Totals, attributes: Mapping[str, Any], status: Status | None
+    name: str,
+    info: RunInfo,
+    facts: Facts,
+    totals: Totals,
+    batch: float | None,
+    attributes: Mapping[str, Any],
+    status: Status | None,
 ) -> dict[str, Any]:
     """The summary's ``session``: document 2's fields, and behind them whose session it is and how it ended."""
     ended = status is not None and status.name != "running"
@@ -83,17 +87,19 @@ def session(
         "group": attributes.get("group", info.group),
         "tags": attributes.get("tags", info.tags),
         "status": status.name if status is not None and ended else "running",
-        "total_batch_size": totals.batch,
+        "total_batch_size": batch,
         "names": totals.names,
         "results": totals.results,
     }
+    if LOG_FORMAT in facts.settings:
+        found["log_format"] = facts.settings[LOG_FORMAT]
     if status is not None and ended:
         found.update({"exit_code": status.exit_code} if status.exit_code is not None else {})
         found.update({"reason": status.reason} if status.reason else {})
     return found
 
 
-def text(head: Mapping[str, Any], totals: Totals, snapshots: Snapshots) -> Iterator[str]:
+def text(head: Mapping[str, Any], totals: Totals, speed: Speed, snapshots: Snapshots) -> Iterator[str]:
     """The summary for people, in the words of document 2's analysis."""
     yield "TRAINING SESSION SUMMARY"
     yield RULE
@@ -118,10 +124,7 @@ def text(head: Mapping[str, Any], totals: Totals, snapshots: Snapshots) -> Itera
         yield f"  Final Loss: {fixed(totals.loss, '.4f')}"
     for name, value in totals.evaluation.items():
         yield f"  Last {clean(name)}: {fixed(value, '.4f')}"
-    if totals.steps and totals.seconds > 0:
-        yield f"  Steps/sec: {totals.steps / totals.seconds:.2f}"
-        if totals.batch is not None:
-            yield f"  Samples/sec: {totals.batch * totals.steps / totals.seconds:.2f}"
+    yield from (f"  {line}" for line in lines(speed))
     for label, use in snapshots.use.items():
         parts = []
         if use.snapshots:

@@ -8,13 +8,18 @@ that tail, and gets a new one.
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import mmap
+import os
 import shlex
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, ClassVar
 
 import msgspec
 
+from trackers import beneath
 from trackers.backends import system_names
 from trackers.backends.folders import option_directory
 from trackers.backends.fronts import TensorboardFront
@@ -25,7 +30,8 @@ from trackers.backends.owned_file import (
     remove,
     unseen,
 )
-from trackers.backends.tensorboard_events import Framer
+from trackers.backends.tensorboard_events import FRAME_BYTES, Framer, unframe
+from trackers.beneath import local
 from trackers.errors import Unavailable
 from trackers.records import (
     ALL_KINDS,
@@ -46,7 +52,7 @@ from trackers.records import (
     merge,
     name_floats,
 )
-from trackers.tracker import Cursor, RunInfo, State, Status
+from trackers.tracker import Cursor, RunInfo, State, Status, Verified
 
 FILE_VERSION = "brain.Event:2"
 """First event of each file: https://github.com/tensorflow/tensorboard, backend/event_processing/event_util.py."""
@@ -64,10 +70,13 @@ class Marks(msgspec.Struct):
 
     files: names and committed lengths, oldest first. seq: highest record taken. step: of the last record.
     top: the highest step. rewound: the newest attempt whose rewind was written. attempt: the newest with a START.
-    ended: the status in the tail.
+    ended: the status in the tail. folder: where the files lie, below the directory that all runs of the project share,
+    or the run's own. group: the run's newest one.
     """
 
     files: dict[str, int] = {}
+    folder: str = ""
+    group: str | None = None
     seq: int = 0
     step: int = 0
     top: int = -1
@@ -79,8 +88,9 @@ class Marks(msgspec.Struct):
 
 
 class TensorboardTracker(TensorboardFront):
-    """Writes TensorBoard event files to ``TENSORBOARD_DIR/<project>/<name>-<id>``, or the run's ``tensorboard/``.
+    """Writes TensorBoard event files to ``TENSORBOARD_DIR/<project>/<name>-<id>``, or the run's ``tensorboard/<name>``.
 
+    TensorBoard names a run by its folder, so the folder has the run's name: the one that it began with, for good.
     Values are float32, as TensorBoard holds them. A metric without a step gets the last one.
     """
 
@@ -100,21 +110,22 @@ class TensorboardTracker(TensorboardFront):
         self._event, self._summary = event_pb2.Event, summary_pb2.Summary
         self._session_log = event_pb2.SessionLog
         self._frame = Framer().frame
-        logdir = option_directory(info, "TENSORBOARD_DIR")
-        if logdir is None:
-            # TensorBoard names a run by its folder below the log directory: from the project's, it has a name.
-            self._directory, logdir = info.path("tensorboard"), info.path().parent
-        else:
-            own = f"{file_name(info.name)}-{file_name(info.id)}"
-            self._directory = logdir / file_name(info.project, "project") / own
+        self._root = option_directory(info, "TENSORBOARD_DIR") or Path(info.directory)
         self._marks = msgspec.convert(dict(state).get("marks", {}), Marks)
+        logdir, parent, own = _places(info)
+        known = self._marks.folder if beneath.plain(self._marks.folder) or self._marks.folder == "." else ""
+        self._folder = known or _folder_there(parent, own, info, shared=logdir == parent.parent)
+        self._directory = parent / local(self._folder)
         answer = None
         try:
             for name, length in self._marks.files.items():
+                if not (beneath.plain(name) and name.endswith(SUFFIX)):
+                    raise Damaged(f"{name} is no event file of ours")
                 if (self._directory / name).stat().st_size < length:
                     raise Damaged(name)
         except (Damaged, FileNotFoundError):
             self._marks, answer = Marks(), Cursor(0)
+        self._marks.folder = self._folder
         if not self._marks.files:
             self._begin()
         state["url"] = f"tensorboard --logdir {shlex.quote(str(logdir))}"
@@ -136,6 +147,28 @@ class TensorboardTracker(TensorboardFront):
         file.append(bytes(data))
         self._commit(draft)
 
+    def verify(self) -> Verified:
+        """Read the event files back against their own checksums; see :class:`trackers.tracker.Tracker`."""
+        bad, size = [], 0
+        for name, length in self._marks.files.items():
+            path = self._directory / name
+            try:
+                with (
+                    beneath.open_file(path, root=self._root) as file,
+                    mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
+                ):
+                    size += len(content)
+                    whole = sum(len(data) + FRAME_BYTES for data in unframe(content))
+                    said = "" if whole == len(content) >= length else f"{whole:,} bytes of whole records"
+            except (OSError, ValueError) as error:  # ValueError: an empty file, too
+                said = str(error)
+            if said:
+                bad.append(f"{path} ({said})")
+                with contextlib.suppress(OSError):
+                    beneath.remove(path, root=self._root)
+        files = "1 file" if len(self._marks.files) == 1 else f"{len(self._marks.files)} files"
+        return Verified(f"{files}, {size:,} bytes", bad, Cursor(0) if bad else None)
+
     def close(self, status: Status) -> None:
         """Write results, hparams and the status; nothing for a run that goes on, or that ended so before."""
         if status.name != "running" and (self._began or self._marks.ended != status.name):
@@ -148,6 +181,7 @@ class TensorboardTracker(TensorboardFront):
             self._marks = draft
             self._state["marks"] = _state(draft)
         if self._file is not None:
+            self._file.check()
             self._file.close()
             self._file = None
         self._began = False
@@ -160,7 +194,7 @@ class TensorboardTracker(TensorboardFront):
         try:
             if self._marks.ended:
                 # A loader that has read the tail goes on with the next file, not with other bytes in this one.
-                OwnedFile(self._directory / names[-1]).open(self._marks.files[names[-1]]).close()
+                self._owned(names[-1]).open(self._marks.files[names[-1]]).close()
                 names.append(_numbered(names[0], len(names)))
             elif not names:
                 host = file_name(self._info.host, "host", 60)
@@ -168,7 +202,7 @@ class TensorboardTracker(TensorboardFront):
                 for stale in self._directory.glob(f"events.out.tfevents.*{SUFFIX}"):
                     remove(stale)
                 names.append(first)
-            file = OwnedFile(self._directory / names[-1]).open(self._marks.files.get(names[-1], 0))
+            file = self._owned(names[-1]).open(self._marks.files.get(names[-1], 0))
         except Damaged as error:
             # Only while running: open found it whole. The next open starts over.
             raise Unavailable(f"{error}; the event files are written anew at the next start") from error
@@ -180,6 +214,9 @@ class TensorboardTracker(TensorboardFront):
         draft.ended = ""
         self._commit(draft)
         return file
+
+    def _owned(self, name: str) -> OwnedFile:
+        return OwnedFile(self._directory / name, self._root)
 
     def _commit(self, draft: Marks) -> None:
         assert self._file is not None
@@ -218,6 +255,7 @@ class TensorboardTracker(TensorboardFront):
         elif isinstance(record, Alert):
             self._add_text(event.summary, "trackers/alerts", f"**{record.level}** {record.title}\n\n{record.text}")
         elif isinstance(record, Info):
+            draft.group = record.group if record.group is not None else draft.group
             values = {key: getattr(record, key) for key in ("name", "group", "tags", "notes")}
             given = {key: value for key, value in values.items() if value is not None}
             self._add_text(event.summary, "trackers/info", given, block=True)
@@ -277,22 +315,51 @@ class TensorboardTracker(TensorboardFront):
         from trackers.backends import tensorboard_hparams
 
         event = self._event(wall_time=status.time or self._info.created, step=self._marks.step)
-        results = []
         for name, value in self._marks.summary.items():
             number = _FLOATS.get(value, value) if isinstance(value, str) else value
             if isinstance(number, (int, float)):
-                results.append(self._tag(name, "scalar"))
-                event.summary.value.add(tag=results[-1], simple_value=_single(number))
+                event.summary.value.add(tag=self._tag(name, "scalar"), simple_value=_single(number))
             else:
                 self._add_text(event.summary, name, value, block=not isinstance(value, str))
         code = "" if status.exit_code is None else f" (exit code {status.exit_code})"
         reason = f": {status.reason}" if status.reason else ""
         self._add_text(event.summary, "trackers/status", f"{status.name}{code}{reason}")
-        info = self._info
+        group = (self._info.group if self._marks.group is None else self._marks.group) or ""
+        if group:
+            self._add_text(event.summary, "trackers/info", {"group": group}, block=True)
+        row = f"{self._info.name}-{self._info.id}"
         event.summary.value.extend(
-            tensorboard_hparams.session(info.name, self._marks.config, results, info.created, status, info.group or "")
+            tensorboard_hparams.session(row, self._marks.config, self._info.created, status, group)
         )
         return event
+
+
+def _places(info: RunInfo) -> tuple[Path, Path, str]:
+    """What to give TensorBoard as log directory; where the folders of runs lie; and the name of this run's."""
+    logdir = option_directory(info, "TENSORBOARD_DIR")
+    if logdir is None:
+        return info.path().parent, info.path("tensorboard"), file_name(info.name)
+    return logdir, logdir / file_name(info.project, "project"), f"{file_name(info.name)}-{file_name(info.id)}"
+
+
+def _folder_there(parent: Path, own: str, info: RunInfo, *, shared: bool) -> str:
+    """The folder in which the run's event files lie already, whatever its name was then; ``own`` where there is none.
+
+    Args:
+        shared: other runs have folders beside this one's.
+    """
+    mark = f"events.out.tfevents.{int(info.created):010d}." if shared else "events.out.tfevents."
+    ending = f"-{file_name(info.id)}" if shared else ""
+    try:
+        inside = (path for path in parent.iterdir() if path.is_dir() and not path.is_symlink())
+        known = sorted(path.name for path in inside if path.name.endswith(ending))
+    except OSError:
+        return own
+    for folder in [own, *([] if shared else ["."]), *known]:
+        with contextlib.suppress(OSError):
+            if any(name.startswith(mark) and name.endswith(SUFFIX) for name in os.listdir(parent / folder)):
+                return folder
+    return own
 
 
 def _single(value: Number) -> float:

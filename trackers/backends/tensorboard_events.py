@@ -7,6 +7,7 @@ data, all little-endian (tensorflow/core/lib/io/record_writer.h).
 from __future__ import annotations
 
 import importlib
+import mmap
 import struct
 from collections.abc import Callable, Iterator
 
@@ -14,6 +15,8 @@ _MASK_DELTA = 0xA282EAD8
 _CRC_TRIES = (("google_crc32c", "value"), ("crc32c", "crc32c"))
 _header = struct.Struct("<QI")
 _footer = struct.Struct("<I")
+FRAME_BYTES = _header.size + _footer.size
+"""What a record has beside its data."""
 
 
 class Framer:
@@ -28,7 +31,7 @@ class Framer:
         return b"".join((_header.pack(len(data), mask(self._crc(length))), data, _footer.pack(mask(self._crc(data)))))
 
 
-def unframe(data: bytes) -> Iterator[bytes]:
+def unframe(data: bytes | mmap.mmap) -> Iterator[bytes]:
     """The records of an event file, up to a torn tail.
 
     Raises:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from tensorboard.compat.proto import summary_pb2, tensor_pb2, tensor_shape_pb2, types_pb2
@@ -14,10 +14,15 @@ from trackers.records import flatten, name_floats
 from trackers.tracker import Status
 
 # tensorboard/plugins/hparams/metadata.py, which would import NumPy
-_EXPERIMENT_TAG = "_hparams_/experiment"
 _START_TAG = "_hparams_/session_start_info"
 _END_TAG = "_hparams_/session_end_info"
 _PLUGIN_DATA_VERSION = 0
+
+GROUP = "group"
+"""The column of a run's group."""
+
+OURS = "trackers:"
+"""The model's address in our sessions: their group name is a run's, not a group's."""
 
 _STATUSES = {
     "finished": api_pb2.STATUS_SUCCESS,
@@ -28,24 +33,21 @@ _STATUSES = {
 }
 
 
-def session(
-    name: str, config: Mapping[str, Any], metrics: Iterable[str], begin: float, status: Status, group: str
-) -> list[Any]:
-    """The three values that make one run a row of the hparams table.
+def session(row: str, config: Mapping[str, Any], begin: float, status: Status, group: str) -> list[Any]:
+    """The values that make one run a row of the hparams table.
 
     Args:
-        name: the row's name. config: nested; its leaves become columns, joined with "/".
-        metrics: tags of the scalars that are results. begin: Unix seconds. group: runs shown as one, or "".
+        row: the row's name, which no other run may have: TensorBoard takes runs of one name for repetitions, and shows
+            the mean of their results.
+        config: nested; its leaves become columns, joined with "/". begin: Unix seconds.
+        group: the run's, or "": a column, where the configuration has none of that name.
+
+    There is no list of the columns: of several runs' lists TensorBoard takes one, and leaves out what only others have.
     """
     values = {key: _plain(value) for key, value in flatten(dict(config))}
-    infos = [api_pb2.HParamInfo(name=key, type=_type(value)) for key, value in values.items()]
-    experiment = api_pb2.Experiment(
-        name=name,
-        time_created_secs=begin,
-        hparam_infos=infos,
-        metric_infos=[api_pb2.MetricInfo(name=api_pb2.MetricName(tag=tag)) for tag in metrics],
-    )
-    start = plugin_data_pb2.SessionStartInfo(start_time_secs=begin, group_name=group)
+    if group:
+        values.setdefault(GROUP, group)
+    start = plugin_data_pb2.SessionStartInfo(start_time_secs=begin, group_name=row, model_uri=OURS)
     for key, value in values.items():
         if isinstance(value, bool):
             start.hparams[key].bool_value = value
@@ -56,7 +58,6 @@ def session(
     end = plugin_data_pb2.SessionEndInfo(status=_STATUSES[status.name], end_time_secs=status.time)
     data = plugin_data_pb2.HParamsPluginData
     return [
-        _value(_EXPERIMENT_TAG, data(version=_PLUGIN_DATA_VERSION, experiment=experiment)),
         _value(_START_TAG, data(version=_PLUGIN_DATA_VERSION, session_start_info=start)),
         _value(_END_TAG, data(version=_PLUGIN_DATA_VERSION, session_end_info=end)),
     ]
@@ -73,12 +74,6 @@ def _plain(value: Any) -> bool | float | str:
             return str(value)
         return number if math.isfinite(number) else str(name_floats(number))
     return json.dumps(name_floats(value), ensure_ascii=False, default=str)
-
-
-def _type(value: bool | float | str) -> int:
-    if isinstance(value, bool):
-        return int(api_pb2.DATA_TYPE_BOOL)
-    return int(api_pb2.DATA_TYPE_FLOAT64 if isinstance(value, float) else api_pb2.DATA_TYPE_STRING)
 
 
 def _value(tag: str, data: Any) -> Any:

@@ -92,7 +92,7 @@ def _images(tag: str, record: Media, info: RunInfo) -> Iterator[Any]:
 
 def _picture(item: MediaFile, info: RunInfo, kind: str) -> bytes:
     if item.format in BROWSER_IMAGES:
-        return pixels.path(info, item).read_bytes()
+        return pixels.content(info, item)
     return pixels.gif(info, item) if kind == "video" else pixels.png(info, item)
 
 

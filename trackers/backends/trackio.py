@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 
 from trackers.backends import system_names
 from trackers.backends.fronts import TrackioFront
+from trackers.backends.owned_file import Damaged
 from trackers.backends.trackio_media import INTEGERS, artifact_files, media_values, plain
 from trackers.backends.trackio_store import AlertRow, FragmentStore, LocalStore, Row, RunKey, Store, iso, translated
 from trackers.errors import Rejected
@@ -35,7 +36,7 @@ from trackers.records import (
     merge,
     name_floats,
 )
-from trackers.tracker import Cursor, RunInfo, State, Status
+from trackers.tracker import Cursor, RunInfo, State, Status, Verified
 
 RESERVED = frozenset({"project", "run", "timestamp", "step", "time", "metrics"})
 """trackio/utils.py RESERVED_KEYS: these, and what begins with "__", get another "__" in front."""
@@ -77,12 +78,13 @@ class TrackioTracker(TrackioFront):
         url = info.option("TRACKIO_SERVER_URL") or os.environ.get("TRACKIO_SERVER_URL")
         self._store = self._remote(str(url)) if url else self._local()
         known = self._store.known_name()
-        # Another machine's store, or one that was emptied: it gets the whole history.
-        lost = "row" in state and known is None and self._store.tells
+        # Another machine's store, one that was emptied, or an older one that was put back: it gets the whole history.
+        lost = "row" in state and self._store.tells and (known is None or self._lacks_rows() or not self._is_same())
         if lost:
             for name in list(state):
                 if name != "url":
                     del state[name]
+            state["again"] = True
         state.setdefault("name", info.name)
         state.setdefault("config", {})
         state.setdefault("final", {})
@@ -121,18 +123,43 @@ class TrackioTracker(TrackioFront):
         self._state["url"] = command
         return kind(self._key, self._info.name)
 
+    def _lacks_rows(self) -> bool:
+        there = self._store.count()
+        return there is not None and there < self._expected()
+
+    def _expected(self) -> int:
+        """How many rows the store has at the least."""
+        samples = int(self._state.get("samples", 0)) if self._store.counts_samples else 0
+        return int(self._state.get("rows", 0)) + samples
+
+    def _is_same(self) -> bool:
+        """Whether the store has the first and the last of our rows."""
+        ids = [str(self._state[mark][0]) for mark in ("first", "row") if self._state.get(mark)]
+        return not ids or self._store.holds(ids, self._expected())
+
+    def _look(self) -> None:
+        """See that the store is still that which took the rows.
+
+        Raises:
+            Damaged: somebody deleted it, or put another one in its place; the next ``open`` delivers anew.
+        """
+        if not self._is_same():
+            raise Damaged(f"the rows of run {self._info.id} are gone from trackio: they are delivered again")
+
     def write(self, records: Sequence[Record], cursor: Cursor) -> None:
-        rows: list[Row] = []
-        system: list[Row] = []
-        alerts: list[AlertRow] = []
+        self._look()
+        state, rows, system, alerts = self._state, list[Row](), list[Row](), list[AlertRow]()
         own = f"{self._info.id}:"
-        self._step_seen = int(self._state.get("step", 0))  # where a batch that failed in between began, too
+        counted, fresh, fresh_samples = int(state.get("counted", 0)), 0, 0
+        self._step_seen = int(state.get("step", 0))  # where a batch that failed in between began, too
         for record in records:
             log_id = own + record.id
+            before = len(rows)
             if isinstance(record, Metrics):
                 values = self._numbers(record.values)
                 if record.step is None:
                     system.append(Row(log_id, None, record.time, self._samples(values)))
+                    fresh_samples += record.seq > counted
                 elif values or not record.values:
                     rows.append(Row(log_id, self._step(record), record.time, values))
             elif isinstance(record, Text):
@@ -150,16 +177,33 @@ class TrackioTracker(TrackioFront):
             elif isinstance(record, Start):
                 if record.from_step is not None:
                     self._send(rows)
-                    rows = []
-                    self._rewind(record.from_step)
+                    rows, before = [], 0
+                    if self._rewind(record.from_step):
+                        state["rows"], fresh = self._left(), 0
             else:
                 self._describe(record)
-        self._state["step"] = self._step_seen
+            fresh += len(rows) > before and record.seq > counted
+        state["step"] = self._step_seen
         self._send(rows)
         if system:
             self._store.log_system(system)
         if alerts:
             self._store.alert(alerts)
+        state["rows"] = state.get("rows", 0) + fresh
+        state["samples"] = state.get("samples", 0) + fresh_samples
+        state["counted"] = max(counted, cursor.seq)
+
+    def verify(self) -> Verified:
+        """Have every row sent again: trackio ignores those that it has. See :class:`trackers.tracker.Tracker`."""
+        there = self._store.count()
+        for name in list(self._state):
+            if name != "url":
+                del self._state[name]
+        return Verified("all rows by their ids" if there is not None else "all rows, sent again", cursor=Cursor(0))
+
+    def held(self) -> int | None:
+        """How many rows trackio has of this run."""
+        return self._store.count()
 
     def close(self, status: Status) -> None:
         self._state["status"] = status.name
@@ -169,17 +213,27 @@ class TrackioTracker(TrackioFront):
             # A run without a row has no configuration, and isn't listed.
             self._send([Row(f"{self._info.id}:end", self._state.get("step", 0), status.time, {})])
         self._send([])
+        if status.name != "running" and self._lacks_rows() and not self._state.get("again"):
+            raise Damaged(f"trackio lacks rows of run {self._info.id}: they are delivered again")
 
-    def _rewind(self, step: int) -> None:
-        """Drop the rows above a step. If it comes again after a kill, so do the rows that follow it."""
+    def _left(self) -> int:
+        """The rows with a step that are left after a rewind, as far as that can be told."""
+        there = self._store.count() or 0
+        return max(0, there - (int(self._state.get("samples", 0)) if self._store.counts_samples else 0))
+
+    def _rewind(self, step: int) -> bool:
+        """Drop the rows above a step; False where that can't be had. If it comes again after a kill, so do the rows
+        that follow it."""
         if not self._store.rewind(step):
             _logger.warning("trackio can't drop rows here: those above step %d stay beside the new ones", step)
-            return
+            return False
         self._step_seen = min(self._step_seen, step)
         row = self._state.get("row")
         if row is not None and row[1] > step:
             del self._state["row"]
             self._state["dirty"] = True  # the configuration goes with the next row
+        self._state.pop("first", None)
+        return True
 
     def _send(self, rows: list[Row]) -> None:
         """Rows, with the configuration when it has changed; alone it rides on a row that is there already."""
@@ -192,6 +246,7 @@ class TrackioTracker(TrackioFront):
         self._store.log(rows, config)
         self._state["dirty"] = False
         self._state["row"] = rows[0][:3]
+        self._state.setdefault("first", rows[0][:3])
 
     def _describe(self, record: Record) -> None:
         """Take what trackio keeps in a run's configuration."""

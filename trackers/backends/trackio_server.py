@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,9 @@ from trackers.backends.trackio_store import (
 )
 from trackers.errors import Fatal, Refused, Rejected, Unavailable
 
+ASK_S = 10.0
+"""Between questions to the server, how many rows of the run it has."""
+
 TIME_KEY = "_timestamp"
 """``/api/bulk_log`` drops the times of rows (trackio 0.43), so each row carries its own, as W&B's rows do."""
 
@@ -33,12 +37,14 @@ class ServerStore:
     """
 
     tells = True
+    counts_samples = False
 
     def __init__(self, key: RunKey, name: str, url: str) -> None:
         self._key = key
         self.name = name
         self._url = url
         self._client: Any = None
+        self._asked = time.monotonic()
 
     def connect(self) -> None:
         """See that a trackio server answers.
@@ -106,6 +112,18 @@ class ServerStore:
 
     def rewind(self, step: int) -> bool:
         return False
+
+    def count(self) -> int | None:
+        found = self._call("get_run_summary", project=self._key.project, run_id=self._key.run_id)
+        return int(found.get("num_logs") or 0) if isinstance(found, dict) else None
+
+    def holds(self, log_ids: Sequence[str], rows: int) -> bool:
+        """Whether the server has so many rows of the run, asked now and then."""
+        if time.monotonic() - self._asked < ASK_S:
+            return True
+        self._asked = time.monotonic()
+        there = self.count()
+        return there is None or there >= rows
 
     def artifact(self, files: Files) -> None:
         from trackio import cas

@@ -27,6 +27,9 @@ TIMEOUT_S = 30.0
 """How long a trackio server may take for one answer."""
 
 
+UNKNOWN = object()
+
+
 class Row(NamedTuple):
     """One row of a run. step: None for the table of system metrics, which has times only."""
 
@@ -62,11 +65,12 @@ class Files(NamedTuple):
 class Store(Protocol):
     """One place for one run. All calls may come again with the same ids and then change nothing.
 
-    tells: what isn't known there isn't there.
+    tells: what isn't known there isn't there. counts_samples: ``count`` knows of rows without a step, too.
     """
 
     name: str
     tells: bool
+    counts_samples: bool
 
     def known_name(self) -> str | None:
         """The run's name there, if it is there."""
@@ -85,6 +89,12 @@ class Store(Protocol):
     def rewind(self, step: int) -> bool:
         """Drop this run's rows above a step, as far as they came from here. False where that can't be had."""
 
+    def count(self) -> int | None:
+        """How many of this run's rows are there, at the least; None where that can't be told."""
+
+    def holds(self, log_ids: Sequence[str], rows: int) -> bool:
+        """Whether the store is still that which took these rows, ``rows`` in number: a look that costs little."""
+
 
 class RunKey(NamedTuple):
     """Which run: trackio shows the name, and tells runs apart by id."""
@@ -97,10 +107,12 @@ class LocalStore:
     """The SQLite file of a project below ``TRACKIO_DIR``."""
 
     tells = True
+    counts_samples = True
 
     def __init__(self, key: RunKey, name: str) -> None:
         self._key = key
         self.name = name
+        self._seen: tuple[int, int] | None = None
 
     def known_name(self) -> str | None:
         from trackio.sqlite_storage import SQLiteStorage
@@ -181,6 +193,53 @@ class LocalStore:
                 connection.commit()
         return True
 
+    def count(self) -> int | None:
+        found = self._ask(
+            "SELECT (SELECT count(*) FROM metrics WHERE run_id = ?1 AND substr(log_id, 1, ?2) = ?3)"
+            " + (SELECT count(*) FROM system_metrics WHERE run_id = ?1 AND substr(log_id, 1, ?2) = ?3)",
+            (self._key.run_id, len(self._key.run_id) + 1, f"{self._key.run_id}:"),
+        )
+        return None if found is UNKNOWN else int(found or 0)
+
+    def holds(self, log_ids: Sequence[str], rows: int) -> bool:
+        """Whether the database file is the same, and has these rows: it may have been deleted, or put back from a
+        backup, or the run may have been deleted in it."""
+        identity = self._identity()
+        if self._seen is not None and identity != self._seen:
+            return False
+        self._seen = identity
+        wanted = sorted(set(log_ids))
+        marks = ", ".join("?" for _ in wanted)
+        found = self._ask(f"SELECT count(DISTINCT log_id) FROM metrics WHERE log_id IN ({marks})", wanted)  # noqa: S608 - question marks only
+        return found is UNKNOWN or int(found or 0) == len(wanted)
+
+    def _identity(self) -> tuple[int, int] | None:
+        from trackio.sqlite_storage import SQLiteStorage
+
+        try:
+            found = SQLiteStorage.get_project_db_path(self._key.project).stat()
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino
+
+    def _ask(self, query: str, values: Sequence[Any]) -> Any:
+        """The one value of a query that changes nothing; None where the database or its tables aren't there, UNKNOWN
+        where they are of a version that can't tell."""
+        from trackio.sqlite_storage import SQLiteStorage
+
+        path = SQLiteStorage.get_project_db_path(self._key.project)
+        if not path.exists():
+            return None
+        with translated(), SQLiteStorage._get_connection(path, configure_pragmas=False) as connection:
+            try:
+                return connection.execute(query, tuple(values)).fetchone()[0]
+            except sqlite3.OperationalError as error:
+                if "no such table" in str(error):
+                    return None
+                if "no such column" in str(error):
+                    return UNKNOWN
+                raise
+
     def artifact(self, files: Files) -> None:
         from trackio import cas
         from trackio.sqlite_storage import SQLiteStorage
@@ -215,6 +274,7 @@ class FragmentStore(LocalStore):
     def __init__(self, key: RunKey, name: str) -> None:
         super().__init__(key, name)
         self._writer: Any = None
+        self._last: Path | None = None
 
     def log(self, rows: Sequence[Row], config: dict[str, Any] | None) -> None:
         from trackio import fragments
@@ -238,6 +298,16 @@ class FragmentStore(LocalStore):
     def rewind(self, step: int) -> bool:
         return False
 
+    def count(self) -> int | None:
+        return None
+
+    def holds(self, log_ids: Sequence[str], rows: int) -> bool:
+        """Whether the last fragment lies there, or was imported."""
+        if self._last is None or self._last.exists():
+            return True
+        self._seen = None
+        return super().holds(log_ids, rows)
+
     def _entry(self, row: Row) -> dict[str, Any]:
         return {**log_entry(self._key, self.name, row), "timestamp": iso(row.time)}
 
@@ -247,7 +317,7 @@ class FragmentStore(LocalStore):
         if self._writer is None:
             self._writer = fragments.FragmentWriter()
         with translated():
-            self._writer.write_local(records)
+            self._last = self._writer.write_local(records) or self._last
 
 
 @contextmanager

@@ -5,8 +5,10 @@ its original time; results are the summary; configuration, names and tags are W&
 server's word, or offline the rows that lie in the ``.wandb`` files, decides from where the stream is sent again,
 and rows that are there already are skipped; their images are sent again if their upload wasn't seen to end. What
 isn't a row (configuration, summary, definitions) may be sent again without harm and is, on every open; alerts and
-artifacts are remembered by the record's id. An alert in flight when the client is killed can be lost; if the state
-is lost too, alerts come again.
+artifacts are remembered by the record's id. An alert in flight when the client is killed can be lost.
+
+Offline files that are gone were uploaded and cleaned (``wandb clean``): the rows that were seen in them aren't written
+again, as long as the delivery's state is there.
 
 Ends: finished is exit code 0, failed its own exit code, crashed 255 (W&B shows both as "failed"; its "crashed" is
 a run whose client went silent), preempted is marked so and ends with exit code 1. A pause leaves the run running.
@@ -20,13 +22,14 @@ import re
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from trackers.backends import wandb_agent, wandb_file, wandb_login, wandb_media, wandb_rewind, wandb_session
+from trackers.backends import pixels, wandb_agent, wandb_file, wandb_login, wandb_media, wandb_rewind, wandb_session
 from trackers.backends.fronts import WandbFront
-from trackers.backends.wandb_rows import STEP, Mark, Row, Rows, remember, resume_mark
+from trackers.backends.wandb_rows import STEP, Held, Mark, Row, Rows, There, remember, resume_mark, row_values
+from trackers.backends.wandb_sent import Sent
 from trackers.backends.wandb_summary import Definitions
 from trackers.errors import DeliveryError, Rejected, Unavailable
 from trackers.records import (
@@ -37,6 +40,7 @@ from trackers.records import (
     Finish,
     Info,
     Media,
+    MediaFile,
     Metrics,
     Record,
     Start,
@@ -44,7 +48,7 @@ from trackers.records import (
     Text,
     merge,
 )
-from trackers.tracker import Cursor, RunInfo, State, Status
+from trackers.tracker import Cursor, RunInfo, State, Status, Verified
 
 logger = logging.getLogger("trackers.wandb")
 
@@ -65,6 +69,11 @@ ARTIFACT_NAME = re.compile(r"[^\w.-]")
 """Artifact names: letters, digits, "-", "_" and ".", at most 128 (https://docs.wandb.ai/ref/python/artifact)."""
 ARTIFACT_NAME_CHARACTERS = 128
 EXIT_CODES = {"finished": 0, "failed": 1, "crashed": 255, "preempted": 1, "running": 0}
+
+
+def inside(path: str) -> str:
+    """A file's path in an artifact, without parts that lead out of it."""
+    return "/".join(part for part in path.replace("\\", "/").split("/") if part not in ("", ".", ".."))
 
 
 class WandbTracker(WandbFront):
@@ -92,18 +101,29 @@ class WandbTracker(WandbFront):
         state["native_id"] = self._info.id
         state["url"] = self._session.url
         state.save()
-        self._coverage = wandb_agent.Coverage(state, self._session.agent, wandb_agent.node(self._info))
+        self._sent_file = Sent(self._info)
+        self._coverage = wandb_agent.Coverage(self._sent_file, state, self._session.agent, wandb_agent.node(self._info))
         held = self._held_step()
+        filed = Mark(*state.get("filed", (0, -1)))
+        cleaned = not self._session.online and filed.last > held
         uploaded = state.get("media_from")
         marks = [mark for mark in self._marks if uploaded is None or mark.seq <= uploaded]
-        mark = resume_mark(marks, held)
+        mark = filed if cleaned else resume_mark(marks, held)
+        if cleaned:
+            held = filed.last
+            logger.warning(
+                "offline files of this run are gone, so its rows up to _step %d count as uploaded; to have all of them "
+                "written again, delete %s",
+                held,
+                self._info.path("delivery", "wandb.json"),
+            )
         self._media: list[tuple[int, int, float]] = []
-        self._skip_to = held
         self._sent = self._confirmed = held
         self._asked = self._advanced = self._changed = wandb_session.monotonic()
         self._taken = mark.seq
         self._marks = [kept for kept in self._marks if kept.seq <= mark.seq]
-        self._rows = Rows(self._send, mark.last, self._held_names(mark.last + 1, held))
+        self._rows = Rows(self._send, held, There(self._held_rows(mark.last + 1, held)), mark)
+        self._growing = wandb_file.Growing(self._session.file)
         self._scratch = tempfile.TemporaryDirectory(prefix="trackers-wandb-")
         self._reapply()
         return Cursor(mark.seq)
@@ -118,8 +138,7 @@ class WandbTracker(WandbFront):
             self._taken = max(self._taken, cursor.seq)
             if records:
                 self._changed = wandb_session.monotonic()
-            remember(self._marks, self._rows.mark(cursor.seq))
-            self._state["marks"] = [[mark.seq, mark.last] for mark in self._marks]
+            self._remember(cursor.seq)
             self._definitions.summarize()
             self._confirm(IN_FLIGHT_ROWS)
             self._state["media_from"] = self._media[0][0] if self._media else None
@@ -131,6 +150,21 @@ class WandbTracker(WandbFront):
                 self._rows.flush()
             self._confirm(IN_FLIGHT_ROWS)
 
+    def verify(self) -> Verified:
+        """Have every row looked for by its step, time and names. See :class:`trackers.tracker.Tracker`."""
+        if not self._session.online and not self._earlier_files():
+            return Verified("", unchecked="the offline files are gone; W&B's server can't be asked offline")
+        self._state["marks"] = []
+        self._state.pop("filed", None)
+        return Verified("every row by its step, time and names", cursor=Cursor(0))
+
+    def held(self) -> int | None:
+        """How many rows there are of this run."""
+        if self._session.online:
+            return sum(1 for _ in self._session.there(0, self._session.held()))
+        paths = wandb_file.offline_files(wandb_session.directory(self._info) / "wandb", self._info.id)
+        return sum(1 for _ in wandb_file.there(paths))
+
     def close(self, status: Status) -> None:
         """Upload everything, make sure that the server has it, and end the run so; see the module's text."""
         with self._giving_up():
@@ -141,6 +175,7 @@ class WandbTracker(WandbFront):
         self._rows.flush()
         if not running:
             self._rows.end()
+        self._remember(self._taken)
         self._definitions.summarize()
         if status.name == "preempted":
             self._run.mark_preempting()
@@ -180,15 +215,16 @@ class WandbTracker(WandbFront):
         wandb_file.await_writers(paths)
         for path in paths:
             wandb_file.repair(path)
-        return max(map(wandb_file.last_step, paths), default=-1)
+        kept = [path for path in paths if not wandb_file.drop_empty(path)]
+        return max(map(wandb_file.last_step, kept), default=-1)
 
-    def _held_names(self, first: int, last: int) -> dict[int, frozenset[str]]:
-        """The names in the rows that the destination holds, by ``_step`` from first to last."""
+    def _held_rows(self, first: int, last: int) -> Iterable[Held]:
+        """The rows that the destination holds, by ``_step`` from first to last."""
         if last < first:
-            return {}
+            return ()
         if self._session.online:
-            return self._session.names(first, last)
-        return wandb_file.names(self._earlier_files(), first)
+            return self._session.there(first, last)
+        return wandb_file.there(self._earlier_files(), first)
 
     def _earlier_files(self) -> list[Path]:
         paths = wandb_file.offline_files(wandb_session.directory(self._info) / "wandb", self._info.id)
@@ -206,12 +242,15 @@ class WandbTracker(WandbFront):
     def _take(self, record: Record) -> None:
         if isinstance(record, Metrics) and self._coverage.covers(record):
             return
-        if isinstance(record, (Metrics, Text)):
-            self._rows.add(record)
-        elif isinstance(record, Media):
-            # Made at once, so that what W&B won't take is refused with this record, not with the row's last one.
-            scratch = Path(self._scratch.name, str(record.seq))
-            self._rows.add(record, wandb_media.value(self._info, record, scratch))
+        if isinstance(record, (Metrics, Text, Media)):
+            media = None
+            if isinstance(record, Media):
+                # Made at once, so that what W&B won't take is refused with this record, not with the row's last one.
+                scratch = Path(self._scratch.name, str(record.seq))
+                media = wandb_media.value(self._info, record, scratch)
+            values = row_values(record, media)
+            self._definitions.see(record.seq, values)
+            self._rows.add(record, values)
         elif isinstance(record, Start) and record.from_step is not None:
             self._rewind(record, record.from_step)
         elif isinstance(record, (Start, Finish)):
@@ -230,18 +269,23 @@ class WandbTracker(WandbFront):
         self._end(Status("running", time=record.time))
         self._session, number = wandb_rewind.reopen(self._session, self._info, self._state, record.attempt, step)
         self._run = self._session.run
-        self._coverage = wandb_agent.Coverage(self._state, self._session.agent, wandb_agent.node(self._info))
+        self._coverage = wandb_agent.Coverage(
+            self._sent_file, self._state, self._session.agent, wandb_agent.node(self._info)
+        )
         last = self._rows.last if number is None else number
         self._marks = [mark for mark in self._marks if mark.last <= last]
-        self._rows = Rows(self._send, last)
-        self._skip_to = self._sent = self._confirmed = last
+        if number is None:
+            self._rows = Rows(self._send, last, self._rows.there, self._rows.again)
+        else:
+            self._rows = Rows(self._send, last)
+        self._sent = self._confirmed = last
         self._advanced = self._changed = wandb_session.monotonic()
         self._media = []
         self._scratch = tempfile.TemporaryDirectory(prefix="trackers-wandb-")
         counted = self._state.pop("aggregates", None) if number is not None else None
         self._reapply()
         if counted and number is not None:
-            wandb_rewind.count_again(self._session, self._definitions, number)
+            wandb_rewind.count_again(self._session, self._definitions, number, record.seq)
 
     def _take_other(self, record: Record) -> None:
         try:
@@ -268,15 +312,11 @@ class WandbTracker(WandbFront):
         self._run.config.update(values, allow_val_change=True)
 
     def _send(self, row: Row) -> None:
-        self._definitions.see(row)
-        held = row.number <= self._skip_to
-        if held and not row.media:
-            return
         values = {"_timestamp": row.time, **row.values}
         if row.step is not None:
             values[STEP] = row.step
         try:
-            self._session.log(values, row.number, upload_only=held)
+            self._session.log(values, row.number, upload_only=row.held)
         except Exception as error:
             wandb_session.raise_translated(error)
         self._sent = max(self._sent, row.number)
@@ -303,11 +343,11 @@ class WandbTracker(WandbFront):
     def _alert(self, record: Alert) -> None:
         from wandb.sdk.wandb_alerts import AlertLevel
 
-        if record.id in self._done("alerts"):
+        if record.id in self._sent_file.alerts or record.id in self._done("alerts"):
             return
         # W&B keeps alerts of one title apart by a minute unless told otherwise, and drops the rest.
         self._run.alert(record.title, record.text, level=AlertLevel(record.level.upper()), wait_duration=0)
-        self._do("alerts", record)
+        self._sent_file.alert(record.id)
 
     def _artifact(self, record: Artifact) -> None:
         import wandb
@@ -322,10 +362,8 @@ class WandbTracker(WandbFront):
         artifact = wandb.Artifact(name, type=record.type, description=record.description, metadata=metadata)
         for file in record.files:
             if file.file:
-                source = self._info.path(file.file)
-                if not source.is_file():
-                    raise Rejected(f"artifact {record.name!r}: {file.file} is missing")
-                artifact.add_file(str(source), name=file.path)
+                source = pixels.path(self._info, MediaFile(format="file", file=file.file))
+                artifact.add_file(str(source), name=inside(file.path) or source.name)
             else:
                 # Not add_reference: it asks the cloud, with the cloud's own packages and login.
                 entry = ArtifactManifestEntry(path=file.path, digest=file.uri, ref=file.uri, size=file.size)
@@ -350,9 +388,12 @@ class WandbTracker(WandbFront):
         Raises:
             Unavailable: the server takes no rows.
         """
-        if not self._session.online:
-            return
         now = wandb_session.monotonic()
+        if not self._session.online:
+            if allowed == 0 or now - self._asked >= ASK_S:
+                self._asked = now
+                self._see_file()
+            return
         if self._sent - self._confirmed <= allowed and now - self._asked < ASK_S:
             return
         while True:
@@ -368,6 +409,18 @@ class WandbTracker(WandbFront):
         latest = self._media[-1] if self._media else None
         if latest and latest[1] <= self._confirmed and self._asked - latest[2] > UPLOAD_S and self._session.uploaded():
             self._media.clear()
+
+    def _remember(self, seq: int) -> None:
+        """Keep from where to go on if the destination has all rows of the records up to ``seq``."""
+        remember(self._marks, self._rows.mark(seq))
+        self._state["marks"] = [[mark.seq, mark.last] for mark in self._marks]
+
+    def _see_file(self) -> None:
+        """Remember up to where the rows were seen in the offline file: whoever uploads it may remove it afterwards."""
+        self._confirmed = max(self._confirmed, self._growing.look())
+        seen = resume_mark(self._marks, self._confirmed)
+        if seen.seq > Mark(*self._state.get("filed", (0, -1))).seq:
+            self._state["filed"] = [seen.seq, seen.last]
 
     @contextlib.contextmanager
     def _giving_up(self) -> Iterator[None]:

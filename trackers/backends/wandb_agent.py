@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from trackers.backends.system_names import is_machine
+from trackers.backends.wandb_sent import Sent
 from trackers.records import SYSTEM_PREFIX, Metrics
 from trackers.tracker import RunInfo, State
 
@@ -89,30 +90,36 @@ def node(info: RunInfo) -> int:
 class Coverage:
     """The times that the agent covered, and on which machine, over all processes that ever delivered this run.
 
-    What was decided once stays so: a stream that is delivered again must give the same rows. So the end of a time is
-    written down before a sample in it is left out.
+    What was decided once stays so: a stream that is delivered again must give the same rows, also where the delivery's
+    state was lost. So the end of a time is written down before a sample in it is left out.
 
     Args:
+        state: what an older version wrote the times to.
         on: the agent runs from now on. node: this machine's number in the run.
     """
 
-    def __init__(self, state: State, on: bool, node: int = 0) -> None:
-        self._state = state
+    def __init__(self, sent: Sent, state: State, on: bool, node: int = 0) -> None:
+        self._sent = sent
+        self._older = [(times[0], times[1], int([*times, 0][2])) for times in state.get("agent", [])]
         self._on = on
         self._node = node
-        self._times: list[list[float]] = [[*times, 0][:3] for times in state.get("agent", [])]
-        if on:
-            now = time.time()
-            self._times.append([now, now, node])
+        self._begin = time.time()
+        self._end = self._begin
 
     def covers(self, record: Metrics) -> bool:
-        """Whether these are samples of a machine, from a time that the agent covers there."""
+        """Whether these are samples of a machine, from a time that the agent covers there.
+
+        Raises:
+            Unavailable: that can't be written down.
+        """
         if not all(is_machine(record, name) for name in record.values):
             return False
         said = _NODE.match(next(iter(record.values), ""))
         node = int(said[1]) if said else 0
-        if self._on and node == self._node and record.time > self._times[-1][1] and record.time >= self._times[-1][0]:
-            self._times[-1][1] = record.time + AHEAD_S
-            self._state["agent"] = [list(times) for times in self._times]
-            self._state.save()
-        return any(begin <= record.time <= end and node == where for begin, end, where in self._times)
+        at = record.time
+        if self._on and node == self._node and at > self._end and at >= self._begin:
+            self._sent.cover(self._begin, at + AHEAD_S, node)
+            self._end = at + AHEAD_S
+        return any(begin <= at <= end and node == where for (begin, where), end in self._sent.times.items()) or any(
+            begin <= at <= end and node == where for begin, end, where in self._older
+        )

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import json
+import logging
 import os
+import shutil
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from trackers.errors import Unavailable
-from trackers.formats.wandb_file import HEADER, records, scan, values
+from trackers.backends.wandb_rows import STEP, Held, held_row
+from trackers.errors import NotFound, Unavailable
+from trackers.formats.wandb_file import BLOCK_BYTES, HEADER, payloads, records, scan, values
 
 WRITER_TIMEOUT_S = 30.0
+OWN = frozenset({STEP, "_timestamp"})
+logger = logging.getLogger("trackers.wandb")
+_said: set[Path] = set()
 
 
 def await_writers(paths: Sequence[Path]) -> None:
@@ -57,6 +64,19 @@ def repair(path: Path) -> bool:
     return True
 
 
+def drop_empty(path: Path) -> bool:
+    """Remove the directory of a file without a record, whose writer was killed as it began: ``wandb sync`` ends at it,
+    and leaves the run's later files alone.
+
+    Returns:
+        whether it was one.
+    """
+    if path.is_symlink() or path.stat().st_size > HEADER.size:
+        return False
+    shutil.rmtree(path.parent, ignore_errors=True)
+    return True
+
+
 def history(path: Path) -> Iterator[dict[str, Any]]:
     """Rows, each with its ``_step``."""
     for record in records(path):
@@ -65,9 +85,25 @@ def history(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def offline_files(directory: Path, run_id: str) -> list[Path]:
-    """The offline files of one run below a ``wandb`` directory, oldest first."""
+    """The offline files of one run below a ``wandb`` directory, oldest first.
+
+    What isn't W&B's any more was overwritten: it holds nothing, as a file that is gone, and a line says so.
+    """
     found = directory.glob(f"offline-run-*-{run_id}/run-{run_id}.wandb")
-    return sorted(found, key=lambda path: path.parent.name)
+    return [path for path in sorted(found, key=lambda path: path.parent.name) if not _foreign(path)]
+
+
+def _foreign(path: Path) -> bool:
+    try:
+        next(payloads(path), None)
+    except NotFound:
+        if path not in _said and path.exists():
+            _said.add(path)
+            logger.warning(
+                f"{path} was overwritten: its rows count as delivered; `trackers sync --verify` brings them back"
+            )
+        return True
+    return False
 
 
 def last_step(path: Path) -> int:
@@ -81,13 +117,42 @@ def has_ended(path: Path) -> bool:
     return any(record.WhichOneof("record_type") == "exit" for record in records(path))
 
 
-def names(paths: Iterable[Path], first: int = 0) -> dict[int, frozenset[str]]:
-    """The names in each row of some files, by ``_step``, from a ``_step`` on."""
+def there(paths: Iterable[Path], first: int = 0) -> Iterator[Held]:
+    """What tells the rows of some files apart, from a ``_step`` on."""
     known: dict[frozenset[str], frozenset[str]] = {}
-    found: dict[int, frozenset[str]] = {}
     for path in paths:
         for record in records(path):
             if record.WhichOneof("record_type") == "history" and record.history.step.num >= first:
-                keys = frozenset(item.key or ".".join(item.nested_key) for item in record.history.item)
-                found[record.history.step.num] = known.setdefault(keys, keys)
-    return found
+                items = {item.key or ".".join(item.nested_key): item.value_json for item in record.history.item}
+                own = {name: json.loads(items[name]) for name in OWN & items.keys() if items[name]}
+                keys = frozenset(items)
+                yield held_row({**own, "_step": record.history.step.num}, known.setdefault(keys, keys))
+
+
+class Growing:
+    """An offline file that another process writes, read as it grows."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._block = 0
+        self.last = -1
+
+    def look(self) -> int:
+        """The highest ``_step`` that is in the file by now; -1 if it has no row.
+
+        Raises:
+            Unavailable: the file is gone.
+        """
+        from wandb.proto import wandb_internal_pb2 as protocol
+
+        try:
+            for payload, end in scan(self.path, self._block):
+                record = protocol.Record.FromString(payload)
+                if record.WhichOneof("record_type") == "history":
+                    self.last = max(self.last, record.history.step.num)
+                self._block = end // BLOCK_BYTES
+        except (NotFound, OSError) as error:
+            if self.path.exists():
+                raise Unavailable(f"{self.path} can't be read: {error}") from error
+            raise Unavailable(f"{self.path} was removed while it was written; a new file goes on") from error
+        return self.last

@@ -119,14 +119,11 @@ def _in_netrc(path: Path) -> bool:
 
 
 def _setting(name: str) -> str | None:
+    # Not ./wandb/settings, which W&B's client reads, too: a directory mustn't say where the key goes.
     directory = os.environ.get("WANDB_CONFIG_DIR") or str(Path.home() / ".config" / "wandb")
-    for path in (Path("wandb", "settings"), Path(directory, "settings")):
-        parser = configparser.ConfigParser(interpolation=None)
-        try:
-            parser.read(path)
-            found = parser.get("default", name, fallback=None)
-        except (configparser.Error, OSError, UnicodeDecodeError):
-            continue
-        if found:
-            return found
-    return None
+    parser = configparser.ConfigParser(interpolation=None)
+    try:
+        parser.read(Path(directory, "settings"))
+        return parser.get("default", name, fallback=None) or None
+    except (configparser.Error, OSError, UnicodeDecodeError):
+        return None

@@ -100,7 +100,7 @@ def _video(info: RunInfo, item: MediaFile, scratch: Path) -> Any:
 def _html(info: RunInfo, item: MediaFile, scratch: Path) -> Any:
     import wandb
 
-    text = pixels.path(info, item).read_text(encoding="utf-8", errors="replace")
+    text = pixels.content(info, item).decode("utf-8", "replace")
     return wandb.Html(text, inject=bool(item.meta.get("inject", True)), data_is_not_path=True)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import re
 
-from trackers.backends.wandb_rows import STEP, Row
+from trackers.backends.wandb_rows import STEP
 from trackers.backends.wandb_session import Session
 from trackers.backends.wandb_summary import Definitions
 from trackers.errors import DeliveryError
@@ -78,8 +78,8 @@ def last_kept(session: Session, step: int) -> int | None:
     return kept
 
 
-def count_again(session: Session, definitions: Definitions, last: int) -> None:
-    """Minima, maxima and means over the rows that were kept."""
+def count_again(session: Session, definitions: Definitions, last: int, seq: int) -> None:
+    """Minima, maxima and means over the rows that were kept: those of the records up to number ``seq``."""
     for row in session.rows(0, last):
-        values = {name: value for name, value in row.items() if not name.startswith("_")}
-        definitions.see(Row(0, int(row["_step"]), row.get(STEP), 0.0, values))
+        definitions.see(None, {name: value for name, value in row.items() if not name.startswith("_")})
+    definitions.see(seq, {})

@@ -11,6 +11,7 @@ import contextlib
 import json
 import os
 import re
+import shlex
 import sys
 import time
 from collections.abc import Iterator
@@ -18,7 +19,9 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from trackers.backends import wandb_file, wandb_login, wandb_settings
+from trackers.backends.wandb_rows import Held, held_row
 from trackers.backends.wandb_watch import Watch
+from trackers.beneath import local
 from trackers.errors import DeliveryError, Fatal, Refused, Rejected, Unavailable
 from trackers.failpoints import failpoint
 from trackers.tracker import RunInfo
@@ -26,6 +29,8 @@ from trackers.tracker import RunInfo
 FINISH_TIMEOUT_S = 900.0
 """How long the last uploads may take before the whole is tried again."""
 PAGE = 1000
+"""Rows that the server is asked for at once."""
+WIDER = 8
 
 HELD = """
 query RunResumeStatus($project: String, $entity: String, $name: String!) {
@@ -103,7 +108,12 @@ class Session:
     @property
     def url(self) -> str:
         """Where people look: a link, or the command that uploads the offline files."""
-        return str(self.run.url) if self.online else f"{self.files} (upload: wandb sync {self.files})"
+        return str(self.run.url) if self.online else f"{self.files} (upload: wandb sync {shlex.quote(str(self.files))})"
+
+    @property
+    def file(self) -> Path:
+        """The file that the client writes offline."""
+        return Path(self.run.settings.sync_file)
 
     def log(self, values: dict[str, Any], number: int, *, upload_only: bool = False) -> None:
         """Add a row with this ``_step``; or only upload its files again, under the names that the row has."""
@@ -141,18 +151,16 @@ class Session:
         tail = json.loads(bucket.get("historyTail") or "[]") or []
         return max((int(json.loads(line).get("_step", -1)) for line in tail), default=-1)
 
-    def names(self, first: int, last: int) -> dict[int, frozenset[str]]:
-        """The names in each row that the server holds, by ``_step`` from ``first`` to ``last``.
+    def there(self, first: int, last: int) -> Iterator[Held]:
+        """What tells the rows apart that the server holds, by ``_step`` from ``first`` to ``last``.
 
         Raises:
             DeliveryError: it can't be asked.
         """
         known: dict[frozenset[str], frozenset[str]] = {}
-        found: dict[int, frozenset[str]] = {}
         for row in self.rows(first, last):
             keys = frozenset(row)
-            found[int(row["_step"])] = known.setdefault(keys, keys)
-        return found
+            yield held_row(row, known.setdefault(keys, keys))
 
     def rows(self, first: int, last: int) -> Iterator[dict[str, Any]]:
         """The rows that the server holds, by ``_step`` from ``first`` to ``last``.
@@ -161,11 +169,18 @@ class Session:
             DeliveryError: it can't be asked.
         """
         target = {"entity": self.run.entity, "project": self.run.project, "run": self.run.id}
-        for start in range(first, last + 1, PAGE):
-            limits = {"minStep": start, "maxStep": min(last + 1, start + PAGE), "pageSize": PAGE}
-            data = self._ask(ROWS, {**target, **limits})
-            for line in data["project"]["run"]["history"]:
+        start, steps = first, PAGE
+        while start <= last:
+            limits = {"minStep": start, "maxStep": min(last + 1, start + steps), "pageSize": PAGE}
+            lines = self._ask(ROWS, {**target, **limits})["project"]["run"]["history"]
+            if len(lines) > PAGE // 4 and steps > PAGE:  # of more rows than it may send, the server sends a sample
+                steps = max(PAGE, steps // WIDER)
+                continue
+            for line in lines:
                 yield json.loads(line)
+            start += steps
+            if len(lines) < PAGE // WIDER:  # where tokens are counted, rows are a million steps apart
+                steps *= WIDER
 
     def end(self, exit_code: int, *, complete: bool, timeout_s: float) -> None:
         """Upload all that waits and close the client; with ``complete``, the run has ended with this exit code.
@@ -215,7 +230,7 @@ class Session:
 
     def _see_file_whole(self) -> None:
         # The client answers before its service has written the last records of an offline file.
-        path = Path(self.run.settings.sync_file)
+        path = self.file
         wandb_file.await_writers([path])
         if not wandb_file.has_ended(path):
             raise Unavailable(f"wandb didn't write {path} to its end")
@@ -234,11 +249,13 @@ class Session:
 def directory(info: RunInfo) -> Path:
     """The directory in which W&B makes its ``wandb`` folder: the run's own, unless WANDB_DIR says otherwise, which is
     relative to where training was started. On another machine the run's WANDB_DIR means nothing, but the one there."""
+    if info.foreign:
+        return Path(str(info.option("WANDB_DIR")))
     own = info.option("WANDB_DIR", "") if wandb_settings.same_host(info) else ""
     chosen = str(own or os.environ.get("WANDB_DIR") or "")
     if not chosen:
         return Path(info.directory)
-    home = info.cwd if info.cwd and Path(info.cwd).is_dir() else ""
+    home = local(info.cwd) if info.cwd and Path(local(info.cwd)).is_dir() else ""
     return Path(home, Path(chosen).expanduser()).absolute()
 
 

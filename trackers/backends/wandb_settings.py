@@ -28,10 +28,10 @@ def settings(info: RunInfo) -> dict[str, Any]:
         "silent": True,
         "disable_code": True,
         "save_code": False,
-        "disable_git": not info.git,
+        "disable_git": not info.git or info.foreign,  # git runs what a repository's configuration names
         "git_remote_url": info.git.get("remote"),
         "git_commit": info.git.get("commit"),
-        "git_root": info.git.get("root"),
+        "git_root": None if info.foreign else info.git.get("root"),
         "program": info.program or None,
         "program_relpath": _relative(info) or None,
         "program_abspath": str(Path(info.cwd, info.program)) if info.program and info.cwd else None,
@@ -65,8 +65,8 @@ def same_host(info: RunInfo) -> bool:
 
 
 def _lives(info: RunInfo) -> bool:
-    """Whether training runs now, on this host."""
-    if not info.pid or not info.host or not same_host(info):
+    """Whether training runs now, on this host, and is the reader's own."""
+    if info.foreign or not info.pid or not info.host or not same_host(info):
         return False
     return identity.alive(info.pid, info.pid_start)
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from typing import Any
 
-from trackers.backends.wandb_rows import STEP, Row
+from trackers.backends.wandb_rows import STEP
 from trackers.errors import Rejected
 from trackers.records import Define
 from trackers.tracker import State
@@ -20,24 +20,24 @@ OPERATIONS = ("min", "max", "mean", "first", "last")
 
 
 class Aggregates:
-    """Aggregates by metric. ``state`` is what survives a restart: JSON values; ``rows`` up to its ``to`` are in it."""
+    """Aggregates by metric. ``state`` is what survives a restart: JSON values; records up to its ``seq`` are in it."""
 
     def __init__(self, state: Mapping[str, Any] | None = None) -> None:
-        self._to = int((state or {}).get("to", -1))
+        self._seq = int((state or {}).get("seq", -1))
         self._of: dict[str, dict[str, float]] = {name: dict(held) for name, held in (state or {}).get("of", {}).items()}
 
     @property
     def state(self) -> dict[str, Any]:
-        return {"to": self._to, "of": self._of}
+        return {"seq": self._seq, "of": self._of}
 
-    def add(self, number: int, values: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
-        """Count the values of the row with this ``_step``, of the metrics in ``wanted``; a row counts once.
+    def add(self, seq: int | None, values: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+        """Count the values of the record with this number, of the metrics in ``wanted``; a record counts once.
 
-        NaN and what isn't a number is left out.
+        NaN and what isn't a number is left out. None: of a row that isn't a record.
         """
-        if number <= self._to:
+        if seq is not None and seq <= self._seq:
             return
-        self._to = number
+        self._seq = self._seq if seq is None else seq
         for name in wanted.keys() & values.keys():
             value = values[name]
             if not isinstance(value, (int, float)) or math.isnan(value):
@@ -71,7 +71,10 @@ class Definitions:
         self._seen: set[str] = set()
         self._wanted: dict[str, list[str]] = {}
         self._summarized: dict[str, dict[str, float]] = {}
-        self._aggregates = Aggregates(state.get("aggregates"))
+        counted = dict(state.get("aggregates") or {})
+        if counted and "seq" not in counted:  # an older version counted rows: those before its newest mark
+            counted["seq"] = max((mark[0] for mark in state.get("marks", [])), default=-1)
+        self._aggregates = Aggregates(counted)
         self._expand(self._aggregates.state["of"])
 
     def add(self, record: Define) -> None:
@@ -91,11 +94,11 @@ class Definitions:
         self._state["defined"] = {**defined, record.name: fields}
         self._seen.clear()
 
-    def see(self, row: Row) -> None:
-        """Define the metrics that are new in this row, and count its values."""
-        if not self._seen.issuperset(row.values):
-            self._expand(row.values)
-        self._aggregates.add(row.number, row.values, self._wanted)
+    def see(self, seq: int | None, values: Mapping[str, Any]) -> None:
+        """Define the metrics that are new in a record (or, without a number, in a row), and count its values."""
+        if not self._seen.issuperset(values):
+            self._expand(values)
+        self._aggregates.add(seq, values, self._wanted)
 
     def summarize(self) -> None:
         """Write the aggregates that changed into the run's summary."""

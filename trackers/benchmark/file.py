@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from trackers import beneath
 from trackers.benchmark.result import file_name, text
 from trackers.formats.place import claim
 
@@ -31,17 +33,21 @@ def write(document: Mapping[str, Any], directory: Path, ours: Path | None = None
         OSError: it can't be written; nothing was changed.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    temporary = temporary_path(document, directory)
+    stem = f"benchmark-{re.sub(r'[^A-Za-z0-9_-]', '_', str(document['source'].get('run_id') or os.getpid()))[:128]}"
+    for stray in directory.glob(f".{stem}.*.tmp"):  # of a process that was killed
+        with contextlib.suppress(OSError):
+            stray.unlink()
+    temporary = beneath.temporary(directory / stem)
     try:
-        temporary.write_text(text(document), encoding="utf-8")
+        beneath.write_new(temporary, text(document).encode("utf-8"), root=directory)
         if ours is not None:
-            os.replace(temporary, ours)
+            beneath.replace(temporary, ours, root=directory)
             return ours
         named = directory / file_name(document)
         for number in range(1, MOST):
             path = named if number == 1 else named.with_stem(f"{named.stem}_{number}")
             if is_of(path, document["source"]):
-                os.replace(temporary, path)
+                beneath.replace(temporary, path, root=directory)
                 return path
             if claim(temporary, path):
                 return path
@@ -81,17 +87,14 @@ def find(directory: Path, source: Mapping[str, Any]) -> Path | None:
 
 
 def is_of(path: Path, source: Mapping[str, Any]) -> bool:
-    """Whether a result is of the same run, by its id and project; else of the same file."""
+    """Whether a file is a result, and of the same run, by its id and project; else of the same file."""
+    if str(source.get("file")).removeprefix("log:") == "-":  # standard input is another one each time
+        return False
     names = ("run_id", "project") if source.get("run_id") else ("file",) if source.get("file") else ()
     try:
-        with path.open("rb") as result:
+        with beneath.open_file(path, root=path.parent) as result:
             head = result.read(HEAD_BYTES)
     except OSError:
         return False
     marks = [f'"{name}": {msgspec.json.encode(source.get(name)).decode()}'.encode() for name in names]
-    return bool(marks) and all(mark in head for mark in marks)
-
-
-def temporary_path(document: Mapping[str, Any], directory: Path) -> Path:
-    """Where a result is written before it has its name: what a killed process may leave there."""
-    return directory / f".benchmark-{document['source'].get('run_id') or os.getpid()}.tmp"
+    return bool(marks) and all(mark in head for mark in (*marks, b'"performance_metrics"'))

@@ -1,9 +1,10 @@
 """Document 0's result of a benchmark, ``benchmark_{platform}_{timestamp}.json``, from a run's steps.
 
 What the run itself says or proves counts; what is given besides fills what it doesn't say. Where the two disagree, or
-the run disagrees with itself, ``contradictions`` names it. What isn't known is null. Times are seconds per step,
-averaged over steps (not over lines), without the first step of each attempt. Memory is in GiB, though its fields end
-in "gb" as documented; ``kind`` says whether it is the whole device's or what torch allocated, which can't be compared.
+the run disagrees with itself, ``contradictions`` names it. What isn't known is null, but tokens per second of
+a GPU, which are 0. Times are seconds per step, averaged over steps (not over lines), without the first step of each
+attempt. Memory is in GiB, though its fields end in "gb" as documented; ``kind`` says whether it is the whole device's
+or what torch allocated, which can't be compared.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ import math
 import re
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
+from trackers.benchmark import speed
 from trackers.benchmark.notes import TOLERANCE, Notes
 from trackers.benchmark.steps import Step, Steps
 from trackers.naming import roles
@@ -51,9 +53,11 @@ def result(
     gpus = 0 if gpus is None and platform == "cpu" else gpus
     ranks = gpus or steps.world_size or None
     length = _whole(roles.setting(steps.config, roles.LENGTHS))
-    said = _logged_batch(steps) or _whole(steps.batch) or _consumed(steps)
-    if said is None and steps.bare_batch is not None:
-        said = _proven_batch(measured, ranks, length) or _whole(steps.bare_batch)
+    said = _logged_batch(steps)
+    if said is None:
+        found = speed.batch(steps.meter, steps.config, ranks)
+        bare = found is not None and not speed.sure(steps.meter, steps.config)
+        said = (_proven_batch(measured, ranks, length) if bare else None) or _whole(found)
     batch = notes.choose("global_batch_size", said)
     sequence = notes.sequence(length, _proven_length(measured, ranks, batch), _formula(measured, ranks, batch))
     if batch is None:
@@ -61,7 +65,7 @@ def result(
     performance = _performance(steps, measured, gpus, ranks, batch, sequence)
     gpu = _gpu_info(steps, machine, platform, gpus)
     per_gpu, cores = performance["tokens_per_second_per_gpu"], gpu["gpu_cores"]
-    performance["throughput_per_gpu_core"] = per_gpu / cores if per_gpu is not None and cores else None
+    performance["throughput_per_gpu_core"] = per_gpu / cores if per_gpu and cores else None
     last = steps.steps[-1] if steps.steps else None
     moment = time.localtime(last.time if last is not None else None)
     return {
@@ -102,18 +106,21 @@ def _performance(
 ) -> dict[str, Any]:
     seconds = [float(step.seconds or 0.0) for step in measured]
     count = sum(step.count for step in measured)
-    trained = sum(step.count for step in steps.timed) + steps.warmups
     total = math.fsum(second * step.count for second, step in zip(seconds, measured, strict=True))
     average = total / count if count else None
+    meter, kinds = steps.meter, (roles.TOKENS, roles.TOKENS_PER_GPU)
+    each = speed.grown(meter, roles.TOKENS_COUNTED)
     rate: float | None = None
-    if batch is not None and sequence is not None and average:
-        rate = batch * sequence / average
+    if average and (each or (batch is not None and sequence is not None)):
+        rate = (each or float(batch or 0) * float(sequence or 0)) / average
     else:
-        rate = _rate(measured, ranks, _all)
-    alone = None if gpus == 0 else _rate(measured, ranks, _one)
+        rate = speed.logged_rate(meter, kinds, ranks, beside=True) or speed.logged_rate(meter, kinds, ranks, False)
+    alone = None
+    if gpus != 0:
+        alone = speed.logged_rate(meter, ("", roles.TOKENS_PER_GPU), 1, beside=False)
     return {
-        "total_steps": trained,
-        "warmup_steps": trained - count,
+        "total_steps": steps.trained,
+        "warmup_steps": steps.warmups,
         "total_time_seconds": total if count else None,
         "avg_step_time_seconds": average,
         "min_step_time_seconds": min(seconds, default=None),
@@ -121,7 +128,8 @@ def _performance(
         "std_step_time_seconds": statistics.stdev(seconds) if len(seconds) > 1 else None,
         "steps_per_second": 1 / average if average else None,
         "tokens_per_second": rate,
-        "tokens_per_second_per_gpu": rate / gpus if rate is not None and gpus else alone,
+        # Programs print this one as a number, whatever a result is of: 0 where nobody knows it.
+        "tokens_per_second_per_gpu": (rate / gpus if rate is not None and gpus else alone) or 0.0,
     }
 
 
@@ -130,26 +138,6 @@ def _all(count: float, per_gpu: bool, ranks: int | None) -> float | None:
     if not per_gpu:
         return count
     return count * ranks if ranks else None
-
-
-def _one(count: float, per_gpu: bool, ranks: int | None) -> float | None:
-    """A count of one GPU, where it is logged as such."""
-    return count if per_gpu else None
-
-
-def _rate(measured: list[Step], ranks: int | None, of: Callable[[float, bool, int | None], float | None]) -> Any:
-    """Tokens per second as the run has them, weighted by time: all tokens over all seconds; None without any."""
-    tokens, seconds = 0.0, 0.0
-    for step in measured:
-        found = None
-        if step.tokens is not None:  # proven by a rate of the very steps
-            found = of(step.tokens, step.per_gpu, ranks)
-        elif step.rate is not None and step.seconds:
-            found = of(step.rate * step.seconds, step.rate_per_gpu, ranks)
-        if found is not None and step.seconds:
-            tokens += found * step.count
-            seconds += step.seconds * step.count
-    return tokens / seconds if seconds else None
 
 
 def _counts(measured: list[Step], ranks: int | None) -> list[float]:
@@ -190,11 +178,6 @@ def _logged_batch(steps: Steps) -> int | None:
     """The global batch size that most rows have."""
     said = [step.global_batch for step in steps.steps if step.global_batch]
     return _whole(statistics.mode(said)) if said else None
-
-
-def _consumed(steps: Steps) -> int | None:
-    """The global batch size that the consumed samples prove."""
-    return _whole(statistics.median(steps.batches or [0])) or None
 
 
 def _memory(steps: Steps) -> dict[str, Any]:

@@ -1,12 +1,12 @@
 """What a benchmark's result is made of, gathered from a run's records: steps, sizes, memory, the machine.
 
-The records of one step are one row, whatever order and however many they come in. A row's time is that of the metric
-that says how long steps took, the one that is logged most; without one, the times of the records of losses count.
+The records of one step are one row, whatever order and however many they come in. How long a step took is what
+:mod:`trackers.benchmark.speed` says of it.
 """
 
 from __future__ import annotations
 
-import itertools
+import bisect
 import math
 from collections.abc import Iterable
 from typing import Any
@@ -14,27 +14,29 @@ from typing import Any
 import msgspec
 
 from trackers.benchmark import values as meanings
+from trackers.benchmark.speed import FIRST_STEP, WINDOWED, Meter, Span, Timed, marks_of
 from trackers.benchmark.values import Meaning, meaning
 from trackers.naming import roles, totals
 from trackers.records import Config, Environment, Metrics, Number, Record, Start, flatten, merge
 
 CLOCK = "times of records"
 """What times are made of where the run didn't measure any."""
-ACCUMULATIONS = ("gradient_accumulation_steps", "grad_accum", "accumulate_grad_batches")
 _UNKNOWN = 1 << 30
 
 
 class Step(msgspec.Struct, gc=False):
     """One step's values, None where it has none.
 
-    number: finished optimizer steps. seconds: per step; count: steps that it is the mean of. first: it holds the first
+    number: finished optimizer steps. start: which start of training, silent ones counted. seconds: per step; count:
+    steps that it is the mean of. first: it holds the first
     step of an attempt, which compiles and warms up. tokens: of one step, as a rate beside its time proves; per_gpu:
-    of one GPU. rate: tokens per second, as logged; rate_per_gpu: of one GPU. consumed: samples since the run began.
+    of one GPU. measured: what the run logged of its speed, by metric.
     """
 
     number: int
     time: float
     attempt: int = 1
+    start: int = 1
     count: int = 1
     seconds: float | None = None
     first: bool = False
@@ -43,18 +45,9 @@ class Step(msgspec.Struct, gc=False):
     loss: Number | None = None
     learning_rate: Number | None = None
     global_batch: float | None = None
-    consumed: float | None = None
-    rate: float | None = None
-    rate_per_gpu: bool = False
+    measured: dict[str, Number] = {}
     loss_place: int = _UNKNOWN
     rate_place: int = _UNKNOWN
-
-
-class _Series(msgspec.Struct):
-    """Step times under one name: seconds, and tokens of a step (of one GPU: True), by step."""
-
-    seconds: dict[int, float] = {}
-    tokens: dict[int, tuple[float, bool]] = {}
 
 
 class Steps:
@@ -65,8 +58,8 @@ class Steps:
         config: as the run says it, flat. total: where it says that training ends, in steps.
         machine: what it ran on. attempts, world_size: of training.
         used, peaks, torch: memory in GiB: all that was in use on a device, its peaks, and torch's by ``allocated``,
-            ``max_allocated``, ``reserved``, ``max_reserved``. warmups: steps that no time speaks for, because they
-            were an attempt's first.
+            ``max_allocated``, ``reserved``, ``max_reserved``. meter: what speed is made of.
+        trained: steps that were trained; warmups: those of them that are an attempt's first.
     """
 
     def __init__(self) -> None:
@@ -83,11 +76,11 @@ class Steps:
         self.torch: dict[str, list[float]] = {}
         self.micro_batch: float | None = None
         self.rocm = False
-        self.warmups = 0
+        self.meter = Meter()
+        self.trained = self.warmups = 0
         self._settings: dict[str, Any] = {}
         self._rows: dict[int, Step] = {}
-        self._series: dict[str, _Series] = {}
-        self._firsts: dict[int, int] = {}  # an attempt's first step, where it was timed on its own
+        self._marks: list[tuple[float, int, int, int]] = []
         self._totals: dict[str, float] = {}
         self._gpus: set[str] = set()
         self._on_gpus = False
@@ -123,16 +116,6 @@ class Steps:
     def timed(self) -> list[Step]:
         """Steps with a time."""
         return [step for step in self.steps if step.seconds is not None and math.isfinite(step.seconds)]
-
-    @property
-    def batches(self) -> list[float]:
-        """Samples per step, by how many were consumed from one row to the next."""
-        known = [step for step in self.steps if step.consumed is not None]
-        return [
-            (float(other.consumed or 0) - float(one.consumed or 0)) / (other.number - one.number)
-            for one, other in itertools.pairwise(known)
-            if other.attempt == one.attempt and other.number > one.number
-        ]
 
     @property
     def gpus(self) -> int | None:
@@ -174,58 +157,30 @@ class Steps:
         told = [float(size) / meanings.GIB for card in self.cards if (size := card.get("memory_total_bytes"))]
         return max(alone or told, default=None)
 
-    @property
-    def batch(self) -> float | None:
-        """Samples of one step on all GPUs, as the settings say; None where they don't."""
-        said = roles.setting(self.config, roles.BATCHES)
-        if said is not None:
-            return said if said > 0 else None
-        accumulated = roles.setting(self.config, ACCUMULATIONS) or 1.0
-        each, ranks = roles.setting(self.config, ("per_device_train_batch_size",)), self.gpus
-        return each * accumulated * ranks if each is not None and ranks else None
-
-    @property
-    def bare_batch(self) -> float | None:
-        """A plain ``batch_size``, which may mean one GPU's, or a part of a step: None where there are several GPUs."""
-        said = roles.setting(self.config, ("batch_size",))
-        if said is None or said <= 0 or max(self.gpus or 1, self.world_size) > 1:
-            return None
-        return said * (roles.setting(self.config, ACCUMULATIONS) or 1.0)
-
     def _start(self, record: Start) -> None:
         self.attempts = max(self.attempts, record.attempt)
         self._attempt = record.attempt
         self.world_size = record.world_size
         if record.from_step is not None:
-            for steps in (self._rows, *(part for s in self._series.values() for part in (s.seconds, s.tokens))):
-                for number in [number for number in steps if number > record.from_step]:
-                    del steps[number]
+            for number in [number for number in self._rows if number > record.from_step]:
+                del self._rows[number]
+            self._marks = [mark for mark in self._marks if mark[2] <= record.from_step]
 
     def _metrics(self, record: Metrics) -> None:
         row: Step | None = None
-        seconds: list[tuple[str, float]] = []
-        rates: list[tuple[Meaning, float]] = []
         for name, value in record.values.items():
             known = meaning(name)
             if known is None:
                 continue
-            kind = known.kind
             if name.startswith(meanings.ROCM):
                 self.rocm = True
-            if kind in _ALONE:
+            if known.kind in _ALONE:
                 self._alone(known, float(value))
-                continue
-            if record.step is None:
-                continue
-            row = row or self._row(record.step, record.time)
-            if kind == meanings.SECONDS:
-                seconds.append((name, value * known.factor))
-            elif kind in (meanings.TOKENS, meanings.TOKENS_PER_GPU):
-                rates.append((known, value))
-            else:
-                self._value(row, known, value)
-        if row is not None and (seconds or rates):
-            self._timed(row, seconds, rates)
+            elif record.step is not None:
+                row = row or self._row(record.step, record.time)
+                self._value(row, name, known, value)
+        if record.step is not None and (marks := marks_of(record.values)):
+            self._marks.append((record.time, self._attempt, record.step, marks))
 
     def _row(self, number: int, time: float) -> Step:
         row = self._rows.get(number)
@@ -249,72 +204,96 @@ class Steps:
         elif known.label:
             self._gpus.add(known.label)
 
-    def _value(self, row: Step, known: Meaning, value: Number) -> None:
-        if known.kind == meanings.LOSS and known.place <= row.loss_place:
-            row.loss, row.loss_place = value, known.place
-        elif known.kind == meanings.RATE and known.place <= row.rate_place:
-            row.learning_rate, row.rate_place = value, known.place
-        elif known.kind == meanings.FIRST:
-            self._firsts[row.attempt] = row.number
-        elif known.kind == meanings.BATCH:
-            row.global_batch = float(value)
+    def _value(self, row: Step, name: str, known: Meaning, value: Number) -> None:
+        if known.kind == meanings.LOSS:
+            if known.place <= row.loss_place:
+                row.loss, row.loss_place = value, known.place
+        elif known.kind == meanings.RATE:
+            if known.place <= row.rate_place:
+                row.learning_rate, row.rate_place = value, known.place
         elif known.kind == meanings.MICRO_BATCH:
             self.micro_batch = float(value)
-        elif known.kind == meanings.SAMPLES:
-            row.consumed = float(value)
-
-    def _timed(self, row: Step, seconds: list[tuple[str, float]], rates: list[tuple[Meaning, float]]) -> None:
-        best = min(rates, key=lambda rate: (rate[0].place, rate[0].kind == meanings.TOKENS), default=None)
-        if best is not None and math.isfinite(best[1]):
-            row.rate, row.rate_per_gpu = float(best[1]), best[0].kind == meanings.TOKENS_PER_GPU
-        for name, second in seconds:
-            series = self._series.setdefault(name, _Series())
-            series.seconds[row.number] = second
-            if best is not None and not best[0].place and math.isfinite(best[1] * second):
-                series.tokens[row.number] = best[1] * second, best[0].kind == meanings.TOKENS_PER_GPU
+        else:
+            row.measured[name] = value
+            if known.kind == meanings.BATCH:
+                row.global_batch = float(value)
 
     def _settle(self) -> None:
         """Give each row the time that counts, and what it speaks for."""
-        names = sorted(self._series)  # of as many, whichever record came first: the loop's own
-        chosen = max(names, key=lambda name: (len(self._series[name].seconds), name == meanings.LOOP), default=None)
-        self.basis = chosen or CLOCK
-        self.warmups = 0
         rows = [self._rows[number] for number in sorted(self._rows)]
-        timed = []
+        meter = self.meter = Meter()
+        spans, breaks = [], []
+        for time, attempt, number, marks in sorted(self._marks):
+            before = meter.clock.breaks
+            spans.append(meter.clock.add(attempt, number, time, marks))
+            breaks += [time] * (meter.clock.breaks - before)
+        spans.append(meter.clock.settle())
+        start = None
+        for row in rows:
+            row.start = row.attempt + bisect.bisect_right(breaks, row.time)
+            if row.start != start:
+                meter.start(row.attempt)
+                start = row.start
+            meter.measure(row.number, row.time, row.measured)
+        chosen = meter.basis()
+        self.basis = chosen or CLOCK
         for row in rows:
             row.seconds, row.tokens, row.first, row.count = None, None, False, 1
-            if chosen is None:
-                if row.loss is not None:
-                    timed.append(row)
-            elif row.number in self._series[chosen].seconds:
-                series = self._series[chosen]
-                row.seconds = series.seconds[row.number]
-                row.tokens, row.per_gpu = series.tokens.get(row.number, (None, False))
-                timed.append(row)
-        self._count(timed, chosen is None)
+        if chosen is not None:
+            self._timed([row for row in rows if chosen in row.measured], chosen)
+        else:
+            self._clocked([row for row in rows if row.loss is not None], {span.end: span for span in spans if span})
         self.steps = [row for row in rows if row.seconds is not None or row.loss is not None]
+        if chosen is not None:
+            self.trained = sum(row.count for row in self.timed) + self.warmups
+            self.warmups = self.trained - sum(row.count for row in self.measured)
 
-    def _count(self, timed: list[Step], clock: bool) -> None:
-        """How many steps each time speaks for, and which hold the first of an attempt."""
-        before: Step | None = None
-        for row in timed:
-            if before is not None and before.attempt == row.attempt:
-                row.count = row.number - before.number
-                if clock and row.time > before.time:
-                    row.seconds = (row.time - before.time) / row.count
-            elif not clock and self._firsts.get(row.attempt, row.number) < row.number:
-                row.count = row.number - self._firsts[row.attempt]
-                self.warmups += 1
-            else:
-                row.first = True
-                self.warmups += clock
-            before = row
-        if len(timed) > 1 and timed[0].first and not clock:
-            first, interval = timed[0], timed[1].count
+    def _timed(self, rows: list[Step], name: str) -> None:
+        """Times as the run measured them."""
+        role = roles.role_of(name)
+        timed = Timed()
+        alone: dict[int, int] = {}
+        for row in self._rows.values():
+            if FIRST_STEP in row.measured:
+                alone[row.start] = max(row.number, alone.get(row.start, row.number))
+        for row in rows:
+            row.seconds = float(row.measured[name]) * (role.factor if role is not None else 1.0)
+            row.count, row.first = timed.add(row.start, row.number, row.seconds, alone.get(row.start))
+            self._proven(row)
+        if len(rows) > 1 and rows[0].first:
+            first, interval = rows[0], timed.interval
             if first.number == interval:
                 first.count = interval
-            if "log.format" in self.config:  # it may lack the first line: this is the second
-                first.first = first.number != 2 * interval
+            if "log.format" in self.config and first.number == 2 * interval:  # the first line is missing
+                first.first, first.count = False, interval
+        self.warmups = timed.untimed  # first steps that no value speaks for
+
+    def _proven(self, row: Step) -> None:
+        """Tokens of a step, by a rate that was logged beside its time."""
+        rates = [(known.kind == meanings.TOKENS, name, value) for name, value in row.measured.items()
+                 if not name.startswith(WINDOWED) and (known := meaning(name)) is not None
+                 and known.kind in (meanings.TOKENS, meanings.TOKENS_PER_GPU)]  # fmt: skip
+        for of_all, _, value in sorted(rates)[:1]:
+            tokens = float(value) * float(row.seconds or 0.0)
+            if math.isfinite(tokens):
+                row.tokens, row.per_gpu = tokens, not of_all
+
+    def _clocked(self, rows: list[Step], spans: dict[int, Span]) -> None:
+        """Times between records: without the spans that hold an evaluation, where others are left."""
+        starts = len({row.start for row in rows})
+        before: Step | None = None
+        for row in rows:
+            span = spans.get(row.number)
+            if span is not None:
+                row.seconds, row.count = span.seconds / span.steps, span.steps
+            elif before is None or before.start != row.start:
+                row.first = True
+            elif not spans and row.time > before.time:
+                row.count = row.number - before.number
+                row.seconds = (row.time - before.time) / row.count
+            before = row
+        steps, _ = self.meter.clock.whole()
+        self.trained, self.warmups = steps + starts, starts
 
 
 _ALONE = frozenset({meanings.TORCH, meanings.USED, meanings.PEAK, meanings.TOTAL, meanings.GPU})

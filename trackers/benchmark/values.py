@@ -6,20 +6,15 @@ import re
 from functools import lru_cache
 from typing import NamedTuple
 
+from trackers.benchmark.speed import FIRST_STEP, KINDS, PAUSED, TRAINED, WINDOWED, mark_of, marks_of
 from trackers.naming import roles
 from trackers.records import Config, Environment, Metrics, Record, Start
 
 LOSS, RATE, SECONDS, FIRST = "loss", "rate", "seconds", "first"
-TOKENS, TOKENS_PER_GPU, BATCH, MICRO_BATCH, SAMPLES = "tokens", "tokens per gpu", "batch", "micro batch", "samples"
+TOKENS, TOKENS_PER_GPU, BATCH, MICRO_BATCH, SPEED = "tokens", "tokens per gpu", "batch", "micro batch", "speed"
 TORCH, USED, PEAK, TOTAL, GPU = "torch memory", "used memory", "peak memory", "total memory", "gpu"
 
 RATES = ("learning_rate", "lr", "learning-rate", "train/learning_rate", "train/lr")
-LOOP = "iteration-time"
-"""What a loop measured of its steps: the slowest rank's."""
-FIRST_STEP = "first-step-time"
-"""What a loop measured of its first step, which is then in no other time."""
-WINDOWED = "throughput/"
-"""Rates below this are those of a window of steps, not of the steps that a step time beside them speaks for."""
 ROCM = ("gpu/hip_", "gpu/rocm_")
 MIB, GIB, GB = 1024**2, 1024**3, 1e9
 MACHINE = ("accelerator", "gpu", "gpus", "gpu_type", "gpu_memory_gib", "gpu_drivers", "pytorch_version",
@@ -84,8 +79,8 @@ def _by_role(name: str) -> Meaning | None:
         return Meaning(TOKENS if role.kind == roles.TOKENS else TOKENS_PER_GPU, place=int(name.startswith(WINDOWED)))
     if role.kind == roles.BATCH:
         return Meaning(BATCH)
-    if role.kind == roles.SAMPLES_COUNTED:
-        return Meaning(SAMPLES)
+    if role.kind in KINDS:
+        return Meaning(SPEED)
     if role.kind == roles.ONE_GPU_UTILISATION:
         return Meaning(GPU, label=name.removesuffix("_utilization_percentage").rpartition(".")[0] or name)
     return Meaning(GPU) if role.kind == roles.GPU_UTILISATION else None
@@ -99,6 +94,11 @@ def needed(record: Record) -> Record | None:
     """
     if isinstance(record, Metrics):
         values = {name: value for name, value in record.values.items() if meaning(name) is not None}
+        if record.step is not None:
+            for mark in (TRAINED, PAUSED):  # what it says of the time: one of the names that say it does
+                if not marks_of(values) & mark:
+                    told = next((name for name in record.values if mark_of(name) == mark), None)
+                    values.update({} if told is None else {told: record.values[told]})
         return Metrics(step=record.step, time=record.time, values=values) if values else None
     if isinstance(record, Environment):
         known = machine(record.values)

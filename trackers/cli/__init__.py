@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 
 def main() -> None:
     """Run the program. Bad input is one line on stderr: exit code 2 (wrong usage) or 1 (not found)."""
+    _speak_utf8()
     from trackers import shadow
 
     text = shadow.complaint()
@@ -15,11 +17,13 @@ def main() -> None:
         if "took this one's place" in text:
             sys.exit(2)
     from trackers.cli.app import app
-    from trackers.cli.common import printable
+    from trackers.cli.common import drop_output, harmless_streams, printable, said
     from trackers.errors import NotFound, TrackersError
 
+    harmless_streams()
     try:
         app()
+        sys.stdout.flush()
     except NotFound as error:
         print(f"trackers: {printable(str(error), 4096)}", file=sys.stderr)
         sys.exit(1)
@@ -29,3 +33,14 @@ def main() -> None:
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(141)
+    except OSError as error:
+        print(f"trackers: {printable(said(error), 4096)}", file=sys.stderr)
+        drop_output()
+        sys.exit(1)
+
+
+def _speak_utf8() -> None:
+    """Start anew in Python's UTF-8 mode where the locale says ASCII: names of runs, and of their files, are UTF-8."""
+    known = sys.getfilesystemencoding().lower() in ("utf-8", "utf8")
+    if not known and not sys.flags.utf8_mode and os.name == "posix" and sys.executable:
+        os.execv(sys.executable, [sys.executable, "-X", "utf8", *sys.orig_argv[1:]])  # noqa: S606 - itself

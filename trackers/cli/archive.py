@@ -127,7 +127,10 @@ def _back_up(folders: list[str], kind: str, output: Path | None, yes: bool, as_j
     found = members(folder, kind)
     target = output if output is not None else default_name(kind)
     size = sum(length for _, length in found)
-    written = make(folder, kind, target) if yes else 0
+    try:
+        written = make(folder, kind, target) if yes else 0
+    except OSError as error:
+        raise UsageError(f"{target} can't be written: {error.strerror or error}") from None
     if as_json:
         print(json.dumps({"file": str(target), "files": len(found), "size": size, "written": written}))
     elif yes:
@@ -179,7 +182,10 @@ def each(
     for run in runs:
         sizes = run_sizes(run.path)
         entry: dict[str, Any] = {"run": str(run.path), "size": total(sizes), "sizes": sizes, "freed": 0}
-        kept = keeps(run)
+        try:
+            kept = keeps(run)
+        except (TrackersError, OSError) as error:
+            kept = f"it can't be read ({error})"
         if kept:
             entry.update(action="keep", reason=kept)
         elif not yes:

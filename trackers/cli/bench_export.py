@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from trackers.cli.common import AsJson, RunsDir, printable
+from trackers.cli.common import AsJson, Force, RunsDir, inputs, printable
 from trackers.cli.keys import SourceArgument
 
 
@@ -26,6 +26,7 @@ def bench_export(
     num_gpus: Annotated[int | None, typer.Option(min=1, help="Where the run doesn't say.")] = None,
     global_batch_size: Annotated[int | None, typer.Option(min=1, help="Where the run doesn't say.")] = None,
     sequence_length: Annotated[int | None, typer.Option(min=1, help="Where the run doesn't say.")] = None,
+    force: Force = False,
     directory: RunsDir = None,
     as_json: AsJson = False,
 ) -> None:
@@ -35,15 +36,19 @@ def bench_export(
     """
     from trackers.analysis.benchmark_run import document, save
     from trackers.errors import UsageError
+    from trackers.formats.output import check
     from trackers.readers import files, registry
     from trackers.records import name_floats
 
     reader, runs = registry.open_source(source, directory)
     if output is not None and output.suffix == ".json" and len(runs) > 1:
         raise UsageError(f"{source!r} names {len(runs)} runs: give a directory as --output, not a file")
+    read = inputs([source], directory)
+    if output is not None and output.suffix == ".json":
+        check(output, inputs=read, ours=lambda path, head: True)
     given = {"num_gpus": num_gpus, "global_batch_size": global_batch_size, "sequence_length": sequence_length}
     for found in files.those_of(runs, lambda run: document(reader, run, given)):
         for text in found["contradictions"]:
             print(f"trackers: {printable(text)}", file=sys.stderr)
-        path = save(found, output)
+        path = save(found, output, inputs=read, force=force)
         print(json.dumps({"file": str(path), **name_floats(found)}) if as_json else f"Saved {path}")

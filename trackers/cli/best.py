@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import Annotated
 
 import typer
 
-from trackers.cli.common import AsJson, RunsDir, runs_root
+from trackers.cli.common import AsJson, RunsDir, printable, runs_root
 
 
 def register(app: typer.Typer) -> None:
@@ -41,6 +42,8 @@ def best(
     if not metric:
         raise UsageError("best by what? --metric final/best_val_loss; `trackers keys RUN` lists a run's metrics")
     gathered = gather(sources or [str(runs_root(directory))], directory)
+    for reason in gathered.lost:
+        print(f"trackers: left out: {printable(reason)}", file=sys.stderr)
     found = work.best(gathered.runs, metric, mode or None, where or None, top)
     if as_json:
         print(json.dumps([entry.to_dict() for entry in found], indent=2, allow_nan=False))

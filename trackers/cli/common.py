@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import math
 import os
+import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,6 +17,7 @@ import typer
 RunsDir = Annotated[
     Path | None, typer.Option("--dir", help="Where runs lie; default TRACKER_DIR, else .config's, else runs/.")
 ]
+Force = Annotated[bool, typer.Option("--force", help="Replace a file that is there, whatever it is.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -42,6 +47,64 @@ def runs_root(given: Path | None) -> Path:
         return Path(str(configuration.resolve()["TRACKER_DIR"])).expanduser()
     except UsageError:  # a broken .config must not keep anybody from looking at runs
         return Path(os.environ.get("TRACKER_DIR", "runs"))
+
+
+def harmless_streams() -> None:
+    """What a terminal's encoding has no form for is escaped: a name from outside ends no command."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+GONE = "the current directory was deleted: change to one that exists"
+
+
+def said(error: OSError) -> str:
+    """What the operating system refused, in one line."""
+    if isinstance(error, FileNotFoundError) and not error.filename:
+        return GONE
+    return f"{error.filename or 'standard output'}: {error.strerror or error}"
+
+
+def drop_output() -> None:
+    """Forget what standard output couldn't take: it would be tried again at the end, with a traceback."""
+    with contextlib.suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
+
+
+def inputs(sources: Sequence[str], directory: Path | None) -> list[str]:
+    """What the sources of a command may be as files: themselves, and the directory of a run where they name one."""
+    from trackers.errors import TrackersError
+    from trackers.rundir import find_run
+
+    found = list(sources)
+    for source in sources:
+        if not os.path.lexists(source):
+            with contextlib.suppress(TrackersError, OSError, ValueError):
+                found.append(str(find_run(source.removeprefix("run:"), runs_root(directory)).path))
+    return found
+
+
+def mistaken(options: Any) -> list[str]:
+    """What no option's own form shows: trackers that don't exist, each with where it was named.
+
+    Args:
+        options: as ``configuration.resolve`` gives them.
+    """
+    from trackers import registry
+    from trackers.errors import TrackersError
+    from trackers.relay.process import python_for
+
+    found = []
+    for symbol, names in (("TRACKER", registry.parse), ("TRACKER_PYTHON", python_for)):
+        try:
+            for name in names(str(options[symbol])):
+                registry.front(name)
+        except TrackersError as error:
+            found.append(f"{symbol} ({options.source(symbol)}): {error}")
+    return found
 
 
 def show_number(value: Any) -> str:

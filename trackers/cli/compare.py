@@ -96,7 +96,7 @@ def _show(
         table = layout.a_line_each(found, keys, shown, headlines)
     print(render(table, form), end="")
     for text in layout.remarks(found, keys, shown):
-        print(f"trackers: {text}", file=sys.stderr)
+        print(f"trackers: {printable(text, 4096)}", file=sys.stderr)
 
 
 def _show_groups(found: Any, form: str, all_keys: bool) -> None:

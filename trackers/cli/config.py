@@ -9,6 +9,8 @@ from typing import Annotated
 
 import typer
 
+from trackers.cli.common import Force, mistaken, printable
+
 _Variables = Annotated[
     list[str] | None,
     typer.Option("--env", metavar="NAME", help="Also write this environment variable's value into the file."),
@@ -26,7 +28,7 @@ def show_config(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     as_markdown: Annotated[bool, typer.Option("--markdown", help="Print the reference of all options.")] = False,
 ) -> None:
-    """Show every option's value and where it came from."""
+    """Show every option's value and where it came from; exit code 2 where a tracker is named that doesn't exist."""
     from trackers.configuration import table
     from trackers.configuration.kconfig import Tree
     from trackers.configuration.options import resolve
@@ -36,6 +38,11 @@ def show_config(
         return
     options = resolve(defconfig=defconfig)
     typer.echo(json.dumps(table.as_json(options), indent=2) if as_json else table.as_text(options))
+    wrong = mistaken(options)
+    for text in wrong:
+        typer.echo(f"trackers: {printable(text, 1000)}", err=True)
+    if wrong:
+        raise typer.Exit(2)
 
 
 def list_defconfigs() -> None:
@@ -54,17 +61,21 @@ def defconfig(
 ) -> None:
     """Write .config from a defconfig, with every option resolved."""
     from trackers.configuration.menu import Workspace
+    from trackers.configuration.options import resolve
 
     typer.echo(Workspace().defconfig(name, env or ()))
+    for text in mistaken(resolve()):  # a plug-in may be installed where training runs
+        typer.echo(f"trackers: {printable(text, 1000)}", err=True)
 
 
 def savedefconfig(
     path: Annotated[Path, typer.Argument(help="The file to write.")] = Path("defconfig"),
+    force: Force = False,
 ) -> None:
     """Write what .config changes from the defaults to a file of its own."""
     from trackers.configuration.menu import Workspace
 
-    typer.echo(Workspace().savedefconfig(path))
+    typer.echo(Workspace().savedefconfig(path, force=force))
 
 
 def olddefconfig() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 import os
@@ -14,7 +15,7 @@ from typing import Any
 
 import typer
 
-from trackers.cli.common import AsJson, RunsDir, printable, runs_root
+from trackers.cli.common import AsJson, RunsDir, mistaken, printable, runs_root
 
 _GPU_LIBRARIES = {
     "nvidia": ("pynvml", "libnvidia-ml.so.1", "nvidia"),
@@ -70,19 +71,23 @@ def _package() -> dict[str, str]:
 def _trackers() -> list[dict[str, str]]:
     from trackers import configuration, registry
     from trackers.errors import CredentialsMissing, MissingPackage, TrackersError
+    from trackers.relay.process import python_for
 
-    try:
-        options: dict[str, Any] = configuration.resolve().to_dict()
-    except TrackersError:
-        options = {}
+    options: dict[str, Any] = {}
+    chosen: set[str] = set()  # what init would refuse to begin without
+    with contextlib.suppress(TrackersError):
+        options = configuration.resolve().to_dict()
+        if options["TRACKER_MODE"] == "online":
+            chosen = {*registry.parse(str(options["TRACKER"]))} - {*python_for(str(options["TRACKER_PYTHON"]))}
     found = []
     for name in registry.known():
+        lacks = "problem" if name in chosen else "absent"
         try:
             cls = registry.check(name, options)
         except MissingPackage as error:
-            found.append(_check(f"tracker {name}", "absent", str(error)))
+            found.append(_check(f"tracker {name}", lacks, str(error)))
         except CredentialsMissing as error:
-            found.append(_check(f"tracker {name}", "absent", f"installed {_version(name) or ''}; {error}"))
+            found.append(_check(f"tracker {name}", lacks, f"installed {_version(name) or ''}; {error}"))
         except TrackersError as error:
             found.append(_check(f"tracker {name}", "problem", str(error)))
         else:
@@ -126,6 +131,9 @@ def _configuration() -> dict[str, str]:
         options = configuration.resolve()
     except TrackersError as error:
         return _check("configuration", "problem", str(error))
+    wrong = mistaken(options)
+    if wrong:
+        return _check("configuration", "problem", "; ".join(wrong))
     changed = [name for name in options if options.source(name) != "default"]
     return _check("configuration", "ok", ", ".join(f"{n} ({options.source(n)})" for n in changed) or "all defaults")
 

@@ -49,7 +49,7 @@ def gpu_report(source: SourceArgument = "latest", directory: RunsDir = None, as_
 
 def _show(report: Any) -> None:
     for name, gpu in report.gpus.items():
-        print(f"GPU {name}:")
+        print(f"GPU {printable(name)}:")
         _figures(gpu)
     if report.total is not None:
         print(f"All {len(report.gpus)} GPUs together:")

@@ -67,7 +67,8 @@ def _show(run: dict[str, Any]) -> None:
 
     names = [name for group in run["groups"].values() for name in group]
     print(f"{printable(run['name'])}  ({printable(run['source'])})")
-    print(f"  {run['status'] or 'status unknown'}, {len(names)} metrics" + (f"; {run['note']}" if run["note"] else ""))
+    note = f"; {printable(run['note'])}" if run["note"] else ""
+    print(f"  {printable(run['status']) or 'status unknown'}, {len(names)} metrics{note}")
     width = min(60, max((len(name) for name in names), default=0))
     for group, entries in run["groups"].items():
         if not entries:

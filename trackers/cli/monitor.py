@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import itertools
 import math
 import os
 import sys
@@ -12,9 +14,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import TextIO
 
-from trackers.errors import NotFound, TrackersError
+from trackers.errors import NotFound, TrackersError, UsageError
+from trackers.formats.output import check, never, write_text
 from trackers.hardware import recording
-from trackers.hardware.monitor import Monitor, watch
+from trackers.hardware.monitor import Monitor, watch, words
 from trackers.hardware.recording import Thresholds
 
 COMMANDS = """Record the same training twice, then compare the recordings:
@@ -32,6 +35,7 @@ def parser() -> argparse.ArgumentParser:
     )
     found.add_argument("--interval", type=_seconds, default=2.0, metavar="S", help="seconds between snapshots (2)")
     found.add_argument("--output", type=Path, metavar="FILE", help="the recording (gpu_monitor_DATE_TIME.json)")
+    found.add_argument("--force", action="store_true", help="replace the recording that --output names")
     found.add_argument("--snapshot", action="store_true", help="print one snapshot and end")
     found.add_argument("--monitor-training", metavar="CMD", help="start this command, without a shell, and record it")
     found.add_argument(
@@ -66,30 +70,54 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _monitor(given: argparse.Namespace) -> int:
+    if given.monitor_training is not None:
+        words(given.monitor_training)
     output = given.output
-    if output is None and not given.snapshot:
-        output = Path(f"gpu_monitor_{datetime.now():%Y%m%d_%H%M%S}.json")
-    monitor = Monitor(
-        output,
-        given.interval,
-        Thresholds(given.min_utilization, given.max_memory, given.max_temperature),
-        scope=given.scope,
-        show=lambda text: _print(text, sys.stdout),
-        warn=lambda text: _print(f"WARNING | {text}", sys.stderr),
-    )
+    if output is not None:
+        for path in (output, _summary(output)):
+            check(path, ours=never, force=given.force)
+            if given.force and path.is_file():
+                path.unlink()  # what another name of it holds stays
+    elif not given.snapshot:
+        output = _unused(f"gpu_monitor_{datetime.now():%Y%m%d_%H%M%S}")
+    try:
+        monitor = Monitor(
+            output,
+            given.interval,
+            Thresholds(given.min_utilization, given.max_memory, given.max_temperature),
+            scope=given.scope,
+            show=lambda text: _print(text, sys.stdout),
+            warn=lambda text: _print(f"WARNING | {text}", sys.stderr),
+        )
+    except OSError as error:
+        raise UsageError(f"{output} can't be written: {error.strerror or error}") from None
     if given.snapshot:
         time.sleep(0.1)  # processor load is measured between two readings
         monitor.take()
         monitor.close()
         return 0 if monitor.complete else 1
     code = watch(monitor, given.monitor_training)
-    text = recording.summary(recording.read(output), output.name)
-    _print(text, sys.stdout)
-    try:
-        output.with_name(f"{output.stem}_summary.txt").write_text(text + "\n")
-    except OSError as error:
+    try:  # the command's exit code is what counts, whatever became of the recording
+        text = recording.summary(recording.read(output), output.name)
+        _print(text, sys.stdout)
+        write_text(_summary(output), text + "\n")
+    except TrackersError as error:
         _print(f"monitor_gpu: the summary isn't kept: {error}", sys.stderr)
     return code
+
+
+def _summary(recorded: Path) -> Path:
+    return recorded.with_name(f"{recorded.stem}_summary.txt")
+
+
+def _unused(stem: str) -> Path:
+    """A name that no recording has: several machines may begin one in a directory in the same second."""
+    for number in itertools.count(1):
+        path = Path(f"{stem}.json" if number == 1 else f"{stem}_{number}.json")
+        with contextlib.suppress(FileExistsError):
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
+            return path
+    raise AssertionError
 
 
 def _print(text: str, stream: TextIO) -> None:

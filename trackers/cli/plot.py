@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from trackers.cli.common import AsJson, RunsDir, printable
+from trackers.cli.common import AsJson, Force, RunsDir, inputs, printable
 from trackers.cli.compare import Sources
 
 PANELS = ("training", "benchmark", "validation", "gpu")
@@ -40,6 +40,7 @@ def plot(
     ] = None,
     log_x: Annotated[bool, typer.Option("--log-x", help="Logarithmic x axis.")] = False,
     log_y: Annotated[bool, typer.Option("--log-y", help="Logarithmic y axis.")] = False,
+    force: Force = False,
     directory: RunsDir = None,
     as_json: AsJson = False,
 ) -> None:
@@ -48,6 +49,7 @@ def plot(
     Example: trackers plot digits --keys "*_loss" --log-y -o losses.png; trackers plot latest --panel gpu -o gpu.svg
     """
     from trackers.errors import UsageError
+    from trackers.formats.output import check
     from trackers.plotting import benchmark, presets
     from trackers.plotting.runs import open_runs, with_tokens
 
@@ -61,6 +63,8 @@ def plot(
     fixed = [flag for flag in FIXED.get(panel, ()) if given[flag]]
     if fixed:
         raise UsageError(f"--panel {panel} can't be drawn with {', '.join(fixed)}: its axes and lines are given")
+    if output is not None:
+        check(output, inputs=inputs(sources, directory), force=force)
     patterns = [key.strip() for key in keys.split(",") if key.strip()]
     runs, notes = open_runs(sources, directory), list[str]()
     if x == "tokens":

@@ -12,6 +12,8 @@ import typer
 from trackers.cli.archive import Days, RunsArgument, Yes, each, show_sizes
 from trackers.cli.common import AsJson, RunsDir, printable, refuse, runs_root
 
+DONE = {"compress": "compressed", "delete": "deleted", "extract": "extracted and deleted"}
+
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
@@ -28,8 +30,12 @@ def prune(
     compress_after: Annotated[
         float, typer.Option(min=0, metavar="DAYS", help="With --logs: *.log older than that become *.log.gz.")
     ] = 7.0,
+    extract: Annotated[
+        bool, typer.Option("--extract", help="With --logs: write a log's benchmark result before the log is deleted.")
+    ] = False,
     delete_after: Annotated[
-        float, typer.Option(min=0, metavar="DAYS", help="With --logs: *.log.gz older than that are deleted.")
+        float,
+        typer.Option(min=0, metavar="DAYS", help="With --logs: *.log.gz that old, whose results are kept, go."),
     ] = 30.0,
     yes: Yes = False,
     directory: RunsDir = None,
@@ -49,8 +55,8 @@ def prune(
 
     if logs:
         refuse(context, "is for runs: logs have --compress-after and --delete-after", "older_than")
-        _prune_logs(runs or ["benchmark_results"], compress_after * DAY_S, delete_after * DAY_S, yes, as_json)
-    refuse(context, "belongs to --logs; runs have --older-than", "compress_after", "delete_after")
+        _prune_logs(runs or ["benchmark_results"], compress_after * DAY_S, delete_after * DAY_S, extract, yes, as_json)
+    refuse(context, "belongs to --logs; runs have --older-than", "compress_after", "delete_after", "extract")
     root = runs_root(directory)
     for path in begun(root) if yes else ():
         try:
@@ -69,24 +75,22 @@ def prune(
 
 
 def _prune_logs(
-    folders: list[str], compress_after_s: float, delete_after_s: float, yes: bool, as_json: bool
+    folders: list[str], compress_after_s: float, delete_after_s: float, extract: bool, yes: bool, as_json: bool
 ) -> NoReturn:
     from trackers.errors import TrackersError
     from trackers.keeping.logs import benchmark_results, carry_out, due
     from trackers.keeping.sizes import loose_sizes, show_size, together
 
     places = [Path(folder).expanduser() for folder in folders]
-    found = [entry for place in places for entry in due(place, compress_after_s, delete_after_s)]
+    found = [entry for place in places for entry in due(place, compress_after_s, delete_after_s, extract=extract)]
     sizes = together(loose_sizes(place) for place in places)
     told: list[dict[str, Any]] = []
     for entry in found:
         line = {"file": str(entry.path), "size": entry.size, "freed": 0, **entry._asdict()}
-        del line["path"]
+        del line["path"], line["folder"]
         if yes and entry.action != "keep":
             try:
-                line.update(
-                    freed=carry_out(entry), action={"compress": "compressed", "delete": "deleted"}[entry.action]
-                )
+                line.update(freed=carry_out(entry), action=DONE[entry.action])
             except (TrackersError, OSError) as error:
                 line.update(action="failed", reason=str(error))
                 print(f"trackers: {printable(str(error))}", file=sys.stderr)

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from trackers.cli.common import AsJson, RunsDir
+from trackers.cli.common import AsJson, Force, RunsDir, inputs
 from trackers.cli.compare import Sources
 
 MARKDOWN, HTML = (".md", ".markdown"), (".html", ".htm")
@@ -27,6 +27,7 @@ def report(
         Path | None, typer.Option("--output", "-o", help="File: .md or .html; without it Markdown is printed.")
     ] = None,
     title: Annotated[str, typer.Option(help="At its top; default how many runs it is of.")] = "",
+    force: Force = False,
     directory: RunsDir = None,
     as_json: AsJson = False,
 ) -> None:
@@ -38,11 +39,14 @@ def report(
     """
     from trackers.analysis import report as work
     from trackers.errors import UsageError
+    from trackers.formats.output import MARK, check, write_text
     from trackers.plotting.runs import open_runs
 
     ending = output.suffix.lower() if output is not None else MARKDOWN[0]
     if ending not in (*MARKDOWN, *HTML):
         raise UsageError(f"{output}: a report is .md or .html, not {ending or 'without an ending'}")
+    if output is not None:
+        check(output, inputs=inputs(sources, directory), force=force)
     runs = open_runs(sources, directory)
     text = work.markdown(runs, when=time.strftime("%Y-%m-%d %H:%M:%S"), title=title)
     if output is not None and ending in HTML:
@@ -50,9 +54,7 @@ def report(
 
         report_page.save(runs, text, output, title=title or f"Report of {len(runs)} runs")
     elif output is not None:
-        from trackers.plotting.output import write
-
-        write(output, lambda partial: partial.write_text(text, encoding="utf-8"))
+        write_text(output, f"{text}\n<!-- {MARK} -->\n")
     if as_json:
         from trackers.analysis.compare import compare
 

@@ -41,29 +41,30 @@ def ls(
         return
     found = listing(root, project)
     for text in found.lost:
-        print(f"trackers: {text}", file=sys.stderr)
+        print(f"trackers: {printable(text)}", file=sys.stderr)
     if not found.lines:
-        print(f"no runs in {root}", file=sys.stderr)
+        print(f"no runs in {printable(str(root), 4096)}", file=sys.stderr)
         return
     _print_table(found.lines)
 
 
 def _print_json(root: Path, project: str) -> None:
-    from trackers.errors import NotFound
+    from trackers.errors import TrackersError
     from trackers.overview import glance
+    from trackers.readers.boundary import boundary
     from trackers.rundir import find_runs
 
     views = []
     for run in find_runs(root):
         try:
-            view = glance(run)
-        except NotFound as error:
-            print(f"trackers: {error}", file=sys.stderr)
-            continue
-        if project in ("", view.info.project):
-            views.append(view)
-    views.sort(key=lambda view: view.info.created)
-    print(json.dumps([view.to_dict() for view in views], indent=2))
+            with boundary(str(run.path)):
+                view = glance(run)
+                if project in ("", view.info.project):
+                    views.append((view.info.created, view.to_dict()))
+        except TrackersError as error:
+            print(f"trackers: {printable(str(error))}", file=sys.stderr)
+    views.sort(key=lambda view: view[0])
+    print(json.dumps([shown for _, shown in views], indent=2))
 
 
 COLUMNS = ("run", "name", "status", "step", "age", "last values", "trackers")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 
+from trackers.cli.common import drop_output, harmless_streams, printable, said
 from trackers.errors import NotFound, TrackersError
 
 
@@ -13,18 +14,23 @@ def run(name: str, program: Callable[[Sequence[str]], int]) -> None:
 
     Bad input is one line on stderr: exit code 1 for what isn't found, 2 for wrong usage; argparse's own is 2.
     """
+    harmless_streams()
     try:
         code = program(sys.argv[1:])
         sys.stdout.flush()
     except NotFound as error:
-        print(f"{name}: {error}", file=sys.stderr)
+        print(f"{name}: {printable(str(error), 4096)}", file=sys.stderr)
         code = 1
     except TrackersError as error:
-        print(f"{name}: {error}", file=sys.stderr)
+        print(f"{name}: {printable(str(error), 4096)}", file=sys.stderr)
         code = 2
     except BrokenPipeError:
         sys.stderr.close()
         code = 141
+    except OSError as error:
+        print(f"{name}: {printable(said(error), 4096)}", file=sys.stderr)
+        drop_output()
+        code = 1
     except KeyboardInterrupt:
         code = 130
     sys.exit(code)

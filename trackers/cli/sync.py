@@ -6,7 +6,7 @@ import json
 import signal
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -33,23 +33,35 @@ def sync(
             min=0, metavar="SECONDS", help="Without --follow: give up when nothing moved for so long; 0: never."
         ),
     ] = 120.0,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Read back what was delivered, and mend what isn't as it was written.")
+    ] = False,
     jobs: Annotated[int, typer.Option(min=1, help="With --follow: how many runs at once.")] = 4,
+    trust: Annotated[
+        bool,
+        typer.Option(
+            "--trust", help="Follow the options of runs that you didn't write: programs, addresses and directories."
+        ),
+    ] = False,
     directory: RunsDir = None,
     as_json: AsJson = False,
 ) -> None:
     """Deliver runs to their trackers; nothing is ever deleted, and running it twice changes nothing.
 
     Exit code 0 only if everything is delivered, and nothing was rejected; with --follow, if every run had ended and
-    was delivered when it was stopped.
+    was delivered when it was stopped. Of runs that somebody else wrote, options that name programs, addresses or
+    directories come from your own configuration: see docs/security.md.
 
     Example: trackers sync latest --to wandb
     """
     from trackers import registry
-    from trackers.errors import NotFound
+    from trackers.errors import NotFound, UsageError
     from trackers.relay import sync as work
     from trackers.relay.follow import Follower, runs_below
     from trackers.rundir import asked_for, find_run
 
+    if verify and follow:
+        raise UsageError("--verify reads back runs that have ended: leave out --follow")
     names = registry.parse(to)
     root = runs_root(directory)
     stopped = False
@@ -68,7 +80,7 @@ def sync(
         places = [Path(reference) for reference in asked_for(runs or [], root)]
         # The first run of all may be yet to come.
         places = [place if place.exists() or place == root else find_run(str(place), root).path for place in places]
-        done = Follower(places, names, show, complain=_complain, jobs=jobs).serve(lambda: stopped)
+        done = Follower(places, names, show, complain=_complain, jobs=jobs, trusted=trust).serve(lambda: stopped)
     else:
         chosen = []
         for reference in asked_for(runs or [], root):
@@ -77,12 +89,32 @@ def sync(
             chosen += inside or [find_run(reference, root)]
         if not chosen:
             raise NotFound(f"no runs in {root}")
-        done = work.sync(chosen, names, show, complain=_complain, stopping=lambda: stopped, patience_s=timeout)
+        done = work.sync(
+            chosen,
+            names,
+            show,
+            complain=_complain,
+            stopping=lambda: stopped,
+            patience_s=timeout,
+            trusted=trust,
+            verify=verify,
+        )
     raise typer.Exit(0 if done else 1)
 
 
 def _complain(text: str) -> None:
     print(f"trackers: {printable(text)}", file=sys.stderr, flush=True)
+
+
+def _verified(found: dict[str, Any]) -> str:
+    """What reading back found, in words."""
+    if found.get("unchecked"):
+        return f"not verified: {found['unchecked']}"
+    damaged = found.get("damaged") or []
+    more = ", …" if len(damaged) > 1 else ""
+    mended = [f"{len(damaged)} damaged and written anew: {damaged[0]}{more}"] if damaged else []
+    mended += [f"{found['missing']:,} rows were missing and are there"] if found.get("missing") else []
+    return f"verified: {found.get('checked', '')}, {' and '.join(mended) or 'all as it was written'}"
 
 
 def _show(run: object, as_json: bool) -> None:
@@ -103,6 +135,8 @@ def _show(run: object, as_json: bool) -> None:
                 parts.append(str(entry["error"]))
             if run.held_by and entry["state"] != "delivered":
                 parts.append(f"a relay works on this run: {run.held_by}")
+            if run.verify and entry["state"] == "delivered":
+                parts.append(_verified(entry["verified"]))
             if entry["state"] == "delivered" and entry["url"]:
                 parts.append(str(entry["url"]))
             line = printable(", ".join(parts))

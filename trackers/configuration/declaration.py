@@ -18,6 +18,8 @@ BOOLEANS = {
 }  # fmt: skip
 """How a bool is written in the environment and on the command line; in files it is y or n."""
 
+PROGRAMS = frozenset({"TRACKER_PYTHON"})
+"""Options that name programs: files that nobody named, of the directory that somebody happens to be in, can't."""
 _LISTS = frozenset({"TRACKER", "TRACKER_TAGS"})
 _BASES = {"int": 10, "hex": 16}
 _INT = re.compile(r"-?[0-9]+")
@@ -84,11 +86,13 @@ class Declaration:
         if self.kind in _BASES and not isinstance(value, str):
             return self._number_text(value, source)
         if isinstance(value, str):
-            return value if self.kind == "string" else value.strip()
+            exact = _whole(str.__str__(value))  # Kconfig's library takes no subclass, such as NumPy's
+            return exact if self.kind == "string" else exact.strip()
         if isinstance(value, os.PathLike):
-            return str(os.fspath(value))
+            return _whole(str(os.fspath(value)))
         if self.symbol in _LISTS and isinstance(value, (list, tuple, set, frozenset)):
-            return ",".join(str(item) for item in (value if isinstance(value, (list, tuple)) else sorted(value)))
+            items = value if isinstance(value, (list, tuple)) else sorted(value)
+            return _whole(",".join(str(item) for item in items))
         raise ConfigError(f"{source}: {self.symbol} is text, not {type(value).__name__} {value!r}")
 
     def _number_text(self, value: Any, source: str) -> str:
@@ -145,3 +149,13 @@ class Declaration:
         pattern, words = _PATTERNS.get(self.symbol, (None, ""))
         if text and pattern is not None and pattern.fullmatch(text) is None:
             raise ConfigError(f"{source}: {self.symbol} is {words}, not {text!r}")
+
+
+def _whole(text: str) -> str:
+    """Text whose UTF-8 Python took apart, since the locale says ASCII, as it was meant; any other as it is."""
+    if text.isascii():
+        return text
+    try:
+        return text.encode("utf-8", "surrogateescape").decode("utf-8")
+    except UnicodeError:
+        return text

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from trackers.configuration.declaration import Assignment, Declaration
+from trackers.configuration.declaration import PROGRAMS, Assignment, Declaration
 from trackers.configuration.roots import KCONFIG, parse
 from trackers.errors import ConfigError
 
@@ -30,18 +30,21 @@ class Tree:
 
     Args:
         root: the tree's first file; None for ours alone.
+        named: the user named it; else nothing of it is run, and it has no say in which programs run.
 
     Raises:
         ConfigError: the tree can't be parsed, or lacks some of our options.
     """
 
-    def __init__(self, root: Path | None = None) -> None:
+    def __init__(self, root: Path | None = None, *, named: bool = True) -> None:
         self.root = root or KCONFIG
+        self._named = named
+        self._given: set[str] = set()
         self.foreign = self.root != KCONFIG
         ours = parse(KCONFIG)
         self.members = _members(ours)
         self.declarations = {d.symbol: d for d in _declarations(ours, self.members)}
-        self.kconf = parse(self.root) if self.foreign else ours
+        self.kconf = parse(self.root, named) if self.foreign else ours
         lacking = [name for name in (*self.declarations, *self.members) if not self._defined(name)]
         if lacking:
             raise ConfigError(
@@ -106,6 +109,7 @@ class Tree:
 
     def _set(self, assignment: Assignment) -> None:
         name, value, _ = assignment
+        self._given.add(name)
         self.kconf.syms[name].set_value(value)
         if self.declarations[name].choices:
             self.kconf.syms[self._member(name, value)].set_value("y")
@@ -134,6 +138,8 @@ class Tree:
         import kconfiglib
 
         symbol, declaration = self.kconf.syms[name], self.declarations[name]
+        if name in PROGRAMS and not self._named and name not in self._given:  # a default of the tree that was found
+            return declaration.default
         if declaration.kind == "bool":
             return bool(symbol.tri_value)
         if not kconfiglib.expr_value(symbol.direct_dep):

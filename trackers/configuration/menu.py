@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import difflib
 import errno
 import os
+import shutil
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from trackers.configuration import files
 from trackers.configuration.kconfig import Tree
-from trackers.configuration.options import environment_assignments
+from trackers.configuration.options import VARIABLES, environment_assignments
 from trackers.configuration.roots import find_root
-from trackers.errors import ConfigError
+from trackers.errors import ConfigError, UsageError
+from trackers.formats import output
 
 
 class Workspace:
@@ -55,11 +59,17 @@ class Workspace:
         Args:
             name: name or path of the defconfig.
             variables: environment variables whose values go into the file too (``make TRACKER=wandb defconfig``).
+                Those that no option is called after are left out.
+
+        Raises:
+            ConfigError: a value is of the wrong form, or a variable is called nearly as an option.
         """
         path, label = files.find_defconfig(name, self.cwd)
         self._check_writable()
         self.tree.assign(files.read(path, label, self.tree, explicit=True).assignments)
         wanted = {variable: self.environ[variable] for variable in variables if variable in self.environ}
+        for variable in wanted:
+            self._check_spelling(variable)
         self.tree.assign(environment_assignments(self.tree, wanted))
         return self.write()
 
@@ -72,8 +82,19 @@ class Workspace:
         dropped = self.load(drop_unknown=True)
         return self.write(), dropped
 
-    def savedefconfig(self, target: Path) -> str:
-        """Write what differs from the defaults to ``target``."""
+    def savedefconfig(self, target: Path, *, force: bool = False) -> str:
+        """Write what differs from the defaults to ``target``.
+
+        Args:
+            force: it may be a file that is no configuration.
+
+        Raises:
+            ConfigError: it is ``.config`` itself, or a file of another kind.
+        """
+        try:
+            output.check(target, inputs=[self.path], ours=_is_configuration, force=force)
+        except UsageError as error:
+            raise ConfigError(str(error)) from None
         self.load()
         return self._save(self.tree.kconf.write_min_config, target)
 
@@ -130,13 +151,20 @@ class Workspace:
         for name in self.tree.declarations:
             if any(char in str(self.tree.value(name)) for char in "\r\n"):
                 raise ConfigError(f"{name} holds a line break, which a configuration file can't: leave it out there")
-        return self._save(self.tree.kconf.write_config, self.path)
+        return self._save(partial(self.tree.kconf.write_config, save_old=False), self.path, keep=True)
 
-    def _save(self, write: Callable[[str], str], path: Path) -> str:
+    def _save(self, write: Callable[[str], str], path: Path, *, keep: bool = False) -> str:
+        """Write a file whole. keep: what it replaces stays beside it, as ``.old``."""
+        before = path.read_bytes() if path.is_file() else None
         try:
-            return write(str(path)).replace(str(self.cwd) + os.sep, "")
+            with output.placed(path) as new:
+                said = write(str(new)).replace(str(new), str(path))
+                same = path != new and before == new.read_bytes()
+                if keep and before is not None and not same:
+                    shutil.copyfile(path, path.with_name(f"{path.name}.old"))
         except OSError as error:
             raise ConfigError(f"{path} can't be written: {error.strerror or error}") from None
+        return (f"No change to {path}" if same else said).replace(str(self.cwd) + os.sep, "")
 
     def _load_for_menu(self, filename: str | None = None, replace: bool = True, verbose: Any = None) -> str:
         # kconfiglib's own reader is silent about mistakes and doesn't know CONFIG_TRACKER_MODE="offline".
@@ -154,12 +182,24 @@ class Workspace:
         if self.path.is_file():
             self._check_ours(files.read(self.path, self.label, self.tree, explicit=False, drop_unknown=True))
 
+    def _check_spelling(self, variable: str) -> None:
+        known = self.tree.knows(variable) or self.tree.knows_elsewhere(variable) or variable in VARIABLES
+        if not known:
+            near = difflib.get_close_matches(variable, self.tree.declarations, n=1, cutoff=0.85)
+            if near:
+                raise ConfigError(f"{variable} is no option: did you mean {near[0]}?")
+
     def _check_ours(self, contents: files.Contents) -> None:
         if contents.strangers:
             raise ConfigError(
                 f"{self.label} belongs to another Kconfig tree (it sets CONFIG_{contents.strangers[0]}) and is left "
                 "as it is: work in another directory, or name that tree in TRACKER_KCONFIG"
             )
+
+
+def _is_configuration(path: Path, head: bytes) -> bool:
+    lines = [line for line in head.splitlines() if line.strip()]
+    return bool(lines) and all(line.startswith((b"#", b"CONFIG_")) for line in lines)
 
 
 def _check_terminal(command: str, instead: str) -> None:

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from trackers.configuration import files
-from trackers.configuration.declaration import BOOLEANS, Assignment
+from trackers.configuration.declaration import BOOLEANS, PROGRAMS, Assignment
 from trackers.configuration.kconfig import Tree
-from trackers.configuration.roots import PATH_VARIABLE, find_root
+from trackers.configuration.roots import PATH_VARIABLE, found_root
 from trackers.errors import ConfigError
 
 DEFAULT = "default"
@@ -21,6 +21,8 @@ ENVIRONMENT = "environment"
 ARGUMENT = "argument"
 
 _NOT_OPTIONS = frozenset({"TRACKER_DEFCONFIG", "TRACKER_KCONFIG", PATH_VARIABLE})
+VARIABLES = _NOT_OPTIONS | {"WANDB_MODE", "MEGATRON_BRIDGE_LOGGING_LEVEL", "MLFLOW_EXPERIMENT_NAME"}
+"""Variables that are no option's name and mean something all the same."""
 
 
 class Options(Mapping[str, Any]):
@@ -56,6 +58,13 @@ class Options(Mapping[str, Any]):
         return dict(self._values)
 
 
+def _current_directory() -> Path:
+    try:
+        return Path.cwd()
+    except FileNotFoundError:
+        raise ConfigError("the current directory was deleted: change to one that exists") from None
+
+
 def resolve(
     arguments: Mapping[str, Any] | None = None,
     flags: Mapping[str, Any] | None = None,
@@ -63,6 +72,7 @@ def resolve(
     defconfig: str | None = None,
     environ: Mapping[str, str] | None = None,
     cwd: Path | None = None,
+    project_file: bool = True,
 ) -> Options:
     """Work out every option. Later wins: Kconfig default, file, environment, flag, argument.
 
@@ -74,14 +84,19 @@ def resolve(
             TRACKER_DEFCONFIG says, else ``.config`` where there is one.
         environ: None for the process's own. An empty variable counts as not set.
         cwd: None for the process's own.
+        project_file: False leaves ``cwd``'s own ``.config`` out: only what the user named counts.
 
     Raises:
         ConfigError: an option that is unknown, of the wrong form, or whose dependency is unmet.
     """
     environ = os.environ if environ is None else environ
-    cwd = Path.cwd() if cwd is None else cwd
-    tree = Tree(find_root(environ, cwd))
-    sources = tree.assign(file_assignments(tree, defconfig or environ.get("TRACKER_DEFCONFIG"), environ, cwd))
+    cwd = _current_directory() if cwd is None else cwd
+    root = found_root(environ, cwd)
+    tree = Tree(root.path, named=root.named)
+    named = defconfig or environ.get("TRACKER_DEFCONFIG") or environ.get("KCONFIG_CONFIG")
+    sources = {}
+    if project_file or named:
+        sources = tree.assign(file_assignments(tree, defconfig or environ.get("TRACKER_DEFCONFIG"), environ, cwd))
     sources |= tree.assign(environment_assignments(tree, environ))
     sources |= tree.assign(_given(tree, flags, None))
     sources |= tree.assign(_given(tree, {n: v for n, v in (arguments or {}).items() if tree.knows(n)}, ARGUMENT))
@@ -92,15 +107,35 @@ def resolve(
 
 
 def file_assignments(tree: Tree, defconfig: str | None, environ: Mapping[str, str], cwd: Path) -> list[Assignment]:
-    """What the named defconfig gives, or the directory's own ``.config``."""
+    """What the named defconfig gives, or the directory's own ``.config``.
+
+    Neither the directory's ``.config`` nor its defconfigs name programs: only a file that is named by its path does.
+    """
     if defconfig:
         path, label = files.find_defconfig(defconfig, cwd)
-        return files.read(path, label, tree, explicit=True).assignments
+        found = files.read(path, label, tree, explicit=True).assignments
+        return found if label == defconfig or not path.is_relative_to(cwd) else _without_programs(found)
     path = files.config_path(environ, cwd)
     if not path.is_file():  # ~/.config is a folder
         return []
     label = str(path.relative_to(cwd)) if path.is_relative_to(cwd) else str(path)
-    return files.read(path, label, tree, explicit=False).assignments
+    found = files.read(path, label, tree, explicit=False).assignments
+    return found if environ.get("KCONFIG_CONFIG") else _without_programs(found)
+
+
+def _without_programs(assignments: list[Assignment]) -> list[Assignment]:
+    for symbol, value, source in assignments:
+        if symbol in PROGRAMS and value and source not in _told:
+            _told.add(source)
+            logging.getLogger("trackers.configuration").warning(
+                "%s: %s is left out: a directory's own file names no programs; export it, or name the file by its path",
+                source,
+                symbol,
+            )
+    return [assignment for assignment in assignments if assignment.symbol not in PROGRAMS]
+
+
+_told: set[str] = set()
 
 
 def environment_assignments(tree: Tree, environ: Mapping[str, str]) -> list[Assignment]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import glob
+import logging
 import os
 import re
+import stat
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from trackers.errors import ConfigError
 
@@ -20,41 +22,96 @@ PATH_VARIABLE = "TRACKERS_KCONFIG"
 """What another tree sources us by: ``source "$(TRACKERS_KCONFIG)"``; set while such a tree is read."""
 
 _MAX_SOURCED_FILES = 200
-_SOURCE = re.compile(r'^\s*o?(r?)source\s+"([^"]+)"', re.MULTILINE)
-_OURS = re.compile(r"^\s*(?:menu)?config\s+TRACKER\s*$", re.MULTILINE)
+_SOURCE = re.compile(r'^[^\S\n]*o?(r?)source\s+"([^"]+)"', re.MULTILINE)
+_OURS = re.compile(r"^[^\S\n]*(?:menu)?config[^\S\n]+TRACKER[^\S\n]*$", re.MULTILINE)
+_MACRO = re.compile(r"\$\((?!\w+\))")
+"""A macro that is more than a variable's name: a function of Kconfig or of Python, or a name that is computed."""
+_MAX_BYTES = 4 << 20
 _VARIABLE = re.compile(r"\$\((\w+)\)|\$(\w+)")
 
 
+class Root(NamedTuple):
+    """A tree's first file. named: the user named it, by a variable or by asking for the menu; else it was found."""
+
+    path: Path
+    named: bool = True
+
+
 def find_root(environ: Mapping[str, str], cwd: Path) -> Path:
-    """The tree that counts here: TRACKER_KCONFIG, else KCONFIG or ./Kconfig if it sources ours, else ours.
+    """The tree that counts where its directory is configured (`make menuconfig` and its relatives).
+
+    TRACKER_KCONFIG, else KCONFIG or ./Kconfig if it sources ours, else ours.
 
     Raises:
         ConfigError: TRACKER_KCONFIG names no file, or a tree without our options.
     """
+    named = _named_root(environ, cwd)
+    if named is not None:
+        return named
+    ours = _scan(cwd / "Kconfig", environ) if (cwd / "Kconfig").is_file() else None
+    return _same(cwd / "Kconfig") if ours is not None else KCONFIG
+
+
+def found_root(environ: Mapping[str, str], cwd: Path) -> Root:
+    """The tree that counts where options are only read: as :func:`find_root`, but a tree that isn't named is data.
+
+    One that runs programs or Python functions, or reads files outside of its directory, is left alone; it is said
+    once how it counts.
+
+    Raises:
+        ConfigError: as :func:`find_root`.
+    """
+    named = _named_root(environ, cwd)
+    if named is not None:
+        return Root(named)
+    path = cwd / "Kconfig"
+    reason = _scan(path, environ) if path.is_file() else None
+    if not reason:
+        return Root(KCONFIG) if reason is None else Root(_same(path), named=False)
+    if path not in _told:
+        _told.add(path)
+        logging.getLogger("trackers.configuration").warning(
+            "Kconfig %s, so it counts for `make menuconfig` and its relatives only; to let it count here, too: "
+            "export TRACKER_KCONFIG=Kconfig",
+            reason,
+        )
+    return Root(KCONFIG)
+
+
+_told: set[Path] = set()
+
+
+def _named_root(environ: Mapping[str, str], cwd: Path) -> Path | None:
     named = environ.get("TRACKER_KCONFIG")
     if named:
         root = cwd / named
         if not root.is_file():
             raise ConfigError(f"TRACKER_KCONFIG={named}: no such file")
-        if not _sources_ours(root, environ):
+        if _scan(root, environ) is None:
             raise ConfigError(f"TRACKER_KCONFIG={named}: doesn't source trackers' options: source \"{KCONFIG}\"")
         return _same(root)
-    for candidate in (environ.get("KCONFIG"), "Kconfig"):
-        if candidate and (cwd / candidate).is_file() and _sources_ours(cwd / candidate, environ):
-            return _same(cwd / candidate)
-    return KCONFIG
+    candidate = environ.get("KCONFIG")
+    if candidate and (cwd / candidate).is_file() and _scan(cwd / candidate, environ) is not None:
+        return _same(cwd / candidate)
+    return None
 
 
 def _same(root: Path) -> Path:
     return KCONFIG if root.resolve() == KCONFIG else root.resolve()
 
 
-def _sources_ours(root: Path, environ: Mapping[str, str]) -> bool:
-    # Read as text, not parsed: parsing a stranger's tree (a kernel's) would run its $(shell) macros.
+def _scan(root: Path, environ: Mapping[str, str]) -> str | None:
+    """None for a tree that doesn't source ours; else why it is more than data, "" for one that is data.
+
+    The tree is read as text, not parsed: parsing a stranger's (a kernel's) would run its $(shell) macros.
+    """
+
     def value(match: re.Match[str]) -> str:
         name = match.group(1) or match.group(2)
         return environ.get(name) or (str(KCONFIG) if name == PATH_VARIABLE else "")
 
+    home = root.parent.resolve()
+    ours, reason = False, ""
     seen: set[str] = set()
     waiting = [str(root)]
     while waiting and len(seen) < _MAX_SOURCED_FILES:
@@ -62,20 +119,44 @@ def _sources_ours(root: Path, environ: Mapping[str, str]) -> bool:
         if path in seen:
             continue
         seen.add(path)
-        try:
-            text = Path(path).read_text("utf-8", errors="replace")
-        except OSError:
+        text = _text(path)
+        if text is None:
+            reason = reason or f"sources {path}, which is no ordinary file"
             continue
-        if _OURS.search(text):
-            return True
+        if os.path.realpath(path) == str(KCONFIG):
+            ours = True
+            continue
+        if not Path(path).resolve().is_relative_to(home):
+            reason = reason or f"sources {path}, which lies elsewhere"
+        if _MACRO.search(text):
+            reason = reason or "calls macros, which can run programs"
+        ours = ours or bool(_OURS.search(text))
         for relative, target in _SOURCE.findall(text):
             base = os.path.dirname(path) if relative else str(root.parent)
             waiting.extend(glob.glob(os.path.join(base, _VARIABLE.sub(value, target))))
-    return False
+    if waiting:
+        reason = reason or f"sources more than {_MAX_SOURCED_FILES} files"
+    return reason if ours else None
 
 
-def parse(root: Path) -> Any:
+def _text(path: str) -> str | None:
+    """A file as text; None for what is no regular file, or too large for a Kconfig file."""
+    try:
+        fd = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
+    except OSError:
+        return ""
+    with open(fd, "rb") as file:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            return None
+        content = file.read(_MAX_BYTES + 1)
+    return None if len(content) > _MAX_BYTES else content.decode("utf-8", "replace")
+
+
+def parse(root: Path, named: bool = True) -> Any:
     """kconfiglib's tree of a Kconfig file.
+
+    Args:
+        named: False: nobody asked for this tree, so no Python function and no program of it is run.
 
     Raises:
         ConfigError: it can't be read or parsed.
@@ -85,9 +166,12 @@ def parse(root: Path) -> Any:
     class Kconfig(kconfiglib.Kconfig):  # type: ignore[misc]
         """kconfiglib's class with room for attributes: an editor's way to load a file is replaced (menu.py)."""
 
-    surroundings = _without_functions() if root == KCONFIG else _rooted_at(root)
     try:
-        with surroundings:
+        with contextlib.ExitStack() as surroundings:
+            if root != KCONFIG:
+                surroundings.enter_context(_rooted_at(root))
+            if root == KCONFIG or not named:
+                surroundings.enter_context(_without_functions())
             kconf = Kconfig(str(root), warn=False, warn_to_stderr=False)
     except (kconfiglib.KconfigError, OSError) as error:
         raise ConfigError(" ".join(str(error).split())) from None
@@ -98,12 +182,19 @@ def parse(root: Path) -> Any:
 @contextlib.contextmanager
 def _without_functions() -> Iterator[None]:
     # kconfiglib imports any kconfigfunctions.py it finds on sys.path: a file in the user's directory would run.
+    import kconfiglib
+
+    def refuse(kconf: Any, _name: str, command: str) -> str:
+        raise kconfiglib.KconfigError(f"{kconf.filename}:{kconf.linenr}: $(shell,{command}) isn't run here")
+
+    shell, kconfiglib._shell_fn = kconfiglib._shell_fn, refuse
     name = os.environ.get("KCONFIG_FUNCTIONS", "kconfigfunctions")
     before = sys.modules.get(name)
     sys.modules[name] = None  # type: ignore[assignment]
     try:
         yield
     finally:
+        kconfiglib._shell_fn = shell
         if before is None:
             del sys.modules[name]
         else:

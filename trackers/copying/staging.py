@@ -15,11 +15,11 @@ import shutil
 from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import msgspec
 
-from trackers import identity, records
+from trackers import beneath, identity, records
 from trackers.copying.destination import Destination
 from trackers.journal import StreamWriter
 from trackers.packed import open_file
@@ -201,7 +201,7 @@ def take_over(run: SourceRun, directory: RunDirectory, info: RunInfo) -> int | N
                             deque(_here(iter([record]), run, directory), maxlen=0)
     about = _about(run, info)
     for name in names:
-        _copy(source.stream(name), directory.stream(name))
+        _copy(open_file(source.stream(name)), directory.stream(name))
     if about:
         number = 1 + max((name.number for name in names if name.writer == "node"), default=0)
         end = last_status(source)  # a node's stream without its end would keep the run going
@@ -219,11 +219,16 @@ def _about(run: SourceRun, info: RunInfo) -> bytes:
     return records.encode(Info(time=info.created + 1e-6, **about))  # type: ignore[arg-type]
 
 
-def _copy(source: Path, target: Path) -> None:
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-    with open_file(source) as content, open(temporary, "wb") as copied:
-        shutil.copyfileobj(content, copied)
-    os.replace(temporary, target)
+def _copy(source: BinaryIO, target: Path) -> None:
+    temporary = beneath.temporary(target)
+    try:
+        with source as content, beneath.open_file(temporary, "xb") as copied:
+            shutil.copyfileobj(content, copied)
+        beneath.replace(temporary, target)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            beneath.remove(temporary)
+        raise
 
 
 def _here(found: Iterator[Record], run: SourceRun, directory: RunDirectory) -> Iterator[Record]:
@@ -246,19 +251,19 @@ def _here(found: Iterator[Record], run: SourceRun, directory: RunDirectory) -> I
 def _taken(run: SourceRun, file: str, directory: RunDirectory) -> str:
     """The file in the journal's own folder, under a name that is the same each time."""
     base = Path(run.directory).resolve()
-    source = (base / file).resolve()
-    if not run.directory or not source.is_relative_to(base) or not source.is_file():
+    source = base / file
+    if not run.directory or not beneath.inside(file) or not beneath.is_file(source, root=base):
         return file  # its tracker will refuse it by name
     if source.is_relative_to(directory.path.resolve()):
         return str(source.relative_to(directory.path.resolve()))
     digest = hashlib.sha256(f"{run.source}\0{file}".encode("utf-8", "surrogatepass")).hexdigest()[:40]
     name = f"media/{digest[:2]}/{digest}{source.suffix}"
-    if file.startswith("media/") and _within(source, base / "media"):
+    if file.startswith("media/"):
         name = file  # a journal's, named by its content; tables name such files, too
     target = directory.path / name
     if not target.exists() or target.stat().st_size != source.stat().st_size:
         target.parent.mkdir(parents=True, exist_ok=True)
-        _copy(source, target)
+        _copy(beneath.open_file(source, root=base), target)
     return name
 
 
@@ -267,7 +272,7 @@ def _cells(item: MediaFile, directory: RunDirectory) -> Iterator[str]:
     data = item.data
     if item.file:
         with contextlib.suppress(OSError, msgspec.DecodeError):
-            data = msgspec.json.decode((directory.path / item.file).read_bytes())
+            data = msgspec.json.decode(beneath.read(directory.path / item.file, root=directory.path))
     waiting = [data]
     while waiting:
         value = waiting.pop()
@@ -277,10 +282,6 @@ def _cells(item: MediaFile, directory: RunDirectory) -> Iterator[str]:
             if "_type" in value and isinstance(value.get("file"), str) and value["file"]:
                 yield value["file"]
             waiting.extend(entry for entry in value.values() if isinstance(entry, (dict, list)))
-
-
-def _within(path: Path, folder: Path) -> bool:
-    return path.is_relative_to(folder.resolve())
 
 
 def _files(directory: RunDirectory) -> Path:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 SEPARATOR = " | "
 VALIDATION, PERPLEXITY = " validation", " validation ppl"
 """How document 4's names of evaluations end."""
+PPL_MOST = 20.0
+"""Losses above it have this one's perplexity."""
 VS_SAMPLES = " vs samples"
 SAMPLES = "samples vs steps"
 """The samples that went through, as Megatron names them; who logs them prints a line of its own."""
@@ -72,52 +75,116 @@ def summary(
 
 
 def validation(iteration: int, values: Mapping[str, float | None]) -> str:
-    """The line of an evaluation: ``{key} validation`` is its ``{key} value``, ``{key} validation ppl`` its PPL."""
+    """The line of an evaluation: ``{key} validation`` is its ``{key} value``, ``{key} validation ppl`` its PPL.
+
+    A validation loss without a perplexity among the values has the one that follows from it.
+    """
     fields = [f"validation loss at iteration {iteration}"]
     for name, value in values.items():
         if name.endswith(PERPLEXITY):
-            name = f"{name.removesuffix(PERPLEXITY)} PPL"
+            if name.removesuffix(" ppl") not in values:
+                fields.append(_named(f"{name.removesuffix(PERPLEXITY)} PPL", "{:.6E}", value))
         elif name.endswith(VALIDATION):
-            name = f"{name.removesuffix(VALIDATION)} value"
-        fields.append(_named(name, "{:.6E}", value))
+            key, known = name.removesuffix(VALIDATION), values.get(f"{name} ppl")
+            fields.append(_named(f"{key} value", "{:.6E}", value))
+            fields.append(_named(f"{key} PPL", "{:.6E}", perplexity(value) if known is None else known))
+        else:
+            fields.append(_named(name, "{:.6E}", value))
     return SEPARATOR.join(fields) + " |"
 
 
+def perplexity(loss: float | None) -> float | None:
+    """exp(loss), of ``PPL_MOST`` at most, so that an untrained model's is a number one can plot; NaN stays NaN."""
+    return None if loss is None else math.exp(min(loss, PPL_MOST))
+
+
 STRAGGLER_FIELDS = {
-    "rtt_ms": "Rtt", "power_w": "Pwr", "temp_c": "Tmp", "util_pct": "Utl", "clock_mhz": "Clk", "drtt_ms": "DRtt",
-    "tflops": "Etpt",
+    "rtt_ms": ("Rtt", "ms"), "power_w": ("Pwr", "W"), "temp_c": ("Tmp", "C"), "util_pct": ("Utl", "%"),
+    "clock_mhz": ("Clk", "MHz"), "drtt_ms": ("DRtt", "ms"), "tflops": ("Etpt", "TF"),
 }  # fmt: skip
-"""What each rank tells, and its short name in the line: round-trip, power, temperature, utilisation, clock, device
-round-trip, estimated throughput."""
+"""What each rank tells, its short name in the line and its unit: time in the traced sections per iteration, power,
+temperature, utilisation, clock, latency of the data (or, where that isn't traced, the iteration by the GPU's clock),
+estimated throughput."""
+STRAGGLER_ENDS = 4
 
 
-def stragglers(ranks: Sequence[Mapping[str, Any] | None], ends: int = 4) -> list[str]:
+def stragglers(ranks: Sequence[Mapping[str, Any] | None], ends: int = STRAGGLER_ENDS) -> list[str]:
     """The report: each field's smallest and largest value with its rank, then the slowest and the quickest ranks.
 
     Args:
         ranks: by rank, what it told by field (``STRAGGLER_FIELDS``); None for one that told nothing.
-        ends: how many ranks are named at the bottom and at the top, where there are more than one.
+        ends: how many ranks are named at the bottom and at the top: where there are more ranks than that, and for
+            one, whom the first line names already, not at all.
 
     Returns:
         lines; none where no rank told anything.
     """
     fields = []
-    for name, short in STRAGGLER_FIELDS.items():
-        told = [(row[name], rank) for rank, row in enumerate(ranks) if row and row.get(name) is not None]
-        if told:
-            (low, at_low), (high, at_high) = min(told), max(told, key=lambda pair: (pair[0], -pair[1]))
-            fields += [f"Mn{short}/Rnk: {low:.2f}/{at_low}", f"Mx{short}/Rnk: {high:.2f}/{at_high}"]
+    told = {name: _told(ranks, name) for name in STRAGGLER_FIELDS}
+    for name, (short, unit) in STRAGGLER_FIELDS.items():
+        if told[name]:
+            (low, at_low), (high, at_high) = min(told[name]), max(told[name], key=lambda pair: (pair[0], -pair[1]))
+            fields += [f"Mn{short}/Rnk: {low:.2f}{unit}/{at_low}", f"Mx{short}/Rnk: {high:.2f}{unit}/{at_high}"]
     if not fields:
         return []
     lines = [SEPARATOR.join(fields)]
-    what, unit = ("tflops", "Etpt (TF)") if any(row and row.get("tflops") for row in ranks) else ("rtt_ms", "Rtt (ms)")
-    known = [(float(row[what]), rank) for rank, row in enumerate(ranks) if row and row.get(what) is not None]
-    if len(known) > 1:
-        slow = sorted(known, key=lambda pair: (pair[0] if what == "tflops" else -pair[0], pair[1]))
+    by_tflops = len(told["tflops"]) >= len(told["rtt_ms"])
+    known, unit = (told["tflops"], "Etpt (TF)") if by_tflops else (told["rtt_ms"], "Rtt (ms)")
+    if 1 < ends < len(ranks) and len(known) > 1:
+        slow = sorted(known, key=lambda pair: (pair[0] if by_tflops else -pair[0], pair[1]))
         count = min(ends, len(slow))
         lines.append(f"Bottom {count} ranks by {unit}: {_ranked(slow[:count])}")
         lines.append(f"Top {count} ranks by {unit}: {_ranked(slow[::-1][:count])}")
     return lines
+
+
+def _told(ranks: Sequence[Mapping[str, Any] | None], name: str) -> list[tuple[float, int]]:
+    """The finite values of a field, each with its rank."""
+    found = [(row[name], rank) for rank, row in enumerate(ranks) if row and row.get(name) is not None]
+    return [(float(value), rank) for value, rank in found if math.isfinite(value)]
+
+
+TRACED = "straggler"
+"""The section that is traced for the report of stragglers and nothing else."""
+_FORWARD = re.compile(r"(model[-_ ])?(forward|fwd)([-_ ](compute|pass|step))?")
+_WHOLE = re.compile(r"(forward|fwd)[-_ ]?(backward|bwd)([-_ ](compute|pass|step))?|(train|compute|model)[-_ ]?step")
+_WAITS = re.compile(r"sync|reduce|gather|scatter|broadcast|barrier|all.?to.?all|recv|send|wait|comm|p2p|nccl|gloo")
+_NOT_WORK = re.compile(r"iteration|interval|first-step|pause|eval|valid|checkpoint|save")
+
+
+def traced(ranks: Sequence[Mapping[str, float] | None]) -> tuple[list[float | None], bool]:
+    """How long each rank worked: the time in the sections by which ranks can be told apart.
+
+    The whole iteration takes equally long on all ranks, since they wait for each other; so do sections in which they
+    wait. What counts is what was traced for this report, else the forward pass (as in Megatron), else forward and
+    backward pass, else all timers that don't name a wait: the first of these that every rank has.
+
+    Args:
+        ranks: by rank, times by their timer's name; None for a rank that told nothing.
+
+    Returns:
+        by rank the time, None for one that told nothing; and whether it is of the forward pass alone.
+    """
+    known = [row for row in ranks if row]
+    kinds: tuple[tuple[Callable[[str], Any], bool], ...] = (
+        (lambda name: name == TRACED, True),
+        (_FORWARD.fullmatch, True),
+        (_WHOLE.fullmatch, False),
+        (lambda name: not _WAITS.search(name) and not _NOT_WORK.search(name), False),
+    )
+    for chosen, forward in kinds:
+        if known and all(any(chosen(name.lower()) for name in row) for row in known):
+            return [_sum(row, chosen) if row else None for row in ranks], forward
+    return [None] * len(ranks), False
+
+
+def _sum(row: Mapping[str, float], chosen: Callable[[str], Any]) -> float:
+    return sum(ms for name, ms in row.items() if chosen(name.lower()))
+
+
+def is_forward(name: str) -> bool:
+    """Whether a timer of this name measures the forward pass, with the backward pass or alone."""
+    return bool(_FORWARD.fullmatch(name.lower()) or _WHOLE.fullmatch(name.lower()))
 
 
 def _ranked(pairs: Sequence[tuple[float, int]]) -> str:

@@ -21,6 +21,8 @@ BLOCK_BYTES = 32 * 1024
 HEADER = struct.Struct("<4sHB")
 CHUNK = struct.Struct("<IHB")
 MAGIC = (b":W&B", 0xBEE1, 0)
+DEPTH = 200
+"""Keys in one another: no program nests so many."""
 WHOLE, FIRST, MIDDLE, LAST = 1, 2, 3, 4
 
 
@@ -71,7 +73,10 @@ def scan(path: Path, block_number: int = 0) -> Iterator[tuple[bytes, int]]:
                 return
             offset += CHUNK.size + length
             whole = bool(parts) or kind in (WHOLE, FIRST)
-            parts = [data] if kind in (WHOLE, FIRST) else [*parts, data] if whole else []
+            if kind in (WHOLE, FIRST):
+                parts = [data]
+            elif whole:
+                parts.append(data)
             if kind in (WHOLE, LAST) and whole:
                 yield b"".join(parts), begin + offset
                 parts = []
@@ -125,6 +130,8 @@ def tree(items: Any) -> dict[str, Any]:
     for item in items:
         value = json.loads(item.value_json) if item.value_json else _typed(item)
         *path, name = item.nested_key if not item.key else (item.key,)
+        if len(path) > DEPTH:
+            raise ValueError(f"a key of {len(path):,} parts")
         place = found
         for part in path:
             inner = place.setdefault(part, {})

@@ -140,7 +140,7 @@ def watch(monitor: Monitor, command: str | None) -> int:
     Raises:
         UsageError: the command can't be split into words.
     """
-    arguments = _words(command) if command is not None else None
+    arguments = words(command) if command is not None else None
     asked: list[int] = []
     child: list[subprocess.Popen[bytes]] = []
 
@@ -174,11 +174,16 @@ def watch(monitor: Monitor, command: str | None) -> int:
     return code
 
 
-def _words(command: str) -> list[str]:
+def words(command: str) -> list[str]:
+    """A command line as a list.
+
+    Raises:
+        UsageError: it can't be split, or is empty.
+    """
     try:
-        words = shlex.split(command)
+        found = shlex.split(command)
     except ValueError as error:
         raise UsageError(f"the command {command!r} can't be split into words: {error}") from None
-    if not words:
+    if not found:
         raise UsageError("--monitor-training needs a command, as in 'accelerate launch train.py'")
-    return words
+    return found

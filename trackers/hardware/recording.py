@@ -34,7 +34,7 @@ class Recording:
     """Writes snapshots to a file that is complete JSON after each of them, however the program ends.
 
     Args:
-        path: replaced if it is there. interval_s: between snapshots.
+        path: new, or empty. interval_s: between snapshots.
 
     Raises:
         OSError: it can't be written.
@@ -46,9 +46,17 @@ class Recording:
         self._begun = datetime.now()
         self._last = self._begun
         self.count = 0
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | getattr(os, "O_CLOEXEC", 0), 0o666)
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o666)
+        if os.fstat(self._fd).st_size:  # somebody else was quicker
+            os.close(self._fd)
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
         self._end, self._rest = 0, b""
-        self._write(_HEAD, 0)
+        try:
+            self._write(_HEAD, 0)
+        except OSError:
+            os.close(self._fd)
+            path.unlink(missing_ok=True)
+            raise
 
     def add(self, snapshot: Mapping[str, Any]) -> None:
         """Append a snapshot.
@@ -137,8 +145,13 @@ def read(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text())
         content["monitoring_config"]["total_snapshots"], content["snapshots"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise NotFound(f"{path} is no recording of monitor_gpu.py ({error})") from None
+        sums(content), float(content["monitoring_config"]["duration_seconds"])
+        content["monitoring_config"]["log_interval"] + 0.0, content["monitoring_config"]["start_time"]
+        _mean([taken["system"] for taken in content["snapshots"]], "cpu_percent")
+    except OSError as error:
+        raise NotFound(f"{path} can't be read: {error.strerror or error}") from None
+    except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
+        raise NotFound(f"{path} is no whole recording of monitor_gpu.py ({type(error).__name__}: {error})") from None
     return dict(content)
 
 

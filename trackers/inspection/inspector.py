@@ -87,13 +87,18 @@ class Inspector:
         self._library: library.Library | None = None
         handed = library.handed_over(features, MEASURED[NAMESPACE], engine=with_engine) if with_library else {}
         if handed:
-            messages = str(place or Path(tempfile.gettempdir(), "trackers-nvdlfw-inspect"))
+            messages = str(place or self._scratch())
             try:
                 self._library = library.Library(handed, directories, messages, first, self._take)
             except UsageError:
                 self.close()
                 raise
         self._by_engine = with_engine and self._library is not None
+
+    def _scratch(self) -> str:
+        """A directory of this process's own for what the library writes, which goes with the process."""
+        self._made = tempfile.TemporaryDirectory(prefix="trackers-nvdlfw-inspect-", ignore_cleanup_errors=True)
+        return self._made.name
 
     def attach(self, model: Any) -> None:
         """Look at this model's layers from the next forward pass on.
@@ -225,6 +230,11 @@ class NoInspector:
 
     iteration = 0
     attached = True
+
+    def _scratch(self) -> str:
+        """A directory of this process's own for what the library writes, which goes with the process."""
+        self._made = tempfile.TemporaryDirectory(prefix="trackers-nvdlfw-inspect-", ignore_cleanup_errors=True)
+        return self._made.name
 
     def attach(self, model: Any) -> None:
         """Nothing."""

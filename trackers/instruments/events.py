@@ -83,6 +83,16 @@ class EventTimer(Timer):
                 return
             self._pending.popleft()
 
+    def settle(self) -> None:
+        """Wait until the GPU has passed all that was measured."""
+        try:
+            if not self._capturing():
+                for pair in [one for one in self._pending if isinstance(one, _Pair)][-1:]:
+                    pair.last.synchronize()
+        except RuntimeError as error:
+            self._home.say(f"timer {self.name!r} couldn't be waited for: {error}")
+        self.drain()
+
     def _add(self, pair: _Pair) -> bool:
         """Add a pair; False if the GPU isn't there yet."""
         try:

@@ -135,7 +135,7 @@ class Loop:
 
             self._norms = Norms(model, per_layer=measure.layer_norms, zeros=measure.zeros, group=group)
             self._hook(optimizer)
-        self._memory = Memory(measure.memory_keys) if measure.memory else None
+        self._memory = Memory(measure.memory_keys, say) if measure.memory else None
         self._remaining = Remaining(total_steps, start_step, measure.runtime_unit) if total_steps is not None else None
         self._begun_s = time.monotonic()
         self._clock = TrainingClock(device, say)

@@ -7,11 +7,13 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
+from trackers.errors import UsageError
 from trackers.instruments.timers import cuda_in_use
 
 PREFIX = "memory/"
@@ -32,14 +34,19 @@ KEYS: Mapping[str, str] = {
 
 
 class Memory:
-    """Reads memory. Values whose names end with ``-bytes`` are logged in gigabytes (1e9), as ``-gigabytes``.
+    """Reads memory. Statistics of bytes are logged in gigabytes (1e9), and a name's "bytes" is "gigabytes" then.
 
     Args:
         keys: which of the allocator's statistics: a mapping from statistic to name, or just their names, which may
             be given in one text with commas. Default: document 4's.
+        say: called, once, with a line that names statistics which the allocator doesn't have.
     """
 
-    def __init__(self, keys: Mapping[str, str] | Iterable[str] | None = None) -> None:
+    def __init__(
+        self, keys: Mapping[str, str] | Iterable[str] | None = None, say: Callable[[str], None] = lambda line: None
+    ) -> None:
+        self._say = say
+        self.check(keys)
         if isinstance(keys, str):
             keys = [key.strip() for key in keys.split(",") if key.strip()]
         if keys is None or not keys:
@@ -48,6 +55,16 @@ class Memory:
             self._keys = {str(key): str(name) for key, name in keys.items()}
         else:
             self._keys = {key: KEYS.get(key, key) for key in keys}
+
+    @staticmethod
+    def check(keys: Any) -> None:
+        """Raise UsageError where these say no statistics."""
+        known = keys is None or isinstance(keys, (str, Mapping))
+        known = known or (isinstance(keys, (Sequence, Set)) and all(isinstance(key, str) for key in keys))
+        if not known or (isinstance(keys, Mapping) and not all(isinstance(v, str) for kv in keys.items() for v in kv)):
+            raise UsageError(
+                f'memory_keys={keys!r}: give a mapping such as {{"num_ooms": "ooms"}}, or names with commas between'
+            )
 
     def values(self) -> dict[str, float]:
         """What to log: the GPU's where CUDA is in use, else the process's; what the allocator lacks is absent."""
@@ -58,7 +75,13 @@ class Memory:
         found: dict[str, float] = {}
         for key, name in self._keys.items():
             if key in statistics:
-                found.update([_in_gigabytes(name, statistics[key])])
+                found.update([_in_gigabytes(key, name, statistics[key])])
+        lacking = [key for key in self._keys if key not in statistics and key not in KEYS]
+        if lacking:
+            self._say(
+                f"memory: torch.cuda.memory_stats() has no {', '.join(lacking)}: left out; it has "
+                "allocated_bytes.all.current, num_ooms, … (its documentation lists them)"
+            )
         return found
 
 
@@ -94,7 +117,8 @@ def _most_resident_bytes() -> int | None:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
-def _in_gigabytes(name: str, value: Any) -> tuple[str, float]:
-    if name.endswith("bytes"):
-        return f"{PREFIX}{name.removesuffix('bytes')}gigabytes", value / GIGA
+def _in_gigabytes(key: str, name: str, value: Any) -> tuple[str, float]:
+    """A statistic's name and value as they are logged: its own name says the unit, not the one it is logged under."""
+    if "bytes" in key:
+        return PREFIX + re.sub(r"(?<!giga)bytes", "gigabytes", name), value / GIGA
     return PREFIX + name, value

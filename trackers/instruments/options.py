@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import numbers
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -12,12 +13,25 @@ from trackers.formats.timer_report import check_option
 from trackers.instruments.peaks import given_tflops, peak_tflops
 from trackers.instruments.remaining import UNITS
 
+FRACTIONS = frozenset({"flops_per_token", "flops_per_step", "consumed_flops"})
+"""Arguments of a loop that needn't be whole."""
 
-def check_numbers(precision: str | None, **given: Any) -> None:
-    """Raise UsageError for an argument of a loop that is no number, or below 0, or for an unknown precision."""
+
+def check_numbers(precision: str | None, what: str = "loop", **given: Any) -> None:
+    """Raise UsageError for an argument of a loop that is no number, below 0, infinite or no whole number where it
+    counts something, or for an unknown precision.
+
+    Args:
+        what: whose arguments they are, for the message.
+    """
     for name, value in given.items():
-        if value is not None and (not isinstance(value, numbers.Real) or value < 0):
-            raise UsageError(f"loop: {name}={value!r}: give a number, 0 or more")
+        if value is None:
+            continue
+        known = isinstance(value, numbers.Real) and not isinstance(value, bool)
+        if not known or not math.isfinite(value) or value < 0:
+            raise UsageError(f"{what}: {name}={value!r}: give a number, 0 or more")
+        if name not in FRACTIONS and value != int(value):
+            raise UsageError(f"{what}: {name}={value!r}: give a whole number")
     if precision is not None:
         peak_tflops("", precision)
 

@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from trackers.errors import UsageError
+from trackers.identity import torch_distributed
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 LEVELS = (-1, 0, 1, 2)
@@ -53,7 +54,7 @@ class Timer:
         name, level: as given. total_s: seconds measured so far. count: how many times.
     """
 
-    __slots__ = ("_begun", "_depth", "_home", "count", "interrupted", "level", "name", "total_s")
+    __slots__ = ("_begun", "_depth", "_group", "_home", "_reset", "count", "interrupted", "level", "name", "total_s")
 
     def __init__(self, name: str, level: int, home: Timers) -> None:
         self.name = name
@@ -64,6 +65,8 @@ class Timer:
         self._home = home
         self._begun: Any = None
         self._depth = 0
+        self._group: Any = None
+        self._reset = Mark()
 
     def __enter__(self) -> Timer:
         if self._begun is not None:
@@ -87,16 +90,67 @@ class Timer:
         else:
             self._unusual(kind is not None)
 
-    def start(self) -> None:
-        """Begin to measure."""
+    def start(self, barrier: bool = False) -> None:
+        """Begin to measure. barrier: wait first until every rank of the barrier group has come here, too."""
+        if barrier:
+            self._home.wait_for_all(self._group)
         if self._begun is not None:
             self._home.say(f"timer {self.name!r} was started again without a stop: the first start is dropped")
             self._begun, self._depth = None, 0
         self.__enter__()
 
-    def stop(self) -> None:
-        """Stop, and add what was measured."""
+    def stop(self, barrier: bool = False) -> None:
+        """Stop, and add what was measured. barrier: as for ``start``, before it stops."""
+        if barrier:
+            self._home.wait_for_all(self._group)
         self.__exit__(None, None, None)
+
+    def set_barrier_group(self, barrier_group: Any) -> None:
+        """The process group whose ranks ``barrier`` waits for; None: all ranks."""
+        self._group = barrier_group
+
+    def reset(self) -> None:
+        """Count ``elapsed`` from here; a timer that runs is stopped. ``active_time`` goes on, and so does what is
+        logged: that has readings of its own."""
+        self._begun, self._depth = None, 0
+        self._reset = self.mark()
+
+    def elapsed(self, reset: bool = True, barrier: bool = False) -> float:
+        """Seconds measured since the last reset; a timer that runs counts up to now, and runs on.
+
+        Waits for a GPU, where it is the GPU's time: whoever calls this wants a number now.
+
+        Args:
+            reset: count from here the next time. barrier: as for ``start``.
+        """
+        if barrier:
+            self._home.wait_for_all(self._group)
+        span = self.lap(reset)
+        self.settle()
+        return span.elapsed_s
+
+    def set_elapsed(self, value: float) -> None:
+        """Let ``elapsed`` answer with so many seconds, and what is measured from here on."""
+        mark = self.mark()
+        self.settle()
+        self._reset = Mark(mark.total_s - float(value), mark.count, mark.interrupted, mark.closed)
+
+    def active_time(self) -> float:
+        """Seconds measured so far, whatever was reset. Waits as ``elapsed`` does."""
+        self.mark()
+        self.settle()
+        return self.total_s
+
+    def lap(self, reset: bool = True) -> Span:
+        """What was measured since the last reset, without waiting: it may be known later."""
+        mark = self.mark()
+        span = Span(self, self._reset, mark)
+        if reset:
+            self._reset = mark
+        return span
+
+    def settle(self) -> None:
+        """Wait until all that was measured is known."""
 
     def __call__(self, function: Function) -> Function:
         """The function, measured at each call; a coroutine's whole run, and what a generator does for each item."""
@@ -217,11 +271,28 @@ class NullTimer:
     def __enter__(self) -> NullTimer:
         return self
 
-    def start(self) -> None:
+    def start(self, barrier: bool = False) -> None:
+        """Nothing: no rank is waited for either."""
+
+    def stop(self, barrier: bool = False) -> None:
         """Nothing."""
 
-    def stop(self) -> None:
+    def set_barrier_group(self, barrier_group: Any) -> None:
         """Nothing."""
+
+    def reset(self) -> None:
+        """Nothing."""
+
+    def set_elapsed(self, value: float) -> None:
+        """Nothing."""
+
+    def elapsed(self, reset: bool = True, barrier: bool = False) -> float:
+        """0.0: it measures nothing."""
+        return 0.0
+
+    def active_time(self) -> float:
+        """0.0: it measures nothing."""
+        return 0.0
 
     def __call__(self, function: Function) -> Function:
         """The function itself."""
@@ -333,6 +404,15 @@ class Timers:
         except TypeError:
             self.say(f"timer {name!r} of level {level!r} isn't measured: give a name, and a level of 0, 1 or 2")
             return NULL
+
+    def wait_for_all(self, group: Any = None) -> None:
+        """Wait until every rank of a process group (None: all) has come here; alone, or without torch, nothing."""
+        distributed = torch_distributed()
+        try:
+            if distributed is not None:
+                distributed.barrier(group=group)
+        except Exception as error:
+            self.say(f"timers: barrier: {type(error).__name__}: {error}: nobody was waited for")
 
     def interval(self) -> Interval:
         """A reading place of one's own, which begins now."""

@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 
+from trackers import beneath
 from trackers.errors import NotFound, UsageError
 from trackers.failpoints import failpoint
 from trackers.keeping.hold import held
 from trackers.keeping.standing import why_kept
 from trackers.packed import SUFFIX, Content, blocks_of, content_of, need_zstd, pack, packed_path
-from trackers.rundir import RunDirectory, replace_file
+from trackers.rundir import RunDirectory, StreamName, replace_file
 
 VERSION = 1
 _PART = ".part"
@@ -62,14 +64,27 @@ def read_manifest(run: RunDirectory) -> Manifest:
         NotFound: the run isn't archived, or the file is damaged.
     """
     try:
-        manifest = msgspec.json.decode(run.archive.read_bytes(), type=Manifest)
+        manifest = msgspec.json.decode(beneath.read(run.archive), type=Manifest)
     except FileNotFoundError:
         raise NotFound(f"run {run.path} isn't archived: there is nothing to restore") from None
     except (msgspec.DecodeError, OSError) as error:
         raise NotFound(f"{run.archive} can't be read ({error}): put it back from a backup") from None
     if manifest.version > VERSION:
         raise UsageError(f"{run.archive} was written by a newer version ({manifest.version}): update trackers")
+    for entry in manifest.files:
+        if not _is_packable(run, entry.path) or entry.size < 0:
+            raise NotFound(
+                f"{run.archive} names {entry.path!r:.200}, which no archive packs: nothing is restored by it"
+            )
     return manifest
+
+
+def _is_packable(run: RunDirectory, path: str) -> bool:
+    """Whether a path in a manifest is one of the files that an archive packs: the file may say anything."""
+    if path in (run.relay_log.name, run.messages.name):
+        return True
+    folder, _, name = path.partition("/")
+    return folder == run.streams.name and name.endswith(".jsonl") and bool(StreamName.parse(name[: -len(".jsonl")]))
 
 
 def archive(run: RunDirectory, older_than_s: float = 0.0) -> Change:
@@ -101,7 +116,7 @@ def archive(run: RunDirectory, older_than_s: float = 0.0) -> Change:
         for path, _, seen in found:
             if _changed(path, seen):
                 raise UsageError(f"{path} has changed meanwhile: it stays as it is; `trackers archive` again")
-            path.unlink()
+            beneath.remove(path)
             failpoint("archive.unlink.after")
         _sync_folders(run)
     return Change(
@@ -134,11 +149,11 @@ def restore(run: RunDirectory) -> Change:
         failpoint("restore.unlink.before")
         for entry in manifest.files:
             with contextlib.suppress(FileNotFoundError):
-                packed_path(run.path / entry.path).unlink()
+                beneath.remove(packed_path(run.path / entry.path))
             failpoint("restore.unlink.after")
-        run.archive.unlink()
+        beneath.remove(run.archive)
         for left in _parts(run):
-            left.unlink()
+            beneath.remove(left)
         _sync_folders(run)
     return Change(before=packed, after=sum(entry.size for entry in manifest.files))
 
@@ -146,52 +161,65 @@ def restore(run: RunDirectory) -> Change:
 def _withdraw(run: RunDirectory, before: dict[str, Entry], plain: list[Path]) -> None:
     """Have the run as it was: those files are there unpacked."""
     for path in plain:
-        packed_path(path).unlink(missing_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            beneath.remove(packed_path(path))
     if before:
         _write(run, Manifest(files=[entry for entry in before.values() if run.path / entry.path not in plain]))
     else:
-        run.archive.unlink()
+        beneath.remove(run.archive)
 
 
 def _packed(run: RunDirectory, path: Path) -> tuple[Entry, os.stat_result]:
     """Pack a file beside itself and read that back."""
     seen = os.stat(path)
     target = packed_path(path)
-    part = target.with_name(f".{path.name}{_PART}{SUFFIX}")
+    part = target.with_name(f".{path.name}.{secrets.token_hex(8)}{_PART}{SUFFIX}")
     try:
         content = pack(path, part)
         failpoint("archive.packed")
         if content_of(part) != content:
             raise UsageError(f"{target} doesn't read back as it was written: {path} stays; look after this disk")
         failpoint("archive.rename.before")
-        os.replace(part, target)
+        beneath.replace(part, target)
     except BaseException:
-        part.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            beneath.remove(part)
         raise
     failpoint("archive.rename.after")
     return Entry(str(path.relative_to(run.path)), *content, seen.st_mtime_ns, seen.st_mode & 0o7777), seen
 
 
 def _unpack(target: Path, entry: Entry) -> None:
-    part = target.with_name(f".{target.name}{_PART}")
+    part = target.with_name(f".{target.name}.{secrets.token_hex(8)}{_PART}")
     source = packed_path(target)
     try:
-        with open(part, "wb") as file:
+        with beneath.open_file(part, "xb") as file:
+            left = entry.size
             for block in blocks_of(source):
+                left -= len(block)
+                if left < 0:  # a small file can claim to unpack to any length
+                    break
                 file.write(block)
             file.flush()
             os.fsync(file.fileno())
-        failpoint("restore.unpacked")
-        if content_of(part) != Content(entry.size, entry.sha256):
-            raise NotFound(f"{source} is damaged (not what was packed): put it back from a backup")
-        os.chmod(part, entry.mode)
-        os.utime(part, ns=(entry.mtime_ns, entry.mtime_ns))
-        os.replace(part, target)
+            failpoint("restore.unpacked")
+            if content_of(part) != Content(entry.size, entry.sha256):
+                raise NotFound(f"{source} is damaged (not what was packed): put it back from a backup")
+            _restore_metadata(file.fileno(), entry)
+        beneath.replace(part, target)
     except FileNotFoundError:
         raise NotFound(f"{source} is missing: put it back from a backup") from None
     finally:
-        part.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            beneath.remove(part)
     failpoint("restore.rename.after")
+
+
+def _restore_metadata(fd: int, entry: Entry) -> None:
+    """Give a file its permissions, without those that let a program run as somebody else, and its time."""
+    os.fchmod(fd, entry.mode & 0o777)
+    with contextlib.suppress(OverflowError, ValueError):
+        os.utime(fd, ns=(entry.mtime_ns, entry.mtime_ns))
 
 
 def _changed(path: Path, seen: os.stat_result) -> bool:
@@ -201,10 +229,10 @@ def _changed(path: Path, seen: os.stat_result) -> bool:
 
 def _write(run: RunDirectory, manifest: Manifest) -> None:
     replace_file(run.archive, msgspec.json.format(msgspec.json.encode(manifest)) + b"\n")
-    with open(run.archive, "rb") as file:
+    with beneath.open_file(run.archive) as file:
         os.fsync(file.fileno())
     for left in _parts(run):
-        left.unlink()
+        beneath.remove(left)
 
 
 def _parts(run: RunDirectory) -> Iterator[Path]:

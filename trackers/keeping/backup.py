@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import fnmatch
 import hashlib
 import io
 import os
+import secrets
 import tarfile
 import time
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO, NamedTuple
 
+from trackers import beneath
 from trackers.errors import NotFound, UsageError
 from trackers.keeping.sizes import walk
 from trackers.packed import FRAME_BYTES, content_of
@@ -68,19 +71,20 @@ def make(folder: Path, kind: str, target: Path) -> int:
         UsageError: the file is there already, or it doesn't read back. NotFound: see :func:`members`.
         OSError: it can't be written, or a file became shorter while it was read.
     """
+    target = Path(os.path.realpath(target))
     if target.exists():
         raise UsageError(f"{target} exists: it stays; name another file with -o")
     if not target.parent.is_dir():
         raise NotFound(f"no directory {target.parent} for the backup: make it, or name another with -o")
-    part = target.with_name(f".{target.name}.part")
+    part = target.with_name(f".{target.name}.{secrets.token_hex(8)}.part")
     digests: dict[str, str] = {}
     try:
-        with open(part, "wb") as out:
+        with beneath.open_file(part, "xb", root=part.parent) as out:
             with tarfile.open(fileobj=out, mode="w:gz") as tar:
                 base = folder.resolve()
                 for path, _ in members(base, kind):
                     name = str(PurePosixPath(base.name, *path.relative_to(base).parts))
-                    with open(path, "rb") as file:
+                    with beneath.open_file(path, root=base) as file:
                         head = tar.gettarinfo(arcname=name, fileobj=file)
                         hashed = _Hashed(file)
                         tar.addfile(head, hashed)
@@ -114,16 +118,18 @@ def put_back(source: Path, into: Path, *, yes: bool) -> Restored:
                 if head.isdir():
                     continue
                 path = PurePosixPath(head.name)
-                if not head.isreg() or path.is_absolute() or ".." in path.parts:
+                if not head.isreg() or head.issparse() or path.is_absolute() or ".." in path.parts:
                     raise UsageError(f"{source} has {head.name!r}, which no backup of results has: unpack it yourself")
                 target = into.joinpath(*path.parts)
                 if target.exists() or target.is_symlink():
-                    same = target.is_file() and content_of(target).sha256 == _digest(tar, head)
+                    same = (
+                        not target.is_symlink() and target.is_file() and content_of(target).sha256 == _digest(tar, head)
+                    )
                     (restored.same if same else restored.differ).append(str(target))
                     continue
                 restored.files.append(str(target))
                 if yes:
-                    _extract(tar, head, target)
+                    _extract(tar, head, target, into if len(path.parts) == 1 else into / path.parts[0])
     except FileNotFoundError:
         raise NotFound(f"no file {source}") from None
     except (tarfile.TarError, EOFError, OSError) as error:
@@ -131,21 +137,27 @@ def put_back(source: Path, into: Path, *, yes: bool) -> Restored:
     return restored
 
 
-def _extract(tar: tarfile.TarFile, head: tarfile.TarInfo, target: Path) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    part = target.with_name(f".{target.name}.part")
+def _extract(tar: tarfile.TarFile, head: tarfile.TarInfo, target: Path, root: Path) -> None:
+    """Write a file of a backup; below ``root``, the directory that was backed up, no link is followed."""
+    root.mkdir(parents=True, exist_ok=True)
+    target = root.resolve() / target.relative_to(root)
+    root = root.resolve()
+    if target.parent != root:
+        beneath.make_folder(target.parent, root=root)
+    part = target.with_name(f".{target.name}.{secrets.token_hex(8)}.part")
     try:
-        with open(part, "wb") as out:
+        with beneath.open_file(part, "xb", root=root) as out:
             file = tar.extractfile(head) or io.BytesIO()
             while block := file.read(FRAME_BYTES):
                 out.write(block)
             out.flush()
             os.fsync(out.fileno())
-        os.chmod(part, head.mode & 0o777)
-        os.utime(part, (head.mtime, head.mtime))
-        os.replace(part, target)
+            os.fchmod(out.fileno(), head.mode & 0o777)
+            os.utime(out.fileno(), (head.mtime, head.mtime))
+        beneath.replace(part, target, root=root)
     except BaseException:
-        part.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            beneath.remove(part, root=root)
         raise
 
 

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
+import fnmatch
 import gzip
 import hashlib
+import json
 import os
+import secrets
 import shutil
 import time
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from trackers.errors import NotFound, UsageError
+from trackers import beneath
+from trackers.analysis.benchmark_run import document, save
+from trackers.benchmark.file import PATTERN
+from trackers.errors import Damaged, NotFound, TrackersError, UsageError
 from trackers.failpoints import failpoint
 from trackers.keeping.sizes import walk
 from trackers.packed import FRAME_BYTES, content_of
+from trackers.readers.boundary import DATA_ERRORS
+from trackers.readers.log import LogReader, run_id
+from trackers.records import name_floats
 
 COMPRESS_AFTER_S = 7 * 86400.0
 DELETE_AFTER_S = 30 * 86400.0
@@ -21,16 +31,29 @@ _PART = ".part"
 
 
 class Due(NamedTuple):
-    """A log for which it is time. action: "compress" or "delete"; "keep", with a reason, where it mustn't be."""
+    """A log for which it is time. action: "compress", "delete", or "extract" its benchmark's result and then delete it;
+    "keep", with a reason, where it mustn't be."""
 
     path: Path
     size: int
     action: str
     reason: str = ""
+    folder: Path = Path()
 
 
-def due(folder: Path, compress_after_s: float = COMPRESS_AFTER_S, delete_after_s: float = DELETE_AFTER_S) -> list[Due]:
+def due(
+    folder: Path,
+    compress_after_s: float = COMPRESS_AFTER_S,
+    delete_after_s: float = DELETE_AFTER_S,
+    *,
+    extract: bool = False,
+) -> list[Due]:
     """The ``*.log`` and ``*.log.gz`` below a directory that weren't written for so long; those of runs aren't loose.
+
+    A log that a benchmark's result can be had from is only deleted where that result lies below the directory.
+
+    Args:
+        extract: where it doesn't, extract it first; else the log is kept.
 
     Raises:
         NotFound: there is no such directory.
@@ -38,7 +61,7 @@ def due(folder: Path, compress_after_s: float = COMPRESS_AFTER_S, delete_after_s
     if not folder.is_dir():
         raise NotFound(f"no directory {folder}: name the one that has the logs")
     now, open_now = time.time(), _open_files()
-    found = []
+    found, results = [], _Results(folder)
     for path, size in walk(folder, runs=False):
         try:
             status = path.stat()
@@ -49,17 +72,74 @@ def due(folder: Path, compress_after_s: float = COMPRESS_AFTER_S, delete_after_s
             busy = (status.st_dev, status.st_ino) in open_now
             found.append(Due(path, size, "keep", "a process has it open") if busy else Due(path, size, "compress"))
         elif path.name.endswith(".log.gz") and age_s > delete_after_s:
-            found.append(Due(path, size, "delete"))
+            try:
+                missing = results.lack(path)
+            except TrackersError as error:
+                found.append(Due(path, size, "keep", str(error)))
+                continue
+            action = "delete" if not missing else "extract" if extract else "keep"
+            reason = "" if action != "keep" else "its benchmark's result isn't here: --extract writes it first"
+            found.append(Due(path, size, action, reason, folder))
     return found
 
 
+class _Results:
+    """The benchmark's results below a directory, by the log that each was extracted from."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._ids: set[str] | None = None
+        self._series: set[str] = set()
+
+    def lack(self, log: Path) -> bool:
+        """Whether a log has a result that isn't there.
+
+        Raises:
+            NotFound: it can't be read, or not whole.
+        """
+        if self._ids is None:
+            self._ids = set()
+            for path, _ in walk(self._folder, runs=False):
+                if fnmatch.fnmatchcase(path.name, PATTERN):
+                    with contextlib.suppress(OSError, *DATA_ERRORS):
+                        content = json.loads(path.read_bytes())
+                        self._series.add(json.dumps(content["raw_step_times"]))
+                        self._ids.add(str(content["source"]["run_id"]))
+        if {run_id(log), run_id(log.with_suffix(""))} & self._ids:
+            return False
+        found = _result(log)
+        return found is not None and json.dumps(name_floats(found["raw_step_times"])) not in self._series
+
+
+def _result(log: Path) -> dict[str, Any] | None:
+    """The benchmark's result of a log; None where it has none.
+
+    Raises:
+        NotFound: it can't be read, or not whole.
+    """
+    if not _unzipped_digest(log):
+        raise NotFound("it is damaged: what can be read of it may be all that is left")
+    reader = LogReader()
+    (run,) = reader.runs(str(log))
+    try:
+        return document(reader, run)
+    except Damaged:
+        raise
+    except NotFound:  # it says nothing of steps
+        return None
+
+
 def carry_out(entry: Due) -> int:
-    """Compress or delete a log; return how many bytes were freed.
+    """Compress or delete a log, with its result extracted before; return how many bytes were freed.
 
     Raises:
         UsageError: it can't be compressed without harm to another file. OSError: no space, say; the log is as it was.
     """
-    if entry.action == "delete":
+    if entry.action == "extract":
+        found = _result(entry.path)
+        if found is not None:
+            save(found, entry.folder)
+    if entry.action in ("delete", "extract"):
         entry.path.unlink()
         return entry.size
     return _compress(entry.path)
@@ -80,9 +160,10 @@ def _compress(path: Path) -> int:
         if _unzipped_digest(target) != content:
             raise UsageError(f"{target} is there and holds something else: rename it; {path} stays")
     else:
-        part = path.with_name(f".{path.name}{_PART}")
+        part = path.with_name(f".{path.name}.{secrets.token_hex(8)}{_PART}")
+        folder = path.parent
         try:
-            with open(path, "rb") as log, open(part, "wb") as out:
+            with beneath.open_file(path, root=folder) as log, beneath.open_file(part, "xb", root=folder) as out:
                 with gzip.GzipFile(path.name, "wb", fileobj=out, mtime=seen.st_mtime) as zipped:
                     shutil.copyfileobj(log, zipped, FRAME_BYTES)
                 out.flush()
@@ -90,7 +171,7 @@ def _compress(path: Path) -> int:
             failpoint("logs.written")
             if _unzipped_digest(part) != content:
                 raise UsageError(f"{path} doesn't read back as it was compressed: it stays; look after this disk")
-            os.chmod(part, seen.st_mode & 0o7777)
+            os.chmod(part, seen.st_mode & 0o777)
             os.utime(part, ns=(seen.st_atime_ns, seen.st_mtime_ns))
             os.replace(part, target)
         except BaseException:

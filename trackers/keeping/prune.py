@@ -12,10 +12,7 @@ from trackers.failpoints import failpoint
 from trackers.keeping.hold import held
 from trackers.keeping.sizes import run_sizes, total
 from trackers.keeping.standing import why_not_deleted
-from trackers.rundir import RunDirectory
-
-DOOMED = "run.json.deleting"
-"""The name that ``run.json`` has while its run is being deleted: nobody takes the rest for a run."""
+from trackers.rundir import DOOMED, RunDirectory
 
 
 def delete(run: RunDirectory, older_than_s: float) -> int:
@@ -30,6 +27,7 @@ def delete(run: RunDirectory, older_than_s: float) -> int:
             raise UsageError(f"run {run.path} stays as it is: {kept}")
         size = total(run_sizes(run.path))
         failpoint("delete.before")
+        run.put_back()
         os.replace(run.identity, run.path / DOOMED)
         failpoint("delete.doomed")
         _remove(run.path)

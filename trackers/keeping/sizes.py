@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from trackers.packed import SUFFIX
+from trackers.rundir import is_run
 
 RUN_KINDS = ("journal", "archived", "media", "delivery", "logs", "outputs", "identity")
 """Of a run. outputs: what trackers wrote into its directory. delivery: how far each tracker is."""
@@ -63,7 +64,7 @@ def walk(folder: Path, *, runs: bool = True) -> Iterator[tuple[Path, int]]:
         runs: False leaves out directories of runs: they are not loose files.
     """
     for place, folders, files in os.walk(folder):
-        if not runs and "run.json" in files:
+        if not runs and ("run.json" in files or is_run(place)):
             folders.clear()
             continue
         folders.sort()

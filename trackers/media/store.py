@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import itertools
 import os
+import stat
 from pathlib import Path
+
+from trackers import beneath
 
 FOLDER = "media"
 
@@ -41,7 +44,7 @@ class MediaStore:
         if not holds(target, len(data)):
             temporary = self.temporary()
             try:
-                temporary.write_bytes(data)
+                beneath.write_new(temporary, data)
                 move(temporary, target)
             finally:
                 temporary.unlink(missing_ok=True)
@@ -71,7 +74,8 @@ class MediaStore:
     def temporary(self) -> Path:
         """A path of its own for this call, beside where it will be moved to; the folder exists."""
         folder = self.directory / FOLDER
-        folder.mkdir(parents=True, exist_ok=True)
+        self.directory.mkdir(parents=True, exist_ok=True)
+        beneath.make_folder(folder)
         # Another host may have the same pid on a shared filesystem, hence the random part.
         return folder / f".tmp-{os.getpid()}-{next(_counter)}-{os.urandom(4).hex()}"
 
@@ -79,12 +83,13 @@ class MediaStore:
 def holds(target: Path, size: int) -> bool:
     """True if ``target`` is there with ``size`` bytes (a power cut can leave a shorter one behind)."""
     try:
-        return target.stat().st_size == size
+        found = target.lstat()
+        return stat.S_ISREG(found.st_mode) and found.st_size == size
     except OSError:
         return False
 
 
 def move(temporary: Path, target: Path) -> None:
     """Give a finished file its name. Whoever else wrote the same content first, or at the same time, is no matter."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    os.replace(temporary, target)
+    beneath.make_folder(target.parent)
+    beneath.replace(temporary, target)

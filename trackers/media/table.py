@@ -11,7 +11,8 @@ import msgspec
 
 from trackers.media.base import MediaValue, comes_from
 from trackers.media.store import MediaStore
-from trackers.records import MediaFile, name_floats
+from trackers.records import MediaFile, escaped, name_floats
+from trackers.values import text
 
 INLINE_BYTES = 8192
 """A table whose JSON is larger lies in a file of its own, so that the stream stays quick to read."""
@@ -119,7 +120,7 @@ class Table(MediaValue):
 
     def items(self, store: MediaStore) -> list[MediaFile]:
         rows = [[cell(value, store) for value in row] for row in list(self.data)]
-        table = name_floats({"columns": list(self.columns), "rows": rows})
+        table = name_floats({"columns": [text(name) for name in self.columns], "rows": rows})
         content = msgspec.json.encode(table)
         if len(content) <= INLINE_BYTES:
             return [MediaFile(format="json", data=table)]
@@ -127,13 +128,26 @@ class Table(MediaValue):
 
 
 def cell(value: Any, store: MediaStore, depth: int = 0) -> Any:
-    """A cell as JSON holds it; the content of media goes into the store."""
+    """A cell as JSON holds it; the content of media goes into the store. What can't be looked at is its type's name.
+
+    Raises:
+        ValueError, OSError: media that can't be kept.
+    """
+    try:
+        return _cell(value, store, depth)
+    except (ValueError, OSError):
+        raise
+    except Exception:
+        return text(value)
+
+
+def _cell(value: Any, store: MediaStore, depth: int) -> Any:
     if value is None or isinstance(value, (bool, float)):
         return value if value is None or type(value) in (bool, float) else float(value)
     if isinstance(value, int):
-        return int(value) if -(2**63) <= value < 2**64 else str(int(value))
+        return int(value) if -(2**63) <= value < 2**64 else text(int(value))
     if isinstance(value, str):
-        return str(value).encode("utf-8", "replace").decode()
+        return escaped(value)
     if type(value).__name__ in ("NaTType", "NAType"):
         return None
     if isinstance(value, (datetime.date, datetime.time)):
@@ -143,7 +157,7 @@ def cell(value: Any, store: MediaStore, depth: int = 0) -> Any:
     if depth > MAX_DEPTH:
         return str(value)
     if isinstance(value, Mapping):
-        return {str(key): cell(item, store, depth + 1) for key, item in value.items()}
+        return {text(key): cell(item, store, depth + 1) for key, item in value.items()}
     media = None if isinstance(value, (list, tuple)) else _as_media(value)
     if media is not None:
         described = [{"_type": media.type, **msgspec.to_builtins(item)} for item in media.items(store)]
@@ -151,7 +165,7 @@ def cell(value: Any, store: MediaStore, depth: int = 0) -> Any:
     if isinstance(value, (list, tuple, set, frozenset)):
         return [cell(item, store, depth + 1) for item in value]
     plain = _unboxed(value)
-    return str(value) if plain is None else cell(plain, store, depth + 1)
+    return text(value) if plain is None else cell(plain, store, depth + 1)
 
 
 def _as_media(value: Any) -> MediaValue | None:

@@ -9,5 +9,6 @@ from trackers.inspection.config import TensorInspectConfig
 from trackers.megatron.begin import start
 from trackers.megatron.config import LoggerConfig
 from trackers.megatron.log import MegatronLog
+from trackers.megatron.straggler import StragglerDetectionConfig
 
-__all__ = ["LoggerConfig", "MegatronLog", "TensorInspectConfig", "start"]
+__all__ = ["LoggerConfig", "MegatronLog", "StragglerDetectionConfig", "TensorInspectConfig", "start"]

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from trackers import identity
+from trackers.errors import UsageError
 from trackers.megatron.config import LoggerConfig
-from trackers.megatron.log import MegatronLog
+from trackers.megatron.log import MegatronLog, check_arguments
 
 
 def start(
     config: LoggerConfig,
     *,
-    trackers: Sequence[str] | str = (),
+    trackers: Sequence[str] | str | None = None,
     run_config: Any = None,
     init: Mapping[str, Any] | None = None,
     save: str | os.PathLike[str] | None = None,
@@ -29,12 +31,19 @@ def start(
         **arguments: those of :class:`MegatronLog`.
 
     Raises:
-        UsageError: whatever can be seen before the first step. TypeError: an unknown argument.
+        UsageError: whatever can be seen before the first step, before a run is begun. TypeError: an argument that is
+            unknown, or one that is missing.
     """
     import trackers as package
 
+    if not isinstance(config, LoggerConfig):
+        raise UsageError(f"config of type {type(config).__name__}: give a trackers.megatron.LoggerConfig")
     config.check()
-    names = [*config.trackers(), *(trackers.split(",") if isinstance(trackers, str) else trackers)]
+    inspect.signature(MegatronLog.__init__).bind(None, None, config, **arguments)
+    check_arguments(arguments)
+    if identity.rank() == 0:
+        config.prepare()
+    names = [*config.trackers(), *(trackers.split(",") if isinstance(trackers, str) else trackers or ())]
     chosen = list(dict.fromkeys(name.strip() for name in names if name.strip()))
     more = dict(init or {})
     flags = {symbol for symbol, value in (more.get("flags") or {}).items() if value is not None}
@@ -43,6 +52,14 @@ def start(
     if save is not None:
         options.setdefault("PROGRESS_DIR", os.fspath(save))
     run = package.init(chosen or None, config=run_config, options=options, **more)
+    try:
+        log = MegatronLog(run, config, **arguments)
+    except BaseException:
+        run.finish(exit_code=1)
+        raise
     if identity.rank() == 0:
-        config.save(dict(run.config))
-    return MegatronLog(run, config, **arguments)
+        try:
+            config.save(dict(run.config))
+        except OSError as error:
+            log.say(f"megatron: the configuration can't be written: {error}")
+    return log

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import logging
-from collections.abc import Mapping
+import numbers
+import os
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from trackers import console_logging
-from trackers.errors import UsageError
+from trackers import console_logging, registry
+from trackers.errors import UnknownTracker, UsageError
 from trackers.formats.timer_report import check_option
-from trackers.instruments.memory import KEYS
+from trackers.instruments.memory import KEYS, Memory
 from trackers.instruments.options import Measure
 from trackers.instruments.remaining import UNITS
 from trackers.instruments.timers import LEVELS
@@ -27,6 +30,7 @@ OPTIONS = {
     "throughput_window_size": "TRACKER_THROUGHPUT_WINDOW",
     "log_runtime_to_tensorboard": "TRACKER_LOG_RUNTIME",
     "runtime_time_unit": "TRACKER_RUNTIME_UNIT",
+    "log_memory": "TRACKER_LOG_MEMORY",
     "log_memory_to_tensorboard": "TRACKER_LOG_MEMORY",
     "log_memory_interval": "TRACKER_MEMORY_INTERVAL",
     "log_params_norm": "TRACKER_LOG_NORMS",
@@ -58,13 +62,36 @@ LOGGING = {
 """Likewise, but their defaults differ: an option counts where it is set."""
 
 
+COMET = ("comet_project", "comet_experiment_name", "comet_workspace", "comet_api_key", "comet_tags")
+WITHOUT_EFFECT = {
+    "log_device_memory_used": "a device's memory is sampled beside training, as gpu/memory_used_avg_gb",
+    **dict.fromkeys(
+        (
+            "moe_routing_trace_path",
+            "moe_routing_trace_max_training_iters",
+            "moe_routing_trace_capture_logits",
+            "moe_routing_trace_capture_hidden_states",
+            "moe_routing_trace_dump_weights",
+        ),
+        "the decisions of routers aren't traced",
+    ),
+}
+"""Fields of Megatron that do nothing here, and what there is instead."""
+
+
 @dataclasses.dataclass(kw_only=True)
 class LoggerConfig:
-    """How training is logged: fields and defaults as in Megatron Bridge.
+    """How training is logged: fields and defaults as in Megatron Bridge, and in the Megatron-LM below it.
 
-    ``…_to_tensorboard`` means: to every tracker. TensorBoard is on where ``tensorboard_dir`` is set, W&B where
-    ``wandb_project`` and ``wandb_exp_name`` are, MLflow where ``mlflow_experiment`` is; others are named to
-    ``start``. ``tensorboard_queue_size`` needs no attention: nothing waits in a queue, the journal is on disk.
+    ``…_to_tensorboard`` means: to every tracker; so does ``log_memory``. TensorBoard is on where ``tensorboard_dir``
+    is set, W&B where ``wandb_project`` and ``wandb_exp_name`` are, MLflow where ``mlflow_experiment`` is; others are
+    named to ``start``. ``mlflow_tags`` are tags of MLflow's run alone; ``mlflow_description`` is the run's note
+    everywhere. Comet isn't supported: with ``comet_project`` nothing starts, unless a plug-in is called "comet".
+
+    Some fields need no attention: ``tensorboard_queue_size`` (nothing waits in a queue, the journal is on disk),
+    ``barrier_with_L1_time`` (a timer waits where its ``start`` is told to), ``mlflow_log_artifacts`` (an artifact is
+    what ``run.log_artifact`` is given). ``log_device_memory_used`` and ``moe_routing_trace_…`` do nothing, and
+    ``start`` says so.
 
     Raises:
         UsageError: a value that makes no sense, at ``check`` (which ``start`` calls).
@@ -78,15 +105,17 @@ class LoggerConfig:
     log_progress: bool = False
     timing_log_level: int = 0
     timing_log_option: str = "minmax"
-    tensorboard_dir: str | None = None
+    tensorboard_dir: str | os.PathLike[str] | None = None
     tensorboard_log_interval: int = 1
     tensorboard_queue_size: int = 1000
     log_timers_to_tensorboard: bool = False
     log_loss_scale_to_tensorboard: bool = True
     log_validation_ppl_to_tensorboard: bool = False
+    log_memory: bool = False
     log_memory_to_tensorboard: bool = False
-    memory_keys: Mapping[str, str] | None = None
+    memory_keys: Mapping[str, str] | Sequence[str] | str | None = None
     log_memory_interval: int | None = None
+    log_device_memory_used: bool = False
     log_l2_norm_grad_to_tensorboard: bool = False
     log_num_zeros_in_grad: bool = False
     log_max_attention_logit: bool = False
@@ -95,23 +124,32 @@ class LoggerConfig:
     log_world_size_to_tensorboard: bool = False
     wandb_project: str | None = None
     wandb_exp_name: str | None = None
-    wandb_save_dir: str | None = None
+    wandb_save_dir: str | os.PathLike[str] | None = None
     wandb_entity: str | None = None
     mlflow_experiment: str | None = None
     mlflow_run_name: str | None = None
     mlflow_tracking_uri: str | None = None
-    mlflow_tags: Mapping[str, str] | None = None
+    mlflow_tags: Mapping[str, Any] | None = None
+    mlflow_description: str | None = None
+    mlflow_log_artifacts: bool = True
     comet_project: str | None = None
     comet_experiment_name: str | None = None
     comet_workspace: str | None = None
     comet_api_key: str | None = dataclasses.field(default=None, repr=False)
     comet_tags: list[str] | None = None
-    logging_level: int | str = logging.INFO
+    logging_level: int | str | None = logging.INFO
     filter_warnings: bool = True
-    modules_to_filter: list[str] | None = None
+    modules_to_filter: Sequence[str] | str | None = None
     set_level_for_all_loggers: bool = False
     log_energy: bool = False
-    save_config_filepath: str | None = None
+    save_config_filepath: str | os.PathLike[str] | None = None
+    skip_train_metrics_log: bool = False
+    barrier_with_L1_time: bool = True
+    moe_routing_trace_path: str | os.PathLike[str] | None = None
+    moe_routing_trace_max_training_iters: int | None = None
+    moe_routing_trace_capture_logits: bool = False
+    moe_routing_trace_capture_hidden_states: bool = False
+    moe_routing_trace_dump_weights: bool = False
 
     @classmethod
     def from_options(
@@ -144,14 +182,48 @@ class LoggerConfig:
 
     def check(self) -> None:
         """Raise UsageError for a value that makes no sense."""
+        for field in dataclasses.fields(self):
+            _check_field(field.name, str(field.type), getattr(self, field.name))
         if self.timing_log_level not in LEVELS:
             raise UsageError(f"timing_log_level={self.timing_log_level!r}: known are -1 (no timer), 0, 1 and 2")
-        check_option(self.timing_log_option)
+        _named("timing_log_option", check_option, self.timing_log_option)
         if self.runtime_time_unit not in UNITS:
             raise UsageError(f"runtime_time_unit={self.runtime_time_unit!r}: known are {', '.join(UNITS)}")
         for name in ("log_interval", "tensorboard_log_interval", "throughput_window_size"):
             if getattr(self, name) < 1:
                 raise UsageError(f"{name}={getattr(self, name)!r}: give 1 or more")
+        if self.log_memory_interval is not None and self.log_memory_interval < 0:
+            raise UsageError(f"log_memory_interval={self.log_memory_interval!r}: give 0 (as the others) or more")
+        _named("modules_to_filter", console_logging.prefixes, self.modules_to_filter)
+        if self.logging_level is not None:
+            _named("logging_level", console_logging.level, self.logging_level)
+        Memory.check(self.memory_keys)
+        if self.comet_project and "comet" not in registry.known():
+            raise UnknownTracker(
+                "comet_project: Comet isn't supported, and no plug-in is called 'comet': leave the comet_* fields out; "
+                f"known trackers: {', '.join(registry.known())}"
+            )
+
+    def remarks(self) -> list[str]:
+        """A line for each field that is set and does nothing."""
+        lines = [f"{name} has no effect: {why}" for name, why in WITHOUT_EFFECT.items() if getattr(self, name)]
+        if self.wandb_project and not self.wandb_exp_name:
+            lines.append("wandb_project is set, but wandb_exp_name isn't: W&B is off; set both")
+        for needed, names in (
+            ("wandb_project", ("wandb_exp_name", "wandb_entity", "wandb_save_dir")),
+            ("mlflow_experiment", ("mlflow_run_name", "mlflow_tracking_uri", "mlflow_tags", "mlflow_description")),
+        ):
+            given = [name for name in names if getattr(self, name)]
+            if given and not getattr(self, needed):
+                lines.append(f"{', '.join(given)} without {needed}: it alone adds that tracker")
+        if not self.comet_project and (given := [name for name in COMET if getattr(self, name)]):
+            lines.append(f"{', '.join(given)}: Comet isn't supported: no effect")
+        if self.wandb_exp_name and self.mlflow_run_name and self.wandb_exp_name != self.mlflow_run_name:
+            lines.append(
+                f"mlflow_run_name={self.mlflow_run_name!r} has no effect: a run has one name in every tracker, "
+                f"{self.wandb_exp_name!r} (wandb_exp_name)"
+            )
+        return lines
 
     def trackers(self) -> list[str]:
         """The trackers that the fields ask for."""
@@ -166,7 +238,7 @@ class LoggerConfig:
 
     def options(self) -> dict[str, Any]:
         """The fields that are options of a run, by Kconfig symbol; only what was given."""
-        tags = [f"{key}={value}" for key, value in (self.mlflow_tags or {}).items()]
+        tags = {str(key): str(value) for key, value in (self.mlflow_tags or {}).items()}
         given = {
             "TRACKER_RANK": "last",
             "TRACKER_LOG_INTERVAL": self.log_interval,
@@ -175,13 +247,14 @@ class LoggerConfig:
             "TRACKER_LOG_TIMERS": False,  # training_log says when
             "TRACKER_PROJECT": self.wandb_project or self.mlflow_experiment,
             "TRACKER_RUN_NAME": self.wandb_exp_name or self.mlflow_run_name,
-            "TRACKER_TAGS": ",".join(tags),
-            "TENSORBOARD_DIR": self.tensorboard_dir,
+            "TRACKER_NOTES": self.mlflow_description,
+            "TENSORBOARD_DIR": _path(self.tensorboard_dir),
             "WANDB_ENTITY": self.wandb_entity,
             "WANDB_PROJECT": self.wandb_project,
-            "WANDB_DIR": self.wandb_save_dir,
+            "WANDB_DIR": _path(self.wandb_save_dir),
             "MLFLOW_EXPERIMENT": self.mlflow_experiment,
             "MLFLOW_TRACKING_URI": self.mlflow_tracking_uri,
+            "MLFLOW_TAGS": json.dumps(tags) if tags else None,
         }
         return {symbol: value for symbol, value in given.items() if value not in (None, "")}
 
@@ -189,9 +262,11 @@ class LoggerConfig:
         """How Python's logging is set, by Kconfig symbol; the environment's level beats the field."""
         every = {console_logging.ALL: True} if self.set_level_for_all_loggers else {}
         return {
-            console_logging.LEVEL: str(console_logging.overridden(self.logging_level)),
+            console_logging.LEVEL: str(
+                console_logging.overridden(logging.INFO if self.logging_level is None else self.logging_level)
+            ),
             console_logging.WARNINGS: self.filter_warnings,
-            console_logging.MODULES: ",".join(self.modules_to_filter or ()),
+            console_logging.MODULES: ",".join(console_logging.prefixes(self.modules_to_filter)),
             **every,
         }
 
@@ -203,7 +278,7 @@ class LoggerConfig:
             window=self.throughput_window_size,
             runtime=self.log_runtime_to_tensorboard,
             runtime_unit=self.runtime_time_unit,
-            memory=self.log_memory_to_tensorboard,
+            memory=self.log_memory_to_tensorboard or self.log_memory,
             memory_interval=self.log_memory_interval or 0,
             memory_keys=self.memory_keys,
             norms=self.log_params_norm,
@@ -213,11 +288,64 @@ class LoggerConfig:
             timing_option=self.timing_log_option,
         )
 
+    def prepare(self) -> None:
+        """See that ``save_config_filepath`` can be written, where one is set.
+
+        Raises:
+            UsageError: it can't be.
+        """
+        if self.save_config_filepath:
+            path = Path(self.save_config_filepath).expanduser()
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                with path.open("ab"):
+                    pass
+            except OSError as error:
+                raise UsageError(
+                    f"save_config_filepath={os.fspath(self.save_config_filepath)!r} can't be written "
+                    f"({error.strerror}): name another file"
+                ) from None
+
     def save(self, config: Mapping[str, Any]) -> None:
-        """Write a configuration to ``save_config_filepath``, where one is set, as JSON (which is YAML, too)."""
+        """Write a configuration to ``save_config_filepath``, where one is set, as JSON (which is YAML, too).
+
+        Raises:
+            OSError: it can't be written.
+        """
         if self.save_config_filepath:
             import msgspec
 
             path = Path(self.save_config_filepath).expanduser()
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(msgspec.json.format(msgspec.json.encode(config), indent=2) + b"\n")
+
+
+def _path(value: str | os.PathLike[str] | None) -> str | None:
+    return None if value is None else os.fspath(value)
+
+
+def _named(name: str, check: Callable[[Any], Any], value: Any) -> None:
+    try:
+        check(value)
+    except UsageError as error:
+        raise UsageError(f"{name}: {error}") from None
+
+
+def _check_field(name: str, kind: str, value: Any) -> None:
+    """Raise UsageError where a field's value isn't of its kind, which is the text of its annotation."""
+    if value is None and "None" in kind:
+        return
+    if kind == "bool":
+        known, wanted = isinstance(value, bool), "True or False"
+    elif kind.startswith("int |") and "str" in kind:
+        return  # a logging level
+    elif kind.startswith("int"):
+        known, wanted = isinstance(value, numbers.Integral) and not isinstance(value, bool), "a whole number"
+    elif kind.startswith("Mapping[str, Any]"):
+        known, wanted = isinstance(value, Mapping), 'a mapping, such as {"team": "nlp"}'
+    elif kind.startswith(("Mapping", "Sequence", "list")):
+        return  # checked by whoever reads it
+    else:
+        known, wanted = isinstance(value, (str, os.PathLike) if "PathLike" in kind else str), "text"
+    if not known:
+        raise UsageError(f"{name}={value!r}: give {wanted}{' or None' if 'None' in kind else ''}")

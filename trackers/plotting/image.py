@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 import warnings
 from collections.abc import Sequence
@@ -11,8 +12,8 @@ from typing import Any
 from trackers.analysis.need import need
 from trackers.analysis.tables import plain, show
 from trackers.errors import UsageError
+from trackers.formats.output import write
 from trackers.plotting.colours import SECOND, colour, dashes
-from trackers.plotting.output import write
 from trackers.plotting.panels import Bar, Panel, Picture
 from trackers.plotting.series import Line
 
@@ -40,12 +41,14 @@ def save(picture: Picture, path: Path) -> None:
     import matplotlib
 
     def draw(partial: Path) -> None:
+        image = io.BytesIO()  # matplotlib's writers don't stop at the first error of a file
         with matplotlib.rc_context(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # letters that no font here has are drawn as boxes
             matplotlib.rcdefaults()
             matplotlib.rcParams.update({"font.size": 8.5, "axes.titlesize": 10, "path.simplify_threshold": 0.2,
                                         "svg.fonttype": "none", "agg.path.chunksize": 20_000})  # fmt: skip
-            _figure(picture).savefig(partial, format=form, dpi=130)
+            _figure(picture).savefig(image, format=form, dpi=130)
+        partial.write_bytes(image.getbuffer())
 
     write(path, draw)
 

@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 
 from trackers.analysis.tables import plain
+from trackers.formats.output import write_text
 from trackers.plotting.colours import COLOURS, DASHES
-from trackers.plotting.output import write
 from trackers.plotting.panels import Picture, as_builtins
 from trackers.plotting.series import Line, thinner
 
@@ -36,7 +36,7 @@ def save(picture: Picture, path: Path, *, title: str = "Runs", text: str = "") -
         UsageError: it can't be written.
     """
     content = page(picture, title=title, text=text)
-    write(path, lambda partial: partial.write_text(content, encoding="utf-8"))
+    write_text(path, content)
 
 
 def page(picture: Picture, *, title: str, text: str = "") -> str:
@@ -50,6 +50,7 @@ def page(picture: Picture, *, title: str, text: str = "") -> str:
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
+        '<meta name="generator" content="trackers">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         '<link rel="icon" href="data:,">'
         f"<title>{html.escape(plain(title))}</title><style>{style}</style></head><body>"

@@ -15,9 +15,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from trackers.errors import NotFound
+from trackers.errors import Damaged, NotFound
 from trackers.formats.table import rows as table_rows
 from trackers.readers import files as places
+from trackers.readers.boundary import bounded
 from trackers.readers.reader import SourceRun
 from trackers.records import Finish, Metrics, Record, Summary, Text
 
@@ -27,6 +28,7 @@ OURS = ("step", "time")
 """How a table of ours begins."""
 
 
+@bounded
 class CsvReader:
     """Reads tables of metrics."""
 
@@ -49,7 +51,7 @@ class CsvReader:
         except FileNotFoundError:
             raise NotFound(f"csv: {path} has gone") from None
         except (csv.Error, UnicodeDecodeError) as error:
-            raise NotFound(f"csv: {path} is no table in UTF-8: {error}") from None
+            raise Damaged(f"csv: {path} is no table in UTF-8: {error}") from None
         yield from _results(path.with_name("summary.csv"), path.stat().st_mtime)
 
 

@@ -11,11 +11,17 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
-from trackers.errors import NotFound, UsageError
+from trackers.errors import Damaged, NotFound, UsageError
+from trackers.readers.boundary import boundary
 from trackers.readers.reader import SourceRun
+from trackers.records import TIME_MAX
 
 T = TypeVar("T")
 U = TypeVar("U")
+
+HOLES_BYTES = 256 * 1024 * 1024
+HOLES = 200
+"""Longer files must hold more than a 200th of their length; filesystems that compress save less of a real one."""
 
 FLOATS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 """Names under which JSON files keep what JSON has no number for."""
@@ -61,7 +67,8 @@ def those_of(many: Sequence[T], make: Callable[[T], U], say: Callable[[str], obj
     lost: list[NotFound] = []
     for one in many:
         try:
-            found.append(make(one))
+            with boundary(str(getattr(one, "source", one))):
+                found.append(make(one))
         except NotFound as error:
             lost.append(error)
     if not found:
@@ -73,7 +80,24 @@ def those_of(many: Sequence[T], make: Callable[[T], U], say: Callable[[str], obj
 
 def newest_first(paths: Sequence[Path], source_run: Callable[[Path], SourceRun]) -> list[SourceRun]:
     """The runs in these files, without those of another kind: see :func:`those_of`."""
-    return sorted(those_of(paths, source_run), key=lambda run: run.created, reverse=True)
+
+    def made(path: Path) -> SourceRun:
+        check_size(path)
+        return source_run(path)
+
+    return sorted(those_of(paths, made), key=lambda run: run.created, reverse=True)
+
+
+def check_size(path: Path) -> None:
+    """See that a file holds about as many bytes as it is long: one of holes costs nothing, and has no end.
+
+    Raises:
+        Damaged: it is nearly all holes. OSError: it isn't there.
+    """
+    stat = path.stat()
+    held = getattr(stat, "st_blocks", stat.st_size) * 512
+    if stat.st_size > max(HOLES_BYTES, held * HOLES):
+        raise Damaged(f"{path} is damaged: it claims {stat.st_size:,} bytes, and holds {held:,}")
 
 
 def version(paths: Iterable[Path]) -> str:
@@ -103,7 +127,7 @@ def is_number(value: Any) -> bool:
 def unix(text: Any) -> float | None:
     """A time in ISO 8601 (local where it names no zone), or in Unix seconds, as Unix seconds; else None."""
     if isinstance(text, (int, float)) and not isinstance(text, bool):
-        return float(text)
+        return float(text) if abs(text) < TIME_MAX else None
     try:
         return datetime.fromisoformat(str(text).replace("Z", "+00:00")).timestamp()
     except (ValueError, OverflowError, OSError):

@@ -14,6 +14,7 @@ from typing import Any
 
 from trackers.errors import NotFound
 from trackers.readers import files as places
+from trackers.readers.boundary import bounded
 from trackers.readers.reader import SourceRun
 from trackers.records import Config, Finish, Metrics, Record, Summary, Text
 
@@ -26,6 +27,7 @@ ENDS = "train_runtime"
 """The last row of a training that came to its end has it (``Trainer.train``)."""
 
 
+@bounded
 class HuggingFaceReader:
     """Reads the state that a Trainer saved."""
 

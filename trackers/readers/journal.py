@@ -15,20 +15,22 @@ from typing import Any
 from trackers import records
 from trackers.claims import Claims
 from trackers.errors import NotFound, UsageError
-from trackers.journal import BLOCK_BYTES, MARK_BYTES, StreamReader
+from trackers.journal import BLOCK_BYTES, HOLE_BYTES, MARK_BYTES, StreamReader
 from trackers.packed import open_file
 from trackers.readers import files as places
+from trackers.readers.boundary import bounded
 from trackers.readers.cache import Cache
 from trackers.readers.columns import Block, Columns, joined, kept, need_analysis
 from trackers.readers.reader import SourceRun
 from trackers.records import Finish, Record
 from trackers.relay.status import observe
-from trackers.rundir import RunDirectory, StreamName, find_run, find_runs, project_folder
+from trackers.rundir import RunDirectory, StreamName, find_run, find_runs, is_run, project_folder
 
 CACHED_BYTES = 64 * 1024
 """New lines are kept as columns once they are so many bytes: below, reading them costs less than a file."""
 
 
+@bounded
 class JournalReader:
     """Reads our journals.
 
@@ -87,7 +89,7 @@ class JournalReader:
         """The directories of the runs that ``where`` names, unread; errors as :meth:`runs`."""
         root = self.root()
         given = Path(where).expanduser()
-        if where in ("", "latest") or (given / "run.json").exists():
+        if where in ("", "latest") or is_run(given):
             return [find_run(where or "latest", root)]
         if given.is_dir() and (inside := list(find_runs(given))):
             return inside
@@ -124,7 +126,7 @@ def blocks(path: Path, offset: int = 0) -> Iterator[tuple[list[Record], int]]:
             block = file.read(size)
             end = block.rfind(b"\n") + 1
             if not end:
-                if len(block) < size:
+                if len(block) < size or (size > HOLE_BYTES and not block[-BLOCK_BYTES:].strip(b"\0")):
                     return
                 size *= 2  # one line longer than a block
                 continue
@@ -153,7 +155,7 @@ def merged(streams: Iterable[Iterator[list[Record]]]) -> Iterator[Record]:
     while len(heads) > 1:
         heads.sort(key=lambda head: head[0][head[1]].time)
         (first, at, stream), until = heads[0], heads[1][0][heads[1][1]].time
-        start = at
+        start, at = at, at + 1  # the first one in any case: a time that is no number is later than none
         while at < len(first) and first[at].time <= until:
             at += 1
         yield from first[start:at]

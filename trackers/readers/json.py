@@ -13,8 +13,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from trackers import beneath
 from trackers.errors import NotFound
 from trackers.readers import files as places
+from trackers.readers.boundary import Spared, bounded
 from trackers.readers.journal import merged
 from trackers.readers.json_lists import Log, read_log
 from trackers.readers.reader import SourceRun
@@ -42,6 +44,7 @@ BATCH = 1000
 _MEDIA_FIELDS = ("format", "file", "data", "caption", "width", "height", "sample_rate", "fps", "meta")
 
 
+@bounded
 class JsonReader:
     """Reads training logs and benchmark results."""
 
@@ -76,16 +79,17 @@ def _training(log: Log, run: SourceRun) -> Iterator[Record]:
         yield Environment(time=began, values=metadata.get("environment", {}) if ours else metadata)
     lists = [
         _batches(_iterations(log, began, names, ours)),
-        _batches(_samples(log, names)),
+        _batches(_samples(log, began, names)),
         _batches(_evals(log, began, names, ours)),
     ]
-    lists += [
-        _batches(_notes(log, name, began, run)) for name in ("text", "media", "artifacts", "checkpoints", "alerts")
-    ]
+    spared = Spared(run)
+    for kind in ("text", "media", "artifacts", "checkpoints", "alerts"):
+        lists.append(_batches(_notes(log, kind, began, run, spared)))
     yield from merged(lists)
+    spared.tell()
     summary = {name: places.number(value) for name, value in (head.get("summary") or {}).items()}
     ended = places.unix(head.get("end_time")) or began
-    results = {name: value for name, value in summary.items() if not (ours and name in TOTALS)}
+    results = {name: value for name, value in summary.items() if not (ours and (name in TOTALS or value is None))}
     if results:
         yield Summary(time=ended, values=results)
     status = summary.get("status") if ours else "finished" if head.get("end_time") else ""
@@ -101,17 +105,27 @@ def _iterations(log: Log, began: float, names: Mapping[str, str], ours: bool) ->
         if isinstance(duration, (int, float)) and duration > 0:
             clock += duration / 1000
         time = places.unix(row.get("time"))
-        values = _values(row, dropped, names)
-        if not ours and values.get("mfu") == NO_MFU:
+        values = _values(row, dropped, _own(row, names))
+        if ours and type(row.get("mfu")) is int and row["mfu"] == 0:  # as our log says that there was none
+            values.pop(names.get("mfu", "mfu"), None)
+        elif not ours and values.get("mfu") == NO_MFU:
             del values["mfu"]
         if values:
             yield Metrics(step=row.get("iter"), time=clock if time is None else time, values=values)
 
 
-def _samples(log: Log, names: Mapping[str, str]) -> Iterator[Record]:
+def _samples(log: Log, began: float, names: Mapping[str, str]) -> Iterator[Record]:
     dropped = _dropped(log, names)
     for row in log.items("samples"):
-        yield Metrics(step=row["iter"], time=row["time"], values=_values(row, dropped, names))
+        time = places.unix(row.get("time"))
+        values = _values(row, dropped, _own(row, names))
+        yield Metrics(step=row.get("iter"), time=began if time is None else time, values=values)
+
+
+def _own(row: Mapping[str, Any], names: Mapping[str, str]) -> Mapping[str, str]:
+    """What a row's keys were logged as: another name than usual, or "" for a time that the log reckoned."""
+    own = row.get("logged")
+    return {**names, **{key: str(name) for key, name in own.items()}} if isinstance(own, dict) else names
 
 
 def _dropped(log: Log, names: Mapping[str, str]) -> set[str]:
@@ -124,7 +138,10 @@ def _evals(log: Log, began: float, names: Mapping[str, str], ours: bool) -> Iter
     # In our logs training's loss and learning rate stand in an evaluation for the reader's sake: iterations have them.
     dropped = {"iter", "timestamp", *(("train_loss", "lr") if ours else ())}
     for row in log.items("eval_steps"):
-        values = _values(row, dropped, names)
+        logged = row.get("logged")  # but those that an evaluation's own record had, and its iteration hasn't
+        own = {key: str(name) for key, name in logged.items()} if ours and isinstance(logged, dict) else {}
+        values = _values(row, dropped | own.keys(), names)
+        values.update(_values({key: row.get(key) for key in own}, set(), own))
         if values:
             yield Metrics(step=row.get("iter"), time=places.unix(row.get("timestamp")) or began, values=values)
 
@@ -133,34 +150,45 @@ def _values(row: Mapping[str, Any], dropped: set[str], names: Mapping[str, str])
     found = {}
     for name, value in row.items():
         value = places.number(value)
-        if name not in dropped and places.is_number(value):
-            found[names.get(name, name)] = value
+        logged = names.get(name, name)
+        if name not in dropped and logged and places.is_number(value):
+            found[logged] = value
     return found
 
 
-def _notes(log: Log, kind: str, began: float, run: SourceRun) -> Iterator[Record]:
+def _notes(log: Log, kind: str, began: float, run: SourceRun, spared: Spared) -> Iterator[Record]:
     for item in log.items(kind):
-        at: dict[str, Any] = {"step": item.get("iter"), "time": places.unix(item.get("timestamp")) or began}
-        if kind == "text":
-            yield Text(values={item["name"]: item["text"]}, **at)
-        elif kind == "alerts":
-            yield Alert(title=item["title"], text=item.get("text", ""), level=item.get("level", "INFO"), **at)
-        elif kind == "media":
-            file = item.get("file", "")
-            if not file or Path(run.directory, file).is_file():
-                fields = {name: item[name] for name in _MEDIA_FIELDS if name in item}
-                yield Media(name=item["name"], type=item["type"], items=[MediaFile(**fields)], **at)
-        elif kind == "artifacts":
-            files = [ArtifactFile(**file) for file in item.get("files", [])]
-            files = [file for file in files if not file.file or Path(run.directory, file.file).is_file()]
-            metadata = item.get("metadata", {})
-            yield Artifact(name=item["name"], type=item["type"], files=files, metadata=metadata, **at)
-        else:
-            path = str(item.get("path", ""))
-            known = {"val_loss": item["val_loss"]} if "val_loss" in item else {}
-            name = item.get("name") or f"checkpoint-{item.get('iter')}"
-            file = [ArtifactFile(path=Path(path).name or "checkpoint", uri=path)] if path else []
-            yield Artifact(name=name, type="model", files=file, metadata=known, **at)
+        yield from spared.read(_note(item, kind, began, run))
+
+
+def _is_runs(run: SourceRun, file: str) -> bool:
+    """Whether a log names a file of its run: they lie in ``media/`` beside it, whatever else is there."""
+    path = Path(run.directory, file)
+    return beneath.inside(file) and file.startswith("media/") and beneath.is_file(path, root=Path(run.directory))
+
+
+def _note(item: Mapping[str, Any], kind: str, began: float, run: SourceRun) -> Iterator[Record]:
+    at: dict[str, Any] = {"step": item.get("iter"), "time": places.unix(item.get("timestamp")) or began}
+    if kind == "text":
+        yield Text(values={item["name"]: item["text"]}, **at)
+    elif kind == "alerts":
+        yield Alert(title=item["title"], text=item.get("text", ""), level=item.get("level", "INFO"), **at)
+    elif kind == "media":
+        file = item.get("file", "")
+        if not file or _is_runs(run, file):
+            fields = {name: item[name] for name in _MEDIA_FIELDS if name in item}
+            yield Media(name=item["name"], type=item["type"], items=[MediaFile(**fields)], **at)
+    elif kind == "artifacts":
+        files = [ArtifactFile(**file) for file in item.get("files", [])]
+        files = [file for file in files if not file.file or _is_runs(run, file.file)]
+        metadata = item.get("metadata", {})
+        yield Artifact(name=item["name"], type=item["type"], files=files, metadata=metadata, **at)
+    else:
+        path = str(item.get("path", ""))
+        known = {"val_loss": item["val_loss"]} if item.get("val_loss") is not None else {}
+        name = item.get("name") or f"checkpoint-{item.get('iter')}"
+        file = [ArtifactFile(path=Path(path).name or "checkpoint", uri=path)] if path else []
+        yield Artifact(name=name, type="model", files=file, metadata=known, **at)
 
 
 def _benchmark(log: Log) -> Iterator[Record]:

@@ -1,7 +1,8 @@
 """``log:FILE``: console logs of Primus, Megatron-LM, Megatron Bridge, TorchTitan and MaxText.
 
-Values keep their size and unit and get the names that other runs have (:mod:`trackers.readers.log_names`). ``X/Y`` and
-``X (avg Y)`` are two values: of the interval, and the running average. "GB" of these programs is GiB, and so named.
+What launchers put before each line (:mod:`trackers.readers.log_prefix`) changes nothing. Values keep their size and
+unit and get the names that other runs have (:mod:`trackers.readers.log_names`). ``X/Y`` and ``X (avg Y)`` are two
+values: of the interval, and the running average. "GB" of these programs is GiB, and so named.
 Times are the lines' own stamps, in this machine's time zone where they name none; a log without stamps begins at its
 file's modification time and goes on by the time that iterations took. Copies of a line that several ranks or two
 handlers wrote count once, by iteration. Where training went back to a checkpoint, a Start record says so, and what it
@@ -21,18 +22,21 @@ from pathlib import Path
 from typing import Any
 
 from trackers.errors import NotFound, UsageError
+from trackers.readers import files as places
+from trackers.readers.boundary import bounded
 from trackers.readers.log_stream import LogStream, may_restart, open_log, restarts
 from trackers.readers.reader import SourceRun
 from trackers.records import Record
 
 STDIN = "-"
 CUT = "the packed log is cut or damaged: this is what could be read of it"
-FORM = 2
+FORM = 3
 """Of names and values: another one makes what was kept of logs void."""
 BUFFER_BYTES = 1 << 20
 SUFFIXES = (".gz", ".log", ".txt", ".out")
 
 
+@bounded
 class LogReader:
     """Console logs as runs: a file (perhaps gzipped), a glob, or ``-`` for standard input, which is read once."""
 
@@ -45,7 +49,7 @@ class LogReader:
         if not where:
             raise UsageError("log: name a file, as in log:training.log, or log:- for standard input")
         paths = _paths(where)
-        return sorted((_run(path) for path in paths), key=lambda run: -run.created)
+        return sorted(places.those_of(paths, _run), key=lambda run: -run.created)
 
     def version(self, run: SourceRun) -> str:
         """The file's size and time, and this machine's time zone; "" for standard input."""
@@ -103,17 +107,27 @@ def _paths(where: str) -> list[Path]:
     return found
 
 
-def _run(path: Path) -> SourceRun:
+def run_id(path: Path) -> str:
+    """The id that a log has as a run: by its place alone."""
+    mark = hashlib.sha256(str(path.resolve()).encode("utf-8", "surrogateescape")).hexdigest()[:6]
+    clean = re.sub(r"[^A-Za-z0-9_-]+", "-", _name(path)).strip("-") or "log"
+    return f"{clean[:100]}-{mark}"
+
+
+def _name(path: Path) -> str:
     name = path.name
     while name.endswith(SUFFIXES):
         name = name[: name.rindex(".")]
-    mark = hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:6]
-    clean = re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-") or "log"
+    return name
+
+
+def _run(path: Path) -> SourceRun:
+    places.check_size(path)
     native: dict[str, Any] = {"path": str(path)}
     return SourceRun(
         source=f"log:{path}",
-        id=f"{clean[:100]}-{mark}",
-        name=name or path.name,
+        id=run_id(path),
+        name=_name(path) or path.name,
         project=path.resolve().parent.name,
         created=path.stat().st_mtime,
         native=native,

@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 _COLOR = re.compile(rb"\x1b\[[0-9;]*m")
-_ARGUMENT = re.compile(rb"(?:^|[\s\]:])([A-Za-z_][\w.]*) \.{3,} (\S.*?)\s*$")
+_ARGUMENT = re.compile(rb"(?:^|[\s\]:])([A-Za-z_][\w.]*) \.{3,} (\S.*)")
 _FACTS = {
     "gpu": re.compile(
         rb"\b(AMD Instinct MI\d+\w*|AMD Radeon(?: \w+){1,3}|Tesla [A-Z]\d+[\w-]*"
@@ -41,7 +41,7 @@ class Facts:
         if b"\x1b" in line:
             line = _COLOR.sub(b"", line)
         if b" ..." in line and (match := _ARGUMENT.search(line)):
-            self.arguments.setdefault(match[1].decode(), _value(match[2].decode("utf-8", "replace")))
+            self.arguments.setdefault(match[1].decode(), _value(match[2].decode("utf-8", "replace").rstrip()))
         elif _HINT.search(line):
             for name, pattern in _FACTS.items():
                 if name not in self.machine and (match := pattern.search(line)):

@@ -12,15 +12,17 @@ import msgspec
 from trackers.readers import log_names
 from trackers.records import Number
 
-_NUMBER = r"[-+]?(?:\d[\d,]*\.?\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|nan|inf(?:inity)?)"
+_NUMBER = r"[-+]?(?:\d[\d,]*(?:\.\d*)?(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|nan|inf(?:inity)?)"
 _UNIT = r"\s*(?:GiB|GB|MiB|MB|%|s|ms|W)?"
 _ONE = re.compile(rf"({_NUMBER}){_UNIT}", re.IGNORECASE)
 _LATER = re.compile(rf"\(avg:?\s*({_NUMBER}){_UNIT}\)|\(({_NUMBER})%\)", re.IGNORECASE)
 _SLOT = re.compile(rb"(?<=[:/])(\s*[-+]?\d[\d.]*(?:[eE][-+]?\d+)?)(?=\s|/|\||G|%|$)")
 _VALUE = rb"\s*([-+0-9.eE]+)"
-_BARE = re.compile(r"\s*([A-Za-z_][\w ]*?)\s+(\d+)\s*")
+_KEY = re.compile(r"[A-Za-z_][\w ]*")
 
 _decode = msgspec.json.Decoder(dict[str, Union[float, int]]).decode
+DIGITS = 19
+"""A whole number of so many digits or more is read as a float: it needn't fit into 64 bits."""
 SHAPES = 16
 """So many forms of lines are tried before a line is read field by field."""
 
@@ -61,9 +63,9 @@ class Fields:
     def add(self, key: bytes, value: bytes, into: dict[str, Number]) -> None:
         """Read one field; a key gets its names when it is first met with a number."""
         key = key.strip()
-        if not value and (bare := _BARE.fullmatch(key.decode("utf-8", "replace"))):
-            into[bare[1]] = int(bare[2])
-            self.keys.setdefault(bare[1], bare[1])
+        if not value and (bare := _bare(key.decode("utf-8", "replace"))):
+            into[bare[0]] = bare[1]
+            self.keys.setdefault(bare[0], bare[0])
             return
         numbers = list(parse(value))
         names = self._names.get(key)
@@ -114,6 +116,14 @@ class Shape:
         return shape if shape.read(text) == values else None
 
 
+def _bare(text: str) -> tuple[str, int] | None:
+    """Name and number of a field without a colon: ``skipped iterations 3``."""
+    parts = text.rsplit(None, 1)
+    if len(parts) < 2 or len(parts[1]) >= DIGITS or not parts[1].isdecimal() or not _KEY.fullmatch(parts[0].strip()):
+        return None
+    return parts[0].strip(), int(parts[1])
+
+
 def parse(value: bytes) -> Iterator[Number]:
     """The numbers of one value: ``12``, ``1,234``, ``2.3E+00``, ``1.2/3.4``, ``5.0 (avg 6.0)``, ``7GB/8GB/9%``.
 
@@ -132,4 +142,5 @@ def parse(value: bytes) -> Iterator[Number]:
     for match in found:
         if match is not None:
             plain = match[1].replace(",", "")
-            yield int(plain) if plain.lstrip("+-").isdigit() else float(plain)
+            whole = len(plain) < DIGITS and plain.lstrip("+-").isdecimal()
+            yield int(plain) if whole else float(plain)

@@ -10,10 +10,11 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import msgspec
 
-from trackers.readers import log_times
+from trackers.readers import log_prefix, log_times
 from trackers.readers.log_fields import Fields, parse
 from trackers.readers.log_names import is_known
 from trackers.records import Number
@@ -28,22 +29,22 @@ TRAIN, EVAL, MEMORY = "train", "eval", "memory"
 
 _HEAD = re.compile(
     rb"\s*(?:\[(20\d{6}|\d{4}-\d\d-\d\d) (\d\d:\d\d):(\d\d)\])?"
-    rb"(?:\[rank-(\d+)/(\d+)\]\[\w+ *\](?: \[[\w.:-]*\] ?:)?)?\s*iteration\s+(\d+)\s*/\s*(\d+)\s*\|"
+    rb"(?:\[rank-(\d{1,9})/(\d{1,9})\]\[\w+ *\](?: \[[\w.:-]*\] ?:)?)?"
+    rb"(?:(?<=[\]:])\s*)?iteration\s+(\d{1,18})\s*/\s*(\d{1,18})\s*\|"
 )
 """The usual head of Megatron's lines, read at once: date, minute, second, rank, world, iteration, iterations."""
 COLOR = re.compile(rb"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 """Terminal escapes."""
-_ITERATION = re.compile(rb"(?:iteration|episode)\s+(\d+)(?:\s*/\s*(\d+))?\s*(?:\||$)")
-_EVAL = re.compile(
-    rb"(validation|test) loss at (?:iteration\s+(\d+)|the end of training)(?:[^|]*?on (\w+) set)?[^|]*\|"
-)
-_EVAL_KEY = re.compile(rb"\s*(.*?)\s*(value|PPL)\s*")
-_MEMORY = re.compile(rb"\[Rank (\d+)\] \(after (\d+) iterations\) memory \(MB\) \|")
-_TITAN = re.compile(rb"(?:\b(validate)\s+)?\bstep:\s*([\d,]+)\s")
-_TITAN_FIELD = re.compile(rb"([A-Za-z_][\w/]*):\s*([^\s:]+)")
-_MAXTEXT = re.compile(rb"completed (?:[\w/ ]+ )?step: (\d+), ")
-_MAXTEXT_EVAL = re.compile(rb"eval (?:metrics )?after (?:train )?step:? (\d+),\s*")
-_SOURCE = re.compile(rb"rank[-_ :]?(\d+)(?:/(\d+))?|^\s*(\d+):|\[default(\d+)\]", re.IGNORECASE)
+_ITERATION = re.compile(rb"(?:iteration|episode)\s+(\d{1,18})(?:\s*/\s*(\d{1,18}))?\s*(?:\||$)")
+_EVAL = re.compile(rb"(validation|test) loss at (?:iteration\s+(\d{1,18})(?!\d)|the end of training)")
+_EVAL_SET = re.compile(rb"on (\w+) set")
+_MEMORY = re.compile(rb"\[Rank (\d{1,9})\] \(after (\d{1,18}) iterations\) memory \(MB\) \|")
+_TITAN = re.compile(rb"(?:\b(validate)\s+)?\bstep:\s*(\d[\d,]{0,23})\s")
+_TITAN_FIELD = re.compile(rb"(?<![\w/])([A-Za-z_][\w/]*):\s*([^\s:]+)")
+_MAXTEXT = re.compile(rb"completed (?:(?:(?!completed )[\w/ ])+ )?step: (\d{1,18}), ")
+_MAXTEXT_EVAL = re.compile(rb"eval (?:metrics )?after (?:train )?step:? (\d{1,18}),\s*")
+_RANK = re.compile(rb"rank[-_ :]?(\d+)/(\d+)", re.IGNORECASE)
+_SOURCE = re.compile(rb"rank[-_ :]?(\d+)|^\s*(\d+):|\[default(\d+)\]", re.IGNORECASE)
 _PREFIX_BYTES = 512
 """A line's head (stamps, rank, file) is no longer; what precedes is another line that lost its end."""
 
@@ -53,7 +54,8 @@ class Row(msgspec.Struct, gc=False):
 
     step: the iteration; -1 where the line means the last one before it. total: how many there will be.
     kind: train, eval, memory. place, end: where in the line the head that names the iteration begins and ends.
-    time: Unix seconds of the line's stamp. source: the rank that wrote it, "" if unsaid; world: of so many.
+    time: Unix seconds of the line's stamp. source: the rank that wrote it, else what a launcher's prefix says of who
+    did, "" if unsaid; world: of so many. label: what the prefix says.
     cut: the line lacks its end. values: by our name, none until :meth:`Lines.fill`, where it isn't filled already.
     """
 
@@ -70,6 +72,7 @@ class Row(msgspec.Struct, gc=False):
     cut: bool = False
     filled: bool = False
     values: dict[str, Number] = {}
+    label: bytes = b""
 
     @property
     def tail(self) -> int:
@@ -82,10 +85,15 @@ class Lines:
 
     Args:
         year: of time stamps that have none.
+
+    ``text``: the line that was read last, without what a launcher put in front of it (:mod:`.log_prefix`); ``label``:
+    who wrote it, by that.
     """
 
     def __init__(self, year: int) -> None:
         self.fields = Fields()
+        self.text = self.label = b""
+        self._stamped = False  # lines have times of their own: a launcher's don't count
         self._year = year
         self._piped = False  # some line ended in "|", as Megatron's do: one that doesn't was cut
 
@@ -94,24 +102,53 @@ class Lines:
 
         Their values aren't read yet.
         """
-        head = _HEAD.match(line)
-        if head is not None:
-            end = head.end()
-            values = self.fields.known(line, end)
-            if values is not None:
-                self._piped = True
-                return (self._quick(line, head, end, values),)
-            more = line.count(b"iteration ", end)
-            if more == 0 or (more == 1 and b"per iteration (ms)" in line):
-                return (self._quick(line, head, end, None),)
+        self.text, self.label = line, b""
+        row = self._at_once(line)
+        if row is not None:
+            return (row,)
         if b"\x1b" in line:
-            line = COLOR.sub(b"", line)
+            line = self.text = COLOR.sub(b"", line)
+        prefix, line = log_prefix.split(line)
+        if prefix is None:
+            return self._told(self._search(line))
+        self.text, self.label = line, prefix.label
+        row = self._at_once(line)
+        found = self._search(line) if row is None else (row,)
+        for row in self._told(found):
+            row.label = prefix.label
+            row.source = row.source or prefix.label.decode("utf-8", "replace")
+            if row.time is None and not self._stamped:
+                row.time = log_times.find(prefix.text, self._year)
+        return found
+
+    def _told(self, found: Sequence[Row]) -> Sequence[Row]:
+        """Rows of a line: whether lines have times of their own."""
+        self._stamped = self._stamped or any(row.time is not None for row in found)
+        return found
+
+    def _at_once(self, line: bytes) -> Row | None:
+        """The row of a line that has the usual head; None where it must be looked for."""
+        head = _HEAD.match(line)
+        if head is None:
+            return None
+        end = head.end()
+        values = self.fields.known(line, end)
+        if values is not None:
+            self._piped = True
+            return self._quick(line, head, end, values)
+        more = line.count(b"iteration ", end)
+        if more == 0 or (more == 1 and b"per iteration (ms)" in line):
+            return self._quick(line, head, end, None)
+        return None
+
+    def _search(self, line: bytes) -> Sequence[Row]:
+        """The rows of a line without colours."""
         at = line.find(b"iteration ")
         if at < 0:
             at = line.find(b"episode ")
         if at >= 0:
-            if b" loss at " in line and (match := _EVAL.search(line)):
-                return [self._row(line, match.start(), match.end(), int(match[2] or -1), EVAL)]
+            if b" loss at " in line and (evaluated := _evaluation(line)):
+                return [self._row(line, evaluated.begin, evaluated.end, evaluated.step, EVAL)]
             found = []
             while at >= 0:
                 match = _ITERATION.match(line, at)
@@ -123,10 +160,11 @@ class Lines:
             return found
         if b"step" in line:
             return self._step(line)
-        if b" loss at the end of training" in line and (match := _EVAL.search(line)):
-            return [self._row(line, match.start(), match.end(), -1, EVAL)]
+        if b" loss at the end of training" in line and (evaluated := _evaluation(line)):
+            return [self._row(line, evaluated.begin, evaluated.end, -1, EVAL)]
         if b"memory (MB)" in line and (match := _MEMORY.search(line)):
             row = self._row(line, match.start(), match.end(), int(match[2]), MEMORY)
+            row.source = match[1].decode()  # each rank has such a line of its own
             return [row]
         return []
 
@@ -153,8 +191,14 @@ class Lines:
                 row.values = self.fields.piped(text)
 
     def goes_on(self, line: bytes, row: Row) -> dict[str, Number]:
-        """The values of a line that continues a row's: fields alone, none of which the row has. {} if it doesn't."""
-        text = COLOR.sub(b"", line).strip() if b"\x1b" in line else line.strip()
+        """The values of a line that continues a row's: fields alone, none of which the row has. {} if it doesn't.
+
+        Args:
+            line: the one that was read last, as it was.
+        """
+        if self.label not in (b"", row.label):
+            return {}
+        text = self.text.strip()
         key = text.partition(b":")[0].decode("utf-8", "replace").strip()
         if row.format in ("TorchTitan", "MaxText") or not is_known(key):
             return {}
@@ -180,11 +224,12 @@ class Lines:
         row.time = log_times.find(head, self._year)
         if total:
             row.total = int(total)
-        if head and (match := _SOURCE.search(head)):
-            row.source = next(text for text in (match[1], match[3], match[4]) if text is not None).decode()
-            row.world = int(match[2]) if match[2] else None
-            if row.world and not format:
+        if head and (match := _RANK.search(head)):
+            row.source, row.world = match[1].decode(), int(match[2])
+            if not format:
                 row.format = "Primus"
+        elif head and (match := _SOURCE.search(head)):
+            row.source = next(text for text in match.groups() if text is not None).decode()
         return row
 
     def _step(self, line: bytes) -> list[Row]:
@@ -228,13 +273,14 @@ class Lines:
         self.fields.add(key, value, values)
 
     def _eval(self, row: Row, text: bytes) -> None:
-        match = _EVAL.match(row.line, row.place)
-        word = b"test" if match and (match[1] == b"test" or match[3] == b"test") else b"validation"
+        evaluated = _evaluation(row.line, row.place)
+        word = b"test" if evaluated is not None and evaluated.is_test else b"validation"
         for part in text.split(b"|"):
             key, _, value = part.partition(b":")
-            named = _EVAL_KEY.fullmatch(key)
-            if named:
-                self.fields.add(named[1] + b" " + word + (b" ppl" if named[2] == b"PPL" else b""), value, row.values)
+            key = key.strip()
+            for end, unit in ((b"value", b""), (b"PPL", b" ppl")):
+                if key.endswith(end):
+                    self.fields.add(key.removesuffix(end).strip() + b" " + word + unit, value, row.values)
 
     def _memory(self, row: Row, text: bytes) -> None:
         match = _MEMORY.match(row.line, row.place)
@@ -242,6 +288,26 @@ class Lines:
             key, _, value = part.partition(b":")
             if match and (name := key.strip().decode("ascii", "replace")):
                 row.values.update(_numbers(f"memory/rank_{int(match[1])}/{name.replace(' ', '_')}", value))
+
+
+class _Evaluation(NamedTuple):
+    """The head of a line with an evaluation: where it begins and ends, its iteration (-1: the last), of which set."""
+
+    begin: int
+    end: int
+    step: int
+    is_test: bool
+
+
+def _evaluation(line: bytes, begin: int = 0) -> _Evaluation | None:
+    """The first one that has fields behind it, each search going on where the last one ended."""
+    match = _EVAL.search(line, begin)
+    end = line.find(b"|", match.end()) if match is not None else -1
+    if match is None or end < 0:
+        return None
+    named = _EVAL_SET.search(line, match.end(), end)
+    is_test = match[1] == b"test" or (named is not None and named[1] == b"test")
+    return _Evaluation(match.start(), end + 1, int(match[2] or -1), is_test)
 
 
 def _numbers(name: str, *values: bytes) -> dict[str, Number]:

@@ -22,7 +22,10 @@ WRAPPED_LINES = 3
 """A line that was wrapped goes on within so many lines."""
 BLOCK_BYTES = 4 << 20
 SHOWN = 120
-_STEPS = {word: re.compile(re.escape(word) + rb"\s+(\d[\d,]*)") for word in (b"iteration", b"episode", b"step:")}
+_STEPS = {word: re.compile(re.escape(word) + rb"\s+(\d[\d,]{0,23})") for word in (b"iteration", b"episode", b"step:")}
+GROWTH_FROM = 64 << 20
+GROWTH_MOST = 200
+"""A packed log above that unpacks to more than so many times its length is no log: those shrink to a tenth."""
 GZIP_MAGIC = b"\x1f\x8b"
 
 
@@ -57,6 +60,7 @@ class LogStream:
         self._machine = 0
         self._begun = 0.0
         self._newest: dict[str, int] = {}  # iteration by who wrote it
+        self._latest = 0.0  # time of the row with the highest iteration of this attempt
         self._copies = _Copies()
         self._step = 0
 
@@ -93,7 +97,7 @@ class LogStream:
                     self._pending.values.update(values)
                     if values:
                         continue
-                self._see(line)
+                self._see(line, self.lines.text)
         if self._pending is not None:
             if self._is_news(self._pending):
                 yield from self._describe(self._pending)
@@ -108,10 +112,11 @@ class LogStream:
     def _say_cut(self) -> None:
         self.cut = True
 
-    def _see(self, line: bytes) -> None:
+    def _see(self, line: bytes, text: bytes) -> None:
+        """A line without values. text: what the program wrote of it."""
         if not self._first and line.strip():
             self._first = line.strip()
-        self.facts.see(line)
+        self.facts.see(text)
 
     def _admit(self, row: Row, line: bytes) -> tuple[Record, ...] | None:
         """What must be said before a row: mostly nothing. None: the row is another's copy and doesn't count."""
@@ -124,7 +129,10 @@ class LogStream:
         if step <= newest or known is not None:
             # Training began again from a checkpoint: the same writer says a lower iteration, and other values.
             late = row.time is not None and row.time < self._begun
-            if step >= newest or late or known == row.tail:
+            # After a restart a process or a pod has another name, and a smaller world another last rank.
+            renamed = newest < 0 and row.time is not None and row.time > self._latest > 0
+            renamed = renamed and step < max(self._newest.values(), default=0)
+            if (step >= newest and not renamed) or late or known == row.tail:
                 self._complete(row, line)
                 return None
             began = self._begin(row)
@@ -132,6 +140,7 @@ class LogStream:
             began = self._begin(row)
         self._copies.put(step, row.tail)
         self._newest[row.source] = step
+        self._latest = row.time if row.time is not None else self._latest
         return began
 
     def _admit_other(self, row: Row) -> tuple[Record, ...] | None:
@@ -292,13 +301,33 @@ def _seconds(row: Row) -> float:
 def open_log(file: Any) -> BinaryIO:
     """A buffered binary file as the log's text: unpacked where it is gzipped."""
     if file.peek(2)[:2] == GZIP_MAGIC:
-        return cast(BinaryIO, gzip.GzipFile(fileobj=file))
+        return cast(BinaryIO, _Unpacked(file))
     return cast(BinaryIO, file)
 
 
 def _lines(file: BinaryIO, say_cut: Callable[[], object] = lambda: None) -> Iterator[bytes]:
-    """Lines as far as they can be read: a packed file that was cut ends where it was, and that is said."""
+    """Lines as far as they can be read: a packed file that was cut, or unpacks to far too much, ends; that is said."""
     try:
         yield from iter(partial(file.readline, LINE_BYTES), b"")
     except (EOFError, gzip.BadGzipFile, zlib.error):
         say_cut()
+
+
+class _Unpacked(gzip.GzipFile):
+    """A gzipped log, up to where it unpacks to more than any log does."""
+
+    def __init__(self, packed: Any) -> None:
+        super().__init__(fileobj=packed)
+        self._packed, self._given = packed, 0
+
+    def readline(self, size: int | None = -1) -> bytes:
+        return self._counted(super().readline(size))
+
+    def read(self, size: int | None = -1) -> bytes:
+        return self._counted(super().read(size))
+
+    def _counted(self, found: bytes) -> bytes:
+        self._given += len(found)
+        if self._given > GROWTH_FROM and self._given > GROWTH_MOST * self._packed.tell():
+            raise EOFError(f"unpacks to more than {GROWTH_MOST} times its length")
+        return found

@@ -16,6 +16,14 @@ GLOG = re.compile(
     rb"\b[IWEF](?P<month>\d\d)(?P<day>\d\d) (?P<minute>\d\d:\d\d):(?P<second>\d\d)(?P<fraction>\.\d{1,9})?"
 )
 """``I1225 08:40:22.123456``: no year."""
+MONTHS = {
+    name: number for number, name in enumerate(b"Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split(), start=1)
+}
+NAMED = re.compile(
+    rb"\b(?P<month>" + b"|".join(MONTHS) + rb") {1,2}(?P<day>\d{1,2}) (?P<minute>\d\d:\d\d):(?P<second>\d\d)"
+    rb"(?P<fraction>[.,]\d{1,9})?(?: (?P<year>\d{4})\b)?"
+)
+"""``Fri Nov 21 12:10:29 2025``, as C has it; ``Nov 21 12:10:29``, as syslog has it."""
 
 
 def find(text: bytes, year: int) -> float | None:
@@ -34,9 +42,14 @@ def find(text: bytes, year: int) -> float | None:
         base = minute_start(date, minute, zone)
         return None if base is None else base + int(second) + _fraction(fraction)
     match = GLOG.search(text)
-    if match is None:
-        return None
-    base = minute_start(b"%d-%b-%b" % (year, match["month"], match["day"]), match["minute"])
+    if match is not None:
+        date = b"%d-%b-%b" % (year, match["month"], match["day"])
+    else:
+        match = NAMED.search(text)
+        if match is None:
+            return None
+        date = b"%04d-%02d-%02d" % (int(match["year"] or year), MONTHS[match["month"]], int(match["day"]))
+    base = minute_start(date, match["minute"])
     return None if base is None else base + int(match["second"]) + _fraction(match["fraction"])
 
 

@@ -16,15 +16,20 @@ import itertools
 import json
 import os
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
 
 from trackers.backends import system_names
 from trackers.backends.mlflow_names import map_name, unmap
-from trackers.errors import NotFound, TrackersError, Unavailable, UsageError
+from trackers.errors import Damaged, NotFound, TrackersError, Unavailable, UsageError
+from trackers.formats import database
+from trackers.formats.mlflow_artifacts import local_store, refusal
 from trackers.readers import files as places
-from trackers.readers.mlflow_files import RunFiles, local_store
+from trackers.readers.answers import bound, pages
+from trackers.readers.boundary import Spared, bounded
+from trackers.readers.mlflow_files import RunFiles
 from trackers.readers.reader import SourceRun
 from trackers.records import SUMMARY_PREFIX, SYSTEM_PREFIX, Config, Environment, Finish, Metrics, Record, Summary
 
@@ -38,11 +43,19 @@ ENDED = frozenset(STATUS) - {"RUNNING"}
 GROUP_TAG = "trackers.group_key"
 """On runs that stand for a group of ours: they have no values."""
 
+TABLES = frozenset({"alembic_version", "experiments", "experiment_tags", "runs", "metrics", "latest_metrics", "params",
+                    "tags", "datasets", "inputs", "input_tags", "entity_associations", "workspaces"})  # fmt: skip
+"""mlflow/store/tracking/dbmodels/models.py: what is read of a run."""
+
 RUNS_PAGE = 200
+MOST_RUNS = 200_000
+MOST_PAGES = 200_000
+"""Of one metric's history."""
 _SETTINGS = {"MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "true", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "4",
              "MLFLOW_HTTP_REQUEST_TIMEOUT": "30", "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true"}  # fmt: skip
 
 
+@bounded
 class MlflowReader:
     """Reads experiments and single runs."""
 
@@ -60,7 +73,8 @@ class MlflowReader:
             experiment, name = _experiment(client, rest, uri)
             if name:
                 return [_source_run(uri, experiment.name, _one(client, experiment, name))]
-            found = [_source_run(uri, experiment.name, run) for run in _runs(client, experiment)]
+            every = list(_runs(client, experiment))
+            found = places.those_of(every, partial(_source_run, uri, experiment.name)) if every else []
         if not found:
             raise NotFound(f"mlflow: experiment {experiment.name!r} has no runs")
         return found
@@ -78,11 +92,14 @@ class MlflowReader:
         with translated(uri):
             client = self._client(uri)
             native = client.get_run(run.native["run_id"])
-            place = RunFiles(client, native, files)
+            place = RunFiles(client, native, str(run.native["uri"]), files)
             run.directory = place.directory
             yield from _describe(native, place, run)
             yield from _metrics(client, native, place.names)
-            yield from place.records(run.created)
+            spared = Spared(run, "artifacts")
+            for artifact in place.records(run.created):
+                yield from spared.read(artifact)
+            spared.tell()
             yield from _end(native, place, run)
 
     def _client(self, uri: str) -> Any:
@@ -93,6 +110,7 @@ class MlflowReader:
 
             from mlflow import MlflowClient
 
+            bound()
             logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)
             logging.getLogger("alembic").setLevel(logging.ERROR)
             self._clients[uri] = MlflowClient(tracking_uri=uri)
@@ -110,6 +128,8 @@ def address(where: str) -> tuple[str, str]:
         file = Path(unquote(uri.removeprefix("sqlite:///").partition("?")[0]))
         if not file.exists():
             raise NotFound(f"mlflow: no database {file}: give mlflow:URI#EXPERIMENT, or set MLFLOW_TRACKING_URI")
+        if file.stat().st_size:
+            database.check(file, TABLES)
     return uri, rest
 
 
@@ -182,14 +202,14 @@ def _metrics(client: Any, native: Any, names: dict[str, str]) -> Iterator[Record
 
 def _history(client: Any, run_id: str, key: str, name: str, page: int) -> Iterator[tuple[int, int, str, float]]:
     """One metric's points, a page at a time. ``MlflowClient.get_metric_history`` would hold them all."""
-    store, token = client._tracking_client.store, None
-    while True:
-        found = store.get_metric_history(run_id=run_id, metric_key=key, max_results=page, page_token=token)
-        for metric in found if found.token or token else sorted(found, key=lambda m: (m.timestamp, m.step)):
+    store = client._tracking_client.store
+
+    def ask(token: Any) -> Any:
+        return store.get_metric_history(run_id=run_id, metric_key=key, max_results=page, page_token=token)
+
+    for number, found in enumerate(pages(ask, lambda found: found.token, lambda found: not found, MOST_PAGES)):
+        for metric in found if found.token or number else sorted(found, key=lambda m: (m.timestamp, m.step)):
             yield metric.timestamp, metric.step, name, metric.value
-        token = found.token
-        if not token:
-            return
 
 
 def _samples(keys: list[str], names: dict[str, str]) -> Iterator[tuple[str, float]]:
@@ -228,15 +248,13 @@ def _experiment(client: Any, rest: str, uri: str) -> tuple[Any, str]:
 
 
 def _runs(client: Any, experiment: Any, filter: str = "") -> Iterator[Any]:
-    token = None
-    while True:
-        page = client.search_runs(
+    def ask(token: Any) -> Any:
+        return client.search_runs(
             [experiment.experiment_id], filter, max_results=RUNS_PAGE, order_by=["start_time DESC"], page_token=token
         )
+
+    for page in pages(ask, lambda page: page.token, lambda page: not page, MOST_RUNS // RUNS_PAGE):
         yield from (run for run in page if GROUP_TAG not in run.data.tags)
-        token = page.token
-        if not token:
-            return
 
 
 def _one(client: Any, experiment: Any, name: str) -> Any:
@@ -272,9 +290,14 @@ def _source_run(uri: str, experiment: str, run: Any) -> SourceRun:
         notes=tags.get("mlflow.note.content"),
         created=(run.info.start_time or 0) / 1000,
         status=str(tags.get("trackers.status") or STATUS.get(run.info.status, "")),
-        directory=str(local_store(run.info.artifact_uri) or ""),
+        directory=_directory(uri, run),
         native={"uri": uri, "run_id": run.info.run_id, "version": _version(uri, run)},
     )
+
+
+def _directory(uri: str, run: Any) -> str:
+    allowed = not refusal(uri, run.info.artifact_uri, run.info.run_id)
+    return str(local_store(run.info.artifact_uri) or "") if allowed else ""
 
 
 def _version(uri: str, run: Any) -> str:
@@ -282,8 +305,8 @@ def _version(uri: str, run: Any) -> str:
     if points is None or run.info.status not in ENDED:
         return ""
     newest = sorted((point.key, repr(point.value), point.timestamp, point.step) for point in points)
-    said = [run.info.status, run.info.end_time, run.info.run_name, newest, *(sorted(of.items()) for of in
-            (run.data.params, run.data.tags))]  # fmt: skip
+    said = [run.info.status, run.info.end_time, run.info.run_name, run.info.artifact_uri, newest]
+    said += [sorted(of.items()) for of in (run.data.params, run.data.tags)]
     word = hashlib.sha256(repr(said).encode("utf-8", "surrogateescape")).hexdigest()
     if not uri.startswith("sqlite:///"):
         return word
@@ -314,4 +337,6 @@ def translated(uri: str) -> Iterator[None]:
             ) from error
         if "out-of-date database schema" in short or "Can't locate revision" in short:
             raise UsageError(f"mlflow: {uri} belongs to another version of MLflow: mlflow db upgrade {uri}") from error
+        if "malformed" in short or "not a database" in short:
+            raise Damaged(f"mlflow: {uri} is damaged: {short}") from error
         raise Unavailable(f"mlflow: {uri} can't be read: {short}") from error

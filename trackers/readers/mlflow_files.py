@@ -13,10 +13,16 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
+from trackers import beneath
 from trackers.backends.mlflow_names import unmap
+from trackers.formats.mlflow_artifacts import local_store, refusal
+from trackers.readers.files import warn
 from trackers.records import Alert, Artifact, ArtifactFile, Media, MediaFile, Record, Text
+
+FOLDERS = 10_000
+DEPTH = 64
+"""So many folders, and in one another, are looked through."""
 
 OWN_FILES = ("config.json", "summary.json", "environment.json", "metric_names.json")
 KINDS = {"audio": "audio", "video": "video", "html": "html", "histograms": "histogram"}
@@ -39,62 +45,63 @@ class RunFiles:
     config, summary, environment, names: what our tracker keeps in files of its own.
 
     Args:
+        uri: of the tracking server or database.
         files: where to put files of a store elsewhere; None: they aren't fetched.
     """
 
-    def __init__(self, client: Any, run: Any, files: Path | None) -> None:
+    def __init__(self, client: Any, run: Any, uri: str, files: Path | None) -> None:
         self._client, self._run, self._files = client, run, files
-        self._local = local_store(run.info.artifact_uri)
+        self._refused = refusal(uri, run.info.artifact_uri, run.info.run_id)
+        if self._refused:
+            warn(f"artifacts of MLflow's run {run.info.run_id}: {self._refused}")
+        self._local = None if self._refused else local_store(run.info.artifact_uri)
         self.directory = str(self._local or files or "")
         self._top = self._list(None)
         names = {path for path, is_folder in self._top if not is_folder}
         known = {name: self._json(name) if name in names else None for name in OWN_FILES}
-        self.config: dict[str, Any] | None = known["config.json"]
-        self.summary: dict[str, Any] = known["summary.json"] or {}
-        self.environment: dict[str, Any] = known["environment.json"] or {}
-        self.names: dict[str, str] = known["metric_names.json"] or {}
+        objects = {name: value if isinstance(value, dict) else {} for name, value in known.items()}
+        self.config: dict[str, Any] | None = None if known["config.json"] is None else objects["config.json"]
+        self.summary: dict[str, Any] = objects["summary.json"]
+        self.environment: dict[str, Any] = objects["environment.json"]
+        self.names: dict[str, str] = {name: str(value) for name, value in objects["metric_names.json"].items()}
 
-    def records(self, time: float) -> Iterator[Record]:
-        """Everything in the artifacts.
+    def records(self, time: float) -> Iterator[Iterator[Record]]:
+        """Everything in the artifacts, each by itself, so that one that is damaged doesn't keep others from being read.
 
         Args:
             time: for what has none of its own.
         """
+        tables = self._tables()
         for path, is_folder in self._top:
             if not is_folder:
-                if path not in OWN_FILES and path not in self._tables():
-                    yield from self._plain(path, [path], time)
+                if path not in OWN_FILES and path not in tables:
+                    yield self._plain(path, [path], time)
             elif path == "text":
-                for file, _ in self._list(path):
-                    yield from self._text(file, time)
+                yield from (self._text(file, time) for file, _ in self._list(path))
             elif path == "images":
-                yield from self._images(time)
+                files = [file for file, _ in self._list(path)]
+                yield from (self._image(file, files) for file in files)
             elif path == "artifacts":
                 for name, _ in self._list(path):
-                    for version, _ in self._list(name):
-                        yield from self._artifact(version, time)
+                    yield from (self._artifact(version, time) for version, _ in self._list(name))
             elif path in KINDS:
-                for name, _ in self._list(path):
-                    yield from self._media(name, KINDS[path], time)
+                yield from (self._media(name, KINDS[path], time) for name, _ in self._list(path))
             elif path not in ("tables", "table_images"):
-                yield from self._plain(path, [file for file in self._walk(path) if file not in self._tables()], time)
-        for path in self._tables():
-            yield from self._table(path, time)
+                yield self._plain(path, [file for file in self._walk(path) if file not in tables], time)
+        yield from (self._table(path, time) for path in tables)
 
-    def _images(self, time: float) -> Iterator[Record]:
-        files = [file for file, _ in self._list("images")]
-        for file in files:
-            found = _IMAGE.fullmatch(posixpath.basename(file))
-            if found is None or found["ext"] in ("webp", "json"):
-                continue
-            local = self._fetch(file)
-            if local is None:
-                continue
-            caption = f"{file.removesuffix(found['ext'])}json"
-            said = self._json(caption) if caption in files else None
-            item = MediaFile(format=found["ext"], file=local, caption=(said or {}).get("caption"))
-            name = unmap(found["name"].replace("~", "/").replace("#", "/"))
-            yield Media(name=name, type="image", items=[item], step=int(found["step"]), time=int(found["ms"]) / 1000)
+    def _image(self, file: str, files: list[str]) -> Iterator[Record]:
+        found = _IMAGE.fullmatch(posixpath.basename(file))
+        if found is None or found["ext"] in ("webp", "json"):
+            return
+        local = self._fetch(file)
+        if local is None:
+            return
+        caption = f"{file.removesuffix(found['ext'])}json"
+        said = self._json(caption) if caption in files else None
+        item = MediaFile(format=found["ext"], file=local, caption=(said or {}).get("caption"))
+        name = unmap(found["name"].replace("~", "/").replace("#", "/"))
+        yield Media(name=name, type="image", items=[item], step=int(found["step"]), time=int(found["ms"]) / 1000)
 
     def _media(self, folder: str, kind: str, time: float) -> Iterator[Record]:
         name = _name(folder)
@@ -183,27 +190,41 @@ class RunFiles:
     def _tables(self) -> list[str]:
         try:
             listed = json.loads(self._run.data.tags.get(TABLES_TAG, "[]"))
-        except ValueError:
+        except (ValueError, RecursionError):
             listed = []
-        paths = [entry["path"] for entry in listed if isinstance(entry, dict) and entry.get("type") == "table"]
+        known = [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
+        paths = [str(entry.get("path")) for entry in known if entry.get("type") == "table"]
+        paths = [path for path in paths if beneath.inside(path)]
         if any(path == "tables" for path, _ in self._top):  # the tag has room for the newest only
             paths += [file for file in self._walk("tables") if file not in paths]
         return paths
 
     def _list(self, folder: str | None) -> list[tuple[str, bool]]:
+        if self._refused:
+            return []
         if self._local is not None:
             place = self._local / folder if folder else self._local
             if not place.is_dir():
                 return []
-            return sorted((str(entry.relative_to(self._local)), entry.is_dir()) for entry in place.iterdir())
-        return [(entry.path, entry.is_dir) for entry in self._client.list_artifacts(self._run.info.run_id, folder)]
+            inside = (entry for entry in place.iterdir() if not entry.is_symlink())
+            return sorted((str(entry.relative_to(self._local)), entry.is_dir()) for entry in inside)
+        listed = self._client.list_artifacts(self._run.info.run_id, folder)
+        return [(entry.path, entry.is_dir) for entry in listed if _is_inside(entry.path, folder)]
 
     def _walk(self, folder: str) -> Iterator[str]:
-        for path, is_folder in self._list(folder):
-            if is_folder:
-                yield from self._walk(path)
-            else:
-                yield path
+        """The files below a folder.
+
+        Raises:
+            ValueError: there are more folders in one another, or more of them, than any run has.
+        """
+        waiting, count = [folder], 0
+        while waiting:
+            count += 1
+            inside = self._list(waiting.pop(0))
+            if count > FOLDERS or any(path.count("/") > DEPTH for path, _ in inside):
+                raise ValueError(f"folders without an end in {folder!r}")
+            yield from (path for path, is_folder in inside if not is_folder)
+            waiting[:0] = [path for path, is_folder in inside if is_folder]
 
     def _fetch(self, path: str) -> str | None:
         """The file, relative to ``directory``; None where it would have to be fetched and may not be."""
@@ -219,15 +240,17 @@ class RunFiles:
 
     def _bytes(self, path: str) -> bytes | None:
         if self._local is not None:
-            file = self._local / path
-            return file.read_bytes() if file.is_file() else None
+            try:
+                return beneath.read(self._local / path, root=self._local)
+            except OSError:
+                return None
         with tempfile.TemporaryDirectory() as place:
             return Path(self._client.download_artifacts(self._run.info.run_id, path, place)).read_bytes()
 
     def _json(self, path: str) -> Any:
         try:
             return json.loads(self._bytes(path) or b"null")
-        except ValueError:
+        except (ValueError, RecursionError):
             return None
 
 
@@ -242,13 +265,10 @@ def _mapped(part: str) -> str:
     return map_file(part)
 
 
+def _is_inside(path: str, folder: str | None) -> bool:
+    """Whether a path that a server lists lies below the folder that was asked for; it becomes a path here."""
+    return beneath.inside(path) and (folder is None or path.startswith(folder.rstrip("/") + "/"))
+
+
 def _parts(path: str) -> list[str]:
     return [part for part in path.replace("\\", "/").split("/") if part not in ("", ".", "..")]
-
-
-def local_store(uri: str) -> Path | None:
-    """The folder of an artifact store on this machine's disk."""
-    parts = urlsplit(uri)
-    if parts.scheme not in ("", "file"):
-        return None
-    return Path(unquote(parts.path)) if parts.scheme else Path(uri)

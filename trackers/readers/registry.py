@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from trackers.errors import MissingPackage, UsageError
+from trackers.readers.boundary import bounded
 from trackers.readers.reader import Reader, SourceRun
+from trackers.rundir import is_run
 
 GROUP = "trackers.readers"
 """Entry-point group of reader plug-ins: scheme = "package.module:Class"."""
@@ -101,7 +103,7 @@ def load(scheme: str) -> type[Reader]:
         if importlib.util.find_spec(need) is None:
             extra = f"trackers-relay[{EXTRAS.get(scheme, scheme)}]" if scheme in BUILT_IN else need
             raise MissingPackage(f"source {scheme!r} needs the {need} package: pip install '{extra}'")
-    return cls
+    return bounded(cls)
 
 
 def open_source(source: str, root: Path | None = None) -> tuple[Reader, list[SourceRun]]:
@@ -137,7 +139,7 @@ def _is_wandb(source: str) -> bool:
     path = Path(source).expanduser()
     if path.suffix == ".wandb":
         return True
-    if not path.is_dir() or (path / "run.json").exists():
+    if not path.is_dir() or is_run(path):
         return "*" in source and any(
             found.suffix == ".wandb" or _is_wandb(str(found)) for found in Path().glob(source) if "*" not in str(found)
         )

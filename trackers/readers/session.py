@@ -16,6 +16,7 @@ from typing import Any
 
 from trackers.errors import NotFound
 from trackers.readers import files as places
+from trackers.readers.boundary import bounded
 from trackers.readers.reader import SourceRun
 from trackers.records import Config, Finish, Metrics, Number, Record, Summary
 
@@ -30,6 +31,7 @@ _HOST = {"cpu_percent": "system.cpu", "memory_percent": "system.memory_percent"}
 _COMMUNICATION = {"data_size_mb": "mb", "duration_ms": "ms"}
 
 
+@bounded
 class SessionReader:
     """Reads the summaries of sessions."""
 
@@ -49,6 +51,8 @@ class SessionReader:
         content = read_summary(_path(run))
         session = content["session"]
         settings = {name: session[name] for name in _SETTINGS if session.get(name) is not None}
+        if session.get("log_format"):
+            settings["log"] = {"format": session["log_format"]}
         if settings:
             yield Config(time=run.created, values=settings)
         rows = [*_training(content, run.created), *_snapshots(content), *_communication(content, run.created)]

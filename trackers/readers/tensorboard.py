@@ -10,6 +10,7 @@ from __future__ import annotations
 import glob
 import hashlib
 import json
+import math
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +19,7 @@ from typing import Any
 from trackers.backends import system_names
 from trackers.errors import NotFound
 from trackers.readers import files as places
+from trackers.readers.boundary import Spared, bounded
 from trackers.readers.reader import SourceRun
 from trackers.readers.tensorboard_file import events, purged, session_starts
 from trackers.records import (
@@ -36,11 +38,15 @@ from trackers.records import (
 from trackers.rundir import RunDirectory
 
 PATTERN = "*tfevents*"
+OURS = "trackers:"
+"""The model's address in sessions of ours: their group name is a run's."""
+REPEATED = 1 << 20
 _CREATED = re.compile(r"tfevents\.(\d+)")
 _STATUS = re.compile(r"(finished|failed|crashed|preempted)(?: \(exit code (-?\d+)\))?(?:: (.*))?", re.DOTALL)
 _ALERT = re.compile(r"\*\*(\w+)\*\* (.*?)\n\n(.*)", re.DOTALL)
 
 
+@bounded
 class TensorboardReader:
     """Reads directories of event files."""
 
@@ -51,7 +57,7 @@ class TensorboardReader:
         """See :class:`trackers.readers.reader.Reader`. Also a single event file, and patterns (``runs/*``)."""
         base = _base(Path(where).expanduser())
         found = places.find(self.scheme, where, lambda place: sorted({file.parent for file in place.rglob(PATTERN)}))
-        runs = [_source_run(path, base.resolve()) for path in found]
+        runs = places.those_of(found, lambda path: _source_run(path, base.resolve()))
         return sorted(runs, key=lambda run: run.created, reverse=True)
 
     def version(self, run: SourceRun) -> str:
@@ -75,13 +81,18 @@ class _Translation:
         self._run, self._files = run, files
         self._plugins: dict[str, tuple[str, bytes]] = {}
         self._configured = False
+        self._grouped = False
         self._end: Finish | None = None
 
     def records(self, paths: list[Path]) -> Iterator[Record]:
+        from google.protobuf.message import DecodeError
+
         starts = session_starts(paths)
+        spared = Spared(self._run, "events", (DecodeError,))
         for number, event in enumerate(events(paths, self._note)):
             if event.HasField("summary") and not purged(starts, number, event.step):
-                yield from self._event(event)
+                yield from spared.read(self._event(event))
+        spared.tell()
         if self._end is not None:
             yield self._end
 
@@ -159,6 +170,7 @@ class _Translation:
                 yield Environment(time=event.wall_time, values=value)
             else:
                 fields = {name: value[name] for name in ("name", "group", "tags", "notes") if name in value}
+                self._grouped = self._grouped or "group" in fields
                 yield Info(time=event.wall_time, **fields)
         elif own == "status" and (found := _STATUS.fullmatch(text)):
             code = int(found[2]) if found[2] else None
@@ -179,11 +191,13 @@ class _Translation:
 
         data = plugin_data_pb2.HParamsPluginData.FromString(content)
         started = data.session_start_info
-        if started.group_name and self._run.group is None:
+        if started.group_name and started.model_uri != OURS and self._run.group is None:
             yield Info(time=event.wall_time, group=started.group_name)
         if started.hparams and not self._configured:
             kinds = {name: value.WhichOneof("kind") for name, value in started.hparams.items()}
             plain = {name: getattr(started.hparams[name], kind) for name, kind in kinds.items() if kind}
+            if self._grouped:
+                plain.pop("group", None)
             yield Config(time=event.wall_time, values=plain)
 
     def _media(self, tag: str, kind: str, contents: list[bytes], event: Any) -> Media:
@@ -227,8 +241,18 @@ def _legacy(histogram: Any) -> Any:
 
 
 def _array(tensor: Any) -> Any:
+    """A tensor's values. One value may stand for all, as for a tensor of zeros; not for more than a few.
+
+    Raises:
+        ValueError: its shape claims more values than it has.
+    """
     from tensorboard.util import tensor_util
 
+    claimed = math.prod(dimension.size for dimension in tensor.tensor_shape.dim)
+    held = max(len(tensor.tensor_content), *(len(value) for field, value in tensor.ListFields()
+                                             if field.name.endswith("_val")), 0)  # fmt: skip
+    if claimed > max(held, REPEATED) or any(dimension.size < 0 for dimension in tensor.tensor_shape.dim):
+        raise ValueError(f"a tensor claims {claimed:,} values")
     return tensor_util.make_ndarray(tensor)
 
 
@@ -268,10 +292,13 @@ def _base(path: Path) -> Path:
 def _source_run(path: Path, base: Path) -> SourceRun:
     """The run of a directory. One that lies in a run of ours has its name."""
     paths = _files(path)
+    for file in paths:
+        places.check_size(file)
     found = _CREATED.search(paths[0].name) if paths else None
     created = float(found[1]) if found else path.stat().st_mtime
-    if (path.parent / "run.json").exists():
-        info = RunDirectory(path.parent).read_info()
+    own = next((place for place in (path.parent, path.parent.parent) if (place / "run.json").exists()), None)
+    if own is not None:
+        info = RunDirectory(own).read_info()
         return SourceRun(source=f"tb:{path}", id=info.id, name=info.name, project=info.project, created=info.created)
     inside = path != base and path.is_relative_to(base)
     name = str(path.relative_to(base)) if inside else path.name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,9 @@ from trackers.backends.tensorboard_events import unframe
 CHUNK_BYTES = 4 << 20
 FRAME_BYTES = 16
 """Around each record: its length, and two checksums (tensorflow/core/lib/io/record_writer.h)."""
+
+FRAME_MOST = 256 << 20
+"""No record that claims more is read: it would be in memory at once."""
 
 _SESSION_LOG = 0x3A
 """The byte before an Event's ``session_log``: field 7, of bytes (tensorflow/core/util/event.proto)."""
@@ -24,9 +28,10 @@ def frames(path: Path, note: Callable[[str], None] | None) -> Iterator[bytes]:
     Args:
         note: called with one line where there is damage; None: checksums aren't looked at.
     """
-    waiting, at = b"", 0
+    waiting, at, wanted = b"", 0, CHUNK_BYTES
     with path.open("rb") as file:
-        while chunk := file.read(CHUNK_BYTES):
+        size = os.fstat(file.fileno()).st_size
+        while chunk := file.read(wanted):
             waiting += chunk
             used = 0
             try:
@@ -39,6 +44,14 @@ def frames(path: Path, note: Callable[[str], None] | None) -> Iterator[bytes]:
                 return
             waiting = waiting[used:]
             at += used
+            claimed = int.from_bytes(waiting[:8], "little") + FRAME_BYTES if len(waiting) >= 8 else 0
+            if claimed > FRAME_MOST:
+                if note is not None:
+                    note(f"{path.name} is damaged at byte {at:,}: a record claims {claimed:,} bytes")
+                return
+            if at + claimed > size:  # of a file that is still written, so much is there now
+                return
+            wanted = max(CHUNK_BYTES, claimed - len(waiting))
 
 
 def _unchecked(data: bytes) -> Iterator[bytes]:

@@ -12,12 +12,15 @@ import json
 import sqlite3
 from array import array
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from trackers.errors import NotFound, Unavailable, UsageError
+from trackers.errors import Damaged, NotFound, Unavailable, UsageError
+from trackers.formats import database
 from trackers.readers import files as places
 from trackers.readers import samples
+from trackers.readers.boundary import Spared, bounded
 from trackers.readers.journal import merged
 from trackers.readers.reader import SourceRun
 from trackers.readers.trackio_media import media
@@ -38,10 +41,16 @@ from trackers.records import (
 RESERVED = frozenset({"project", "run", "timestamp", "step", "time", "metrics"})
 """trackio/utils.py RESERVED_KEYS: these, and what begins with "__", got another "__" in front."""
 
+TABLES = frozenset({"metrics", "system_metrics", "configs", "traces", "project_metadata", "pending_uploads", "alerts",
+                    "artifacts", "artifact_versions", "artifact_aliases", "run_artifact_links",
+                    "external_run_artifact_links"})  # fmt: skip
+"""trackio/sqlite_storage.py."""
+
 OWN = "trackers/"
 BATCH = 1000
 
 
+@bounded
 class TrackioReader:
     """Reads projects of trackio's directory: ``trackio:project``, ``trackio:project/run`` (name or id)."""
 
@@ -51,7 +60,9 @@ class TrackioReader:
     def runs(self, where: str) -> list[SourceRun]:
         """See :class:`trackers.readers.reader.Reader`."""
         project, name = _project(where)
-        found = [_source_run(project, record) for record in _storage().get_run_records(project)]
+        database.check(_storage().get_project_db_path(project), TABLES)
+        known_runs = _storage().get_run_records(project)
+        found = places.those_of(known_runs, partial(_source_run, project)) if known_runs else []
         if name:
             exact = [run for run in found if run.id == name]
             chosen = exact or [run for run in found if run.name == name]
@@ -84,19 +95,14 @@ class TrackioReader:
             yield Environment(time=run.created, values=environment)
         path = storage.get_project_db_path(project)
         ended = run.created
-        system = _renamed(_rows(path, run, "system_metrics", "NULL"), own.get("_SystemNames") or {})
-        for record in merged([_rows(path, run, "metrics", "step"), system]):
+        spared = Spared(run, "rows")
+        system = _renamed(_rows(path, run, spared, "system_metrics", "NULL"), own.get("_SystemNames") or {})
+        for record in merged([_rows(path, run, spared, "metrics", "step"), system]):
             ended = max(ended, record.time)
             yield record
-        for alert in reversed(storage.get_alerts(project, run_id=run_id)):
-            yield Alert(
-                step=alert["step"],
-                time=places.unix(alert["timestamp"]) or run.created,
-                title=alert["title"],
-                text=alert["text"] or "",
-                level=str(alert["level"]).upper(),
-            )
-        yield from _artifacts(run)
+        yield from spared.read(_alerts(run), "alerts")
+        yield from spared.read(_artifacts(run), "artifacts")
+        spared.tell()
         if results:
             yield Summary(time=ended, values=results)
         status = own.get(f"{OWN}status")
@@ -113,28 +119,28 @@ def _renamed(batches: Iterator[list[Record]], names: dict[str, str]) -> Iterator
         yield batch
 
 
-def _rows(path: Path, run: SourceRun, table: str, step: str) -> Iterator[list[Record]]:
+def _rows(path: Path, run: SourceRun, spared: Spared, table: str, step: str) -> Iterator[list[Record]]:
     """The rows of one table as records, a thousand at a time.
 
     Their numbers are sorted first: SQLite would sort whole rows, in memory.
     """
     from trackio.sqlite_storage import SQLiteStorage
 
-    query = f"SELECT timestamp, {step}, metrics FROM {table} WHERE id BETWEEN ? AND ? AND +run_id = ? ORDER BY id"
+    query = f"SELECT timestamp, {step}, metrics FROM {table} WHERE id BETWEEN ? AND ? AND +run_id = ? ORDER BY id"  # noqa: S608 - names of ours
     try:
         with SQLiteStorage._get_connection(path) as connection:
-            found = connection.execute(f"SELECT id FROM {table} WHERE run_id = ? ORDER BY id", (run.id,))
+            found = connection.execute(f"SELECT id FROM {table} WHERE run_id = ? ORDER BY id", (run.id,))  # noqa: S608
             numbers = array("q", (row[0] for row in found))
             for first in range(0, len(numbers), BATCH):
                 part = numbers[first : first + BATCH]
                 rows = connection.execute(query, (part[0], part[-1], run.id)).fetchall()
-                yield [record for row in rows for record in _row(run, *row)]
+                yield [record for row in rows for record in spared.read(_row(run, *row))]
     except sqlite3.OperationalError as error:
         if "no such table" in str(error):
             return
         raise Unavailable(f"trackio: {path.name}: {error}") from None
     except sqlite3.DatabaseError as error:
-        raise NotFound(f"trackio: {path} is damaged: {error}") from None
+        raise Damaged(f"trackio: {path} is damaged: {error}") from None
 
 
 def _row(run: SourceRun, timestamp: str, step: int | None, content: str) -> Iterator[Record]:
@@ -162,6 +168,17 @@ def _row(run: SourceRun, timestamp: str, step: int | None, content: str) -> Iter
         yield Text(values=texts, **at)
     if results:
         yield Summary(time=at["time"], values=results)
+
+
+def _alerts(run: SourceRun) -> Iterator[Record]:
+    for alert in reversed(_storage().get_alerts(run.project, run_id=run.id)):
+        yield Alert(
+            step=alert["step"],
+            time=places.unix(alert["timestamp"]) or run.created,
+            title=alert["title"],
+            text=alert["text"] or "",
+            level=str(alert["level"]).upper(),
+        )
 
 
 def _artifacts(run: SourceRun) -> Iterator[Record]:

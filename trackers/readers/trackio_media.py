@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from trackers import beneath
 from trackers.records import Media, MediaFile
 
 FILES = {"trackio.image": "image", "trackio.audio": "audio", "trackio.video": "video", "trackio.html": "html"}
@@ -31,8 +32,9 @@ def media(name: str, value: dict[str, Any], at: dict[str, Any], directory: Path)
 
 
 def _file(value: dict[str, Any], directory: Path) -> MediaFile | None:
-    path = Path(FOLDER, str(value.get("file_path", "")))
-    if not (directory / path).is_file():
+    inside = str(value.get("file_path", ""))
+    path = Path(FOLDER, inside)
+    if not beneath.inside(inside) or not beneath.is_file(directory / path, root=directory):
         return None
     return MediaFile(format=path.suffix.lstrip(".") or "bin", file=str(path), caption=value.get("caption"))
 

@@ -13,15 +13,17 @@ import hashlib
 import heapq
 import itertools
 import re
-import sys
 from collections.abc import Iterator
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from trackers.errors import NotFound, TrackersError, Unavailable, UsageError
+from trackers import beneath
+from trackers.errors import Damaged, NotFound, TrackersError, Unavailable, UsageError
 from trackers.readers import wandb_fetch
+from trackers.readers.boundary import bounded
+from trackers.readers.progress import progress
 from trackers.readers.reader import SourceRun
 from trackers.readers.wandb_artifacts import artifacts
 from trackers.readers.wandb_cache import RunCache
@@ -30,12 +32,14 @@ from trackers.readers.wandb_records import RESERVED, STATUS, Decoder, is_ours
 from trackers.records import Config, Environment, Finish, Record, Start
 
 PAGE_RUNS = 200
+MOST_RUNS = 200_000
 LISTED = 20
 """So many runs are named in a message."""
 START_PATIENCE_S = 20.0
 """How long a server that can't be reached at all is waited for."""
 
 
+@bounded
 class WandbReader:
     """Reads projects and single runs; a run is named by its id, its name, a glob of names, or its address."""
 
@@ -61,7 +65,10 @@ class WandbReader:
         """
         runs = self.api().runs(f"{entity}/{project}", filters=filters, order="-created_at", per_page=PAGE_RUNS)
         with self._project(entity, project):
-            found = [_source_run(run) for run in patiently(lambda: list(runs))]
+            there = patiently(lambda: list(itertools.islice(runs, MOST_RUNS + 1)))
+        if len(there) > MOST_RUNS:
+            raise Damaged(f"wandb: {entity}/{project} lists more than {MOST_RUNS:,} runs: name some of them")
+        found = [_source_run(run) for run in there]
         place = f"{entity}/{project} on {self.host()}"
         if any(sign in name for sign in "*?["):
             found = [run for run in found if fnmatch.fnmatchcase(run.name, name)]
@@ -216,8 +223,8 @@ class WandbReader:
         token = _token(remote)
         if cache.index.token == token:
             return
-        with _progress(f"{run.name} ({run.id})") as progress:
-            wandb_fetch.history(remote, cache, progress)
+        with progress(f"fetching {run.name} ({run.id})", "rows") as tell:
+            wandb_fetch.history(remote, cache, tell)
         cache.complete(token)
 
     def _complete_events(self, remote: Any, cache: RunCache, run: SourceRun) -> None:
@@ -244,30 +251,23 @@ class _Files:
         self._directory = directory
 
     def get(self, path: str) -> Path | None:
+        if not beneath.inside(path):
+            return None
         target = self._directory / path
         if target.is_file():
             return target
         target.parent.mkdir(parents=True, exist_ok=True)
         try:
-            patiently(lambda: self._remote.file(path).download(root=str(self._directory), replace=True)).close()
+            patiently(lambda: self._download(path))
         except NotFound:
             return None
         return target if target.is_file() else None
 
-
-@contextlib.contextmanager
-def _progress(title: str) -> Iterator[wandb_fetch.Progress]:
-    """A progress bar on a terminal; elsewhere nothing."""
-    if not sys.stderr.isatty():
-        yield lambda done, total: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("rows"))
-    with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(f"fetching {title}", total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=max(done, total))
+    def _download(self, path: str) -> None:
+        file = self._remote.file(path)
+        if file.name != path:  # the client writes to the name that the server answers
+            raise NotFound(f"wandb: the server gives {file.name!r:.200} for {path!r:.200}")
+        file.download(root=str(self._directory), replace=True).close()
 
 
 def _named(name: str) -> dict[str, Any]:

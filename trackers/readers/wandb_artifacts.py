@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import re
 from collections.abc import Iterator
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+from trackers import beneath
+from trackers.readers.files import warn
 from trackers.readers.wandb_fetch import patiently
 from trackers.records import Artifact, ArtifactFile
 
 INTERNAL = ("run_table", "wandb-history", "wandb-run-history", "job")
 """Types that W&B makes by itself: tables and histories are read where they belong."""
 FOLDER = "artifacts"
+MOST = 100_000
+"""So many artifacts of one run are read."""
 LATEST = "latest"
 """An alias that W&B gives by itself."""
 
@@ -26,7 +31,7 @@ def artifacts(remote: Any, directory: Path, time: float) -> Iterator[Artifact]:
         remote: the client's run.
         time: Unix seconds for an artifact that doesn't say when it was made.
     """
-    for logged in patiently(lambda: list(remote.logged_artifacts())):
+    for logged in patiently(lambda: list(itertools.islice(remote.logged_artifacts(), MOST))):
         if logged.type not in INTERNAL:
             yield _artifact(logged, directory, time)
 
@@ -39,6 +44,9 @@ def _artifact(logged: Any, directory: Path, time: float) -> Artifact:
     files = []
     entries: dict[str, Any] = patiently(lambda: dict(logged.manifest.entries))
     for path, entry in sorted(entries.items()):
+        if not beneath.inside(path):
+            warn(f"artifact {version}: {path!r:.200} isn't a path inside of it")
+            continue
         if entry.ref:
             files.append(ArtifactFile(path=path, uri=str(entry.ref), size=entry.size or 0))
             continue

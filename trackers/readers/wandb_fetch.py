@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, TypeVar
 
-from trackers.errors import CredentialsMissing, NotFound, TrackersError, Unavailable
+from trackers.errors import CredentialsMissing, Damaged, NotFound, TrackersError, Unavailable
+from trackers.readers.progress import Progress
 from trackers.readers.wandb_cache import RunCache
 
 CLIENT_TIMEOUT_S = 60
@@ -22,6 +23,9 @@ PAUSE_S = 2.0
 PAGE_STEPS = 1000
 """The client's own page: so many steps (https://docs.wandb.ai/ref/python/public-api/run#scan_history)."""
 MOST_STEPS = 1_000_000_000
+MOST_PAGES = 2_000_000
+MOST_MORE = 100_000
+"""So many rows more than twice its own count a server may send: a run that goes on has grown meanwhile."""
 KEPT_ROWS = 5000
 """Rows are kept on disk so many at a time."""
 EVENTS_FIRST = 20_000
@@ -34,8 +38,6 @@ query RunEventCount($project: String!, $entity: String!, $name: String!) {
 """
 
 Result = TypeVar("Result")
-Progress = Callable[[int, int], None]
-"""Told how many rows of how many are there."""
 
 
 def history(run: Any, cache: RunCache, progress: Progress) -> None:
@@ -45,7 +47,7 @@ def history(run: Any, cache: RunCache, progress: Progress) -> None:
         run: of ``wandb.Api``, just loaded.
 
     Raises:
-        Unavailable: the server can't be reached.
+        Unavailable: the server can't be reached. Damaged: its answers have no end.
     """
     count = int(run._attrs.get("historyLineCount") or 0)
     end = patiently(lambda: run.lastHistoryStep) + 1
@@ -61,11 +63,15 @@ def history(run: Any, cache: RunCache, progress: Progress) -> None:
 
 def _fetch(run: Any, cache: RunCache, end: int, page: int, progress: Progress, count: int) -> None:
     rows: list[dict[str, Any]] = []
+    if (end - cache.last) // page > MOST_PAGES:
+        raise Damaged(f"wandb: the server claims {end:,} steps for {count:,} rows: that has no end")
     while cache.last + 1 < end:
         try:
             scan = patiently(lambda: run.scan_history(min_step=cache.last + 1, max_step=end, page_size=page))
             for row in _each(scan):
                 rows.append(row)
+                if count and cache.rows + len(rows) > 2 * count + MOST_MORE:
+                    raise Damaged(f"wandb: the server sends more rows than the {count:,} that it has by its own count")
                 if len(rows) >= KEPT_ROWS:
                     cache.add(rows)
                     rows = []

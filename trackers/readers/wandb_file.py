@@ -11,12 +11,16 @@ import glob
 import os
 import shutil
 from collections.abc import Iterator
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
+from trackers import beneath
 from trackers.errors import NotFound
 from trackers.formats import wandb_file
+from trackers.readers import files as places
 from trackers.readers import wandb_records
+from trackers.readers.boundary import Spared, bounded
 from trackers.readers.reader import SourceRun
 from trackers.readers.wandb_records import Decoder
 from trackers.readers.wandb_staged import Staged
@@ -27,6 +31,7 @@ HEAD_RECORDS = 200
 """A run says who it is within so many records."""
 
 
+@bounded
 class WandbFileReader:
     """Reads a ``.wandb`` file, a run's directory, or a ``wandb`` directory with many runs; globs name several."""
 
@@ -39,8 +44,7 @@ class WandbFileReader:
         if not files:
             raise NotFound(f"{where}: no .wandb file there, nor in a run directory (offline-run-…, run-…) below it")
         found: dict[str, SourceRun] = {}
-        for path in files:
-            run = _run(path)
+        for path, run in places.those_of(files, lambda path: (path, _run(path))):
             known = found.get(run.id)
             if known is None:
                 found[run.id] = run
@@ -77,6 +81,7 @@ class _Reading:
 
     def __init__(self, run: SourceRun, paths: list[Path], files: Path | None) -> None:
         self._run = run
+        self._spared = Spared(run)
         self._decoder = Decoder(any(map(_ours, paths)), self._fetch)
         self._config: dict[str, Any] = {}
         self._summary: dict[str, Any] = {}
@@ -96,28 +101,31 @@ class _Reading:
     def file(self, path: Path) -> Iterator[Record]:
         self._here = path.resolve().parent / "files"
         for record in wandb_file.records(path):
-            kind = record.WhichOneof("record_type")
-            if kind == "history":
-                row = wandb_file.tree(record.history.item)
-                row.setdefault("_step", record.history.step.num)
-                yield from map(self._placed, self._decoder.row(row))
-            elif kind == "stats":
-                row = {**wandb_file.tree(record.stats.item), "_timestamp": _seconds(record.stats.timestamp)}
-                yield from self._decoder.event(row)
-            elif kind == "summary":
-                merge(self._summary, wandb_file.tree(record.summary.update))
-            elif kind in ("run", "config"):
-                yield from self._take_config(record)
-            elif kind == "environment":
-                yield Environment(time=self._run.created, values=_environment(record.environment))
-            elif kind == "artifact" and self._staged is not None:
-                yield from self._staged.artifact(record.artifact, self._decoder.time or self._run.created)
-                self._run.note = self._staged.note
-            elif kind == "preempting":
-                self._preempting = True
-            elif kind == "exit":
-                # "not complete" is a pause of our delivery: the run goes on.
-                self._exit = None if record.exit.not_complete else record.exit.exit_code
+            yield from self._spared.read(self._record(record))
+
+    def _record(self, record: Any) -> Iterator[Record]:
+        kind = record.WhichOneof("record_type")
+        if kind == "history":
+            row = wandb_file.tree(record.history.item)
+            row.setdefault("_step", record.history.step.num)
+            yield from map(self._placed, self._decoder.row(row))
+        elif kind == "stats":
+            row = {**wandb_file.tree(record.stats.item), "_timestamp": _seconds(record.stats.timestamp)}
+            yield from self._decoder.event(row)
+        elif kind == "summary":
+            merge(self._summary, wandb_file.tree(record.summary.update))
+        elif kind in ("run", "config"):
+            yield from self._take_config(record)
+        elif kind == "environment":
+            yield Environment(time=self._run.created, values=_environment(record.environment))
+        elif kind == "artifact" and self._staged is not None:
+            yield from self._staged.artifact(record.artifact, self._decoder.time or self._run.created)
+            self._run.note = self._staged.note
+        elif kind == "preempting":
+            self._preempting = True
+        elif kind == "exit":
+            # "not complete" is a pause of our delivery: the run goes on.
+            self._exit = None if record.exit.not_complete else record.exit.exit_code
 
     def _take_config(self, record: Any) -> Iterator[Record]:
         message = record.config if record.WhichOneof("record_type") == "config" else record.run.config
@@ -129,13 +137,14 @@ class _Reading:
         values = {name: value for name, value in wandb_file.tree(message.update).items() if name != "_wandb"}
         if self._decoder.ours:
             values.pop("run_name", None)
-        before = dict(self._config)
-        merge(self._config, values)
+        before = deepcopy(self._config)
+        merge(self._config, deepcopy(values))
         if self._config != before:
             yield Config(time=max(self._run.created, self._decoder.time), values=values)
 
     def end(self) -> Iterator[Record]:
-        yield from self._decoder.results(self._summary)
+        yield from self._spared.read(self._decoder.results(self._summary))
+        self._spared.tell()
         if self._exit is not None:
             status = "preempted" if self._preempting and self._exit else "failed" if self._exit else "finished"
             yield Finish(time=self._decoder.time or self._run.created, status=status, exit_code=self._exit)
@@ -150,7 +159,7 @@ class _Reading:
 
     def _fetch(self, path: str) -> Path | None:
         source = self._here / path
-        if not source.is_file():
+        if not beneath.is_file(source, root=self._here):  # a link leads to a file that isn't the run's
             return None
         if self._staged is None or self._here == self._directory.resolve():
             return source
@@ -166,6 +175,7 @@ class _Reading:
 
 def _run(path: Path) -> SourceRun:
     """Who a file's run is, and how it ended, without its rows."""
+    places.check_size(path)
     run = SourceRun(
         source=f"{SCHEME}:{path}",
         id=path.stem.removeprefix("run-"),

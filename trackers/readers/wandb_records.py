@@ -185,7 +185,7 @@ def _histogram(value: Mapping[str, Any]) -> list[MediaFile]:
     counts = value.get("values")
     edges = value.get("bins")
     packed = value.get("packedBins")
-    if edges is None and isinstance(packed, dict):
+    if edges is None and isinstance(packed, dict) and isinstance(counts, list) and packed.get("count") == len(counts):
         edges = [packed["min"] + packed["size"] * place for place in range(packed["count"] + 1)]
     if not isinstance(counts, list) or not isinstance(edges, list):
         return []

@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from trackers import beneath
 from trackers.readers.wandb_artifacts import FOLDER, INTERNAL, LATEST
 from trackers.records import Artifact, ArtifactFile
 
@@ -81,7 +82,7 @@ class Staged:
 
     def _place(self, entry: dict[str, Any], folder: Path) -> bool:
         path = str(entry["path"])
-        if path.startswith("/") or ".." in path.split("/"):
+        if not beneath.inside(path):
             return False
         target = folder / path
         for source in self._candidates(str(entry.get("local_path") or "")):

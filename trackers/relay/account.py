@@ -16,6 +16,7 @@ class Account(msgspec.Struct, kw_only=True):
     error: the failure that lasts, or "". failures: in a row, over restarts. strange: the exceptions among them that no
     tracker is meant to raise. stopped: it won't go on by itself.
     told: what the user was told of that failure, by attempt and kind. closed: the status it closed with.
+    verify: what was delivered is to be read back. verified: what that found, when it was done last.
     times: of the last record of each stream. damaged: lines of the journal skipped, up to ``damaged_at`` in a stream.
     """
 
@@ -37,6 +38,8 @@ class Account(msgspec.Struct, kw_only=True):
     told: list[str] = []
     stopped: bool = False
     closed: str = ""
+    verify: bool = False
+    verified: dict[str, Any] = {}
     time: float = 0.0
 
 

@@ -8,10 +8,12 @@ import sys
 import time
 from typing import Any
 
-from trackers.relay import process
+from trackers import beneath, identity
+from trackers.relay import heirs, process, watched
 from trackers.relay.account import read_account
+from trackers.relay.lease import read_holder
 from trackers.relay.messages import Message, MessageReader, show
-from trackers.relay.status import is_preempted, preempting, signalled
+from trackers.relay.status import exit_note, is_preempted, preempting, signalled
 from trackers.rundir import RunDirectory
 from trackers.tracker import RunInfo
 
@@ -19,6 +21,26 @@ RESTARTS = 10
 RESTARTS_WITHIN_S = 600.0
 """A relay that dies is started again at once, but no more than so often within so long."""
 WAIT_S = 0.02
+
+
+class Elsewhere:
+    """A relay that another process started, in the place of its ``subprocess.Popen``."""
+
+    def __init__(self, pid: int, start: float) -> None:
+        self._name = pid, start
+        self.returncode: int | None = None
+
+    def poll(self) -> int | None:
+        """0 once it has ended."""
+        if not identity.alive(*self._name):
+            self.returncode = 0
+        return self.returncode
+
+    def wait(self, timeout: float) -> None:
+        """Wait until it has ended, at most so long."""
+        until = time.monotonic() + timeout
+        while self.poll() is None and time.monotonic() < until:
+            time.sleep(WAIT_S)
 
 
 class RelayClient:
@@ -58,14 +80,24 @@ class RelayClient:
             "attempt": self._attempt,
             "nice": int(self._info.option("TRACKER_NICE", 10)),
         }
+        pidfd = watched.open_pidfd(self._info.pid)
+        if pidfd >= 0:  # this process may have exited before the relay can open one
+            options["pidfd"] = pidfd
         avoid = (self._info.cwd, os.path.dirname(self._info.program) if self._info.program else "")
         try:
             self._process = process.start(
-                self._run, ["relay", str(self._run.path.resolve()), process.dump(options)], avoid=avoid
+                self._run,
+                ["relay", str(self._run.path.resolve()), process.dump(options)],
+                avoid=avoid,
+                info=self._info,
+                pass_fds=(pidfd,) if pidfd >= 0 else (),
             )
         except OSError as error:
-            self._say(f"the relay can't be started ({error}); it is tried again, or: trackers sync {self._run.path}")
+            self._say(f"the relay can't be started ({error}); it is tried again, or: trackers sync {self._run.quoted}")
             self._count_death()
+        finally:
+            if pidfd >= 0:
+                os.close(pidfd)
 
     def look_after(self) -> None:
         """Print what the relay has to say, and start it again if it died. Takes microseconds when all is well."""
@@ -91,7 +123,7 @@ class RelayClient:
             self._start_at = self._deaths[-RESTARTS] + RESTARTS_WITHIN_S
             self._say(
                 f"the relay died {RESTARTS} times within {RESTARTS_WITHIN_S / 60:.0f} minutes (see "
-                f"{self._run.relay_log}); it is tried again later, or: trackers sync {self._run.path}"
+                f"{self._run.relay_log}); it is tried again later, or: trackers sync {self._run.quoted}"
             )
 
     def _is_superseded(self) -> bool:
@@ -105,7 +137,7 @@ class RelayClient:
 
     def mark_preempting(self) -> None:
         """If training ends without a word from now on, it was preempted."""
-        preempting(self._run, self._attempt).touch()
+        beneath.touch(preempting(self._run, self._attempt))
 
     def preempted(self) -> bool:
         """Whether it was said, by the script or by a signal, that training is preempted."""
@@ -114,6 +146,28 @@ class RelayClient:
     def _was_asked_to_end(self) -> bool:
         grace = sys.modules.get("trackers.grace")
         return grace is not None and bool(grace.asked())
+
+    def register_fork(self) -> None:
+        """In a forked child: let the relay know of it, unless it is a worker of ``multiprocessing``."""
+        if not heirs.is_worker():
+            heirs.register(self._run, self._attempt)
+
+    def inherit(self, late: bool) -> bool:
+        """Whether the run is this forked child's, as the relay says; it is looked after from here then.
+
+        Args:
+            late: the relay has had its time: a daemon takes the run without it.
+        """
+        own = os.getpid(), identity.process_start(os.getpid())
+        if (late or not self._wanted) and heirs.daemon(self._run, self._attempt) == own:
+            heirs.follow(self._run, self._attempt, own)
+        if heirs.named(self._run, self._attempt) != own:
+            return False
+        self._info.pid, self._info.pid_start = own
+        holder = read_holder(self._run.path / "relay.lease")
+        self._process = None if holder is None else Elsewhere(holder.pid, holder.pid_start)
+        self._start_at = time.monotonic()
+        return True
 
     def _watch_for_preemption(self) -> None:
         if "SLURM_JOB_ID" in os.environ or "KUBERNETES_SERVICE_HOST" in os.environ:
@@ -165,11 +219,21 @@ class RelayClient:
             if progress and shown:
                 _rewrite("")
 
-    def finish(self, timeout_s: float, quiet: bool) -> None:
-        """Wait for the deliveries and say what remains."""
+    def note_exit_code(self) -> None:
+        """This process is ending, and only the C library will know its exit code: have it written down."""
+        from trackers.ending import note_exit_code
+
+        note_exit_code(exit_note(self._run, self._attempt))
+
+    def finish(self, timeout_s: float, quiet: bool, leaving: bool = False, asked_s: float | None = None) -> None:
+        """Wait for the deliveries and say what remains.
+
+        Args:
+            leaving: this process is ending; the relay waits for its exit code.
+        """
         self._watch_no_longer()
         if not self._wanted or not self._names:
-            self._reap()
+            self._reap(leaving)
             return
         terminal = not quiet and bool(getattr(sys.stderr, "isatty", lambda: False)())
         interrupted = False
@@ -181,10 +245,14 @@ class RelayClient:
             show(message)
         if not done:
             behind = ", ".join(self._behind({}, True)) or "the trackers"
-            why = "interrupted" if interrupted else f"not delivered within {timeout_s:.0f} s"
+            why = (
+                "interrupted"
+                if interrupted
+                else f"not delivered within {timeout_s if asked_s is None else asked_s:.0f} s"
+            )
             going = "the relay goes on; " if self._process is not None and self._process.poll() is None else ""
-            self._say(f"{behind}: {why}; {going}to deliver or to see how it stands: trackers sync {self._run.path}")
-        self._reap()
+            self._say(f"{behind}: {why}; {going}to deliver or to see how it stands: trackers sync {self._run.quoted}")
+        self._reap(leaving)
 
     def settle(self, timeout_s: float) -> None:
         """Wait until values across ranks are all recorded, where no delivery beside this process waits for them."""
@@ -206,11 +274,11 @@ class RelayClient:
                 found[name] = done / total if total else 0.0
         return found
 
-    def _reap(self) -> None:
+    def _reap(self, leaving: bool) -> None:
         # The relay may outlive this process; a relay that has ended must not stay behind as a zombie.
         if self._process is not None:
             with contextlib.suppress(Exception):
-                self._process.wait(0.5 if not self._behind({}, True) else 0.0)
+                self._process.wait(0.0 if leaving or self._behind({}, True) else 0.5)
             if self._process.returncode is None:
                 self._process.returncode = 0  # tells subprocess that nobody waits for it: no warning at its end
 

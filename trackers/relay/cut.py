@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from trackers import beneath
 from trackers.journal import decode_lines
 
 LOOK_BACK_BYTES = 65536
@@ -13,7 +14,7 @@ LOOK_BACK_BYTES = 65536
 def holds(path: Path, offset: int, time: float) -> bool:
     """Whether the lines before ``offset`` end there, with a record of this time; True where that can't be seen."""
     try:
-        with open(path, "rb") as file:
+        with beneath.open_file(path) as file:
             if os.fstat(file.fileno()).st_size < offset:
                 return False
             start = max(0, offset - LOOK_BACK_BYTES)

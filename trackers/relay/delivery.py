@@ -7,15 +7,19 @@ The loop is a method that does one step, so that the same code runs in a process
 from __future__ import annotations
 
 import contextlib
+import os
 import random
+import re
 import time
+import traceback
 from collections.abc import Callable, Sequence
 
 import msgspec
 
-from trackers import errors, registry
+from trackers import beneath, errors, registry
 from trackers.failpoints import failpoint
-from trackers.records import Record
+from trackers.records import Record, storable
+from trackers.relay import trust
 from trackers.relay.account import Account as Account
 from trackers.relay.account import read_account as read_account
 from trackers.relay.messages import RECOVERED
@@ -23,8 +27,8 @@ from trackers.relay.order import Order, Position
 from trackers.relay.rejections import Rejections
 from trackers.relay.status import last_status
 from trackers.rundir import RunDirectory, replace_file
-from trackers.secret import reveal
-from trackers.tracker import Cursor, RunInfo, State, Status, Tracker
+from trackers.secret import mask_source, reveal
+from trackers.tracker import Cursor, RunInfo, State, Status, Tracker, Verified
 
 IDLE_S = (0.1, 0.5)
 """Pause when nothing new has come: it grows from the first to the second."""
@@ -42,6 +46,8 @@ TOLD_KINDS = frozenset({"metrics", "text", "media", "artifact", "summary", "aler
 """Kinds whose absence from a tracker the user should know of."""
 STRANGE_REJECTS = 20
 """So many records in a row refused with such exceptions: it isn't the records."""
+TRACEBACKS, TRACEBACK_CHARACTERS = 20, 20_000
+"""So many different ones of a delivery are kept, of each the end."""
 
 
 class Stop(Exception):
@@ -75,7 +81,7 @@ class Delivery:
     ) -> None:
         self.run = run
         self.name = name
-        self.info: RunInfo = run.read_info()
+        self.info: RunInfo = trust.delivered(run)[0]
         self.info.options = reveal(self.info.options)
         self.account = read_account(run, name)
         self._say = say
@@ -87,23 +93,29 @@ class Delivery:
         self._deadline_s = float(getattr(self._class, "deadline_s", 300.0))
         self._tracker: Tracker | None = None
         self._state = State()
-        run.delivery.mkdir(parents=True, exist_ok=True)
+        beneath.make_folder(run.delivery)
         for stray in run.delivery.glob(f".{name}.*.tmp"):  # of a process that was killed
             with contextlib.suppress(OSError):
-                stray.unlink()
+                beneath.remove(stray)
         self._order = Order(
             run, run.delivery / f"{name}.order", Position(self.account.seq, self.account.offsets, self.account.times)
         )
         self._batch: list[Record] = []
         self._behind: Position = self._order.position
+        self._found: Verified | None = None
+        self._held_before: int | None = None
+        self._lost: list[str] = []
         self._restarts = alone and bool(getattr(self._class, "restart_after_error", False))
         self._strange_rejects = 0
+        self._tracebacks: set[int] = set()
         self._opened = 0.0
         self._retry_at = 0.0
         self._uncommitted = False
         self._idle_s = IDLE_S[0]
         self._ticked = 0.0
-        self._rejections = Rejections(run.delivery / f"{name}.rejected.jsonl")
+        self._rejections = Rejections(
+            run.delivery / f"{name}.rejected.jsonl", bool(self.info.option("TRACKER_PRIVATE", True))
+        )
 
     def step(self) -> float | None:
         """Do one piece of work.
@@ -131,6 +143,7 @@ class Delivery:
             raise
         except Exception as error:
             translated = _translate(error)
+            self.note_traceback(error)
             self.account.strange += 1
             if isinstance(translated, errors.Fatal) and self.account.strange < STRANGE_TRIES:
                 translated = errors.Unavailable(str(translated))
@@ -198,7 +211,8 @@ class Delivery:
 
     def _end(self) -> float | None:
         status = last_status(self.run)
-        if self.account.closed == status.name and self._tracker is None:
+        delivered = self.account.closed == status.name and self._tracker is None
+        if delivered and not self.account.verify:
             if self._order.position.offsets != self.account.offsets:  # what doesn't belong to the run was passed over
                 self._commit()
             return None
@@ -206,15 +220,62 @@ class Delivery:
         if self._batch:  # the destination holds less than we believed
             return 0.0
         assert self._tracker is not None
+        if delivered and self._found is None:
+            self._check()
+            return 0.0
         self._beat(self._deadline_s)
         failpoint(f"{self.name}.close.before")
         self._tracker.close(status)
         failpoint(f"{self.name}.close.after")
+        after = self._held() if self._found is not None else None
         self._tracker = None
         self.account.closed = status.name
+        if self._found is not None:
+            self._note_check(after)
         self._commit()
         self._recovered()
-        return None
+        return 0.0 if self.account.verify else None
+
+    def _check(self) -> None:
+        """Have the tracker read back what it delivered; where that shows a fault, everything is delivered again."""
+        tracker = self._tracker
+        assert tracker is not None
+        self._beat(self._deadline_s)
+        verify = getattr(tracker, "verify", None)
+        if self._held_before is None:
+            self._held_before = self._held()
+        self._found = Verified("", unchecked="it has no way to be read back") if verify is None else verify()
+        if self._found.damaged:
+            what = "1 fault" if len(self._found.damaged) == 1 else f"{len(self._found.damaged)} faults"
+            self._say(f"{self.name}: {what}, the first: {self._found.damaged[0]}; it is written anew from the journal")
+        if self._found.cursor is None:
+            return
+        state = dict(self._state)
+        with contextlib.suppress(Exception):  # what it has in hand isn't wanted any more
+            tracker.close(Status("running", time=time.time()))
+        self._tracker, self._state = None, State(state)
+        self._order.seek_seq(self._found.cursor.seq)
+        self._behind = self._order.position
+        self._commit()
+
+    def _held(self) -> int | None:
+        held = getattr(self._tracker, "held", None)
+        return None if held is None else held()
+
+    def _note_check(self, after: int | None) -> None:
+        """Keep what a check found, and end it."""
+        found, before = self._found, self._held_before
+        assert found is not None
+        missing = max(0, after - before) if after is not None and before is not None else 0
+        self.account.verify, self._found = False, None
+        self.account.verified = {
+            "time": time.time(),
+            "checked": found.checked,
+            "unchecked": found.unchecked,
+            "damaged": [*self._lost, *found.damaged],
+            "missing": missing,
+        }
+        self._lost, self._held_before = [], None
 
     def _open(self) -> None:
         if self._tracker is not None:
@@ -232,6 +293,10 @@ class Delivery:
         if url.startswith(("http://", "https://")):
             self._tell(url)
         if answer is not None and answer.seq < self._behind.seq:
+            if self.account.verify:
+                where = self._state.get("url") or self.name
+                self._lost.append(f"{where} (it held less than was delivered)")
+                self._held_before = self._held()
             self._order.seek_seq(answer.seq)
             self._batch = self._read()
         self._commit()
@@ -252,6 +317,7 @@ class Delivery:
         except Exception as error:
             rejected = isinstance(error, errors.Rejected)
             if not rejected:
+                self.note_traceback(error)
                 translated = _translate(error)
                 if isinstance(translated, errors.Unavailable):
                     raise translated from error
@@ -335,7 +401,11 @@ class Delivery:
         self.account.time = time.time()
         failpoint(f"{self.name}.commit.before")
         try:
-            replace_file(self.run.delivery_state(self.name), msgspec.json.encode(self.account))
+            content = msgspec.json.encode(self.account)
+        except UnicodeError:  # a path that isn't UTF-8
+            content = msgspec.json.encode(storable(msgspec.to_builtins(self.account)))
+        try:
+            replace_file(self.run.delivery_state(self.name), content)
         except OSError as error:
             raise errors.Unavailable(f"the cursor can't be written: {error}") from error
         failpoint(f"{self.name}.commit.after")
@@ -350,7 +420,7 @@ class Delivery:
             self._note(str(error), stopped=True)
             self._say(
                 f"{text}; its delivery stopped, training and the other trackers go on. "
-                f"Continue with: trackers sync {self.run.path} --to {self.name}"
+                f"Continue with: trackers sync {self.run.quoted} --to {self.name}"
             )
             raise Stop(str(error), restart=False)
         low, high = REFUSED_RETRY_S if isinstance(error, errors.Refused) else RETRY_S
@@ -369,6 +439,21 @@ class Delivery:
             self._tracker = None
         self._retry_at = time.monotonic() + pause
         return pause
+
+    def note_traceback(self, error: Exception) -> None:
+        """Keep a tracker's mistake in ``relay.log``, for whoever mends it; the same one once in each process."""
+        if isinstance(error, OSError) and self._restarts:  # one process after the other finds its server away
+            return
+        text = mask_source("".join(traceback.format_exception(error)))
+        where = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)[-1:]]
+        mark = hash((*where, type(error), re.sub(r"\d+", "", str(error))))
+        if mark in self._tracebacks or len(self._tracebacks) >= TRACEBACKS:
+            return
+        self._tracebacks.add(mark)
+        when = time.strftime("%Y-%m-%d %H:%M:%S")
+        with contextlib.suppress(OSError), beneath.open_file(self.run.relay_log, "ab") as log:
+            said = f"{when} {os.getpid()} {self.name}\n{text[-TRACEBACK_CHARACTERS:]}"
+            log.write(said.encode("utf-8", "replace"))
 
     def _tell_failure(self, error: errors.DeliveryError) -> None:
         # One outage has many texts: refused, reset, timed out. It is told once, and again where it asks for an action.

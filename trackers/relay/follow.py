@@ -9,8 +9,8 @@ from pathlib import Path
 
 from trackers.errors import NotFound, UsageError
 from trackers.relay.report import report
-from trackers.relay.sync import SEEN_S, TURN_S, RunSync
-from trackers.rundir import RunDirectory
+from trackers.relay.sync import DAMAGE, SEEN_S, TURN_S, RunSync
+from trackers.rundir import RunDirectory, is_run
 
 LOOK_S = 2.0
 """Between looks for new runs; longer where a look takes long, so that it never takes more than a twentieth."""
@@ -28,6 +28,7 @@ class Follower:
         show: called now and then with a run at work, and once at its end.
         complain: called with what keeps a run from being served.
         jobs: how many runs are served at once; where there are more, they take turns.
+        trusted: the runs' options count, whoever wrote them; see :mod:`trackers.relay.trust`.
     """
 
     def __init__(
@@ -38,12 +39,14 @@ class Follower:
         *,
         complain: Callable[[str], None] = lambda text: None,
         jobs: int = 4,
+        trusted: bool = False,
     ) -> None:
         self._roots = list(roots)
         self._to = list(to)
         self._show = show
         self._complain = complain
         self._jobs = jobs
+        self._trusted = trusted
         self._active: dict[Path, RunSync] = {}
         self._begun: dict[Path, float] = {}
         self._shown: dict[Path, float] = {}
@@ -91,18 +94,31 @@ class Follower:
         while self._queue and len(self._active) < self._jobs:
             path = self._queue.pop(0)
             try:
-                work = RunSync(RunDirectory(path), self._to, follow=True)
+                work = RunSync(RunDirectory(path), self._to, follow=True, trusted=self._trusted)
                 work.begin()
             except NotFound:
                 continue  # deleted meanwhile
             except UsageError as error:
-                self._refused[path] = RunDirectory(path).attempt()
-                self._complain(f"{path}: {error}")
+                self._refuse(path, str(error))
+                continue
+            except DAMAGE as error:
+                self._refuse(path, f"it can't be delivered ({type(error).__name__}: {error}); see docs/security.md")
                 continue
             self._active[path] = work
             self._begun[path] = time.monotonic()
 
+    def _refuse(self, path: Path, text: str) -> None:
+        self._refused[path] = RunDirectory(path).attempt()
+        self._complain(f"{path}: {text}")
+
     def _turn(self, path: Path) -> None:
+        try:
+            self._serve(path)
+        except DAMAGE as error:
+            self._end(path, show=False)
+            self._refuse(path, f"it can't be delivered any more ({type(error).__name__}: {error})")
+
+    def _serve(self, path: Path) -> None:
         work = self._active[path]
         if not path.exists():
             self._end(path, show=False)
@@ -116,23 +132,26 @@ class Follower:
             self._show(work)
 
     def _end(self, path: Path, *, show: bool = True) -> None:
-        work = self._active.pop(path)
-        work.end()
-        if show:
+        work = self._active.pop(path, None)
+        if work is not None:
+            work.end()
+        if work is not None and show:
             self._show(work)
 
     def _is_delivered(self, run: RunDirectory) -> bool:
         try:
             names = self._to or RunSync(run, (), follow=True, echo=False).names
+            entries = [entry for name, entry in report(run, names).items() if name in names]
         except NotFound:
             return True
-        entries = [entry for name, entry in report(run, names).items() if name in names]
+        except DAMAGE:
+            return False
         return all(entry["state"] == "delivered" and not entry["rejected"] for entry in entries)
 
 
 def runs_below(root: Path, depth: int = DEPTH) -> Iterator[RunDirectory]:
     """Every run in a directory tree, or the one run that ``root`` is. What can't be read is passed over."""
-    if (root / "run.json").exists():
+    if is_run(root):
         yield RunDirectory(root)
         return
     try:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from trackers import identity
+from trackers import beneath, identity
 from trackers.failpoints import failpoint
 from trackers.rundir import replace_file
 
@@ -100,7 +100,7 @@ class Lease:
         # Claims on those who aren't the holder any more mean nothing.
         for void in self.path.parent.glob(f"{self.path.name}.*.taken") if self._mine else [claim]:
             with contextlib.suppress(OSError):
-                void.unlink()
+                beneath.remove(void)
 
     def _claim(self, other: Holder) -> Path:
         return self.path.with_name(f"{self.path.name}.{other.token}.taken")
@@ -144,7 +144,7 @@ class Lease:
         current = self.holder()
         if current is not None and current.token == self._mine.token:
             with contextlib.suppress(OSError):
-                self.path.unlink()
+                beneath.remove(self.path)
         self._mine = None
 
     def _silent(self, path: Path, holder: Holder) -> float:
@@ -160,7 +160,7 @@ class Lease:
     def _create(path: Path, holder: Holder) -> bool:
         content = msgspec.json.encode(holder)
         try:
-            fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+            fd = beneath.open_fd(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
         except OSError:  # there is one, or no space, no descriptor left: later
             return False
         failpoint("lease.create.half")
@@ -172,14 +172,14 @@ class Lease:
             os.close(fd)
         if not whole:
             with contextlib.suppress(OSError):
-                path.unlink()
+                beneath.remove(path)
         return whole
 
 
 def read_holder(path: Path) -> Holder | None:
     """Who holds the lease in this file; None if there is none or it can't be read."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Holder)
+        return msgspec.json.decode(beneath.read(path), type=Holder)
     except (OSError, msgspec.DecodeError):
         return None
 
@@ -189,6 +189,6 @@ def _read(path: Path) -> Holder | None:
     holder = read_holder(path)
     if holder is None:
         with contextlib.suppress(OSError):
-            found = path.stat()
+            found = path.lstat()
             return Holder(token=f"half-{found.st_ino}-{found.st_mtime_ns}")
     return holder

@@ -17,11 +17,11 @@ from types import FrameType
 
 import msgspec
 
-from trackers import grace
+from trackers import beneath, grace
 from trackers.relay import process
 from trackers.relay.delivery import Delivery, Stop
 from trackers.relay.lease import Lease
-from trackers.relay.messages import MessageHandler, Messages
+from trackers.relay.messages import Masking, MessageHandler, Messages, print_masked
 from trackers.relay.status import preempting
 from trackers.relay.supervisor import AGAIN, DONE, STOPPED, Supervisor, ignore_interrupts
 from trackers.rundir import RunDirectory
@@ -36,7 +36,10 @@ def main(arguments: Sequence[str]) -> int:
     run = RunDirectory(directory)
     ignore_interrupts()
     messages = Messages(run.messages)
-    logging.basicConfig(format="%(asctime)s %(process)d %(name)s %(levelname)s %(message)s", level=logging.WARNING)
+    logging.basicConfig(level=logging.WARNING)
+    for handler in logging.getLogger().handlers:
+        handler.setFormatter(Masking("%(asctime)s %(process)d %(name)s %(levelname)s %(message)s"))
+    sys.excepthook = print_masked
     if role == "relay":
         return relay(run, messages, json.loads(rest[0]))
     if role == "outpost":
@@ -62,13 +65,16 @@ def relay(run: RunDirectory, messages: Messages, options: dict[str, object]) -> 
     """Serve one run until all is delivered.
 
     Args:
-        options: ``trackers`` (names), ``pid`` and ``pid_start`` of training, its ``attempt``, ``nice``.
+        options: ``trackers`` (names), ``pid`` and ``pid_start`` of training, ``pidfd``, its ``attempt``, ``nice``.
 
     Returns:
         ``process.SUPERSEDED`` where the relay of a newer attempt has taken over or will.
     """
     process.lower_priority(int(str(options.get("nice", 0))))
     attempt = int(str(options["attempt"]))
+    pidfd = int(str(options.get("pidfd", -1)))
+    if pidfd >= 0:
+        os.set_inheritable(pidfd, False)
     lease = Lease(run.path / "relay.lease")
     until = time.monotonic() + LEASE_WAIT_S
     while not lease.acquire():  # the relay of an earlier attempt hands over, or is found dead
@@ -81,13 +87,18 @@ def relay(run: RunDirectory, messages: Messages, options: dict[str, object]) -> 
     assert isinstance(names, list)
     watch = (int(str(options["pid"])), float(str(options["pid_start"])))
     supervisor = Supervisor(
-        run, names, watch=watch, attempt=attempt, say=lambda text, name: messages.say(text, source=name)
+        run,
+        names,
+        watch=watch,
+        pidfd=pidfd,
+        attempt=attempt,
+        say=lambda text, name: messages.say(text, source=name),
     )
 
     def asked_to_end(*_: object) -> None:
         # SLURM asks every process of a job at once, this one and training.
         if grace.signals():
-            preempting(run, attempt).touch()
+            beneath.touch(preempting(run, attempt))
         supervisor.leave()
 
     signal.signal(signal.SIGTERM, asked_to_end)
@@ -96,6 +107,13 @@ def relay(run: RunDirectory, messages: Messages, options: dict[str, object]) -> 
     finally:
         lease.release()
     return process.SUPERSEDED if supervisor.superseded else DONE
+
+
+def _acquire(run: RunDirectory, lease: Lease) -> bool:
+    with contextlib.suppress(OSError):  # the run itself may be deleted: what remains of it isn't begun anew
+        if not run.delivery.exists():
+            beneath.make_folder(run.delivery)
+    return lease.acquire()
 
 
 def delivery(run: RunDirectory, name: str, messages: Messages, parent: int) -> int:
@@ -111,7 +129,7 @@ def delivery(run: RunDirectory, name: str, messages: Messages, parent: int) -> i
     signal.signal(signal.SIGTERM, stop)
     logging.getLogger("trackers").addHandler(MessageHandler(messages, name))
     lease = Lease(run.delivery / f"{name}.lease")
-    while not lease.acquire():
+    while not _acquire(run, lease):
         if stopping or os.getppid() != parent:
             return AGAIN
         time.sleep(0.1)
@@ -137,8 +155,10 @@ def delivery(run: RunDirectory, name: str, messages: Messages, parent: int) -> i
             beat(0.0)
             if pause:
                 time.sleep(min(pause, 0.5))
-        with contextlib.suppress(Exception):
+        try:
             work.close()
+        except Exception as error:
+            work.note_traceback(error)
         return AGAIN
     except Stop as reason:
         until = time.monotonic() + reason.delay_s

@@ -7,10 +7,15 @@ import logging
 import os
 import sys
 import time
+import traceback
 from pathlib import Path
+from types import TracebackType
 
 import msgspec
 
+from trackers import beneath
+from trackers.records import escaped
+from trackers.secret import mask_source
 from trackers.terminal import write_line
 
 RECOVERED = "delivering again"
@@ -57,12 +62,12 @@ class Messages:
 
     def say(self, text: str, *, source: str = "", level: str = "warning") -> None:
         """Say something once. Never raises."""
-        line = one_line(text)
+        line = said(escaped(text))
         if not self._said.new(source, line):
             return
         message = Message(time.time(), line, level, source)
         try:
-            fd = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+            fd = beneath.open_fd(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
             try:
                 os.write(fd, msgspec.json.encode(message) + b"\n")
             finally:
@@ -90,7 +95,7 @@ class MessageReader:
         try:
             if self._path.stat().st_size == self._offset:
                 return []
-            with open(self._path, "rb") as file:
+            with beneath.open_file(self._path) as file:
                 file.seek(self._offset)
                 block = file.read()
         except OSError:
@@ -114,11 +119,30 @@ def show(message: Message) -> None:
         write_line(f"trackers: {source}{message.text}", sys.stderr)
 
 
+def said(text: str) -> str:
+    """Text as it may be said: one printable line, without secrets, which errors of clients often quote."""
+    return one_line(mask_source(text))
+
+
 def one_line(text: str, limit: int = 600) -> str:
     """Text as one printable line: no line breaks, no terminal escapes."""
     flat = " ".join(text.split())
     flat = "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in flat)
     return flat if len(flat) <= limit else flat[: limit - 1] + "…"
+
+
+class Masking(logging.Formatter):
+    """Formats for ``relay.log``: clients log addresses and headers as they are."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The record's lines, without secrets."""
+        return mask_source(super().format(record))
+
+
+def print_masked(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """An excepthook: the traceback, without secrets."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        sys.stderr.write(mask_source("".join(traceback.format_exception(kind, error, trace))))
 
 
 class MessageHandler(logging.Handler):

@@ -21,8 +21,9 @@ from pathlib import Path
 
 import msgspec
 
+from trackers import beneath
 from trackers.failpoints import failpoint
-from trackers.journal import StreamReader, cut_torn_tail
+from trackers.journal import FinishSearch, StreamReader, cut_torn_tail
 from trackers.records import Finish, Record, Start, offset_of
 from trackers.relay.cut import holds
 from trackers.relay.status import outlived
@@ -66,12 +67,13 @@ class Order:
         self._switches = Switches()
         self._settled = 0
         self._latest = 0.0
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o666)
+        self._fd = beneath.open_fd(path, os.O_RDWR | os.O_CREAT)
         self._load()
         self._readers: dict[str, StreamReader] = {}
         self._cuts: dict[str, float] = {}
         self._ahead: dict[str, list[Record]] = {}
         self._finished: dict[str, bool] = {}
+        self._ends: dict[str, FinishSearch] = {}
         self._unsure: dict[str, tuple[int, float]] = {}
         self._sizes_cut: dict[str, int] = {}
         self.cut: set[str] = set()
@@ -185,9 +187,8 @@ class Order:
         return any(self._finished.get(str(name)) or self._has_finish(name) for name in said)
 
     def _has_finish(self, name: StreamName) -> bool:
-        from trackers.journal import last_record
-
-        return isinstance(last_record(self._run.stream(name)), Finish)
+        search = self._ends.setdefault(str(name), FinishSearch(self._run.stream(name)))
+        return search.look() is not None
 
     def _size(self, name: StreamName) -> int:
         try:

@@ -12,10 +12,9 @@ from typing import Any
 
 import msgspec
 
-from trackers import identity, launch
+from trackers import beneath, identity, launch
 from trackers.hardware.plan import Plan
-from trackers.journal import last_record
-from trackers.records import Finish
+from trackers.journal import find_finish
 from trackers.relay import process
 from trackers.relay.messages import Messages
 from trackers.rundir import RunDirectory, StreamName
@@ -64,7 +63,7 @@ def serve(folder: Path, plan: Plan) -> int:
     plan = msgspec.structs.replace(plan, attempt=attempt)
     stream = run.stream(StreamName("rank", 0, attempt))
     code = sample(run, Messages(run.messages), plan, over=lambda: not _lives(plan) or _ended(run, stream, attempt))
-    done(run, plan.node, attempt).touch()
+    beneath.touch(done(run, plan.node, attempt))
     return code
 
 
@@ -85,4 +84,4 @@ def _lives(plan: Plan) -> bool:
 
 
 def _ended(run: RunDirectory, stream: Path, attempt: int) -> bool:
-    return isinstance(last_record(stream), Finish) or run.attempt() > attempt
+    return find_finish(stream) is not None or run.attempt() > attempt

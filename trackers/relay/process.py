@@ -12,9 +12,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from trackers import beneath, seal
 from trackers.identity import LAUNCHER_VARIABLES
 from trackers.rundir import RunDirectory
 from trackers.secret import carried
+from trackers.tracker import RunInfo
 
 _HURTFUL = LAUNCHER_VARIABLES | {
     "PYTHONSTARTUP", "PYTHONINSPECT", "PYTHONBREAKPOINT", "PYTHONPROFILEIMPORTTIME", "PYTHONVERBOSE",
@@ -25,6 +27,8 @@ _HURTFUL = LAUNCHER_VARIABLES | {
 _ONE_THREAD = (
     "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS", "VECLIB_MAXIMUM_THREADS",
 )  # fmt: skip
+READER_DIRECTORY = "TRACKER_READER_DIRECTORY"
+"""Environment variable that tells helpers where their user is: relative paths in the user's own options begin there."""
 SUPERSEDED = 76
 """Exit code of a relay that leaves its work to the relay of a newer attempt."""
 JOB_GPUS = "TRACKER_JOB_"
@@ -75,6 +79,7 @@ def environment(base: Mapping[str, str] | None = None) -> dict[str, str]:
     env.update(dict.fromkeys(_ONE_THREAD, "1"))
     env["PYTHONSAFEPATH"] = "1"
     env["PYTHONUNBUFFERED"] = "1"
+    env["PYTHONUTF8"] = "1"  # names of files are UTF-8, whatever the job's locale says
     env.setdefault("TOKENIZERS_PARALLELISM", "false")
     return env
 
@@ -87,6 +92,7 @@ def start(
     avoid: tuple[str, ...] = (),
     new_session: bool = True,
     pass_fds: tuple[int, ...] = (),
+    info: RunInfo | None = None,
 ) -> Any:
     """Start a helper for a run. It inherits no standard stream: what it prints goes to ``relay.log``.
 
@@ -94,6 +100,7 @@ def start(
         new_session: False: it joins this process's session. Linux shares the processors out by session
             (sched_autogroup), so helpers in one session count together once, not each as much as training.
         pass_fds: descriptors that it inherits.
+        info: the run as its starter delivers it: the helper follows the same instructions (:mod:`trackers.seal`).
 
     Returns:
         the ``subprocess.Popen``.
@@ -101,14 +108,18 @@ def start(
     Raises:
         OSError: it can't be started.
     """
-    with open(run.relay_log, "ab") as log:
+    env = environment()
+    if info is not None:
+        env[seal.CARRIER] = "" if info.foreign else seal.digest(info)
+    env.setdefault(READER_DIRECTORY, os.getcwd())
+    with beneath.open_file(run.relay_log, "ab") as log:
         return subprocess.Popen(
             command(arguments, python=python, avoid=avoid),
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
-            cwd=run.path,
-            env=environment(),
+            cwd=os.sep,  # vendors read settings where they are (W&B: ./wandb/settings): a run's directory is data
+            env=env,
             start_new_session=new_session,
             close_fds=True,
             pass_fds=pass_fds,

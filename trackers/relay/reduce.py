@@ -123,7 +123,7 @@ class Inside:
                 self._work.turn()
         except Exception as error:
             self._failed = True
-            self._say(f"values across ranks: {type(error).__name__}: {error}; later: trackers sync {self._run.path}")
+            self._say(f"values across ranks: {type(error).__name__}: {error}; later: trackers sync {self._run.quoted}")
 
     def finish(self) -> None:
         """Reduce the rest; waits for ranks that are still at work as long as a value does."""

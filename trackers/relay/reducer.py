@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Sequence
 
-from trackers import records
+from trackers import beneath, records
 from trackers.claims import Claims
 from trackers.definitions import SummaryFold
 from trackers.errors import NotFound
@@ -332,8 +332,8 @@ class Reducer:
             if file.state() in ENDED and file.path.parent != kept:
                 target = kept / f"{StreamName('rank', file.rank, self.attempt)}.jsonl"
                 try:
-                    kept.mkdir(exist_ok=True)
-                    file.path.replace(target)
+                    beneath.make_folder(kept)
+                    beneath.move(file.path, target)
                 except OSError:  # they stay where they are, which is no harm
                     return
         tidy(self._folder)
@@ -343,7 +343,7 @@ def explicit_results(run: RunDirectory, attempt: int) -> set[str]:
     """Names of the results that the main rank recorded itself."""
     found: set[str] = set()
     try:
-        with open(run.stream(StreamName("rank", 0, attempt)), "rb") as lines:
+        with beneath.open_file(run.stream(StreamName("rank", 0, attempt))) as lines:
             for line in lines:
                 if b'"kind":"summary"' in line:
                     record = records.decode(line.rstrip(b"\n"))

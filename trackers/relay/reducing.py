@@ -80,7 +80,7 @@ class Reducing:
         if self._process is None and not self.over and not self._has_work():
             self.over = True
         if not self.over and now - self._grew_at(now) > self._wait_s + END_S:
-            self._say(f"values across ranks aren't all recorded yet; later: trackers sync {self._run.path}")
+            self._say(f"values across ranks aren't all recorded yet; later: trackers sync {self._run.quoted}")
             self.close()
         return self.over
 

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from pathlib import Path
 
 import msgspec
 
-from trackers import records
+from trackers import beneath, records
 from trackers.records import Record
 
 
 class Rejections:
-    """The file of one tracker. ``ids``: of the records in it."""
+    """The file of one tracker. ``ids``: of the records in it.
 
-    def __init__(self, path: Path) -> None:
+    Args:
+        private: only the owner may read it: a record may be refused for what is in it.
+    """
+
+    def __init__(self, path: Path, private: bool = True) -> None:
         self.path = path
+        self._mode = 0o600 if private else 0o666
         self.ids: set[str] = set()
-        with contextlib.suppress(OSError), open(path, "rb") as lines:
+        with contextlib.suppress(OSError), beneath.open_file(path) as lines:
             for line in lines:
                 with contextlib.suppress(msgspec.DecodeError, KeyError, TypeError):
                     self.ids.add(msgspec.json.decode(line)["id"])
@@ -31,6 +37,7 @@ class Rejections:
         if record.id in self.ids:
             return
         line = msgspec.json.encode({"id": record.id, "reason": reason, "record": records.encode(record).decode()})
-        with open(self.path, "ab") as file:
+        fd = beneath.open_fd(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, self._mode)
+        with os.fdopen(fd, "ab") as file:
             file.write(line + b"\n")
         self.ids.add(record.id)

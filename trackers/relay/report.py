@@ -15,7 +15,8 @@ from trackers.rundir import RunDirectory
 def report(run: RunDirectory, trackers: Iterable[str]) -> dict[str, dict[str, Any]]:
     """By tracker: ``state`` (delivered, waiting, delivering, stopped, not begun), ``delivered`` and ``rejected``
     records, ``waiting_bytes`` of the journal, ``error``, ``url``, ``closed`` (the status it was told), ``skipped``,
-    ``damaged`` (lines of the journal). One that runs in training only has ``ended`` with it: nothing waits for it.
+    ``damaged`` (lines of the journal), ``verified`` (what reading it back found last). One that runs in training only
+    has ``ended`` with it: nothing waits for it.
     """
     sizes = run.sizes()
     names = list(dict.fromkeys([*trackers, *run.deliveries()]))
@@ -29,7 +30,7 @@ def _one(run: RunDirectory, name: str, sizes: dict[str, int]) -> dict[str, Any]:
     alive = holder is not None and not holder.dead()
     if account.stopped:
         state = "stopped"
-    elif not waiting and account.closed:
+    elif not waiting and account.closed and not account.verify:
         state = "delivered"
     elif alive:
         state = "delivering"
@@ -49,6 +50,7 @@ def _one(run: RunDirectory, name: str, sizes: dict[str, int]) -> dict[str, Any]:
         "waiting_bytes": waiting,
         "closed": account.closed,
         "error": account.error,
+        "verified": account.verified,
         "url": str(account.state.get("url", "")),
         "held_by": str(holder) if alive else "",
     }

@@ -16,8 +16,8 @@ from trackers.hardware.device import Reading
 from trackers.hardware.host import Host
 from trackers.hardware.plan import BEAT, READING, Plan
 from trackers.hardware.sampling import Sampling
-from trackers.journal import StreamWriter, tail
-from trackers.records import Environment, Finish, Metrics, Start, Text
+from trackers.journal import StreamWriter, find_finish, tail
+from trackers.records import Environment, Metrics, Start, Text
 from trackers.relay.messages import Messages
 from trackers.relay.ready import readable
 from trackers.rundir import RunDirectory, StreamName
@@ -88,6 +88,7 @@ def sample(run: RunDirectory, messages: Messages, plan: Plan, over: Callable[[],
     if not os.fstat(writer.fd).st_size:
         start = Start(time=clock.now(), attempt=plan.attempt, node=plan.node, host=identity.host(), pid=os.getpid())
         writer.write(records.encode(start))
+    _beat(plan.beat_fd, READING)  # it runs, and takes signals: from here on a driver may hang
     gpus = Gpus(say, scope=plan.scope)
     told = {"gpus": names.known(gpus.read(), gpus.label, plan.node if plan.nodes > 1 else None)}
     writer.write(records.encode(Environment(time=clock.now(), values=told)))
@@ -106,8 +107,8 @@ def sample(run: RunDirectory, messages: Messages, plan: Plan, over: Callable[[],
     while _beat(plan.beat_fd):
         due = max(due + plan.interval_s, time.monotonic())
         if _asked_to_end(woken, due, over):
-            last = tail(rank, 65536)[-1:]
-            sampling.finish(last[0].time if last and isinstance(last[0], Finish) else None)
+            finish = find_finish(rank)
+            sampling.finish(finish.time if finish is not None else None)
             break
         sampling.take()
     writer.release()

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from trackers.hardware.plan import READING, Plan, planned
+from trackers.hardware.plan import BEAT, READING, Plan, planned
 from trackers.relay import process
 from trackers.relay.outpost import done
 from trackers.relay.ready import readable
@@ -28,6 +28,11 @@ END_S = 2.0
 """How long the end of the run waits for a sampler that was well: it answers within milliseconds."""
 READS_S = 1.0
 """A sampler that has been inside one reading for so long isn't waited for: eight GPUs take milliseconds."""
+BEGINS_S = 10.0
+"""So long, and no longer, the end of a run waits for a sampler that hasn't begun: on a busy host a process takes
+seconds to start."""
+FIRST_S = 5.0
+"""Likewise for a driver's first answer, which is slower than all others."""
 LATE_S = 5.0
 """A sampler that was so late with its last sample when training ended isn't waited for at all."""
 RESTART_S = (1.0, 10.0, 60.0)
@@ -53,12 +58,13 @@ class Sampler:
         self._pipe = -1
         self._heard = 0.0
         self._reads = False
+        self._began = self._sampled = self._told_to_end = False
         self._done = False
         self._start_at = time.monotonic() + AFTER_S
         self._deaths = 0
         self._ended = False
         self._over = not bool(info.option("TRACKER_SAMPLE", True))
-        self._ending = 0.0
+        self._ending = self._waited = 0.0
 
     @property
     def ending(self) -> bool:
@@ -97,16 +103,26 @@ class Sampler:
             return self._others_are_done(now)
         if not self._ending:
             self._ending = now
-            self._listen(now)
-            if not self._done:
-                self._process.terminate()
         self._listen(now)
+        if self._began and not self._done and not self._told_to_end:  # before that it couldn't take the signal
+            self._told_to_end = True
+            self._process.terminate()
         if self._done or self._process.poll() is not None:
             self._close()
             return self._others_are_done(now)
+        if not self._sampled:
+            self._waited = now
+            if now - self._ending <= (FIRST_S if self._began else BEGINS_S):
+                return False
+            self._leave()
+            why = "didn't answer" if self._began else "hadn't begun"
+            whose = "a driver that is slow or hangs?" if self._began else "a busy host"
+            self._say(f"the hardware sampler {why} when training ended ({whose}): the run has no hardware metrics")
+            self._ended = True
+            return True
         late = self._ending - self._heard > LATE_S + self._plan.interval_s
         stuck = self._reads and now - self._heard > READS_S
-        if late or stuck or now - self._ending > END_S:
+        if late or stuck or now - max(self._ending, self._waited) > END_S:
             self._leave()
             self._say(
                 "the hardware sampler didn't answer when training ended (a driver that hangs?): "
@@ -144,6 +160,7 @@ class Sampler:
                 self._run, arguments, avoid=self._avoid, new_session=False, pass_fds=(writing,)
             )
             self._pipe, self._heard, self._reads, self._done = reading, time.monotonic(), False, False
+            self._began = self._sampled = False
         except OSError as error:
             os.close(reading)
             self._bury(time.monotonic(), f"it can't be started: {error}")
@@ -157,6 +174,7 @@ class Sampler:
             return
         if said:
             self._heard, self._reads = now, said.endswith(READING)
+            self._began, self._sampled = True, self._sampled or BEAT in said
         else:
             self._done = True
 

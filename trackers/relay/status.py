@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from pathlib import Path
 
-from trackers import identity
+from trackers import beneath, identity
+from trackers.ending import INTERRUPTED
 from trackers.errors import NotFound
-from trackers.journal import last_record
+from trackers.journal import FAR_BYTES, NEAR_BYTES, find_finish, last_record
 from trackers.records import Finish
+from trackers.relay import heirs
 from trackers.relay.lease import STALE_S, read_holder
 from trackers.rundir import RunDirectory, StreamName
 from trackers.tracker import Status
@@ -23,15 +26,19 @@ SILENCE = "no sign of life"
 PREEMPTED = "the job was preempted"
 
 
-def last_status(run: RunDirectory) -> Status:
-    """How the newest attempt ended, as its last writer said: the relay's word before the rank's; else running."""
+def last_status(run: RunDirectory, back: int = NEAR_BYTES) -> Status:
+    """How the newest attempt ended, as its last writer said: the relay's word before the rank's; else running.
+
+    Args:
+        back: how many bytes of each stream's end are searched for that word.
+    """
     newest = run.attempt()
     names = [name for name in run.stream_names() if name.attempt == newest]
     for writer in ("node", "rank"):
         for name in names:
-            record = last_record(run.stream(name)) if name.writer == writer else None
-            if isinstance(record, Finish) and not outlived(run, name):
-                return status_of(record)
+            record = find_finish(run.stream(name), back) if name.writer == writer else None
+            if record is not None and not outlived(run, name):
+                return status_of(noted(run, newest, record))
     return Status("running", time=time.time())
 
 
@@ -41,16 +48,16 @@ def last_word(run: RunDirectory) -> Finish | None:
     names = [name for name in run.stream_names() if name.attempt == newest]
     said = [name for name in names if name.writer == "node" and not outlived(run, name)]
     for name in said or [name for name in names if name.writer == "rank"]:
-        record = last_record(run.stream(name))
-        if isinstance(record, Finish):
+        record = find_finish(run.stream(name))
+        if record is not None:
             return record
     return None
 
 
 def outlived(run: RunDirectory, name: StreamName) -> bool:
     """Whether a stream ends with a verdict that only silence spoke for, and its attempt logged on after it."""
-    verdict = last_record(run.stream(name)) if name.writer == "node" else None
-    if not isinstance(verdict, Finish) or not verdict.reason.startswith(SILENCE):
+    verdict = find_finish(run.stream(name)) if name.writer == "node" else None
+    if verdict is None or not verdict.reason.startswith(SILENCE):
         return False
     ranks = (n for n in run.stream_names() if n.writer == "rank" and n.attempt == name.attempt)
     return any((record := last_record(run.stream(n))) is not None and record.time > verdict.time for n in ranks)
@@ -70,9 +77,11 @@ def observe(run: RunDirectory) -> Status:
         return said
     seen = _last_sign(run)
     if info.host == identity.host() and info.boot_id == identity.boot_id():
-        if identity.alive(info.pid, info.pid_start):
+        heir = heirs.named(run, run.attempt()) or heirs.daemon(run, run.attempt())
+        if identity.alive(info.pid, info.pid_start) or (heir is not None and identity.alive(*heir)):
             return Status("running", time=seen)
-        return _lost(run, seen, f"process {info.pid} is gone")
+        said = last_status(run, FAR_BYTES)  # children may have logged on behind a finish record
+        return said if said.name != "running" else _lost(run, seen, f"process {info.pid} is gone")
     holder = read_holder(run.path / "relay.lease")
     # A sync elsewhere holds the lease too, and says nothing of the run's own machine.
     its_own = holder is not None and (holder.host, holder.boot_id) == (info.host, info.boot_id)
@@ -82,7 +91,8 @@ def observe(run: RunDirectory) -> Status:
     relayed = info.option("TRACKER_RELAY", True) and not info.option("TRACKER_INLINE", False)
     if silent < (SILENT_S if relayed else SILENT_ALONE_S):
         return Status("running", time=seen)
-    return _lost(run, seen, f"{SILENCE} from {info.host} for {silent:.0f} s")
+    said = last_status(run, FAR_BYTES)
+    return said if said.name != "running" else _lost(run, seen, f"{SILENCE} from {info.host} for {silent:.0f} s")
 
 
 def _lost(run: RunDirectory, seen: float, reason: str) -> Status:
@@ -96,6 +106,46 @@ def status_of(record: Finish) -> Status:
     known = ("finished", "failed", "crashed", "preempted")
     name = record.status if record.status in known else "failed"
     return Status(name, record.exit_code, record.time, record.reason)  # type: ignore[arg-type]
+
+
+def judged(exit_code: int, time: float) -> Finish:
+    """How a process ended that said nothing itself, by its exit code; negative for the signal that ended it."""
+    if exit_code >= 0:
+        reason = f"exit code {exit_code}" if exit_code else ""
+        return Finish(time=time, status="failed" if exit_code else "finished", exit_code=exit_code, reason=reason)
+    try:
+        name = signal.Signals(-exit_code).name
+    except ValueError:
+        name = f"signal {-exit_code}"
+    return Finish(time=time, status="crashed", reason=f"killed by {name}")
+
+
+def revised(finish: Finish, exit_code: int) -> Finish:
+    """What was said of an end before the process had its exit code, now that it has one; itself where both agree."""
+    said = finish.exit_code or 0
+    agree = exit_code == (-signal.SIGINT if said == INTERRUPTED else said)
+    if not finish.leaving or finish.status == "preempted" or agree:
+        return finish
+    found = judged(exit_code, finish.time)
+    if found.status == finish.status:
+        found.reason = finish.reason
+    return found
+
+
+def noted(run: RunDirectory, attempt: int, finish: Finish) -> Finish:
+    """A finish record by what the C library wrote down at the exit of its process, where it did."""
+    if not finish.leaving:
+        return finish
+    try:
+        code = beneath.read(exit_note(run, attempt))
+    except OSError:
+        return finish
+    return revised(finish, code[0]) if len(code) == 1 else finish
+
+
+def exit_note(run: RunDirectory, attempt: int) -> Path:
+    """A file that holds the exit code of an attempt's process as one byte: see ``ending.note_exit_code``."""
+    return run.path / f"exit.{attempt}"
 
 
 def _last_sign(run: RunDirectory) -> float:

@@ -15,15 +15,24 @@ from typing import Any
 
 from trackers import identity, records
 from trackers.failpoints import failpoint
-from trackers.journal import StreamWriter, last_record
+from trackers.journal import FinishSearch, StreamWriter, find_finish, last_record
 from trackers.records import Environment, Finish, Start
-from trackers.relay import process
-from trackers.relay.environment import gather
+from trackers.relay import heirs, process, trust
+from trackers.relay.environment import gather, keep_patch
 from trackers.relay.lease import read_holder
-from trackers.relay.ready import readable
 from trackers.relay.reducing import Reducing
 from trackers.relay.sampler import Sampler
-from trackers.relay.status import PREEMPTED, is_preempted, last_status, observe, outlived
+from trackers.relay.status import (
+    PREEMPTED,
+    is_preempted,
+    judged,
+    last_status,
+    noted,
+    observe,
+    outlived,
+    revised,
+)
+from trackers.relay.watched import Watched
 from trackers.rundir import RunDirectory, StreamName
 from trackers.tracker import RunInfo
 
@@ -50,6 +59,7 @@ class Child:
         self.name = name
         self.process: subprocess.Popen[bytes] | None = None
         self.done = False
+        self.again = False
         self.stopped = False
         self.deaths = 0
         self.start_at = 0.0
@@ -62,8 +72,10 @@ class Supervisor:
     Args:
         trackers: which deliveries to run.
         watch: the training process (pid, start) whose death ends the run; None if there is none to watch.
+        pidfd: a descriptor of it that is inherited; taken over.
         attempt: whose relay this is; None: the newest's. Where a newer one begins, the work is left to its relay.
         owner: this supervisor may write the node's stream: no other relay lives.
+        info: of the run as it is to be delivered (:mod:`trackers.relay.trust`); default: found out here.
         say: called with (text, tracker) for what the user must know.
         limit_s: how long to go on after the run has ended.
     """
@@ -74,25 +86,30 @@ class Supervisor:
         trackers: Sequence[str],
         *,
         watch: tuple[int, float] | None,
+        pidfd: int = -1,
         attempt: int | None = None,
         owner: bool = True,
+        info: RunInfo | None = None,
         say: Callable[[str, str], None],
         limit_s: float = AFTER_FINISH_S,
     ) -> None:
         self.run = run
-        self.info: RunInfo = run.read_info()
+        self.info: RunInfo = trust.delivered(run)[0] if info is None else info
         self.children = [Child(name) for name in trackers]
         for child in self.children if watch else []:
             child.start_at = time.monotonic() + SETTLE_S  # while training starts, the cores are its own
         self._say = say
-        self._watch = watch
+        self._watched = Watched(*watch, pidfd) if watch else None
+        self._left: Finish | None = None
+        self._gone_at = 0.0
+        self._was_death = False
         self._owner = owner
-        self._pidfd = _open_pidfd(watch)
         self._limit_s = limit_s
         self._pythons = process.python_for(str(self.info.option("TRACKER_PYTHON", "")))
-        self._avoid = (self.info.cwd, os.path.dirname(self.info.program) if self.info.program else "")
+        self._avoid = (self.info.cwd, self.info.home, os.path.dirname(self.info.program) if self.info.program else "")
         self._attempt = run.attempt() if attempt is None else attempt
         self._yields = attempt is not None
+        self._main_end = FinishSearch(run.stream(StreamName("rank", 0, self._attempt)))
         self._looked = 0.0
         self.superseded = False
         self._node: StreamWriter | None = None
@@ -141,7 +158,7 @@ class Supervisor:
             self._reducing.tend()
         if not self._ended_at and self._has_ended():
             self._ended_at = time.monotonic()
-        if not self._ended_at:
+        if not self._ended_at or self._awaits_exit():
             return True
         idle = all(child.done or child.stopped for child in self.children)
         return not idle and time.monotonic() - self._ended_at <= self._limit_s
@@ -156,57 +173,109 @@ class Supervisor:
         if self._node is not None:
             self._node.release()
             self._node = None
-        if self._pidfd >= 0:
-            os.close(self._pidfd)
-            self._pidfd = -1
+        if self._watched is not None:
+            self._watched.close()
 
     def _open_node_stream(self) -> None:
         name = StreamName("node", 0, self._attempt)
         path = self.run.stream(name)
         last = last_record(path)
-        if isinstance(last, Finish) and not outlived(self.run, name):
+        if find_finish(path) is not None and not outlived(self.run, name):
             return
         self._node = StreamWriter(path)
         if last is None:
             now = time.time()
             start = Start(time=now, attempt=self._attempt, host=identity.host(), pid=os.getpid())
             self._node.write(records.encode(start))
-        if self._watch is not None and (last is None or isinstance(last, Start)):
+        if self._watched is not None and (last is None or isinstance(last, Start)):
             values = gather(self.info)
+            if self.info.option("TRACKER_PRIVATE", True):
+                keep_patch(values, self.run, self._attempt)
             self._node.write(records.encode(Environment(time=time.time(), values=values)))
 
     def _has_ended(self) -> bool:
         """Has this attempt ended? Says so in the node's stream, where training couldn't."""
         if self._node is None:
             return last_status(self.run).name != "running"
-        finish = last_record(self.run.stream(StreamName("rank", 0, self._attempt)))
-        if isinstance(finish, Finish):
-            return self._end_with(finish)
-        if not (identity.alive(*self._watch) if self._watch else observe(self.run).name == "running"):
-            finish = last_record(self.run.stream(StreamName("rank", 0, self._attempt)))
-            if not isinstance(finish, Finish):
-                finish = self._crash()
-            return self._end_with(finish)
-        return False
+        finish = self._main_end.look()
+        if finish is None and not (self._watched.alive() if self._watched else observe(self.run).name == "running"):
+            finish = self._main_end.look()
+            if finish is None and self._goes_on():
+                return False
+            finish = finish or self._death()
+        return finish is not None and self._end_with(finish)
+
+    def _goes_on(self) -> bool:
+        """Whether a child that training forked goes on with the run: a daemon, whose parent left at once."""
+        if self._watched is None or self._was_death:
+            return False
+        code = self._watched.exit_code()
+        child = heirs.living(self.run, self._attempt) if code == 0 else None
+        if code is None:
+            child = heirs.daemon(self.run, self._attempt)
+        if child is not None:
+            heirs.follow(self.run, self._attempt, child)
+            self._watch_heir()
+            self._gone_at = 0.0
+            return True
+        now = time.monotonic()
+        self._gone_at = self._gone_at or now
+        self._was_death = code != 0 or now - self._gone_at > heirs.GRACE_S
+        return not self._was_death
+
+    def _watch_heir(self) -> None:
+        child = heirs.named(self.run, self._attempt)
+        if self._watched is not None and child is not None and child != (self._watched.pid, self._watched.start):
+            self._watched.close()
+            self._watched = Watched(*child)
 
     def _end_with(self, finish: Finish) -> bool:
         """Write how it ended, once sampler and reducer have written their last: a delivery takes this for the end."""
         ended = [part.end() for part in (self._sampler, self._reducing) if part is not None]
         if not all(ended):
             return False
+        self._watch_heir()
+        if finish.leaving and self._watched is not None:
+            if self._watched.alive():
+                self._left = finish
+            else:
+                finish = self._settled(finish, self._watched)
         self._write_finish(finish)
         return True
 
-    def _crash(self) -> Finish:
+    def _settled(self, said: Finish, watched: Watched) -> Finish:
+        """What training said of its end, by the exit code that it then had."""
+        code = watched.exit_code()
+        return noted(self.run, self._attempt, said) if code is None else revised(said, code)
+
+    def _death(self) -> Finish:
+        """How a process ended that wrote no finish record."""
+        now = time.time()
         if is_preempted(self.run, self._attempt):
-            return Finish(time=time.time(), status="preempted", reason=PREEMPTED)
-        return Finish(time=time.time(), status="crashed", reason="the process was killed or died")
+            return Finish(time=now, status="preempted", reason=PREEMPTED)
+        code = self._watched.exit_code() if self._watched else None
+        if code is None:
+            return Finish(time=now, status="crashed", reason="the process was killed or died")
+        return judged(code, now)
+
+    def _awaits_exit(self) -> bool:
+        """Whether training is still about to exit, after it said how. When it has, what it said is put right."""
+        if self._left is None or self._watched is None or self._watched.alive():
+            return self._left is not None
+        said, self._left = self._left, None
+        finish = self._settled(said, self._watched)
+        if finish is not said:
+            self._node = StreamWriter(self.run.stream(StreamName("node", 0, self._attempt)))
+            self._write_finish(finish)
+            self._ended_at = time.monotonic()
+            for child in self.children:  # a tracker that was told otherwise is told again
+                child.done, child.again = False, True
+        return False
 
     def _write_finish(self, finish: Finish) -> None:
         assert self._node is not None
         failpoint("relay.finish.before")
-        ended = Finish(time=finish.time, status=finish.status, exit_code=finish.exit_code, reason=finish.reason)
-        self._node.write(records.encode(ended))
+        self._node.write(records.encode(finish))
         self._node.release()
         self._node = None
         failpoint("relay.finish.after")
@@ -232,17 +301,21 @@ class Supervisor:
                 ["delivery", str(self.run.path.resolve()), child.name, str(os.getpid())],
                 python=self._pythons.get(child.name, ""),
                 avoid=self._avoid,
-                new_session=self._watch is None,
+                new_session=self._watched is None,
+                info=self.info,
             )
         except OSError as error:
             self._postpone(child, f"its delivery can't be started: {error}")
             return
         child.started = time.monotonic()
+        child.again = False
 
     def _bury(self, child: Child, code: int) -> None:
         child.process = None
-        if code == DONE:
+        if code == DONE and not child.again:
             child.done = True
+        elif code == DONE:  # it had read what was said before the end was put right
+            child.start_at = time.monotonic()
         elif code == STOPPED:
             child.stopped = True
         elif code == AGAIN:
@@ -287,9 +360,8 @@ class Supervisor:
             self._sampler.wait(0.02)
         elif self._reducing is not None and self._reducing.ending:
             time.sleep(0.01)
-        elif self._pidfd >= 0 and not self._ended_at:
-            if readable(self._pidfd, POLL_S):
-                time.sleep(0.01)
+        elif self._watched is not None and (not self._ended_at or self._left is not None):
+            self._watched.wait(POLL_S)
         else:
             time.sleep(POLL_S)
 
@@ -305,16 +377,6 @@ class Supervisor:
         if self._ended_at or self._limit_s == LEAVE_S:
             self.stopping = True
         self._limit_s = LEAVE_S
-
-
-def _open_pidfd(watch: tuple[int, float] | None) -> int:
-    if watch is None or not hasattr(os, "pidfd_open"):
-        return -1
-    try:
-        fd: int = os.pidfd_open(watch[0])
-    except OSError:
-        return -1
-    return fd
 
 
 def ignore_interrupts() -> None:

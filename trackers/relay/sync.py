@@ -8,9 +8,9 @@ from typing import Any
 
 from trackers import registry
 from trackers.errors import NotFound, UsageError
-from trackers.relay import verdict
+from trackers.relay import process, trust, verdict
 from trackers.relay.account import read_account
-from trackers.relay.lease import Lease
+from trackers.relay.lease import Lease, read_holder
 from trackers.relay.messages import Messages
 from trackers.relay.reducing import Reducing
 from trackers.relay.report import report
@@ -22,6 +22,8 @@ from trackers.secret import reveal
 TURN_S = 0.1
 SEEN_S = 1.0
 PATIENCE_S = 120.0
+DAMAGE = (OSError, LookupError, TypeError, ValueError, ArithmeticError, AttributeError, RecursionError)
+"""What a run's files may raise that somebody has changed: it stops no other run."""
 VERDICT_S = 0.5
 """Between looks whether the run's own processes are gone."""
 
@@ -33,16 +35,29 @@ class RunSync:
         to: trackers; default those of the run.
         follow: go on while the run goes on; else stop when what is there now is delivered.
         echo: what deliveries have to say is printed on stderr.
+        trusted: the run's options count, whoever wrote them; see :mod:`trackers.relay.trust`.
+        verify: have what was delivered read back, and written again where it isn't what was written.
     """
 
-    def __init__(self, run: RunDirectory, to: Sequence[str], *, follow: bool, echo: bool = True) -> None:
+    def __init__(
+        self,
+        run: RunDirectory,
+        to: Sequence[str],
+        *,
+        follow: bool,
+        echo: bool = True,
+        trusted: bool = False,
+        verify: bool = False,
+    ) -> None:
         self.run = run
         self.info = run.read_info()
         self.names = list(to) or [name for name in self.info.trackers if not registry.is_inside(name)]
         self.follow = follow
+        self.verify = verify
         self.done = False
         self.lacking: list[str] = []
         self._explicit = bool(to)
+        self._trusted = trusted
         self.held_by = ""
         self._messages = Messages(run.messages, echo=echo)
         self._lease = Lease(run.path / "relay.lease")
@@ -58,14 +73,22 @@ class RunSync:
             UsageError: a tracker is unknown, or its package or login is missing.
         """
         run = self.run
+        if self.verify:
+            self._may_verify()
         if run.archived():  # nothing is lacking but by trackers that were named
             if any(entry["state"] != "delivered" for entry in self.report().values()):
                 run.need_restored()
             return
+        if self._put_back():
+            self._messages.say(f"{run.identity} was lost or damaged: it is put back as the journal has it")
+        self.info, left_out = trust.delivered(run, trusted=self._trusted)
+        if left_out:
+            self._messages.say(left_out)
         options = {**reveal(self.info.options), "TRACKER_MODE": "online"}
+        pythons = process.python_for(str(self.info.option("TRACKER_PYTHON", "")))
         for name in list(self.names):
             try:
-                registry.check(name, options)
+                registry.check(name, options, elsewhere=name in pythons)
             except UsageError as error:
                 if self._explicit or len(self.names) == 1:
                     raise
@@ -73,7 +96,7 @@ class RunSync:
                 self.names.remove(name)
                 self.lacking.append(name)
                 continue
-            _unstop(run, name)
+            _unstop(run, name, verify=self.verify)
         ended = observe(run).name != "running"
         self._reducing = Reducing(
             run,
@@ -89,9 +112,26 @@ class RunSync:
             self.names,
             watch=None,
             owner=False,
+            info=self.info,
             say=lambda text, name: self._messages.say(text, source=name),
         )
         self._supervisor.begin()
+
+    def _may_verify(self) -> None:
+        """Raise a UsageError where somebody else may write to the trackers' files now, or the journal isn't there."""
+        self.run.need_restored()
+        for name in self.names:
+            holder = read_holder(self.run.delivery / f"{name}.lease")
+            if holder is not None and not holder.dead():
+                raise UsageError(f"{name} is being delivered by {holder}: verify the run when that has ended")
+        if observe(self.run).name == "running":
+            raise UsageError(f"run {self.run.path} goes on: verify it when it has ended")
+
+    def _put_back(self) -> bool:
+        try:
+            return self.run.put_back()
+        except OSError:  # a place that can only be read: the journal says it each time
+            return False
 
     def turn(self) -> bool:
         """One look at everything; False when there is nothing more to do."""
@@ -165,6 +205,8 @@ def sync(
     complain: Callable[[str], None] = lambda text: None,
     stopping: Callable[[], bool] = lambda: False,
     patience_s: float = PATIENCE_S,
+    trusted: bool = False,
+    verify: bool = False,
 ) -> bool:
     """Bring runs to their trackers, one after the other. Among several, one that can't be served stops no other.
 
@@ -173,6 +215,8 @@ def sync(
         patience_s: give a run up when nothing moved for so long; 0: never.
         show: called now and then with the run at work, and once at its end.
         stopping: asked ten times a second.
+        trusted: the runs' options count, whoever wrote them; see :mod:`trackers.relay.trust`.
+        verify: see :class:`RunSync`.
 
     Returns:
         True if everything that there was is delivered, and no tracker refused any of it.
@@ -184,12 +228,16 @@ def sync(
     runs = list(runs)
     for run in runs:
         try:
-            work = RunSync(run, to, follow=False)
+            work = RunSync(run, to, follow=False, trusted=trusted, verify=verify)
             work.begin()
         except (UsageError, NotFound) as error:
             if to or len(runs) == 1:
                 raise
             complain(f"{run.path}: {error}")
+            complete = False
+            continue
+        except DAMAGE as error:
+            complain(f"{run.path}: it can't be delivered ({type(error).__name__}: {error})")
             complete = False
             continue
         _serve(work, show, stopping, patience_s)
@@ -217,11 +265,13 @@ def _serve(work: RunSync, show: Callable[[RunSync], None], stopping: Callable[[]
     show(work)
 
 
-def _unstop(run: RunDirectory, name: str) -> None:
-    """A delivery that stopped by itself is tried again when somebody asks for it."""
+def _unstop(run: RunDirectory, name: str, *, verify: bool) -> None:
+    """A delivery that stopped by itself is tried again when somebody asks for it; what it delivered is read back."""
     import msgspec
 
     account = read_account(run, name)
-    if account.stopped:
+    if account.stopped or verify:
         account.stopped, account.error = False, ""
+        account.verify = account.verify or verify
+        run.delivery.mkdir(parents=True, exist_ok=True)
         replace_file(run.delivery_state(name), msgspec.json.encode(account))

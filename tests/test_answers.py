@@ -1,0 +1,171 @@
+"""Servers that answer without an end, a byte at a time, or with page after page, are left in one line."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+import requests
+from requests.adapters import HTTPAdapter
+from urllib3.connection import HTTPConnection
+
+from trackers.errors import Damaged, TrackersError
+from trackers.readers import answers
+from trackers.readers.answers import _bounded_send, _watched, pages
+from trackers.readers.mlflow import MlflowReader
+
+EXPERIMENT = {"experiment_id": "1", "name": "digits", "artifact_location": "mlflow-artifacts:/1",
+              "lifecycle_stage": "active"}  # fmt: skip
+
+
+class Hostile(BaseHTTPRequestHandler):
+    """Answers by the path that is asked for."""
+
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    ended = threading.Event()
+    tokens = itertools.count()
+
+    def do_GET(self) -> None:
+        """One of the attacks."""
+        with contextlib.suppress(OSError):
+            getattr(self, self.path.split("?")[0].strip("/").translate(str.maketrans("/-.", "___")), self.missing)()
+
+    do_POST = do_GET
+
+    def endless(self) -> None:
+        """Chunk after chunk."""
+        self._head("Transfer-Encoding", "chunked")
+        while not self.ended.is_set():
+            self.wfile.write(b"10000\r\n" + bytes(0x10000) + b"\r\n")
+
+    def drip(self) -> None:
+        """A byte now and then."""
+        self._head("Content-Length", "1000000")
+        while not self.ended.wait(0.05):
+            self.wfile.write(b"x")
+
+    def head(self) -> None:
+        """A line of the head now and then."""
+        self.wfile.write(b"HTTP/1.1 200 OK\r\n")
+        for number in itertools.count():
+            self.wfile.write(b"X-%d: 1\r\n" % number if number < 50 else b"x")
+            if self.ended.wait(0.05):
+                return
+
+    def missing(self) -> None:
+        """Nothing there."""
+        self.send_response(404)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def small(self) -> None:
+        """An ordinary answer."""
+        self._json({"a": 1})
+
+    def around(self) -> None:
+        """To itself, for ever."""
+        self.send_response(302)
+        self.send_header("Location", "/around")
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def api_2_0_mlflow_experiments_get_by_name(self) -> None:
+        """MLflow: the experiment."""
+        self._json({"experiment": EXPERIMENT})
+
+    def api_2_0_mlflow_runs_search(self) -> None:
+        """MLflow: a page without runs, and always another one behind it."""
+        self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self._json({"runs": [], "next_page_token": f"t{next(self.tokens)}"})
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Nothing."""
+
+    def _head(self, name: str, value: str) -> None:
+        self.send_response(200)
+        self.send_header(name, value)
+        self.end_headers()
+
+    def _json(self, value: Any) -> None:
+        content = json.dumps(value).encode()
+        self._head("Content-Length", str(len(content)))
+        self.wfile.write(content)
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    """A server that means ill."""
+    Hostile.ended.clear()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Hostile)
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_address[1]}"
+    Hostile.ended.set()
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+@pytest.fixture
+def _bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A megabyte, and a second, for each answer."""
+    send = getattr(HTTPAdapter.send, "__wrapped__", HTTPAdapter.send)
+    monkeypatch.setattr(HTTPAdapter, "send", _bounded_send(send, 1_000_000, 1.0))
+    getresponse = getattr(HTTPConnection.getresponse, "__wrapped__", HTTPConnection.getresponse)
+    monkeypatch.setattr(HTTPConnection, "getresponse", _watched(getresponse))
+
+
+@pytest.mark.usefixtures("_bounded")
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [("endless", "longer than 1,000,000 bytes"), ("drip", "wasn't whole after 1 s"), ("head", "wasn't whole after 1 s"),
+     ("around", "30 redirects")],
+)  # fmt: skip
+def test_answers_have_an_end(url: str, path: str, said: str) -> None:
+    """Neither size nor time of an answer is the server's to choose."""
+    with pytest.raises(requests.RequestException, match=said):
+        requests.get(f"{url}/{path}", timeout=10)
+
+
+@pytest.mark.usefixtures("_bounded")
+def test_ordinary_answers_are_what_they_were(url: str) -> None:
+    """They are read whole, by ``json`` and ``content``, and piece by piece where that was asked for."""
+    assert requests.get(f"{url}/small", timeout=10).json() == {"a": 1}
+    with requests.get(f"{url}/small", timeout=10, stream=True) as response:
+        assert b"".join(response.iter_content(2)) == b'{"a": 1}'
+
+
+def test_bound_is_put_on_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second reader of a process adds nothing."""
+    monkeypatch.setattr(HTTPAdapter, "send", HTTPAdapter.send)
+    monkeypatch.setattr(HTTPConnection, "getresponse", HTTPConnection.getresponse)
+    answers.bound()
+    once = HTTPAdapter.send
+    answers.bound()
+    assert HTTPAdapter.send is once
+
+
+def test_mlflow_lists_end(url: str) -> None:
+    """Page after page of runs, each with another token behind it, is one line."""
+    with pytest.raises(TrackersError, match="has no end"):
+        MlflowReader().runs(f"{url}#digits")
+
+
+def test_pages_have_an_end() -> None:
+    """A token that comes again, empty pages, and too many pages; a list that ends is given whole."""
+    listed = {None: "a", "a": "b", "b": ""}
+    assert list(pages(lambda token: listed[token], lambda page: page, lambda page: False, 5)) == ["a", "b", ""]
+    with pytest.raises(Damaged, match="has no end"):
+        list(pages(lambda token: "x", lambda page: page, lambda page: False, 5))
+    with pytest.raises(Damaged, match="more than 5 pages"):
+        list(pages(lambda token: (token or 0) + 1, lambda page: page, lambda page: False, 5))
+    with pytest.raises(Damaged, match="has no end"):
+        list(pages(lambda token: (token or 0) + 1, lambda page: page, lambda page: True, 5000))

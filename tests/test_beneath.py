@@ -1,0 +1,221 @@
+"""The door to a run's files: nothing that somebody plants in a run's directory leads out of it or holds a reader up."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import errno
+import os
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import trackers
+from trackers import beneath
+
+MODES = ("rb", "ab", "wb", "xb")
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """A run's directory beside a file and a folder that aren't its own."""
+    (tmp_path / "victim").mkdir()
+    (tmp_path / "victim/precious.txt").write_text("precious")
+    for folder in ("streams", "delivery"):
+        (tmp_path / "run" / folder).mkdir(parents=True)
+    (tmp_path / "run/streams/rank-0.1.jsonl").write_bytes(b"{}\n")
+    return tmp_path / "run"
+
+
+def plant(run: Path, kind: str) -> Path:
+    """Something that doesn't belong into a run's directory; the path by which it would be used."""
+    victim = run.parent / "victim"
+    target = run / "delivery/json.json"
+    if kind == "a link to a file":
+        target.symlink_to(victim / "precious.txt")
+    elif kind == "a link to nothing":
+        target.symlink_to(victim / "new.txt")
+    elif kind == "a link through /proc":
+        target.symlink_to(f"/proc/self/root{victim}/precious.txt")
+    elif kind == "a folder that is a link":
+        (run / "delivery").rmdir()
+        (run / "delivery").symlink_to(victim)
+        target = run / "delivery/precious.txt"
+    elif kind == "a folder above that is a link":
+        (run / "media").symlink_to(victim.parent)
+        target = run / "media/victim/precious.txt"
+    elif kind == "a pipe":
+        os.mkfifo(target)
+    elif kind == "a socket":
+        with socket.socket(socket.AF_UNIX) as listening:
+            here = os.open(target.parent, os.O_RDONLY)
+            listening.bind(f"/proc/self/fd/{here}/{target.name}")
+            os.close(here)
+    elif kind == "a folder":
+        target.mkdir()
+    elif kind == "a device":
+        if os.geteuid() != 0:
+            pytest.skip("needs root: only root makes devices")
+        os.mknod(target, 0o20666, os.makedev(1, 5))
+    return target
+
+
+PLANTED = (
+    "a link to a file", "a link to nothing", "a link through /proc", "a folder that is a link",
+    "a folder above that is a link", "a pipe", "a socket", "a folder", "a device",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", PLANTED)
+def test_planted_thing_is_not_used(run: Path, kind: str) -> None:
+    """It is opened for nothing, at once, and what it points to stays as it is."""
+    path = plant(run, kind)
+    for mode in MODES:
+        with pytest.raises(OSError, match="Errno"):
+            beneath.open_file(path, mode)
+    assert not beneath.is_file(path)
+    with contextlib.suppress(OSError):  # a new file may take the place of what was planted
+        beneath.write_whole(path, b"new")
+    assert {file.name: file.read_text() for file in (run.parent / "victim").iterdir()} == {"precious.txt": "precious"}
+
+
+def test_ordinary_file_is_used(run: Path) -> None:
+    """Reading, appending, replacing, renaming, removing: as with the system's own calls."""
+    path = run / "delivery/json.json"
+    beneath.write_whole(path, b"one")
+    assert beneath.read(path) == b"one"
+    with beneath.open_file(path, "ab") as file:
+        file.write(b" two")
+    with beneath.open_text(path) as text:
+        assert text.read() == "one two"
+    beneath.make_folder(run / "media/ab", root=run)
+    beneath.replace(path, run / "media/ab/kept", root=run)
+    assert beneath.is_file(run / "media/ab/kept")
+    assert not beneath.is_file(path)
+    beneath.remove(run / "media/ab/kept")
+    assert sorted(str(path.relative_to(run)) for path in run.rglob("*") if path.is_file()) == ["streams/rank-0.1.jsonl"]
+    with pytest.raises(FileNotFoundError):
+        beneath.read(path)
+    with pytest.raises(FileExistsError):
+        beneath.write_new(run / "streams/rank-0.1.jsonl", b"")
+
+
+@pytest.mark.parametrize("path", ["../victim/precious.txt", "streams/../../victim/precious.txt", "/etc/hostname"])
+def test_path_that_leads_out_is_refused(run: Path, path: str) -> None:
+    """Below a given directory there is no way up, and no other directory."""
+    with pytest.raises(OSError, match="Errno") as caught:
+        beneath.read(run / path, root=run)
+    assert caught.value.errno in (errno.ELOOP, errno.EXDEV)
+
+
+def test_folder_that_is_swapped_meanwhile_leads_nowhere(run: Path) -> None:
+    """A folder that becomes a link, and a folder again, while files are written: none of them lands elsewhere."""
+    victim, over = run.parent / "victim", threading.Event()
+
+    def swap() -> None:
+        while not over.is_set():
+            with contextlib.suppress(OSError):
+                os.rename(run / "delivery", run / "kept")
+                os.symlink(victim, run / "delivery")
+                os.unlink(run / "delivery")
+                os.rename(run / "kept", run / "delivery")
+
+    thread = threading.Thread(target=swap)
+    thread.start()
+    try:
+        for number in range(300):
+            with contextlib.suppress(OSError):
+                beneath.write_whole(run / f"delivery/{number}", b"x")
+    finally:
+        over.set()
+        thread.join()
+    assert [path.name for path in victim.iterdir()] == ["precious.txt"]
+
+
+def test_new_files_are_exclusive_and_plain(run: Path) -> None:
+    """A temporary name can't be guessed, and no mode makes a file run as somebody else."""
+    assert len({beneath.temporary(run / "x") for _ in range(100)}) == 100
+    fd = beneath.open_fd(run / "x", os.O_CREAT | os.O_WRONLY, 0o6777)
+    assert os.fstat(fd).st_mode & 0o7000 == 0
+    os.close(fd)
+
+
+def test_other_name_of_ones_own_file_is_not_written_to(run: Path) -> None:
+    """In a stranger's directory a hard link to a file of the reader's isn't appended to; in one's own it is."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root: a directory of somebody else's")
+    os.link(run.parent / "victim/precious.txt", run / "relay.log")
+    beneath.open_file(run / "relay.log", "ab").close()
+    os.chown(run, 65534, 65534)
+    with pytest.raises(OSError, match="other names"):
+        beneath.open_file(run / "relay.log", "ab")
+    beneath.open_file(run / "relay.log").close()
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "/a", "a\\b", "a\0b", "a\nb", "x" * 256, 5, None])
+def test_name_that_is_a_path_is_not_plain(name: object) -> None:
+    """What was read somewhere becomes a file's name only if it is one."""
+    assert not beneath.plain(name)
+    assert beneath.plain("rank-0.1.jsonl")
+
+
+@pytest.mark.parametrize("path", ["", "/a", "a/../b", "../a", "a//b", "a/./b", "a\\b", "a/", 5, None])
+def test_path_that_leads_elsewhere_is_not_inside(path: object) -> None:
+    """What a server or a log names becomes a path only if it stays below where it is put."""
+    assert not beneath.inside(path)
+    assert beneath.inside("media/ab/abcd.png")
+
+
+ROOT = Path(trackers.__file__).parent
+WAYS_AROUND = ("open", "read_bytes", "read_text", "write_bytes", "write_text", "touch")
+HANDLES_RUNS = ("journal.py", "rundir.py", "packed.py", "launch.py", "overview.py", "claims.py", "listing.py",
+                "relay/*.py", "media/store.py", "keeping/archive.py", "backends/*.py")  # fmt: skip
+"""Modules whose paths lie below a run."""
+REASONS = {
+    "backends/mlflow_store.py": "the database's lock lies beside the database",
+    "backends/mlflow_files.py": "temporary files of its own; media come through pixels.path",
+    "backends/folders.py": "a probe in a directory that the reader named, made exclusively",
+    "backends/wandb_session.py": "/dev/null",
+    "backends/wandb_watch.py": "the log of W&B's client in W&B's own folder",
+    "backends/wandb_media.py": "temporary files of its own; media come through pixels.path",
+    "backends/trackio_media.py": "temporary files of its own",
+    "keeping/archive.py": "a directory, to have its names on the disk",
+    "media/store.py": "the user's own file, that training logs",
+}
+"""Modules that may open a file by another way, and which."""
+
+
+def ways_around(module: Path) -> Iterator[str]:
+    """Calls that open a file by its path, not through the door."""
+    for node in ast.walk(ast.parse(module.read_text())):
+        if not isinstance(node, ast.Call):
+            continue
+        function = node.func
+        if "/proc/" in ast.unparse(node):
+            continue
+        if isinstance(function, ast.Name) and function.id == "open":
+            yield f"{module.name}:{node.lineno}: open"
+        elif isinstance(function, ast.Attribute) and function.attr in WAYS_AROUND:
+            owner = function.value.id if isinstance(function.value, ast.Name) else ""
+            known = owner in ("beneath", "tracker", "way") or not (
+                owner == "os" or function.attr != "open" or _is_path(node)
+            )
+            if not known:
+                yield f"{module.name}:{node.lineno}: {ast.unparse(function)}"
+
+
+def _is_path(call: ast.Call) -> bool:
+    """Whether ``x.open(…)`` opens a path: its first argument is a mode, or there is none but keywords."""
+    mode = call.args[0].value if call.args and isinstance(call.args[0], ast.Constant) else None
+    return isinstance(mode, str) or any(keyword.arg in ("encoding", "newline") for keyword in call.keywords)
+
+
+def test_no_module_goes_around_the_door() -> None:
+    """What handles files of runs opens them through the door, but for a short list with reasons."""
+    modules = {path for pattern in HANDLES_RUNS for path in ROOT.glob(pattern)}
+    found = {str(path.relative_to(ROOT)): list(ways_around(path)) for path in sorted(modules)}
+    around = {name: calls for name, calls in found.items() if calls}
+    assert set(around) <= set(REASONS), f"use trackers.beneath, or say why not: {around}"

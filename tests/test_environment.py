@@ -1,0 +1,82 @@
+"""What a run ran on: a repository is data, whatever programs its own files name."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from trackers.relay.environment import git_state
+
+
+def git(root: Path, *words: str) -> None:
+    """Run git there, by nobody's configuration."""
+    subprocess.run(
+        ["git", "-C", str(root), "-c", "user.name=a", "-c", "user.email=a@b", "-c", "protocol.file.allow=always",
+         *words],
+        check=True, capture_output=True, timeout=60,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    """A repository with a submodule and a file that isn't as it was committed."""
+    root, inner = tmp_path / "work", tmp_path / "inner"
+    for path in (root, inner):
+        path.mkdir()
+        git(path, "init", "-q")
+        (path / "train.py").write_text("lr = 1\n")
+        git(path, "add", ".")
+        git(path, "commit", "-qm", "first")
+    git(root, "submodule", "-q", "add", str(inner), "part")
+    git(root, "commit", "-qm", "second")
+    (root / "train.py").write_text("lr = 2\n")
+    return root
+
+
+def test_repository_runs_no_program_of_its_own(repository: Path, tmp_path: Path) -> None:
+    """Conversions, filters, monitors, hooks and diff programs that its .gitattributes and .git/config name are left
+    alone, a submodule's too, also those of a file that the configuration includes; the patch is there."""
+    program, ran = tmp_path / "evil.sh", tmp_path / "ran"
+    program.write_text(f'#!/bin/sh\necho "$0 $@" >> {ran}\ncat "$1" 2>/dev/null\n')
+    program.chmod(0o755)
+    attributes = "*.py diff=evil filter=evil\n"
+    (repository / ".gitattributes").write_text(attributes)
+    (repository / ".git/info").mkdir(exist_ok=True)
+    (repository / ".git/info/attributes").write_text("*.py filter=odd.name\n")
+    settings = (
+        f"[core]\n\tfsmonitor = {program}\n\tpager = {program}\n\tsshCommand = {program}\n\tgitProxy = {program}\n"
+        f'[diff]\n\texternal = {program}\n[diff "evil"]\n\ttextconv = {program}\n\tcommand = {program}\n'
+        f'[filter "evil"]\n\tclean = {program}\n\tsmudge = {program}\n\tprocess = {program}\n\trequired = true\n'
+        f"[pager]\n\tdiff = {program}\n[interactive]\n\tdiffFilter = {program}\n[alias]\n\tdiff = !{program}\n"
+    )
+    (repository / ".git/more").write_text(f'[filter "odd.name"]\n\tclean = {program}\n\trequired = true\n')
+    for config in (repository / ".git/config", repository / ".git/modules/part/config"):
+        with config.open("a") as file:
+            file.write(settings + "[include]\n\tpath = more\n")
+    for hooks in (repository / ".git/hooks", repository / ".git/modules/part/hooks"):
+        hooks.mkdir(exist_ok=True)
+        for name in ("post-index-change", "fsmonitor-watchman", "query-watchman"):
+            (hooks / name).symlink_to(program)
+    (repository / "part/train.py").write_text("lr = 3\n")
+    state = git_state(str(repository))
+    assert not ran.exists(), ran.read_text()
+    assert state["dirty"] is True
+    assert "-lr = 1\n+lr = 2\n" in state["patch"]
+    with (repository / ".git/config").open("a") as file:
+        file.write(f'[filter "a=b"]\n\tclean = {program}\n')
+    (repository / ".git/info/attributes").write_text("*.py filter=a=b\n")
+    assert git_state(str(repository)) == {}
+    assert not ran.exists(), ran.read_text()
+
+
+def test_filter_of_the_users_own_configuration_counts(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As git-lfs is set up: the patch shows what git itself would."""
+    own = repository.parent / "gitconfig"
+    own.write_text('[filter "mine"]\n\tclean = tr 2 7\n')
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(own))
+    (repository / ".gitattributes").write_text("*.py filter=mine\n")
+    assert "+lr = 7\n" in git_state(str(repository))["patch"]
+    (repository / "train.py").write_text("lr = 1\n")
+    assert git_state(str(repository)) == {"dirty": False}

@@ -1,0 +1,70 @@
+"""Every regular expression of the package takes time in proportion to its text, whatever the text is."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.patterns import Use, grows, uses
+from trackers.readers.log_fields import Fields, parse
+from trackers.readers.log_lines import Lines
+
+
+def test_every_pattern_is_linear() -> None:
+    """Texts made from each pattern's own parts, eight times as long, take about eight times as long."""
+    every = uses()
+    assert len(every) > 100
+    slow = {str(use): found for use in every if (found := grows(use, 400, slow_s=0.008))}
+    assert not slow
+
+
+@pytest.mark.parametrize(
+    ("pattern", "method", "size"),
+    [
+        (r"\d[\d,]*\.?\d*x", "fullmatch", 1000),
+        (r"\s*(.*?)\s*(value|PPL)\s*", "fullmatch", 300),
+        (r"(a+)+b", "search", 2),
+        (r"NCCL.*initiali[sz]", "search", 2000),
+        (r"([A-Za-z_]\w*):", "finditer", 700),
+    ],
+)
+def test_patterns_that_are_not_linear_are_found(pattern: str, method: str, size: int) -> None:
+    """The search for slow texts finds those of patterns that are known to be slow."""
+    assert grows(Use("here", re.compile(pattern), method), size, slow_s=0.001 if size == 2 else 0.02)
+
+
+LONG = [b"1" * 50_000 + b"x", b"1," * 25_000 + b"x", b"(avg" + b"1" * 50_000, b" " * 50_000, b"a " * 25_000 + b"1"]
+
+
+@pytest.mark.parametrize("text", LONG, ids=lambda text: text[:6].decode())
+def test_long_values_are_read_at_once(text: bytes) -> None:
+    """Values and lines of 50 kB: with a pattern that looks at each part twice they would take minutes."""
+    list(parse(text))
+    Fields().piped(b"lm loss: " + text + b" | " + text + b" |")
+    heads = (b"iteration 1/ 2 | ", b" validation loss at iteration 1 | ", b"step: 1  loss: ", b"completed step: 1, ")
+    for head in heads:
+        for line in (head + text + b"\n", text + head + b"\n", head + b"lm loss value: " + text + b" | \n"):
+            lines = Lines(2026)
+            for row in lines.rows(line):
+                lines.fill(row, True)
+
+
+@pytest.mark.parametrize(
+    ("text", "numbers"),
+    [(b"12", [12]), (b"1,234", [1234]), (b"2.3E+00", [2.3]), (b"1.2/3.4", [1.2, 3.4]), (b"5.", [5.0]), (b".5", [0.5]),
+     (b"5.0 (avg 6.0)", [5.0, 6.0]), (b"7GB/8GB/9%", [7, 8, 9]), (b"1.2.3", []), (b"1e5e5", []), (b"12x", []),
+     (b"-3", [-3]), (b"+1,0.5", [10.5]), (b"9" * 30, [float("9" * 30)])],
+)  # fmt: skip
+def test_numbers_are_what_they_were(text: bytes, numbers: list[float]) -> None:
+    """What a value says, in every form; a whole number beyond 64 bits is a float."""
+    found = list(parse(text))
+    assert found == numbers
+    assert list(map(type, found)) == list(map(type, numbers))
+
+
+def test_fields_without_a_colon_are_read() -> None:
+    """``name number`` is a field; a name with other signs, or a number of twenty digits, is none."""
+    fields = Fields()
+    found = fields.piped(b" skipped  3 | a b\t12 | 5 6 | x-y 3 | n " + b"1" * 20 + b" | word |")
+    assert found == {"skipped": 3, "a b": 12}

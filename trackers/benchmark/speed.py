@@ -1,0 +1,614 @@
+"""How fast a run trained: every figure of speed that any tool shows, defined once (docs/analysis.md has the table).
+
+A :class:`Meter` takes what training logged, in the order of time and in memory that doesn't grow with the run;
+:func:`figures` makes the figures of it. Steps per second are those while stepping: times of steps as the run measured
+them, each as often as it speaks for steps, without the first step of each start, evaluations, checkpoints and pauses.
+Where a run measured none, the time between its records counts, without the spans that hold an evaluation or a
+checkpoint. The whole time between the first and the last record is the wall clock's: a figure of its own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import msgspec
+
+from trackers.naming import roles
+from trackers.naming.groups import group_of
+from trackers.records import SUMMARY_PREFIX
+
+MEASURED, WALL_CLOCK, STATED, LOGGED = "measured step time", "wall clock", "stated result", "logged rate"
+"""What a figure is made of: the clock that it runs by."""
+WALL_SAMPLES, WALL_STEPS = "samples/s by the wall clock", "steps/s by the wall clock"
+LOOP = "iteration-time"
+"""What a loop measured of its steps: the slowest rank's."""
+FIRST_STEP = "first-step-time"
+"""What a loop measured of its first step, which is then in no other time."""
+WINDOWED = "throughput/"
+"""Rates below this are those of a window of steps, not of the steps that a step time beside them speaks for."""
+LOG_FORMAT = "log.format"
+"""The setting that says that a run was read from a console log, whose first line may be missing."""
+TOLERANCE = 0.02
+"""Two figures of the same thing that differ by less agree."""
+BREAK_S, BREAK_TIMES, BREAK_AFTER = 60.0, 20.0, 3
+"""Training stood still where nothing was logged for so long, and so many times as long as between records before, of
+which there were at least so many gaps: most stores don't say when a run was started again."""
+SAME_S = 1e-3
+"""Records of one step that lie so close are one: stores differ in how they part and round them."""
+ACCUMULATIONS = ("gradient_accumulation_steps", "grad_accum", "accumulate_grad_batches")
+EACH = ("per_device_train_batch_size", "train_micro_batch_size_per_gpu")
+"""Samples of one pass on one data-parallel rank; nothing else tells how many ranks share a batch."""
+TOKENS_OF_STEP = ("tokens_per_iter", "tokens_per_step", "tokens_per_batch")
+TRAINED, PAUSED = 1, 2
+"""What a record says of the time: that a step was trained, that something else has ended (an evaluation)."""
+PAUSES = ("evaluation-time", "checkpoint-time", "checkpoint/iteration")
+"""What is logged at the end of something that isn't a step."""
+
+_TIMED = (roles.STEP_TIME,)
+_RATES = (roles.SAMPLES, roles.SAMPLES_PER_GPU, roles.TOKENS, roles.TOKENS_PER_GPU)
+_COUNTED = (roles.SAMPLES_COUNTED, roles.TOKENS_COUNTED)
+KINDS = frozenset({*_TIMED, *_RATES, *_COUNTED, roles.BATCH})
+"""What a meter takes of a metric, by its role."""
+
+
+class Speed(msgspec.Struct):
+    """None where it can't be known. last_step: the last that training logged.
+
+    steps_per_s: while stepping; basis: by which clock. wall_steps_per_s: steps over seconds, which are the time
+    between the first and the last record of each start, evaluations and all. batch, length: samples of one step (of
+    all GPUs), tokens of a sample. samples_per_s, tokens_per_s: while stepping; their own basis, where it is another,
+    is :data:`LOGGED` or :data:`STATED`. remarks: what a reader must know.
+    """
+
+    steps_per_s: float | None = None
+    samples_per_s: float | None = None
+    tokens_per_s: float | None = None
+    basis: str = ""
+    samples_basis: str = ""
+    tokens_basis: str = ""
+    wall_steps_per_s: float | None = None
+    batch: float | None = None
+    length: float | None = None
+    last_step: int | None = None
+    seconds: float | None = None
+    remarks: list[str] = []
+
+
+class Timed(msgspec.Struct):
+    """Step times of one name, in seconds.
+
+    rows: values. steps, seconds: of those that count, each value as often as it speaks for steps. warm_steps,
+    warm_seconds: of each start's first, which compiles and warms up; untimed: first steps that no value speaks for.
+    start: the first value of all: its step and seconds; interval: steps to the one behind it. attempt, step, reach,
+    value, warm: of the last.
+    """
+
+    rows: int = 0
+    steps: int = 0
+    seconds: float = 0.0
+    warm_steps: int = 0
+    warm_seconds: float = 0.0
+    untimed: int = 0
+    attempt: int | None = None
+    step: int = 0
+    start: tuple[int, float] | None = None
+    interval: int = 0
+    reach: int = 0
+    value: float = 0.0
+    warm: bool = False
+
+    def add(self, attempt: int, step: int, seconds: float, alone: int | None = None) -> tuple[int, bool]:
+        """Take a value: for how many steps it speaks, and whether that holds the first step of a start.
+
+        A value of the same step takes the place of the one before it.
+
+        Args:
+            alone: the step of this attempt that was timed on its own.
+        """
+        again = attempt == self.attempt and step == self.step and self.rows > 0
+        if again:
+            count, warm = self.reach, self.warm
+            self._count(-count, self.value)
+        elif attempt == self.attempt:
+            count, warm = max(step - self.step, 1), False
+            self.interval = self.interval or count
+        else:
+            warm = alone is None or alone >= step
+            count = 1 if alone is None or warm else step - alone
+            self.untimed += not warm
+        self.rows += not again
+        self.attempt, self.step, self.reach, self.warm = attempt, step, count, warm
+        self.value = float(seconds) if 0 < seconds < math.inf else 0.0
+        if self.start is None:
+            self.start = step, self.value if warm else 0.0
+        self._count(count, self.value)
+        return count, warm
+
+    @property
+    def weight_s(self) -> float:
+        """Seconds that the last value speaks for; 0 where they warm up, or are unknown."""
+        return 0.0 if self.warm else self.reach * self.value
+
+    def step_s(self, logged: bool = False) -> float | None:
+        """Seconds of a step; None without one.
+
+        Args:
+            logged: the values are a console log's, whose first line may be missing: a line at twice the interval was
+                the second, and warms nothing up.
+        """
+        steps, seconds = self.steps, self.seconds
+        if logged and self.start is not None and self.start[0] == 2 * self.interval and self.start[1] > 0:
+            steps, seconds = steps + self.interval, seconds + self.start[1] * self.interval
+        if not steps:
+            steps, seconds = self.warm_steps, self.warm_seconds
+        return seconds / steps if steps else None
+
+    def _count(self, count: int, seconds: float) -> None:
+        if not seconds:
+            return
+        if self.warm:
+            self.warm_steps += count
+            self.warm_seconds += count * seconds
+        else:
+            self.steps += count
+            self.seconds += count * seconds
+
+
+class Span(NamedTuple):
+    """Steps of training without anything between them. end: the last one's number."""
+
+    end: int
+    steps: int
+    seconds: float
+
+
+class Clock(msgspec.Struct):
+    """The times of records. steps, seconds: of spans between steps that hold nothing but steps.
+
+    whole_steps, whole_s: of earlier starts, from the first to the last record; begin, end: of this one. gaps, gaps_s:
+    between records. breaks: starts that only a long silence tells of.
+    """
+
+    steps: int = 0
+    seconds: float = 0.0
+    whole_steps: int = 0
+    whole_s: float = 0.0
+    attempt: int | None = None
+    begin: tuple[int, float] | None = None
+    end: tuple[int, float] | None = None
+    anchor: tuple[int, float] | None = None
+    trained: int | None = None
+    gaps: int = 0
+    gaps_s: float = 0.0
+    breaks: int = 0
+    waiting: tuple[int, int, float, int] | None = None
+    last_step: int | None = None
+
+    def add(self, attempt: int, step: int, time: float, marks: int) -> Span | None:
+        """Take a record, in the order of time; returns a span between steps that is complete now.
+
+        Args:
+            marks: what it says: :func:`marks_of`.
+        """
+        held = self.waiting
+        if held is not None and held[:2] == (attempt, step) and time - held[2] <= SAME_S:
+            self.waiting = (attempt, step, held[2], held[3] | marks)
+            return None
+        found = self.settle()
+        if held is not None and attempt == held[0]:
+            gap_s = time - held[2]
+            often = self.gaps >= BREAK_AFTER and gap_s > BREAK_TIMES * self.gaps_s / self.gaps
+            if often and gap_s > BREAK_S and not marks & PAUSED:
+                self.breaks += 1
+                self.whole_steps, self.whole_s = self.whole()
+                self.attempt = self.begin = self.end = None
+            elif gap_s > 0:
+                self.gaps += 1
+                self.gaps_s += gap_s
+        self.waiting = (attempt, step, time, marks)
+        return found
+
+    def settle(self) -> Span | None:
+        """Take the record that is waiting for parts of it; otherwise as :meth:`add`."""
+        if self.waiting is None:
+            return None
+        (attempt, step, time, marks), self.waiting = self.waiting, None
+        training, pause = bool(marks & TRAINED), bool(marks & PAUSED)
+        self.last_step = step if self.last_step is None else max(self.last_step, step)
+        if attempt != self.attempt:
+            self.whole_steps, self.whole_s = self.whole()
+            self.attempt, self.begin, self.anchor, self.trained = attempt, (step, time), None, None
+        self.end = step, time
+        anchor = self.anchor
+        if pause:
+            # The span up to here holds the pause; of one for an earlier step, nobody knows how many steps it holds.
+            self.anchor = (step, time) if anchor is None or step >= anchor[0] else None
+            self.trained = step if training else self.trained
+            return None
+        if not training or (anchor is not None and step == anchor[0] and step == self.trained):
+            return None
+        self.anchor, self.trained = (step, time), step
+        if anchor is None or step <= anchor[0] or time <= anchor[1]:
+            return None
+        self.steps += step - anchor[0]
+        self.seconds += time - anchor[1]
+        return Span(step, step - anchor[0], time - anchor[1])
+
+    def whole(self) -> tuple[int, float]:
+        """Steps and seconds from the first to the last record of each start."""
+        steps = self.end[0] - self.begin[0] if self.begin and self.end else 0
+        if not self.begin or not self.end or steps <= 0:
+            return self.whole_steps, self.whole_s
+        return self.whole_steps + steps, self.whole_s + self.end[1] - self.begin[1]
+
+
+class Counted(msgspec.Struct):
+    """A counter of what went through: more, in so many steps."""
+
+    more: float = 0.0
+    steps: int = 0
+    attempt: int | None = None
+    step: int = 0
+    value: float = 0.0
+
+    def add(self, attempt: int, step: int, value: float) -> None:
+        """Take a value; what was counted between two starts is nobody's."""
+        if not math.isfinite(value):
+            return
+        if attempt == self.attempt and step > self.step and value >= self.value:
+            self.more += value - self.value
+            self.steps += step - self.step
+        self.attempt, self.step, self.value = attempt, step, value
+
+
+class Rate(msgspec.Struct):
+    """A rate as it was logged, so often as it speaks for seconds: by step times beside it, else by the clock."""
+
+    by_steps: float = 0.0
+    steps_s: float = 0.0
+    by_clock: float = 0.0
+    clock_s: float = 0.0
+    total: float = 0.0
+    count: int = 0
+    attempt: int | None = None
+    time: float = 0.0
+
+    def add(self, attempt: int, time: float, value: float, beside_s: float | None) -> None:
+        """Take a value.
+
+        Args:
+            beside_s: seconds that the step time beside it speaks for; 0 for a start's first. None: there is none.
+        """
+        if not math.isfinite(value):
+            return
+        if beside_s:
+            self.by_steps += value * beside_s
+            self.steps_s += beside_s
+        if attempt == self.attempt and time > self.time:
+            self.by_clock += value * (time - self.time)
+            self.clock_s += time - self.time
+        self.total += value
+        self.count += 1
+        self.attempt, self.time = attempt, time
+
+    def mean(self) -> float | None:
+        """All that went through over all seconds; None without a value."""
+        if self.steps_s > 0:
+            return self.by_steps / self.steps_s
+        if self.clock_s > 0:
+            return self.by_clock / self.clock_s
+        return self.total / self.count if self.count else None
+
+
+class Mean(msgspec.Struct):
+    """A mean of positive numbers."""
+
+    total: float = 0.0
+    count: int = 0
+
+    def add(self, value: float) -> None:
+        """Take one; others are left out."""
+        if 0 < value < math.inf:
+            self.total += value
+            self.count += 1
+
+    @property
+    def value(self) -> float | None:
+        """None without any."""
+        return self.total / self.count if self.count else None
+
+
+class Meter(msgspec.Struct):
+    """What speed is made of. timed, counted, rates: by metric; counted and rates by kind before that. starts: of
+    training, so far, those that only a long silence tells of included."""
+
+    attempt: int = 1
+    starts: int = 0
+    alone: int | None = None
+    timed: dict[str, Timed] = {}
+    clock: Clock = msgspec.field(default_factory=Clock)
+    batches: dict[str, Mean] = {}
+    counted: dict[str, dict[str, Counted]] = {}
+    rates: dict[str, dict[str, Rate]] = {}
+
+    def start(self, attempt: int) -> None:
+        """Training began anew."""
+        self.attempt, self.alone, self.starts = attempt, None, self.starts + 1
+
+    def take(self, step: int, time: float, values: Mapping[str, Any]) -> None:
+        """Take what was logged at a step."""
+        marks = marks_of(values)
+        if marks:
+            breaks = self.clock.breaks
+            self.clock.add(self.attempt, step, time, marks)
+            if self.clock.breaks > breaks:
+                self.start(self.attempt)
+        self.measure(step, time, values)
+
+    def measure(self, step: int, time: float, values: Mapping[str, Any]) -> None:
+        """Take what was measured, without the time of the record."""
+        beside: dict[str, float] = {}
+        rates = []
+        for name, value in values.items():
+            role = roles.role_of(name)
+            if role is None or role.kind not in KINDS:
+                if name == FIRST_STEP:
+                    self.alone = step
+                continue
+            if not isinstance(value, (int, float)):
+                continue
+            number = _double(value) * role.factor
+            if role.kind == roles.STEP_TIME:
+                timed = self.timed.setdefault(name, Timed())
+                timed.add(self.starts, step, number, self.alone)
+                beside[name] = timed.weight_s
+            elif role.kind == roles.BATCH:
+                self.batches.setdefault(name, Mean()).add(number)
+            elif role.kind in _COUNTED:
+                self.counted.setdefault(role.kind, {}).setdefault(name, Counted()).add(self.starts, step, number)
+            else:
+                rates.append((role.kind, name, number))
+        for kind, name, number in rates:
+            near = None if name.startswith(WINDOWED) or not beside else beside[min(beside)]
+            self.rates.setdefault(kind, {}).setdefault(name, Rate()).add(self.starts, time, number, near)
+
+    def basis(self) -> str | None:
+        """The metric that step times are of: the one logged most; of as many the loop's own; None without any."""
+        known = sorted(name for name, timed in self.timed.items() if timed.steps or timed.warm_steps)
+        return max(known, key=lambda name: (self.timed[name].rows, name == LOOP), default=None)
+
+
+@lru_cache(maxsize=20_000)
+def mark_of(name: str) -> int:
+    """What a metric at a step says of the time: :data:`TRAINED`, :data:`PAUSED`, or nothing (0)."""
+    if name in PAUSES:
+        return PAUSED
+    if name.startswith(SUMMARY_PREFIX):
+        return 0
+    if name.endswith("-time"):  # a timer's
+        return TRAINED
+    return {"training": TRAINED, "validation": PAUSED}.get(group_of(name), 0)
+
+
+def marks_of(names: Iterable[str]) -> int:
+    """What all metrics of a record say, together."""
+    marks = 0
+    for name in names:
+        marks |= mark_of(name)
+    return marks
+
+
+def figures(meter: Meter, config: Mapping[str, Any], summary: Mapping[str, Any], gpus: int | None) -> Speed:
+    """All figures of a run.
+
+    Args:
+        config: flat. summary: results by name. gpus: how many trained it.
+    """
+    meter.clock.settle()
+    found = Speed(last_step=meter.clock.last_step)
+    whole_steps, whole_s = meter.clock.whole()
+    found.seconds = whole_s or None
+    found.wall_steps_per_s = whole_steps / whole_s if whole_steps > 0 and whole_s > 0 else None
+    _steps(found, meter, config, summary)
+    found.batch = batch(meter, config, gpus, found.remarks)
+    found.length = roles.setting(config, roles.LENGTHS)
+    _samples(found, meter, summary, gpus)
+    _tokens(found, meter, config, summary, gpus)
+    return found
+
+
+def lines(speed: Speed) -> Iterator[str]:
+    """Steps, samples and tokens per second, and by which clock: a line each, none where nothing is known."""
+    of_samples = "" if speed.samples_basis == speed.basis else f" ({speed.samples_basis})"
+    of_tokens = "" if speed.tokens_basis == speed.basis else f" ({speed.tokens_basis})"
+    if speed.steps_per_s is not None:
+        yield f"Steps/sec: {speed.steps_per_s:.2f}"
+    if speed.samples_per_s is not None:
+        yield f"Samples/sec: {speed.samples_per_s:.2f}{of_samples}"
+    if speed.tokens_per_s is not None:
+        yield f"Tokens/sec: {speed.tokens_per_s:.2f}{of_tokens}"
+    if speed.basis:
+        yield f"Clock: {speed.basis}"
+    if speed.basis == MEASURED and speed.wall_steps_per_s is not None:
+        yield f"Steps/sec by the wall clock, evaluations included: {speed.wall_steps_per_s:.2f}"
+
+
+def alike(one: Speed, other: Speed) -> tuple[str, float, float] | None:
+    """What two runs can be compared by: the same work over the same clock; its name, and both values.
+
+    Samples, since steps may differ in size; steps where neither says its samples. Where one run measured its steps and
+    the other did not, both by the wall clock. None where there is no such pair.
+    """
+    if one.samples_per_s and other.samples_per_s:
+        if _same_clock(one.samples_basis, other.samples_basis):
+            return "samples/s", one.samples_per_s, other.samples_per_s
+        if one.batch and other.batch and one.wall_steps_per_s and other.wall_steps_per_s:
+            return WALL_SAMPLES, one.batch * one.wall_steps_per_s, other.batch * other.wall_steps_per_s
+        return None
+    if one.samples_per_s or other.samples_per_s:
+        return None
+    if one.steps_per_s and other.steps_per_s and _same_clock(one.basis, other.basis):
+        return "steps/s", one.steps_per_s, other.steps_per_s
+    if one.wall_steps_per_s and other.wall_steps_per_s:
+        return WALL_STEPS, one.wall_steps_per_s, other.wall_steps_per_s
+    return None
+
+
+def _same_clock(one: str, other: str) -> bool:
+    stepping = (MEASURED, STATED)
+    return one == other or (one in stepping and other in stepping)
+
+
+def step_s(meter: Meter, config: Mapping[str, Any]) -> tuple[float | None, str]:
+    """Seconds of a step while stepping, and by which clock."""
+    name = meter.basis()
+    if name is not None:
+        return meter.timed[name].step_s(LOG_FORMAT in config), MEASURED
+    clock = meter.clock
+    if clock.steps and clock.seconds > 0:
+        return clock.seconds / clock.steps, WALL_CLOCK
+    steps, seconds = clock.whole()
+    return (seconds / steps, WALL_CLOCK) if steps > 0 and seconds > 0 else (None, "")
+
+
+def batch(meter: Meter, config: Mapping[str, Any], gpus: int | None, remarks: list[str] | None = None) -> float | None:
+    """Samples of one step, of all GPUs: as logged, else by the settings, else as a counter grew; None if unknown.
+
+    Args:
+        remarks: gets a line where the settings leave it open.
+    """
+    logged = _first(mean.value for _, mean in sorted(meter.batches.items()))
+    said = roles.setting(config, roles.BATCHES)
+    if logged is not None:
+        return logged
+    if said is not None:
+        return said if 0 < said < math.inf else None
+    accumulated = roles.setting(config, ACCUMULATIONS) or 1.0
+    each = roles.setting(config, EACH)
+    if each is not None and gpus:
+        return each * accumulated * gpus
+    counted = grown(meter, roles.SAMPLES_COUNTED)
+    if counted is not None:
+        return counted
+    tokens, length = roles.setting(config, TOKENS_OF_STEP), roles.setting(config, roles.LENGTHS)
+    if tokens and length:
+        return tokens / length
+    bare = roles.setting(config, ("batch_size",))
+    if bare is None or not 0 < bare < math.inf:
+        return None
+    if gpus is not None and gpus > 1:
+        if remarks is not None:
+            remarks.append(
+                f"batch_size={bare:g} on {gpus} GPUs may be of each or of all: log global_batch_size to have samples/s"
+            )
+        return None
+    return bare * accumulated
+
+
+def sure(meter: Meter, config: Mapping[str, Any]) -> bool:
+    """Whether :func:`batch` needn't take a plain ``batch_size``, which may be of one GPU, or of a part of a step."""
+    others = {name: value for name, value in config.items() if name.rpartition(".")[2] != "batch_size"}
+    return batch(meter, others, 1) is not None
+
+
+def logged_rate(meter: Meter, kinds: tuple[str, str], gpus: int | None, beside: bool) -> float | None:
+    """All that went through over all seconds, by a rate of the run: of all GPUs, else of each.
+
+    Args:
+        kinds: of all GPUs, of each. beside: only rates that a step time stands beside.
+    """
+    for kind, factor in ((kinds[0], 1.0), (kinds[1], float(gpus) if gpus else None)):
+        named = meter.rates.get(kind, {})
+        for name in sorted(named, key=lambda name: (name.startswith(WINDOWED), -named[name].count, name)):
+            mean = named[name].mean() if not beside or named[name].steps_s > 0 else None
+            if factor is not None and mean is not None:
+                return mean * factor
+    return None
+
+
+def _steps(found: Speed, meter: Meter, config: Mapping[str, Any], summary: Mapping[str, Any]) -> None:
+    # A result of a benchmark has left its warm-up out already; its series has nothing more to leave out.
+    stated = _positive(summary.get("avg_step_time_seconds"))
+    if stated is not None:
+        found.steps_per_s, found.basis = 1 / stated, STATED
+        return
+    seconds, basis = step_s(meter, config)
+    if basis != MEASURED and (stated := _positive(summary.get("steps_per_second"))) is not None:
+        found.steps_per_s, found.basis = stated, STATED
+    elif seconds:
+        found.steps_per_s, found.basis = 1 / seconds, basis
+
+
+def _samples(found: Speed, meter: Meter, summary: Mapping[str, Any], gpus: int | None) -> None:
+    kinds = (roles.SAMPLES, roles.SAMPLES_PER_GPU)
+    found.samples_per_s, found.samples_basis = logged_rate(meter, kinds, gpus, beside=True), MEASURED
+    if found.samples_per_s is None and found.batch is not None and found.steps_per_s is not None:
+        found.samples_per_s, found.samples_basis = found.batch * found.steps_per_s, found.basis
+    if found.samples_per_s is None:
+        found.samples_per_s, found.samples_basis = logged_rate(meter, kinds, gpus, beside=False), LOGGED
+    if found.samples_per_s is None:
+        names = ("samples_per_second", "samples_per_sec", "train_samples_per_second")
+        found.samples_per_s, found.samples_basis = _stated(summary, names), STATED
+    if found.samples_per_s is None:
+        found.samples_basis = ""
+
+
+def _tokens(
+    found: Speed, meter: Meter, config: Mapping[str, Any], summary: Mapping[str, Any], gpus: int | None
+) -> None:
+    """Tokens per second; where a result states another number than follows from it, a remark."""
+    kinds = (roles.TOKENS, roles.TOKENS_PER_GPU)
+    stated = _stated(summary, ("tokens_per_second", "tokens_per_sec"))
+    counted = grown(meter, roles.TOKENS_COUNTED)
+    found.tokens_per_s, found.tokens_basis = logged_rate(meter, kinds, gpus, beside=True), MEASURED
+    if found.tokens_per_s is None and found.steps_per_s is not None:
+        each = counted or (found.batch * found.length if found.batch and found.length else None)
+        each = each or roles.setting(config, TOKENS_OF_STEP)
+        if each:
+            found.tokens_per_s, found.tokens_basis = each * found.steps_per_s, found.basis
+        if not counted and stated is not None and found.batch and found.length:
+            _contradicted(found, stated)
+    if found.tokens_per_s is None:
+        found.tokens_per_s, found.tokens_basis = logged_rate(meter, kinds, gpus, beside=False), LOGGED
+    if found.tokens_per_s is None:
+        found.tokens_per_s, found.tokens_basis = stated, STATED
+    if found.tokens_per_s is None:
+        found.tokens_basis = ""
+
+
+def _contradicted(found: Speed, stated: float) -> None:
+    batch, length, steps, tokens = found.batch or 0.0, found.length or 0.0, found.steps_per_s, found.tokens_per_s
+    if steps and tokens and abs(stated - tokens) > TOLERANCE * stated:
+        found.remarks.append(
+            f"it states {stated:,.0f} tokens/s, but {batch:g} × {length:g} × {steps:.4g} steps/s = {tokens:,.0f}: that "
+            f"is used (a length of {stated / batch / steps:,.0f} would explain the other)"
+        )
+
+
+def _double(value: float) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
+
+
+def grown(meter: Meter, kind: str) -> float | None:
+    """What a counter of this kind grows by in a step."""
+    named = meter.counted.get(kind, {})
+    return _first(named[name].more / named[name].steps for name in sorted(named) if named[name].steps)
+
+
+def _first(values: Any) -> float | None:
+    return next((value for value in values if value), None)
+
+
+def _stated(summary: Mapping[str, Any], names: tuple[str, ...]) -> float | None:
+    return next((value for name in names if (value := _positive(summary.get(name))) is not None), None)
+
+
+def _positive(value: Any) -> float | None:
+    known = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return float(value) if known and 0 < value < math.inf else None

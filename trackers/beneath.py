@@ -1,0 +1,343 @@
+"""The one door to files of a run: opened beneath the run's directory, without following links, regular files only.
+
+Whoever can write into a run's directory can put a link there, or a pipe, or swap a folder for a link while it is used.
+So a path below a run is opened part by part from the run's directory, each with O_NOFOLLOW and relative to the one
+before, as ``openat2`` does with RESOLVE_BENEATH and RESOLVE_NO_SYMLINKS; what isn't a regular file is refused. (That
+call itself needs ctypes, whose import costs training more than it saves.) New files get names that nobody can guess.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import secrets
+import stat
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import BinaryIO, TextIO, cast
+
+FOLDERS = frozenset(
+    {
+        "benchmark", "benchmark_results", "delivery", "json", "media", "nccl", "ranks", "session", "streams",
+        "tensor_inspect", "tensorboard",
+    }
+)  # fmt: skip
+"""Folders of a run's directory: what lies above one of them in a path is the run's directory."""
+LAUNCHES = ".ranks"
+"""Folder beside projects of runs in which the ranks of launches write."""
+DEPTH = 3
+"""So deep below a run's directory its own files lie at most."""
+
+_NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
+_ALWAYS = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+_DIRECTORY = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | _ALWAYS
+_MODES = {
+    "rb": os.O_RDONLY,
+    "ab": os.O_WRONLY | os.O_CREAT | os.O_APPEND,
+    "wb": os.O_WRONLY | os.O_CREAT | os.O_TRUNC,
+    "xb": os.O_WRONLY | os.O_CREAT | os.O_EXCL,
+}
+_HAS_DIR_FD = os.open in os.supports_dir_fd
+
+_NOT_UTF8 = os.name == "posix" and sys.getfilesystemencoding().lower() not in ("utf-8", "utf8")
+
+
+def local(text: str) -> str:
+    """Text as a path of this process: its UTF-8 bytes on every machine, also where the locale says ASCII."""
+    return os.fsdecode(text.encode("utf-8", "surrogateescape")) if _NOT_UTF8 and not text.isascii() else text
+
+
+def plain(name: object) -> bool:
+    """Whether a name that was read somewhere is one part of a path: no directory, nothing hidden from a listing."""
+    return (
+        isinstance(name, str)
+        and 0 < len(os.fsencode(name.encode("utf-8", "replace").decode())) <= 255
+        and name not in (".", "..")
+        and not any(sign in name for sign in ("/", "\\", "\0", "\n", "\r"))
+    )
+
+
+def inside(path: object) -> bool:
+    """Whether a path that was read somewhere lies, with "/" between its parts, below whatever it is put behind."""
+    return isinstance(path, str) and all(map(plain, path.split("/")))
+
+
+def split(path: Path | str, root: Path | None = None) -> tuple[Path, str]:
+    """The directory that a file must lie beneath, and its path from there.
+
+    Args:
+        root: that directory; default: the one above the outermost of :data:`FOLDERS` among the last parts of the
+            path, else the file's own.
+
+    Raises:
+        OSError: the path leads out of ``root``.
+    """
+    path = Path(path)
+    if root is not None:
+        try:
+            relative = path.relative_to(root)
+        except ValueError:
+            raise _refused(path, f"isn't in {root}") from None
+        if not relative.parts or ".." in relative.parts:
+            raise _refused(path, f"isn't in {root}")
+        return Path(root), str(relative)
+    parents = list(path.parents)[:DEPTH]
+    found = [number for number, parent in enumerate(parents[:-1]) if parent.name in FOLDERS]
+    base = parents[found[-1] + 1] if found else path.parent
+    relative = path.relative_to(base)
+    if ".." in relative.parts:
+        raise _refused(path, "leads out of its directory")
+    return base, str(relative)
+
+
+def launch_folder(run: Path, launch: str) -> Path | None:
+    """A launch's folder as ``run.json`` names it, relative to the run's; None if it can't be one.
+
+    The file may say anything. A launch's folder is ``.ranks/<launch>`` beside a run's project, or lies beside the run;
+    it is no link and no part of another run.
+    """
+    if not launch:
+        return None
+    own = Path(os.path.abspath(run))
+    folder = Path(os.path.normpath(own / launch))
+    ranks = folder.parent.name == LAUNCHES and folder.parent.parent in own.parents
+    beside = folder.parent == own.parent and folder != own
+    if not (ranks or beside) or (folder.parent.is_symlink() and ranks) or folder.is_symlink():
+        return None
+    return None if (folder / "run.json").exists() else folder
+
+
+def open_fd(path: Path | str, flags: int, mode: int = 0o666, *, root: Path | None = None) -> int:
+    """A descriptor of a regular file, as ``os.open`` gives it; see the module's text for what is refused.
+
+    Args:
+        mode: of a new file; bits for set-user-id, set-group-id and sticky are dropped.
+        root: see :func:`split`.
+
+    Raises:
+        OSError: as ``os.open``; ELOOP where a part of the path is a link; EINVAL where it is no regular file.
+    """
+    base, relative = split(path, root)
+    flags |= _ALWAYS | getattr(os, "O_NONBLOCK", 0)  # a pipe must not hold us until somebody else opens it
+    with _directory(base) as folder:
+        fd = _open_at(folder, base, relative, flags, mode & 0o777)
+        try:
+            _check(fd, folder, flags, path)
+        except BaseException:
+            os.close(fd)
+            raise
+    return fd
+
+
+def open_file(path: Path | str, mode: str = "rb", *, buffering: int = -1, root: Path | None = None) -> BinaryIO:
+    """A regular file as a binary stream: ``rb``, ``ab``, ``wb``, or ``xb`` (which must not exist yet).
+
+    Raises:
+        OSError: see :func:`open_fd`.
+    """
+    fd = open_fd(path, _MODES[mode], root=root)
+    return cast(BinaryIO, os.fdopen(fd, mode.replace("x", "w"), buffering))
+
+
+def open_text(path: Path | str, *, root: Path | None = None) -> TextIO:
+    """A regular file as a text stream for reading, UTF-8, its line ends as they are.
+
+    Raises:
+        OSError: see :func:`open_fd`.
+    """
+    return os.fdopen(open_fd(path, os.O_RDONLY, root=root), "r", encoding="utf-8", newline="")
+
+
+def read(path: Path | str, *, root: Path | None = None) -> bytes:
+    """A regular file's content.
+
+    Raises:
+        OSError: see :func:`open_fd`.
+    """
+    with open_file(path, root=root) as file:
+        return file.read()
+
+
+def touch(path: Path, *, root: Path | None = None) -> None:
+    """Make an empty file, if there is none.
+
+    Raises:
+        OSError: see :func:`open_fd`.
+    """
+    os.close(open_fd(path, os.O_WRONLY | os.O_CREAT, root=root))
+
+
+def write_new(path: Path, content: bytes, *, root: Path | None = None) -> None:
+    """Write a file that isn't there yet.
+
+    Raises:
+        OSError: see :func:`open_fd`; FileExistsError where something has that name.
+    """
+    with open_file(path, "xb", root=root) as file:
+        file.write(content)
+
+
+def is_file(path: Path | str, *, root: Path | None = None) -> bool:
+    """Whether a regular file is there that may be opened for reading."""
+    try:
+        os.close(open_fd(path, os.O_RDONLY, root=root))
+    except OSError:
+        return False
+    return True
+
+
+def temporary(path: Path) -> Path:
+    """A hidden name beside a file that nobody can guess: ``.<name>.<random>.tmp``."""
+    return path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
+
+
+def replace(source: Path, target: Path, *, root: Path | None = None) -> None:
+    """Rename a file beneath a directory, over another one where there is one; no part of either path is a link.
+
+    Raises:
+        OSError: see :func:`open_fd`.
+    """
+    with _parent(source, root) as (before, old), _parent(target, root) as (after, new):
+        if _HAS_DIR_FD:
+            os.replace(old, new, src_dir_fd=before, dst_dir_fd=after)
+        else:
+            os.replace(source, target)
+
+
+def move(source: Path, target: Path, *, root: Path | None = None) -> None:
+    """Rename a file from anywhere to a name beneath a directory, over another one where there is one.
+
+    Raises:
+        OSError: see :func:`open_fd`.
+    """
+    with _parent(target, root) as (folder, name):
+        if _HAS_DIR_FD:
+            os.replace(source, name, dst_dir_fd=folder)
+        else:
+            os.replace(source, target)
+
+
+def remove(path: Path, *, root: Path | None = None) -> None:
+    """Remove a file; a link is removed itself, not what it points to.
+
+    Raises:
+        OSError: see :func:`open_fd`.
+    """
+    with _parent(path, root) as (folder, name):
+        if _HAS_DIR_FD:
+            os.unlink(name, dir_fd=folder)
+        else:
+            os.unlink(path)
+
+
+def make_folder(path: Path, *, root: Path | None = None) -> None:
+    """Make a folder and those above it, up to ``root``; existing ones are fine, links in their place are not.
+
+    Raises:
+        OSError: see :func:`open_fd`.
+    """
+    base, relative = split(path, root)
+    for number in range(1, len(Path(relative).parts) + 1):
+        part = Path(base, *Path(relative).parts[:number])
+        with _parent(part, base) as (folder, name):
+            with contextlib.suppress(FileExistsError):
+                if _HAS_DIR_FD:
+                    os.mkdir(name, dir_fd=folder)
+                else:
+                    os.mkdir(part)
+            found = os.stat(name, dir_fd=folder, follow_symlinks=False) if _HAS_DIR_FD else os.lstat(part)
+            if not stat.S_ISDIR(found.st_mode):
+                raise _refused(part, "is no directory")
+
+
+def write_whole(
+    path: Path, content: bytes, *, root: Path | None = None, before: Callable[[], None] | None = None
+) -> None:
+    """Replace a file whole: a reader sees the old or the new content, never a part.
+
+    Args:
+        before: called before the new file gets its name.
+
+    Raises:
+        OSError: nothing was changed; no temporary file is left behind.
+    """
+    new = temporary(path)
+    try:
+        write_new(new, content, root=root)
+        if before is not None:
+            before()
+        replace(new, path, root=root)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            remove(new, root=root)
+        raise
+
+
+@contextlib.contextmanager
+def _directory(base: Path) -> Iterator[int]:
+    if not _HAS_DIR_FD:
+        yield -1
+        return
+    fd = os.open(base, _DIRECTORY)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+@contextlib.contextmanager
+def _parent(path: Path, root: Path | None) -> Iterator[tuple[int, str]]:
+    """A descriptor of the directory that a file lies in, and the file's name in it."""
+    base, relative = split(path, root)
+    folder, name = os.path.split(relative)
+    with _directory(base) as top:
+        if not folder:
+            yield top, name
+            return
+        fd = _open_at(top, base, folder, _DIRECTORY, 0)
+        try:
+            yield fd, name
+        finally:
+            if fd >= 0:
+                os.close(fd)
+
+
+def _open_at(folder: int, base: Path, relative: str, flags: int, mode: int) -> int:
+    """Open part by part; a part that is a link is refused by the system itself, so nothing can be swapped meanwhile."""
+    *folders, name = Path(relative).parts
+    if ".." in folders or name == ".." or os.path.isabs(relative):
+        raise _refused(base / relative, "leads out")
+    if not _HAS_DIR_FD:  # Windows, where links need a privilege
+        if any(Path(base, *folders[:number]).is_symlink() for number in range(1, len(folders) + 1)):
+            raise _refused(base / relative, "leads through a link")
+        if Path(base, relative).is_symlink():
+            raise _refused(base / relative, "is a link")
+        return os.open(base / relative, flags, mode)
+    held: list[int] = []
+    try:
+        for part in folders:
+            folder = os.open(part, _DIRECTORY | _NO_FOLLOW, dir_fd=folder)
+            held.append(folder)
+        return os.open(name, flags | _NO_FOLLOW, mode, dir_fd=folder)
+    except OSError as error:
+        error.filename = str(base / relative)
+        raise
+    finally:
+        for fd in held:
+            os.close(fd)
+
+
+def _check(fd: int, folder: int, flags: int, path: Path | str) -> None:
+    """Refuse what isn't a regular file, and for writing a file that is somewhere else, too, in a stranger's folder."""
+    found = os.fstat(fd)
+    if not stat.S_ISREG(found.st_mode):
+        raise OSError(errno.EINVAL, "isn't a regular file", str(path))
+    writes = flags & (os.O_WRONLY | os.O_RDWR)
+    if writes and found.st_nlink > 1 and folder >= 0 and os.fstat(folder).st_uid not in (os.geteuid(), 0):
+        raise OSError(errno.EMLINK, "has other names, too", str(path))
+
+
+def _refused(path: Path | str, why: str) -> OSError:
+    return OSError(errno.ELOOP, why, str(path))

@@ -1,0 +1,81 @@
+"""Descriptors that programs leave alone: numbers above those that they close by range and open anew."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+HIGHEST = 900
+"""Where numbers begin that this package takes. A program that closes descriptors by range rarely goes so far, and one
+that opens files gets the lowest free numbers. A process's table of descriptors stays small below 1,024."""
+
+
+class Descriptor:
+    """An open file under a high number, which is closed, or asked for, only while it is still of that file.
+
+    Args:
+        fd: taken over: it is closed, and its file has another number now.
+    """
+
+    def __init__(self, fd: int) -> None:
+        self.number = _moved(fd)
+        self._file = identity(self.number)
+
+    def own(self) -> bool:
+        """Whether nobody closed it: else its number may be of another file."""
+        return identity(self.number) == self._file
+
+    def close(self) -> None:
+        """Close it, if it is still there."""
+        if self.own():
+            os.close(self.number)
+            self._file = (-2, -2)
+
+
+def open_high(path: Path | str, flags: int, opener: Callable[[Path | str, int, int], int] = os.open) -> int:
+    """Open a file under a high number, not inherited by other programs; never 0, 1 or 2, which C libraries write to.
+
+    Args:
+        opener: what opens it, as ``os.open`` does.
+
+    Raises:
+        OSError: as ``os.open``.
+    """
+    return _moved(opener(path, flags | getattr(os, "O_CLOEXEC", 0), 0o666))
+
+
+def identity(fd: int) -> tuple[int, int]:
+    """Which file a descriptor is of, by device and inode; (-1, -1) where it is closed."""
+    try:
+        status = os.fstat(fd)
+    except OSError:
+        return (-1, -1)
+    return (status.st_dev, status.st_ino)
+
+
+def _moved(fd: int) -> int:
+    try:
+        import fcntl
+        import resource
+
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        lowest = HIGHEST if limit == resource.RLIM_INFINITY else min(HIGHEST, limit * 3 // 4)
+        high = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, max(lowest, 3))
+    except (ImportError, OSError, ValueError, AttributeError):  # no such number is left, or this isn't Unix
+        return _above_streams(fd)
+    os.close(fd)
+    return high
+
+
+def _above_streams(fd: int) -> int:
+    low = []
+    with contextlib.suppress(OSError):  # no descriptor left: then it stays where it is
+        while fd <= 2:
+            higher = os.dup(fd)
+            low.append(fd)
+            fd = higher
+    for one in low:
+        os.close(one)
+    return fd

@@ -1,0 +1,46 @@
+"""SQLite databases that others wrote: read with a vendor's own client only where its tables are plain ones.
+
+A view can have endless rows, a computed column values of any size, a virtual table code behind it, a trigger work that
+nobody asked for: what a file of a few kilobytes claims then has no bound.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections.abc import Collection
+from pathlib import Path
+from urllib.parse import quote
+
+from trackers.errors import Damaged, NotFound, Unavailable
+
+BUSY_S = 30.0
+
+
+def check(path: Path, tables: Collection[str]) -> None:
+    """See that what is called as these tables are is plain tables, as far as it is there at all.
+
+    Raises:
+        Damaged: it is no database, or one of them is something else. Unavailable: it is locked.
+    """
+    address = f"file:{quote(str(path))}?mode=ro"
+    try:
+        with contextlib.closing(sqlite3.connect(address, uri=True, timeout=BUSY_S)) as opened:
+            opened.execute("PRAGMA trusted_schema=OFF")
+            for kind, name, table, text in opened.execute("SELECT type, name, tbl_name, sql FROM sqlite_master"):
+                if str(table).lower() not in tables or kind == "index":
+                    continue
+                what = "virtual table" if str(text).upper().startswith("CREATE VIRTUAL") else str(kind)
+                if what != "table":
+                    raise Damaged(f"{path} is damaged: its {what} {str(name)[:80]!r} isn't one that a tracker makes")
+                for column in opened.execute("SELECT name, hidden FROM pragma_table_xinfo(?)", (name,)):
+                    if column[1] not in (0, 1):
+                        raise Damaged(f"{path} is damaged: column {str(column[0])[:80]!r} of {name!r} is computed")
+    except sqlite3.OperationalError as error:
+        if "locked" in str(error) or "busy" in str(error):
+            raise Unavailable(f"{path} can't be read now: {error}") from None
+        if "unable to open" in str(error):
+            raise NotFound(f"{path} can't be read: {error}") from None
+        raise Damaged(f"{path} is damaged: {error}") from None
+    except (sqlite3.Error, UnicodeError) as error:
+        raise Damaged(f"{path} is damaged: {error}") from None

@@ -1,0 +1,162 @@
+"""Files that programs write where people say: whole or not at all, and over nothing that would be missed.
+
+One rule for every output (docs/analysis.md):
+
+1. It is written beside its place and put there at the end: whoever reads sees the old file or the new one, and a full
+   disk leaves what was there.
+2. It never takes the place of what is read: not under the same name, and not through a link to it.
+3. A drawing, which the same command makes again, takes the place of an earlier drawing of its kind. What can't be made
+   again (a recording, a result of another run), and what these programs didn't write, stays, unless ``force`` is given.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import os
+import re
+import secrets
+import stat
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+from trackers.errors import UsageError
+
+HEAD_BYTES = 65536
+MARK = "made by trackers"
+"""What a text of ours says of itself within its first HEAD_BYTES bytes or at its end, so that it may be replaced."""
+_MARKS = (MARK.encode(), b'"generator" content="trackers"')
+_MAGIC: dict[str, tuple[bytes, ...]] = {
+    ".png": (b"\x89PNG\r\n",),
+    ".pdf": (b"%PDF-",),
+    ".svg": (b"<svg", b"<?xml"),
+}
+FORCE = "--force replaces it"
+
+
+def drawing(path: Path, head: bytes) -> bool:
+    """Whether what a file begins with is a drawing of the kind that its name says."""
+    known = _MAGIC.get(path.suffix.lower())
+    return head.lstrip().startswith(known) if known is not None else any(mark in head for mark in _MARKS)
+
+
+def never(path: Path, head: bytes) -> bool:
+    """Nothing may be replaced: what these programs measured can't be measured again."""
+    return False
+
+
+Ours = Callable[[Path, bytes], bool]
+"""Whether a file that begins so may be replaced."""
+
+
+def check(path: Path, *, inputs: Iterable[str | Path] = (), ours: Ours = drawing, force: bool = False) -> None:
+    """See whether an output may be written, before any work is done for it.
+
+    Args:
+        inputs: what is read: files, directories and patterns of them, with or without a scheme (``json:out/*.json``).
+        ours: whether a file that is there may be replaced.
+        force: it may be replaced, whatever it is, but no input.
+
+    Raises:
+        UsageError: it is an input, a directory, or a file that stays.
+    """
+    try:
+        there = path.stat()
+    except OSError:
+        return
+    if stat.S_ISDIR(there.st_mode):
+        raise UsageError(f"{path} can't be written: it is a directory; name a file in it")
+    if not stat.S_ISREG(there.st_mode):  # /dev/stdout, a pipe
+        return
+    head = _head(path, there.st_size)
+    replaced = not there.st_size or ours(path, head)
+    # What is drawn into a directory that is read can be drawn again; what else lies there may be read.
+    read = next((one for one in _files(inputs, inside=not replaced) if _same(one, there)), None)
+    if read is not None:
+        link = f" (the same file as {read})" if str(read) != str(path) else ""
+        raise UsageError(f"{path} is one of the files that are read{link}: name another output")
+    if not replaced and not force:
+        raise UsageError(f"{path} exists and stays: name another output; {FORCE}")
+
+
+def write(path: Path, make: Callable[[Path], object]) -> None:
+    """Let ``make`` write a file beside the path, then put it there; the directory is made.
+
+    A link is followed, and the permissions of a file that is replaced stay. What is no file (``/dev/stdout``, a pipe)
+    is written to.
+
+    Raises:
+        UsageError: it can't be written; what was there is as it was.
+    """
+    try:
+        Path(os.path.realpath(path)).parent.mkdir(parents=True, exist_ok=True)
+        with placed(path) as partial:
+            make(partial)
+    except OSError as error:
+        raise UsageError(f"{path} can't be written: {error.strerror or error}") from None
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text, in UTF-8; see :func:`write`. What UTF-8 has no form for is escaped."""
+    write(path, lambda partial: partial.write_bytes(text.encode("utf-8", "backslashreplace")))
+
+
+@contextlib.contextmanager
+def placed(path: Path) -> Iterator[Path]:
+    """A file to write to, which takes the path's place when the block ends well.
+
+    Raises:
+        OSError: it can't be written; what was there is as it was.
+    """
+    path = Path(os.path.realpath(path))
+    mode = None
+    with contextlib.suppress(FileNotFoundError):
+        there = path.stat()
+        if not stat.S_ISREG(there.st_mode):
+            yield path
+            return
+        mode = stat.S_IMODE(there.st_mode)
+    partial = path.with_name(f".trackers-{secrets.token_hex(6)}.tmp")
+    os.close(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
+    try:
+        yield partial
+        with open(partial, "rb") as file:
+            os.fsync(file.fileno())
+        if mode is not None:
+            with contextlib.suppress(OSError):
+                partial.chmod(mode)
+        os.replace(partial, path)
+    finally:
+        with contextlib.suppress(OSError):
+            partial.unlink()
+
+
+def _head(path: Path, size: int) -> bytes:
+    """What a file begins and ends with; b"" where it can't be read."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(HEAD_BYTES)
+            file.seek(max(0, size - 4 * len(MARK)))
+            return head + file.read(4 * len(MARK))
+    except OSError:
+        return b""
+
+
+def _files(inputs: Iterable[str | Path], *, inside: bool) -> Iterator[Path]:
+    """Every file that the inputs name; ``inside``: and those in the directories that they name."""
+    for given in inputs:
+        text = os.path.expanduser(str(given))
+        for place in dict.fromkeys((text, re.sub(r"^[A-Za-z][A-Za-z0-9_-]+:", "", text))):
+            for name in [place] if os.path.lexists(place) else glob.iglob(place, recursive=True):
+                if not os.path.isdir(name):
+                    yield Path(name)
+                elif inside:
+                    for folder, _, names in os.walk(name):
+                        yield from (Path(folder, one) for one in names)
+
+
+def _same(path: Path, there: os.stat_result) -> bool:
+    try:
+        return os.path.samestat(path.stat(), there)
+    except (OSError, ValueError):
+        return False

@@ -1,0 +1,254 @@
+"""The boundary around every reader: damaged or hostile input ends in one line that names it, never in a traceback.
+
+What a reader yields is checked here: a record that a journal couldn't hold is left out. Where a reader fails after
+some records, those count, and the run's ``note`` says what happened; where it fails before, :class:`Damaged` is raised.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import math
+import sqlite3
+import struct
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar
+
+from trackers import records
+from trackers.errors import Damaged, NotFound, TrackersError, Unavailable
+from trackers.readers.reader import SourceRun
+from trackers.records import TIME_MAX, Metrics, Record
+
+R = TypeVar("R")
+T = TypeVar("T")
+
+LONGEST = 200
+"""Reasons, which may quote the input, are cut off after so many characters."""
+STEP_MAX = 2**63 - 1
+DATA_ERRORS = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError, MemoryError,
+               EOFError, struct.error)  # fmt: skip
+"""What Python raises where data isn't as it must be."""
+
+_MARK = "__bounded__"
+
+
+def why(error: BaseException) -> str:
+    """What an error says of the input that caused it, in a few words on one line."""
+    text = " ".join(str(error).split())
+    if isinstance(error, RecursionError):
+        text = "it is nested too deeply"
+    elif isinstance(error, MemoryError):
+        text = "it claims more than fits into memory"
+    elif isinstance(error, UnicodeError):
+        text = f"text that isn't UTF-8: {text}"
+    elif isinstance(error, KeyError):
+        text = f"{text} is missing"
+    elif not isinstance(error, (ValueError, OSError)) or not text:
+        text = f"{text} ({type(error).__name__})" if text else type(error).__name__
+    return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
+
+
+@contextlib.contextmanager
+def boundary(what: str) -> Iterator[None]:
+    """Whatever goes wrong while ``what`` is read, as one of our errors.
+
+    Raises:
+        Damaged: anything but our own errors. NotFound: the operating system refused. Unavailable: a database is busy.
+    """
+    try:
+        yield
+    except TrackersError:
+        raise
+    except (ImportError, NameError):  # ours, or of an installation
+        raise
+    except OSError as error:
+        raise NotFound(f"{what} can't be read: {error.strerror or why(error)}") from error
+    except Exception as error:
+        if isinstance(error, sqlite3.OperationalError) and "locked" in str(error):
+            raise Unavailable(f"{what} can't be read now: {error}") from error
+        raise Damaged(f"{what} is damaged: {why(error)}") from error
+
+
+def bounded(reader: type[R]) -> type[R]:
+    """Put the boundary around a reader's methods; class decorator. Applied twice it does nothing."""
+    for name, wrap in (("runs", _runs), ("read", _read), ("columns", _columns), ("version", _version)):
+        method = getattr(reader, name, None)
+        if method is not None and not hasattr(method, _MARK):
+            wrapped = wrap(method)
+            setattr(wrapped, _MARK, True)
+            setattr(reader, name, wrapped)
+    return reader
+
+
+def is_bounded(reader: type[Any]) -> bool:
+    """Whether :func:`bounded` was applied."""
+    return all(hasattr(getattr(reader, name), _MARK) for name in ("runs", "read"))
+
+
+def _runs(method: Callable[..., list[SourceRun]]) -> Callable[..., list[SourceRun]]:
+    @functools.wraps(method)
+    def runs(self: Any, where: str) -> list[SourceRun]:
+        with boundary(f"{self.scheme}:{where}"):
+            return [_plain_run(run) for run in method(self, where)]
+
+    return runs
+
+
+def _version(method: Callable[..., str]) -> Callable[..., str]:
+    @functools.wraps(method)
+    def version(self: Any, run: SourceRun) -> str:
+        with boundary(run.source):
+            return method(self, run)
+
+    return version
+
+
+def _columns(method: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(method)
+    def columns(self: Any, run: SourceRun, **how: Any) -> Any:
+        with boundary(run.source):
+            return method(self, run, **how)
+
+    return columns
+
+
+def _read(method: Callable[..., Iterator[Record]]) -> Callable[..., Iterator[Record]]:
+    @functools.wraps(method)
+    def read(self: Any, run: SourceRun, **how: Any) -> Iterator[Record]:
+        taken = _Taken(run)
+        try:
+            with boundary(run.source):
+                for record in method(self, run, **how):
+                    fitting = taken.fit(record)
+                    if fitting is not None:
+                        yield fitting
+        except Damaged as error:
+            if not taken.count:
+                raise
+            _note(run, f"{error}; the {taken.count:,} records before are read")
+        if taken.left_out:
+            _note(run, f"{run.source} is damaged: {taken.left_out:,} records are left out, the first: {taken.reason}")
+
+    return read
+
+
+class Spared:
+    """Reads a run part by part: what is damaged is left out and counted, the others go on.
+
+    Args:
+        run: whose ``note`` says what was left out. unit: what a part is called, in the plural.
+        also: errors besides :data:`DATA_ERRORS` that mean damage. Others end the reading: a server's, a database's.
+    """
+
+    def __init__(self, run: SourceRun, unit: str = "records", also: tuple[type[Exception], ...] = ()) -> None:
+        self._run, self._unit = run, unit
+        self._errors: tuple[type[Exception], ...] = (*DATA_ERRORS, *also)
+        self._count, self._first = 0, ""
+
+    def read(self, part: Iterable[T], name: str = "") -> Iterator[T]:
+        """What a part gives, until it fails.
+
+        Args:
+            name: of the part, for the message.
+        """
+        try:
+            yield from part
+        except TrackersError:
+            raise
+        except self._errors as error:
+            self._count += 1
+            self._first = self._first or (f"{name}: " if name else "") + why(error)
+
+    def tell(self) -> None:
+        """Put what was left out into the run's note."""
+        if self._count:
+            left_out = f"{self._count:,} {self._unit} are left out, the first: {self._first}"
+            _note(self._run, f"{self._run.source} is damaged: {left_out}")
+
+
+def _note(run: SourceRun, text: str) -> None:
+    if text not in run.note:
+        run.note = f"{run.note}; {text}" if run.note else text
+
+
+class _Taken:
+    """Tells which records of one reading count. count: those that do. left_out: those that don't, reason: why."""
+
+    def __init__(self, run: SourceRun) -> None:
+        self.count = self.left_out = 0
+        self.reason = ""
+        self._time = run.created
+        self._names: set[str] = set()
+
+    def fit(self, record: Record) -> Record | None:
+        """The record itself, mended where it can be; None where no journal could hold it."""
+        try:
+            step, time = record.step, record.time
+            if step is not None and (type(step) is not int or not -STEP_MAX <= step <= STEP_MAX):
+                record.step = _whole(step)
+            if type(time) is not float or not -TIME_MAX < time < TIME_MAX:
+                record.time = self._placed(time)
+            self._time = record.time
+            if type(record) is Metrics:
+                if not record.values.keys() <= self._names:
+                    record.values = self._learn(record.values)
+                with contextlib.suppress(OverflowError):  # an integer beyond any float is a number, too
+                    sum(record.values.values())
+            else:
+                record = _kept(record)
+        except DATA_ERRORS as error:
+            self.left_out += 1
+            self.reason = self.reason or why(error)
+            return None
+        self.count += 1
+        return record
+
+    def _placed(self, time: Any) -> float:
+        """The time itself, or that of the record before where no clock shows such a one."""
+        known = isinstance(time, (int, float)) and math.isfinite(time) and abs(time) < TIME_MAX
+        return float(time) if known else self._time
+
+    def _learn(self, values: dict[str, Any]) -> dict[str, Any]:
+        """Values under names that can be written as UTF-8."""
+        named = {plain(name): value for name, value in values.items()}
+        self._names.update(named)
+        return named
+
+
+def _whole(step: Any) -> int:
+    if isinstance(step, (int, float)) and -STEP_MAX <= step <= STEP_MAX and step == int(step):
+        return int(step)
+    raise ValueError(f"step {str(step)[:40]!r} is no whole number of 64 bits")
+
+
+def _kept(record: Record) -> Record:
+    """A record as a journal gives it back, if it differs; raises where it can't hold it."""
+    records.check_record(record)
+    try:
+        records.line_encoder(record)
+    except UnicodeEncodeError:
+        record = records.sound(record)
+    line = records.encode(record)
+    if records.decode(line[:-1]) is None:
+        raise ValueError("no record of a kind that is known")
+    return record
+
+
+def plain(text: Any) -> str:
+    """Text that can be written as UTF-8: lone surrogates, which JSON can name, are escaped."""
+    return records.escaped(str(text))
+
+
+def _plain_run(run: SourceRun) -> SourceRun:
+    """A run whose attributes, which come from the input as they lay there, are of the kinds that they must be."""
+    for name in ("id", "name", "project", "status"):
+        value = getattr(run, name)
+        setattr(run, name, "" if value is None else plain(value))
+    for name in ("group", "notes"):
+        value = getattr(run, name)
+        setattr(run, name, None if value is None else plain(value))
+    run.tags = [plain(tag) for tag in run.tags]
+    created = run.created
+    known = isinstance(created, (int, float)) and math.isfinite(created) and abs(created) < TIME_MAX
+    run.created = float(created) if known else 0.0
+    return run

@@ -1,0 +1,111 @@
+"""Proof that a user's own trackers wrote the instructions in a ``run.json``: a keyed digest, by a key at home.
+
+A directory says who made it, but not who wrote what is in it: whoever unpacks a colleague's tar file, or clones a
+repository, owns every file of it. The key never leaves its owner's home, so nobody else can write a valid seal.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import hmac
+import os
+import secrets
+import stat
+from pathlib import Path
+
+import msgspec
+
+from trackers.records import storable
+from trackers.tracker import RunInfo
+
+FIELDS = ("id", "options", "cwd", "program")
+"""What of a run's identity can name programs, addresses and directories; the rest is data whoever wrote it."""
+CARRIER = "TRACKER_TRUSTED"
+"""Environment variable by which a process tells its helpers the digest of the instructions that they may follow."""
+KEY_BYTES = 32
+
+_written: set[str] = set()
+
+
+def digest(info: RunInfo) -> str:
+    """What the instructions come to, independent of how the file is laid out."""
+    told = {name: getattr(info, name) for name in FIELDS}
+    try:
+        content = msgspec.json.encode(told)
+    except UnicodeError:  # a path that isn't UTF-8 is stored as text that is
+        content = msgspec.json.encode(storable(told))
+    fields = msgspec.json.decode(content)
+    return hashlib.sha256(msgspec.json.encode(fields, order="deterministic")).hexdigest()
+
+
+def sign(info: RunInfo) -> str:
+    """The seal for instructions that this process writes; "" where no key can be kept.
+
+    This process follows them in any case.
+    """
+    content = digest(info)
+    _written.add(content)
+    key = _key(make=True)
+    return _seal(key, content) if key else ""
+
+
+def told(info: RunInfo) -> bool:
+    """Whether who started this process said that the instructions may be followed."""
+    return os.environ.get(CARRIER) == digest(info)
+
+
+def valid(info: RunInfo) -> bool:
+    """Whether this process wrote the instructions, or this process's user sealed them."""
+    content = digest(info)
+    if content in _written:
+        return True
+    key = _key() if info.seal else b""
+    return bool(key) and hmac.compare_digest(_seal(key, content), info.seal)
+
+
+def _seal(key: bytes, content: str) -> str:
+    return hmac.new(key, content.encode(), "sha256").hexdigest()
+
+
+def key_path() -> Path:
+    """Where the key lies: ``trackers/seal.key`` in the user's configuration directory."""
+    return Path(os.environ.get("XDG_CONFIG_HOME") or Path("~/.config").expanduser(), "trackers", "seal.key")
+
+
+def _key(make: bool = False) -> bytes:
+    """The user's key; b"" where there is none, or where others could have read or written it."""
+    path = key_path()
+    with contextlib.suppress(OSError, RuntimeError):  # RuntimeError: there is no home
+        with contextlib.suppress(FileNotFoundError):
+            return _read(path)
+        if make:
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            new = path.with_name(f".seal.{secrets.token_hex(8)}")
+            fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            try:
+                os.write(fd, secrets.token_bytes(KEY_BYTES))
+            finally:
+                os.close(fd)
+            try:
+                with contextlib.suppress(FileExistsError):  # another process was quicker
+                    os.link(new, path)
+            except OSError:  # a filesystem without hard links
+                if not path.exists():
+                    os.replace(new, path)
+            finally:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(new)
+            return _read(path)
+    return b""
+
+
+def _read(path: Path) -> bytes:
+    fd = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
+    try:
+        found = os.fstat(fd)
+        private = not hasattr(os, "geteuid") or (found.st_uid == os.geteuid() and not found.st_mode & 0o077)
+        key = os.read(fd, KEY_BYTES + 1) if private and stat.S_ISREG(found.st_mode) else b""
+    finally:
+        os.close(fd)
+    return key if len(key) == KEY_BYTES else b""

@@ -1,0 +1,160 @@
+"""What secrets of known vendors look like, as one table: each form with words of which a text must have one first.
+
+Most forms are those of gitleaks 8.30 (https://github.com/gitleaks/gitleaks, config/gitleaks.toml), made shorter: a form
+here is what a secret begins with and how long it is at least, so that a vendor's longer tokens are masked whole. Those
+of trackers, model hubs and model APIs are from the vendors' own pages. Every pattern is linear in the text: what
+follows its literal words is one class of characters.
+
+gitleaks is under the MIT License, Copyright (c) 2019 Zachary Rice: Permission is hereby granted, free of charge, to any
+person obtaining a copy of this software and associated documentation files (the "Software"), to deal in the Software
+without restriction, including without limitation the rights to use, copy, modify, merge, publish, distribute,
+sublicense, and/or sell copies of the Software, and to permit persons to whom the Software is furnished to do so,
+subject to the following conditions: The above copyright notice and this permission notice shall be included in all
+copies or substantial portions of the Software. THE SOFTWARE IS PROVIDED "AS IS", WITHOUT WARRANTY OF ANY KIND, EXPRESS
+OR IMPLIED, INCLUDING BUT NOT LIMITED TO THE WARRANTIES OF MERCHANTABILITY, FITNESS FOR A PARTICULAR PURPOSE AND
+NONINFRINGEMENT. IN NO EVENT SHALL THE AUTHORS OR COPYRIGHT HOLDERS BE LIABLE FOR ANY CLAIM, DAMAGES OR OTHER LIABILITY,
+WHETHER IN AN ACTION OF CONTRACT, TORT OR OTHERWISE, ARISING FROM, OUT OF OR IN CONNECTION WITH THE SOFTWARE OR THE USE
+OR OTHER DEALINGS IN THE SOFTWARE.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+
+_W = r"[\w\-]"
+_A = r"[A-Za-z0-9]"
+_H = r"[a-fA-F0-9]"
+_B = r"[A-Za-z0-9+/]"
+
+FORMS: tuple[tuple[str, str, str], ...] = (
+    # Trackers, model hubs and model APIs.
+    ("W&B", "wandb_v1_", rf"wandb_v1_{_W}{{20,}}"),
+    ("W&B, a server of one's own", "local-", r"local-[a-f0-9]{40}"),
+    ("Hugging Face", "hf_", rf"hf_{_A}{{30,}}"),
+    ("Hugging Face, organisation", "api_org_", rf"api_org_{_A}{{30,}}"),
+    ("Anthropic, OpenAI, DeepSeek, OpenRouter", "sk-", rf"sk-{_W}{{20,}}"),
+    ("Groq", "gsk_", rf"gsk_{_A}{{30,}}"),
+    ("xAI", "xai-", rf"xai-{_A}{{30,}}"),
+    ("Perplexity", "pplx-", rf"pplx-{_A}{{30,}}"),
+    ("Replicate", "r8_", rf"r8_{_A}{{30,}}"),
+    ("Fireworks", "fw_", rf"fw_{_A}{{20,}}"),
+    ("NVIDIA", "nvapi-", rf"nvapi-{_W}{{30,}}"),
+    ("LangSmith", "lsv2_", rf"lsv2_(?:pt|sk)_{_A}{{20,}}(?:_{_A}+)?"),
+    ("Pinecone", "pcsk_", rf"pcsk_{_W}{{30,}}"),
+    ("Anyscale", "esecret_", rf"esecret_{_A}{{20,}}"),
+    ("Modal", "as-", rf"as-{_A}{{22}}"),
+    ("RunPod", "rpa_", rf"rpa_{_A}{{30,}}"),
+    ("Databricks", "dapi", r"dapi[a-f0-9]{32}(?:-\d)?"),
+    ("Prefect", "pnu_", rf"pnu_{_A}{{30,}}"),
+    # Clouds.
+    ("AWS, key id", "a3t akia asia abia acca", r"(?:A3T[A-Z0-9]|AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}"),
+    ("AWS Bedrock", "absk", rf"ABSK{_B}{{60,}}=*"),
+    ("AWS Bedrock, short-lived", "bedrock-api-key-", r"bedrock-api-key-[\w+/=\-]{20,}"),
+    ("Google API", "aiza", rf"AIza{_W}{{30,}}"),
+    ("Google OAuth client", "gocspx-", rf"GOCSPX-{_W}{{20,}}"),
+    ("Google access token", "ya29.", rf"ya29\.{_W}{{20,}}"),
+    ("Azure AD client", "q~", r"[a-zA-Z0-9_~.]{3}\dQ~[a-zA-Z0-9_~.\-]{31,}"),
+    ("Azure storage or service bus", "accountkey= accesskey= signature=",
+     r"(?i:(?<=accountkey=)|(?<=accesskey=)|(?<=accesssignature=))[A-Za-z0-9+/%=&\-_.:]{16,}"),
+    ("Alibaba", "ltai", rf"LTAI{_A}{{16,}}"),
+    ("Tencent", "akid", rf"AKID{_A}{{32}}"),
+    ("DigitalOcean", "do", rf"do[opr]_v1_{_H}{{40,}}"),
+    ("Heroku", "hrku-", rf"HRKU-{_W}{{30,}}"),
+    ("Fly.io", "fo1_ fm1 fm2_", r"(?:fo1_|fm1[ar]_|fm2_)[\w+/=\-]{40,}"),
+    ("Scalingo", "tk-us-", rf"tk-us-{_W}{{40,}}"),
+    ("Cloudflare origin", "v1.0-", r"v1\.0-[a-f0-9]{24}-[a-f0-9]{100,}"),
+    ("Supabase", "sbp_", rf"sbp_{_H}{{32,}}"),
+    ("Netlify", "nfp_", rf"nfp_{_A}{{30,}}"),
+    ("PlanetScale", "pscale_", r"pscale_(?:tkn|oauth|pw)_[\w=.\-]{30,}"),
+    ("ClickHouse Cloud", "4b1d", rf"4b1d{_A}{{38}}"),
+    ("Tailscale", "tskey-", rf"tskey-{_W}{{16,}}"),
+    ("HashiCorp Vault", "hvs. hvb. hvr.", rf"hv[sbr]\.{_W}{{20,}}"),
+    ("HashiCorp Terraform", "atlasv1", r"[a-zA-Z0-9]{14}\.atlasv1\.[\w\-=]{60,}"),
+    ("Pulumi", "pul-", rf"pul-{_H}{{40}}"),
+    ("Doppler", "dp.", r"dp\.(?:pt|st|ct|sa|scim|audit)\.[\w.\-]{30,}"),
+    ("Infracost", "ico-", rf"ico-{_A}{{32}}"),
+    ("OpenShift", "sha256~", rf"sha256~{_W}{{43}}"),
+    ("Age", "age-secret-key-1", r"AGE-SECRET-KEY-1[A-Z0-9]{50,}"),
+    ("1Password", "a3-", r"A3-[A-Z0-9]{6}-[A-Z0-9]{6,11}-(?:[A-Z0-9]{5}-){2,3}[A-Z0-9]{5}"),
+    ("1Password, service account", "ops_", rf"ops_eyJ{_B}{{60,}}=*"),
+    # Code hosts and registries.
+    ("GitHub", "ghp_ gho_ ghu_ ghs_ ghr_", rf"gh[pousr]_{_A}{{30,}}"),
+    ("GitHub, fine-grained", "github_pat_", r"github_pat_\w{36,}"),
+    ("GitLab", "gl", rf"gl(?:pat|dt|ft|rt|ptt|oas|cbt|ffct|imt|agent|soat)-{_W}[\w.\-]{{15,}}"),
+    ("GitLab, runner", "gr1348941", rf"GR1348941{_W}{{16,}}"),
+    ("GitLab, session", "_gitlab_session=", rf"(?<=_gitlab_session=){_A}{{20,}}"),
+    ("Bitbucket", "atbb", rf"ATBB{_A}{{20,}}"),
+    ("Atlassian", "atatt3", r"ATATT3[\w\-=]{40,}"),
+    ("npm", "npm_", rf"npm_{_A}{{30,}}"),
+    ("PyPI", "pypi-", rf"pypi-AgE{_W}{{16,}}"),
+    ("PyPI, others", "pypi-", rf"pypi-{_W}{{60,}}"),
+    ("RubyGems", "rubygems_", rf"rubygems_{_H}{{40,}}"),
+    ("Clojars", "clojars_", rf"CLOJARS_{_A}{{40,}}"),
+    ("Docker Hub", "dckr_", rf"dckr_(?:pat|oat)_{_W}{{20,}}"),
+    ("Artifactory", "akcp cmvmd", rf"(?:AKCp|cmVmd){_A}{{50,}}"),
+    ("Sourcegraph", "sgp_", rf"sgp_(?:{_A}+_)?{_H}{{40}}"),
+    ("Harness", "pat. sat.", rf"[ps]at\.{_W}{{22}}\.{_A}{{24}}\.{_A}{{20}}"),
+    ("Octopus Deploy", "api-", r"API-[A-Z0-9]{26}"),
+    # Services.
+    ("Slack", "xox", r"xox[a-z](?:\.xox[a-z])?-[\w\-]{10,}"),
+    ("Slack, app", "xapp-", r"xapp-[\w\-]{10,}"),
+    ("Slack, hook", "hooks.slack.com", r"(?<=hooks\.slack\.com/)[\w/+\-]{12,}"),
+    ("Discord, hook", "/api/webhooks/", r"(?<=/api/webhooks/)\d+/[\w\-]{16,}"),
+    ("Discord, bot", ".", r"[MNO][\w\-]{23,25}\.[\w\-]{6}\.[\w\-]{27,}"),
+    ("Teams, hook", "webhook.office.com", r"(?<=webhook\.office\.com/)[\w@/\-]{16,}"),
+    ("Telegram", ":aa", r"\d{8,10}:AA[\w\-]{32,}"),
+    ("Stripe", "sk_ rk_ whsec_", r"(?:(?:sk|rk)_(?:test|live|prod)_|whsec_)[A-Za-z0-9]{10,}"),
+    ("Square", "sq0 eaaa", rf"(?:sq0[a-z]{{3}}-|EAAA){_W}{{22,}}"),
+    ("Shopify", "shp", rf"shp(?:at|ca|pa|ss)_{_H}{{32}}"),
+    ("Shippo", "shippo_", rf"shippo_(?:live|test)_{_H}{{30,}}"),
+    ("Flutterwave", "flwseck", rf"FLWSECK(?:_TEST)?-{_W}{{12,}}"),
+    ("Duffel", "duffel_", r"duffel_(?:test|live)_[\w\-=]{30,}"),
+    ("EasyPost", "ezak eztk", rf"EZ[AT]K{_A}{{50,}}"),
+    ("Twilio", "sk", r"SK[0-9a-f]{32}"),
+    ("SendGrid", "sg.", r"SG\.[\w\-]{16,}\.[\w\-]{16,}"),
+    ("Brevo", "xkeysib- xsmtpsib-", r"x(?:keysib|smtpsib)-[\w\-]{40,}"),
+    ("Mailgun", "key-", r"key-[0-9a-f]{32}"),
+    ("Mailchimp", "-us", r"[0-9a-f]{32}-us\d{1,2}"),
+    ("Notion", "ntn_ secret_", rf"(?:ntn_|secret_){_A}{{40,}}"),
+    ("Linear", "lin_", rf"lin_(?:api|oauth)_{_A}{{30,}}"),
+    ("Figma", "figd_", rf"figd_{_W}{{30,}}"),
+    ("Airtable", "pat", rf"pat{_A}{{14}}\.[a-f0-9]{{64}}"),
+    ("Postman", "pmak-", rf"PMAK-{_H}{{24}}-{_H}{{30,}}"),
+    ("ReadMe", "rdme_", r"rdme_[a-z0-9]{60,}"),
+    ("Grafana", "glc_ glsa_", r"gl(?:c|sa)_[\w+/=]{32,}"),
+    ("Grafana, older", "eyjrijoi", rf"eyJrIjoi{_B}{{40,}}=*"),
+    ("New Relic", "nrak- nrii- nrjs-", rf"NR(?:AK|II|JS)-{_W}{{16,}}"),
+    ("Dynatrace", "dt0c01.", rf"dt0c01\.{_A}{{24}}\.{_A}{{60,}}"),
+    ("Sentry", "sntry", r"sntry[su]_[\w+/=\-]{40,}"),
+    ("Typeform", "tfp_", r"tfp_[\w.\-]{40,}"),
+    ("Facebook", "eaa", rf"EAA[MC]{_A}{{100,}}"),
+    ("Frame.io", "fio-u-", r"fio-u-[\w\-=]{40,}"),
+    ("Adobe", "p8e-", rf"p8e-{_A}{{32}}"),
+    ("Defined Networking", "dnkey-", r"dnkey-[\w\-=]{26,}"),
+    ("42", "s-s4t2", rf"s-s4t2(?:ud|af)-{_H}{{64}}"),
+    ("SettleMint", "sm_", rf"sm_[aps]at_{_A}{{16,}}"),
+    ("MaxMind", "_mmk", rf"{_A}{{6}}_{_A}{{29}}_mmk"),
+    # Of no vendor.
+    ("JSON web token", "ey", r"ey[JA][\w\-]{10,}\.[\w\-/+]{10,}\.[\w\-/+]{6,}={0,2}"),
+    ("JSON in base64, as Neptune's", "eyj", rf"eyJ{_B}{{60,}}={{0,2}}"),
+)  # fmt: skip
+"""Vendor, words (in small letters, separated by spaces) of which one must be there, and the form."""
+
+
+@functools.cache
+def _compiled(place: int) -> re.Pattern[str]:
+    form = FORMS[place][2]
+    return re.compile(form if form.startswith("(?<=") or form.startswith("(?i:(?<=") else rf"(?<![A-Za-z0-9]){form}")
+
+
+_WORDS = tuple((word, place) for place, (_, words, _) in enumerate(FORMS) for word in words.split())
+
+
+def hide(text: str, mask: str) -> str:
+    """Text with every secret of a known form replaced."""
+    small = text.lower()
+    tried = dict.fromkeys(place for word, place in _WORDS if word in small)
+    for place in tried:
+        text = _compiled(place).sub(mask, text)
+    return text
