@@ -226,7 +226,7 @@ def test_killed_run_leaves_complete_files(drivers: Drivers) -> None:
     assert (session["status"], session["mode"]) == ("crashed", "SINGLE-GPU")
     ends = [record for record in journal if isinstance(record, Finish)]
     assert unix(session["end_time"]) == pytest.approx(ends[-1].time, abs=1e-5)
-    assert re.search(r"\| ERROR \| ❌ TRAINING SESSION CRASHED: the process was killed", found.text("main.log"))
+    assert re.search(r"\| ERROR \| ❌ TRAINING SESSION CRASHED: killed by SIGKILL", found.text("main.log"))
     assert "Status: crashed" in found.text("summary.txt")
     assert f"Steps: {rows[-1].step}" in found.text("summary.txt")
 

@@ -224,9 +224,7 @@ def _begin(
         from_step=rewind,
         run=in_journal(info),
     )
-    told = surroundings.tell(way.ranks)
     lines: list[Record] = [start, *([Config(time=now, values=config)] if config else [])]
-    lines += [Environment(time=start.time, values=told)] if told else []
     try:
         writer.write(b"".join(map(records.encode, lines)))
         if not writer.healthy:
@@ -243,6 +241,8 @@ def _begin(
         found.discard()
         raise UsageError(f"{run.path} can't be written ({error.strerror}): choose another TRACKER_DIR") from None
     surroundings.place_nccl(names, way.folder or run.path, way.rank)
+    if told := surroundings.tell(way.ranks):
+        writer.write(records.encode(Environment(time=start.time, values=told)))
     inside = [tracker for tracker in names if inline or getattr(registry.front(tracker), "inside", False)]
     beside = [tracker for tracker in names if tracker not in inside]
     delivered = beside if mode == "online" else []
