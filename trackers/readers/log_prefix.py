@@ -30,8 +30,8 @@ _ONE = re.compile(
     rb"(?:\s{1,40}\|\s|:\ ?|\s)"
     rb")"
 )
-_MOST = 6
-"""So many stand one after the other."""
+_MOST = 16
+"""Prefixes of one line that are taken off."""
 
 
 class Prefix(NamedTuple):
