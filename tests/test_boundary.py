@@ -20,7 +20,7 @@ from trackers.errors import Damaged, NotFound, UsageError
 from trackers.listing import listing
 from trackers.readers import registry
 from trackers.readers.boundary import Spared, boundary, bounded, is_bounded, why
-from trackers.readers.journal import merged
+from trackers.readers.merge import merged
 from trackers.readers.reader import SourceRun
 from trackers.records import DEPTH, Config, Finish, Metrics, Record, Start, Text
 from trackers.rundir import RunDirectory

@@ -18,7 +18,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from tests.gpu import Cuda
 from tests.support import Time
 from trackers.errors import UsageError
-from trackers.instruments import events, timers
+from trackers.instruments import timers
 from trackers.instruments.clock import TrainingClock
 from trackers.instruments.flops import Transformer
 from trackers.instruments.later import Later
@@ -31,7 +31,6 @@ from trackers.instruments.throughput import Throughput
 def clock(monkeypatch: pytest.MonkeyPatch) -> Time:
     clock = Time(50.0)
     monkeypatch.setattr(timers, "time", clock)
-    monkeypatch.setattr(events, "time", clock)
     return clock
 
 

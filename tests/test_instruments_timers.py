@@ -15,7 +15,7 @@ from tests.gpu import Cuda
 from tests.support import Time
 from trackers.errors import MissingPackage, UsageError
 from trackers.formats.timer_report import report
-from trackers.instruments import events, timer_values, timers
+from trackers.instruments import timer_values, timers
 from trackers.instruments.later import Later
 from trackers.instruments.timers import NULL, Timer, Timers
 from trackers.instruments.torch_needed import torch_for
@@ -27,7 +27,6 @@ from trackers.runs import Run
 def clock(monkeypatch: pytest.MonkeyPatch) -> Time:
     clock = Time(100.0)
     monkeypatch.setattr(timers, "time", clock)
-    monkeypatch.setattr(events, "time", clock)
     return clock
 
 
@@ -313,7 +312,7 @@ def test_gpu_timer_is_bounded_and_reuses_its_events(
     all_levels: Timers, cuda: Cuda, said: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A GPU that never answers costs no more than so many events; one that answers has its events used again."""
-    monkeypatch.setattr(events, "MAX_PENDING", 8)
+    monkeypatch.setattr(timers, "MAX_PENDING", 8)
     timer = all_levels.get("forward")
     for _ in range(100):
         with timer:

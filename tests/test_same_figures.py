@@ -17,7 +17,8 @@ from tests.analysis_support import T0
 from tests.support import Driver, run_info, stream
 from trackers import records, registry
 from trackers.analysis import benchmark_log, sessions
-from trackers.analysis.compare import Comparison, compare_runs
+from trackers.analysis.compare import compare_runs
+from trackers.analysis.comparison import Comparison
 from trackers.backends.console import ConsoleTracker
 from trackers.readers.log import LogReader
 from trackers.records import Config, Finish, Metrics, Record, Start

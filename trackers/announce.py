@@ -10,8 +10,8 @@ from typing import Any
 
 from trackers import registry
 from trackers.records import escaped
-from trackers.relay.messages import one_line
 from trackers.secret import mask_source
+from trackers.terminal import one_line
 from trackers.tracker import RunInfo
 
 

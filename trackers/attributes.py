@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from typing import Any
 
 from trackers.errors import reason
+from trackers.formats.json_values import mapping, plain
 from trackers.records import final_name, merge
-from trackers.values import mapping, plain
 
 
 class RunConfig(MutableMapping[str, Any]):

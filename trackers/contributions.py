@@ -6,10 +6,11 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from trackers.errors import reason
+from trackers.formats.json_values import MAX_DEPTH, MAX_NAME
 from trackers.pending import batched, hold
 from trackers.records import SUMMARY_PREFIX, Finish, Number, Record
 from trackers.reductions import KINDS, Layout, Reduction
-from trackers.values import MAX_DEPTH, MAX_NAME, Unrecordable, flat_name, number
+from trackers.values import Unrecordable, flat_name, number
 
 PLAIN = frozenset({float, int, bool, str, type(None)})
 """Types of values that are no reductions and hold none."""

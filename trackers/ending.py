@@ -14,20 +14,17 @@ from __future__ import annotations
 import atexit
 import functools
 import os
-import signal
 import sys
 import threading
 import weakref
 from collections.abc import Callable
-from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple, Protocol
 
 from trackers.errors import reason
+from trackers.records import INTERRUPTED
 from trackers.values import shown
 
-INTERRUPTED = 128 + signal.SIGINT
-"""What a shell says of a process that an interrupt ended, as Python does after KeyboardInterrupt."""
 LARGEST_CODE = 2**32 - 1
 """Of an exit code: Windows has them of 32 bits."""
 _PATIENCE = 3
@@ -210,31 +207,6 @@ def given_code(code: Any, problem: Callable[[str], object]) -> int | None:
         return whole
     problem(f"finish: exit_code {shown(code)} is no whole number of 32 bits: 1 is taken")
     return 1
-
-
-def note_exit_code(path: Path) -> bool:
-    """Have the C library write this process's exit code, one byte, into a file when it exits.
-
-    Returns:
-        whether it will: glibc's ``on_exit`` passes the code on, others have no such thing. A process that a signal
-        ends, or ``os._exit``, leaves the file empty.
-    """
-    try:
-        import ctypes
-
-        from trackers import beneath
-        from trackers.descriptors import open_high
-
-        library = ctypes.CDLL(None)
-        library.fdopen.restype = ctypes.c_void_p
-        opened = library.fdopen(open_high(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, beneath.open_fd), b"wb")
-        stream = ctypes.c_void_p(opened)
-        unbuffered = 2
-        return bool(
-            opened and library.setvbuf(stream, None, unbuffered, 0) == 0 and library.on_exit(library.fputc, stream) == 0
-        )
-    except (ImportError, OSError, AttributeError):
-        return False
 
 
 def _main_frame() -> FrameType | None:

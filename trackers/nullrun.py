@@ -110,9 +110,9 @@ class NullRun(NotMeasuring):
         pass
 
     def __getattr__(self, name: str) -> Any:
-        from trackers import dialect
+        from trackers import wandb_attributes
 
-        return dialect.of_run(name, dir(type(self)))
+        return wandb_attributes.of_run(name, dir(type(self)))
 
     def __repr__(self) -> str:
         return f"<trackers.NullRun {self.project}/{self.id}>"

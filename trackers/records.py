@@ -177,6 +177,10 @@ class Environment(Record, tag="environment"):
     values: dict[str, Any]
 
 
+INTERRUPTED = 130
+"""Exit code of a process that an interrupt ended, as shells and Python give it: 128 + SIGINT."""
+
+
 class Finish(Record, tag="finish"):
     """The end of an attempt.
 

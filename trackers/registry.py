@@ -28,7 +28,7 @@ BUILT_IN: dict[str, str] = {
 }
 """The same form as an entry point, so that both are loaded by one function."""
 
-_FRONTS = "trackers.backends.fronts:{}Front"
+_PRECHECKS = "trackers.backends.{}_precheck:{}Precheck"
 
 NONE = "none"
 
@@ -51,11 +51,11 @@ def load(name: str) -> type[Tracker]:
 def front(name: str) -> type[Any]:
     """What can be asked of a tracker before the first step: name, needs, inside, check, place.
 
-    That is a plug-in's own class; the built-in ones have a front apart, so that their modules needn't be loaded.
+    That is a plug-in's own class. A built-in one has a precheck module, so that the tracker itself isn't loaded.
     """
     target = BUILT_IN.get(name) or _plugins().get(name)
     ours = target is not None and target.startswith("trackers.backends.")
-    return _load(name, _FRONTS.format(name.capitalize()) if ours else target)
+    return _load(name, _PRECHECKS.format(name, name.capitalize()) if ours else target)
 
 
 def _load(name: str, target: str | None) -> type[Any]:

@@ -14,13 +14,14 @@ from trackers.attributes import RunConfig, RunSummary
 from trackers.definitions import parse_summary
 from trackers.ending import exception_exit, exit_of, given_code
 from trackers.errors import reason
+from trackers.formats.json_values import mapping, plain
+from trackers.formats.json_values import text as _text
 from trackers.instruments.attach import Measuring
 from trackers.recorder import DRAIN_S, Recorder
 from trackers.records import MAX_STEP, Alert, Define, Info, Metrics
 from trackers.relay.status import PREEMPTED
 from trackers.secret import mask_source
-from trackers.values import mapping, plain, shown
-from trackers.values import text as _text
+from trackers.values import shown
 
 
 class Run(Measuring):
@@ -333,9 +334,9 @@ class Run(Measuring):
             self.leave(end.code, end.reason)
 
     def __getattr__(self, name: str) -> Any:
-        from trackers import dialect
+        from trackers import wandb_attributes
 
-        return dialect.of_run(name, dir(type(self)))
+        return wandb_attributes.of_run(name, dir(type(self)))
 
     def __repr__(self) -> str:
         return f"<trackers.Run {self.project}/{self.id} {self.name!r}>"

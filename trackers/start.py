@@ -20,6 +20,7 @@ from trackers.claims import Claims
 from trackers.console_logging import apply as apply_logging
 from trackers.ending import ending
 from trackers.errors import NotFound, UsageError
+from trackers.formats.json_values import mapping, text
 from trackers.nullrun import NullRun
 from trackers.rankrun import RankRecorder, RankRun
 from trackers.recorder import Recorder
@@ -31,7 +32,6 @@ from trackers.rundir import RunDirectory, check_id, in_journal
 from trackers.runs import Run
 from trackers.secret import hide, mask, mask_argv, mask_source
 from trackers.tracker import RunInfo
-from trackers.values import mapping, text
 from trackers.way import Way, runs_root
 
 _current: Run | NullRun | None = None

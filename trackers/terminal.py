@@ -1,4 +1,4 @@
-"""A line on the terminal, between the progress bars that the training script draws there."""
+"""Lines on the terminal: text that is one printable line, written between the training script's progress bars."""
 
 from __future__ import annotations
 
@@ -19,3 +19,10 @@ def write_line(line: str, stream: TextIO) -> None:
     else:
         stream.write(line + "\n")
     stream.flush()
+
+
+def one_line(text: str, limit: int = 600) -> str:
+    """Text as one printable line: no line breaks, no terminal escapes."""
+    flat = " ".join(text.split())
+    flat = "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in flat)
+    return flat if len(flat) <= limit else flat[: limit - 1] + "…"

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from trackers import records
-from trackers.analysis.compare import differing_settings
+from trackers.analysis.comparison import differing_settings
 from trackers.analysis.condition import Condition
 from trackers.analysis.facts import Facts
 from trackers.errors import NotFound, UsageError

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from trackers import records
+from trackers.analysis.comparison import FIGURES, Comparison, differing_settings
 from trackers.analysis.facts import Facts
 from trackers.analysis.fairness import unfair
 from trackers.analysis.gather import gather
@@ -19,53 +20,6 @@ from trackers.benchmark.speed import WALL_SAMPLES, WALL_STEPS, alike
 from trackers.errors import NotFound, UsageError
 from trackers.naming import roles
 from trackers.naming.groups import group_of
-
-FIGURES = ("final", "best", "last", "min", "max")
-"""What can be compared of a metric. final: the result of its name. best: by ``define_metric``, else by its name."""
-
-
-class Comparison(msgspec.Struct):
-    """What :func:`compare_runs` found.
-
-    runs: a mapping for each run, in the order asked for (below). keys: metrics compared. differing: settings that
-    aren't the same everywhere, by flat name. baseline: source of the run that speed-ups refer to, "" where there is
-    none. warnings: why the comparison may mislead.
-
-    Each run has document 1's ``run_name``, ``final_loss``, ``best_val_loss``, ``avg_mfu`` (NaN where unknown) and
-    ``total_iters``, and ``source``, ``id``, ``project``, ``group``, ``tags``, ``status``, ``attempts``, ``steps``,
-    ``gpus``, ``gpu_name``, ``config`` (what differs), ``metrics`` (by key: final, best, last, min, max, mean, count,
-    nans, min_step, max_step), ``steps_per_s``, ``samples_per_s``, ``tokens_per_s`` (each with the clock it runs by:
-    ``speed_basis``, ``samples_basis``, ``tokens_basis``), ``wall_steps_per_s``, ``gpu_percent``, ``memory_gb``,
-    ``memory_kind``, ``energy_j``, ``speedup``, ``efficiency_percent``; None where a run has no value.
-    """
-
-    runs: list[dict[str, Any]]
-    keys: list[str]
-    differing: list[str]
-    baseline: str = ""
-    warnings: list[str] = []
-
-    def __getitem__(self, name: str) -> Any:
-        return msgspec.structs.asdict(self)[name]
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON values; NaN and infinities as the journal writes them."""
-        return dict(records.name_floats(msgspec.structs.asdict(self)))
-
-    def to_pandas(self) -> Any:
-        """A row for each run, a column for each figure: ``config.lr``, ``val_loss.best``, ``samples_per_s``.
-
-        Raises:
-            MissingPackage: pandas isn't installed.
-        """
-        from trackers.analysis.layout import by_run
-        from trackers.analysis.need import need
-
-        need("pandas", "to_pandas")
-        import pandas
-
-        table = by_run(self)
-        return pandas.DataFrame(table.rows, columns=table.headers)
 
 
 def compare_runs(
@@ -147,18 +101,6 @@ def _interesting(name: str, counts: Mapping[str, int]) -> bool:
     if plain != name:  # a result without a curve of its name is compared on its own
         return plain not in counts and "/" not in plain and not _TIMES.fullmatch(plain)
     return group_of(name) in ("training", "validation") and roles.role_of(name) is None and not name.startswith("perf/")
-
-
-def differing_settings(configs: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Settings that aren't the same in all configurations; one that is absent somewhere differs, but from None."""
-    if len(configs) < 2:
-        return []
-    names = dict.fromkeys(name for config in configs for name in config)
-    return [name for name in names if len({_comparable(config.get(name)) for config in configs}) > 1]
-
-
-def _comparable(value: Any) -> Any:
-    return "NaN" if isinstance(value, float) and value != value else value
 
 
 def speedup(samples_per_s: float | None, baseline: float | None) -> float | None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from trackers.analysis.compare import FIGURES, differing_settings
+from trackers.analysis.comparison import FIGURES, differing_settings
 from trackers.analysis.facts import Facts
 from trackers.analysis.statistics import Spread, spread
 from trackers.analysis.tables import show

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from trackers.analysis.compare import FIGURES, Comparison
+from trackers.analysis.comparison import QUANTITIES, Comparison
 from trackers.analysis.groups import SPEEDS, Groups
 from trackers.analysis.statistics import Spread
 from trackers.analysis.tables import MISSING, Table, show
@@ -16,14 +16,6 @@ FEW = 6
 """So many runs stand side by side."""
 KEYS, SETTINGS = 6, 8
 """So many metrics and differing settings are shown where none were asked for."""
-
-QUANTITIES = (
-    ("steps/s", "steps_per_s"), ("clock", "speed_basis"), ("wall steps/s", "wall_steps_per_s"),
-    ("samples/s", "samples_per_s"), ("tokens/s", "tokens_per_s"), ("GPUs", "gpus"),
-    ("GPU", "gpu_name"), ("GPU utilisation %", "gpu_percent"), ("peak memory per GPU GB", "memory_gb"),
-    ("memory kind", "memory_kind"), ("energy J", "energy_j"), ("speed-up", "speedup"),
-    ("efficiency %", "efficiency_percent"),
-)  # fmt: skip
 
 
 def side_by_side(found: Comparison, keys: Sequence[str], settings: Sequence[str], figures: Sequence[str]) -> Table:
@@ -49,21 +41,6 @@ def a_line_each(found: Comparison, keys: Sequence[str], settings: Sequence[str],
         for name, run in zip(_distinct(found), found.runs, strict=True)
     ]  # fmt: skip
     return Table([*headers, *(title for title, _ in shown)], rows, texts=2)
-
-
-def by_run(found: Comparison) -> Table:
-    """Everything, a row for each run: for CSV and DataFrames."""
-    fields = ("run_name", "source", "id", "project", "group", "status", "attempts", "steps", "gpus", "gpu_name")
-    more = [name for _, name in QUANTITIES if name not in fields]
-    figures = [(key, figure) for key in found.keys for figure in FIGURES
-               if any(run["metrics"].get(key, {}).get(figure) is not None for run in found.runs)]  # fmt: skip
-    headers = [*fields, *(f"config.{name}" for name in found.differing), *(f"{k}.{f}" for k, f in figures), *more]
-    rows = [
-        [*(run[name] for name in fields), *(run["config"].get(name) for name in found.differing),
-         *(run["metrics"].get(key, {}).get(figure) for key, figure in figures), *(run[name] for name in more)]
-        for run in found.runs
-    ]  # fmt: skip
-    return Table(headers, rows)
 
 
 def by_group(found: Groups, keys: Sequence[str], *, apart: bool = False) -> Table:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from trackers.analysis import benchmark_report, layout, sessions
 from trackers.analysis.benchmark_results import Result
-from trackers.analysis.compare import compare, differing_settings
+from trackers.analysis.compare import compare
+from trackers.analysis.comparison import differing_settings
 from trackers.analysis.fairness import WORK
 from trackers.analysis.groups import headline
 from trackers.analysis.statistics import deviation, mean

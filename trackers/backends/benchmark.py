@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from trackers import beneath
+from trackers.backends.benchmark_precheck import BenchmarkPrecheck
 from trackers.backends.folders import option_directory
-from trackers.backends.fronts import BenchmarkFront
 from trackers.backends.owned_file import (
     DIGESTS,
     Damaged,
@@ -39,7 +39,7 @@ RESULTS = "benchmark_results"
 BLOCK_BYTES = 4 << 20
 
 
-class BenchmarkTracker(BenchmarkFront):
+class BenchmarkTracker(BenchmarkPrecheck):
     """Writes the run's result when it ends: finished, failed, killed or preempted. A run without a step has none."""
 
     accepts: ClassVar[frozenset[type[Record]]] = ALL_KINDS

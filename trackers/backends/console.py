@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, TextIO
 
 from trackers.backends.console_line import MARKERS, Lines
-from trackers.backends.fronts import ConsoleFront
+from trackers.backends.console_precheck import ConsolePrecheck
 from trackers.backends.json_rows import is_eval
 from trackers.formats.training_line import SAMPLES, STRAGGLER_ENDS
 from trackers.naming import totals
@@ -46,7 +46,7 @@ VALUES = 24
 """Values on a short line, if no option says otherwise: a model's tensors, layer by layer, would fill the terminal."""
 
 
-class ConsoleTracker(ConsoleFront):
+class ConsoleTracker(ConsolePrecheck):
     """Prints a line at each ``TRACKER_LOG_INTERVAL``-th and the last step, and at each evaluation.
 
     Short lines say what a step logged, the first one, too; full ones sum up an interval. Full ones come where

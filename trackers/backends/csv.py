@@ -18,8 +18,8 @@ from typing import Any, ClassVar
 import msgspec
 
 from trackers import beneath
+from trackers.backends.csv_precheck import CsvPrecheck
 from trackers.backends.folders import option_directory
-from trackers.backends.fronts import CsvFront
 from trackers.backends.owned_file import (
     DIGESTS,
     Damaged,
@@ -60,7 +60,7 @@ class Table(msgspec.Struct):
     results: dict[str, Any] = {}
 
 
-class CsvTracker(CsvFront):
+class CsvTracker(CsvPrecheck):
     """Writes ``metrics.csv`` and ``summary.csv`` to ``CSV_DIR/<name>-<id>``, or to the run's directory.
 
     Numbers are written so that they read back exactly, NaN and infinities as NaN, Infinity and -Infinity.

@@ -22,8 +22,8 @@ import msgspec
 
 from trackers import beneath
 from trackers.backends.folders import option_directory
-from trackers.backends.fronts import JsonFront
 from trackers.backends.json_file import Lists
+from trackers.backends.json_precheck import JsonPrecheck
 from trackers.backends.json_rows import Rows, Totals, iso, whole
 from trackers.backends.owned_file import (
     DIGESTS,
@@ -108,7 +108,7 @@ class Book(msgspec.Struct):
     finish: dict[str, Any] = {}
 
 
-class JsonTracker(JsonFront):
+class JsonTracker(JsonPrecheck):
     """Writes ``{run name}_{YYYYmmdd_HHMMSS}.json`` to ``JSON_DIR``, or to the run's directory."""
 
     accepts: ClassVar[frozenset[type[Record]]] = ALL_KINDS

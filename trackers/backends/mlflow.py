@@ -21,10 +21,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from trackers.backends import system_names
-from trackers.backends.fronts import MlflowFront
 from trackers.backends.mlflow_address import local_folder, show, tracking_uri, without_password
 from trackers.backends.mlflow_files import RunFiles
 from trackers.backends.mlflow_names import map_name
+from trackers.backends.mlflow_precheck import MlflowPrecheck
 from trackers.backends.mlflow_requests import Requests, milliseconds
 from trackers.backends.mlflow_run import find_or_create
 from trackers.backends.mlflow_store import connect, has_point, identity, translated
@@ -70,7 +70,7 @@ ENDING_TAGS = frozenset({"trackers.status", "trackers.exit_code", "trackers.reas
 _logger = logging.getLogger("trackers.mlflow")
 
 
-class MlflowTracker(MlflowFront):
+class MlflowTracker(MlflowPrecheck):
     """Delivers a run to MLflow in requests up to its limits; MLflow ignores what it has (key, step, time, value)."""
 
     accepts: frozenset[type[Record]] = frozenset(

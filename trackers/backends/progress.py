@@ -21,8 +21,8 @@ import msgspec
 
 from trackers import beneath
 from trackers.backends.folders import option_directory
-from trackers.backends.fronts import ProgressFront
 from trackers.backends.progress_file import ProgressFile
+from trackers.backends.progress_precheck import ProgressPrecheck
 from trackers.formats.progress import NAME, SAVED, STARTING, Entry, entries
 from trackers.naming import checkpoint
 from trackers.records import Artifact, Finish, Metrics, Number, Record, Start, is_sample
@@ -63,7 +63,7 @@ class Book(msgspec.Struct):
     waiting: tuple[int, float] | None = None
 
 
-class ProgressTracker(ProgressFront):
+class ProgressTracker(ProgressPrecheck):
     """Appends to ``progress.txt`` in ``PROGRESS_DIR``, or in the run's directory."""
 
     accepts: ClassVar[frozenset[type[Record]]] = frozenset({Start, Metrics, Artifact, Finish})

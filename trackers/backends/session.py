@@ -20,10 +20,10 @@ from trackers import beneath
 from trackers.backends import session_nccl as nccl
 from trackers.backends import session_summary as summary
 from trackers.backends.folders import option_directory
-from trackers.backends.fronts import SessionFront
 from trackers.backends.owned_file import DIGESTS, Damaged, digests, unseen, verified
 from trackers.backends.session_files import TRAINING, SessionFiles
 from trackers.backends.session_fold import HEAD_S, Book, Fold, logged
+from trackers.backends.session_precheck import SessionPrecheck
 from trackers.backends.session_settings import settings
 from trackers.benchmark.speed import Meter
 from trackers.beneath import local
@@ -65,7 +65,7 @@ class Kept(msgspec.Struct):
     book: Book = msgspec.field(default_factory=Book)
 
 
-class SessionTracker(SessionFront):
+class SessionTracker(SessionPrecheck):
     """Writes ``SESSION_DIR/training_YYYYmmdd_HHMMSS/``; where training's directory isn't there, to the run's own."""
 
     accepts: ClassVar[frozenset[type[Record]]] = frozenset(

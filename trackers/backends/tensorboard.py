@@ -22,7 +22,6 @@ import msgspec
 from trackers import beneath
 from trackers.backends import system_names
 from trackers.backends.folders import option_directory
-from trackers.backends.fronts import TensorboardFront
 from trackers.backends.owned_file import (
     Damaged,
     OwnedFile,
@@ -31,6 +30,7 @@ from trackers.backends.owned_file import (
     unseen,
 )
 from trackers.backends.tensorboard_events import FRAME_BYTES, Framer, unframe
+from trackers.backends.tensorboard_precheck import TensorboardPrecheck
 from trackers.beneath import local
 from trackers.errors import Unavailable
 from trackers.records import (
@@ -87,7 +87,7 @@ class Marks(msgspec.Struct):
     summary: dict[str, Any] = {}
 
 
-class TensorboardTracker(TensorboardFront):
+class TensorboardTracker(TensorboardPrecheck):
     """Writes TensorBoard event files to ``TENSORBOARD_DIR/<project>/<name>-<id>``, or the run's ``tensorboard/<name>``.
 
     TensorBoard names a run by its folder, so the folder has the run's name: the one that it began with, for good.

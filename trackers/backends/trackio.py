@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from trackers.backends import system_names
-from trackers.backends.fronts import TrackioFront
 from trackers.backends.owned_file import Damaged
 from trackers.backends.trackio_media import INTEGERS, artifact_files, media_values, plain
+from trackers.backends.trackio_precheck import TrackioPrecheck
 from trackers.backends.trackio_store import AlertRow, FragmentStore, LocalStore, Row, RunKey, Store, iso, translated
 from trackers.errors import Rejected
 from trackers.records import (
@@ -52,7 +52,7 @@ _SIMPLE = frozenset({float, bool})
 _logger = logging.getLogger("trackers.trackio")
 
 
-class TrackioTracker(TrackioFront):
+class TrackioTracker(TrackioPrecheck):
     """Delivers a run to trackio. A run's id there is ours, so that whoever delivers, it is one run."""
 
     accepts: frozenset[type[Record]] = frozenset(

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from trackers.backends import pixels, wandb_agent, wandb_file, wandb_login, wandb_media, wandb_rewind, wandb_session
-from trackers.backends.fronts import WandbFront
+from trackers.backends.wandb_precheck import WandbPrecheck
 from trackers.backends.wandb_rows import STEP, Held, Mark, Row, Rows, There, remember, resume_mark, row_values
 from trackers.backends.wandb_sent import Sent
 from trackers.backends.wandb_summary import Definitions
@@ -76,7 +76,7 @@ def inside(path: str) -> str:
     return "/".join(part for part in path.replace("\\", "/").split("/") if part not in ("", ".", ".."))
 
 
-class WandbTracker(WandbFront):
+class WandbTracker(WandbPrecheck):
     """W&B as a tracker. ``restart_after_error``: after a failure, open it in a new process."""
 
     accepts = frozenset({Start, Config, Metrics, Text, Media, Artifact, Summary, Define, Alert, Info, Finish})

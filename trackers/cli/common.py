@@ -132,6 +132,6 @@ def show_time(unix: float) -> str:
 
 def printable(text: str, limit: int = 300) -> str:
     """Names come from outside: no terminal escapes, no line breaks, no markup."""
-    from trackers.relay.messages import one_line
+    from trackers.terminal import one_line
 
     return one_line(text, limit)

@@ -51,16 +51,17 @@ def compare(
     """
     from trackers.analysis import compare as work
     from trackers.analysis import fairness, groups
+    from trackers.analysis.comparison import FIGURES
     from trackers.analysis.gather import gather
     from trackers.errors import UsageError
 
     form = "json" if as_json else form
     if form not in FORMS:
         raise UsageError(f"unknown format {form!r}: known are {', '.join(FORMS)}")
-    wanted = _words(figures) or list(work.FIGURES)
+    wanted = _words(figures) or list(FIGURES)
     for word in wanted:
-        if word not in work.FIGURES:
-            raise UsageError(f"unknown figure {word!r}: known are {', '.join(work.FIGURES)}")
+        if word not in FIGURES:
+            raise UsageError(f"unknown figure {word!r}: known are {', '.join(FIGURES)}")
     if by:
         refuse(context, "can't be had with --by: groups have no settings and no speed-up", "config", "baseline")
         if len(wanted) > 1 and figures:
@@ -83,10 +84,11 @@ def _show(
     found: Any, form: str, headlines: dict[str, str], figures: list[str], all_keys: bool, settings: list[str] | None
 ) -> None:
     from trackers.analysis import layout
+    from trackers.analysis.comparison import by_run
     from trackers.analysis.tables import render
 
     if form == "csv":
-        print(render(layout.by_run(found), form), end="")
+        print(render(by_run(found), form), end="")
         return
     keys = found.keys if all_keys else found.keys[: layout.KEYS]
     shown = layout.chosen_settings(found, settings)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from trackers.media import table
 from trackers.media.audio import Audio
 from trackers.media.base import MediaValue, comes_from
 from trackers.media.histogram import Histogram
@@ -61,6 +62,9 @@ def as_single(value: Any) -> MediaValue | None:
     if kind == "html":
         return Html(value.to_html(include_plotlyjs="cdn"), inject=False, data_is_not_path=True)
     return _foreign(value)
+
+
+table.cell_media = as_single
 
 
 def _kind(value: Any) -> str | None:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import datetime
 import decimal
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
+from trackers.formats.json_values import text
 from trackers.media.base import MediaValue, comes_from
 from trackers.media.store import MediaStore
 from trackers.records import MediaFile, escaped, name_floats
-from trackers.values import text
 
 INLINE_BYTES = 8192
 """A table whose JSON is larger lies in a file of its own, so that the stream stays quick to read."""
@@ -158,7 +158,7 @@ def _cell(value: Any, store: MediaStore, depth: int) -> Any:
         return str(value)
     if isinstance(value, Mapping):
         return {text(key): cell(item, store, depth + 1) for key, item in value.items()}
-    media = None if isinstance(value, (list, tuple)) else _as_media(value)
+    media = None if isinstance(value, (list, tuple)) else cell_media(value)
     if media is not None:
         described = [{"_type": media.type, **msgspec.to_builtins(item)} for item in media.items(store)]
         return described[0] if len(described) == 1 else described
@@ -168,10 +168,12 @@ def _cell(value: Any, store: MediaStore, depth: int) -> Any:
     return text(value) if plain is None else cell(plain, store, depth + 1)
 
 
-def _as_media(value: Any) -> MediaValue | None:
-    from trackers.media.recognize import as_single
+def _own_media(value: Any) -> MediaValue | None:
+    return value if isinstance(value, MediaValue) else None
 
-    return as_single(value)
+
+cell_media: Callable[[Any], MediaValue | None] = _own_media
+"""What a cell is as media. ``trackers.media.recognize``, which makes tables itself, puts its own function here."""
 
 
 def _unboxed(value: Any) -> Any:

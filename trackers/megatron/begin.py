@@ -1,4 +1,4 @@
-"""How a training that is logged as document 4 says begins."""
+"""How a training with Megatron's logging begins."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from trackers import identity
 from trackers.errors import UsageError
 from trackers.megatron.config import LoggerConfig
 from trackers.megatron.log import MegatronLog, check_arguments
+from trackers.start import init as begin
 
 
 def start(
@@ -22,7 +23,7 @@ def start(
     save: str | os.PathLike[str] | None = None,
     **arguments: Any,
 ) -> MegatronLog:
-    """Begin a run as document 4's configuration says; call it on every rank.
+    """Begin a run as Megatron's ``LoggerConfig`` says; call it on every rank.
 
     Args:
         trackers: besides those that the configuration asks for; without any the usual choice counts (TRACKER, json).
@@ -34,8 +35,6 @@ def start(
         UsageError: whatever can be seen before the first step, before a run is begun. TypeError: an argument that is
             unknown, or one that is missing.
     """
-    import trackers as package
-
     if not isinstance(config, LoggerConfig):
         raise UsageError(f"config of type {type(config).__name__}: give a trackers.megatron.LoggerConfig")
     config.check()
@@ -51,7 +50,7 @@ def start(
     options = {**config.options(), **logging, **more.pop("options", {})}
     if save is not None:
         options.setdefault("PROGRESS_DIR", os.fspath(save))
-    run = package.init(chosen or None, config=run_config, options=options, **more)
+    run = begin(chosen or None, config=run_config, options=options, **more)
     try:
         log = MegatronLog(run, config, **arguments)
     except BaseException:

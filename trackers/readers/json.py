@@ -17,8 +17,8 @@ from trackers import beneath
 from trackers.errors import NotFound
 from trackers.readers import files as places
 from trackers.readers.boundary import Spared, bounded
-from trackers.readers.journal import merged
 from trackers.readers.json_lists import Log, read_log
+from trackers.readers.merge import merged
 from trackers.readers.reader import SourceRun
 from trackers.records import (
     Alert,

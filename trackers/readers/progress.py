@@ -20,7 +20,7 @@ def progress(title: str, unit: str) -> Iterator[Progress]:
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bar
 
-    from trackers.relay.messages import one_line
+    from trackers.terminal import one_line
 
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TextColumn(unit))
     with Bar(*columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True) as bar:

@@ -21,7 +21,7 @@ from trackers.formats import database
 from trackers.readers import files as places
 from trackers.readers import samples
 from trackers.readers.boundary import Spared, bounded
-from trackers.readers.journal import merged
+from trackers.readers.merge import merged
 from trackers.readers.reader import SourceRun
 from trackers.readers.trackio_media import media
 from trackers.records import (

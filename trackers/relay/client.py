@@ -13,7 +13,7 @@ from trackers.relay import heirs, process, watched
 from trackers.relay.account import read_account
 from trackers.relay.lease import read_holder
 from trackers.relay.messages import Message, MessageReader, show
-from trackers.relay.status import exit_note, is_preempted, preempting, signalled
+from trackers.relay.status import exit_note, is_preempted, note_exit_code, preempting, signalled
 from trackers.rundir import RunDirectory
 from trackers.tracker import RunInfo
 
@@ -221,8 +221,6 @@ class RelayClient:
 
     def note_exit_code(self) -> None:
         """This process is ending, and only the C library will know its exit code: have it written down."""
-        from trackers.ending import note_exit_code
-
         note_exit_code(exit_note(self._run, self._attempt))
 
     def finish(self, timeout_s: float, quiet: bool, leaving: bool = False, asked_s: float | None = None) -> None:

@@ -16,7 +16,7 @@ import msgspec
 from trackers import beneath
 from trackers.records import escaped
 from trackers.secret import mask_source
-from trackers.terminal import write_line
+from trackers.terminal import one_line, write_line
 
 RECOVERED = "delivering again"
 """How a message ends that says that a source works again: what it complained of before may be said anew."""
@@ -122,13 +122,6 @@ def show(message: Message) -> None:
 def said(text: str) -> str:
     """Text as it may be said: one printable line, without secrets, which errors of clients often quote."""
     return one_line(mask_source(text))
-
-
-def one_line(text: str, limit: int = 600) -> str:
-    """Text as one printable line: no line breaks, no terminal escapes."""
-    flat = " ".join(text.split())
-    flat = "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in flat)
-    return flat if len(flat) <= limit else flat[: limit - 1] + "…"
 
 
 class Masking(logging.Formatter):

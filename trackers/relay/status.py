@@ -8,10 +8,9 @@ import time
 from pathlib import Path
 
 from trackers import beneath, identity
-from trackers.ending import INTERRUPTED
 from trackers.errors import NotFound
 from trackers.journal import FAR_BYTES, NEAR_BYTES, find_finish, last_record
-from trackers.records import Finish
+from trackers.records import INTERRUPTED, Finish
 from trackers.relay import heirs
 from trackers.relay.lease import STALE_S, read_holder
 from trackers.rundir import RunDirectory, StreamName
@@ -144,7 +143,7 @@ def noted(run: RunDirectory, attempt: int, finish: Finish) -> Finish:
 
 
 def exit_note(run: RunDirectory, attempt: int) -> Path:
-    """A file that holds the exit code of an attempt's process as one byte: see ``ending.note_exit_code``."""
+    """A file that holds the exit code of an attempt's process as one byte: see :func:`note_exit_code`."""
     return run.path / f"exit.{attempt}"
 
 
@@ -177,4 +176,28 @@ def is_preempted(run: RunDirectory, attempt: int) -> bool:
     try:
         return signalled(run, attempt).stat().st_size > 0
     except OSError:
+        return False
+
+
+def note_exit_code(path: Path) -> bool:
+    """Have the C library write this process's exit code, one byte, into a file when it exits.
+
+    Returns:
+        whether it will: glibc's ``on_exit`` passes the code on, others have no such thing. A process that a signal
+        ends, or ``os._exit``, leaves the file empty.
+    """
+    try:
+        import ctypes
+
+        from trackers.descriptors import open_high
+
+        library = ctypes.CDLL(None)
+        library.fdopen.restype = ctypes.c_void_p
+        opened = library.fdopen(open_high(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, beneath.open_fd), b"wb")
+        stream = ctypes.c_void_p(opened)
+        unbuffered = 2
+        return bool(
+            opened and library.setvbuf(stream, None, unbuffered, 0) == 0 and library.on_exit(library.fputc, stream) == 0
+        )
+    except (ImportError, OSError, AttributeError):
         return False

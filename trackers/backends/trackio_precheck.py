@@ -1,0 +1,39 @@
+"""What ``init`` asks of trackio before the first step. Loads nothing else of this tracker."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+from trackers.errors import ConfigError
+from trackers.tracker import RunInfo
+
+
+class TrackioPrecheck:
+    """trackio: a server, or its directory."""
+
+    name = "trackio"
+    needs = ("trackio",)
+
+    @classmethod
+    def check(cls, options: Mapping[str, Any]) -> None:
+        """See that the server's address is one.
+
+        Raises:
+            ConfigError: ``TRACKIO_SERVER_URL`` isn't an http or https address.
+        """
+        url = str(options.get("TRACKIO_SERVER_URL") or "")
+        parts = urlsplit(url)
+        if url and (parts.scheme not in ("http", "https") or not parts.hostname):
+            raise ConfigError(
+                f"TRACKIO_SERVER_URL {url!r} is not an address: use http://HOST:PORT/?write_token=TOKEN, "
+                "as `trackio show` prints it"
+            )
+
+    @classmethod
+    def place(cls, info: RunInfo) -> str:
+        """The server's address without its token, or trackio's directory."""
+        url = info.option("TRACKIO_SERVER_URL") or os.environ.get("TRACKIO_SERVER_URL")
+        return str(url).split("?")[0] if url else os.environ.get("TRACKIO_DIR", "its cache directory")

@@ -1,0 +1,103 @@
+"""Any Python value as JSON values: configurations, attributes, cells of tables. Never raises for an odd object."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import math
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from trackers.records import escaped
+
+MAX_NAME = 1024
+"""Longest name of a metric; a longer one is cut, and said once."""
+MAX_DEPTH = 32
+MAX_BITS = 14_000
+"""Of an integer in the configuration; a larger one is kept in hexadecimal, as text (Python writes 4,300 digits)."""
+
+
+def plain(value: Any, depth: int = 0) -> Any:
+    """A configuration value as JSON values: mappings, lists, text, numbers, bool, None; anything else by ``str``.
+
+    Never raises: an object that can't be looked at is its type's name, ``<Model>``, and what is beside it is kept.
+    """
+    try:
+        return _plain(value, depth)
+    except Exception:
+        return f"<{type(value).__name__}>"
+
+
+def _plain(value: Any, depth: int) -> Any:
+    kind = type(value)
+    if value is None or kind in (float, bool):
+        return value
+    if depth > MAX_DEPTH:
+        return escaped(str(value)[:MAX_NAME])
+    if isinstance(value, str):
+        return escaped(value)
+    if isinstance(value, int):
+        whole = bool(value) if kind is bool else int.__index__(value)
+        return whole if whole.bit_length() <= MAX_BITS else hex(whole)
+    if isinstance(value, float):
+        return float.__float__(value)
+    if isinstance(value, enum.Enum):
+        return plain(value.value, depth + 1)
+    if isinstance(value, Mapping):
+        return {_key(key): plain(item, depth + 1) for key, item in list(value.items())}
+    if isinstance(value, (set, frozenset)):
+        return sorted((plain(item, depth + 1) for item in value), key=str)
+    if isinstance(value, (list, tuple)) or kind.__name__ == "ListConfig":
+        return [plain(item, depth + 1) for item in value]
+    if isinstance(value, os.PathLike):
+        return escaped(os.fsdecode(value))
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: plain(getattr(value, f.name, None), depth + 1) for f in dataclasses.fields(value)}
+    tolist = getattr(value, "tolist", None)
+    if callable(tolist) and getattr(value, "size", 0) != 0 and _count(value) <= 1000:
+        found = tolist()
+        if type(found) is not kind:
+            return plain(found, depth + 1)
+    if kind.__name__ == "Namespace":
+        return plain(vars(value), depth + 1)
+    return escaped(str(value))
+
+
+def text(value: Any) -> str:
+    """Anything as text that can be written. Never raises."""
+    return str(plain(value))
+
+
+def _key(key: Any) -> str:
+    try:
+        return escaped(key if isinstance(key, str) else str(key))
+    except Exception:
+        return f"<{type(key).__name__}>"
+
+
+def mapping(value: Any) -> dict[str, Any]:
+    """A configuration as a plain nested dict: from a mapping, argparse or absl namespace, dataclass, or None."""
+    if value is None:
+        return {}
+    if isinstance(value, Mapping) or (dataclasses.is_dataclass(value) and not isinstance(value, type)):
+        found = plain(value)
+        if not isinstance(found, dict):
+            raise TypeError(f"config of type {type(value).__name__} can't be read: give a mapping")
+        return found
+    flags = getattr(value, "flag_values_dict", None)  # absl.flags
+    if callable(flags):
+        return dict(plain(flags()))
+    to_dict = getattr(value, "to_dict", None) or getattr(value, "model_dump", None)
+    if callable(to_dict):
+        return dict(plain(to_dict()))
+    if hasattr(value, "__dict__"):
+        return dict(plain({k: v for k, v in vars(value).items() if not k.startswith("_")}))
+    items = getattr(value, "items", None)
+    if callable(items):
+        return dict(plain(dict(items())))
+    raise TypeError(f"config of type {type(value).__name__}: give a mapping, a dataclass or a namespace")
+
+
+def _count(value: Any) -> int:
+    return math.prod(getattr(value, "shape", (0,)) or (1,))
