@@ -17,8 +17,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks.common import NAMES, ROOT, Figure, main
 from trackers import records
+from trackers.journal.run_directory import RunDirectory
 from trackers.records import Config, Finish, Metrics, Record, Start, Summary
-from trackers.rundir import RunDirectory
 from trackers.tracker import RunInfo
 
 T0 = 1_763_688_000.0

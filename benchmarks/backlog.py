@@ -16,10 +16,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from benchmarks.common import Figure, main
 from tests.faults import backlog
 from tests.wandb_server import Fault, WandbServer
-from trackers import identity
-from trackers.relay import process
-from trackers.relay.account import read_account
-from trackers.rundir import RunDirectory
+from trackers.journal import helper_process
+from trackers.journal.run_directory import RunDirectory
+from trackers.relay.delivery.cursor_file import read_account
+from trackers.support import process_info
 
 RECORDS = 1_000_000
 ABOVE_MB = 150.0
@@ -30,11 +30,11 @@ LIMIT_S = 300.0
 
 def _relay(run: RunDirectory) -> float:
     """The most memory of a relay that serves this run, in MB above a Python that has loaded its modules."""
-    code = "import trackers.relay.main, psutil; print(psutil.Process().memory_info().rss)"
+    code = "import trackers.relay.worker, psutil; print(psutil.Process().memory_info().rss)"
     least = int(subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout)
     own = os.getpid()
-    options = {"trackers": ["mlflow"], "pid": own, "pid_start": identity.process_start(own), "attempt": 1}
-    relay = process.start(run, ["relay", str(run.path), process.dump(options)])
+    options = {"trackers": ["mlflow"], "pid": own, "pid_start": process_info.process_start(own), "attempt": 1}
+    relay = helper_process.start(run, ["relay", str(run.path), helper_process.dump(options)])
     peak, until = 0, time.monotonic() + RELAY_S
     while time.monotonic() < until and relay.poll() is None:
         peak = max(peak, backlog.resident(psutil.Process(relay.pid)))

@@ -151,7 +151,7 @@ def audit(run: Any, logged: Mapping[int, Mapping[str, float]], trackers: Sequenc
         run: a finished run. logged: values by step; TensorBoard keeps them as float32.
     """
     from tests import stores
-    from trackers.rundir import RunDirectory
+    from trackers.journal.run_directory import RunDirectory
 
     info = RunDirectory(Path(run.dir)).read_info()
     wrong = 0

@@ -127,7 +127,7 @@ def rate(tracker: str, steps: int, turns: int) -> list[Figure]:
 MEASURED = """
 import sys
 from pathlib import Path
-import numpy, pyarrow.parquet, trackers.copying, trackers.relay.delivery
+import numpy, pyarrow.parquet, trackers.copying, trackers.relay.delivery.delivery
 from trackers import registry
 from trackers.readers import registry as readers
 from trackers.copying.transfer import copy

@@ -85,8 +85,8 @@ def mlflow_store(turns: int) -> Figure:
     from mlflow.entities import Metric
 
     import trackers as package
-    from trackers.relay.delivery import Delivery
-    from trackers.rundir import RunDirectory
+    from trackers.journal.run_directory import RunDirectory
+    from trackers.relay.delivery.delivery import Delivery
 
     run = package.init("mlflow", project="bench", name="mlflow_rate", mode="offline", options={"TRACKER_RELAY": False})
     values = rows((turns + 2) * BATCH)

@@ -13,8 +13,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks.common import ROOT, TRACKERS, Figure, main
 from tests.wandb_server import Fault, WandbServer
-from trackers.relay.account import read_account
-from trackers.rundir import RunDirectory
+from trackers.journal.run_directory import RunDirectory
+from trackers.relay.delivery.cursor_file import read_account
 
 WITHIN_S = 10.0
 AWAY_S = 30.0

@@ -30,7 +30,7 @@ CALLBACK_US = 100.0
 
 def present() -> list[str]:
     """Those of the wanted trackers that there are."""
-    from trackers import registry
+    from trackers.backends import registry
 
     known = registry.known()
     return [name for name in WANTED if name in known]
@@ -46,8 +46,8 @@ def step(number: int, row: dict[str, float]) -> dict[str, float]:
 def backlog(name: str, records: int) -> float:
     """Records/s of a delivery in this process, with everything in the journal already."""
     import trackers as package
-    from trackers.relay.delivery import Delivery
-    from trackers.rundir import RunDirectory
+    from trackers.journal.run_directory import RunDirectory
+    from trackers.relay.delivery.delivery import Delivery
 
     options = {"TRACKER_RELAY": False}
     run = package.init(name, project="bench", name=f"{name}_backlog", mode="offline", options=options)

@@ -14,8 +14,8 @@ from benchmarks.analysis import age, timed
 from benchmarks.common import Figure, main
 from tests import browser
 from trackers import records
+from trackers.journal.run_directory import RunDirectory
 from trackers.records import Config, Finish, Metrics, Record, Start
-from trackers.rundir import RunDirectory
 from trackers.tracker import RunInfo
 
 T0 = 1_763_688_000.0
@@ -61,14 +61,14 @@ def write(root: Path, runs: int, points: int) -> None:
 
 def drawn(root: Path, picture: Path) -> float:
     """Seconds that the picture alone takes, its runs being read."""
-    from trackers.plotting import image, presets
-    from trackers.plotting.runs import open_runs
+    from trackers.analysis.curves import open_runs
+    from trackers.plotting import matplotlib_figure, presets
 
     runs = open_runs([str(root)])
     for run in runs:
         run.data.blocks()
     began = time.perf_counter()
-    image.save(presets.metrics(runs, presets.View()), picture)
+    matplotlib_figure.save(presets.metrics(runs, presets.View()), picture)
     return time.perf_counter() - began
 
 

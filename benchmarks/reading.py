@@ -43,7 +43,7 @@ def as_events(values: list[dict[str, float]], place: Path, each: bool) -> Path:
     """
     from tensorboard.compat.proto.event_pb2 import Event
 
-    from trackers.backends.tensorboard_events import Framer
+    from trackers.formats.tensorboard_event import Framer
 
     place.mkdir()
     frame = Framer().frame

@@ -6,8 +6,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from trackers.analysis import session_logs
-from trackers.cli import scripts
+from trackers.cli.scripts import analyze_logs, main
 
 if __name__ == "__main__":
-    scripts.run(session_logs.NAME, session_logs.main)
+    main.run(analyze_logs.NAME, analyze_logs.main)

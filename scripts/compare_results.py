@@ -6,8 +6,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from trackers.analysis import benchmark_compare
-from trackers.cli import scripts
+from trackers.cli.scripts import compare_results, main
 
 if __name__ == "__main__":
-    scripts.run(benchmark_compare.NAME, benchmark_compare.main)
+    main.run(compare_results.NAME, compare_results.main)

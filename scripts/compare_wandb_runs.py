@@ -6,8 +6,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from trackers.analysis import wandb_compare
-from trackers.cli import scripts
+from trackers.cli.scripts import compare_wandb_runs, main
 
 if __name__ == "__main__":
-    scripts.run(wandb_compare.NAME, wandb_compare.main)
+    main.run(compare_wandb_runs.NAME, compare_wandb_runs.main)

@@ -7,7 +7,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from trackers.analysis import benchmark_log
-from trackers.cli import scripts
+from trackers.cli.scripts import main
 
 if __name__ == "__main__":
-    scripts.run(benchmark_log.NAME, benchmark_log.main)
+    main.run(benchmark_log.NAME, benchmark_log.main)

@@ -6,8 +6,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from trackers.analysis import wandb_keys
-from trackers.cli import scripts
+from trackers.cli.scripts import inspect_wandb_keys, main
 
 if __name__ == "__main__":
-    scripts.run(wandb_keys.NAME, wandb_keys.main)
+    main.run(inspect_wandb_keys.NAME, inspect_wandb_keys.main)

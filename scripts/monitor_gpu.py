@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import sys
 
-from trackers.cli.monitor import main
+from trackers.cli.scripts.monitor_gpu import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -6,8 +6,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from trackers.analysis import wandb_gpu
-from trackers.cli import scripts
+from trackers.cli.scripts import main, query_wandb_gpu
 
 if __name__ == "__main__":
-    scripts.run(wandb_gpu.SYSTEM, wandb_gpu.system)
+    main.run(query_wandb_gpu.SYSTEM, query_wandb_gpu.system)

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from trackers import records
+from trackers.journal.run_directory import RunDirectory
 from trackers.records import Config, Finish, Metrics, Record, Start, Summary
-from trackers.rundir import RunDirectory
 from trackers.tracker import RunInfo
 
 T0 = 1_763_688_000.0

@@ -23,7 +23,7 @@ from xdist.scheduler import LoadFileScheduling
 
 import trackers
 from tests.hardware.standin import Drivers, build, compiler
-from trackers.runs import Run
+from trackers.training.run import Run
 
 MARK = "TRACKERS_TEST"
 """Environment variable with an id for each test: names the processes it started, also those it is no parent of."""

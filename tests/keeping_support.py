@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 from tests.analysis_support import write_run
+from trackers.journal.run_directory import RunDirectory
 from trackers.relay.sync import sync
-from trackers.rundir import RunDirectory
 
 ROWS = [(step, step / 10, {"loss": 1 / step, "lr": 1e-3}) for step in range(1, 201)]
 DAY_S = 86400.0

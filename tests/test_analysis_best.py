@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner, Result
 
 from tests.analysis_support import write_run
-from trackers.analysis.condition import Condition
-from trackers.analysis.facts import Facts, Fold
+from trackers.analysis.run_stats import Facts, Fold
+from trackers.analysis.where import Condition
 from trackers.cli.app import app
 from trackers.errors import NotFound, UsageError
 

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from trackers.analysis import benchmark_compare, session_logs
 from trackers.analysis.benchmark_report import markdown, warnings, winner
 from trackers.analysis.benchmark_results import Result, from_document
 from trackers.analysis.compare import compare_runs
+from trackers.cli.scripts import analyze_logs, compare_results
 from trackers.errors import NotFound, UsageError
-from trackers.rundata import load
+from trackers.readers.run_data import load
 
 SCRIPTS = Path(__file__).resolve().parent.parent / "scripts"
 BEGAN = datetime(2024, 12, 6, 14, 0, 0)
@@ -66,7 +66,7 @@ def script(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     """What ``analyze_logs`` prints."""
-    assert session_logs.main(arguments) == 0
+    assert analyze_logs.main(arguments) == 0
     return capsys.readouterr().out
 
 
@@ -161,7 +161,7 @@ def test_truncated_and_foreign_files_are_left_out_and_said(capsys: pytest.Captur
     path = write_session("single", 1, 1.0, 1.0)
     Path("logs/cut_summary.json").write_text(path.read_text()[:500])
     Path("logs/other_summary.json").write_text('{"summary": 3}')
-    assert session_logs.main(["--compare"]) == 0
+    assert analyze_logs.main(["--compare"]) == 0
     found = capsys.readouterr()
     assert "No multi-GPU session to compare with." in found.out
     assert "cut_summary.json isn't whole JSON" in found.err
@@ -197,7 +197,7 @@ def test_analyze_logs_bad_input_is_one_line(arguments: list[str], error: type[Ex
     write_session("single", 1, 1.0, 1.0)
     Path("empty").mkdir()
     with pytest.raises(error) as raised:
-        session_logs.main(arguments)
+        analyze_logs.main(arguments)
     assert said in str(raised.value)
     assert "\n" not in str(raised.value)
 
@@ -207,7 +207,7 @@ def test_report_that_cannot_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
     write_session("single", 1, 1.0, 1.0)
     Path("logs/session_report.txt").mkdir()
     with pytest.raises(UsageError, match=r"session_report\.txt can't be written"):
-        session_logs.main(["--report"])
+        analyze_logs.main(["--report"])
 
 
 def benchmark(**changes: Any) -> dict[str, Any]:
@@ -251,7 +251,7 @@ def test_comparison_report_has_all_of_document_0(capsys: pytest.CaptureFixture[s
               "max_step_time_seconds": 5.0, "std_step_time_seconds": 0.04877}  # fmt: skip
     write_benchmark("cuda_20260105_143022", benchmark(platform="cuda", gpu_info=CUDA, performance_metrics=faster,
                     raw_step_times=[4.877] * 5, timestamp="2026-01-05T14:30:22", loss_values=[2.0, 1.5]))  # fmt: skip
-    assert benchmark_compare.main([]) == 0
+    assert compare_results.main([]) == 0
     out = capsys.readouterr().out
     assert (
         "Winner: cuda_20260105_143022. 6718.9 tokens/s per GPU, 100.0 % more than rocm_20260105_112906 (3359.4)." in out
@@ -388,9 +388,9 @@ LACKING: list[Any] = [
 def test_result_with_missing_fields_is_compared(content: Any, capsys: pytest.CaptureFixture[str]) -> None:
     """Whatever is absent, null, zero or of another type is – in table and report, alone and beside a whole result."""
     write_benchmark("lacking", json.dumps(content))
-    assert benchmark_compare.main([]) == 0
+    assert compare_results.main([]) == 0
     write_benchmark("whole", benchmark())
-    assert benchmark_compare.main(["--output-report", "reports/new/report.md"]) == 0
+    assert compare_results.main(["--output-report", "reports/new/report.md"]) == 0
     assert "–" in capsys.readouterr().out
     report = Path("reports/new/report.md").read_text()
     assert "<i>" not in report
@@ -413,7 +413,7 @@ def test_results_in_dated_folders_and_broken_ones(capsys: pytest.CaptureFixture[
     write_benchmark("a", benchmark()).rename("benchmark_results/2026-01-05/benchmark_a.json")
     write_benchmark("cut", json.dumps(benchmark())[:100])
     write_benchmark("other", {"a": 1})
-    assert benchmark_compare.main([]) == 0
+    assert compare_results.main([]) == 0
     found = capsys.readouterr()
     assert "Only a says its tokens/s per GPU" in found.out
     assert found.err.count("left out: ") == 2
@@ -440,7 +440,7 @@ def test_compare_results_bad_input_is_one_line(arguments: list[str], error: type
     write_benchmark("a", benchmark())
     Path("empty").mkdir()
     with pytest.raises(error) as raised:
-        benchmark_compare.main(arguments)
+        compare_results.main(arguments)
     assert said in str(raised.value)
     assert "\n" not in str(raised.value)
 

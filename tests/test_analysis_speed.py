@@ -17,9 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.analysis_support import T0, write_run
-from trackers.analysis.facts import Facts
-from trackers.analysis.gather import gather, read_one
-from trackers.naming import roles
+from trackers.analysis.collect import gather, read_one
+from trackers.analysis.run_stats import Facts
+from trackers.metrics import roles
 from trackers.records import Define, Metrics, Start
 
 
@@ -279,7 +279,7 @@ def test_changed_run_is_read_anew_and_unchanged_is_not(monkeypatch: pytest.Monke
     _age(run)
     assert gather(["run"]).runs[0].folds["loss"].last == 1.0
     with monkeypatch.context() as patch:
-        patch.setattr("trackers.analysis.gather.read_one", lambda path: pytest.fail("read again"))
+        patch.setattr("trackers.analysis.collect.read_one", lambda path: pytest.fail("read again"))
         assert gather(["run"]).runs[0].folds["loss"].last == 1.0
     with stream.open("ab") as file:
         file.write(b'{"kind":"metrics","step":2,"time":1763688002.0,"values":{"loss":0.5}}\n')
@@ -305,8 +305,8 @@ def test_helper_processes_find_the_same(monkeypatch: pytest.MonkeyPatch) -> None
     Path("runs/digits/run3/run.json").unlink()
     Path("runs/digits/run3/run.json").mkdir()
     alone = gather(["digits"])
-    monkeypatch.setattr("trackers.analysis.gather.SHARED_BYTES", 1)
-    monkeypatch.setattr("trackers.analysis.gather._cores", lambda: 2)
+    monkeypatch.setattr("trackers.analysis.collect.SHARED_BYTES", 1)
+    monkeypatch.setattr("trackers.analysis.collect._cores", lambda: 2)
     together = gather(["digits"])
     assert together == alone
     assert [run.id for run in together.runs] == ["run4", "run2", "run1", "run0"]

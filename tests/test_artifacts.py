@@ -13,10 +13,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from trackers import artifacts, records, snapshot
-from trackers.artifacts import Artifact
+from trackers import records
 from trackers.errors import UsageError
 from trackers.media import Image, MediaStore, Table
+from trackers.values import artifact as artifacts
+from trackers.values import file_snapshot
+from trackers.values.artifact import Artifact
 
 
 @pytest.fixture
@@ -96,7 +98,7 @@ def test_reflink_is_used_where_the_filesystem_has_it(
     """A clone that the filesystem grants is kept without being read; a later state gets a file of its own."""
 
     def clone(target: int, request: int, source: int) -> int:
-        assert request == snapshot.FICLONE
+        assert request == file_snapshot.FICLONE
         os.write(target, os.pread(source, 1 << 20, 0))
         return 0
 
@@ -138,7 +140,7 @@ def test_file_that_changes_while_it_is_copied_is_copied_again(
     assert record.files[0].digest == "blake2b:" + real(b"y" * 50, digest_size=20).hexdigest()
     before = everything(store)
     writes = iter([b"1" * n for n in range(1, 9)])
-    with pytest.raises(snapshot.Changing, match="complete"):
+    with pytest.raises(file_snapshot.Changing, match="complete"):
         log(path, store)
     assert everything(store) == before
 
@@ -148,10 +150,10 @@ def test_long_copy_is_announced_once(tmp_path: Path, store: MediaStore, monkeypa
     path = tmp_path / "a.bin"
     path.write_bytes(bytes(100))
     said: list[str] = []
-    monkeypatch.setattr(snapshot, "CHUNK_BYTES", 10)
+    monkeypatch.setattr(file_snapshot, "CHUNK_BYTES", 10)
     log(path, store, announce=said.append)
     assert said == []
-    monkeypatch.setattr(snapshot, "ANNOUNCE_S", -1.0)
+    monkeypatch.setattr(file_snapshot, "ANNOUNCE_S", -1.0)
     log(path, store, announce=said.append)
     assert len(said) == 1
     assert "policy='link'" in said[0]

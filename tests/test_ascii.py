@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.stores import read_tensorboard
+from trackers.journal.run_directory import find_runs
 from trackers.records import escaped
-from trackers.relay.account import read_account
-from trackers.rundir import find_runs
+from trackers.relay.delivery.cursor_file import read_account
 
 PROJECT, NAME, METRIC = "prüf 🚀", "läuf 🙂", "verlust/größe 🙂"
 SCRIPT = """
@@ -96,6 +96,6 @@ def test_text_that_the_locale_split_into_bytes_is_whole_again(text: str) -> None
 
 def test_helpers_speak_utf8_whatever_the_locale_says() -> None:
     """The relay's processes get Python's UTF-8 mode."""
-    from trackers.relay.process import environment
+    from trackers.journal.helper_process import environment
 
     assert environment({"LC_ALL": "C", "PYTHONUTF8": "0"})["PYTHONUTF8"] == "1"

@@ -22,15 +22,15 @@ from typer.testing import CliRunner
 import trackers
 from tests.support import T0, Driver, run_info, stream
 from tests.test_examples import GPT2
-from trackers.backends.benchmark import BenchmarkTracker
+from trackers.backends.benchmark.tracker import BenchmarkTracker
 from trackers.benchmark.result import result
 from trackers.benchmark.steps import Steps
 from trackers.benchmark.values import needed
 from trackers.cli.app import app
 from trackers.errors import Unavailable, UsageError
 from trackers.records import Config, Environment, Finish, Metrics, Record, Start
-from trackers.runs import Run
 from trackers.tracker import RunInfo, Status
+from trackers.training.run import Run
 
 RESULTS = Path("benchmark_results")
 ENDED = Status("finished", 0, T0 + 1000)

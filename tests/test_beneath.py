@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import trackers
-from trackers import beneath
+from trackers.support import confined
 
 MODES = ("rb", "ab", "wb", "xb")
 
@@ -75,39 +75,39 @@ def test_planted_thing_is_not_used(run: Path, kind: str) -> None:
     path = plant(run, kind)
     for mode in MODES:
         with pytest.raises(OSError, match="Errno"):
-            beneath.open_file(path, mode)
-    assert not beneath.is_file(path)
+            confined.open_file(path, mode)
+    assert not confined.is_file(path)
     with contextlib.suppress(OSError):  # a new file may take the place of what was planted
-        beneath.write_whole(path, b"new")
+        confined.write_whole(path, b"new")
     assert {file.name: file.read_text() for file in (run.parent / "victim").iterdir()} == {"precious.txt": "precious"}
 
 
 def test_ordinary_file_is_used(run: Path) -> None:
     """Reading, appending, replacing, renaming, removing: as with the system's own calls."""
     path = run / "delivery/json.json"
-    beneath.write_whole(path, b"one")
-    assert beneath.read(path) == b"one"
-    with beneath.open_file(path, "ab") as file:
+    confined.write_whole(path, b"one")
+    assert confined.read(path) == b"one"
+    with confined.open_file(path, "ab") as file:
         file.write(b" two")
-    with beneath.open_text(path) as text:
+    with confined.open_text(path) as text:
         assert text.read() == "one two"
-    beneath.make_folder(run / "media/ab", root=run)
-    beneath.replace(path, run / "media/ab/kept", root=run)
-    assert beneath.is_file(run / "media/ab/kept")
-    assert not beneath.is_file(path)
-    beneath.remove(run / "media/ab/kept")
+    confined.make_folder(run / "media/ab", root=run)
+    confined.replace(path, run / "media/ab/kept", root=run)
+    assert confined.is_file(run / "media/ab/kept")
+    assert not confined.is_file(path)
+    confined.remove(run / "media/ab/kept")
     assert sorted(str(path.relative_to(run)) for path in run.rglob("*") if path.is_file()) == ["streams/rank-0.1.jsonl"]
     with pytest.raises(FileNotFoundError):
-        beneath.read(path)
+        confined.read(path)
     with pytest.raises(FileExistsError):
-        beneath.write_new(run / "streams/rank-0.1.jsonl", b"")
+        confined.write_new(run / "streams/rank-0.1.jsonl", b"")
 
 
 @pytest.mark.parametrize("path", ["../victim/precious.txt", "streams/../../victim/precious.txt", "/etc/hostname"])
 def test_path_that_leads_out_is_refused(run: Path, path: str) -> None:
     """Below a given directory there is no way up, and no other directory."""
     with pytest.raises(OSError, match="Errno") as caught:
-        beneath.read(run / path, root=run)
+        confined.read(run / path, root=run)
     assert caught.value.errno in (errno.ELOOP, errno.EXDEV)
 
 
@@ -128,7 +128,7 @@ def test_folder_that_is_swapped_meanwhile_leads_nowhere(run: Path) -> None:
     try:
         for number in range(300):
             with contextlib.suppress(OSError):
-                beneath.write_whole(run / f"delivery/{number}", b"x")
+                confined.write_whole(run / f"delivery/{number}", b"x")
     finally:
         over.set()
         thread.join()
@@ -137,8 +137,8 @@ def test_folder_that_is_swapped_meanwhile_leads_nowhere(run: Path) -> None:
 
 def test_new_files_are_exclusive_and_plain(run: Path) -> None:
     """A temporary name can't be guessed, and no mode makes a file run as somebody else."""
-    assert len({beneath.temporary(run / "x") for _ in range(100)}) == 100
-    fd = beneath.open_fd(run / "x", os.O_CREAT | os.O_WRONLY, 0o6777)
+    assert len({confined.temporary(run / "x") for _ in range(100)}) == 100
+    fd = confined.open_fd(run / "x", os.O_CREAT | os.O_WRONLY, 0o6777)
     assert os.fstat(fd).st_mode & 0o7000 == 0
     os.close(fd)
 
@@ -148,41 +148,42 @@ def test_other_name_of_ones_own_file_is_not_written_to(run: Path) -> None:
     if os.geteuid() != 0:
         pytest.skip("needs root: a directory of somebody else's")
     os.link(run.parent / "victim/precious.txt", run / "relay.log")
-    beneath.open_file(run / "relay.log", "ab").close()
+    confined.open_file(run / "relay.log", "ab").close()
     os.chown(run, 65534, 65534)
     with pytest.raises(OSError, match="other names"):
-        beneath.open_file(run / "relay.log", "ab")
-    beneath.open_file(run / "relay.log").close()
+        confined.open_file(run / "relay.log", "ab")
+    confined.open_file(run / "relay.log").close()
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "/a", "a\\b", "a\0b", "a\nb", "x" * 256, 5, None])
 def test_name_that_is_a_path_is_not_plain(name: object) -> None:
     """What was read somewhere becomes a file's name only if it is one."""
-    assert not beneath.plain(name)
-    assert beneath.plain("rank-0.1.jsonl")
+    assert not confined.plain(name)
+    assert confined.plain("rank-0.1.jsonl")
 
 
 @pytest.mark.parametrize("path", ["", "/a", "a/../b", "../a", "a//b", "a/./b", "a\\b", "a/", 5, None])
 def test_path_that_leads_elsewhere_is_not_inside(path: object) -> None:
     """What a server or a log names becomes a path only if it stays below where it is put."""
-    assert not beneath.inside(path)
-    assert beneath.inside("media/ab/abcd.png")
+    assert not confined.inside(path)
+    assert confined.inside("media/ab/abcd.png")
 
 
 ROOT = Path(trackers.__file__).parent
 WAYS_AROUND = ("open", "read_bytes", "read_text", "write_bytes", "write_text", "touch")
-HANDLES_RUNS = ("journal.py", "rundir.py", "packed.py", "launch.py", "overview.py", "claims.py", "listing.py",
-                "relay/*.py", "media/store.py", "keeping/archive.py", "backends/*.py")  # fmt: skip
+HANDLES_RUNS = ("journal/*.py", "support/seekable_zstd.py", "ranks/launch.py", "analysis/run_overview.py",
+                "analysis/run_list.py", "relay/**/*.py", "media/store.py", "retention/archive.py",
+                "backends/**/*.py")  # fmt: skip
 """Modules whose paths lie below a run."""
 REASONS = {
-    "backends/mlflow_store.py": "the database's lock lies beside the database",
-    "backends/mlflow_files.py": "temporary files of its own; media come through pixels.path",
-    "backends/folders.py": "a probe in a directory that the reader named, made exclusively",
-    "backends/wandb_session.py": "/dev/null",
-    "backends/wandb_watch.py": "the log of W&B's client in W&B's own folder",
-    "backends/wandb_media.py": "temporary files of its own; media come through pixels.path",
-    "backends/trackio_media.py": "temporary files of its own",
-    "keeping/archive.py": "a directory, to have its names on the disk",
+    "backends/mlflow/store.py": "the database's lock lies beside the database",
+    "backends/mlflow/artifacts.py": "temporary files of its own; media come through pixels.path",
+    "backends/shared/directory.py": "a probe in a directory that the reader named, made exclusively",
+    "backends/wandb/client.py": "/dev/null",
+    "backends/wandb/upload_watch.py": "the log of W&B's client in W&B's own folder",
+    "backends/wandb/media.py": "temporary files of its own; media come through pixels.path",
+    "backends/trackio/media.py": "temporary files of its own",
+    "retention/archive.py": "a directory, to have its names on the disk",
     "media/store.py": "the user's own file, that training logs",
 }
 """Modules that may open a file by another way, and which."""
@@ -200,7 +201,7 @@ def ways_around(module: Path) -> Iterator[str]:
             yield f"{module.name}:{node.lineno}: open"
         elif isinstance(function, ast.Attribute) and function.attr in WAYS_AROUND:
             owner = function.value.id if isinstance(function.value, ast.Name) else ""
-            known = owner in ("beneath", "tracker", "way") or not (
+            known = owner in ("confined", "tracker", "way") or not (
                 owner == "os" or function.attr != "open" or _is_path(node)
             )
             if not known:
@@ -218,4 +219,4 @@ def test_no_module_goes_around_the_door() -> None:
     modules = {path for pattern in HANDLES_RUNS for path in ROOT.glob(pattern)}
     found = {str(path.relative_to(ROOT)): list(ways_around(path)) for path in sorted(modules)}
     around = {name: calls for name, calls in found.items() if calls}
-    assert set(around) <= set(REASONS), f"use trackers.beneath, or say why not: {around}"
+    assert set(around) <= set(REASONS), f"use trackers.support.confined, or say why not: {around}"

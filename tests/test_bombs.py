@@ -18,13 +18,13 @@ import pytest
 import trackers
 from tests.analysis_support import write_run
 from tests.fuzz.mutate import wandb_file
-from trackers.backends.tensorboard_events import Framer
+from trackers.analysis.run_list import listing
 from trackers.errors import Damaged, NotFound, UsageError
-from trackers.journal import StreamReader, last_record
-from trackers.keeping.backup import put_back
-from trackers.listing import listing
-from trackers.packed import PackedFile, need_zstd, open_file
-from trackers.rundir import RunDirectory
+from trackers.formats.tensorboard_event import Framer
+from trackers.journal.run_directory import RunDirectory
+from trackers.journal.stream import StreamReader, last_record
+from trackers.retention.backup import put_back
+from trackers.support.seekable_zstd import PackedFile, need_zstd, open_file
 
 MEMORY_BYTES = 500_000_000
 GIB = 1 << 30
@@ -72,7 +72,7 @@ def test_what_packs_well_is_read() -> None:
     """A journal of lines that are nearly the same is no bomb."""
     content = b'{"kind":"metrics","step":1,"time":1.0,"values":{"loss":0.5}}\n' * 400_000
     Path("a.jsonl").write_bytes(content)
-    from trackers.packed import pack, packed_path
+    from trackers.support.seekable_zstd import pack, packed_path
 
     pack(Path("a.jsonl"), packed_path(Path("a.jsonl")))
     os.unlink("a.jsonl")
@@ -112,7 +112,7 @@ def claim(size: int) -> bytes:
 
 
 def _length_crc(size: int) -> bytes:
-    from trackers.backends.tensorboard_events import compiled_crc32c, crc32c, mask
+    from trackers.formats.tensorboard_event import compiled_crc32c, crc32c, mask
 
     return struct.pack("<I", mask((compiled_crc32c() or crc32c)(size.to_bytes(8, "little"))))
 

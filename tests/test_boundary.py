@@ -15,15 +15,15 @@ import pytest
 
 import trackers
 from tests.analysis_support import write_run
-from trackers import overview
+from trackers.analysis import run_overview
+from trackers.analysis.run_list import listing
 from trackers.errors import Damaged, NotFound, UsageError
-from trackers.listing import listing
+from trackers.journal.run_directory import RunDirectory
 from trackers.readers import registry
 from trackers.readers.boundary import Spared, boundary, bounded, is_bounded, why
 from trackers.readers.merge import merged
 from trackers.readers.reader import SourceRun
 from trackers.records import DEPTH, Config, Finish, Metrics, Record, Start, Text
-from trackers.rundir import RunDirectory
 
 DEEP = b'{"a":' * 3000 + b"1" + b"}" * 3000
 DAMAGE: dict[str, Callable[[bytes], bytes]] = {
@@ -103,7 +103,7 @@ def test_deep_configuration_in_a_journal_costs_itself_alone(depth: int) -> None:
     assert [type(record) for record in data.records()] == [Start, Finish]
     for words in (["show", "--json"], ["show"], ["diff", str(path)], ["keys"], ["compare"], ["show", "--rejected"]):
         app([*words, str(path)], standalone_mode=False)
-    assert [entry["record"] for entry in overview.rejected(RunDirectory(path), "json")] == [{"a": 1}]
+    assert [entry["record"] for entry in run_overview.rejected(RunDirectory(path), "json")] == [{"a": 1}]
 
 
 def test_every_reader_has_the_boundary() -> None:
@@ -247,7 +247,7 @@ def test_json_log_keeps_what_is_whole() -> None:
 @pytest.mark.parametrize("change", ["view", "computed", "trigger", "virtual"])
 def test_databases_with_more_than_tables_are_refused(change: str) -> None:
     """What has no bound, or does work of its own, isn't read: a few kilobytes would take all memory or all time."""
-    from trackers.formats.database import check
+    from trackers.formats.foreign_sqlite import check
 
     path = Path("a.db")
     database = sqlite3.connect(path)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import trackers
-from trackers.runs import Run
+from trackers.training.run import Run
 
 
 def program(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from tests.support import run_info
+from trackers.journal.run_directory import RunDirectory
 from trackers.relay import client as module
 from trackers.relay.client import RESTARTS, RESTARTS_WITHIN_S, RelayClient
-from trackers.rundir import RunDirectory
 
 
 class Clock:

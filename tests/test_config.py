@@ -23,7 +23,7 @@ from typer.testing import CliRunner
 
 from tests.test_flags import example, parser_with_flags
 from tests.test_kconfig import PRINTABLE, ROOT, write
-from trackers import registry
+from trackers.backends import registry
 from trackers.cli import config as commands
 from trackers.cli import doctor, main
 from trackers.configuration import flags_from_args, resolve, table

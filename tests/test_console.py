@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import T0, run_info, stream
-from trackers.backends.console import ConsoleTracker
+from trackers.backends.console.tracker import ConsoleTracker
 from trackers.records import Alert, Metrics, Record, Summary, Text
 from trackers.tracker import Cursor, State, Status
 
@@ -130,7 +130,7 @@ def test_no_progress_library_is_imported() -> None:
     """Printing loads neither tqdm nor rich, and goes to standard error."""
     code = (
         "import sys; from pathlib import Path; from tests.support import *\n"
-        "from trackers.backends.console import ConsoleTracker\n"
+        "from trackers.backends.console.tracker import ConsoleTracker\n"
         "import tempfile\n"
         "Driver(ConsoleTracker, run_info(Path(tempfile.mkdtemp()))).deliver(training(3))\n"
         "print(sorted({'tqdm', 'rich'} & set(sys.modules)))"

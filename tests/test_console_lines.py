@@ -22,9 +22,9 @@ import pytest
 import trackers
 from tests.rank_support import the_run
 from tests.support import T0, run_info, stream
-from trackers.backends import console_line
-from trackers.backends.console import ConsoleTracker
-from trackers.backends.console_line import Lines
+from trackers.backends.console import line as console_line
+from trackers.backends.console.line import Lines
+from trackers.backends.console.tracker import ConsoleTracker
 from trackers.records import Metrics, Number, Record, Summary, Text
 from trackers.tracker import Cursor, State, Status
 

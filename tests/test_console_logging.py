@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 import trackers
-from trackers import console_logging
 from trackers.errors import ConfigError
-from trackers.megatron import LoggerConfig, start
+from trackers.frameworks.megatron import LoggerConfig, start
+from trackers.support import logging_setup
 
 
 @pytest.fixture(autouse=True)
@@ -166,14 +166,14 @@ def test_megatrons_configuration_can_come_from_options(monkeypatch: pytest.Monke
 def test_loggers_that_nobody_has_made_yet_are_no_fault() -> None:
     """A place in the tree of loggers that nobody asked for is passed over."""
     logging.getLogger("deep.below.here")
-    console_logging.apply({"TRACKER_LOGGING_LEVEL": "INFO", "TRACKER_SET_LEVEL_FOR_ALL_LOGGERS": True})
+    logging_setup.apply({"TRACKER_LOGGING_LEVEL": "INFO", "TRACKER_SET_LEVEL_FOR_ALL_LOGGERS": True})
     assert logging.getLogger("deep.below.here").level == logging.INFO
 
 
 def test_logging_without_a_handler_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     """A program that has set no handler gets one: else what its level lets through wouldn't be shown."""
     logging.getLogger().handlers = []
-    console_logging.configure("INFO", modules_to_filter=["noisy"], environ={})
+    logging_setup.configure("INFO", modules_to_filter=["noisy"], environ={})
     logging.getLogger("mine").info("hello")
     logging.getLogger("noisy.part").info("more")
     assert capsys.readouterr().err == "hello\n"

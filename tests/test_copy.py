@@ -20,11 +20,11 @@ from tests.analysis_support import write_run
 from trackers import errors
 from trackers.cli.app import app
 from trackers.copying import Report, copy, staging
-from trackers.copying.keeps import KEEPS
-from trackers.copying.tally import differences, tally
+from trackers.copying.capabilities import KEEPS
+from trackers.copying.verify import differences, tally
 from trackers.errors import NotFound, UsageError
+from trackers.readers.run_data import load, load_all
 from trackers.records import Artifact, ArtifactFile, Finish, Media, MediaFile, Metrics, Record, encode
-from trackers.rundata import load, load_all
 
 OFFLINE: dict[str, Any] = {"mode": "offline", "options": {"TRACKER_RELAY": False}}
 

@@ -15,7 +15,7 @@ from tests.test_wandb_reader import held
 from tests.wandb_server import Fault, WandbServer
 from tests.wandb_support import server
 from trackers.copying import Report, copy
-from trackers.rundata import load
+from trackers.readers.run_data import load
 
 __all__ = ["server"]
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support import T0, Driver, run_info, stream, training
-from trackers.backends.csv import CsvTracker
+from trackers.backends.csv.tracker import CsvTracker
 from trackers.errors import UsageError
 from trackers.records import Metrics, Start, Summary, Text
 from trackers.tracker import Status

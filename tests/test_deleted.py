@@ -11,8 +11,8 @@ import pytest
 import trackers
 from tests.stores import read_tensorboard
 from tests.test_relay import wait_for
-from trackers.relay.account import read_account
-from trackers.rundir import RunDirectory
+from trackers.journal.run_directory import RunDirectory
+from trackers.relay.delivery.cursor_file import read_account
 
 
 def test_deleted_run_directory_is_put_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,12 +12,13 @@ import pytest
 
 from tests.scripted import Scripted, got
 from tests.support import T0, run_info
-from trackers import errors, registry
-from trackers.journal import StreamWriter
+from trackers import errors
+from trackers.backends import registry
+from trackers.journal.run_directory import RunDirectory, StreamName, replace_file
+from trackers.journal.stream import StreamWriter
 from trackers.records import Finish, Metrics, Record, Start, encode
-from trackers.relay import delivery as module
-from trackers.relay.delivery import Delivery, Stop, read_account
-from trackers.rundir import RunDirectory, StreamName, replace_file
+from trackers.relay.delivery import delivery as module
+from trackers.relay.delivery.delivery import Delivery, Stop, read_account
 from trackers.tracker import Cursor
 
 STEPS = 20

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests.stores import read_mlflow, read_tensorboard, read_trackio, read_wandb_file
-from trackers.rundir import find_runs
+from trackers.journal.run_directory import find_runs
 from trackers.testing import Stored
 
 ROOT = Path(__file__).resolve().parent.parent

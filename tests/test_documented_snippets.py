@@ -19,8 +19,8 @@ import pytest
 
 import trackers
 from tests.support import T0, Driver, run_info, stream
-from trackers import registry
-from trackers.analysis import benchmark_compare, session_logs
+from trackers.backends import registry
+from trackers.cli.scripts import analyze_logs, compare_results
 from trackers.records import Config, Environment, Metrics, Record, Start
 
 NAME = "out/run_20231031_162345.json"
@@ -354,7 +354,7 @@ def test_documented_commands_run_on_sessions(capsys: pytest.CaptureFixture[str])
     session("training_20241206_140000", 1, T0, 0.4)
     session("training_20241206_143022", 2, T0 + 1800, 0.4)
     for line in ANALYSES.strip().splitlines():
-        assert session_logs.main(shlex.split(line)[2:]) == 0, line
+        assert analyze_logs.main(shlex.split(line)[2:]) == 0, line
     out = capsys.readouterr().out
     missing = [line for line in FOUND.strip("\n").splitlines() if line not in out.splitlines()]
     assert not missing, out
@@ -374,7 +374,7 @@ def test_documented_commands_run_on_results() -> None:
         Driver(registry.load("benchmark"), info).deliver(stream(records))
         (made,) = (path for path in Path("benchmark_results").glob("*.json") if "_20260105" not in path.name)
         made.rename(f"benchmark_results/benchmark_{platform}_20260105_11290{number}.json")
-    assert benchmark_compare.main([]) == 0
+    assert compare_results.main([]) == 0
     shutil.copy(LOG, "benchmark_results/primus_training_112906.log")
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
     shown = subprocess.run(

@@ -22,9 +22,9 @@ from tests.stores import (
     read_wandb_server,
 )
 from tests.wandb_support import online_at
-from trackers.journal import StreamReader
+from trackers.journal.run_directory import RunDirectory, find_runs
+from trackers.journal.stream import StreamReader
 from trackers.records import Metrics
-from trackers.rundir import RunDirectory, find_runs
 from trackers.testing import Stored
 from trackers.tracker import RunInfo
 

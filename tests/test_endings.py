@@ -21,16 +21,16 @@ import trackers
 from tests import stores
 from tests.support import T0, run_info
 from tests.ways_to_end import BEGIN, WAYS, Way, table
-from trackers import identity
-from trackers.journal import FAR_BYTES, NEAR_BYTES, FinishSearch, StreamReader, find_finish
+from trackers.journal.run_directory import RunDirectory, StreamName
+from trackers.journal.status import last_status, observe, revised
+from trackers.journal.stream import FAR_BYTES, NEAR_BYTES, FinishSearch, StreamReader, find_finish
 from trackers.records import Config, Finish, Metrics, Record, Start, Text, encode
-from trackers.relay.account import read_account
-from trackers.relay.delivery import Delivery
-from trackers.relay.order import Order
-from trackers.relay.status import last_status, observe, revised
+from trackers.relay.delivery.cursor_file import read_account
+from trackers.relay.delivery.delivery import Delivery
+from trackers.relay.delivery.merge_order import Order
 from trackers.relay.supervisor import Child, Supervisor
-from trackers.relay.watched import Watched, open_pidfd
-from trackers.rundir import RunDirectory, StreamName
+from trackers.support import process_info
+from trackers.support.process_watch import Watched, open_pidfd
 
 OTHERS: list[Record] = [
     Metrics(time=T0, step=1, values={"loss": 1.0}),
@@ -63,7 +63,7 @@ def test_finish_is_found_wherever_it_stands_and_however_it_comes(
     whole = b"".join(map(encode, [*before, *finishes, *after]))
     expected = finishes[-1].reason if finishes else None
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("trackers.journal.BLOCK_BYTES", block)
+        patch.setattr("trackers.journal.stream.BLOCK_BYTES", block)
         search = FinishSearch(path)
         assert search.look() is None
         for cut in sorted(min(cut, len(whole)) for cut in cuts):
@@ -79,7 +79,7 @@ def test_run_has_ended_though_others_logged_on_behind_its_finish(tmp_path: Path)
     """However much a child wrote behind the finish record, the run is finished, for readers and for a delivery."""
     run = RunDirectory(tmp_path / "run")
     run.make()
-    run.write_info(run_info(run.path, host=identity.host(), boot_id=identity.boot_id(), pid=1, pid_start=1.0))
+    run.write_info(run_info(run.path, host=process_info.host(), boot_id=process_info.boot_id(), pid=1, pid_start=1.0))
     late = b"".join(encode(Metrics(time=T0 + 2, step=step, values={"late": 1.0})) for step in range(5000))
     lines = encode(Start(time=T0)) + encode(Finish(time=T0 + 1, status="finished", exit_code=0)) + late
     assert len(late) > NEAR_BYTES
@@ -298,7 +298,7 @@ def test_tracker_that_was_told_otherwise_is_told_the_true_end(name: str, tmp_pat
     """Told that the run finished, since nobody knew better before its process exited, every store then says failed."""
     run = RunDirectory(tmp_path / "runs/p/r")
     run.make()
-    here = {"host": identity.host(), "boot_id": identity.boot_id()}
+    here = {"host": process_info.host(), "boot_id": process_info.boot_id()}
     options = {"MLFLOW_TRACKING_URI": f"sqlite:///{tmp_path}/mlflow.db"} if name == "mlflow" else {}
     info = run_info(run.path, id="r", trackers=[name], mode="offline", options=options, **here)
     run.write_info(info)
@@ -330,9 +330,9 @@ def test_delivery_that_is_about_to_end_is_started_again_when_the_end_is_put_righ
     training = subprocess.Popen(
         [sys.executable, "-c", "import sys; sys.stdin.read(); sys.exit(3)"], stdin=subprocess.PIPE
     )
-    own = training.pid, identity.process_start(training.pid)
+    own = training.pid, process_info.process_start(training.pid)
     options = {"TRACKER_SAMPLE": False}
-    run.write_info(run_info(run.path, host=identity.host(), pid=own[0], pid_start=own[1], options=options))
+    run.write_info(run_info(run.path, host=process_info.host(), pid=own[0], pid_start=own[1], options=options))
     said = Finish(time=T0 + 1, status="finished", exit_code=0, leaving=True)
     run.stream(StreamName("rank", 0, 1)).write_bytes(encode(Start(time=T0)) + encode(said))
     supervisor = Supervisor(run, ["json"], watch=own, say=lambda text, name: None)

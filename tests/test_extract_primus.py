@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from trackers.analysis import benchmark_log
-from trackers.analysis.gather import gather
+from trackers.analysis.collect import gather
 from trackers.benchmark import result
 from trackers.errors import NotFound, UsageError
 

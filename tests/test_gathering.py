@@ -15,25 +15,26 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support import run_info
-from trackers import All, Mean, Sum, identity
-from trackers.contributions import Contribution
-from trackers.journal import StreamReader
-from trackers.launch import claim
-from trackers.pending import transfer
-from trackers.rankstream import RankStream
+from trackers import All, Mean, Sum
+from trackers.journal.run_directory import RunDirectory, StreamName
+from trackers.journal.stream import StreamReader
+from trackers.ranks.contribution import Contribution
+from trackers.ranks.file_transport import RankStream
+from trackers.ranks.launch import claim
 from trackers.records import Define, Finish, Metrics, Start, Summary, encode
 from trackers.reductions import Reduction
-from trackers.relay import reduced, reducer
-from trackers.relay.gathering import Columns, Gathering, Line, Steps
-from trackers.relay.reducer import Reducer
-from trackers.rundir import RunDirectory, StreamName
+from trackers.relay.aggregation import aggregator, output
+from trackers.relay.aggregation.aggregator import Reducer
+from trackers.relay.aggregation.window import Columns, Gathering, Line, Steps
+from trackers.support import process_info
+from trackers.values.device_copy import transfer
 
 T0 = 1_763_688_000.0
 
 
 @pytest.fixture(autouse=True)
 def _looks_always(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reducer, "LOOK_S", 0.0)
+    monkeypatch.setattr(aggregator, "LOOK_S", 0.0)
 
 
 class Job:
@@ -144,7 +145,10 @@ def test_late_rank_is_named_and_its_part_dropped(tmp_path: Path) -> None:
         (2, {"n": 2.0, "stragglers/missing": 1}),
         (3, {"n": 3.0, "stragglers/missing": 0, "stragglers/rank_2": 0}),
     ]
-    assert [f"rank 2 (process {os.getpid()} on {identity.host()}) is late: step 1" in job.said[0], len(job.said)] == [
+    assert [
+        f"rank 2 (process {os.getpid()} on {process_info.host()}) is late: step 1" in job.said[0],
+        len(job.said),
+    ] == [
         True,
         2,
     ]
@@ -156,8 +160,8 @@ def test_dead_rank_is_named_and_not_waited_for(tmp_path: Path) -> None:
     """A rank whose process is gone costs no deadline: what it left counts, the rest goes on without it."""
     job = Job(tmp_path)
     code = (
-        "import os, sys; from pathlib import Path; from trackers.rankstream import RankStream; "
-        "from trackers.contributions import Contribution; from trackers import Sum; "
+        "import os, sys; from pathlib import Path; from trackers.ranks.file_transport import RankStream; "
+        "from trackers.ranks.contribution import Contribution; from trackers import Sum; "
         "s = RankStream(Path(sys.argv[1]), 2, 3, print); added = Contribution({'n': Sum(1)}, None); "
         f"s.end(0, {T0}, added, {{}}); os.kill(os.getpid(), 9)"
     )
@@ -192,7 +196,7 @@ def test_failed_rank_is_named_and_not_waited_for(tmp_path: Path) -> None:
         (2, {"n": 1.0, "stragglers/missing": 1}),
     ]
     assert len(job.said) == 1
-    assert f"rank 1 (process {os.getpid()} on {identity.host()}) has failed (ValueError: boom): from" in job.said[0]
+    assert f"rank 1 (process {os.getpid()} on {process_info.host()}) has failed (ValueError: boom): from" in job.said[0]
     work.close()
 
 
@@ -315,14 +319,14 @@ def test_killed_reducer_neither_doubles_nor_loses(tmp_path_factory: pytest.TempP
     """Killed anywhere, again and again, or even without its state: every step's value is there once, and right."""
     job = Job(tmp_path_factory.mktemp("job"), ranks=2)
     chance = random.Random(seed)
-    real = reduced.failpoint
+    real = output.failpoint
     left = {0: [(step, name) for step in range(12) for name in "ab"], 1: [(step, "ab") for step in range(12)]}
 
     def dies(name: str) -> None:
         if chance.random() < 0.3:
             raise Killed(name)
 
-    reduced.failpoint = dies  # type: ignore[assignment]
+    output.failpoint = dies  # type: ignore[assignment]
     try:
         work: Reducer | None = None
         while any(left.values()) or chance.random() < 0.5:
@@ -336,9 +340,9 @@ def test_killed_reducer_neither_doubles_nor_loses(tmp_path_factory: pytest.TempP
             except Killed:
                 work = None
                 if chance.random() < 0.2:
-                    reduced.state_path(job.run, 1).unlink(missing_ok=True)
+                    output.state_path(job.run, 1).unlink(missing_ok=True)
     finally:
-        reduced.failpoint = real
+        output.failpoint = real
     job.finish()
     last = job.reducer(ended=True)
     turn_until(last, lambda: last.done)
@@ -389,7 +393,7 @@ def test_rank_elsewhere_that_is_silent_is_not_waited_for(tmp_path: Path, monkeyp
     """Whether a process of another machine lives can't be seen: after two minutes of silence no step waits for it."""
     job = Job(tmp_path, ranks=2)
     with monkeypatch.context() as patch:
-        patch.setattr(identity, "host", lambda: "node1")
+        patch.setattr(process_info, "host", lambda: "node1")
         job.log(1, 0, n=Sum(1))
     (path,) = job.folder.glob("rank-1.*.jsonl")
     work = job.reducer(wait_s=1000.0)
@@ -412,14 +416,14 @@ def test_full_disk_delays_and_loses_nothing(tmp_path: Path, monkeypatch: pytest.
     """While the state can't be written nothing is passed on; afterwards everything is, once."""
     job = Job(tmp_path, ranks=2)
     work = job.reducer()
-    real, full = reduced.replace_file, [True]
+    real, full = output.replace_file, [True]
 
     def write(path: Path, content: bytes) -> None:
         if full:
             raise OSError(28, "No space left on device")
         real(path, content)
 
-    monkeypatch.setattr(reduced, "replace_file", write)
+    monkeypatch.setattr(output, "replace_file", write)
     for step in range(3):
         for rank in (0, 1):
             job.log(rank, step, n=Sum(1))

@@ -12,10 +12,10 @@ import pytest
 
 from tests.hardware.standin import Drivers
 from tests.stores import read_json
-from trackers.journal import StreamReader
-from trackers.nodes import Place, place
+from trackers.journal.run_directory import RunDirectory, StreamName, find_runs
+from trackers.journal.stream import StreamReader
 from trackers.records import Finish, Metrics, Summary
-from trackers.rundir import RunDirectory, StreamName, find_runs
+from trackers.support.cluster_nodes import Place, place
 
 SCRIPT = """
 import sys, time, trackers

@@ -19,13 +19,13 @@ import pytest
 import trackers
 from tests.hardware.standin import Drivers
 from tests.stores import read_json, wandb_files, wandb_records
-from trackers.journal import StreamReader
-from trackers.overview import overview
+from trackers.analysis.run_overview import overview
+from trackers.journal.run_directory import RunDirectory, StreamName, find_runs
+from trackers.journal.status import last_status
+from trackers.journal.stream import StreamReader
 from trackers.records import Finish, Metrics, Record, Start, Summary
-from trackers.relay import sampler as sampler_module
-from trackers.relay.sampler import Sampler
-from trackers.relay.status import last_status
-from trackers.rundir import RunDirectory, StreamName, find_runs
+from trackers.relay.sampling import child as sampler_module
+from trackers.relay.sampling.child import Sampler
 
 SCRIPT = """
 import sys, time, trackers
@@ -382,10 +382,10 @@ def test_job_without_a_variable_has_all_gpus(
     run: RunDirectory, drivers: Drivers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Helpers see no GPU themselves; that training had no CUDA_VISIBLE_DEVICES is passed on as such."""
-    from trackers.relay import process
+    from trackers.journal import helper_process
 
     drivers.set(count=3)
-    inherited = process.environment({**os.environ, **drivers.environment("new")})
+    inherited = helper_process.environment({**os.environ, **drivers.environment("new")})
     assert inherited["CUDA_VISIBLE_DEVICES"] == ""
     beside = Beside(run, monkeypatch, inherited)
     beside.until(lambda: beside.writes("system.gpu.2.powerWatts"))

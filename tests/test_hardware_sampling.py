@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trackers.hardware import names
-from trackers.hardware.device import Gpu, Reading
+from trackers.hardware import metric_names
 from trackers.hardware.energy import Energy
+from trackers.hardware.gpus.base import Gpu, Reading
 from trackers.hardware.host import HostReading
-from trackers.hardware.interval import Window
 from trackers.hardware.plan import Plan, planned
-from trackers.hardware.sampling import Sampling
+from trackers.hardware.recorder import Sampling
+from trackers.hardware.window import Window
 from trackers.records import Metrics, Record, Summary, Text
 
 NUMBERS = st.floats(min_value=-1e12, max_value=1e12)
@@ -102,7 +102,7 @@ def test_job_values_sum_and_average_all_gpus() -> None:
         reading("1", compute_frac=1.0, memory_busy_frac=0.4, memory_used_bytes=3 * 10**9, memory_total_bytes=8 * 10**9,
                 power_w=200.0, temp_c=70.0),
     ]  # fmt: skip
-    values = names.job_values(readings, 42.0)
+    values = metric_names.job_values(readings, 42.0)
     assert values == pytest.approx(
         {
             "gpu/compute_util_avg": 75.0,
@@ -119,14 +119,14 @@ def test_job_values_sum_and_average_all_gpus() -> None:
 
 def test_job_values_leave_out_what_isnt_known() -> None:
     """No GPU gives no names; a total lacks when one GPU doesn't tell its part, a mean is over those that do."""
-    assert names.job_values([], None) == {}
-    values = names.job_values([reading("0", power_w=100.0, compute_frac=0.5), reading("1")], None)
+    assert metric_names.job_values([], None) == {}
+    values = metric_names.job_values([reading("0", power_w=100.0, compute_frac=0.5), reading("1")], None)
     assert values == {"gpu/compute_util_avg": 50.0}
 
 
 def test_gpu_values_have_wandbs_names_and_units() -> None:
     """memory is bandwidth in percent, memoryAllocated the share of the memory in use; clocks are MHz."""
-    values = names.gpu_values(
+    values = metric_names.gpu_values(
         reading(memory_busy_frac=0.3, memory_used_bytes=2, memory_total_bytes=8, sm_clock_hz=1.5e9),
         7.0,
         "system.gpu.3.",
@@ -147,7 +147,7 @@ def test_host_values_have_documented_names_and_units() -> None:
         process_rss_bytes=512_000_000, disk_used_frac=0.75, disk_used_bytes=3_000_000_000, disk_read_bytes=7_000_000,
         disk_written_bytes=9_000_000, network_sent_bytes=11, network_received_bytes=13,
     )  # fmt: skip
-    assert names.host_values(host) == {
+    assert metric_names.host_values(host) == {
         "system.cpu": 25.0,
         "system.memory_percent": 50.0,
         "system.memory_used_gb": 8.0,
@@ -160,7 +160,7 @@ def test_host_values_have_documented_names_and_units() -> None:
         "system.network.sent": 11,
         "system.network.recv": 13,
     }
-    assert names.host_values(HostReading()) == {}
+    assert metric_names.host_values(HostReading()) == {}
 
 
 def test_options_decide_what_is_sampled_and_how_often() -> None:
@@ -184,8 +184,8 @@ def test_recorded_range_of_a_sum_is_over_time() -> None:
         readings = [
             reading(str(i), memory_used_bytes=gb * 10**9, memory_total_bytes=10**10) for i, gb in enumerate(used)
         ]
-        window.add(names.job_values(readings, None), 1.0)
-    values = names.recorded(window.close())
+        window.add(metric_names.job_values(readings, None), 1.0)
+    values = metric_names.recorded(window.close())
     assert values["gpu/memory_used_total_gb.max"] == 9.0
     assert values["gpu/memory_total_gb"] == 20.0
     assert "gpu/memory_total_gb.max" not in values

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from trackers.hardware.device import Gpu
-from trackers.hardware.scope import Visible, choose, visible
+from trackers.hardware.gpus.base import Gpu
+from trackers.hardware.gpus.visible import Visible, choose, visible
 
 GPUS = [Gpu(vendor="nvidia", index=i, label=str(i), uuids=(f"GPU-{i}aa0-c8d9",)) for i in range(4)]
 MIG = [

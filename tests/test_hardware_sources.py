@@ -16,10 +16,10 @@ import pytest
 
 from tests.hardware.standin import Drivers
 from tests.hardware.tree import plant
-from trackers.hardware import detect
-from trackers.hardware.amd_sysfs import SysfsSource
-from trackers.hardware.amd_throttle import REASONS, RESIDENCIES
-from trackers.hardware.device import SourceLost
+from trackers.hardware.gpus import detect
+from trackers.hardware.gpus.amd_sysfs import SysfsSource
+from trackers.hardware.gpus.amd_throttle import REASONS, RESIDENCIES
+from trackers.hardware.gpus.base import SourceLost
 from trackers.hardware.host import Host
 
 WHOLE = {
@@ -288,9 +288,9 @@ def test_amdsmi_without_rocm_is_contained(tmp_path: Path) -> None:
     """Its import prints and raises KeyError without ROCm's library: here it is one quiet reason."""
     code = """
 import json
-from trackers.hardware.amd import AmdSource
-from trackers.hardware.amd_throttle import REASONS, RESIDENCIES
-from trackers.hardware.device import SourceLost
+from trackers.hardware.gpus.amd_smi import AmdSource
+from trackers.hardware.gpus.amd_throttle import REASONS, RESIDENCIES
+from trackers.hardware.gpus.base import SourceLost
 try:
     AmdSource(print)
 except SourceLost as error:

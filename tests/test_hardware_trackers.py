@@ -20,17 +20,18 @@ from tests.support import T0, Driver, run_info, stream
 from tests.wandb_server import WandbServer
 from tests.wandb_support import ID, driver, server  # noqa: F401
 from trackers import records as kinds
-from trackers.backends import system_names, wandb_agent
-from trackers.backends.console import ConsoleTracker
-from trackers.backends.json import JsonTracker
-from trackers.backends.mlflow import MlflowTracker
-from trackers.backends.tensorboard import TensorboardTracker
-from trackers.backends.trackio import TrackioTracker
-from trackers.backends.wandb import WandbTracker
-from trackers.backends.wandb_rows import Row, Rows, row_values
-from trackers.backends.wandb_sent import Sent
-from trackers.identity import process_start
+from trackers.backends.console.tracker import ConsoleTracker
+from trackers.backends.json.tracker import JsonTracker
+from trackers.backends.mlflow.tracker import MlflowTracker
+from trackers.backends.tensorboard.tracker import TensorboardTracker
+from trackers.backends.trackio.tracker import TrackioTracker
+from trackers.backends.wandb import system_metrics
+from trackers.backends.wandb.history_rows import Row, Rows, row_values
+from trackers.backends.wandb.sent_log import Sent
+from trackers.backends.wandb.tracker import WandbTracker
+from trackers.formats import vendor_system_names
 from trackers.records import Metrics, Record, Start, Text
+from trackers.support.process_info import process_start
 from trackers.tracker import State
 
 MACHINE = {
@@ -107,13 +108,13 @@ def test_names_are_those_that_the_vendor_uses(vendor: str) -> None:
     if vendor == "trackio":
         folder = Path(str(trackio.__file__)).parent
         text = (folder / "gpu.py").read_text() + (folder / "cpu.py").read_text()
-        ours = [f"/{name}" for name, _ in system_names.TRACKIO_GPU.values()]
-        ours += [name for name, _ in system_names.TRACKIO_HOST.values()]
+        ours = [f"/{name}" for name, _ in vendor_system_names.TRACKIO_GPU.values()]
+        ours += [name for name, _ in vendor_system_names.TRACKIO_HOST.values()]
     else:
         folder = Path(str(mlflow_metrics.__file__)).parent
         text = "".join(path.read_text() for path in folder.glob("*_monitor.py"))
-        ours = [f"_{name}" for name, _ in system_names.MLFLOW_GPU.values()]
-        ours += [name for name, _ in system_names.MLFLOW_HOST.values()]
+        ours = [f"_{name}" for name, _ in vendor_system_names.MLFLOW_GPU.values()]
+        ours += [name for name, _ in vendor_system_names.MLFLOW_HOST.values()]
     assert [name for name in ours if not re.search(re.escape(name) + r"\"", text)] == []
 
 
@@ -271,18 +272,18 @@ def test_coverage_is_decided_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     """What one process left to the agent, the next one leaves to it as well, whatever it knows besides; and so it does
     with what an older version kept in the delivery's state."""
     clock = [1000.0]
-    monkeypatch.setattr(wandb_agent.time, "time", lambda: clock[0])
+    monkeypatch.setattr(system_metrics.time, "time", lambda: clock[0])
     info = run_info(tmp_path)
-    coverage = wandb_agent.Coverage(Sent(info), State(), on=True)
+    coverage = system_metrics.Coverage(Sent(info), State(), on=True)
     at = [Metrics(time=time, values={"system.cpu": 1.0}) for time in (999.0, 1010.0, 1065.0, 5000.0)]
     assert [coverage.covers(record) for record in at[:3]] == [False, True, True]
     # Killed; opened again where training doesn't live any more.
     with (tmp_path / "wandb-sent.jsonl").open("ab") as file:
         file.write(b'{"agent":[1.0,9e9')
-    again = wandb_agent.Coverage(Sent(info), State(), on=False)
+    again = system_metrics.Coverage(Sent(info), State(), on=False)
     assert [again.covers(record) for record in at] == [False, True, True, False]
     again._sent.cover(4999.0, 5001.0, 0)
-    older = wandb_agent.Coverage(Sent(info), State({"agent": [[900.0, 999.5, 0]]}), on=False)
+    older = system_metrics.Coverage(Sent(info), State({"agent": [[900.0, 999.5, 0]]}), on=False)
     assert [older.covers(record) for record in at] == [True, True, True, True]
     assert not again.covers(Metrics(time=1010.0, values={"gpu/power_total_w": 1.0}, step=1))
 
@@ -307,7 +308,7 @@ def test_wandbs_agent_is_given_the_jobs_gpus(
     monkeypatch.setenv("TRACKER_JOB_PASSED", str(os.getpid()))
     for name, value in environ.items():
         monkeypatch.setenv(f"TRACKER_JOB_{name}_VISIBLE_DEVICES", value)
-    settings = wandb_agent.settings(run_info(tmp_path, options=options, **here()), lives=True)
+    settings = system_metrics.settings(run_info(tmp_path, options=options, **here()), lives=True)
     assert settings["x_disable_stats"] is (wanted == "off")
     if wanted != "off":
         assert settings["x_stats_gpu_device_ids"] == wanted
@@ -324,20 +325,20 @@ def test_agent_of_a_sync_beside_training_is_given_trainings_gpus(
     try:
         info = run_info(tmp_path, **{**here(), "pid": training.pid})
         until = time.monotonic() + 10
-        while wandb_agent.settings(info, lives=True).get("x_stats_gpu_device_ids") != [2, 3]:
+        while system_metrics.settings(info, lives=True).get("x_stats_gpu_device_ids") != [2, 3]:
             assert time.monotonic() < until  # it is the shell's copy until it has begun
             time.sleep(0.01)
     finally:
         training.kill()
         training.wait()
-    assert wandb_agent.settings(info, lives=True)["x_disable_stats"]
+    assert system_metrics.settings(info, lives=True)["x_disable_stats"]
 
 
 def test_names_of_several_nodes_stay_apart() -> None:
     """The node is a folder in trackio's and MLflow's names."""
     values = {"system.node1.gpu.0.powerWatts": 1.0, "system.node1.cpu": 2.0}
-    assert system_names.trackio(values) == {"node1/gpu/0/power": 1.0, "node1/cpu/utilization": 2.0}
-    assert system_names.mlflow(values) == {
+    assert vendor_system_names.trackio(values) == {"node1/gpu/0/power": 1.0, "node1/cpu/utilization": 2.0}
+    assert vendor_system_names.mlflow(values) == {
         "system/node1/gpu_0_power_usage_watts": 1.0, "system/node1/cpu_utilization_percentage": 2.0,
     }  # fmt: skip
 

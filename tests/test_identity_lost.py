@@ -13,14 +13,14 @@ from typer.testing import CliRunner
 
 import trackers
 from tests.support import T0
-from trackers import seal
 from trackers.cli.app import app
 from trackers.errors import Damaged, NotFound
-from trackers.journal import StreamReader, StreamWriter
+from trackers.journal import signature
+from trackers.journal.run_directory import DOOMED, RunDirectory, StreamName, find_run, find_runs, is_run
+from trackers.journal.status import observe
+from trackers.journal.stream import StreamReader, StreamWriter
 from trackers.records import Config, Finish, Metrics, Start, encode
-from trackers.relay.status import observe
-from trackers.rundir import DOOMED, RunDirectory, StreamName, find_run, find_runs, is_run
-from trackers.runs import Run
+from trackers.training.run import Run
 
 HARMS: dict[str, Any] = {
     "deleted": lambda path: path.unlink(),
@@ -115,7 +115,7 @@ def test_run_without_an_identity_is_read_from_its_journal(harm: Any, finished: R
     content = finished.identity.read_bytes() if finished.identity.exists() else None
     after = finished.read_info()
     assert after == before
-    assert seal.valid(after)
+    assert signature.valid(after)
     assert after.config["lr"] == 0.2
     assert "secret" not in str(after)
     assert observe(finished).name == "finished"
@@ -175,7 +175,7 @@ def test_journal_of_an_earlier_version_still_names_its_run(tmp_path: Path) -> No
     assert info.config == {"lr": 2, "only1": 1, "only2": 1}
     assert [attempt["number"] for attempt in info.attempts] == [1, 2]
     assert (info.host, info.pid, info.boot_id) == ("node", 7, "b")
-    assert not seal.valid(info)
+    assert not signature.valid(info)
     assert run.put_back()
     assert not run.put_back()
     assert run.stored_info().project == "my/project"
@@ -217,4 +217,4 @@ def test_identity_in_a_journal_is_data(tmp_path: Path) -> None:
     path.write_bytes(json.dumps({"kind": "start", "time": T0, "run": said}).encode() + b"\n")
     assert run.read_info().name == "n"
     assert run.put_back()
-    assert not seal.valid(run.read_info())
+    assert not signature.valid(run.read_info())

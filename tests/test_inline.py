@@ -12,9 +12,10 @@ import pytest
 import trackers
 from tests.scripted import Scripted, got
 from tests.stores import read_trackio, wandb_files, wandb_records
-from trackers import errors, registry
+from trackers import errors
+from trackers.backends import registry
 from trackers.records import Record
-from trackers.relay import delivery as module
+from trackers.relay.delivery import delivery as module
 
 
 @pytest.fixture(autouse=True)

@@ -14,13 +14,13 @@ import yaml
 from torch import nn
 
 from trackers.errors import MissingPackage, UsageError
-from trackers.inspection import TensorInspectConfig, library
+from trackers.inspection import TensorInspectConfig, nvinspect
 from trackers.inspection.config import read_yaml
 from trackers.inspection.features import CARRIED_OUT, sections
 from trackers.inspection.inspector import Inspector
 from trackers.inspection.schedule import Schedule
 from trackers.inspection.selection import Layers, names, unwrapped
-from trackers.inspection.textlog import TextLog
+from trackers.inspection.statistics_log import TextLog
 
 DOCUMENTED = """
 fp8_tensor_stats:
@@ -57,7 +57,7 @@ def section(
 
 @pytest.fixture
 def without_library(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(library, "installed", lambda package=library.PACKAGE: False)
+    monkeypatch.setattr(nvinspect, "installed", lambda package=nvinspect.PACKAGE: False)
 
 
 Start = Callable[..., tuple[Inspector, list[Any], list[str]]]
@@ -94,7 +94,7 @@ def test_documents_configuration_is_read() -> None:
     assert found.requests[0].schedule == Schedule(5, ((0, 100),))
     assert found.requests[0].stats[0][1].cast.format == "E4M3"  # type: ignore[union-attr]
     assert found.requests[2].stats[0][1].cast.format == "E5M2"  # type: ignore[union-attr]
-    from trackers.megatron import TensorInspectConfig as same
+    from trackers.frameworks.megatron import TensorInspectConfig as same
 
     assert same is TensorInspectConfig
 

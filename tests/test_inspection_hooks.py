@@ -19,9 +19,9 @@ from trackers.inspection.eager import Eager
 from trackers.inspection.features import TENSORS
 from trackers.inspection.inspector import Inspector
 from trackers.inspection.statistics import TENSOR_STATS
-from trackers.inspection.textlog import TextLog
-from trackers.instruments import later
-from trackers.pending import Transfer
+from trackers.inspection.statistics_log import TextLog
+from trackers.values import deferred
+from trackers.values.device_copy import Transfer
 
 Logged = list[tuple[int, dict[str, Any]]]
 
@@ -413,7 +413,7 @@ def test_a_step_waits_for_no_device(inspect: Any, logged: Logged, monkeypatch: p
     wanted["all"]["transformer_engine"]["LogFp8TensorStats"] = fp8
     inspector = inspect(model, wanted)
     moved.clear()
-    monkeypatch.setattr(later, "TorchTransfer", Moved)
+    monkeypatch.setattr(deferred, "TorchTransfer", Moved)
     x = torch.randn(5, 4)
     with NothingMoves() as mode:
         model(x).sum().backward()
@@ -435,7 +435,7 @@ def test_text_log_waits_for_no_device_and_keeps_order(tmp_path: Any, said: list[
     moved.clear()
     log = TextLog(tmp_path, 3, said.append)
     copy = Moved(torch.tensor(2.5))
-    log.log({"a": later.Later([Arrival(copy)], lambda: float(copy.host))}, 0)
+    log.log({"a": deferred.Later([Arrival(copy)], lambda: float(copy.host))}, 0)
     log.log({"b": 1.0}, 1)
     assert log.path.read_text() == ""
     copy.arrived = True

@@ -13,8 +13,8 @@ import torch
 
 from tests.test_inspection import Mlp, section, start
 from trackers.errors import UsageError
-from trackers.inspection import library
-from trackers.inspection.textlog import FOLDER, TextLog, line
+from trackers.inspection import nvinspect
+from trackers.inspection.statistics_log import FOLDER, TextLog, line
 
 __all__ = ["start"]
 
@@ -35,7 +35,7 @@ def both_ways(start: Any, monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype, *
     found = []
     for with_library in (True, False):
         if not with_library:
-            monkeypatch.setattr(library, "installed", lambda package=library.PACKAGE: False)
+            monkeypatch.setattr(nvinspect, "installed", lambda package=nvinspect.PACKAGE: False)
         torch.manual_seed(0)
         model = Mlp().to(dtype)
         struct = [
@@ -159,10 +159,10 @@ def test_features_of_ones_own_reach_the_library(start: Any) -> None:
 def test_without_transformer_engine_its_statistics_are_ours() -> None:
     """What nvdlfw-inspect could only do with TransformerEngine isn't handed to it; all else is, unchanged."""
     features = {"a": section()["s"], "b": section(base=True)["s"], "c": {"enabled": False}}
-    assert library.handed_over(features, ("LogTensorStats",), engine=False) == {"b": features["b"]}
-    assert library.handed_over(features, ("LogTensorStats",), engine=True) == {"a": features["a"], "b": features["b"]}
+    assert nvinspect.handed_over(features, ("LogTensorStats",), engine=False) == {"b": features["b"]}
+    assert nvinspect.handed_over(features, ("LogTensorStats",), engine=True) == {"a": features["a"], "b": features["b"]}
     features["a"]["transformer_engine"]["FakeQuant"] = {"enabled": True}
-    handed = library.handed_over(features, ("LogTensorStats",), engine=False)
+    handed = nvinspect.handed_over(features, ("LogTensorStats",), engine=False)
     assert handed["a"]["transformer_engine"] == {"FakeQuant": {"enabled": True}}
     assert "LogTensorStats" in features["a"]["transformer_engine"]
 

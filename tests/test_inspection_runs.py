@@ -21,8 +21,8 @@ from tests.test_inspection import Mlp, section
 from tests.test_inspection_library import fields
 from trackers.inspection import TensorInspectConfig
 from trackers.inspection.inspector import Inspector, NoInspector
-from trackers.inspection.textlog import FOLDER
-from trackers.journal import StreamReader
+from trackers.inspection.statistics_log import FOLDER
+from trackers.journal.stream import StreamReader
 from trackers.records import Metrics
 
 EXAMPLE = Path(__file__).parent.parent / "examples/gpt2/train.py"
@@ -84,8 +84,8 @@ def test_run_inspects_without_a_loop() -> None:
 
 
 def test_run_of_megatrons_kind_inspects_too() -> None:
-    """trackers.megatron's log: asked of its run, also later; each training_log ends an iteration."""
-    from trackers.megatron import LoggerConfig, start
+    """trackers.frameworks.megatron's log: asked of its run, also later; each training_log ends an iteration."""
+    from trackers.frameworks.megatron import LoggerConfig, start
 
     model = Mlp()
     config = LoggerConfig(log_interval=1)

@@ -20,7 +20,7 @@ from trackers.errors import MissingPackage, UsageError
 from trackers.instruments import communication as module
 from trackers.instruments.communication import LINKS, Communication, union
 from trackers.records import Metrics
-from trackers.runs import Run
+from trackers.training.run import Run
 
 
 @pytest.fixture

@@ -15,14 +15,14 @@ import pytest
 
 from tests.gpu import Cuda
 from tests.hardware.standin import Drivers
-from trackers.hardware.device import Gpu, Reading
+from trackers.frameworks.megatron import LoggerConfig, MegatronLog
+from trackers.hardware.gpus.base import Gpu, Reading
 from trackers.instruments import energy as module
 from trackers.instruments.energy import Energy
 from trackers.instruments.timers import Span, Timers
-from trackers.megatron import LoggerConfig, MegatronLog
 from trackers.records import Metrics
 from trackers.reductions import Known
-from trackers.runs import Run
+from trackers.training.run import Run
 
 GPU = Gpu(vendor="nvidia", index=0, label="0")
 SPAN = SimpleNamespace(ready=True, elapsed_s=4.0)
@@ -85,7 +85,7 @@ def test_pauses_of_a_loop_pause_energy_too(kind: str, run: Run, monkeypatch: pyt
     """What an evaluation uses is in no iteration's energy, and neither is the first iteration's."""
     counter = Counter()
     monkeypatch.setattr("trackers.instruments.energy.own_gpu", lambda say: counter)
-    monkeypatch.setattr("trackers.megatron.log.own_gpu", lambda say: counter)
+    monkeypatch.setattr("trackers.frameworks.megatron.training_log.own_gpu", lambda say: counter)
     loop: Any
     if kind == "loop":
         loop = run.loop(4, energy=True, interval=2)

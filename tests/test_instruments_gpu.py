@@ -21,7 +21,7 @@ from trackers.instruments.energy import own_gpu
 from trackers.instruments.memory import KEYS, Memory
 from trackers.instruments.norms import Norms
 from trackers.instruments.timers import Timers
-from trackers.runs import Run
+from trackers.training.run import Run
 
 torch: Any = pytest.importorskip("torch")
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

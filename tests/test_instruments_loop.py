@@ -16,13 +16,13 @@ from tests.test_instruments_norms import NothingWaits
 from trackers.errors import UsageError
 from trackers.instruments import clock as clocks
 from trackers.instruments import loop as loops
-from trackers.instruments import peak as peaks
+from trackers.instruments import measured_peak as peaks
 from trackers.instruments import timers as timer_module
 from trackers.instruments.loop import Loop
 from trackers.instruments.options import Measure
 from trackers.instruments.timers import NULL, Timers
 from trackers.records import Metrics
-from trackers.runs import Run
+from trackers.training.run import Run
 
 
 @pytest.fixture

@@ -20,11 +20,11 @@ from tests.support import Time
 from trackers.errors import UsageError
 from trackers.instruments import timers
 from trackers.instruments.clock import TrainingClock
+from trackers.instruments.eta import Remaining
 from trackers.instruments.flops import Transformer
-from trackers.instruments.later import Later
 from trackers.instruments.peaks import PARTS, PRECISIONS, SOURCES, given_tflops, part, peak_tflops
-from trackers.instruments.remaining import Remaining
 from trackers.instruments.throughput import Throughput
+from trackers.values.deferred import Later
 
 
 @pytest.fixture

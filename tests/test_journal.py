@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trackers import journal
-from trackers.journal import StreamReader, StreamWriter, last_record
+from trackers.journal import stream
+from trackers.journal.stream import StreamReader, StreamWriter, last_record
 from trackers.records import Metrics, encode, offset_of
 
 
@@ -78,7 +78,7 @@ def test_reader_waits_for_nul_bytes_then_passes_them(tmp_path: Path, monkeypatch
     reader = StreamReader(path)
     assert [record.step for record in reader.read(10)] == [0]
     assert reader.read(10) == []
-    monkeypatch.setattr(journal, "NUL_PATIENCE_S", 0.0)
+    monkeypatch.setattr(stream, "NUL_PATIENCE_S", 0.0)
     assert [record.step for record in reader.read(10)] == [1, 2]
 
 
@@ -88,7 +88,7 @@ def test_killed_writer_loses_nothing_it_returned_from(tmp_path: Path) -> None:
     code = (
         "import sys\n"
         "from pathlib import Path\n"
-        "from trackers.journal import StreamWriter\n"
+        "from trackers.journal.stream import StreamWriter\n"
         "from trackers.records import Metrics, encode\n"
         "w = StreamWriter(Path(sys.argv[1]))\n"
         "for step in range(10**9):\n"
@@ -122,7 +122,7 @@ def _full_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: list[int
         room[0] -= fits
         return real(fd, data[:fits])
 
-    monkeypatch.setattr(journal.os, "write", write)
+    monkeypatch.setattr(stream.os, "write", write)
     return writer
 
 
@@ -144,7 +144,7 @@ def test_full_disk_keeps_lines_and_writes_them_later(tmp_path: Path, monkeypatch
 
 def test_full_disk_buffer_is_bounded_and_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What doesn't fit into the buffer either is counted as lost."""
-    monkeypatch.setattr(journal, "BUFFER_BYTES", 5 * len(_line(0)))
+    monkeypatch.setattr(stream, "BUFFER_BYTES", 5 * len(_line(0)))
     room = [0]
     writer = _full_device(tmp_path, monkeypatch, room)
     for step in range(9):
@@ -328,7 +328,7 @@ def test_stream_is_no_standard_descriptor(tmp_path: Path) -> None:
         for number in (0, 1, 2):
             os.close(number)
         writer = StreamWriter(tmp_path / "rank-0.1.jsonl")
-        free = [number for number in (0, 1, 2) if journal.identity(number) == (-1, -1)]
+        free = [number for number in (0, 1, 2) if stream.identity(number) == (-1, -1)]
     finally:
         for number, fd in enumerate(saved):
             os.dup2(fd, number)
@@ -393,7 +393,7 @@ def test_reason_is_the_systems_own(number: int, words: str, tmp_path: Path, monk
         return real(fd, data[:fits])
 
     with monkeypatch.context() as patch:
-        patch.setattr(journal.os, "write", write)
+        patch.setattr(stream.os, "write", write)
         writer.write(_line(0))
         assert words in writer.why()
         assert _steps(writer.path) == []
@@ -411,7 +411,7 @@ def test_file_that_cannot_be_put_back_is_tried_again(tmp_path: Path, monkeypatch
         def refuse(*arguments: object) -> int:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-        patch.setattr(journal, "open_high", refuse)
+        patch.setattr(stream, "open_high", refuse)
         assert writer.mend() == "unmended"
         assert writer.why().startswith("No space left on device")
     writer.write(_line(1))

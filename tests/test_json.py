@@ -16,9 +16,9 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from tests.support import T0, Driver, run_info, stream, training
-from trackers.backends import json as json_backend
-from trackers.backends.json import JsonTracker
-from trackers.readers.json import JsonReader
+from trackers.backends.json import tracker as json_backend
+from trackers.backends.json.tracker import JsonTracker
+from trackers.readers.json.reader import JsonReader
 from trackers.records import (
     Alert,
     Artifact,

@@ -16,9 +16,9 @@ from trackers.configuration.declaration import Assignment, Declaration
 from trackers.configuration.kconfig import Tree
 from trackers.configuration.menu import Workspace
 from trackers.configuration.options import resolve
-from trackers.configuration.roots import KCONFIG, find_root
+from trackers.configuration.search_path import KCONFIG, find_root
 from trackers.errors import ConfigError
-from trackers.start import init as begin_run
+from trackers.training.init import init as begin_run
 
 ROOT = Path(__file__).resolve().parents[1]
 SYMBOLS = list(Tree().declarations)
@@ -403,7 +403,7 @@ def test_own_tree_with_a_mistake(theirs: Path) -> None:
 
 def test_defconfigs_in_the_checkout_are_right() -> None:
     """Each defconfig that we bring can be read, names known trackers, and says in its first line what it is for."""
-    from trackers import registry
+    from trackers.backends import registry
 
     found = files.list_defconfigs(ROOT)
     promised = "local wandb wandb-trackio all-local mlflow-server hpc-offline gpt2-local gpt2-wandb-trackio"

@@ -13,15 +13,15 @@ import pytest
 
 import trackers
 from tests.keeping_support import ROWS, age, delivered, files, program
+from trackers.analysis.run_list import listing
+from trackers.analysis.run_overview import overview
 from trackers.errors import MissingPackage, NotFound, UsageError
-from trackers.keeping.archive import archive, packable, restore
-from trackers.keeping.standing import DAY_S, why_kept
-from trackers.listing import listing
-from trackers.overview import overview
-from trackers.relay.account import Account, read_account
-from trackers.relay.lease import Lease
+from trackers.journal.lease import Lease
+from trackers.journal.run_directory import RunDirectory
+from trackers.relay.delivery.cursor_file import Account, read_account
 from trackers.relay.sync import sync
-from trackers.rundir import RunDirectory
+from trackers.retention.archive import archive, packable, restore
+from trackers.retention.eligibility import DAY_S, why_kept
 
 
 @pytest.fixture(scope="module")
@@ -80,8 +80,8 @@ CODE = """
 import sys
 from pathlib import Path
 from trackers import failpoints
-from trackers.keeping.archive import {name}
-from trackers.rundir import RunDirectory
+from trackers.retention.archive import {name}
+from trackers.journal.run_directory import RunDirectory
 failpoints.arm(sys.argv[2])
 {name}(RunDirectory(Path(sys.argv[1])))
 """
@@ -136,7 +136,7 @@ def test_archive_killed_then_restored(run: RunDirectory) -> None:
 
 def test_what_does_not_read_back_is_not_removed(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
     """A disk that gives back something else costs nothing: the files stay."""
-    from trackers.keeping import archive as module
+    from trackers.retention import archive as module
 
     real = module.pack
 

@@ -18,8 +18,8 @@ import pytest
 from tests.keeping_support import DAY_S, files, program
 from trackers.analysis import benchmark_log
 from trackers.errors import NotFound, UsageError
-from trackers.keeping.backup import make, put_back
-from trackers.keeping.logs import benchmark_results, carry_out, due
+from trackers.retention.backup import make, put_back
+from trackers.retention.logs import benchmark_results, carry_out, due
 
 SCRIPT = Path(__file__).resolve().parent.parent / "scripts/cleanup_old_logs.sh"
 RESULTS = Path("benchmark_results")
@@ -180,7 +180,7 @@ def test_other_compressed_log_is_not_overwritten() -> None:
 
 def test_damaged_write_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """What doesn't read back as it was isn't kept in the log's place."""
-    from trackers.keeping import logs
+    from trackers.retention import logs
 
     monkeypatch.setattr(logs, "_unzipped_digest", lambda path: "")
     entry = next(entry for entry in due(RESULTS) if entry.path == OLD)

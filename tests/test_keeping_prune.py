@@ -13,12 +13,12 @@ import pytest
 
 from tests.keeping_support import age, delivered, program
 from trackers.errors import UsageError
-from trackers.keeping import prune
-from trackers.keeping.archive import archive
-from trackers.keeping.sizes import LOOSE_KINDS, Size, loose_sizes, run_sizes, show_size, total
-from trackers.keeping.standing import why_kept, why_not_deleted
-from trackers.relay.account import read_account
-from trackers.rundir import RunDirectory
+from trackers.journal.run_directory import RunDirectory
+from trackers.relay.delivery.cursor_file import read_account
+from trackers.retention import prune
+from trackers.retention.archive import archive
+from trackers.retention.eligibility import why_kept, why_not_deleted
+from trackers.retention.sizes import LOOSE_KINDS, Size, loose_sizes, run_sizes, show_size, total
 
 RUN = Path("runs/digits/one")
 
@@ -84,8 +84,8 @@ CODE = """
 import sys
 from pathlib import Path
 from trackers import failpoints
-from trackers.keeping.prune import delete
-from trackers.rundir import RunDirectory
+from trackers.retention.prune import delete
+from trackers.journal.run_directory import RunDirectory
 failpoints.arm(sys.argv[2])
 delete(RunDirectory(Path(sys.argv[1])), 0)
 """

@@ -11,13 +11,14 @@ from pathlib import Path
 import pytest
 
 import trackers
-from trackers import Max, Mean, Sum, launch
+from trackers import Max, Mean, Sum
 from trackers.errors import MissingPackage, UsageError
-from trackers.journal import StreamReader
-from trackers.nullrun import NullRun
-from trackers.rankrun import RankRun
+from trackers.journal.run_directory import RunDirectory, StreamName
+from trackers.journal.stream import StreamReader
+from trackers.ranks import launch
 from trackers.records import Finish, Start, encode
-from trackers.rundir import RunDirectory, StreamName
+from trackers.training.disabled import NullRun
+from trackers.training.rank_run import RankRun
 
 TORCHRUN = {
     "TORCHELASTIC_RUN_ID": "job7",

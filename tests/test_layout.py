@@ -6,7 +6,7 @@ import ast
 import inspect
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -23,42 +23,41 @@ PUBLIC = [name for name in MODULES if not any(part.startswith("_") for part in n
 HEAVY = ("wandb", "trackio", "mlflow", "tensorboard", "numpy", "torch", "pandas", "polars", "matplotlib", "PIL",
          "pynvml", "amdsmi", "jax", "tensorflow", "sklearn", "gradio", "sqlalchemy")  # fmt: skip
 
-CORE = {"trackers.records", "trackers.tracker", "trackers.errors"}
-ALLOWED = {
-    "trackers.errors": set(),
-    "trackers.records": set(),
-    "trackers.tracker": {"trackers.records"},
-    "trackers.registry": {"trackers.errors", "trackers.tracker"},
-    "trackers.failpoints": set(),
-    "trackers.beneath": set(),
-    "trackers.descriptors": set(),
-    "trackers.journal": {"trackers.beneath", "trackers.records", "trackers.errors", "trackers.failpoints"}
-    | {"trackers.descriptors", "trackers.packed"},
-    "trackers.formats": {"trackers.errors", "trackers.formats"},
-    "trackers.naming": {"trackers.naming"},
-    "trackers.benchmark": CORE | {"trackers.beneath", "trackers.benchmark", "trackers.formats", "trackers.naming"},
-    "trackers.backends": CORE
-    | {"trackers.backends", "trackers.beneath", "trackers.failpoints", "trackers.identity", "trackers.formats"}
-    | {"trackers.benchmark", "trackers.naming", "trackers.terminal", "trackers.console_logging"},
-    "trackers.testing": CORE | {"trackers.registry", "trackers.testing", "trackers.readers.reader"},
-}
-"""Packages and modules that may know only these (prefixes of module names)."""
+FLOORS: tuple[tuple[str, ...], ...] = (
+    ("__init__", "__main__"),
+    ("cli",),
+    ("frameworks",),
+    ("training",),
+    ("instruments", "inspection", "plotting", "retention", "copying", "testing"),
+    ("analysis",),
+    ("readers",),
+    ("relay",),
+    ("relay.delivery", "relay.aggregation", "relay.sampling"),
+    ("ranks",),
+    ("journal",),
+    ("values", "hardware", "configuration"),
+    ("media",),
+    ("backends",),
+    ("benchmark",),
+    ("formats", "metrics", "reductions"),
+    ("tracker",),
+    ("records",),
+    ("support",),
+    ("errors",),
+    ("_version",),
+)
+"""Packages from the top down. One imports packages of lower floors, and none of its own floor but itself."""
 
-FORBIDDEN = {
-    "trackers.cli": "",
-    "trackers.testing": "trackers.testing",
-    "trackers.backends": "trackers.backends",
-}
-"""What nothing else imports but the named prefix and ``__main__``: backends are reached by the registry alone."""
+CONTRACT = {"__init__", "__main__", "tracker", "records", "reductions", "errors", "_version"}
+"""Modules at the root: the contract and its words."""
 
-FORMATS = {"trackers.backends.tensorboard_events", "trackers.backends.mlflow_names", "trackers.backends.system_names"}
-"""Parts of backends that are a format and nothing else: what a backend writes so, its reader reads so."""
+REGISTRY_ONLY = "trackers.backends"
+"""Trackers are found by their names: outside, only the registry's module is imported."""
 
 
-def imports(path: Path, *, at_top: bool = False) -> Iterator[str]:
-    """Modules of this package that a module imports, anywhere in it or only when it is loaded itself."""
-    tree = ast.parse(path.read_text())
-    for node in _nodes(tree, at_top):
+def imports(path: Path) -> Iterator[str]:
+    """Modules of this package that a module imports: at its top, in its functions and for its types."""
+    for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name.split(".")[0] == "trackers")
         elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "trackers":
@@ -68,17 +67,140 @@ def imports(path: Path, *, at_top: bool = False) -> Iterator[str]:
                 yield inner if inner in MODULES else str(node.module)
 
 
-def _nodes(tree: ast.AST, at_top: bool) -> Iterator[ast.AST]:
-    for node in ast.iter_child_nodes(tree):
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
-            continue
-        if at_top and isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
-            continue
-        yield node
-        yield from _nodes(node, at_top)
+IMPORTS = {name: {target for target in imports(path) if target != name} for name, path in MODULES.items()}
 
 
-LAZY = {"trackers.backends.tensorboard_values", "trackers.backends.tensorboard_hparams"}
+def package(module: str) -> str:
+    """The package of a module that has a place among the floors."""
+    known = {name for floor in FLOORS for name in floor}
+    parts = module.split(".")[1:] or ["__init__"]
+    return next((found for size in (2, 1) if (found := ".".join(parts[:size])) in known), "")
+
+
+def folder(module: str) -> str:
+    """The folder that a module lies in; a package's own module lies in its folder."""
+    return module if MODULES[module].name == "__init__.py" else module.rpartition(".")[0]
+
+
+def cycles(graph: Mapping[str, set[str]]) -> list[list[str]]:
+    """Names that import each other around, by Tarjan's algorithm."""
+    index: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+    found: list[list[str]] = []
+
+    def visit(name: str) -> None:
+        index[name] = low[name] = len(index)
+        stack.append(name)
+        for target in graph.get(name, ()):
+            if target not in index:
+                visit(target)
+                low[name] = min(low[name], low[target])
+            elif target in stack:
+                low[name] = min(low[name], index[target])
+        if low[name] == index[name]:
+            part = stack[stack.index(name) :]
+            del stack[stack.index(name) :]
+            if len(part) > 1:
+                found.append(sorted(part))
+
+    for name in graph:
+        if name not in index:
+            visit(name)
+    return found
+
+
+def test_every_module_has_a_floor() -> None:
+    """No loose module at the root but the contract, and no package without a place."""
+    assert [name for name in MODULES if not package(name)] == []
+    assert {name for name in MODULES if name.count(".") == 1 and MODULES[name].name != "__init__.py"} | {
+        "trackers.__init__"
+    } == {f"trackers.{name}" for name in CONTRACT}
+
+
+def test_imports_point_down() -> None:
+    """A package imports lower floors only, inside functions and for types, too."""
+    floors = {name: number for number, floor in enumerate(FLOORS) for name in floor}
+    wrong = [
+        f"{name} (floor of {package(name)}) imports {target} (floor of {package(target)})"
+        for name, targets in IMPORTS.items()
+        for target in targets
+        if package(name) != package(target) and floors[package(name)] >= floors[package(target)]
+    ]
+    assert wrong == []
+
+
+def test_imports_have_no_cycle() -> None:
+    """Neither among modules nor among folders."""
+    assert cycles(IMPORTS) == []
+    folders: dict[str, set[str]] = {}
+    for name, targets in IMPORTS.items():
+        for target in targets:
+            if folder(name) != folder(target) and "trackers" not in (folder(name), folder(target)):
+                folders.setdefault(folder(name), set()).add(folder(target))
+    assert cycles(folders) == []
+
+
+def test_cycle_would_be_seen() -> None:
+    """The search above finds one."""
+    assert cycles({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}) == [["a", "b", "c"]]
+
+
+def vendor(module: str) -> tuple[str, str] | None:
+    """("backends", "wandb") for a module in a vendor's folder."""
+    parts = module.split(".")[1:]
+    if len(parts) < 2 or parts[0] not in ("backends", "readers") or parts[1] == "shared":
+        return None
+    return (parts[0], parts[1]) if f"trackers.{parts[0]}.{parts[1]}" in {folder(name) for name in MODULES} else None
+
+
+def test_no_vendor_imports_another() -> None:
+    """What two vendors need lies in ``backends.shared`` or ``formats``."""
+    pairs = [(name, target) for name, targets in IMPORTS.items() for target in targets]
+    wrong = [
+        f"{name} imports {target}"
+        for name, target in pairs
+        if (own := vendor(name)) and (other := vendor(target)) and own[0] == other[0] and own != other
+    ]
+    assert wrong == []
+
+
+def test_file_names_have_no_vendor() -> None:
+    """The folder says which vendor it is."""
+    repeated = [name for name in MODULES if (own := vendor(name)) and name.rpartition(".")[2].startswith(own[1] + "_")]
+    assert repeated == []
+
+
+def test_trackers_are_reached_by_their_names() -> None:
+    """Outside of the backends nobody imports one but its registry; the command line is imported by nobody."""
+    users = [
+        f"{name} imports {target}"
+        for name, targets in IMPORTS.items()
+        for target in targets
+        if (
+            below(target, REGISTRY_ONLY)
+            and not below(name, REGISTRY_ONLY)
+            and target not in (REGISTRY_ONLY, f"{REGISTRY_ONLY}.registry")
+        )
+        or (below(target, "trackers.testing") and not below(name, "trackers.testing"))
+    ]
+    assert users == []
+
+
+def test_the_kit_knows_only_the_contract() -> None:
+    """Plug-in authors test with ``trackers.testing`` against public names."""
+    allowed = ("records", "tracker", "errors", "backends.registry", "testing", "readers.reader")
+    strange = {
+        f"{name} imports {target}"
+        for name, targets in IMPORTS.items()
+        if below(name, "trackers.testing")
+        for target in targets
+        if not below(target, {f"trackers.{part}" for part in allowed})
+    }
+    assert strange == set()
+
+
+LAZY = {"trackers.backends.tensorboard.summary_protos", "trackers.backends.tensorboard.hparams"}
 """Parts of a backend that are made of their vendor's types; the backend imports them when it is open."""
 
 
@@ -88,46 +210,23 @@ def below(name: str, prefixes: set[str] | str) -> bool:
     return any(name == prefix or name.startswith(prefix + ".") for prefix in chosen)
 
 
-@pytest.mark.parametrize("layer", ALLOWED)
-def test_layer_knows_only_what_it_may(layer: str) -> None:
-    """The contract, the backends and the kit import only what lies below them."""
-    strange = {
-        f"{name} imports {target}"
-        for name, path in MODULES.items()
-        if below(name, layer)
-        for target in imports(path)
-        if not below(target, ALLOWED[layer])
-    }
-    assert not strange
+def early_imports(path: Path) -> Iterator[str]:
+    """Modules of this package that are imported when a module is loaded itself."""
+    for node in _nodes(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+            yield str(node.module)
 
 
-@pytest.mark.parametrize("part", FORBIDDEN)
-def test_outer_part_is_imported_by_nobody(part: str) -> None:
-    """The command line and the kit are leaves, and a backend is only ever found by its name."""
-    users = {
-        f"{name} imports {target}"
-        for name, path in MODULES.items()
-        if name != "trackers.__main__" and not below(name, part)
-        for target in imports(path)
-        if below(target, part) and not (target in FORMATS and below(name, "trackers.readers"))
-    }
-    assert not users
-
-
-def test_imports_have_no_cycle() -> None:
-    """No module needs, to be loaded, one that needs it."""
-    graph = {name: {t for t in imports(path, at_top=True) if t != name} for name, path in MODULES.items()}
-    done: set[str] = set()
-
-    def visit(name: str, trail: tuple[str, ...]) -> None:
-        assert name not in trail, f"cycle: {' -> '.join((*trail[trail.index(name) :], name))}"
-        if name not in done:
-            for target in graph.get(name, ()):
-                visit(target, (*trail, name))
-            done.add(name)
-
-    for name in graph:
-        visit(name, ())
+def _nodes(tree: ast.AST) -> Iterator[ast.AST]:
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
+            continue
+        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+            yield node
+            yield from _nodes(node)
 
 
 def heavy_after(code: str) -> list[str]:
@@ -148,14 +247,15 @@ def test_start_loads_no_tracker(tmp_path: Path) -> None:
     code = (
         "import sys, trackers; run = trackers.init('wandb,trackio,tensorboard,mlflow,json,csv', mode='online', "
         f"dir={str(tmp_path)!r}, options={{'TRACKER_RELAY': False}}); run.log({{'loss': 1.0}}); run.finish(); "
-        "loaded = [m for m in sys.modules if m.startswith(('trackers.backends.', 'trackers.relay.delivery'))]; "
+        "loaded = [m for m in sys.modules if m.startswith(('trackers.backends.', 'trackers.relay.delivery.d'))]; "
         "print(*sorted(loaded))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    light = ("folders", "mlflow_address", "wandb_login")
-    loaded = [name.removeprefix("trackers.backends.") for name in done.stdout.split()]
-    assert [name for name in loaded if name not in light and not name.endswith("precheck")] == []
+    light = ("registry", "shared", "shared.directory", "mlflow.uri", "wandb.login", "session.settings")
+    parts = [name.removeprefix("trackers.backends.") for name in done.stdout.split()]
+    packages = {name.rpartition(".")[0] for name in parts}
+    assert [part for part in parts if not (part in light or part in packages or part.endswith("precheck"))] == []
 
 
 def test_modules_load_nothing_heavy() -> None:
@@ -171,7 +271,7 @@ def test_lazy_modules_are_imported_late() -> None:
         f"{name} imports {target}"
         for name, path in MODULES.items()
         if name not in LAZY
-        for target in imports(path, at_top=True)
+        for target in early_imports(path)
         if target in LAZY
     }
     assert not early

@@ -22,10 +22,11 @@ from hypothesis import strategies as st
 import trackers
 from benchmarks import log_reading
 from trackers.errors import NotFound, UsageError
-from trackers.readers import log_names, log_stream
-from trackers.readers.log import LogReader
-from trackers.readers.log_fields import Fields
-from trackers.readers.log_stream import LogStream
+from trackers.readers.console_log import names as log_names
+from trackers.readers.console_log import stream
+from trackers.readers.console_log.fields import Fields
+from trackers.readers.console_log.reader import LogReader
+from trackers.readers.console_log.stream import LogStream
 from trackers.readers.reader import Reader
 from trackers.records import Config, Environment, Finish, Metrics, Record, Start, merge
 
@@ -290,9 +291,9 @@ def test_quick_look_misses_no_restart(tries: list[tuple[int, int]], block: int) 
     text = "".join(line(step, f"{number}.5") for number, (begin, count) in enumerate(tries)
                    for step in range(begin, begin + count)).encode()  # fmt: skip
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(log_stream, "BLOCK_BYTES", 50 * block)
-        quick = log_stream.may_restart(io.BytesIO(text))
-    assert quick or not log_stream.restarts(io.BytesIO(text), 2025)
+        patch.setattr(stream, "BLOCK_BYTES", 50 * block)
+        quick = stream.may_restart(io.BytesIO(text))
+    assert quick or not stream.restarts(io.BytesIO(text), 2025)
 
 
 def test_copies_of_a_line_count_once() -> None:
@@ -417,7 +418,7 @@ def test_gzipped_log_is_read_as_the_plain_one(tmp_path: Path) -> None:
 def test_standard_input_is_read() -> None:
     """``log:-`` reads what is piped in."""
     code = (
-        "from trackers.readers.log import LogReader\n"
+        "from trackers.readers.console_log.reader import LogReader\n"
         "r = LogReader()\n"
         "print(len([x for x in r.read(r.runs('-')[0]) if type(x).__name__ == 'Metrics']))"
     )

@@ -18,13 +18,13 @@ import pytest
 
 from tests import stores
 from tests.support import T0, run_info
-from trackers.identity import boot_id, process_start
-from trackers.journal import StreamWriter
+from trackers.journal.run_directory import RunDirectory, StreamName, replace_file
+from trackers.journal.stream import StreamWriter
 from trackers.records import Alert, Config, Finish, Media, MediaFile, Metrics, Start, Summary, Text, encode
-from trackers.relay import delivery as module
-from trackers.relay.account import read_account
-from trackers.relay.delivery import Delivery
-from trackers.rundir import RunDirectory, StreamName, replace_file
+from trackers.relay.delivery import delivery as module
+from trackers.relay.delivery.cursor_file import read_account
+from trackers.relay.delivery.delivery import Delivery
+from trackers.support.process_info import boot_id, process_start
 from trackers.tracker import RunInfo
 
 STEPS = 40

@@ -20,15 +20,16 @@ import torch
 
 import trackers
 from tests.hardware.standin import Drivers
-from trackers import console_logging
 from trackers.errors import UnknownTracker, UsageError
-from trackers.formats import training_line as line
-from trackers.hardware.device import Gpu, Reading
-from trackers.megatron import LoggerConfig, MegatronLog, gather, start
-from trackers.megatron import report as reports
-from trackers.megatron.config import OPTIONS
+from trackers.formats import megatron_line as line
+from trackers.frameworks.megatron import LoggerConfig, MegatronLog, start
+from trackers.frameworks.megatron import all_gather as gather
+from trackers.frameworks.megatron import straggler_report as reports
+from trackers.frameworks.megatron.config import OPTIONS
+from trackers.hardware.gpus.base import Gpu, Reading
 from trackers.records import Define, Metrics
-from trackers.runs import Run
+from trackers.support import logging_setup
+from trackers.training.run import Run
 
 EXAMPLE = Path(__file__).resolve().parent.parent / "examples/gpt2/megatron_log.py"
 GPT2 = ["--n-layer", "1", "--n-head", "2", "--n-embd", "32", "--block-size", "32", "--batch-size", "8", "--eval-iters",
@@ -384,13 +385,13 @@ def test_rank_tells_of_its_own_gpu(run: Run, monkeypatch: pytest.MonkeyPatch) ->
     gpu = Gpu(vendor="nvidia", index=0, label="0")
     reading = Reading(gpu=gpu, power_w=300.0, temp_c=61.0, compute_frac=0.9, sm_clock_hz=1.5e9)
     source = SimpleNamespace(read=lambda: [reading], close=lambda: None)
-    monkeypatch.setattr("trackers.megatron.log.own_gpu", lambda say: source)
+    monkeypatch.setattr("trackers.frameworks.megatron.training_log.own_gpu", lambda say: source)
     for name, value in {"RANK": "1", "WORLD_SIZE": "2"}.items():
         monkeypatch.setenv(name, value)
     log = MegatronLog(run, LoggerConfig(), train_iters=4, global_batch_size=2, write=lambda text: None)
     told = {"rtt_ms": 500.0, "power_w": 300.0, "temp_c": 61.0, "util_pct": 90.0, "clock_mhz": 1500.0, "tflops": 6.0}
     assert log._own(0.5, 0.25, 3e12) == told
-    monkeypatch.setattr("trackers.megatron.log.cuda_in_use", lambda: object())
+    monkeypatch.setattr("trackers.frameworks.megatron.training_log.cuda_in_use", lambda: object())
     assert log._own(0.5, 0.25, 3e12) == {**told, "drtt_ms": 250.0}
     monkeypatch.setattr(source, "read", list)
     assert log._own(None, None, None) == {}
@@ -458,7 +459,7 @@ def test_reports_keep_their_order_and_wait_for_nothing() -> None:
 @pytest.mark.parametrize(("given", "number"), [("DEBUG", 10), ("debug", 10), (15, 15), ("15", 15), (" Warning ", 30)])
 def test_level_is_a_name_or_a_number(given: int | str, number: int) -> None:
     """Level names in any case and numbers, also as text, are levels."""
-    assert console_logging.level(given) == number
+    assert logging_setup.level(given) == number
 
 
 @pytest.fixture(autouse=True)
@@ -477,20 +478,20 @@ def _logging() -> Iterator[None]:
 
 def test_logging_is_filtered_as_configured(caplog: pytest.LogCaptureFixture) -> None:
     """The environment beats the level; warnings and names with the prefix are left out; a second call replaces."""
-    assert console_logging.configure("INFO", environ={"MEGATRON_BRIDGE_LOGGING_LEVEL": "DEBUG"}) == 10
-    console_logging.configure("INFO", filter_warnings=True, modules_to_filter=["noisy.part", ""], environ={})
+    assert logging_setup.configure("INFO", environ={"MEGATRON_BRIDGE_LOGGING_LEVEL": "DEBUG"}) == 10
+    logging_setup.configure("INFO", filter_warnings=True, modules_to_filter=["noisy.part", ""], environ={})
     for name in ("own", "noisy.part", "noisy.part.deep", "noisy.party", "noisy", "own.noisy.part"):
         logging.getLogger(name).info("hello")
     logging.getLogger("own").warning("careful")
     logging.getLogger("own").error("wrong")
     kept = [(record.name, record.levelname) for record in caplog.records]
     assert kept == [("own", "INFO"), ("noisy", "INFO"), ("own.noisy.part", "INFO"), ("own", "ERROR")]
-    console_logging.configure(20, filter_warnings=False, environ={})
+    logging_setup.configure(20, filter_warnings=False, environ={})
     logging.getLogger("noisy.part").warning("careful")
     assert caplog.records[-1].message == "careful"
     quiet = logging.getLogger("some.module")
     quiet.setLevel(logging.CRITICAL)
-    console_logging.configure(20, set_level_for_all_loggers=True, environ={})
+    logging_setup.configure(20, set_level_for_all_loggers=True, environ={})
     assert quiet.level == 20
 
 

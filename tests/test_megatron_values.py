@@ -22,16 +22,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import trackers
-from trackers import console_logging
 from trackers.errors import UsageError
-from trackers.formats import training_line as line
+from trackers.formats import megatron_line as line
+from trackers.frameworks.megatron import LoggerConfig, MegatronLog, StragglerDetectionConfig, all_gather, start
+from trackers.frameworks.megatron import straggler_report as reports
+from trackers.frameworks.megatron.losses import Losses
 from trackers.instruments.memory import Memory
-from trackers.megatron import LoggerConfig, MegatronLog, StragglerDetectionConfig, gather, start
-from trackers.megatron import report as reports
-from trackers.megatron.losses import Losses
 from trackers.records import Metrics
 from trackers.reductions import Mean
-from trackers.runs import Run
+from trackers.support import logging_setup
+from trackers.training.run import Run
 
 
 @pytest.fixture
@@ -261,7 +261,7 @@ def test_argument_that_is_unknown_or_missing_begins_no_run(tmp_path: Path) -> No
 def test_run_that_could_not_be_measured_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     """What fails once the run was begun ends it, as failed: none is left open."""
     monkeypatch.setenv("TRACKER_RELAY", "n")
-    monkeypatch.setattr("trackers.megatron.log.Loop", lambda *given, **more: 1 / 0)
+    monkeypatch.setattr("trackers.frameworks.megatron.training_log.Loop", lambda *given, **more: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         start(LoggerConfig(), trackers="json", init={"mode": "offline"}, train_iters=4, global_batch_size=2)
     assert trackers.current() is None if hasattr(trackers, "current") else True
@@ -321,13 +321,13 @@ def test_names_of_loggers_may_be_one_text(caplog: pytest.LogCaptureFixture) -> N
     for modules in ("noisy", " noisy , other.part", ["noisy", "other.part"], ("noisy", "other.part"), {"noisy"}):
         config = LoggerConfig(modules_to_filter=modules)  # type: ignore[arg-type]
         config.check()
-        console_logging.apply(config.logging_options())
+        logging_setup.apply(config.logging_options())
         caplog.clear()
         for name in ("noisy", "noisy.deep", "nothing", "own", "important", "system", "yes"):
             logging.getLogger(name).info("hello")
         assert [record.name for record in caplog.records] == ["nothing", "own", "important", "system", "yes"]
     caplog.clear()
-    console_logging.configure("INFO", modules_to_filter="noisy", environ={})
+    logging_setup.configure("INFO", modules_to_filter="noisy", environ={})
     logging.getLogger("own").info("hello")
     assert [record.name for record in caplog.records] == ["own"]
 
@@ -370,7 +370,7 @@ class Ranks:
     def post(self, way: Any, value: Any) -> Any:
         ranks = self
 
-        class Posted(gather.Posted):
+        class Posted(all_gather.Posted):
             @property
             def ready(self) -> bool:
                 return ranks.let
@@ -387,7 +387,9 @@ def test_energy_on_the_line_is_the_mean_of_all_ranks(run: Run, monkeypatch: pyte
     others = Ranks(lambda value: [{**value, "energy": one} for one in values])
     monkeypatch.setattr(reports.Gather, "post", lambda self, value: others.post(self, value))
     monkeypatch.setattr(reports.Gather, "alone", property(lambda self: False))
-    monkeypatch.setattr("trackers.megatron.log.own_gpu", lambda say: SimpleNamespace(read=list, close=lambda: None))
+    monkeypatch.setattr(
+        "trackers.frameworks.megatron.training_log.own_gpu", lambda say: SimpleNamespace(read=list, close=lambda: None)
+    )
     printed: list[str] = []
     log = MegatronLog(run, LoggerConfig(log_interval=2, log_energy=True), train_iters=8, global_batch_size=2,
                       straggler=StragglerDetectionConfig(log_straggler=False), write=printed.append)  # fmt: skip
@@ -443,7 +445,7 @@ def test_slow_rank_is_named_in_each_report(how: str, level: int, run: Run, monke
     def post(way: Any, value: Any) -> Any:
         slow = {kind: {name: ms * 3 for name, ms in value[kind].items()} for kind in ("timers", "traced")}
         posted.append(value)
-        return gather.Posted([value, {**value, **slow}, value])
+        return all_gather.Posted([value, {**value, **slow}, value])
 
     monkeypatch.setattr(reports.Gather, "post", post)
     printed: list[str] = []
@@ -563,7 +565,7 @@ RANKS = """
 import sys, time
 import torch
 import torch.distributed as dist
-from trackers.megatron import LoggerConfig, start
+from trackers.frameworks.megatron import LoggerConfig, start
 
 dist.init_process_group("gloo")
 for how in ("straggler_timer", "forward-backward"):

@@ -13,9 +13,9 @@ import torch
 from tests import stores
 from tests.support import run_info
 from tests.wandb_server import WandbServer
-from trackers.backends.wandb_session import directory
-from trackers.megatron import LoggerConfig, start
-from trackers.rundir import RunDirectory
+from trackers.backends.wandb.client import directory
+from trackers.frameworks.megatron import LoggerConfig, start
+from trackers.journal.run_directory import RunDirectory
 
 pytest_plugins = ["tests.wandb_support"]
 
@@ -25,7 +25,7 @@ BOTH = ("learning-rate", "batch-size", "lm loss", "loss-scale", "grad-norm")
 @pytest.fixture(autouse=True)
 def _logging(monkeypatch: pytest.MonkeyPatch) -> None:
     """Python's logging is left as it is."""
-    monkeypatch.setattr("trackers.console_logging.configure", lambda *levels, **more: 20)
+    monkeypatch.setattr("trackers.support.logging_setup.configure", lambda *levels, **more: 20)
 
 
 def train(**fields: Any) -> Path:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from trackers.relay.messages import MOST_TIMES, RECOVERED, Masking, MessageReader, Messages, one_line, print_masked
+from trackers.journal.messages import MOST_TIMES, RECOVERED, Masking, MessageReader, Messages, one_line, print_masked
 
 AWAY, BACK = "mlflow: no answer from http://127.0.0.1:5000", f"mlflow: {RECOVERED}"
 

@@ -22,13 +22,13 @@ from hypothesis import strategies as st
 
 from tests.stores import read_mlflow
 from tests.support import T0, Driver, run_info, stream, training
-from trackers.backends import mlflow_store
-from trackers.backends.mlflow import MlflowTracker
-from trackers.backends.mlflow_address import show, tracking_uri
-from trackers.backends.mlflow_names import FILE_LENGTH, NAME_LENGTH, map_file, map_name, unmap
-from trackers.backends.mlflow_store import first_moment
+from trackers.backends.mlflow import store as mlflow_store
+from trackers.backends.mlflow.store import first_moment
+from trackers.backends.mlflow.tracker import MlflowTracker
+from trackers.backends.mlflow.uri import show, tracking_uri
 from trackers.errors import ConfigError, Refused, Rejected
-from trackers.formats.mlflow_artifacts import refusal
+from trackers.formats.mlflow_artifact_uri import refusal
+from trackers.formats.mlflow_names import FILE_LENGTH, NAME_LENGTH, map_file, map_name, unmap
 from trackers.records import (
     Alert,
     Artifact,
@@ -508,7 +508,7 @@ def test_runs_that_start_together_share_a_new_database(tmp_path: Path) -> None:
     """Four processes meet in a directory without a database: one experiment, one parent of the group, four runs."""
     code = (
         "import sys; from pathlib import Path; from tests.support import *\n"
-        "from trackers.backends.mlflow import MlflowTracker\n"
+        "from trackers.backends.mlflow.tracker import MlflowTracker\n"
         "here = Path(sys.argv[1])\n"
         "info = run_info(here / sys.argv[2], id=sys.argv[2], cwd=str(here), group='it\\'s \"one\"',\n"
         "                options={'MLFLOW_NESTED': True})\n"
@@ -571,10 +571,10 @@ def test_options_choose_store_and_experiment(info: RunInfo) -> None:
 
 def test_abandoned_lock_is_taken_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A lock whose holder was killed doesn't stop later runs."""
-    monkeypatch.setattr("trackers.backends.mlflow_store.LOCK_STALE_S", -1.0)
+    monkeypatch.setattr("trackers.backends.mlflow.store.LOCK_STALE_S", -1.0)
     lock = tmp_path / "x.db.trackers-lock"
     lock.touch()
-    monkeypatch.setattr("trackers.backends.mlflow_store.LOCK_WAIT_S", 60.0)
+    monkeypatch.setattr("trackers.backends.mlflow.store.LOCK_WAIT_S", 60.0)
     with first_moment(f"sqlite:///{tmp_path}/x.db"):
         assert lock.exists()
     assert not lock.exists()
@@ -584,7 +584,7 @@ def test_lock_of_a_killed_process_is_taken_over_at_once(tmp_path: Path) -> None:
     """On the machine of its holder nobody waits a minute for a lock whose holder is seen to be dead."""
     lock = tmp_path / "x.db.trackers-lock"
     code = (
-        "import os, signal, sys; from trackers.backends.mlflow_store import first_moment\n"
+        "import os, signal, sys; from trackers.backends.mlflow.store import first_moment\n"
         "with first_moment(sys.argv[1]): os.kill(os.getpid(), signal.SIGKILL)"
     )
     uri = f"sqlite:///{tmp_path}/x.db"
@@ -702,7 +702,7 @@ def test_changed_artifact_address_is_read_anew() -> None:
     """A run's cache counts only as long as the server names the same place for its artifacts."""
     from types import SimpleNamespace
 
-    from trackers.readers.mlflow import _version
+    from trackers.readers.mlflow.reader import _version
 
     def said(place: str) -> str:
         known = {"status": "FINISHED", "end_time": 1, "run_name": "r", "artifact_uri": place}

@@ -12,12 +12,12 @@ import pytest
 
 from tests import servers
 from tests.support import T0, Driver, run_info, stream, training
-from trackers.backends.mlflow import MlflowTracker
+from trackers.backends.mlflow.tracker import MlflowTracker
 from trackers.errors import NotFound, Unavailable
-from trackers.readers import mlflow as reader
-from trackers.readers.mlflow import MlflowReader
+from trackers.readers.mlflow import reader
+from trackers.readers.mlflow.reader import MlflowReader
+from trackers.readers.run_data import load
 from trackers.records import Artifact, ArtifactFile, Config, Metrics, Record, Summary, Text
-from trackers.rundata import load
 from trackers.testing import Limits, check_reader
 from trackers.tracker import RunInfo
 

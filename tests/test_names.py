@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trackers.configuration.names import fill_template, project_name, run_name
+from trackers.configuration.run_names import fill_template, project_name, run_name
 from trackers.errors import UsageError
 
 CONFIG = {"model": "gpt2", "optimizer": {"name": "adamw", "lr": 1e-4}, "variant": 5, "tags": ["a"], "x.y": True}

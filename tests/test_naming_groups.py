@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trackers.naming.groups import GROUPS, group_of, grouped
+from trackers.metrics.groups import GROUPS, group_of, grouped
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from trackers.megatron import LoggerConfig
-from trackers.nemo import ScriptArgs, TrackersPlugin
+from trackers.frameworks.megatron import LoggerConfig
+from trackers.frameworks.nemo import ScriptArgs, TrackersPlugin
 
 
 @pytest.fixture
@@ -97,6 +97,6 @@ def test_converter_of_ones_own(executor: SimpleNamespace) -> None:
 
 def test_imports_without_nemo_run() -> None:
     """The plug-in's module needs neither NeMo-Run nor torch."""
-    code = "import sys; import trackers.nemo; print('nemo_run' in sys.modules, 'torch' in sys.modules)"
+    code = "import sys; import trackers.frameworks.nemo; print('nemo_run' in sys.modules, 'torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False", "False"]

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from trackers.journal import StreamWriter
+from trackers.journal.run_directory import RunDirectory, StreamName
+from trackers.journal.stream import StreamWriter
 from trackers.records import Finish, Metrics, Record, Start, encode
-from trackers.relay.order import Order, Position
-from trackers.rundir import RunDirectory, StreamName
+from trackers.relay.delivery.merge_order import Order, Position
 
 T0 = 1_763_688_000.0
 
@@ -253,7 +253,7 @@ def test_order_whose_file_cannot_grow_loses_no_record(tmp_path: Path, monkeypatc
         room[0] -= 1
         return real(fd, data[:7] if room[0] == 0 and offset else data, offset)  # the last one only in part
 
-    monkeypatch.setattr("trackers.relay.order.os.pwrite", pwrite)
+    monkeypatch.setattr("trackers.relay.delivery.merge_order.os.pwrite", pwrite)
     for space in range(7):
         room[0] = space
         with pytest.raises(OSError, match="No space"):

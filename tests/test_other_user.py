@@ -11,9 +11,9 @@ import pytest
 
 from tests.analysis_support import write_run
 from tests.test_trust import STRANGER, tree
-from trackers.relay.account import read_account
+from trackers.journal.run_directory import RunDirectory
+from trackers.relay.delivery.cursor_file import read_account
 from trackers.relay.follow import Follower
-from trackers.rundir import RunDirectory
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: files of another account")
 ROWS = [(step, step / 10, {"loss": 1 / step}) for step in range(1, 4)]

@@ -17,10 +17,10 @@ import typer
 
 import trackers
 from tests.analysis_support import write_run
-from trackers.analysis import benchmark_compare, benchmark_log, primus_run, session_logs
+from trackers.analysis import benchmark_log
 from trackers.cli import main as trackers_main
-from trackers.cli import monitor, scripts
 from trackers.cli.app import app
+from trackers.cli.scripts import analyze_logs, compare_results, main, monitor_gpu, run_primus
 
 LOG = Path(__file__).parent / "logs/document0.log"
 SESSION = {
@@ -54,7 +54,7 @@ def script(name: str, work: Callable[[Sequence[str]], int]) -> Callable[[Sequenc
     def program(more: Sequence[str]) -> int:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(sys, "argv", [name, *more])
-            return ended(lambda: scripts.run(name, work))
+            return ended(lambda: main.run(name, work))
 
     return program
 
@@ -102,23 +102,23 @@ COMMANDS = {
         "a.log",
     ),
     "compare_results report": Command(
-        script("compare_results", benchmark_compare.main), ("--results-dir", "results", "--output-report", "{}"),
+        script("compare_results", compare_results.main), ("--results-dir", "results", "--output-report", "{}"),
         "x.md", "results/benchmark_a.json", option="output_report",
     ),
     "compare_results plot": Command(
-        script("compare_results", benchmark_compare.main), ("--results-dir", "results", "--output-plot", "{}"),
+        script("compare_results", compare_results.main), ("--results-dir", "results", "--output-plot", "{}"),
         "x.png", "results/benchmark_a.json", option="output_plot",
     ),
     "analyze_logs --report": Command(
-        script("analyze_logs", session_logs.main), ("--report",), "logs/session_report.txt",
+        script("analyze_logs", analyze_logs.main), ("--report",), "logs/session_report.txt",
         "logs/one/one_summary.json", forced=False, option="report",
     ),
     "analyze_logs --plot": Command(
-        script("analyze_logs", session_logs.main), ("--plot",), "logs/session_plot.png",
+        script("analyze_logs", analyze_logs.main), ("--plot",), "logs/session_plot.png",
         "logs/one/one_summary.json", forced=False, option="plot",
     ),
     "monitor_gpu": Command(
-        script("monitor_gpu", monitor.main), ("--snapshot", "--output", "{}"), "x.json", "", "kept",
+        script("monitor_gpu", monitor_gpu.main), ("--snapshot", "--output", "{}"), "x.json", "", "kept",
     ),
 }  # fmt: skip
 
@@ -272,9 +272,9 @@ def test_every_output_is_tried_here() -> None:
     for name, command in typer.main.get_command(app).commands.items():  # type: ignore[attr-defined]
         found |= {name for parameter in command.params if parameter.name in words}
     tables: dict[str, argparse.ArgumentParser] = {
-        "extract_primus_metrics": benchmark_log._parser(), "compare_results": benchmark_compare._parser(),
-        "analyze_logs": session_logs._parser(), "monitor_gpu": monitor.parser(),
-        "run_primus_with_benchmark": primus_run._parser(),
+        "extract_primus_metrics": benchmark_log._parser(), "compare_results": compare_results._parser(),
+        "analyze_logs": analyze_logs._parser(), "monitor_gpu": monitor_gpu.parser(),
+        "run_primus_with_benchmark": run_primus._parser(),
     }  # fmt: skip
     for name, parser in tables.items():
         found |= {name for action in parser._actions if any(word in action.dest for word in words)}
@@ -296,7 +296,7 @@ def test_logs_of_one_second_have_a_result_each(here: Path) -> None:
 
 def test_recordings_of_one_second_have_a_file_each(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Two machines that begin to record in one directory at once don't write over each other."""
-    names = {monitor._unused("gpu_monitor_20260101_000000") for _ in range(3)}
+    names = {monitor_gpu._unused("gpu_monitor_20260101_000000") for _ in range(3)}
     assert {path.name for path in names} == {f"gpu_monitor_20260101_000000{end}.json" for end in ("", "_2", "_3")}
 
 
@@ -304,8 +304,8 @@ def test_bad_command_is_refused_before_anything_is_recorded(here: Path, capsys: 
     """A command that can't be split makes no file, and costs none that was there."""
     Path("x.json").write_text("{}")
     for words in (["--monitor-training", "python 'train.py"], ["--monitor-training", ""]):
-        assert script("monitor_gpu", monitor.main)([*words, "--output", "x.json", "--force"]) == 2
-        assert script("monitor_gpu", monitor.main)(words) == 2
+        assert script("monitor_gpu", monitor_gpu.main)([*words, "--output", "x.json", "--force"]) == 2
+        assert script("monitor_gpu", monitor_gpu.main)(words) == 2
     assert Path("x.json").read_text() == "{}"
     assert not list(Path().glob("gpu_monitor*"))
     assert "can't be split" in capsys.readouterr().err
@@ -324,7 +324,7 @@ def test_config_keeps_the_one_before(here: Path, capsys: pytest.CaptureFixture[s
 def test_input_through_any_description(here: Path, tmp_path: Path) -> None:
     """Patterns, schemes, directories and the user's home are looked through for what is an output's file, too."""
     from trackers.errors import UsageError
-    from trackers.formats.output import check
+    from trackers.support.atomic_write import check
 
     target = Path("json/log.json")
     patterns: list[Any] = ["json:json/*.json", "json", "json:json", "**/*.json", str(target.resolve()), target]

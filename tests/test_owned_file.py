@@ -16,18 +16,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support import Driver, run_info, stream, training
-from trackers.backends.folders import check_directory
-from trackers.backends.owned_file import Damaged, OwnedFile, file_name, replace, unseen
+from trackers.backends.registry import load
+from trackers.backends.shared.append_file import Damaged, OwnedFile, file_name, replace, unseen
+from trackers.backends.shared.directory import check_directory
 from trackers.errors import Unavailable, UsageError
 from trackers.records import Metrics, Record, Start
-from trackers.registry import load
 
 CHILD = """
 import json, os, sys
 from pathlib import Path
 from tests.support import *
 from tests.test_owned_file import long_run
-from trackers.registry import load
+from trackers.backends.registry import load
 name, directory = sys.argv[1], Path(sys.argv[2])
 committed = directory / "committed.json"
 known = json.loads(committed.read_text()) if committed.exists() else {"state": {}, "cursor": 0}

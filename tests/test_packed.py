@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trackers import packed
 from trackers.errors import MissingPackage, NotFound
-from trackers.packed import Content, content_of, open_file, pack, packed_path, size_of
+from trackers.support import seekable_zstd
+from trackers.support.seekable_zstd import Content, content_of, open_file, pack, packed_path, size_of
 
 
 def make(content: bytes) -> Path:
@@ -30,7 +30,7 @@ def make(content: bytes) -> Path:
 def test_any_part_is_what_it_was(content: bytes, frame: int, data: st.DataObject) -> None:
     """Reading from any place gives what the plain file holds there, whatever lies in one frame."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(packed, "FRAME_BYTES", frame)
+        patch.setattr(seekable_zstd, "FRAME_BYTES", frame)
         path = make(content)
         start = data.draw(st.integers(0, len(content) + 5))
         count = data.draw(st.integers(0, 80))

@@ -7,8 +7,8 @@ import re
 import pytest
 
 from tests.patterns import Use, grows, uses
-from trackers.readers.log_fields import Fields, parse
-from trackers.readers.log_lines import Lines
+from trackers.readers.console_log.fields import Fields, parse
+from trackers.readers.console_log.lines import Lines
 
 
 def test_every_pattern_is_linear() -> None:

@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 
 import trackers
-from trackers import pending, recorder
-from trackers.journal import StreamReader
-from trackers.pending import Transfer
+from trackers.journal.stream import StreamReader
 from trackers.records import Metrics, Number, Summary
-from trackers.runs import Run
+from trackers.training import recorder
+from trackers.training.run import Run
+from trackers.values import device_copy
+from trackers.values.device_copy import Transfer
 
 
 class OnDevice:
@@ -41,7 +42,7 @@ class Moving(Transfer):
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
     """A run that only writes its journal and takes OnDevice for a tensor on an accelerator."""
-    real = pending.transfer
+    real = device_copy.transfer
 
     def transfer(value: Any) -> Transfer | None:
         return Moving(value) if isinstance(value, OnDevice) else real(value)
@@ -91,7 +92,7 @@ def test_queue_is_bounded_and_gives_up_counted_values(
     run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """When too many records wait, the oldest is written without its missing value, and that is counted and said."""
-    monkeypatch.setattr(pending, "MAX_PENDING", 5)
+    monkeypatch.setattr(device_copy, "MAX_PENDING", 5)
     for step in range(8):
         run.log({"loss": OnDevice(float(step)), "lr": 0.1}, step=step)
     assert logged(run) == [(step, {"lr": 0.1}) for step in range(3)]
@@ -157,7 +158,7 @@ def test_capture_of_a_graph_is_left_alone(
     cuda = SimpleNamespace(is_current_stream_capturing=lambda: True)
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
     scalar = SimpleNamespace(is_cuda=True, numel=lambda: 1, is_complex=lambda: False, item=lambda: 1.0)
-    moving, batch = object.__new__(pending.TorchTransfer), object.__new__(pending.TorchBatch)
+    moving, batch = object.__new__(device_copy.TorchTransfer), object.__new__(device_copy.TorchBatch)
     moving._event, batch._event, batch._values = Event(), Event(), None
     assert not moving.ready()
     assert not batch.ready()

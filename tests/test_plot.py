@@ -24,15 +24,16 @@ from tests.analysis_support import said_in_one_line, write_run
 from tests.test_analysis_scripts import POOR as POOR_SESSIONS
 from tests.test_analysis_scripts import benchmark as whole_benchmark
 from tests.test_analysis_scripts import write_benchmark, write_session
-from trackers.analysis import benchmark_compare, benchmark_results, session_logs
-from trackers.analysis.need import need
+from trackers.analysis import benchmark_results
+from trackers.analysis.curves import open_runs, with_tokens
 from trackers.cli import plot as command
+from trackers.cli.scripts import analyze_logs, compare_results
 from trackers.errors import MissingPackage, NotFound, UsageError
-from trackers.plotting import benchmark, image, presets, series, terminal
-from trackers.plotting.panels import Panel, Picture, as_builtins
+from trackers.plotting import benchmark, curve_math, matplotlib_figure, presets, terminal
+from trackers.plotting.curve_math import Scale
+from trackers.plotting.figure import Panel, Picture, as_builtins
 from trackers.plotting.presets import View
-from trackers.plotting.runs import open_runs, with_tokens
-from trackers.plotting.series import Scale
+from trackers.support.optional import need
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -80,13 +81,13 @@ def test_thinning_keeps_every_extreme(values: list[float], bins: int, log_x: boo
     """Of each part of the axis the smallest and largest value stay, and nothing that wasn't logged appears."""
     x, y = np.arange(1.0, len(values) + 1), np.array(values)
     scale = Scale(smooth=0, log_x=log_x, bins=bins)
-    found = series.line("run", x, y, scale)
+    found = curve_math.line("run", x, y, scale)
     logged = {(float(a), float(b)) for a, b in zip(x, y, strict=True) if math.isfinite(b)}
     drawn = {(float(a), float(b)) for a, b in zip(found.x, found.y, strict=True) if math.isfinite(b)}
     assert drawn <= logged
-    frame = pd.DataFrame({"bin": series.bins_of(x, scale), "y": y})[np.isfinite(y)]
+    frame = pd.DataFrame({"bin": curve_math.bins_of(x, scale), "y": y})[np.isfinite(y)]
     kept = pd.DataFrame(sorted(drawn), columns=["x", "y"], dtype=np.float64)
-    kept["bin"] = series.bins_of(x, scale)[(kept["x"] - 1).astype(int)]
+    kept["bin"] = curve_math.bins_of(x, scale)[(kept["x"] - 1).astype(int)]
     for of in ("min", "max", "first", "last"):
         pd.testing.assert_series_equal(frame.groupby("bin")["y"].agg(of), kept.groupby("bin")["y"].agg(of))
     assert len(found.x) <= 5 * bins
@@ -99,7 +100,7 @@ def test_thinning_keeps_every_extreme(values: list[float], bins: int, log_x: boo
 
 def test_line_is_broken_where_a_value_is_nan() -> None:
     """A gap stays a gap: between two values with a NaN between them nothing is drawn."""
-    found = series.line("run", [0, 1, 2, 3, 4], [1.0, 2.0, math.nan, 3.0, 4.0], Scale())
+    found = curve_math.line("run", [0, 1, 2, 3, 4], [1.0, 2.0, math.nan, 3.0, 4.0], Scale())
     assert np.isnan(found.y).tolist() == [False, False, True, False, False]
     assert found.x.tolist() == [0, 1, 2, 3, 4]
 
@@ -109,22 +110,22 @@ def test_smoothing_is_pandas(weight: float) -> None:
     """The moving average is the one pandas computes, term by term, over thousands of values of any size."""
     values = np.random.default_rng(0).normal(0, 1, 5000) * np.geomspace(1e-6, 1e6, 5000)
     expected = pd.Series(values).ewm(alpha=1 - weight, adjust=True).mean().to_numpy()
-    np.testing.assert_allclose(series.smooth(values, weight), expected, rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(curve_math.smooth(values, weight), expected, rtol=1e-6, atol=1e-9)
 
 
 @pytest.mark.parametrize("value", [1e-3, 0.1, -3e-5, 1e9])
 def test_smoothing_leaves_a_constant_alone(value: float) -> None:
     """A learning rate that never changes has one value: rounding would stretch it over the whole axis."""
-    assert set(series.smooth(np.full(3000, value), 0.97).tolist()) == {value}
+    assert set(curve_math.smooth(np.full(3000, value), 0.97).tolist()) == {value}
 
 
 def test_band_is_mean_and_deviation() -> None:
     """Known answers: of 1 and 3 the mean is 2 and the deviation the root of 2; where only one run is, it is itself."""
     lines = [
-        series.line("a", [0, 1, 2], [1.0, 1.0, 1.0], Scale()),
-        series.line("b", [0, 2, 4], [3.0, 3.0, 3.0], Scale()),
+        curve_math.line("a", [0, 1, 2], [1.0, 1.0, 1.0], Scale()),
+        curve_math.line("b", [0, 2, 4], [3.0, 3.0, 3.0], Scale()),
     ]
-    found = series.band("both", lines)
+    found = curve_math.band("both", lines)
     assert found.x.tolist() == [0, 1, 2, 4]
     assert found.y.tolist() == [2, 2, 2, 3]
     np.testing.assert_allclose(found.high - found.y, [math.sqrt(2)] * 3 + [0])
@@ -137,8 +138,8 @@ def test_band_of_long_curves_keeps_spikes(scale: Scale) -> None:
     for spike in (1.0, 301.0, 1.0):
         y = np.ones(20_000)
         y[7776] = spike
-        lines.append(series.line("run", x, y, scale))
-    found = series.band("all", lines, log_x=scale.log_x)
+        lines.append(curve_math.line("run", x, y, scale))
+    found = curve_math.band("all", lines, log_x=scale.log_x)
     highest = max((one.smooth_y if len(one.smooth_y) else one.y).max() for one in lines)
     at = int(np.argmax(found.y))
     assert found.x[at] == 7777
@@ -154,11 +155,11 @@ def test_spike_of_one_step_is_seen(ending: str, tmp_path: Path) -> None:
     for spike in (1.0, 50.0):
         y = np.ones(20_000)
         y[12_345] = spike
-        line = series.line("run", np.arange(20_000), y, Scale(smooth=0))
+        line = curve_math.line("run", np.arange(20_000), y, Scale(smooth=0))
         assert line.y.max() == spike
-        low = series.line("other", [0, 20_000], [0.0, 50.0], Scale(smooth=0), style=1)
+        low = curve_math.line("other", [0, 20_000], [0.0, 50.0], Scale(smooth=0), style=1)
         path = tmp_path / "new" / f"{spike:g}.{ending}"
-        image.save(Picture([Panel("loss", lines=[line, low])], 1, [("run", 0), ("other", 1)]), path)
+        matplotlib_figure.save(Picture([Panel("loss", lines=[line, low])], 1, [("run", 0), ("other", 1)]), path)
         drawn.append(path)
     assert drawn[0].read_bytes()[:4] == {"png": PNG[:4], "svg": b"<?xm", "pdf": b"%PDF"}[ending]
     if ending == "png":
@@ -290,7 +291,7 @@ def test_nasty_names_are_drawn_as_they_are() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for ending in ("png", "svg"):
-            image.save(presets.metrics(runs, View()), Path(f"out.{ending}"))
+            matplotlib_figure.save(presets.metrics(runs, View()), Path(f"out.{ending}"))
     svg = Path("out.svg").read_text()
     assert "<script>" not in svg
     assert "\x1b" not in svg
@@ -301,18 +302,18 @@ def test_marks_are_named_without_hiding_any(tmp_path: Path) -> None:
     """A loss that diverges at the end has its mark in the corner, with nothing over it; the legend says what it is."""
     drawn = []
     for last in (math.inf, 1.0):
-        line = series.line("run", np.arange(10), [1.0] * 9 + [last], Scale())
+        line = curve_math.line("run", np.arange(10), [1.0] * 9 + [last], Scale())
         path = tmp_path / f"{last:g}.png"
-        image.save(Picture([Panel("loss", lines=[line])], 1, [("other", 1)]), path)
+        matplotlib_figure.save(Picture([Panel("loss", lines=[line])], 1, [("other", 1)]), path)
         blue = abs(pixels(path).astype(int) - (0, 0x72, 0xB2)).sum(axis=2) < 90
         drawn.append(int(blue[: len(blue) // 6].sum()))
         assert np.ptp(np.flatnonzero(blue.any(axis=0))) > 0.6 * blue.shape[1]  # the diagram is as wide as ever
     assert drawn[1] == 0
     assert drawn[0] > 20
-    image.save(Picture([Panel("loss", lines=[line])], 1, [("run", 0)]), tmp_path / "none.svg")
+    matplotlib_figure.save(Picture([Panel("loss", lines=[line])], 1, [("run", 0)]), tmp_path / "none.svg")
     assert "∞" not in (tmp_path / "none.svg").read_text()
-    line = series.line("run", np.arange(10), [1.0] * 9 + [math.inf], Scale())
-    image.save(Picture([Panel("loss", lines=[line])], 1, [("run", 0)]), tmp_path / "some.svg")
+    line = curve_math.line("run", np.arange(10), [1.0] * 9 + [math.inf], Scale())
+    matplotlib_figure.save(Picture([Panel("loss", lines=[line])], 1, [("run", 0)]), tmp_path / "some.svg")
     assert "∞" in (tmp_path / "some.svg").read_text()
 
 
@@ -327,7 +328,7 @@ def test_marks_are_named_without_hiding_any(tmp_path: Path) -> None:
 def test_logarithmic_axes_have_powers_of_ten(view: View, ticks: list[str]) -> None:
     """Asked for, an axis has a tick at each power of ten, all as far from each other; else at equal differences."""
     write_run("long", [(step, step, {"loss": 10.0 / step}) for step in range(1, 3001)])
-    image.save(presets.metrics(open_runs(["long"]), view), Path("out.svg"))
+    matplotlib_figure.save(presets.metrics(open_runs(["long"]), view), Path("out.svg"))
     across, _, up = Path("out.svg").read_text().partition('id="matplotlib.axis_2"')
     found = re.findall(r'x="([\d.]+)" y="([\d.]+)"[^>]*>([\d.]+)</text>', up if view.log_y else across)
     places = {text: float(y if view.log_y else x) for x, y, text in found}
@@ -347,7 +348,7 @@ def test_time_is_in_the_unit_that_people_use(apart: float, unit: str, end: float
 def test_steps_are_whole_numbers() -> None:
     """An axis of few steps has no ticks between them."""
     write_run("short", [(step, step, {"loss": float(step)}) for step in range(5)])
-    image.save(presets.metrics(open_runs(["short"]), View()), Path("out.svg"))
+    matplotlib_figure.save(presets.metrics(open_runs(["short"]), View()), Path("out.svg"))
     ticks = re.findall(r">([\d.]+)</text>", Path("out.svg").read_text().partition('id="matplotlib.axis_2"')[0])
     assert ticks == ["0", "1", "2", "3", "4"]
 
@@ -357,10 +358,10 @@ def test_legend_has_all_of_twenty_runs() -> None:
     for number in range(20):
         write_run(f"run{number:02}", losses(5, number))
     picture = presets.metrics(open_runs(["digits"]), View())
-    image.save(picture, Path("out.svg"))
+    matplotlib_figure.save(picture, Path("out.svg"))
     svg = Path("out.svg").read_text()
     assert all(f"run{number:02}" in svg for number in range(20))
-    looks = {(image.colour(style), image.dashes(style)) for _, style in picture.legend}
+    looks = {(matplotlib_figure.colour(style), matplotlib_figure.dashes(style)) for _, style in picture.legend}
     assert len(looks) == 20
 
 
@@ -386,7 +387,7 @@ def test_poor_runs_are_drawn(kind: str, panel: str) -> None:
         runs = open_runs(["a"])
         picture = getattr(presets, panel)(runs, view) if panel else presets.metrics(runs, view)
         json.dumps(as_builtins(picture), allow_nan=False)
-        image.save(picture, Path("out.png"))
+        matplotlib_figure.save(picture, Path("out.png"))
         assert Path("out.png").read_bytes().startswith(PNG)
         assert terminal.text(picture, width=80, height=15, coloured=False)
 
@@ -397,7 +398,7 @@ def test_diagrams_keep_their_width_beside_marks_and_legends() -> None:
             for step, value in enumerate((1.0, math.nan, math.inf, -math.inf, 2.0))]  # fmt: skip
     for name in ("a", "b" * 60):
         write_run(name[:4], rows, name=name)
-    figure = image._figure(presets.metrics(open_runs(["digits"]), View(), ["loss", "other"]))
+    figure = matplotlib_figure._figure(presets.metrics(open_runs(["digits"]), View(), ["loss", "other"]))
     figure.canvas.draw()
     assert [axes.get_position().width > 0.3 for axes in figure.axes] == [True, True]
 
@@ -482,7 +483,7 @@ def test_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(MissingPackage, match=r"pip install 'trackers-relay\[analysis\]'"):
         need("matplotlib", "an image")
     with pytest.raises(MissingPackage):
-        image.save(Picture([], 1, []), Path("out.png"))
+        matplotlib_figure.save(Picture([], 1, []), Path("out.png"))
 
 
 def test_scripts_without_numpy_say_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -491,12 +492,12 @@ def test_scripts_without_numpy_say_so(monkeypatch: pytest.MonkeyPatch, capsys: p
     write_session("single", 1, 1.0, 1.0)
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *more: None if name == "numpy" else find(name, *more))
-    assert benchmark_compare.main([]) == 0
+    assert compare_results.main([]) == 0
     said = capsys.readouterr()
     assert "Report saved to benchmark_results/comparison_report.md" in said.out
     assert "no plot: a plot needs the numpy package: pip install 'trackers-relay[analysis]'" in said.err
     with pytest.raises(MissingPackage, match="sessions needs the numpy package"):
-        session_logs.main(["--compare"])
+        analyze_logs.main(["--compare"])
 
 
 def test_panels_are_all_drawn() -> None:
@@ -570,13 +571,13 @@ def test_compare_results_draws(capsys: pytest.CaptureFixture[str], monkeypatch: 
     """The plot lies beside the results, or where --output-plot says; without matplotlib that is said, and no more."""
     write_benchmark("a", whole_benchmark())
     write_benchmark("poor", {"performance_metrics": {}, "raw_step_times": [None, "NaN", 1.0]})
-    assert benchmark_compare.main(["--output-plot", "new/plot.svg"]) == 0
+    assert compare_results.main(["--output-plot", "new/plot.svg"]) == 0
     assert "Plot saved to new/plot.svg" in capsys.readouterr().out
     with monkeypatch.context() as patch:
-        patch.setattr(image, "save", lambda *_: need("no_such_package", "an image"))
-        assert benchmark_compare.main([]) == 0
+        patch.setattr(matplotlib_figure, "save", lambda *_: need("no_such_package", "an image"))
+        assert compare_results.main([]) == 0
     assert "no plot: an image needs the no_such_package package" in capsys.readouterr().err
-    assert benchmark_compare.main([]) == 0
+    assert compare_results.main([]) == 0
     assert Path("benchmark_results/comparison_plot.png").read_bytes().startswith(PNG)
 
 
@@ -586,6 +587,6 @@ def test_analyze_logs_draws(content: Any, capsys: pytest.CaptureFixture[str]) ->
     write_session("single", 1, 1.0, 1.0)
     if content is not None:
         Path("logs/poor_summary.json").write_text(json.dumps(content))
-    assert session_logs.main(["--plot"]) == 0
+    assert analyze_logs.main(["--plot"]) == 0
     assert capsys.readouterr().out == "Plot saved to logs/session_plot.png\n"
     assert Path("logs/session_plot.png").read_bytes().startswith(PNG)

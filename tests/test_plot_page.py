@@ -15,11 +15,11 @@ import pytest
 from tests import browser as chromium
 from tests.analysis_support import write_run
 from tests.test_plot import NASTY, POOR, losses
-from trackers.plotting import benchmark, page, presets, series
-from trackers.plotting.panels import Panel, Picture
+from trackers.analysis.curves import open_runs
+from trackers.plotting import benchmark, curve_math, html_page, presets
+from trackers.plotting.curve_math import Scale
+from trackers.plotting.figure import Panel, Picture
 from trackers.plotting.presets import View
-from trackers.plotting.runs import open_runs
-from trackers.plotting.series import Scale
 
 needs_browser = pytest.mark.skipif(
     bool(chromium.missing()) and "CI" not in os.environ,
@@ -43,10 +43,10 @@ def test_page_of_twenty_long_runs_is_small_and_keeps_spikes(tmp_path: Path) -> N
         for style in range(20):
             y = source.normal(1, 0.1, 100_000)
             y[1000 * style + 7] = 50.0 + style
-            lines.append(series.line(f"run {style}", np.arange(100_000), y, Scale(), style=style))
+            lines.append(curve_math.line(f"run {style}", np.arange(100_000), y, Scale(), style=style))
         panels.append(Panel(f"metric {name}", "step", lines=lines))
     path = tmp_path / "new" / "page.html"
-    page.save(Picture(panels, 3, [(f"run {style}", style) for style in range(20)]), path)
+    html_page.save(Picture(panels, 3, [(f"run {style}", style) for style in range(20)]), path)
     assert path.stat().st_size < 5_000_000
     for panel in data_of(path.read_text())["picture"]["panels"]:
         for style, line in enumerate(panel["lines"]):
@@ -59,7 +59,7 @@ def test_nasty_names_are_text(tmp_path: Path) -> None:
     names = (*NASTY, "</script><script>boom()</script>", "<!--<script>", "\u2028", "&amp;")
     for number, name in enumerate(names):
         write_run(f"r{number}", [(0, 0, {"loss": 1.0, "</script><b>": 1.0})], name=name)
-    content = page.page(presets.metrics(open_runs(["digits"]), View()), title="<b>'\"&", text="")
+    content = html_page.page(presets.metrics(open_runs(["digits"]), View()), title="<b>'\"&", text="")
     assert content.count("<script") == content.count("</script>") == 2
     assert "<b>" not in content
     assert not re.search(r"https?://|src=|@import|url\(", content)
@@ -75,7 +75,7 @@ def test_page_works_in_a_browser(tmp_path: Path) -> None:
     for number in range(3):
         write_run(f"r{number}", losses(300, number), name=NASTY[number])
     path = tmp_path / "page.html"
-    page.save(presets.metrics(open_runs(["digits"]), View()), path)
+    html_page.save(presets.metrics(open_runs(["digits"]), View()), path)
     with chromium.browser(tmp_path) as window:
         window.open(path)
         assert window.console() == []
@@ -108,7 +108,7 @@ def test_logarithmic_axes_on_a_page(tmp_path: Path) -> None:
     with chromium.browser(tmp_path) as window:
         for log_x, log_y in ((False, False), (True, False), (False, True)):
             path = tmp_path / f"{log_x}{log_y}.html"
-            page.save(presets.metrics(open_runs(["long"]), View(log_x=log_x, log_y=log_y)), path)
+            html_page.save(presets.metrics(open_runs(["long"]), View(log_x=log_x, log_y=log_y)), path)
             window.open(path)
             x1, y0, y1 = window.script("const b = charts[0].box; return [b.x1, b.y0, b.y1]")
             assert (x1 < 4) == log_x
@@ -148,7 +148,7 @@ def test_labels_of_axes_are_whole(tmp_path: Path) -> None:
     rows = [(step, step, {"tokens": 1e9 + 1e5 * step, "small": -1e-7 * step, "loss": 1.0}) for step in range(2901)]
     write_run("one", rows)
     path = tmp_path / "page.html"
-    page.save(presets.metrics(open_runs(["digits"]), View()), path)
+    html_page.save(presets.metrics(open_runs(["digits"]), View()), path)
     with chromium.browser(tmp_path) as window:
         window.open(path)
         assert window.script(OUTSIDE) == []
@@ -168,7 +168,7 @@ def test_pages_of_poor_runs_and_all_panels_open(tmp_path: Path) -> None:
     with chromium.browser(tmp_path, width=500, height=900) as window:  # no window of Chromium's is narrower
         for number, picture in enumerate(pictures):
             path = tmp_path / f"{number}.html"
-            page.save(picture, path)
+            html_page.save(picture, path)
             window.open(path)
             assert window.console() == []
             assert int(window.script("return document.body.dataset.drawn")) == len(picture.panels)
@@ -178,7 +178,7 @@ def test_pages_of_poor_runs_and_all_panels_open(tmp_path: Path) -> None:
 def test_gaps_and_marks_survive_thinning() -> None:
     """A broken line is broken on the page too, and where NaN was is still marked."""
     y = [math.nan if 400 <= k < 500 else float(k) for k in range(1000)]
-    line = series.thinner(series.line("run", range(1000), y, Scale(smooth=0)), 50, False)
+    line = curve_math.thinner(curve_math.line("run", range(1000), y, Scale(smooth=0)), 50, False)
     assert np.isnan(line.y).any()
     assert 400 <= line.nans.min() <= line.nans.max() < 500
     assert len(line.x) < 300

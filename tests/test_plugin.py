@@ -44,7 +44,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 def test_plugin_is_known_by_its_entry_point(installed: dict[str, str], tmp_path: Path) -> None:
     """The registry lists and loads it, without importing its client."""
     code = (
-        "import sys, trackers.registry as r; cls = r.load('sqlite')\n"
+        "import sys, trackers.backends.registry as r; cls = r.load('sqlite')\n"
         "print(r.__file__, cls.__module__, 'sqlite' in r.known(), 'sqlite3' in sys.modules)"
     )
     printed = run(sys.executable, "-c", code, env=installed).split()

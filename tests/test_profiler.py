@@ -14,8 +14,8 @@ import trackers
 from tests.stores import read_json
 from trackers.errors import ConfigError, MissingPackage, UsageError
 from trackers.instruments.profiler import Profiler, Schedule
-from trackers.rundir import RunDirectory
-from trackers.runs import Run
+from trackers.journal.run_directory import RunDirectory
+from trackers.training.run import Run
 
 ON = {"TRACKER_PROFILE": True, "TRACKER_PROFILE_WAIT": 2, "TRACKER_PROFILE_WARMUP": 1, "TRACKER_PROFILE_ACTIVE": 2}
 TRACES = Path("profile_logs")

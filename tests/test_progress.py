@@ -20,27 +20,31 @@ from hypothesis import strategies as st
 import trackers
 from tests.rank_support import job, the_run, until
 from tests.support import T0, Driver, run_info, stream
-from trackers.backends.progress import ProgressTracker
-from trackers.checkpoints import saved
+from trackers.backends.progress.tracker import ProgressTracker
 from trackers.errors import Unavailable
-from trackers.formats.progress import SAVED, STARTING, Entry, entries
-from trackers.instruments.consumed import Consumed
-from trackers.megatron import LoggerConfig, MegatronLog
-from trackers.naming import checkpoint
+from trackers.formats.progress_txt import SAVED, STARTING, Entry, entries
+from trackers.frameworks.megatron import LoggerConfig, MegatronLog
+from trackers.instruments.progress_counters import Consumed
+from trackers.journal.checkpoints import saved
+from trackers.journal.run_directory import RunDirectory
+from trackers.metrics import checkpoint_keys
 from trackers.records import Artifact, Finish, Metrics, Number, Record, Start
-from trackers.rundir import RunDirectory
-from trackers.runs import Run
 from trackers.testing import Limits, Stored, check_tracker, checks
 from trackers.testing.driver import Job, Process
 from trackers.tracker import RunInfo, Status
+from trackers.training.run import Run
 
 STAMP = datetime.fromtimestamp(T0).strftime("%Y-%m-%d %H:%M:%S")
 
 
 def at(step: int, time: float, flops: float, job_flops: float, tokens: int = 0) -> Metrics:
     """A checkpoint's record, ``time`` seconds after the run's start."""
-    values: dict[str, Number] = {checkpoint.ITERATION: step, checkpoint.FLOPS: flops, checkpoint.JOB_FLOPS: job_flops}
-    return Metrics(step=step, time=T0 + time, values={**values, checkpoint.TOKENS: tokens} if tokens else values)
+    values: dict[str, Number] = {
+        checkpoint_keys.ITERATION: step,
+        checkpoint_keys.FLOPS: flops,
+        checkpoint_keys.JOB_FLOPS: job_flops,
+    }
+    return Metrics(step=step, time=T0 + time, values={**values, checkpoint_keys.TOKENS: tokens} if tokens else values)
 
 
 def begin(attempt: int = 1, time: float = 0.0, gpus: int = 1) -> Start:
@@ -329,7 +333,7 @@ def test_counts_go_on_from_the_checkpoint(tmp_path: Path, monkeypatch: pytest.Mo
     first.finish()
     run = trackers.init("json", project="p", id="mine", mode="offline", resume="must", step=4)
     assert isinstance(run, Run)
-    assert saved(RunDirectory(run.dir), 4)[checkpoint.TOKENS] == 4 * 6400
+    assert saved(RunDirectory(run.dir), 4)[checkpoint_keys.TOKENS] == 4 * 6400
     assert saved(RunDirectory(run.dir), 6) == {}
     loop = run.loop(samples_per_step=16, tokens_per_step=1600, flops_per_token=10.0, start_step=4)
     loop.step()
@@ -339,8 +343,8 @@ def test_counts_go_on_from_the_checkpoint(tmp_path: Path, monkeypatch: pytest.Mo
     run.finish()
     tokens = 4 * 6400 + 1600
     assert found == {
-        checkpoint.ITERATION: 5, checkpoint.SAMPLES: 4 * 64 + 16, checkpoint.TOKENS: tokens,
-        checkpoint.FLOPS: 10.0 * tokens, checkpoint.JOB_FLOPS: 16_000.0,
+        checkpoint_keys.ITERATION: 5, checkpoint_keys.SAMPLES: 4 * 64 + 16, checkpoint_keys.TOKENS: tokens,
+        checkpoint_keys.FLOPS: 10.0 * tokens, checkpoint_keys.JOB_FLOPS: 16_000.0,
     }  # fmt: skip
 
 
@@ -369,19 +373,19 @@ def test_operations_of_steps_go_on_from_the_checkpoint(kind: str, monkeypatch: p
         return found
 
     begun = trackers.init("json", project="p", id="mine", mode="offline")
-    assert train(begun, 0, 4, 1000.0)[checkpoint.FLOPS] == 4000.0
+    assert train(begun, 0, 4, 1000.0)[checkpoint_keys.FLOPS] == 4000.0
     resumed = trackers.init("json", project="p", id="mine", mode="offline", resume="must", step=4)
     found = train(resumed, 4, 6, 250.0)
-    assert (found[checkpoint.FLOPS], found[checkpoint.JOB_FLOPS]) == (4500.0, 500.0)
+    assert (found[checkpoint_keys.FLOPS], found[checkpoint_keys.JOB_FLOPS]) == (4500.0, 500.0)
 
 
 def test_unknown_counts_are_left_out() -> None:
     """A step whose samples aren't said makes the sums unknown; a loop without sizes records the iteration alone."""
-    assert Consumed(3).at_checkpoint(4) == {checkpoint.ITERATION: 4}
+    assert Consumed(3).at_checkpoint(4) == {checkpoint_keys.ITERATION: 4}
     counted = Consumed(2, samples_per_step=8, flops_per_step=5.0)
     counted.step(None, None)
     assert counted.at_checkpoint(3) == {
-        checkpoint.ITERATION: 3, checkpoint.FLOPS: 15.0, checkpoint.JOB_FLOPS: 5.0,
+        checkpoint_keys.ITERATION: 3, checkpoint_keys.FLOPS: 15.0, checkpoint_keys.JOB_FLOPS: 5.0,
     }  # fmt: skip
 
 
@@ -399,8 +403,9 @@ def test_megatron_log_records_checkpoints(monkeypatch: pytest.MonkeyPatch) -> No
     last = run._recorder.last_logged()
     run.finish()
     assert found == {
-        checkpoint.ITERATION: 7, checkpoint.SAMPLES: 28, checkpoint.TOKENS: 224, checkpoint.FLOPS: 448.0,
-        checkpoint.JOB_FLOPS: 128.0,
+        checkpoint_keys.ITERATION: 7, checkpoint_keys.SAMPLES: 28, checkpoint_keys.TOKENS: 224,
+        checkpoint_keys.FLOPS: 448.0,
+        checkpoint_keys.JOB_FLOPS: 128.0,
     }  # fmt: skip
     assert last["checkpoint-time"] >= 0.0
 
@@ -448,21 +453,21 @@ def test_killed_job_goes_on_with_another_world_size() -> None:
     logged = [json.loads(line) for a in (1, 2) for line in (run / f"streams/rank-0.{a}.jsonl").read_text().splitlines()]
     starts = [record["time"] for record in logged if record["kind"] == "start"]
     ends = max(record["time"] for record in logged if record["time"] < starts[1])
-    marks = [record for record in logged if checkpoint.ITERATION in record.get("values", {})]
-    assert [mark["values"][checkpoint.TOKENS] for mark in marks] == tokens
+    marks = [record for record in logged if checkpoint_keys.ITERATION in record.get("values", {})]
+    assert [mark["values"][checkpoint_keys.TOKENS] for mark in marks] == tokens
     saves = [entry for entry in found if entry.event == SAVED]
     assert [entry.flops for entry in saves] == pytest.approx([1e9 * count for count in tokens], rel=0.006)
     for mark, entry in zip(marks, saves, strict=True):
         second = entry.gpus == 2
         own_s = mark["time"] - starts[second]
         assert entry.job_tflops == pytest.approx(
-            mark["values"][checkpoint.JOB_FLOPS] / own_s / entry.gpus / 1e12, rel=0.06
+            mark["values"][checkpoint_keys.JOB_FLOPS] / own_s / entry.gpus / 1e12, rel=0.06
         )
         assert entry.job_tflops > 0
         if not second:
             assert entry.cumulative_tflops == entry.job_tflops
         else:  # the relay saw the first job's end a little after its last record
-            most = mark["values"][checkpoint.FLOPS] / (2 * own_s + 4 * (ends - starts[0])) / 1e12
+            most = mark["values"][checkpoint_keys.FLOPS] / (2 * own_s + 4 * (ends - starts[0])) / 1e12
             assert 0 < entry.cumulative_tflops <= most * 1.06
 
 
@@ -489,8 +494,8 @@ def test_example_keeps_its_progress() -> None:
     run = RunDirectory(the_run())
     for step, entry in zip((3, 6), found, strict=True):
         told = saved(run, step)
-        assert told[checkpoint.TOKENS] == step * 8 * 32
-        assert entry.flops == pytest.approx(told[checkpoint.FLOPS], rel=0.006)
+        assert told[checkpoint_keys.TOKENS] == step * 8 * 32
+        assert entry.flops == pytest.approx(told[checkpoint_keys.FLOPS], rel=0.006)
         assert entry.job_tflops == entry.cumulative_tflops
         assert entry.job_tflops is not None
     assert len(re.findall("iteration +6/ +6", done.stdout + done.stderr)) == 1  # Megatron's log prints by itself

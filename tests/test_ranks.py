@@ -20,11 +20,11 @@ import trackers
 from benchmarks import ranks as benchmark
 from tests import stores
 from tests.rank_support import LOOP, expected, job, reduced, the_run, until
-from trackers import collective
-from trackers.collective import Gather
-from trackers.contributions import Contribution
-from trackers.relay.reducer import Reducer
-from trackers.rundir import RunDirectory
+from trackers.journal.run_directory import RunDirectory
+from trackers.ranks import collective_transport
+from trackers.ranks.collective_transport import Gather
+from trackers.ranks.contribution import Contribution
+from trackers.relay.aggregation.aggregator import Reducer
 
 
 def whole(run: Path, steps: int, ranks: int, attempt: int = 1) -> None:
@@ -330,7 +330,7 @@ class Work:
 
 def test_rank_that_records_nothing_reads_no_vector(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was gathered stays on the GPU of a rank that isn't the main one: reading it would wait for the GPU."""
-    monkeypatch.setattr(collective, "capturing", lambda: False)
+    monkeypatch.setattr(collective_transport, "capturing", lambda: False)
     work = Work()
     gather = Gather(work, SimpleNamespace(is_cuda=True), None, 4, wanted=False, failed=pytest.fail)
     assert not gather.ready()
@@ -361,7 +361,7 @@ class OnGpu:
 def test_collective_of_processors_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """gloo with values on a GPU: the copy to the host begins once all ranks have come, and nothing waits for them."""
     gathered, work = OnGpu(), Work()
-    monkeypatch.setattr(collective, "capturing", lambda: False)
+    monkeypatch.setattr(collective_transport, "capturing", lambda: False)
     monkeypatch.setitem(sys.modules, "torch", gathered.torch)
     gather = Gather(work, gathered, None, 2, wanted=True, failed=pytest.fail, hosted=True)
     assert not gather.ready()
@@ -382,8 +382,8 @@ def test_processors_carry_out_gloos_collectives(hosted: bool, tmp_path: Path, mo
         if not hosted:
             monkeypatch.setattr(dist, "get_backend", lambda: "cpu:gloo,cuda:nccl")
         made: list[bool] = []
-        monkeypatch.setattr(collective, "Gather", lambda work, *more, hosted, **named: made.append(hosted))
-        way = collective.Collective(0, pytest.fail)
+        monkeypatch.setattr(collective_transport, "Gather", lambda work, *more, hosted, **named: made.append(hosted))
+        way = collective_transport.Collective(0, pytest.fail)
         way.begin(0, 0.0, Contribution({"n": trackers.Sum(1)}, way.move, way.batch))
         assert made == [hosted]
     finally:
@@ -398,7 +398,7 @@ def test_zeros_of_a_rank_that_fails_lie_where_its_values_do(tmp_path: Path) -> N
     dist.init_process_group("cpu:gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
     try:
         said: list[str] = []
-        way = collective.Collective(0, said.append)
+        way = collective_transport.Collective(0, said.append)
         there = SimpleNamespace(is_cuda=True, device=torch.device("meta"))
         for parts, device in ([1.0, there], "meta"), ([1.0, "text"], "cpu"):
             added = SimpleNamespace(parts=parts, layout=SimpleNamespace(names=("n",), kinds=("sum",)))
@@ -413,7 +413,7 @@ def test_collective_on_its_way_lets_a_graph_be_captured(monkeypatch: pytest.Monk
     work = Work()
     gather = Gather(work, SimpleNamespace(is_cuda=True), None, 4, wanted=False, failed=pytest.fail)
     work.done = True
-    monkeypatch.setattr(collective, "capturing", lambda: True)
+    monkeypatch.setattr(collective_transport, "capturing", lambda: True)
     monkeypatch.setattr(work, "is_completed", pytest.fail)
     assert not gather.ready()
 
@@ -484,13 +484,15 @@ class Arriving:
 
 def test_part_on_an_accelerator_is_never_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """On another rank, too, a row waits for its values, rows behind it keep their order, and finish drains them."""
-    from trackers import Mean, Sum, pending, rankstream
+    from trackers import Mean, Sum
+    from trackers.ranks import file_transport
+    from trackers.values import device_copy
 
-    class Moving(pending.Transfer):
+    class Moving(device_copy.Transfer):
         def __init__(self, source: Any) -> None:
             self.ready, self.value = source.ready, source.value  # type: ignore[method-assign]
 
-    monkeypatch.setattr(rankstream, "hold", lambda value: Moving(value) if isinstance(value, Arriving) else None)
+    monkeypatch.setattr(file_transport, "hold", lambda value: Moving(value) if isinstance(value, Arriving) else None)
     for name, value in {"RANK": "1", "WORLD_SIZE": "2", "TRACKER_RUN_ID": "mine"}.items():
         monkeypatch.setenv(name, value)
     run = trackers.init("json", project="p")

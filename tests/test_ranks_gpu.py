@@ -11,9 +11,9 @@ import pytest
 
 import trackers
 from trackers import Max, Mean, Std
-from trackers.collective import Collective
-from trackers.contributions import Contribution
-from trackers.pending import batched, hold
+from trackers.ranks.collective_transport import Collective
+from trackers.ranks.contribution import Contribution
+from trackers.values.device_copy import batched, hold
 
 torch: Any = pytest.importorskip("torch")
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.support import T0, Driver, run_info, stream
-from trackers import registry
+from trackers.backends import registry
 from trackers.readers import registry as sources
 from trackers.records import (
     Alert,

@@ -18,7 +18,7 @@ from tests.test_wandb_reader import held
 from tests.wandb_server import WandbServer
 from tests.wandb_store import Artifact
 from tests.wandb_support import server
-from trackers import beneath
+from trackers.support import confined
 
 __all__ = ["server"]
 # The client's thread complains where a test's service was stopped before what it had opened was collected.
@@ -112,7 +112,7 @@ def test_server_of_wandb_leads_nowhere(server: WandbServer, tmp_path: Path, vict
     run.files.update(dict.fromkeys(names, b"evil"))
     made = Artifact("QQ==", "model", "model", run.id, "0" * 32, [], None, {}, state="COMMITTED")
     digest = base64.b64encode(hashlib.md5(b"evil").digest()).decode()
-    refused = [name for name in names if not beneath.inside(name)]
+    refused = [name for name in names if not confined.inside(name)]
     contents: dict[str, Any] = {name: {"digest": digest, "size": 4} for name in (*refused, "../../victim/new")}
     contents["elsewhere"] = {"digest": digest, "size": 4, "ref": f"file://{victim}"}
     made.manifest = {
@@ -133,7 +133,7 @@ def test_server_of_wandb_leads_nowhere(server: WandbServer, tmp_path: Path, vict
 def test_store_of_trackio_leads_nowhere(tmp_path: Path, victim: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Media that trackio's database names."""
     from tests.support import T0, Driver, run_info, stream
-    from trackers.backends.trackio import TrackioTracker
+    from trackers.backends.trackio.tracker import TrackioTracker
     from trackers.records import Metrics
 
     place = Path(os.environ["TRACKIO_DIR"])

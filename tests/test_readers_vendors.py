@@ -15,12 +15,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trackers.analysis.gather import gather
+from trackers.analysis.collect import gather
 from trackers.errors import NotFound, TrackersError, UsageError
 from trackers.readers import registry
-from trackers.readers.tensorboard_file import frames
+from trackers.readers.run_data import load, load_all
+from trackers.readers.tensorboard.event_file import frames
 from trackers.records import Alert
-from trackers.rundata import load, load_all
 
 
 def torch_run(place: Path) -> None:
@@ -134,7 +134,7 @@ def test_mlflow_client_and_lightning_names(tmp_path: Path, monkeypatch: pytest.M
     """Metrics, params, tables, pictures and files that MLflow's own API logged are read, a page at a time."""
     import mlflow
 
-    from trackers.readers import mlflow as reader
+    from trackers.readers.mlflow import reader
 
     monkeypatch.setattr(reader, "PAGE", 7)
     monkeypatch.setattr(reader, "PAGE_SMALLEST", 7)

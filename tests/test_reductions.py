@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 import trackers
 from trackers import All, Max, Mean, Min, MinMax, Std, Sum
-from trackers.contributions import Contribution
-from trackers.journal import StreamReader
-from trackers.pending import transfer
+from trackers.journal.stream import StreamReader
+from trackers.ranks.contribution import Contribution
 from trackers.records import Metrics, Number, Summary
 from trackers.reductions import KINDS, Layout, Norm, Range, Reduction, SampleStd
+from trackers.values.device_copy import transfer
 
 samples = st.lists(
     st.lists(st.floats(-1e6, 1e6, allow_subnormal=False), min_size=1, max_size=5), min_size=1, max_size=8

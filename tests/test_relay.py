@@ -17,12 +17,12 @@ from typing import Any
 import psutil
 import pytest
 
-from trackers.relay import process
-from trackers.relay.delivery import read_account
-from trackers.relay.lease import Lease, read_holder
+from trackers.journal import helper_process
+from trackers.journal.lease import Lease, read_holder
+from trackers.journal.run_directory import RunDirectory
+from trackers.journal.status import last_status, observe
+from trackers.relay.delivery.delivery import read_account
 from trackers.relay.report import report
-from trackers.relay.status import last_status, observe
-from trackers.rundir import RunDirectory
 
 TRAIN = """
 import sys, time, trackers
@@ -202,7 +202,7 @@ def test_finish_returns_at_its_timeout_with_the_command() -> None:
 
 def test_relay_hides_ranks_and_gpus_and_keeps_credentials(tmp_path: Path) -> None:
     """Helpers get credentials and proxies, no rank, no GPU, one maths thread."""
-    from trackers.relay.process import environment
+    from trackers.journal.helper_process import environment
 
     given = {"RANK": "3", "WORLD_SIZE": "8", "WANDB_API_KEY": "k", "HTTPS_PROXY": "p", "CUDA_VISIBLE_DEVICES": "2"}
     env = environment(given)
@@ -225,7 +225,7 @@ def test_lease_is_held_by_one_and_taken_over_from_the_dead(tmp_path: Path) -> No
     assert second.acquire()
     second.release()
     code = (
-        "import sys\nfrom pathlib import Path\nfrom trackers.relay.lease import Lease\n"
+        "import sys\nfrom pathlib import Path\nfrom trackers.journal.lease import Lease\n"
         "assert Lease(Path(sys.argv[1])).acquire()\n"
     )
     subprocess.run([sys.executable, "-c", code, str(path)], check=True)
@@ -241,16 +241,16 @@ def test_lease_lost_to_another_is_noticed(tmp_path: Path, monkeypatch: pytest.Mo
     lease = Lease(path)
     assert lease.acquire()
     path.write_bytes(b'{"token":"somebody else"}')
-    monkeypatch.setattr("trackers.relay.lease.BEAT_S", 0.0)
+    monkeypatch.setattr("trackers.journal.lease.BEAT_S", 0.0)
     assert not lease.beat()
 
 
 def test_run_elsewhere_is_running_while_its_heart_beats(tmp_path: Path) -> None:
     """For a run of another machine a fresh stream or heartbeat means running, a stale one crashed."""
     from tests.support import run_info
-    from trackers.journal import StreamWriter
+    from trackers.journal.run_directory import StreamName
+    from trackers.journal.stream import StreamWriter
     from trackers.records import Start, encode
-    from trackers.rundir import StreamName
 
     run = RunDirectory(tmp_path / "run")
     run.make()
@@ -332,7 +332,7 @@ def test_collector_stands_back_only_meanwhile() -> None:
     """While records are delivered the garbage collector is asked seldom, and afterwards as before, whatever happens."""
     before = gc.get_threshold()
 
-    @process.seldom_collected()
+    @helper_process.seldom_collected()
     def work() -> None:
         assert gc.get_threshold()[0] > 10 * before[0]
         raise KeyError

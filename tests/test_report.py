@@ -18,10 +18,10 @@ from tests.test_analysis_scripts import write_session
 from tests.test_plot import NASTY, POOR, losses
 from tests.test_plot_page import data_of, needs_browser
 from trackers.analysis import report
+from trackers.analysis.curves import open_runs
 from trackers.analysis.tables import show
 from trackers.cli import report as command
 from trackers.plotting import report_page
-from trackers.plotting.runs import open_runs
 
 
 def cells(text: str, heading: str) -> dict[str, list[str]]:

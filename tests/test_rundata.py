@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 
 import trackers
 from trackers.errors import MissingPackage, NotFound, UsageError
+from trackers.journal.run_directory import RunDirectory
 from trackers.readers import cache, columns, frames, journal
 from trackers.readers.columns import Block, Columns
+from trackers.readers.run_data import RunData, load, load_all
 from trackers.records import Metrics, Record
-from trackers.rundata import RunData, load, load_all
-from trackers.rundir import RunDirectory
 
 
 def logged(steps: int = 20, name: str = "baseline", **options: Any) -> trackers.Run:

@@ -23,13 +23,13 @@ from hypothesis import strategies as st
 
 import trackers
 from trackers import Mean, records
-from trackers.backends.wandb_file import history
-from trackers.contributions import Alone
-from trackers.journal import StreamReader
-from trackers.rankrun import RankRecorder
+from trackers.backends.wandb.datastore_writer import history
+from trackers.journal.stream import StreamReader
+from trackers.ranks.contribution import Alone
 from trackers.records import Config, Finish, Metrics, Record, Start, Summary, Text
-from trackers.runs import Run
 from trackers.tracker import RunInfo
+from trackers.training.rank_run import RankRecorder
+from trackers.training.run import Run
 
 ROOT = Path(__file__).resolve().parent.parent
 

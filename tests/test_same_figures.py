@@ -15,14 +15,15 @@ import pytest
 
 from tests.analysis_support import T0
 from tests.support import Driver, run_info, stream
-from trackers import records, registry
+from trackers import records
 from trackers.analysis import benchmark_log, sessions
 from trackers.analysis.compare import compare_runs
 from trackers.analysis.comparison import Comparison
-from trackers.backends.console import ConsoleTracker
-from trackers.readers.log import LogReader
+from trackers.backends import registry
+from trackers.backends.console.tracker import ConsoleTracker
+from trackers.journal.run_directory import RunDirectory
+from trackers.readers.console_log.reader import LogReader
 from trackers.records import Config, Finish, Metrics, Record, Start
-from trackers.rundir import RunDirectory
 from trackers.tracker import Cursor, RunInfo, State, Status
 
 STORES: dict[str, Callable[[RunInfo], str]] = {

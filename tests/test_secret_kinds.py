@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import trackers
-from trackers.secret import mask, mask_argv, mask_source, mask_text
-from trackers.secret_forms import FORMS
+from trackers.support.redaction import mask, mask_argv, mask_source, mask_text
+from trackers.support.secret_patterns import FORMS
 
 LETTERS = string.ascii_letters + string.digits
 HEX = "0123456789abcdef"

@@ -16,27 +16,16 @@ from hypothesis import strategies as st
 
 from tests.session_files import Session, sessions, unix
 from tests.support import T0, Driver, run_info, stream
-from trackers import failpoints
-from trackers.analysis import session_logs
-from trackers.backends import session_nccl
-from trackers.backends.session import SessionTracker
-from trackers.backends.session_fold import HEAD_S
-from trackers.backends.session_gpus import warnings
-from trackers.backends.session_steps import slow
+from trackers.backends.registry import check
+from trackers.backends.session import nccl
+from trackers.backends.session.fold import HEAD_S
+from trackers.backends.session.gpus import warnings
+from trackers.backends.session.steps import slow
+from trackers.backends.session.tracker import SessionTracker
+from trackers.cli.scripts import analyze_logs
 from trackers.errors import Unavailable, UsageError
-from trackers.records import (
-    Alert,
-    Artifact,
-    Config,
-    Environment,
-    Finish,
-    Metrics,
-    Record,
-    Start,
-    Summary,
-    Text,
-)
-from trackers.registry import check
+from trackers.records import Alert, Artifact, Config, Environment, Finish, Metrics, Record, Start, Summary, Text
+from trackers.support import failpoints
 from trackers.tracker import Status
 
 GPUS = {str(k): {"name": "NVIDIA RTX 4090", "memory_total_bytes": 24_000_000_000} for k in range(2)}
@@ -517,13 +506,13 @@ def test_attempts_are_one_session(tmp_path: Path) -> None:
 
 def test_nccl_line_without_an_end_is_taken_in_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A line that is longer than what is read at a time holds nothing up; the rest waits for its end, or the run's."""
-    monkeypatch.setattr(session_nccl, "BLOCK_BYTES", 8)
+    monkeypatch.setattr(nccl, "BLOCK_BYTES", 8)
     (tmp_path / "rank-0.log").write_text("one\n" + "x" * 18)
     offsets: dict[str, int] = {}
-    taken = [session_nccl.gather([tmp_path], offsets) for _ in range(4)]
+    taken = [nccl.gather([tmp_path], offsets) for _ in range(4)]
     assert taken == [["one"], ["xxxxxxxx"], ["xxxxxxxx"], []]
-    assert session_nccl.gather([tmp_path], offsets, last=True) == ["xx"]
-    assert session_nccl.gather([tmp_path], offsets, last=True) == []
+    assert nccl.gather([tmp_path], offsets, last=True) == ["xx"]
+    assert nccl.gather([tmp_path], offsets, last=True) == []
 
 
 def test_nccl_output_is_gathered_as_it_grows(tmp_path: Path) -> None:
@@ -624,7 +613,7 @@ def test_gpus_of_several_machines_are_apart(tmp_path: Path, capsys: pytest.Captu
     assert [(gpu["id"], gpu["name"], gpu["utilization"]) for gpu in snapshots] == [
         ("node0.0", "A", 60.0), ("node1.0", "B", 80.0), ("node0.0", "A", 62.0), ("node1.0", "B", 82.0),
     ]  # fmt: skip
-    assert session_logs.main(["--log-dir", str(tmp_path / "logs")]) == 0
+    assert analyze_logs.main(["--log-dir", str(tmp_path / "logs")]) == 0
     out = capsys.readouterr().out
     assert "  GPU node0.0: 62.0% avg util, 62.0% peak" in out
     assert "  GPU node1.0: 82.0% avg util, 82.0% peak" in out
@@ -650,7 +639,7 @@ def test_summary_reads_back_as_the_journal(tmp_path: Path, capsys: pytest.Captur
     (finish,) = [record for record in read if isinstance(record, Finish)]
     assert (finish.status, finish.reason) == ("crashed", "killed")
     assert [record.values for record in read if isinstance(record, Summary)] == [{"best": 0.5}]
-    assert session_logs.main(["--log-dir", str(tmp_path / "logs"), "--session-id", found.name]) == 0
+    assert analyze_logs.main(["--log-dir", str(tmp_path / "logs"), "--session-id", found.name]) == 0
     out = capsys.readouterr().out
     for line in (
         "  GPUs: 2",

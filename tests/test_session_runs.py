@@ -16,11 +16,11 @@ import pytest
 from tests.hardware.standin import Drivers
 from tests.session_files import Session, sessions, unix
 from tests.stores import named_float
-from trackers import surroundings
-from trackers.journal import StreamReader
+from trackers.journal.run_directory import RunDirectory, find_runs
+from trackers.journal.status import last_status
+from trackers.journal.stream import StreamReader
 from trackers.records import Environment, Finish, Metrics, Record, Start, is_sample
-from trackers.relay.status import last_status
-from trackers.rundir import RunDirectory, find_runs
+from trackers.training import environment as surroundings
 
 ROOT = Path(__file__).resolve().parent.parent
 OPTIONS = """--n-layer 1 --n-head 2 --n-embd 32 --block-size 32 --batch-size 4 --eval-iters 1 --eval-interval 50

@@ -15,7 +15,7 @@ from typer.testing import CliRunner, Result
 
 import trackers
 from tests.analysis_support import write_run
-from trackers.analysis import database
+from trackers.analysis import sql
 from trackers.cli.app import app
 from trackers.errors import MissingPackage, NotFound, UsageError
 
@@ -41,17 +41,17 @@ def runs() -> list[Path]:
 
 def test_documented_schema_is_the_real_one(runs: list[Path]) -> None:
     """The columns in the module's text and in --help are those of the tables, in that order."""
-    for table in database.TABLES:
+    for table in sql.TABLES:
         described = trackers.sql(f"describe {table}").to_pandas()
         columns = described["column_name"].tolist()
-        assert database.__doc__ is not None
-        text = " ".join(database.__doc__.split())
+        assert sql.__doc__ is not None
+        text = " ".join(sql.__doc__.split())
         row = text.partition(f" {table} run, ")[2]
         for column in columns[1:]:
             assert column in row
         help_text = " ".join((run_cli("sql", "--help").stdout).replace("│", " ").split())
         assert all(column in help_text for column in columns)
-    assert set(trackers.sql("show tables").to_pandas()["name"]) == set(database.TABLES)
+    assert set(trackers.sql("show tables").to_pandas()["name"]) == set(sql.TABLES)
 
 
 def test_metrics_are_those_of_the_raw_journal(runs: list[Path]) -> None:

@@ -14,10 +14,11 @@ from typing import Any
 import pytest
 
 import trackers
-from trackers import errors, resume
-from trackers.nullrun import NullRun
-from trackers.runs import Run
-from trackers.start import current
+from trackers import errors
+from trackers.training import resume
+from trackers.training.disabled import NullRun
+from trackers.training.init import current
+from trackers.training.run import Run
 
 
 @pytest.fixture(autouse=True)
@@ -48,7 +49,7 @@ def test_both_is_not_a_tracker() -> None:
 
 def test_missing_package_names_the_install_command(monkeypatch: pytest.MonkeyPatch) -> None:
     """A tracker whose client isn't installed is refused with the command that installs it."""
-    monkeypatch.setattr("trackers.registry._installed", lambda module: module != "mlflow")
+    monkeypatch.setattr("trackers.backends.registry._installed", lambda module: module != "mlflow")
     with pytest.raises(
         errors.MissingPackage, match=r"needs the mlflow package: pip install 'trackers-relay\[mlflow\]'"
     ):

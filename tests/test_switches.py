@@ -7,7 +7,7 @@ import sys
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trackers.relay.switches import Switch, Switches
+from trackers.relay.delivery.order_log import Switch, Switches
 
 STREAMS = ("rank-0.1", "node-0.1", "rank-0.2")
 

@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 from tests.servers import tensorboard_server
 from tests.stores import read_tensorboard
 from tests.support import T0, Driver, run_info, stream, training
-from trackers.backends.tensorboard import TensorboardTracker
-from trackers.backends.tensorboard_events import Framer, crc32c, unframe
+from trackers.backends.tensorboard.tracker import TensorboardTracker
 from trackers.errors import Rejected, UsageError
+from trackers.formats.tensorboard_event import Framer, crc32c, unframe
 from trackers.records import (
     Artifact,
     ArtifactFile,
@@ -527,7 +527,7 @@ def test_neither_tensorflow_nor_torch_is_imported(tmp_path: Path) -> None:
     """A whole delivery in a fresh process loads neither TensorFlow nor torch, not even indirectly."""
     code = (
         "import sys; from pathlib import Path; from tests.support import *\n"
-        "from trackers.backends.tensorboard import TensorboardTracker\n"
+        "from trackers.backends.tensorboard.tracker import TensorboardTracker\n"
         "assert not any(m.split('.')[0] in ('tensorboard', 'numpy', 'google') for m in sys.modules)\n"
         f"Driver(TensorboardTracker, run_info(Path({str(tmp_path / 'run')!r}))).deliver(training(3))\n"
         "print(sorted({m.split('.')[0] for m in sys.modules} & {'tensorflow', 'torch', 'numpy', 'tensorboardX'}))"

@@ -18,8 +18,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.support import T0, Driver, run_info, stream, training
-from trackers.backends.trackio import TrackioTracker
-from trackers.backends.trackio_store import Row, isos
+from trackers.backends.trackio.store import Row, isos
+from trackers.backends.trackio.tracker import TrackioTracker
 from trackers.errors import ConfigError, Rejected, Unavailable
 from trackers.records import (
     Alert,

@@ -12,7 +12,7 @@ import pytest
 
 from tests import servers
 from tests.support import T0, Driver, run_info, stream, training
-from trackers.backends.trackio import TrackioTracker
+from trackers.backends.trackio.tracker import TrackioTracker
 from trackers.errors import Refused, Unavailable
 from trackers.records import Alert, Artifact, ArtifactFile, Info, Media, MediaFile, Metrics, Summary
 from trackers.tracker import RunInfo
@@ -113,7 +113,7 @@ def test_server_that_goes_away_is_unavailable(
     info: RunInfo, server: servers.Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A server that hangs, or is gone, is Unavailable within its time limit, and a page of another kind is refused."""
-    monkeypatch.setattr("trackers.backends.trackio_server.TIMEOUT_S", 1.0)
+    monkeypatch.setattr("trackers.backends.trackio.server.TIMEOUT_S", 1.0)
     driver = Driver(TrackioTracker, info)
     driver.open()
     driver.write(training(10)[:5])

@@ -22,13 +22,12 @@ from hypothesis import strategies as st
 import trackers
 from tests.analysis_support import write_run
 from tests.keeping_support import program
-from trackers import seal
 from trackers.configuration.kconfig import Tree
 from trackers.errors import NotFound
-from trackers.relay import trust
-from trackers.relay.account import read_account
+from trackers.journal import signature, trust
+from trackers.journal.run_directory import RunDirectory
+from trackers.relay.delivery.cursor_file import read_account
 from trackers.relay.sync import sync
-from trackers.rundir import RunDirectory
 
 ROWS = [(step, step / 10, {"loss": 1 / step}) for step in range(1, 6)]
 STRANGER = 65534
@@ -189,7 +188,7 @@ def recorder(host: str = "127.0.0.1", to: str = "") -> Iterator[tuple[str, list[
 
 def test_mlflow_delivery_of_anothers_run_asks_the_readers_server_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """The address in run.json hears nothing; the reader's own server gets the reader's token."""
-    from trackers.relay.delivery import Delivery, Stop
+    from trackers.relay.delivery.delivery import Delivery, Stop
 
     with recorder() as (evil, stolen), recorder() as (own, heard):
         path = write_run("one", ROWS, trackers=["mlflow"])
@@ -213,7 +212,7 @@ def test_redirect_of_a_hostile_server_carries_no_login(
 ) -> None:
     """To another host or port MLflow's client comes without the Authorization header."""
     from trackers.errors import TrackersError
-    from trackers.readers.mlflow import MlflowReader
+    from trackers.readers.mlflow.reader import MlflowReader
 
     if login == "token":
         monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", "readers-own-token")
@@ -237,7 +236,7 @@ def test_delivery_runs_where_no_settings_lie(tmp_path: Path) -> None:
     path = write_run("one", ROWS)
     code = (
         "import os, sys, json\nfrom pathlib import Path\nfrom trackers.relay import process\n"
-        "from trackers.rundir import RunDirectory\n"
+        "from trackers.journal.run_directory import RunDirectory\n"
         "process.command = lambda *a, **k: [sys.executable, '-c', 'import os; print(os.getcwd())']\n"
         f"process.start(RunDirectory({str(path)!r}), []).wait()\n"
     )
@@ -258,13 +257,13 @@ def test_run_is_delivered_where_no_key_can_be_kept(tmp_path: Path, monkeypatch: 
 def test_seal_is_worth_nothing_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A seal fits its own options, by its own user's key, which nobody else may read."""
     path = write_run("one", ROWS, options={"JSON_DIR": "here"})
-    monkeypatch.setattr(seal, "_written", set())
+    monkeypatch.setattr(signature, "_written", set())
     run = RunDirectory(path)
     assert trust.delivered(run)[0].foreign is False
-    assert seal.key_path().stat().st_mode & 0o777 == 0o600
-    seal.key_path().chmod(0o644)
+    assert signature.key_path().stat().st_mode & 0o777 == 0o600
+    signature.key_path().chmod(0o644)
     assert trust.delivered(run)[0].foreign is True
-    seal.key_path().chmod(0o600)
+    signature.key_path().chmod(0o600)
     assert trust.delivered(run)[0].foreign is False
     for change in ({"options": {"JSON_DIR": "there"}}, {"cwd": "/there"}, {"program": "/there"}, {"id": "two"}):
         before = run.identity.read_bytes()
@@ -272,7 +271,7 @@ def test_seal_is_worth_nothing_elsewhere(tmp_path: Path, monkeypatch: pytest.Mon
         run.identity.write_bytes(before)
     forge(path, notes="what is only shown isn't sealed")
     assert trust.delivered(run)[0].foreign is False
-    seal.key_path().unlink()
+    signature.key_path().unlink()
     assert trust.delivered(run)[0].foreign is True
 
 
@@ -316,7 +315,7 @@ FIELDS = st.fixed_dictionaries(
 )
 def test_delivery_state_leads_nowhere(state: dict[str, Any], launch: str, tracker: str) -> None:
     """Whatever a delivery's state names, own run or not, nothing outside of the run's places is touched."""
-    from trackers.relay.delivery import Delivery, Stop
+    from trackers.relay.delivery.delivery import Delivery, Stop
 
     with tempfile.TemporaryDirectory() as place:
         top = Path(place)
@@ -342,7 +341,7 @@ def test_delivery_state_leads_nowhere(state: dict[str, Any], launch: str, tracke
 
 def test_verifying_removes_no_file_of_another_run(tmp_path: Path) -> None:
     """A state that names another run's result as damaged doesn't have it removed."""
-    from trackers.relay.delivery import Delivery
+    from trackers.relay.delivery.delivery import Delivery
 
     path = write_run("one", ROWS, options={"BENCHMARK_DIR": str(tmp_path / "results")}, trackers=["benchmark"])
     run = RunDirectory(path)
@@ -384,7 +383,7 @@ IDENTITIES = st.fixed_dictionaries(
 @given(identity=IDENTITIES, tracker=st.sampled_from(FILES))
 def test_identity_leads_nowhere(identity: dict[str, Any], tracker: str) -> None:
     """Whatever a run.json says that the reader didn't write, only the run and the reader's places are touched."""
-    from trackers.relay.delivery import Delivery, Stop
+    from trackers.relay.delivery.delivery import Delivery, Stop
 
     with tempfile.TemporaryDirectory() as place:
         top = Path(place)

@@ -22,11 +22,11 @@ from hypothesis import strategies as st
 
 import trackers
 from trackers.formats.json_values import MAX_NAME
-from trackers.journal import StreamReader
+from trackers.journal.run_directory import RunDirectory
+from trackers.journal.stream import StreamReader
 from trackers.records import Alert, Artifact, Config, Define, Finish, Info, Media, Metrics, Record, Summary, Text
-from trackers.rundir import RunDirectory
-from trackers.runs import Run
-from trackers.values import MAX_TEXT
+from trackers.training.run import Run
+from trackers.values.coerce import MAX_TEXT
 
 FILE_NAME = os.fsdecode(b"caf\xe9.png")
 """As os.listdir gives a name that isn't UTF-8: with a lone surrogate."""

@@ -15,11 +15,10 @@ import pytest
 from tests.support import T0, Driver, run_info, stream, training
 from tests.wandb_server import WandbServer
 from tests.wandb_support import ID, assert_is_training, driver, metrics, offline_rows, picture, sync, user_row
-from trackers.backends import wandb as backend
-from trackers.backends import wandb_settings
-from trackers.backends.wandb import WandbTracker
+from trackers.backends.wandb import settings
+from trackers.backends.wandb import tracker as backend
+from trackers.backends.wandb.tracker import WandbTracker
 from trackers.errors import Rejected
-from trackers.identity import process_start
 from trackers.records import (
     Alert,
     Artifact,
@@ -36,6 +35,7 @@ from trackers.records import (
     Summary,
     Text,
 )
+from trackers.support.process_info import process_start
 from trackers.tracker import Status, Tracker
 
 pytest_plugins = ["tests.wandb_support"]
@@ -103,9 +103,9 @@ def test_system_metrics_are_those_of_a_training_that_runs_here(server: WandbServ
     driver(tmp_path, program="train.py", **here).deliver(training(3))
     assert any(name.startswith("system.proc.") for event in server.runs[ID].events for name in event)
     assert server.runs[ID].metadata["program"] == "train.py"
-    assert wandb_settings.settings(run_info(tmp_path, **here))["x_stats_pid"] == os.getpid()
+    assert settings.settings(run_info(tmp_path, **here))["x_stats_pid"] == os.getpid()
     gone = run_info(tmp_path, host=socket.gethostname(), pid=os.getpid(), pid_start=here["pid_start"] - 1)
-    assert wandb_settings.settings(gone)["x_disable_stats"]
+    assert settings.settings(gone)["x_disable_stats"]
 
 
 ODD = [

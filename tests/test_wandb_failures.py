@@ -23,19 +23,13 @@ from tests.test_relay import wait_for
 from tests.wandb_server import Fault, WandbServer
 from tests.wandb_store import Run
 from tests.wandb_support import ID, ROOT, assert_is_training, driver, offline_rows, picture, sync, user_row
-from trackers.backends import wandb as backend
-from trackers.backends import wandb_session
-from trackers.backends.wandb import WandbTracker
+from trackers.backends.wandb import client
+from trackers.backends.wandb import tracker as backend
+from trackers.backends.wandb.tracker import WandbTracker
 from trackers.errors import DeliveryError, Fatal, Refused, Unavailable
-from trackers.formats.wandb_file import HEADER, MAGIC
-from trackers.identity import process_start
-from trackers.records import (
-    Alert,
-    Finish,
-    Media,
-    Metrics,
-    Record,
-)
+from trackers.formats.wandb_datastore import HEADER, MAGIC
+from trackers.records import Alert, Finish, Media, Metrics, Record
+from trackers.support.process_info import process_start
 from trackers.tracker import Status
 
 pytest_plugins = ["tests.wandb_support"]
@@ -191,7 +185,7 @@ def test_open_answers_with_what_the_server_holds(server: WandbServer, tmp_path: 
     run = driver(tmp_path)
     run.open()
     run.write(records, batch=50)
-    wandb_session.abandon()
+    client.abandon()
     at_server = len(server.runs[ID].history)
     assert run.cursor == len(records)
     run.open()
@@ -263,7 +257,7 @@ def test_image_whose_upload_was_cut_is_uploaded_again(server: WandbServer, tmp_p
     run.write(records)
     assert isinstance(run.tracker, WandbTracker)
     run.tracker._confirm(0)
-    wandb_session.abandon()
+    client.abandon()
     server.fault = None
     held = server.runs[ID]
     path = held.history[0]["image"]["path"]
@@ -367,7 +361,7 @@ def test_messages_of_the_client_are_translated(text: str, kind: type[DeliveryErr
     """A status is read from the client's words; a port that looks like one isn't."""
     from wandb.errors import CommError
 
-    assert type(wandb_session.translate(CommError(text))) is kind
+    assert type(client.translate(CommError(text))) is kind
 
 
 def test_rows_that_nonsense_was_answered_to_are_sent_again(server: WandbServer, tmp_path: Path) -> None:

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trackers.backends import wandb_file
+from trackers.backends.wandb import datastore_writer
 from trackers.errors import NotFound
-from trackers.formats import wandb_file as wandb_format
-from trackers.formats.wandb_file import BLOCK_BYTES, CHUNK, FIRST, HEADER, LAST, MAGIC, MIDDLE, WHOLE
+from trackers.formats import wandb_datastore as wandb_format
+from trackers.formats.wandb_datastore import BLOCK_BYTES, CHUNK, FIRST, HEADER, LAST, MAGIC, MIDDLE, WHOLE
 
 
 def framed(payloads: list[bytes]) -> bytes:
@@ -75,10 +75,10 @@ def test_repair_leaves_the_complete_records(payloads: list[bytes], data: st.Data
         path = Path(directory, "run-x.wandb")
         path.write_bytes(content[:cut])
         before = list(wandb_format.payloads(path))
-        assert wandb_file.repair(path) == (cut > HEADER.size and cut not in whole)
+        assert datastore_writer.repair(path) == (cut > HEADER.size and cut not in whole)
         assert list(wandb_format.payloads(path)) == before
         assert path.stat().st_size == max([size for size in whole if size <= cut], default=cut)
-        assert not wandb_file.repair(path)
+        assert not datastore_writer.repair(path)
 
 
 @given(PAYLOADS.filter(bool), st.data())
@@ -108,7 +108,7 @@ def test_offline_file_that_was_overwritten_counts_as_gone(tmp_path: Path, caplog
         path.parent.mkdir()
         path.write_bytes(content)
     for _ in range(2):
-        assert wandb_file.offline_files(tmp_path, "r") == places[1:]
+        assert datastore_writer.offline_files(tmp_path, "r") == places[1:]
     (message,) = caplog.messages
     assert message.startswith(f"{places[0]} was overwritten")
     assert "--verify" in message
@@ -125,9 +125,9 @@ def test_history_of_a_file_that_the_real_client_wrote(tmp_path: Path) -> None:
         run.log({"loss": math.inf, "bad": math.nan, "text": "é", **big, "_timestamp": 12.5}, step=step)
     run.finish()
 
-    (path,) = wandb_file.offline_files(tmp_path / "wandb", "abcd1234")
-    wandb_file.await_writers([path])  # finish may return before the client's service has written the last rows
-    rows = list(wandb_file.history(path))
+    (path,) = datastore_writer.offline_files(tmp_path / "wandb", "abcd1234")
+    datastore_writer.await_writers([path])  # finish may return before the client's service has written the last rows
+    rows = list(datastore_writer.history(path))
     assert [row["_step"] for row in rows] == [0, 4, 5]
     assert rows[0]["loss"] == math.inf
     assert math.isnan(rows[0]["bad"])
@@ -135,5 +135,5 @@ def test_history_of_a_file_that_the_real_client_wrote(tmp_path: Path) -> None:
     assert {name: rows[2][name] for name in big} == big
     kinds = {record.WhichOneof("record_type") for record in wandb_format.records(path)}
     assert {"run", "history", "summary", "exit"} <= kinds
-    assert wandb_file.last_step(path) == 5
-    assert wandb_file.offline_files(tmp_path / "wandb", "other") == []
+    assert datastore_writer.last_step(path) == 5
+    assert datastore_writer.offline_files(tmp_path / "wandb", "other") == []

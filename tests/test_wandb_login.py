@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from tests.wandb_support import ROOT
-from trackers.backends import wandb_login
-from trackers.backends.wandb import WandbTracker
+from trackers.backends.wandb import login
+from trackers.backends.wandb.tracker import WandbTracker
 from trackers.errors import ConfigError, CredentialsMissing
 
 
@@ -66,7 +66,7 @@ class TestCheck:
     def test_check_imports_no_wandb(self) -> None:
         """``init`` stays quick: looking for a login doesn't import the client."""
         code = (
-            "import sys; from trackers.backends.wandb import WandbTracker; "
+            "import sys; from trackers.backends.wandb.tracker import WandbTracker; "
             "WandbTracker.check({'WANDB_OFFLINE': 'y'}); assert 'wandb' not in sys.modules"
         )
         subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
@@ -75,18 +75,19 @@ class TestCheck:
 def test_login_modes_follow_options_and_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """Online unless an option or a variable says offline or disabled."""
     monkeypatch.delenv("WANDB_MODE")
-    assert wandb_login.mode({}) == "online"
-    assert wandb_login.mode({"WANDB_OFFLINE": False}) == "online"
+    assert login.mode({}) == "online"
+    assert login.mode({"WANDB_OFFLINE": False}) == "online"
     monkeypatch.setenv("WANDB_OFFLINE", "true")
-    assert wandb_login.mode({}) == "offline"
+    assert login.mode({}) == "offline"
     monkeypatch.setenv("WANDB_MODE", "disabled")
-    assert wandb_login.mode({}) == "disabled"
+    assert login.mode({}) == "disabled"
 
 
 def test_server_that_is_away_costs_no_client(tmp_path: Path) -> None:
     """Where nothing listens, or the name is unknown, opening fails before wandb is loaded: it is tried for hours."""
     code = (
-        "import sys; from trackers.backends.wandb import WandbTracker; from trackers.errors import Unavailable\n"
+        "import sys; from trackers.backends.wandb.tracker import WandbTracker\n"
+        "from trackers.errors import Unavailable\n"
         "from trackers.tracker import RunInfo, State\n"
         "try:\n    WandbTracker().open(RunInfo(id='r', name='r', project='p', directory=sys.argv[1]), State())\n"
         "except Unavailable as error:\n    print(error)\n"

@@ -22,12 +22,13 @@ from tests.test_wandb_file import framed
 from tests.wandb_reads import HeldRun
 from tests.wandb_server import Fault, WandbServer
 from tests.wandb_support import offline_rows, picture, server
-from trackers.backends.wandb import WandbTracker
+from trackers.backends.wandb.tracker import WandbTracker
 from trackers.errors import CredentialsMissing, NotFound, Unavailable, UsageError
-from trackers.readers import wandb_api, wandb_fetch
 from trackers.readers.reader import Reader, SourceRun
-from trackers.readers.wandb_api import WandbReader
-from trackers.readers.wandb_file import WandbFileReader
+from trackers.readers.run_data import load
+from trackers.readers.wandb import api, fetch
+from trackers.readers.wandb.api import WandbReader
+from trackers.readers.wandb.file import WandbFileReader
 from trackers.records import (
     Artifact,
     ArtifactFile,
@@ -42,7 +43,6 @@ from trackers.records import (
     Summary,
     Text,
 )
-from trackers.rundata import load
 from trackers.testing import Limits, check_reader
 from trackers.tracker import Status
 
@@ -101,7 +101,7 @@ def test_history_is_complete(server: WandbServer) -> None:
 
 def test_system_metrics_are_complete(server: WandbServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """All samples of sixteen GPUs, though the server would give a sample of them; at no step, between the rows."""
-    monkeypatch.setattr(wandb_fetch, "EVENTS_FIRST", 100)
+    monkeypatch.setattr(fetch, "EVENTS_FIRST", 100)
     held(server, 100, events=3000)
     found = read("someone/digits/v2h4vzbc")
     for gpu in range(GPUS):
@@ -238,7 +238,7 @@ def test_values_that_json_cannot_hold_are_kept(server: WandbServer) -> None:
 
 def test_all_pages_of_runs_are_listed(server: WandbServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """A project of more runs than a page holds is listed whole, the newest first, without their histories."""
-    monkeypatch.setattr(wandb_api, "PAGE_RUNS", 50)
+    monkeypatch.setattr(api, "PAGE_RUNS", 50)
     for number in range(120):
         held(server, 0, id=f"run{number:05d}", display_name=f"run-{number}", created=T0 + number)
     found = WandbReader().runs("someone/digits")
@@ -359,12 +359,12 @@ def test_rewound_run_is_fetched_anew(server: WandbServer) -> None:
 
 def test_interrupted_fetch_goes_on(server: WandbServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was fetched before the server went away is kept; the next reading begins behind it."""
-    monkeypatch.setattr(wandb_fetch, "KEPT_ROWS", 1000)
-    monkeypatch.setattr(wandb_fetch, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(fetch, "KEPT_ROWS", 1000)
+    monkeypatch.setattr(fetch, "PATIENCE_S", 0.0)
     held(server, 6000)
     reader = WandbReader()
     (run,) = reader.runs("someone/digits")
-    real = wandb_fetch._each
+    real = fetch._each
 
     def dies(scan: Any) -> Iterator[dict[str, Any]]:
         for number, row in enumerate(real(scan)):
@@ -372,10 +372,10 @@ def test_interrupted_fetch_goes_on(server: WandbServer, monkeypatch: pytest.Monk
                 raise Unavailable("wandb: gone")
             yield row
 
-    monkeypatch.setattr(wandb_fetch, "_each", dies)
+    monkeypatch.setattr(fetch, "_each", dies)
     with pytest.raises(Unavailable):
         list(reader.read(run))
-    monkeypatch.setattr(wandb_fetch, "_each", real)
+    monkeypatch.setattr(fetch, "_each", real)
     server.requests.clear()
     assert len(points(list(reader.read(run)), "loss")) == 6000
     assert asked(server, "HistoryPage") == 3
@@ -399,8 +399,8 @@ def test_exported_history_is_read(server: WandbServer) -> None:
 
 def test_dead_server_is_said(server: WandbServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that can't be reached is Unavailable, after some patience."""
-    monkeypatch.setattr(wandb_fetch, "CLIENT_TIMEOUT_S", 1)
-    monkeypatch.setattr(wandb_api, "START_PATIENCE_S", 0.0)
+    monkeypatch.setattr(fetch, "CLIENT_TIMEOUT_S", 1)
+    monkeypatch.setattr(api, "START_PATIENCE_S", 0.0)
     server.fault = Fault("refuse")
     with pytest.raises(Unavailable, match="can't be reached"):
         WandbReader().runs("someone/digits")

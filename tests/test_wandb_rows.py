@@ -12,12 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.wandb_support import metrics
-from trackers.backends.wandb_rows import MARKS, Held, Mark, Row, Rows, There, remember, resume_mark, row_values
-from trackers.backends.wandb_session import Session
-from trackers.records import (
-    Metrics,
-    Record,
-)
+from trackers.backends.wandb.client import Session
+from trackers.backends.wandb.history_rows import MARKS, Held, Mark, Row, Rows, There, remember, resume_mark, row_values
+from trackers.records import Metrics, Record
 
 RECORDS = st.lists(
     st.tuples(st.none() | st.integers(0, 6), st.sets(st.sampled_from("abc"), min_size=1)), min_size=1, max_size=30

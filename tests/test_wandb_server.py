@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.wandb_server import Fault, WandbServer
-from trackers.backends import wandb_file
+from trackers.backends.wandb import datastore_writer
 
 ROOT = Path(__file__).parent.parent
 
@@ -68,8 +68,8 @@ def test_real_client_killed_after_100_rows_loses_rows(mode: str, server: WandbSe
         assert len(server.runs["abcd1234"].history) < 100
         assert server.runs["abcd1234"].state == "running"
     else:
-        (path,) = wandb_file.offline_files(tmp_path / "wandb", "abcd1234")
-        assert len(list(wandb_file.history(path))) < 100
+        (path,) = datastore_writer.offline_files(tmp_path / "wandb", "abcd1234")
+        assert len(list(datastore_writer.history(path))) < 100
 
 
 def test_real_client_drops_a_backward_step(server: WandbServer) -> None:

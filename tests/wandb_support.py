@@ -13,14 +13,10 @@ import pytest
 
 from tests.support import T0, Driver, run_info, stream
 from tests.wandb_server import WandbServer
-from trackers.backends import wandb as backend
-from trackers.backends import wandb_file, wandb_session, wandb_settings
-from trackers.backends.wandb import WandbTracker
-from trackers.records import (
-    MediaFile,
-    Metrics,
-    Record,
-)
+from trackers.backends.wandb import client, datastore_writer, settings
+from trackers.backends.wandb import tracker as backend
+from trackers.backends.wandb.tracker import WandbTracker
+from trackers.records import MediaFile, Metrics, Record
 
 ROOT = Path(__file__).parent.parent
 ID = "abcd1234"
@@ -53,16 +49,16 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[WandbServer]:
         monkeypatch.setenv("WANDB_MODE", "online")
         yield running
         running.fault = None
-        wandb_session.abandon()
+        client.abandon()
 
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Short patience, where the truth is that patience ends."""
-    monkeypatch.setattr(wandb_settings, "INIT_TIMEOUT_S", 3.0)
-    monkeypatch.setattr(wandb_settings, "ASK_TIMEOUT_S", 2.0)
-    monkeypatch.setattr(wandb_settings, "RETRIES", 1)
-    monkeypatch.setattr(wandb_session, "FINISH_TIMEOUT_S", 5.0)
+    monkeypatch.setattr(settings, "INIT_TIMEOUT_S", 3.0)
+    monkeypatch.setattr(settings, "ASK_TIMEOUT_S", 2.0)
+    monkeypatch.setattr(settings, "RETRIES", 1)
+    monkeypatch.setattr(client, "FINISH_TIMEOUT_S", 5.0)
     monkeypatch.setattr(backend, "STALL_S", 2.0)
 
 
@@ -79,8 +75,8 @@ def user_row(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def offline_rows(tmp_path: Path) -> list[dict[str, Any]]:
-    paths = wandb_file.offline_files(tmp_path / "run/wandb", ID)
-    return [row for path in paths for row in wandb_file.history(path)]
+    paths = datastore_writer.offline_files(tmp_path / "run/wandb", ID)
+    return [row for path in paths for row in datastore_writer.history(path)]
 
 
 def assert_is_training(rows: list[dict[str, Any]], steps: int, values: int = 10) -> None:
@@ -93,7 +89,7 @@ def assert_is_training(rows: list[dict[str, Any]], steps: int, values: int = 10)
 
 
 def sync(tmp_path: Path) -> None:
-    paths = wandb_file.offline_files(tmp_path / "run/wandb", ID)
+    paths = datastore_writer.offline_files(tmp_path / "run/wandb", ID)
     command = [sys.executable, "-m", "wandb", "sync", "--yes", *[str(path.parent) for path in paths]]
     subprocess.run(command, check=True, capture_output=True, timeout=60)
 

@@ -16,31 +16,31 @@ import importlib
 import importlib.util
 from typing import TYPE_CHECKING, Any
 
+from trackers._version import __version__
+
 if TYPE_CHECKING:
     from trackers.analysis.compare import compare_runs
-    from trackers.analysis.database import sql
-    from trackers.artifacts import Artifact
-    from trackers.callbacks import BenchmarkCallback
+    from trackers.analysis.sql import sql
     from trackers.configuration import add_arguments
     from trackers.errors import NotFound, TrackersError, UsageError
+    from trackers.frameworks.callbacks import BenchmarkCallback
     from trackers.media import Audio, Histogram, Html, Image, Table, Video
-    from trackers.nullrun import NullRun
+    from trackers.readers.run_data import RunData, load, load_all
     from trackers.reductions import All, Max, Mean, Min, MinMax, Std, Sum
-    from trackers.rundata import RunData, load, load_all
-    from trackers.runs import Run
-    from trackers.start import init, init_from_args
     from trackers.tracker import Cursor, RunInfo, State, Status, Tracker
-
-__version__ = "0.1.0"
+    from trackers.training.disabled import NullRun
+    from trackers.training.init import init, init_from_args
+    from trackers.training.run import Run
+    from trackers.values.artifact import Artifact
 
 _PLACES = {
-    "init": "start", "init_from_args": "start", "add_arguments": "configuration",
-    "Run": "runs", "NullRun": "nullrun",
+    "init": "training.init", "init_from_args": "training.init", "add_arguments": "configuration",
+    "Run": "training.run", "NullRun": "training.disabled",
     "Tracker": "tracker", "RunInfo": "tracker", "State": "tracker", "Status": "tracker", "Cursor": "tracker",
     "TrackersError": "errors", "UsageError": "errors", "NotFound": "errors",
-    "Artifact": "artifacts", "BenchmarkCallback": "callbacks",
-    "compare_runs": "analysis.compare", "sql": "analysis.database",
-    "RunData": "rundata", "load": "rundata", "load_all": "rundata",
+    "Artifact": "values.artifact", "BenchmarkCallback": "frameworks.callbacks",
+    "compare_runs": "analysis.compare", "sql": "analysis.sql",
+    "RunData": "readers.run_data", "load": "readers.run_data", "load_all": "readers.run_data",
     "Image": "media", "Audio": "media", "Video": "media", "Table": "media", "Histogram": "media", "Html": "media",
     "Mean": "reductions", "Sum": "reductions", "Min": "reductions", "Max": "reductions", "MinMax": "reductions",
     "Std": "reductions", "All": "reductions",
@@ -93,7 +93,7 @@ def __getattr__(name: str) -> Any:
         # A submodule that isn't imported yet: this error makes `from trackers import …` import it.
         raise AttributeError(f"module 'trackers' has no attribute {name!r}")
     # What a W&B script calls on the module: log, config, summary, run, … or an error that names the real call.
-    return importlib.import_module("trackers.dialect").lookup(name)
+    return importlib.import_module("trackers.training.wandb_compat").lookup(name)
 
 
 def __dir__() -> list[str]:

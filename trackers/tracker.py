@@ -48,7 +48,7 @@ class RunInfo(msgspec.Struct, omit_defaults=True, kw_only=True):
         given for one tracker only (``settings``).
     config: the configuration as ``init`` got it; later changes are Config records. Trackers take the
         configuration from the records, the first of which repeats this one.
-    seal: proof that this user's own trackers wrote the options (:mod:`trackers.seal`).
+    seal: proof that this user's own trackers wrote the options (:mod:`trackers.journal.signature`).
     directory: the run's directory, absolute; set by whoever reads the file, never stored.
     home: the directory that options' relative paths start from; never stored. foreign: somebody else's run, whose
         files and fields are data: its options are the reader's own where they name programs, addresses or

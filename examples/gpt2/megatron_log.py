@@ -21,8 +21,8 @@ from torch import nn
 from train import configuration, evaluate, learning_rate, parse
 
 from trackers.configuration import flags_from_args
+from trackers.frameworks.megatron import LoggerConfig, start
 from trackers.instruments.flops import Transformer
-from trackers.megatron import LoggerConfig, start
 
 
 def logger_config(args: argparse.Namespace) -> LoggerConfig:

@@ -22,8 +22,8 @@ from typing import Any
 from tests import stores
 from tests.conftest import environment
 from tests.wandb_server import WandbServer
+from trackers.journal.run_directory import RunDirectory
 from trackers.relay.report import report
-from trackers.rundir import RunDirectory
 
 ROOT = Path(__file__).resolve().parents[2]
 STEPS = 100

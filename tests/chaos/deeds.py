@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from trackers.rundir import RunDirectory, StreamName
+from trackers.journal.run_directory import RunDirectory, StreamName
 
 DEEDS = ("close_descriptors", "delete_journal", "full_disk", "fork", "thread")
 """What is done between two calls of ``log``."""

@@ -189,16 +189,16 @@ def _torn(module: Any) -> None:
 
 
 CHANGES: dict[str, list[_Change]] = {
-    "small_batches": [("trackers.relay.delivery", _small_batches)],
-    "torn_file": [("trackers.backends.owned_file", _torn)],
-    "torn_journal": [("trackers.journal", _torn)],
-    "cursor_first": [("trackers.relay.delivery", cursor_first)],
-    "unrepaired_tail": [("trackers.backends.owned_file", _unrepaired_tail)],
-    "step_rule": [("trackers.backends.wandb_rows", _step_rule)],
-    "sent_twice": [("trackers.backends.tensorboard", _sent_twice)],
-    "new_ids": [("trackers.backends.trackio_store", _new_ids)],
-    "backwards": [("trackers.relay.delivery", _backwards)],
-    "own_clock": [("trackers.backends.trackio_store", _own_clock)],
-    "always_finished": [("trackers.relay.delivery", _always_finished)],
-    "no_nan": [("trackers.backends.trackio", _no_nan)],
+    "small_batches": [("trackers.relay.delivery.delivery", _small_batches)],
+    "torn_file": [("trackers.backends.shared.append_file", _torn)],
+    "torn_journal": [("trackers.journal.stream", _torn)],
+    "cursor_first": [("trackers.relay.delivery.delivery", cursor_first)],
+    "unrepaired_tail": [("trackers.backends.shared.append_file", _unrepaired_tail)],
+    "step_rule": [("trackers.backends.wandb.history_rows", _step_rule)],
+    "sent_twice": [("trackers.backends.tensorboard.tracker", _sent_twice)],
+    "new_ids": [("trackers.backends.trackio.store", _new_ids)],
+    "backwards": [("trackers.relay.delivery.delivery", _backwards)],
+    "own_clock": [("trackers.backends.trackio.store", _own_clock)],
+    "always_finished": [("trackers.relay.delivery.delivery", _always_finished)],
+    "no_nan": [("trackers.backends.trackio.tracker", _no_nan)],
 }

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from tests.chaos.audit import Said, read_said
 from tests.chaos.mutants import environment
-from trackers.relay.process import command
-from trackers.rundir import RunDirectory
+from trackers.journal.helper_process import command
+from trackers.journal.run_directory import RunDirectory
 
 SEED = "prepared"
 ID = "prepared1"

@@ -24,8 +24,8 @@ from tests.chaos.deeds import LEAVES
 from tests.chaos.plan import FAULTS, HARMS_MEANWHILE, Action, Attempt, Harm, Plan
 from tests.chaos.script import records
 from tests.conftest import environment
+from trackers.journal.run_directory import RunDirectory
 from trackers.relay.report import report
-from trackers.rundir import RunDirectory
 
 ROOT = Path(__file__).resolve().parents[2]
 MARK = "TRACKERS_CHAOS"

@@ -19,7 +19,7 @@ FAILPOINT = os.environ.pop("TRACKERS_FAILPOINT", "")  # for the helpers, not for
 import trackers  # noqa: E402
 from tests.chaos.deeds import FAR, LEAVES, ODD, Deeds, Voice  # noqa: E402
 from tests.chaos.script import START_CONFIG, call  # noqa: E402
-from trackers import failpoints  # noqa: E402
+from trackers.support import failpoints  # noqa: E402
 
 
 def main(job: dict[str, Any]) -> None:

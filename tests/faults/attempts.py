@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from tests import stores
-from trackers.relay.delivery import read_account
+from trackers.journal.run_directory import RunDirectory
+from trackers.relay.delivery.delivery import read_account
 from trackers.relay.report import report
-from trackers.rundir import RunDirectory
 from trackers.testing import Stored
 from trackers.tracker import RunInfo
 

@@ -12,11 +12,11 @@ from pathlib import Path
 import psutil
 
 from tests.support import T0, run_info
-from trackers.journal import StreamWriter
+from trackers.journal.helper_process import command
+from trackers.journal.run_directory import RunDirectory, StreamName
+from trackers.journal.stream import StreamWriter
 from trackers.records import Metrics, Start, encode
-from trackers.relay.account import read_account
-from trackers.relay.process import command
-from trackers.rundir import RunDirectory, StreamName
+from trackers.relay.delivery.cursor_file import read_account
 
 CHUNK = 10_000
 BARE = {

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from trackers.rundir import RunDirectory
+from trackers.journal.run_directory import RunDirectory
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 

@@ -14,7 +14,7 @@ import trackers
 from tests.faults import backlog
 from tests.faults.driven import wait_for
 from tests.wandb_server import Fault, WandbServer
-from trackers.relay.account import read_account
+from trackers.relay.delivery.cursor_file import read_account
 
 DEAD = {"MLFLOW_TRACKING_URI": "http://127.0.0.1:9", "TRACKIO_SERVER_URL": "http://127.0.0.1:9/"}
 ABOVE_BYTES = 150 << 20

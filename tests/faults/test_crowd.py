@@ -13,8 +13,8 @@ from tests.chaos.crowd import play
 from tests.faults.attempts import FIVE
 from tests.faults.driven import ROOT, wait_for
 from tests.stores import read_json
-from trackers.relay.account import read_account
-from trackers.rundir import RunDirectory, find_runs
+from trackers.journal.run_directory import RunDirectory, find_runs
+from trackers.relay.delivery.cursor_file import read_account
 
 
 @pytest.mark.parametrize(("count", "trackers"), [(16, "json,tensorboard"), (2, FIVE)])
@@ -83,7 +83,7 @@ def test_pipe_and_shell_wait_for_training_only() -> None:
 
 
 def _relay(run: RunDirectory) -> int:
-    from trackers.relay.lease import read_holder
+    from trackers.journal.lease import read_holder
 
     holder = read_holder(run.path / "relay.lease")
     return holder.pid if holder is not None else 0

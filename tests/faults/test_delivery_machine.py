@@ -17,12 +17,14 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from tests.chaos import mutants
 from tests.faults.models import MODELS, Model
 from tests.support import T0, run_info
-from trackers import errors, registry, rundir
-from trackers.journal import StreamReader, StreamWriter
+from trackers import errors
+from trackers.backends import registry
+from trackers.journal import run_directory
+from trackers.journal.run_directory import RunDirectory, StreamName
+from trackers.journal.stream import StreamReader, StreamWriter
 from trackers.records import Finish, Metrics, Record, Start, encode, offset_of
-from trackers.relay import delivery, order
-from trackers.relay.delivery import Delivery
-from trackers.rundir import RunDirectory, StreamName
+from trackers.relay.delivery import delivery, merge_order
+from trackers.relay.delivery.delivery import Delivery
 
 STEPS_TO_END = 500
 
@@ -40,7 +42,7 @@ class DeliveryMachine(RuleBasedStateMachine):
         self.directory = Path(tempfile.mkdtemp(prefix="trackers-machine-"))
         self.left: int | str | None = None
         self.failures = 0
-        for module in (delivery, order, rundir):
+        for module in (delivery, merge_order, run_directory):
             self.patch.setattr(module, "failpoint", self.pass_point)
         self.patch.setattr(Model, "point", staticmethod(self.pass_point))
         self.patch.setattr(delivery, "RETRY_S", (0.0, 0.0))
@@ -180,13 +182,13 @@ class DeliveryMachine(RuleBasedStateMachine):
 
 FAULTS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "cursor before the write": lambda patch: mutants.cursor_first(delivery),
-    "change of stream not written": lambda patch: patch.setattr(order.Order, "_switch", _only_in_memory),
-    "order not settled": lambda patch: patch.setattr(order.Order, "_settle", lambda self, seq, latest: None),
-    "records skipped": lambda patch: patch.setattr(order, "offset_of", lambda record: offset_of(record) + 1),
+    "change of stream not written": lambda patch: patch.setattr(merge_order.Order, "_switch", _only_in_memory),
+    "order not settled": lambda patch: patch.setattr(merge_order.Order, "_settle", lambda self, seq, latest: None),
+    "records skipped": lambda patch: patch.setattr(merge_order, "offset_of", lambda record: offset_of(record) + 1),
 }
 
 
-def _only_in_memory(self: order.Order, switch: order.Switch) -> None:
+def _only_in_memory(self: merge_order.Order, switch: merge_order.Switch) -> None:
     self._switches.append(switch)
 
 

@@ -18,9 +18,9 @@ from tests.chaos.audit import audit, read
 from tests.chaos.prepared import Journal, deliver
 from tests.faults.driven import ROOT
 from tests.wandb_server import WandbServer
-from trackers.journal import StreamReader
+from trackers.journal.run_directory import RunDirectory
+from trackers.journal.stream import StreamReader
 from trackers.records import Metrics
-from trackers.rundir import RunDirectory
 
 LOOP = tuple(f"{call}.{when}" for call in ("open", "write", "commit", "close") for when in ("before", "after"))
 """Points of the delivery loop, with the tracker's name before them."""
@@ -215,8 +215,8 @@ def test_kill_while_a_lease_is_made(journal: Journal, tmp_path: Path) -> None:
 REDUCE = """
 import sys
 from trackers import records
-from trackers.relay.reduced import Reduced, State
-from trackers.rundir import RunDirectory
+from trackers.relay.aggregation.output import Reduced, State
+from trackers.journal.run_directory import RunDirectory
 reduced = Reduced(RunDirectory(sys.argv[1]), 1)
 for number in range(int(reduced.state.time), 10):
     line = records.encode(records.Metrics(step=number, time=1000.0 + number, values={"loss": number / 7}))

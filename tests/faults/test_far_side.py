@@ -16,13 +16,13 @@ from tests.faults.driven import Training, wait_for
 from tests.stores import read_mlflow, read_trackio, read_wandb_server
 from tests.support import T0, run_info
 from tests.wandb_server import WandbServer
-from trackers.journal import StreamReader, StreamWriter
+from trackers.journal.run_directory import RunDirectory, StreamName
+from trackers.journal.stream import StreamReader, StreamWriter
 from trackers.records import Config, Finish, Metrics, Start, encode
-from trackers.relay import delivery as module
-from trackers.relay.account import Account, read_account
-from trackers.relay.delivery import Delivery
+from trackers.relay.delivery import delivery as module
+from trackers.relay.delivery.cursor_file import Account, read_account
+from trackers.relay.delivery.delivery import Delivery
 from trackers.relay.report import report
-from trackers.rundir import RunDirectory, StreamName
 from trackers.testing import Stored
 
 ROWS = 40

@@ -15,11 +15,11 @@ from tests.stores import read_mlflow, read_trackio, read_wandb_server
 from tests.support import T0
 from tests.wandb_server import Fault, WandbServer
 from tests.wandb_support import quick, server
-from trackers.backends import wandb as backend
-from trackers.journal import StreamWriter
+from trackers.backends.wandb import tracker as backend
+from trackers.journal.run_directory import RunDirectory, StreamName
+from trackers.journal.stream import StreamWriter
 from trackers.records import Finish, Metrics, encode
-from trackers.relay import delivery as module
-from trackers.rundir import RunDirectory, StreamName
+from trackers.relay.delivery import delivery as module
 
 __all__ = ["quick", "server"]
 

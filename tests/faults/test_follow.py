@@ -17,16 +17,16 @@ import pytest
 from tests.faults.driven import ROOT, Training, wait_for
 from tests.stores import read_csv, read_json
 from tests.support import T0, run_info
-from trackers.journal import StreamWriter
+from trackers.journal.lease import Lease, read_holder
+from trackers.journal.run_directory import RunDirectory, StreamName
+from trackers.journal.status import SILENT_S, last_status, observe
+from trackers.journal.stream import StreamWriter
 from trackers.records import Finish, Metrics, Start, encode
+from trackers.relay import crash_record, sync
 from trackers.relay import follow as module
-from trackers.relay import sync, verdict
-from trackers.relay.account import read_account
+from trackers.relay.delivery.cursor_file import read_account
 from trackers.relay.follow import Follower, runs_below
-from trackers.relay.lease import Lease, read_holder
 from trackers.relay.report import report
-from trackers.relay.status import SILENT_S, last_status, observe
-from trackers.rundir import RunDirectory, StreamName
 
 ALONE = {"TRACKER_MODE": "offline", "TRACKER_RELAY": "n"}
 
@@ -331,10 +331,10 @@ def test_verdict_is_given_once_and_by_nobody_while_a_relay_lives(tmp_path: Path)
     age(run, 2 * 3600)
     relay, other = Lease(run.path / "relay.lease"), Lease(run.path / "relay.lease")
     assert relay.acquire()
-    assert not verdict.give(run, other)
+    assert not crash_record.give(run, other)
     relay.release()
-    assert verdict.give(run, other)
-    assert verdict.give(run, other)
+    assert crash_record.give(run, other)
+    assert crash_record.give(run, other)
     assert last_status(run).time == T0 + 19
     node = run.stream(StreamName("node", 0, 1))
     assert node.read_text().count('"finish"') == 1

@@ -16,11 +16,11 @@ import pytest
 from tests.faults.attempts import FIVE, points, read
 from tests.faults.driven import ROOT, wait_for
 from tests.wandb_support import online_at
-from trackers import grace
-from trackers.relay.account import read_account
-from trackers.relay.lease import read_holder
-from trackers.relay.status import last_status, observe, preempting, signalled
-from trackers.rundir import RunDirectory
+from trackers.journal.lease import read_holder
+from trackers.journal.run_directory import RunDirectory
+from trackers.journal.status import last_status, observe, preempting, signalled
+from trackers.relay.delivery.cursor_file import read_account
+from trackers.support import preemption
 
 SLURM = {"SLURM_JOB_ID": "123"}
 KUBERNETES = {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}
@@ -300,6 +300,6 @@ def test_ended_run_watches_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_signals_follow_the_launcher() -> None:
     """SLURM's users choose among three, Kubernetes sends one, elsewhere nothing is a warning."""
-    assert grace.signals(SLURM) == [signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2]
-    assert grace.signals(KUBERNETES) == [signal.SIGTERM]
-    assert grace.signals({}) == []
+    assert preemption.signals(SLURM) == [signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2]
+    assert preemption.signals(KUBERNETES) == [signal.SIGTERM]
+    assert preemption.signals({}) == []

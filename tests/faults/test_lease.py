@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.faults.driven import ROOT
-from trackers.relay import lease as module
-from trackers.relay.lease import Lease, read_holder
+from trackers.journal import lease as module
+from trackers.journal.lease import Lease, read_holder
 
 WORK = """
 import os, sys, time, json

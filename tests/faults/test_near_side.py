@@ -23,16 +23,19 @@ from tests.stores import read_csv, read_json, read_tensorboard, read_trackio, re
 from tests.support import T0, run_info
 from tests.wandb_server import WandbServer
 from tests.wandb_support import server
-from trackers import errors, identity, journal, registry
-from trackers.journal import StreamReader, StreamWriter
+from trackers import errors
+from trackers.backends import registry
+from trackers.journal import stream
+from trackers.journal.lease import Lease
+from trackers.journal.run_directory import RunDirectory, StreamName
+from trackers.journal.status import last_status, observe
+from trackers.journal.stream import StreamReader, StreamWriter
 from trackers.records import Finish, Metrics, Start, encode
-from trackers.relay import delivery as module
-from trackers.relay.account import read_account
-from trackers.relay.delivery import Delivery, Stop
-from trackers.relay.lease import Lease
+from trackers.relay.delivery import delivery as module
+from trackers.relay.delivery.cursor_file import read_account
+from trackers.relay.delivery.delivery import Delivery, Stop
 from trackers.relay.report import report
-from trackers.relay.status import last_status, observe
-from trackers.rundir import RunDirectory, StreamName
+from trackers.support import process_info
 from trackers.testing import Stored
 
 __all__ = ["server"]
@@ -138,7 +141,7 @@ def test_finish_waits_for_a_full_disk(
         if len(pauses) == 3 and freed:
             free(small_disk)
 
-    monkeypatch.setattr(journal.time, "sleep", pause)
+    monkeypatch.setattr(stream.time, "sleep", pause)
     run.finish(timeout=25 if freed else 0.2)
     said = capsys.readouterr().err
     waiting = re.search(r"finish: (\d+) records wait up to", said)
@@ -334,7 +337,7 @@ def test_clock_that_jumps_bends_no_time(training: Training) -> None:
 
 def test_clock_carries_on_after_a_jump(monkeypatch: pytest.MonkeyPatch) -> None:
     """The run's clock takes Unix time once; then only the monotonic clock moves it."""
-    clock = identity.Clock()
+    clock = process_info.Clock()
     before = clock.now()
     monkeypatch.setattr(time, "time", lambda: 0.0)
     assert before <= clock.now() < before + 60
@@ -479,7 +482,7 @@ def test_sync_says_who_holds_the_run(finished: RunDirectory) -> None:
     assert lease.acquire()
     entry = report(finished, ["scripted"])["scripted"]
     assert entry["state"] == "delivering"
-    assert entry["held_by"] == f"process {os.getpid()} on {identity.host()}"
+    assert entry["held_by"] == f"process {os.getpid()} on {process_info.host()}"
     lease.release()
     assert report(finished, ["scripted"])["scripted"]["held_by"] == ""
 

@@ -18,10 +18,10 @@ from tests.hardware.standin import FLAGS, compiler
 from tests.stores import read_csv
 from tests.wandb_server import WandbServer
 from tests.wandb_support import online_at
-from trackers.relay.account import read_account
-from trackers.relay.lease import read_holder
-from trackers.relay.status import last_status
-from trackers.rundir import RunDirectory
+from trackers.journal.lease import read_holder
+from trackers.journal.run_directory import RunDirectory
+from trackers.journal.status import last_status
+from trackers.relay.delivery.cursor_file import read_account
 
 TRAIN = """
 import os, sys, time, trackers
@@ -145,7 +145,7 @@ def test_store_of_a_tracker_that_needs_locks_says_so(
     run = recorded(Path("share/p/r").resolve(), trackers=[tracker])
     code = f"""
 from tests.faults.test_far_side import Line
-from trackers.rundir import RunDirectory
+from trackers.journal.run_directory import RunDirectory
 line = Line(RunDirectory("share/p/r"), "{tracker}")
 line.tries(2)
 print(*line.said, sep="\\n")

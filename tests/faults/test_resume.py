@@ -15,18 +15,19 @@ import trackers
 from tests import stores
 from tests.faults.attempts import FIVE, Training, delivered, points, read, wait_for
 from tests.wandb_support import online_at
-from trackers import errors, identity, records
-from trackers.claims import Claims
-from trackers.journal import StreamReader, StreamWriter
-from trackers.overview import overview
+from trackers import errors, records
+from trackers.analysis.run_overview import overview
+from trackers.journal.attempts import Claims
+from trackers.journal.lease import read_holder
+from trackers.journal.run_directory import RunDirectory, find_runs
+from trackers.journal.status import last_status
+from trackers.journal.stream import StreamReader, StreamWriter
 from trackers.records import Metrics, Start
-from trackers.relay.lease import read_holder
-from trackers.relay.order import Order
-from trackers.relay.status import last_status
-from trackers.resume import Job, differences, job, notice
-from trackers.rundir import RunDirectory, find_runs
-from trackers.runs import Run
+from trackers.relay.delivery.merge_order import Order
+from trackers.support import process_info
 from trackers.tracker import RunInfo
+from trackers.training.resume import Job, differences, job, notice
+from trackers.training.run import Run
 
 STEPS = 200
 
@@ -110,9 +111,9 @@ def test_old_process_that_still_lives_is_left_out_from_then_on() -> None:
     new = Training(100, 150, wait=True, trackers="json", id="again", resume="allow")
     Path("second").touch()
     wait_for(lambda: (now := read_holder(run.path / "relay.lease")) is not None and now.pid != before.pid)
-    wait_for(lambda: not identity.alive(before.pid, before.pid_start), "the old relay is gone")
+    wait_for(lambda: not process_info.alive(before.pid, before.pid_start), "the old relay is gone")
     assert old.poll() is None
-    superseded = run.stream(trackers.rundir.StreamName("rank", 0, 1))
+    superseded = run.stream(trackers.journal.run_directory.StreamName("rank", 0, 1))
     size = superseded.stat().st_size
     wait_for(lambda: superseded.stat().st_size > size + 2000, "the old process goes on logging")
     Path("stop").touch()
@@ -219,7 +220,7 @@ def test_auto_leaves_a_run_alone_that_another_process_just_claimed() -> None:
     crashed = begin(name="baseline")
     run = RunDirectory(crashed.dir)
     leave(crashed)
-    StreamWriter(run.stream(trackers.rundir.StreamName("rank", 0, 2))).release()
+    StreamWriter(run.stream(trackers.journal.run_directory.StreamName("rank", 0, 2))).release()
     second = begin(name="baseline", resume="auto")
     assert second.id != crashed.id
     second.finish()
@@ -306,7 +307,7 @@ def test_each_attempt_counts_until_the_next_one_whoever_looks_when(tmp_path: Pat
     run = RunDirectory(tmp_path / "run")
     run.make()
     for attempt, began in ((1, 10.0), (2, 20.0), (3, 30.0)):
-        writer = StreamWriter(run.stream(trackers.rundir.StreamName("rank", 0, attempt)))
+        writer = StreamWriter(run.stream(trackers.journal.run_directory.StreamName("rank", 0, attempt)))
         writer.write(records.encode(Start(time=began, attempt=attempt)))
         for late in (1, 11, 21):
             value = {"loss": float(attempt)}
@@ -346,6 +347,6 @@ def test_resuming_a_living_run_by_id_is_said(capsys: pytest.CaptureFixture[str])
     """Whoever takes a run over that still seems to run is told so."""
     first = begin(id="again")
     second = begin(id="again", resume="allow", reinit="create_new")
-    assert f"process {os.getpid()} on {identity.host()} seemed to be still at this run" in capsys.readouterr().err
+    assert f"process {os.getpid()} on {process_info.host()} seemed to be still at this run" in capsys.readouterr().err
     second.finish()
     first.finish()

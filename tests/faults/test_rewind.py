@@ -17,12 +17,12 @@ from tests.support import T0, Driver, run_info, stream
 from tests.wandb_server import Fault, WandbServer
 from tests.wandb_support import online_at
 from trackers import errors
-from trackers.backends.wandb import WandbTracker
-from trackers.overview import glance, overview
+from trackers.analysis.run_overview import glance, overview
+from trackers.backends.wandb.tracker import WandbTracker
+from trackers.journal.run_directory import RunDirectory
 from trackers.records import Metrics, Record, Start
-from trackers.rundir import RunDirectory
-from trackers.runs import Run
 from trackers.tracker import RunInfo
+from trackers.training.run import Run
 
 OLD, STEP, NEW = 100, 59, 80
 """Logged before; the checkpoint's step; how far the new attempt came: less far than the old one."""

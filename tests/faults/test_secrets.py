@@ -14,13 +14,13 @@ import pytest
 import trackers
 from tests.faults.driven import ROOT, wait_for
 from tests.stores import read_csv, read_json, read_mlflow, read_tensorboard, read_trackio
-from trackers.analysis.portrait import portrait
+from trackers.analysis.provenance import portrait
+from trackers.journal.run_directory import RunDirectory, find_runs
 from trackers.records import Metrics
-from trackers.relay.account import read_account
-from trackers.relay.rejections import Rejections
+from trackers.relay.delivery.cursor_file import read_account
+from trackers.relay.delivery.dead_letters import Rejections
 from trackers.relay.report import report
-from trackers.rundir import RunDirectory, find_runs
-from trackers.secret import mask, mask_argv, mask_source
+from trackers.support.redaction import mask, mask_argv, mask_source
 
 HF, GITHUB = "hf_" + "a1B2" * 10, "ghp_" + "c3D4" * 10
 SECRETS = ("sesame", "opensaysme", "hunter2222", "wand4444", HF, GITHUB, "k" * 40)

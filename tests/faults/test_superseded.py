@@ -8,11 +8,11 @@ import pytest
 
 from tests.chaos import prepared
 from tests.support import T0, run_info
-from trackers.journal import StreamWriter
+from trackers.journal.run_directory import RunDirectory, StreamName
+from trackers.journal.stream import StreamWriter
 from trackers.records import Environment, Finish, Metrics, Record, Start, encode
-from trackers.relay.delivery import Delivery, read_account
+from trackers.relay.delivery.delivery import Delivery, read_account
 from trackers.relay.report import report
-from trackers.rundir import RunDirectory, StreamName
 
 
 def write(run: RunDirectory, name: StreamName, *records: Record) -> None:

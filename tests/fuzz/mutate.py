@@ -193,7 +193,7 @@ def zipped(data: bytes, dice: random.Random) -> bytes:
 
 def event_file(data: bytes, dice: random.Random) -> bytes:
     """TensorBoard's records, one of them changed, with checksums that fit."""
-    from trackers.backends.tensorboard_events import Framer
+    from trackers.formats.tensorboard_event import Framer
 
     records, at = [], 0
     while at + 16 <= len(data):

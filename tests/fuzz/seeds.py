@@ -76,7 +76,7 @@ def make(place: Path) -> None:
 
 def _pack(run: Path, target: Path) -> None:
     """The run, its streams packed as ``trackers archive`` packs them."""
-    from trackers.packed import pack, packed_path
+    from trackers.support.seekable_zstd import pack, packed_path
 
     shutil.copytree(run, target)
     for stream in (target / "streams").glob("*.jsonl"):

@@ -29,11 +29,12 @@ class Target(NamedTuple):
 
 def everything(source: str, root: Path | None = None) -> int:
     """Read all runs of a source in every way in which commands do; how many there are."""
-    from trackers import records, rundata
-    from trackers.analysis.facts import facts
+    from trackers import records
+    from trackers.analysis.run_stats import facts
     from trackers.cli import keys
+    from trackers.readers import run_data
 
-    found = rundata.load_all(source, root)
+    found = run_data.load_all(source, root)
     for data in found:
         data.metrics().to_pandas()
         data.metrics(long=True)
@@ -88,7 +89,7 @@ def _mlflow_files(place: Path) -> None:
     import sqlite3
 
     from trackers.readers.boundary import Spared
-    from trackers.readers.mlflow_files import RunFiles
+    from trackers.readers.mlflow.artifacts import RunFiles
     from trackers.readers.reader import SourceRun
 
     with contextlib.closing(sqlite3.connect(place / "mlflow.db")) as database:
@@ -109,9 +110,9 @@ def _mlflow_files(place: Path) -> None:
 
 
 def _run(place: Path) -> None:
-    from trackers.listing import listing
-    from trackers.overview import overview, rejected
-    from trackers.rundir import find_runs
+    from trackers.analysis.run_list import listing
+    from trackers.analysis.run_overview import overview, rejected
+    from trackers.journal.run_directory import find_runs
 
     root = place / "runs"
     assert len(listing(root).lines) + len(listing(root).lost) >= 1

@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from trackers.hardware.detect import Gpus
-from trackers.hardware.device import Reading
+from trackers.hardware.gpus.base import Reading
+from trackers.hardware.gpus.detect import Gpus
 
 MIB = float(1 << 20)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from tests.hardware.standin import write_knobs
-from trackers.hardware.detect import Gpus
+from trackers.hardware.gpus.detect import Gpus
 
 
 def main(scenes: str) -> None:

@@ -11,9 +11,9 @@ from typing import Any
 from trackers.benchmark import file, result
 from trackers.benchmark.steps import Steps
 from trackers.errors import NotFound, UsageError
-from trackers.formats import output
-from trackers.readers.log import STDIN, LogReader
+from trackers.readers.console_log.reader import STDIN, LogReader
 from trackers.records import Metrics, Record
+from trackers.support import atomic_write
 
 NAME = "extract_primus_metrics"
 RESULTS = Path("benchmark_results")
@@ -30,7 +30,7 @@ def main(arguments: Sequence[str]) -> int:
     if named is not None and (named.is_dir() or options.output.endswith("/")):
         named = None
     if named is not None:
-        output.check(named, inputs=[options.log_file], ours=lambda there, head: True)
+        atomic_write.check(named, inputs=[options.log_file], ours=lambda there, head: True)
     reader = LogReader()
     runs = reader.runs(options.log_file)
     if len(runs) > 1:
@@ -51,9 +51,9 @@ def main(arguments: Sequence[str]) -> int:
     for text in [*([runs[0].note] if runs[0].note else []), *document["contradictions"]]:
         print(f"{NAME}: {text}", file=sys.stderr)
     if named is not None:
-        output.check(named, inputs=[source], ours=lambda there, head: file.is_of(there, document["source"]),
+        atomic_write.check(named, inputs=[source], ours=lambda there, head: file.is_of(there, document["source"]),
                      force=options.force)  # fmt: skip
-        output.write_text(named, result.text(document))
+        atomic_write.write_text(named, result.text(document))
     try:
         path = named or file.write(document, Path(options.output or RESULTS))
     except OSError as error:

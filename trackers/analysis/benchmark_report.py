@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from trackers.analysis.benchmark_results import TOLERANCE, Result
-from trackers.analysis.fairness import WORK, work
+from trackers.analysis.comparability import WORK, work
 from trackers.analysis.tables import Table, escape_markdown, render, show
 
 FEW = 5

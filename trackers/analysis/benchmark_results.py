@@ -18,9 +18,9 @@ from trackers.analysis.statistics import deviation, mean
 from trackers.benchmark.speed import MEASURED, WALL_CLOCK
 from trackers.benchmark.steps import CLOCK
 from trackers.errors import NotFound
-from trackers.naming.roles import GIB
+from trackers.metrics.roles import GIB
 from trackers.readers.boundary import why
-from trackers.readers.files import FLOATS
+from trackers.readers.helpers import FLOATS
 
 PATTERN = "benchmark_*.json"
 _VERSIONS = ("pytorch", "cuda", "rocm")

@@ -9,8 +9,8 @@ from typing import Any
 from trackers.benchmark import file, result
 from trackers.benchmark.steps import Steps
 from trackers.errors import NotFound, UsageError
-from trackers.formats.output import check, write_text
 from trackers.readers.reader import Reader, SourceRun
+from trackers.support.atomic_write import check, write_text
 
 RESULTS = Path("benchmark_results")
 

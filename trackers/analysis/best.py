@@ -11,8 +11,8 @@ import msgspec
 
 from trackers import records
 from trackers.analysis.comparison import differing_settings
-from trackers.analysis.condition import Condition
-from trackers.analysis.facts import Facts
+from trackers.analysis.run_stats import Facts
+from trackers.analysis.where import Condition
 from trackers.errors import NotFound, UsageError
 from trackers.records import plain_name
 
@@ -42,7 +42,7 @@ def best(
     Args:
         metric: a result (``final/best_val_loss``), or a logged metric, of which each run's best value counts.
         mode: "min" or "max"; None: as ``define_metric`` said, else by the name.
-        where: a condition on runs (:mod:`trackers.analysis.condition`).
+        where: a condition on runs (:mod:`trackers.analysis.where`).
         top: so many; None: all.
 
     Raises:

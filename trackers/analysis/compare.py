@@ -12,14 +12,14 @@ from typing import Any
 import msgspec
 
 from trackers import records
+from trackers.analysis.collect import gather
+from trackers.analysis.comparability import unfair
 from trackers.analysis.comparison import FIGURES, Comparison, differing_settings
-from trackers.analysis.facts import Facts
-from trackers.analysis.fairness import unfair
-from trackers.analysis.gather import gather
+from trackers.analysis.run_stats import Facts
 from trackers.benchmark.speed import WALL_SAMPLES, WALL_STEPS, alike
 from trackers.errors import NotFound, UsageError
-from trackers.naming import roles
-from trackers.naming.groups import group_of
+from trackers.metrics import roles
+from trackers.metrics.groups import group_of
 
 
 def compare_runs(

@@ -56,7 +56,7 @@ class Comparison(msgspec.Struct):
         Raises:
             MissingPackage: pandas isn't installed.
         """
-        from trackers.analysis.need import need
+        from trackers.support.optional import need
 
         need("pandas", "to_pandas")
         import pandas

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from trackers.analysis.portrait import Portrait
+from trackers.analysis.provenance import Portrait
 from trackers.records import name_floats
 
 PARTS = ("config", "argv", "git", "packages", "hardware")

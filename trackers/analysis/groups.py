@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from trackers.analysis.comparison import FIGURES, differing_settings
-from trackers.analysis.facts import Facts
+from trackers.analysis.run_stats import Facts
 from trackers.analysis.statistics import Spread, spread
 from trackers.analysis.tables import show
 from trackers.errors import UsageError

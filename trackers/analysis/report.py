@@ -7,20 +7,20 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trackers.analysis import benchmark_report, layout, sessions
+from trackers.analysis import benchmark_report, compare_tables, sessions
 from trackers.analysis.benchmark_results import Result
+from trackers.analysis.comparability import WORK
 from trackers.analysis.compare import compare
 from trackers.analysis.comparison import differing_settings
-from trackers.analysis.fairness import WORK
 from trackers.analysis.groups import headline
 from trackers.analysis.statistics import deviation, mean
 from trackers.analysis.tables import escape_markdown, plain, render
 from trackers.benchmark.speed import MEASURED, STATED, Speed
 from trackers.errors import NotFound
-from trackers.naming import roles
+from trackers.metrics import roles
 
 if TYPE_CHECKING:
-    from trackers.plotting.runs import PlottedRun
+    from trackers.analysis.curves import PlottedRun
 
 SESSION = "session:"
 _VERSIONS = ("pytorch", "cuda", "rocm")
@@ -56,13 +56,15 @@ def _warnings(texts: Sequence[str]) -> Iterator[str]:
 def _metrics(runs: Sequence[PlottedRun]) -> str:
     known = [run.facts for run in runs]
     found = compare(known)
-    settings = layout.chosen_settings(found, None)
+    settings = compare_tables.chosen_settings(found, None)
     if not found.keys:
         return "No metrics of training or validation.\n"
-    if len(runs) <= layout.FEW:
-        table = layout.side_by_side(found, found.keys, settings, ("final", "best", "last", "min", "max"))
+    if len(runs) <= compare_tables.FEW:
+        table = compare_tables.side_by_side(found, found.keys, settings, ("final", "best", "last", "min", "max"))
     else:
-        table = layout.a_line_each(found, found.keys, settings, {key: headline(known, key) for key in found.keys})
+        table = compare_tables.a_line_each(
+            found, found.keys, settings, {key: headline(known, key) for key in found.keys}
+        )
     return render(table, "markdown")
 
 

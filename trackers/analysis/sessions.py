@@ -7,22 +7,22 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from trackers.analysis.comparability import unfair
 from trackers.analysis.compare import efficiency, speedup
-from trackers.analysis.facts import Facts, facts
-from trackers.analysis.fairness import unfair
-from trackers.analysis.need import need
+from trackers.analysis.run_stats import Facts, facts
 from trackers.analysis.statistics import durations, mean, weighted
 from trackers.analysis.tables import MISSING, plain, show
 from trackers.benchmark import speed
 from trackers.errors import NotFound
-from trackers.naming import roles
-from trackers.readers import files
+from trackers.metrics import roles
+from trackers.readers import helpers
 from trackers.readers.boundary import boundary
 from trackers.readers.columns import Columns
-from trackers.readers.files import unix
+from trackers.readers.helpers import unix
 from trackers.readers.reader import SourceRun
 from trackers.readers.session import COMMUNICATION, END, SessionReader, read_summary
 from trackers.records import TIME_MAX
+from trackers.support.optional import need
 
 RULE = "=" * 60
 WHOLE = "the session's duration"
@@ -112,7 +112,7 @@ def read(path: Path) -> Session:
     blocks = columns.blocks()
     known = facts(run, blocks, others)
     began, ended = unix(session.get("start_time")), unix(session.get("end_time"))
-    duration = files.number(session.get("duration_seconds"))
+    duration = helpers.number(session.get("duration_seconds"))
     times = [float(block.times.max()) for block in blocks]
     if not isinstance(duration, (int, float)) or not 0 < duration < TIME_MAX:
         last = ended if ended is not None else max(times, default=None)

@@ -24,7 +24,7 @@ from trackers.benchmark.speed import (
     figures,
     marks_of,
 )
-from trackers.naming import roles
+from trackers.metrics import roles
 from trackers.readers.columns import STEPLESS, Block
 
 J_PER_KWH = 3.6e6

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from trackers.analysis.need import need
+from trackers.support.optional import need
 
 CONFIDENCE = 0.95
 RESAMPLES = 10_000

@@ -11,9 +11,9 @@ from typing import Any
 
 import msgspec
 
-from trackers import beneath
 from trackers.benchmark.result import file_name, text
-from trackers.formats.place import claim
+from trackers.formats.artifact_place import claim
+from trackers.support import confined
 
 PATTERN = "benchmark_*.json"
 HEAD_BYTES = 16384
@@ -37,17 +37,17 @@ def write(document: Mapping[str, Any], directory: Path, ours: Path | None = None
     for stray in directory.glob(f".{stem}.*.tmp"):  # of a process that was killed
         with contextlib.suppress(OSError):
             stray.unlink()
-    temporary = beneath.temporary(directory / stem)
+    temporary = confined.temporary(directory / stem)
     try:
-        beneath.write_new(temporary, text(document).encode("utf-8"), root=directory)
+        confined.write_new(temporary, text(document).encode("utf-8"), root=directory)
         if ours is not None:
-            beneath.replace(temporary, ours, root=directory)
+            confined.replace(temporary, ours, root=directory)
             return ours
         named = directory / file_name(document)
         for number in range(1, MOST):
             path = named if number == 1 else named.with_stem(f"{named.stem}_{number}")
             if is_of(path, document["source"]):
-                beneath.replace(temporary, path, root=directory)
+                confined.replace(temporary, path, root=directory)
                 return path
             if claim(temporary, path):
                 return path
@@ -92,7 +92,7 @@ def is_of(path: Path, source: Mapping[str, Any]) -> bool:
         return False
     names = ("run_id", "project") if source.get("run_id") else ("file",) if source.get("file") else ()
     try:
-        with beneath.open_file(path, root=path.parent) as result:
+        with confined.open_file(path, root=path.parent) as result:
             head = result.read(HEAD_BYTES)
     except OSError:
         return False

@@ -18,9 +18,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from trackers.benchmark import speed
-from trackers.benchmark.notes import TOLERANCE, Notes
+from trackers.benchmark.remarks import TOLERANCE, Notes
 from trackers.benchmark.steps import Step, Steps
-from trackers.naming import roles
+from trackers.metrics import roles
 from trackers.records import name_floats
 
 CORES = {

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from trackers.naming import roles
-from trackers.naming.groups import group_of
+from trackers.metrics import roles
+from trackers.metrics.groups import group_of
 from trackers.records import SUMMARY_PREFIX
 
 MEASURED, WALL_CLOCK, STATED, LOGGED = "measured step time", "wall clock", "stated result", "logged rate"

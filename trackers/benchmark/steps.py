@@ -16,7 +16,7 @@ import msgspec
 from trackers.benchmark import values as meanings
 from trackers.benchmark.speed import FIRST_STEP, WINDOWED, Meter, Span, Timed, marks_of
 from trackers.benchmark.values import Meaning, meaning
-from trackers.naming import roles, totals
+from trackers.metrics import roles, totals
 from trackers.records import Config, Environment, Metrics, Number, Record, Start, flatten, merge
 
 CLOCK = "times of records"

@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from trackers.benchmark.speed import FIRST_STEP, KINDS, PAUSED, TRAINED, WINDOWED, mark_of, marks_of
-from trackers.naming import roles
+from trackers.metrics import roles
 from trackers.records import Config, Environment, Metrics, Record, Start
 
 LOSS, RATE, SECONDS, FIRST = "loss", "rate", "seconds", "first"

@@ -9,9 +9,9 @@ import sys
 def main() -> None:
     """Run the program. Bad input is one line on stderr: exit code 2 (wrong usage) or 1 (not found)."""
     _speak_utf8()
-    from trackers import shadow
+    from trackers.support import name_clash
 
-    text = shadow.complaint()
+    text = name_clash.complaint()
     if text:
         print(f"trackers: {text}", file=sys.stderr)
         if "took this one's place" in text:

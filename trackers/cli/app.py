@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from trackers import __version__
+from trackers._version import __version__
 from trackers.cli import (
     archive,
     bench_export,

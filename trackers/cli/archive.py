@@ -52,11 +52,11 @@ def archive(
 
     Example: trackers archive --older-than 7 --yes; trackers archive --backup minimal benchmark_results --yes
     """
-    from trackers.keeping.archive import archive as work
-    from trackers.keeping.archive import packable
-    from trackers.keeping.standing import DAY_S, chosen, why_kept
-    from trackers.packed import need_zstd
-    from trackers.rundir import RunDirectory
+    from trackers.journal.run_directory import RunDirectory
+    from trackers.retention.archive import archive as work
+    from trackers.retention.archive import packable
+    from trackers.retention.eligibility import DAY_S, chosen, why_kept
+    from trackers.support.seekable_zstd import need_zstd
 
     def keeps(run: RunDirectory) -> str:
         if run.archived() and not packable(run):
@@ -89,11 +89,11 @@ def restore(
 
     Example: trackers restore latest --yes
     """
-    from trackers.keeping.archive import restore as work
-    from trackers.keeping.backup import is_backup
-    from trackers.keeping.standing import chosen
-    from trackers.packed import need_zstd
-    from trackers.rundir import RunDirectory
+    from trackers.journal.run_directory import RunDirectory
+    from trackers.retention.archive import restore as work
+    from trackers.retention.backup import is_backup
+    from trackers.retention.eligibility import chosen
+    from trackers.support.seekable_zstd import need_zstd
 
     def act(run: RunDirectory) -> int:
         change = work(run)
@@ -116,8 +116,8 @@ def restore(
 
 def _back_up(folders: list[str], kind: str, output: Path | None, yes: bool, as_json: bool) -> NoReturn:
     from trackers.errors import UsageError
-    from trackers.keeping.backup import default_name, make, members
-    from trackers.keeping.sizes import show_size
+    from trackers.retention.backup import default_name, make, members
+    from trackers.retention.sizes import show_size
 
     if not kind:
         raise UsageError("--output belongs to --backup minimal or --backup full")
@@ -142,7 +142,7 @@ def _back_up(folders: list[str], kind: str, output: Path | None, yes: bool, as_j
 
 def _put_back(sources: list[str], into: Path, yes: bool, as_json: bool) -> NoReturn:
     from trackers.errors import UsageError
-    from trackers.keeping.backup import is_backup, put_back
+    from trackers.retention.backup import is_backup, put_back
 
     if not all(is_backup(source) for source in sources):
         raise UsageError("runs and backups are restored by calls of their own")
@@ -175,7 +175,7 @@ def each(
         keeps: why a run stays as it is. act: does it, and returns the bytes freed. words: "compress", "compressed".
     """
     from trackers.errors import TrackersError
-    from trackers.keeping.sizes import run_sizes, show_size, together, total
+    from trackers.retention.sizes import run_sizes, show_size, together, total
 
     entries: list[dict[str, Any]] = []
     failed = False
@@ -218,7 +218,7 @@ def each(
 
 def show_sizes(sizes: dict[str, Any]) -> None:
     """A line for each kind of file."""
-    from trackers.keeping.sizes import show_size
+    from trackers.retention.sizes import show_size
 
     for kind, (files, size) in sizes.items():
         print(f"  {kind:<18} {files:>7,} files  {show_size(size):>9}")

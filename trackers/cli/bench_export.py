@@ -36,9 +36,9 @@ def bench_export(
     """
     from trackers.analysis.benchmark_run import document, save
     from trackers.errors import UsageError
-    from trackers.formats.output import check
-    from trackers.readers import files, registry
+    from trackers.readers import helpers, registry
     from trackers.records import name_floats
+    from trackers.support.atomic_write import check
 
     reader, runs = registry.open_source(source, directory)
     if output is not None and output.suffix == ".json" and len(runs) > 1:
@@ -47,7 +47,7 @@ def bench_export(
     if output is not None and output.suffix == ".json":
         check(output, inputs=read, ours=lambda path, head: True)
     given = {"num_gpus": num_gpus, "global_batch_size": global_batch_size, "sequence_length": sequence_length}
-    for found in files.those_of(runs, lambda run: document(reader, run, given)):
+    for found in helpers.those_of(runs, lambda run: document(reader, run, given)):
         for text in found["contradictions"]:
             print(f"trackers: {printable(text)}", file=sys.stderr)
         path = save(found, output, inputs=read, force=force)

@@ -34,8 +34,8 @@ def best(
     Example: trackers best --metric final/best_val_loss --mode min --where "config.lr < 1e-3" --top 5
     """
     from trackers.analysis import best as work
-    from trackers.analysis.gather import gather
-    from trackers.analysis.layout import SETTINGS
+    from trackers.analysis.collect import gather
+    from trackers.analysis.compare_tables import SETTINGS
     from trackers.analysis.tables import Table, render
     from trackers.errors import UsageError
 

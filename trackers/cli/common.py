@@ -77,7 +77,7 @@ def drop_output() -> None:
 def inputs(sources: Sequence[str], directory: Path | None) -> list[str]:
     """What the sources of a command may be as files: themselves, and the directory of a run where they name one."""
     from trackers.errors import TrackersError
-    from trackers.rundir import find_run
+    from trackers.journal.run_directory import find_run
 
     found = list(sources)
     for source in sources:
@@ -93,9 +93,9 @@ def mistaken(options: Any) -> list[str]:
     Args:
         options: as ``configuration.resolve`` gives them.
     """
-    from trackers import registry
+    from trackers.backends import registry
     from trackers.errors import TrackersError
-    from trackers.relay.process import python_for
+    from trackers.journal.helper_process import python_for
 
     found = []
     for symbol, names in (("TRACKER", registry.parse), ("TRACKER_PYTHON", python_for)):
@@ -132,6 +132,6 @@ def show_time(unix: float) -> str:
 
 def printable(text: str, limit: int = 300) -> str:
     """Names come from outside: no terminal escapes, no line breaks, no markup."""
-    from trackers.terminal import one_line
+    from trackers.support.terminal import one_line
 
     return one_line(text, limit)

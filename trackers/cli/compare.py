@@ -49,10 +49,10 @@ def compare(
 
     Example: trackers compare baseline wider --keys "val_*"; trackers compare digits --by config.lr
     """
+    from trackers.analysis import comparability, groups
     from trackers.analysis import compare as work
-    from trackers.analysis import fairness, groups
+    from trackers.analysis.collect import gather
     from trackers.analysis.comparison import FIGURES
-    from trackers.analysis.gather import gather
     from trackers.errors import UsageError
 
     form = "json" if as_json else form
@@ -68,7 +68,7 @@ def compare(
             raise UsageError(f"--by shows one figure of each metric: --figures {wanted[0]}")
     gathered = gather(sources, directory)
     found = work.compare(gathered.runs, _words(keys) or None, baseline=baseline or None)
-    warnings = fairness.unfair(gathered.runs) if by else found.warnings  # groups have no speed-up
+    warnings = comparability.unfair(gathered.runs) if by else found.warnings  # groups have no speed-up
     for text in [*(f"left out: {reason}" for reason in gathered.lost), *warnings]:
         print(f"trackers: {printable(text)}", file=sys.stderr)
     if by:
@@ -83,26 +83,26 @@ def compare(
 def _show(
     found: Any, form: str, headlines: dict[str, str], figures: list[str], all_keys: bool, settings: list[str] | None
 ) -> None:
-    from trackers.analysis import layout
+    from trackers.analysis import compare_tables
     from trackers.analysis.comparison import by_run
     from trackers.analysis.tables import render
 
     if form == "csv":
         print(render(by_run(found), form), end="")
         return
-    keys = found.keys if all_keys else found.keys[: layout.KEYS]
-    shown = layout.chosen_settings(found, settings)
-    if len(found.runs) <= layout.FEW:
-        table = layout.side_by_side(found, keys, shown, figures)
+    keys = found.keys if all_keys else found.keys[: compare_tables.KEYS]
+    shown = compare_tables.chosen_settings(found, settings)
+    if len(found.runs) <= compare_tables.FEW:
+        table = compare_tables.side_by_side(found, keys, shown, figures)
     else:
-        table = layout.a_line_each(found, keys, shown, headlines)
+        table = compare_tables.a_line_each(found, keys, shown, headlines)
     print(render(table, form), end="")
-    for text in layout.remarks(found, keys, shown):
+    for text in compare_tables.remarks(found, keys, shown):
         print(f"trackers: {printable(text, 4096)}", file=sys.stderr)
 
 
 def _show_groups(found: Any, form: str, all_keys: bool) -> None:
-    from trackers.analysis import layout
+    from trackers.analysis import compare_tables
     from trackers.analysis.tables import render
 
     if form == "json":
@@ -113,8 +113,8 @@ def _show_groups(found: Any, form: str, all_keys: bool) -> None:
         print(json.dumps(name_floats(msgspec.to_builtins(found)), indent=2, allow_nan=False))
         return
     keys = list(found.figures)
-    keys = keys if all_keys or form == "csv" else keys[: layout.KEYS]
-    print(render(layout.by_group(found, keys, apart=form == "csv"), form), end="")
+    keys = keys if all_keys or form == "csv" else keys[: compare_tables.KEYS]
+    print(render(compare_tables.by_group(found, keys, apart=form == "csv"), form), end="")
 
 
 def _words(text: str) -> list[str]:

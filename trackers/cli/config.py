@@ -118,7 +118,7 @@ def allnoconfig() -> None:
 
 def kconfig() -> None:
     """Print the path of the Kconfig file, for a tree that sources it."""
-    from trackers.configuration.roots import KCONFIG
+    from trackers.configuration.search_path import KCONFIG
 
     typer.echo(KCONFIG)
 

@@ -33,7 +33,7 @@ def diff(
     Example: trackers diff baseline latest
     """
     from trackers.analysis import diff as work
-    from trackers.analysis.portrait import portrait
+    from trackers.analysis.provenance import portrait
 
     runs = [portrait(_load(source, directory)) for source in (first, second)]
     found = work.diff(*runs)
@@ -71,7 +71,7 @@ def argv(run: SourceArgument = "latest", directory: RunsDir = None, as_json: AsJ
 
     Example: trackers argv latest
     """
-    from trackers.analysis.portrait import command, portrait, remarks
+    from trackers.analysis.provenance import command, portrait, remarks
 
     found = portrait(_load(run, directory))
     line = command(found)
@@ -88,7 +88,7 @@ def argv(run: SourceArgument = "latest", directory: RunsDir = None, as_json: AsJ
 def _load(source: str, directory: Path | None) -> Any:
     from trackers.errors import UsageError
     from trackers.readers import registry
-    from trackers.rundata import RunData
+    from trackers.readers.run_data import RunData
 
     reader, runs = registry.open_source(source, directory)
     if len(runs) > 1:

@@ -49,7 +49,7 @@ def _check(name: str, state: str, text: str) -> dict[str, str]:
 
 
 def _versions() -> list[dict[str, str]]:
-    from trackers import __version__
+    from trackers._version import __version__
 
     found = [
         _check("trackers", "ok", f"{__version__} in {Path(__file__).parent.parent}"),
@@ -62,16 +62,17 @@ def _versions() -> list[dict[str, str]]:
 
 
 def _package() -> dict[str, str]:
-    from trackers import shadow
+    from trackers.support import name_clash
 
-    text = shadow.complaint()
+    text = name_clash.complaint()
     return _check("package name", "problem" if text else "ok", text or "no other package imports as 'trackers'")
 
 
 def _trackers() -> list[dict[str, str]]:
-    from trackers import configuration, registry
+    from trackers import configuration
+    from trackers.backends import registry
     from trackers.errors import CredentialsMissing, MissingPackage, TrackersError
-    from trackers.relay.process import python_for
+    from trackers.journal.helper_process import python_for
 
     options: dict[str, Any] = {}
     chosen: set[str] = set()  # what init would refuse to begin without

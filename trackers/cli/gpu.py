@@ -29,7 +29,7 @@ def gpu(
 
     Example: trackers gpu --once
     """
-    from trackers.hardware.detect import Gpus
+    from trackers.hardware.gpus.detect import Gpus
     from trackers.hardware.view import View
 
     if scope not in ("node", "job"):

@@ -27,10 +27,10 @@ def gpu_report(source: SourceArgument = "latest", directory: RunsDir = None, as_
     import msgspec
 
     from trackers.analysis import gpu_report as analysis
-    from trackers.readers import files, registry
+    from trackers.readers import helpers, registry
 
     reader, runs = registry.open_source(source, directory)
-    found = files.those_of(runs, lambda run: (run, analysis.gpu_report(reader.read(run), f"run {run.name!r}")))
+    found = helpers.those_of(runs, lambda run: (run, analysis.gpu_report(reader.read(run), f"run {run.name!r}")))
     if as_json:
         shown = [
             {"source": run.source, "id": run.id, "name": run.name, "note": run.note, **msgspec.to_builtins(report)}

@@ -26,11 +26,11 @@ def keys(source: SourceArgument = "latest", directory: RunsDir = None, as_json: 
 
     Example: trackers keys tb:runs/baseline
     """
-    from trackers.readers import files, registry
-    from trackers.rundata import RunData
+    from trackers.readers import helpers, registry
+    from trackers.readers.run_data import RunData
 
     reader, runs = registry.open_source(source, directory)
-    found = files.those_of(runs, lambda run: _run(RunData(reader, run)))
+    found = helpers.those_of(runs, lambda run: _run(RunData(reader, run)))
     if as_json:
         print(json.dumps(found, indent=2))
         return
@@ -41,7 +41,7 @@ def keys(source: SourceArgument = "latest", directory: RunsDir = None, as_json: 
 
 
 def _run(data: Any) -> dict[str, Any]:
-    from trackers.naming.groups import grouped
+    from trackers.metrics.groups import grouped
     from trackers.records import name_floats
 
     series = data.series()
@@ -63,7 +63,7 @@ def _run(data: Any) -> dict[str, Any]:
 
 
 def _show(run: dict[str, Any]) -> None:
-    from trackers.naming.groups import TITLES
+    from trackers.metrics.groups import TITLES
 
     names = [name for group in run["groups"].values() for name in group]
     print(f"{printable(run['name'])}  ({printable(run['source'])})")

@@ -48,10 +48,10 @@ def plot(
 
     Example: trackers plot digits --keys "*_loss" --log-y -o losses.png; trackers plot latest --panel gpu -o gpu.svg
     """
+    from trackers.analysis.curves import open_runs, with_tokens
     from trackers.errors import UsageError
-    from trackers.formats.output import check
     from trackers.plotting import benchmark, presets
-    from trackers.plotting.runs import open_runs, with_tokens
+    from trackers.support.atomic_write import check
 
     if panel and panel not in PANELS:
         raise UsageError(f"unknown panel {panel!r}: known are {', '.join(PANELS)}")
@@ -83,12 +83,12 @@ def plot(
 
 def _out(picture: Any, output: Path | None, as_json: bool) -> None:
     if output is not None:
-        from trackers.plotting import image, page
+        from trackers.plotting import html_page, matplotlib_figure
 
         if output.suffix.lower() in (".html", ".htm"):
-            page.save(picture, output)
+            html_page.save(picture, output)
         else:
-            image.save(picture, output)
+            matplotlib_figure.save(picture, output)
     elif not as_json:
         from trackers.plotting import terminal
 
@@ -99,7 +99,7 @@ def _out(picture: Any, output: Path | None, as_json: bool) -> None:
     for note in _notes(picture):
         print(f"trackers: {printable(note)}", file=sys.stderr)
     if as_json:
-        from trackers.plotting.panels import as_builtins
+        from trackers.plotting.figure import as_builtins
 
         print(json.dumps(as_builtins(picture), allow_nan=False))
     elif output is not None:

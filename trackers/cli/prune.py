@@ -49,9 +49,9 @@ def prune(
     Example: trackers prune --older-than 90 --yes; trackers prune --logs benchmark_results --yes
     """
     from trackers.errors import TrackersError
-    from trackers.keeping.prune import begun, delete, finish
-    from trackers.keeping.sizes import show_size
-    from trackers.keeping.standing import DAY_S, chosen, why_not_deleted
+    from trackers.retention.eligibility import DAY_S, chosen, why_not_deleted
+    from trackers.retention.prune import begun, delete, finish
+    from trackers.retention.sizes import show_size
 
     if logs:
         refuse(context, "is for runs: logs have --compress-after and --delete-after", "older_than")
@@ -78,8 +78,8 @@ def _prune_logs(
     folders: list[str], compress_after_s: float, delete_after_s: float, extract: bool, yes: bool, as_json: bool
 ) -> NoReturn:
     from trackers.errors import TrackersError
-    from trackers.keeping.logs import benchmark_results, carry_out, due
-    from trackers.keeping.sizes import loose_sizes, show_size, together
+    from trackers.retention.logs import benchmark_results, carry_out, due
+    from trackers.retention.sizes import loose_sizes, show_size, together
 
     places = [Path(folder).expanduser() for folder in folders]
     found = [entry for place in places for entry in due(place, compress_after_s, delete_after_s, extract=extract)]

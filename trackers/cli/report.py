@@ -38,9 +38,9 @@ def report(
     Example: trackers report baseline wider -o report.html; trackers report logs/*/*_summary.json -o sessions.md
     """
     from trackers.analysis import report as work
+    from trackers.analysis.curves import open_runs
     from trackers.errors import UsageError
-    from trackers.formats.output import MARK, check, write_text
-    from trackers.plotting.runs import open_runs
+    from trackers.support.atomic_write import MARK, check, write_text
 
     ending = output.suffix.lower() if output is not None else MARKDOWN[0]
     if ending not in (*MARKDOWN, *HTML):

@@ -13,7 +13,7 @@ import typer
 from trackers.cli.common import AsJson, RunsDir, printable, runs_root, show_age, show_number, show_time
 
 if TYPE_CHECKING:
-    from trackers.listing import Standing
+    from trackers.analysis.run_list import Standing
 
 _COLORS = {"finished": "green", "running": "cyan", "failed": "red", "crashed": "red", "preempted": "yellow"}
 
@@ -33,7 +33,7 @@ def ls(
 
     Example: trackers ls --project digits
     """
-    from trackers.listing import listing
+    from trackers.analysis.run_list import listing
 
     root = runs_root(directory)
     if as_json:
@@ -49,10 +49,10 @@ def ls(
 
 
 def _print_json(root: Path, project: str) -> None:
+    from trackers.analysis.run_overview import glance
     from trackers.errors import TrackersError
-    from trackers.overview import glance
+    from trackers.journal.run_directory import find_runs
     from trackers.readers.boundary import boundary
-    from trackers.rundir import find_runs
 
     views = []
     for run in find_runs(root):
@@ -127,8 +127,8 @@ def show(
 
     Example: trackers show latest
     """
-    from trackers.overview import overview
-    from trackers.rundir import find_run
+    from trackers.analysis.run_overview import overview
+    from trackers.journal.run_directory import find_run
 
     found = find_run(run, runs_root(directory))
     if rejected:
@@ -183,7 +183,7 @@ def _show_values(title: str, values: dict[str, Any], note: str = "") -> None:
 
 
 def _show_rejected(run: Any, as_json: bool) -> None:
-    from trackers.overview import rejected
+    from trackers.analysis.run_overview import rejected
 
     found = {name: rejected(run, name) for name in run.deliveries()}
     if as_json:

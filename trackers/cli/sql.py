@@ -37,7 +37,7 @@ def sql(
 
     Example: trackers sql "select run, min(value) from metrics where name = 'val_loss' group by run order by 2"
     """
-    from trackers.analysis.database import sql as work
+    from trackers.analysis.sql import sql as work
     from trackers.analysis.tables import Table, render
     from trackers.cli.common import runs_root
     from trackers.errors import UsageError

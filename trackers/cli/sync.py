@@ -54,11 +54,11 @@ def sync(
 
     Example: trackers sync latest --to wandb
     """
-    from trackers import registry
+    from trackers.backends import registry
     from trackers.errors import NotFound, UsageError
+    from trackers.journal.run_directory import asked_for, find_run
     from trackers.relay import sync as work
     from trackers.relay.follow import Follower, runs_below
-    from trackers.rundir import asked_for, find_run
 
     if verify and follow:
         raise UsageError("--verify reads back runs that have ended: leave out --follow")

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from trackers.configuration.flags import add_arguments, flags_from_args
-    from trackers.configuration.names import fill_template, project_name, run_name
     from trackers.configuration.options import Options, resolve
+    from trackers.configuration.run_names import fill_template, project_name, run_name
 
 __all__ = ["Options", "add_arguments", "fill_template", "flags_from_args", "project_name", "resolve", "run_name"]
 
 _HOMES = {
     "Options": "options", "resolve": "options",
     "add_arguments": "flags", "flags_from_args": "flags",
-    "fill_template": "names", "project_name": "names", "run_name": "names",
+    "fill_template": "run_names", "project_name": "run_names", "run_name": "run_names",
 }  # fmt: skip
 
 

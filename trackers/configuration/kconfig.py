@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from trackers.configuration.declaration import PROGRAMS, Assignment, Declaration
-from trackers.configuration.roots import KCONFIG, parse
+from trackers.configuration.search_path import KCONFIG, parse
 from trackers.errors import ConfigError
 
 _PREFIXES = ("TRACKER", "WANDB_", "MLFLOW_", "TRACKIO_", "TENSORBOARD_", "JSON_", "CSV_", "BASELINE_")

@@ -15,9 +15,9 @@ from typing import Any
 from trackers.configuration import files
 from trackers.configuration.kconfig import Tree
 from trackers.configuration.options import VARIABLES, environment_assignments
-from trackers.configuration.roots import find_root
+from trackers.configuration.search_path import find_root
 from trackers.errors import ConfigError, UsageError
-from trackers.formats import output
+from trackers.support import atomic_write
 
 
 class Workspace:
@@ -92,7 +92,7 @@ class Workspace:
             ConfigError: it is ``.config`` itself, or a file of another kind.
         """
         try:
-            output.check(target, inputs=[self.path], ours=_is_configuration, force=force)
+            atomic_write.check(target, inputs=[self.path], ours=_is_configuration, force=force)
         except UsageError as error:
             raise ConfigError(str(error)) from None
         self.load()
@@ -157,7 +157,7 @@ class Workspace:
         """Write a file whole. keep: what it replaces stays beside it, as ``.old``."""
         before = path.read_bytes() if path.is_file() else None
         try:
-            with output.placed(path) as new:
+            with atomic_write.placed(path) as new:
                 said = write(str(new)).replace(str(new), str(path))
                 same = path != new and before == new.read_bytes()
                 if keep and before is not None and not same:

@@ -13,7 +13,7 @@ from typing import Any
 from trackers.configuration import files
 from trackers.configuration.declaration import BOOLEANS, PROGRAMS, Assignment
 from trackers.configuration.kconfig import Tree
-from trackers.configuration.roots import PATH_VARIABLE, found_root
+from trackers.configuration.search_path import PATH_VARIABLE, found_root
 from trackers.errors import ConfigError
 
 DEFAULT = "default"
@@ -187,7 +187,7 @@ def _given(tree: Tree, values: Mapping[str, Any] | None, source: str | None) -> 
 def _check_plugins(tree: Tree, others: Mapping[str, Any], trackers: str) -> None:
     if not others:
         return
-    from trackers import registry
+    from trackers.backends import registry
 
     plugins = [name for name in registry.parse(trackers) if name not in registry.BUILT_IN]
     prefixes = tuple(re.sub(r"\W", "_", name).upper() + "_" for name in plugins)

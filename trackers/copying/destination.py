@@ -14,11 +14,11 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from trackers.copying.keeps import KEEPS, Keeps
+from trackers.copying.capabilities import KEEPS, Keeps
 from trackers.errors import NotFound, UsageError
-from trackers.readers.mlflow import split_address
-from trackers.relay.account import read_account
-from trackers.rundir import RunDirectory
+from trackers.journal.run_directory import RunDirectory
+from trackers.readers.mlflow.reader import split_address
+from trackers.relay.delivery.cursor_file import read_account
 from trackers.tracker import RunInfo
 
 TRACKERS = {
@@ -85,7 +85,8 @@ def parse(text: str) -> Destination:
     Raises:
         UsageError: an unknown scheme, a missing package or login, a path that can't be written.
     """
-    from trackers import configuration, registry
+    from trackers import configuration
+    from trackers.backends import registry
 
     found = re.fullmatch(r"([A-Za-z][A-Za-z0-9_\-]+):(.*)", text, re.DOTALL)
     if not text or (found is None and "://" in text):

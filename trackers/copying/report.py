@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from trackers.copying.tally import Tally
+from trackers.copying.verify import Tally
 
 
 class Report(msgspec.Struct, kw_only=True):

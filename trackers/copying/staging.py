@@ -19,16 +19,17 @@ from typing import Any, BinaryIO
 
 import msgspec
 
-from trackers import beneath, identity, records
+from trackers import records
 from trackers.copying.destination import Destination
-from trackers.journal import StreamWriter
-from trackers.packed import open_file
+from trackers.journal.run_directory import RunDirectory, StreamName, project_folder, read_json, replace_file
+from trackers.journal.status import last_status
+from trackers.journal.stream import StreamWriter
 from trackers.readers.journal import JournalReader
 from trackers.readers.reader import Reader, SourceRun
 from trackers.records import Artifact, Finish, Info, Media, MediaFile, Record, Start
-from trackers.relay.status import last_status
-from trackers.rundir import RunDirectory, StreamName, project_folder, read_json, replace_file
-from trackers.secret import hide
+from trackers.support import confined, process_info
+from trackers.support.redaction import hide
+from trackers.support.seekable_zstd import open_file
 from trackers.tracker import RunInfo
 
 BATCH_BYTES = 1 << 18
@@ -220,14 +221,14 @@ def _about(run: SourceRun, info: RunInfo) -> bytes:
 
 
 def _copy(source: BinaryIO, target: Path) -> None:
-    temporary = beneath.temporary(target)
+    temporary = confined.temporary(target)
     try:
-        with source as content, beneath.open_file(temporary, "xb") as copied:
+        with source as content, confined.open_file(temporary, "xb") as copied:
             shutil.copyfileobj(content, copied)
-        beneath.replace(temporary, target)
+        confined.replace(temporary, target)
     except BaseException:
         with contextlib.suppress(OSError):
-            beneath.remove(temporary)
+            confined.remove(temporary)
         raise
 
 
@@ -252,7 +253,7 @@ def _taken(run: SourceRun, file: str, directory: RunDirectory) -> str:
     """The file in the journal's own folder, under a name that is the same each time."""
     base = Path(run.directory).resolve()
     source = base / file
-    if not run.directory or not beneath.inside(file) or not beneath.is_file(source, root=base):
+    if not run.directory or not confined.inside(file) or not confined.is_file(source, root=base):
         return file  # its tracker will refuse it by name
     if source.is_relative_to(directory.path.resolve()):
         return str(source.relative_to(directory.path.resolve()))
@@ -263,7 +264,7 @@ def _taken(run: SourceRun, file: str, directory: RunDirectory) -> str:
     target = directory.path / name
     if not target.exists() or target.stat().st_size != source.stat().st_size:
         target.parent.mkdir(parents=True, exist_ok=True)
-        _copy(beneath.open_file(source, root=base), target)
+        _copy(confined.open_file(source, root=base), target)
     return name
 
 
@@ -272,7 +273,7 @@ def _cells(item: MediaFile, directory: RunDirectory) -> Iterator[str]:
     data = item.data
     if item.file:
         with contextlib.suppress(OSError, msgspec.DecodeError):
-            data = msgspec.json.decode(beneath.read(directory.path / item.file, root=directory.path))
+            data = msgspec.json.decode(confined.read(directory.path / item.file, root=directory.path))
     waiting = [data]
     while waiting:
         value = waiting.pop()
@@ -291,7 +292,7 @@ def _files(directory: RunDirectory) -> Path:
 
 
 def _last_time(directory: RunDirectory, attempt: int) -> float:
-    from trackers.journal import last_record
+    from trackers.journal.stream import last_record
 
     ends = [last_record(directory.stream(name)) for name in directory.stream_names() if name.attempt < attempt]
     return max((record.time + 1e-6 for record in ends if record is not None), default=0.0)
@@ -313,8 +314,8 @@ def _info(run: SourceRun, destination: Destination) -> RunInfo:
         options=hide(destination.options),
         created=run.created,
         cwd=os.getcwd(),
-        host=identity.host(),
-        user=identity.user(),
+        host=process_info.host(),
+        user=process_info.user(),
     )
 
 

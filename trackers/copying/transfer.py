@@ -8,19 +8,19 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from trackers.copying import tally as counting
+from trackers.copying import verify as counting
 from trackers.copying.destination import Destination, parse
 from trackers.copying.report import Report
 from trackers.copying.staging import stage
 from trackers.errors import TrackersError, Unavailable, UsageError
+from trackers.journal.helper_process import seldom_collected
+from trackers.journal.lease import Lease
+from trackers.journal.run_directory import RunDirectory, read_json
 from trackers.readers import registry
 from trackers.readers.columns import need_analysis
 from trackers.readers.journal import JournalReader
 from trackers.readers.reader import Reader, SourceRun
-from trackers.relay.delivery import Delivery, Stop
-from trackers.relay.lease import Lease
-from trackers.relay.process import seldom_collected
-from trackers.rundir import RunDirectory, read_json
+from trackers.relay.delivery.delivery import Delivery, Stop
 
 PATIENCE_S = 120.0
 """A destination that takes nothing for so long is given up; the copy goes on from there when it is made again."""
@@ -119,7 +119,7 @@ def _deliver(run: RunDirectory, target: Destination, report: Report, patience_s:
 
 def _pump(work: Delivery, patience_s: float, say: Say, run: RunDirectory) -> None:
     """Deliver until everything that was staged is there; a run that goes on is left so."""
-    from trackers.relay.status import last_status
+    from trackers.journal.status import last_status
 
     goes_on = last_status(run).name == "running"
     moved, seen, said = time.monotonic(), -1, 0.0

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from trackers.hardware.device import Reading
+from trackers.hardware.gpus.base import Reading
 
 J_PER_KWH = 3.6e6
 LONGEST_GAP_S = 60.0

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from trackers.errors import UsageError
-from trackers.hardware import recording
-from trackers.hardware.detect import Gpus
+from trackers.hardware import snapshot_file
+from trackers.hardware.gpus.detect import Gpus
 from trackers.hardware.host import Host
-from trackers.hardware.recording import Recording, Thresholds
+from trackers.hardware.snapshot_file import Recording, Thresholds
 
 POLL_S = 0.05
 FIRST_S = 0.1
@@ -84,11 +84,11 @@ class Monitor:
         """One snapshot; it is recorded, shown, and looked at for warnings."""
         if self._gpus is None:  # not before: a driver may hang when it is opened, too
             self._gpus = Gpus(self._warn, scope=self._scope)
-        found = recording.snapshot(self._gpus, self._gpus.read(), self._host.read())
+        found = snapshot_file.snapshot(self._gpus, self._gpus.read(), self._host.read())
         if self.recording is not None:
             self._record(self.recording.add, found)
         self._show(line(found))
-        crossed = recording.warnings(found["gpus"], self._limits)
+        crossed = snapshot_file.warnings(found["gpus"], self._limits)
         for key in crossed.keys() - self._crossed:
             self._warn(crossed[key])
         self._crossed = set(crossed)

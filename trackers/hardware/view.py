@@ -7,10 +7,10 @@ from typing import Any
 
 import msgspec
 
-from trackers.hardware.detect import Gpus
-from trackers.hardware.device import Reading
+from trackers.hardware.gpus.base import Reading
+from trackers.hardware.gpus.detect import Gpus
 from trackers.hardware.host import Host, HostReading
-from trackers.hardware.names import GB, MHZ
+from trackers.hardware.metric_names import GB, MHZ
 
 NONE = "–"
 

@@ -13,16 +13,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from trackers.errors import UsageError
-from trackers.inspection import fp8, library, results, selection
+from trackers.inspection import fp8, nvinspect, results, selection
 from trackers.inspection.config import TensorInspectConfig
 from trackers.inspection.eager import Eager
 from trackers.inspection.features import BASE, MEASURED, NAMESPACE, Request, Section, sections
 from trackers.inspection.hooks import Hooks, Wanted
 from trackers.inspection.schedule import Schedule
-from trackers.inspection.textlog import TextLog
-from trackers.instruments.torch_needed import torch_for
-from trackers.pending import transfer
-from trackers.values import number
+from trackers.inspection.statistics_log import TextLog
+from trackers.support.optional_torch import torch_for
+from trackers.values.coerce import number
+from trackers.values.device_copy import transfer
 
 FOLDER = "tensor_inspect"
 SHOWN = 5
@@ -69,7 +69,7 @@ class Inspector:
         self._log, self._say, self._ranks = log, say, ranks
         self._torch = torch_for("tensor inspection")
         features = config.read_features()
-        with_library, with_engine = library.installed(), library.installed(library.ENGINE)
+        with_library, with_engine = nvinspect.installed(), nvinspect.installed(nvinspect.ENGINE)
         directories = config.directories()
         if directories and not with_library:
             raise UsageError("tensor inspection: feature_dirs need nvdlfw-inspect: pip install nvdlfw-inspect")
@@ -84,12 +84,12 @@ class Inspector:
         self._hooks: Hooks | None = None
         self._eager = Eager()
         self.attached = False
-        self._library: library.Library | None = None
-        handed = library.handed_over(features, MEASURED[NAMESPACE], engine=with_engine) if with_library else {}
+        self._library: nvinspect.Library | None = None
+        handed = nvinspect.handed_over(features, MEASURED[NAMESPACE], engine=with_engine) if with_library else {}
         if handed:
             messages = str(place or self._scratch())
             try:
-                self._library = library.Library(handed, directories, messages, first, self._take)
+                self._library = nvinspect.Library(handed, directories, messages, first, self._take)
             except UsageError:
                 self.close()
                 raise
@@ -192,7 +192,7 @@ class Inspector:
         return isinstance(module, self._torch.nn.Linear)
 
     def _means(self, section: Section, name: str, module: Any) -> bool:
-        if self._by_engine and type(module).__module__.startswith(library.ENGINE):
+        if self._by_engine and type(module).__module__.startswith(nvinspect.ENGINE):
             return False  # TransformerEngine looks at its own
         return section.layers.chosen(name, type(module).__name__, self._linear(module))
 

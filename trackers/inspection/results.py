@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 from trackers.inspection.hooks import Wanted
 from trackers.inspection.moments import Part
 from trackers.inspection.statistics import Whole, whole
-from trackers.instruments.later import Vector, number
 from trackers.reductions import Max, Reduction
+from trackers.values.deferred import Vector, number
 
 
 class Values(NamedTuple):

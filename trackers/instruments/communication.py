@@ -19,10 +19,10 @@ from types import TracebackType
 from typing import Any, NamedTuple
 
 from trackers.errors import UsageError
-from trackers.instruments.later import number
 from trackers.instruments.timers import cuda_in_use
-from trackers.instruments.torch_needed import torch_for
-from trackers.pending import capturing
+from trackers.support.optional_torch import torch_for
+from trackers.values.deferred import number
+from trackers.values.device_copy import capturing
 
 PREFIX = "communication/"
 GRADIENTS = "gradient_sync"

@@ -12,18 +12,18 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from trackers.hardware.device import Reading
 from trackers.hardware.energy import LONGEST_GAP_S
 from trackers.hardware.energy import Energy as Meters
-from trackers.instruments.later import number
+from trackers.hardware.gpus.base import Reading
 from trackers.instruments.timers import Span, cuda_in_use
 from trackers.reductions import Known
+from trackers.values.deferred import number
 
 ENERGY, POWER = "iter-energy/gpu", "power/gpu"
 
 
 class Source(Protocol):
-    """GPUs that can be read, as :class:`trackers.hardware.detect.Gpus`."""
+    """GPUs that can be read, as :class:`trackers.hardware.gpus.detect.Gpus`."""
 
     def read(self) -> Sequence[Reading]: ...
 
@@ -121,8 +121,8 @@ class Energy:
 
 def own_gpu(say: Callable[[str], None]) -> Source:
     """This rank's GPU alone: by the UUID that torch knows it by, which no renumbering touches, else by its number."""
-    from trackers.hardware.detect import Gpus
-    from trackers.hardware.scope import visible
+    from trackers.hardware.gpus.detect import Gpus
+    from trackers.hardware.gpus.visible import visible
 
     environ = dict(os.environ)
     chosen = visible(environ)

@@ -16,17 +16,17 @@ import time
 from collections.abc import Callable, Iterator, Sequence, Set
 from typing import Any
 
-from trackers.instruments import timer_values
+from trackers.instruments import timer_log
 from trackers.instruments.clock import TrainingClock
-from trackers.instruments.consumed import Consumed
-from trackers.instruments.later import number
+from trackers.instruments.eta import Remaining
+from trackers.instruments.measured_peak import Peak
 from trackers.instruments.memory import Memory
 from trackers.instruments.options import Measure
-from trackers.instruments.peak import Peak
-from trackers.instruments.remaining import Remaining
+from trackers.instruments.progress_counters import Consumed
 from trackers.instruments.throughput import Throughput, rate
 from trackers.instruments.timers import Interval, Mark, Span, Timers
 from trackers.reductions import Max
+from trackers.values.deferred import number
 
 ITERATION = "iteration"
 
@@ -62,7 +62,7 @@ class Loop:
         micro_batch_size: samples that go through a rank at once. ranks: how many train together.
         together: times and memory are logged as values of all ranks; else they are this rank's own.
         flops_per_token, flops_per_step: see :mod:`trackers.instruments.flops`. precision: of the matrix products:
-            bf16, fp16, fp8, tf32, fp32, fp4; default as :mod:`trackers.instruments.peak` finds it.
+            bf16, fp16, fp8, tf32, fp32, fp4; default as :mod:`trackers.instruments.measured_peak` finds it.
         model: a module, or several. optimizer: one, or several: gradients are measured just before it steps.
         group: see :class:`trackers.instruments.norms.Norms`.
         device: "cuda", "cpu" or "auto", as for timers.
@@ -179,7 +179,7 @@ class Loop:
         """Save a checkpoint in the body, which is kept out of what is measured.
 
         If the body doesn't raise, the checkpoint is recorded, by values at this step: ``checkpoint/iteration``, and
-        what training has gone through (``trackers.naming.checkpoint``).
+        what training has gone through (``trackers.metrics.checkpoint_keys``).
         """
         with self.pause("checkpoint"):
             yield
@@ -263,7 +263,7 @@ class Loop:
         self._paced = mark, self._clock.steps
         found = self._apart()
         if self._measure.timers:
-            found.update(timer_values.values(self._interval.take(), 1))
+            found.update(timer_log.values(self._interval.take(), 1))
         if self._energy is not None:
             self._energy.take()
         if self._peak is not None and self._throughput is not None:
@@ -280,9 +280,9 @@ class Loop:
         span = self._clock.span(first, mark)
         if self._measure.timers and self.timers.level >= 0 and steps:
             time_s = number([span], lambda: span.elapsed_s / steps)
-            found.update(self._ranked({f"{ITERATION}{timer_values.SUFFIX}": time_s}))
+            found.update(self._ranked({f"{ITERATION}{timer_log.SUFFIX}": time_s}))
         for name, measured in (
-            ("timers", lambda: self._ranked(timer_values.values(self._interval.take(), steps))),
+            ("timers", lambda: self._ranked(timer_log.values(self._interval.take(), steps))),
             ("throughput", lambda: self._throughput.values() if self._throughput is not None else {}),
             ("runtime", self._time_left),
             ("memory", self._memory_values),
@@ -306,13 +306,13 @@ class Loop:
             return {}
 
     def _ranked(self, values: dict[str, Any]) -> dict[str, Any]:
-        return timer_values.across_ranks(values, self._measure.timing_option, self._together)
+        return timer_log.across_ranks(values, self._measure.timing_option, self._together)
 
     def _apart(self) -> dict[str, Any]:
         """Pauses since the last time, and the first step: seconds each."""
         found: dict[str, Any] = {}
         for what, spans in self._clock.take_apart().items():
-            name = f"{what}{timer_values.SUFFIX}"
+            name = f"{what}{timer_log.SUFFIX}"
             found[name] = number(spans, lambda spans=spans: sum(span.elapsed_s for span in spans))  # type: ignore[misc]
         return found
 

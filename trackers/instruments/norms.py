@@ -16,8 +16,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from trackers.errors import UsageError
-from trackers.instruments.later import elements
-from trackers.instruments.torch_needed import torch_for
+from trackers.support.optional_torch import torch_for
+from trackers.values.deferred import elements
 
 PARAMETERS, GRADIENTS, ZEROS = "params-norm", "grad-norm", "num-zeros"
 LAYERS = {PARAMETERS: "l2_norm/param", GRADIENTS: "l2_norm/grad"}

@@ -10,8 +10,8 @@ from collections import deque
 from typing import Any, NamedTuple
 
 from trackers.instruments.clock import TrainingClock
-from trackers.instruments.later import number
 from trackers.instruments.timers import Mark, Span
+from trackers.values.deferred import number
 
 TERA = 1e12
 

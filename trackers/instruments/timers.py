@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import Any, NamedTuple, TypeVar
 
 from trackers.errors import UsageError
-from trackers.identity import torch_distributed
+from trackers.support.process_info import torch_distributed
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 LEVELS = (-1, 0, 1, 2)

@@ -23,10 +23,10 @@ from __future__ import annotations
 
 from trackers.media.audio import Audio
 from trackers.media.base import MediaValue, record
+from trackers.media.convert import as_media, is_media
 from trackers.media.histogram import Histogram
 from trackers.media.html import Html
 from trackers.media.image import Classes, Image
-from trackers.media.recognize import as_media, is_media
 from trackers.media.store import MediaStore
 from trackers.media.table import Table
 from trackers.media.video import Video

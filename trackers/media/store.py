@@ -7,7 +7,7 @@ import os
 import stat
 from pathlib import Path
 
-from trackers import beneath
+from trackers.support import confined
 
 FOLDER = "media"
 
@@ -44,7 +44,7 @@ class MediaStore:
         if not holds(target, len(data)):
             temporary = self.temporary()
             try:
-                beneath.write_new(temporary, data)
+                confined.write_new(temporary, data)
                 move(temporary, target)
             finally:
                 temporary.unlink(missing_ok=True)
@@ -75,7 +75,7 @@ class MediaStore:
         """A path of its own for this call, beside where it will be moved to; the folder exists."""
         folder = self.directory / FOLDER
         self.directory.mkdir(parents=True, exist_ok=True)
-        beneath.make_folder(folder)
+        confined.make_folder(folder)
         # Another host may have the same pid on a shared filesystem, hence the random part.
         return folder / f".tmp-{os.getpid()}-{next(_counter)}-{os.urandom(4).hex()}"
 
@@ -91,5 +91,5 @@ def holds(target: Path, size: int) -> bool:
 
 def move(temporary: Path, target: Path) -> None:
     """Give a finished file its name. Whoever else wrote the same content first, or at the same time, is no matter."""
-    beneath.make_folder(target.parent)
-    beneath.replace(temporary, target)
+    confined.make_folder(target.parent)
+    confined.replace(temporary, target)

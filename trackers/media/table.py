@@ -173,7 +173,7 @@ def _own_media(value: Any) -> MediaValue | None:
 
 
 cell_media: Callable[[Any], MediaValue | None] = _own_media
-"""What a cell is as media. ``trackers.media.recognize``, which makes tables itself, puts its own function here."""
+"""What a cell is as media. ``trackers.media.convert``, which makes tables itself, puts its own function here."""
 
 
 def _unboxed(value: Any) -> Any:

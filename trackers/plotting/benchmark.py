@@ -8,13 +8,13 @@ from typing import Any
 import msgspec
 
 from trackers.analysis.benchmark_results import Result
-from trackers.analysis.need import need
+from trackers.analysis.curves import PlottedRun
 from trackers.analysis.tables import show
-from trackers.naming import roles
-from trackers.plotting.panels import Bar, Panel, Picture
+from trackers.metrics import roles
+from trackers.plotting.curve_math import line
+from trackers.plotting.figure import Bar, Panel, Picture
 from trackers.plotting.presets import View
-from trackers.plotting.runs import PlottedRun
-from trackers.plotting.series import line
+from trackers.support.optional import need
 
 KINDS = {"torch": "allocated", "": "kind unknown"}
 """What people call kinds of memory; the others are called as they are."""

@@ -10,12 +10,12 @@ from typing import Any
 import msgspec
 
 from trackers.analysis import gpu_report, gpu_series, groups
+from trackers.analysis.curves import X_AXES, PlottedRun, chosen
 from trackers.errors import NotFound, UsageError
-from trackers.naming import roles
-from trackers.naming.groups import group_of
-from trackers.plotting.panels import Distribution, Panel, Picture
-from trackers.plotting.runs import X_AXES, PlottedRun, chosen
-from trackers.plotting.series import Line, Scale, band, line
+from trackers.metrics import roles
+from trackers.metrics.groups import group_of
+from trackers.plotting.curve_math import Line, Scale, band, line
+from trackers.plotting.figure import Distribution, Panel, Picture
 
 KEYS = 6
 """So many metrics are drawn where none were asked for."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from trackers.analysis.curves import PlottedRun
 from trackers.errors import NotFound
-from trackers.naming import roles
-from trackers.plotting import benchmark, page, presets
-from trackers.plotting.panels import Picture
-from trackers.plotting.runs import PlottedRun
+from trackers.metrics import roles
+from trackers.plotting import benchmark, html_page, presets
+from trackers.plotting.figure import Picture
 
 TITLES = {benchmark.LOSS: roles.LOSSES, benchmark.RATE: roles.LEARNING_RATES}
 """Document 0's panels that show a metric, and what that is called."""
@@ -25,7 +25,7 @@ def save(runs: Sequence[PlottedRun], markdown: str, path: Path, *, title: str) -
         UsageError: it can't be written.
     """
     first, _, rest = markdown.partition("\n")  # the page has its title already
-    page.save(charts(runs), path, title=title, text=as_html(rest if first.startswith("# ") else markdown))
+    html_page.save(charts(runs), path, title=title, text=as_html(rest if first.startswith("# ") else markdown))
 
 
 def charts(runs: Sequence[PlottedRun]) -> Picture:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from trackers.analysis.need import need
 from trackers.analysis.tables import plain
 from trackers.plotting.colours import colour
-from trackers.plotting.image import short
-from trackers.plotting.panels import Panel, Picture
-from trackers.plotting.series import Line
+from trackers.plotting.curve_math import Line
+from trackers.plotting.figure import Panel, Picture
+from trackers.plotting.matplotlib_figure import short
+from trackers.support.optional import need
 
 WIDTH, HEIGHT = 60, 12
 """The least that a diagram needs; in a smaller terminal its lines are broken."""

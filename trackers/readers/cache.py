@@ -20,10 +20,10 @@ from typing import Any
 import msgspec
 
 from trackers import records
+from trackers.journal.run_directory import replace_file
 from trackers.readers import columns
 from trackers.readers.columns import Block
 from trackers.records import Record
-from trackers.rundir import replace_file
 
 VERSION = 2
 KEEP_S = 60 * 24 * 3600.0

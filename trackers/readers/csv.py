@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from trackers.errors import Damaged, NotFound
-from trackers.formats.table import rows as table_rows
-from trackers.readers import files as places
+from trackers.formats.csv_table import rows as table_rows
+from trackers.readers import helpers as places
 from trackers.readers.boundary import bounded
 from trackers.readers.reader import SourceRun
 from trackers.records import Finish, Metrics, Record, Summary, Text

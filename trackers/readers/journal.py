@@ -13,19 +13,19 @@ from pathlib import Path
 from typing import Any
 
 from trackers import records
-from trackers.claims import Claims
 from trackers.errors import NotFound, UsageError
-from trackers.journal import BLOCK_BYTES, HOLE_BYTES, MARK_BYTES, StreamReader
-from trackers.packed import open_file
-from trackers.readers import files as places
+from trackers.journal.attempts import Claims
+from trackers.journal.run_directory import RunDirectory, StreamName, find_run, find_runs, is_run, project_folder
+from trackers.journal.status import observe
+from trackers.journal.stream import BLOCK_BYTES, HOLE_BYTES, MARK_BYTES, StreamReader
+from trackers.readers import helpers as places
 from trackers.readers.boundary import bounded
 from trackers.readers.cache import Cache
 from trackers.readers.columns import Block, Columns, joined, kept, need_analysis
 from trackers.readers.merge import merged
 from trackers.readers.reader import SourceRun
 from trackers.records import Finish, Record
-from trackers.relay.status import observe
-from trackers.rundir import RunDirectory, StreamName, find_run, find_runs, is_run, project_folder
+from trackers.support.seekable_zstd import open_file
 
 CACHED_BYTES = 64 * 1024
 """New lines are kept as columns once they are so many bytes: below, reading them costs less than a file."""

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from trackers.errors import MissingPackage, UsageError
+from trackers.journal.run_directory import is_run
 from trackers.readers.boundary import bounded
 from trackers.readers.reader import Reader, SourceRun
-from trackers.rundir import is_run
 
 GROUP = "trackers.readers"
 """Entry-point group of reader plug-ins: scheme = "package.module:Class"."""
@@ -26,15 +26,15 @@ WANDB_FILE = "wandb-file"
 
 BUILT_IN: dict[str, str] = {
     OWN: "trackers.readers.journal:JournalReader",
-    "wandb": "trackers.readers.wandb_api:WandbReader",
-    WANDB_FILE: "trackers.readers.wandb_file:WandbFileReader",
-    "tb": "trackers.readers.tensorboard:TensorboardReader",
-    "mlflow": "trackers.readers.mlflow:MlflowReader",
-    "trackio": "trackers.readers.trackio:TrackioReader",
-    "json": "trackers.readers.json:JsonReader",
+    "wandb": "trackers.readers.wandb.api:WandbReader",
+    WANDB_FILE: "trackers.readers.wandb.file:WandbFileReader",
+    "tb": "trackers.readers.tensorboard.reader:TensorboardReader",
+    "mlflow": "trackers.readers.mlflow.reader:MlflowReader",
+    "trackio": "trackers.readers.trackio.reader:TrackioReader",
+    "json": "trackers.readers.json.reader:JsonReader",
     "csv": "trackers.readers.csv:CsvReader",
     "hf": "trackers.readers.huggingface:HuggingFaceReader",
-    "log": "trackers.readers.log:LogReader",
+    "log": "trackers.readers.console_log.reader:LogReader",
     "session": "trackers.readers.session:SessionReader",
 }
 """The same form as an entry point, so that both are loaded by one function."""

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from trackers.errors import NotFound
-from trackers.readers import files as places
+from trackers.readers import helpers as places
 from trackers.readers.boundary import bounded
 from trackers.readers.reader import SourceRun
 from trackers.records import Config, Finish, Metrics, Number, Record, Summary

@@ -8,13 +8,13 @@ import sys
 import time
 from typing import Any
 
-from trackers import beneath, identity
-from trackers.relay import heirs, process, watched
-from trackers.relay.account import read_account
-from trackers.relay.lease import read_holder
-from trackers.relay.messages import Message, MessageReader, show
-from trackers.relay.status import exit_note, is_preempted, note_exit_code, preempting, signalled
-from trackers.rundir import RunDirectory
+from trackers.journal import daemonized, helper_process
+from trackers.journal.lease import read_holder
+from trackers.journal.messages import Message, MessageReader, show
+from trackers.journal.run_directory import RunDirectory
+from trackers.journal.status import exit_note, is_preempted, note_exit_code, preempting, signalled
+from trackers.relay.delivery.cursor_file import read_account
+from trackers.support import confined, process_info, process_watch
 from trackers.tracker import RunInfo
 
 RESTARTS = 10
@@ -32,7 +32,7 @@ class Elsewhere:
 
     def poll(self) -> int | None:
         """0 once it has ended."""
-        if not identity.alive(*self._name):
+        if not process_info.alive(*self._name):
             self.returncode = 0
         return self.returncode
 
@@ -80,14 +80,14 @@ class RelayClient:
             "attempt": self._attempt,
             "nice": int(self._info.option("TRACKER_NICE", 10)),
         }
-        pidfd = watched.open_pidfd(self._info.pid)
+        pidfd = process_watch.open_pidfd(self._info.pid)
         if pidfd >= 0:  # this process may have exited before the relay can open one
             options["pidfd"] = pidfd
         avoid = (self._info.cwd, os.path.dirname(self._info.program) if self._info.program else "")
         try:
-            self._process = process.start(
+            self._process = helper_process.start(
                 self._run,
-                ["relay", str(self._run.path.resolve()), process.dump(options)],
+                ["relay", str(self._run.path.resolve()), helper_process.dump(options)],
                 avoid=avoid,
                 info=self._info,
                 pass_fds=(pidfd,) if pidfd >= 0 else (),
@@ -128,7 +128,7 @@ class RelayClient:
 
     def _is_superseded(self) -> bool:
         """Whether the relay ended because a newer attempt's goes on; said when it is found."""
-        if self._process is None or self._process.returncode != process.SUPERSEDED:
+        if self._process is None or self._process.returncode != helper_process.SUPERSEDED:
             return False
         self._process, self._wanted, self._start_at = None, False, float("inf")
         self._superseded = True
@@ -137,20 +137,20 @@ class RelayClient:
 
     def mark_preempting(self) -> None:
         """If training ends without a word from now on, it was preempted."""
-        beneath.touch(preempting(self._run, self._attempt))
+        confined.touch(preempting(self._run, self._attempt))
 
     def preempted(self) -> bool:
         """Whether it was said, by the script or by a signal, that training is preempted."""
         return is_preempted(self._run, self._attempt) or self._was_asked_to_end()
 
     def _was_asked_to_end(self) -> bool:
-        grace = sys.modules.get("trackers.grace")
+        grace = sys.modules.get("trackers.support.preemption")
         return grace is not None and bool(grace.asked())
 
     def register_fork(self) -> None:
         """In a forked child: let the relay know of it, unless it is a worker of ``multiprocessing``."""
-        if not heirs.is_worker():
-            heirs.register(self._run, self._attempt)
+        if not daemonized.is_worker():
+            daemonized.register(self._run, self._attempt)
 
     def inherit(self, late: bool) -> bool:
         """Whether the run is this forked child's, as the relay says; it is looked after from here then.
@@ -158,10 +158,10 @@ class RelayClient:
         Args:
             late: the relay has had its time: a daemon takes the run without it.
         """
-        own = os.getpid(), identity.process_start(os.getpid())
-        if (late or not self._wanted) and heirs.daemon(self._run, self._attempt) == own:
-            heirs.follow(self._run, self._attempt, own)
-        if heirs.named(self._run, self._attempt) != own:
+        own = os.getpid(), process_info.process_start(os.getpid())
+        if (late or not self._wanted) and daemonized.daemon(self._run, self._attempt) == own:
+            daemonized.follow(self._run, self._attempt, own)
+        if daemonized.named(self._run, self._attempt) != own:
             return False
         self._info.pid, self._info.pid_start = own
         holder = read_holder(self._run.path / "relay.lease")
@@ -171,13 +171,13 @@ class RelayClient:
 
     def _watch_for_preemption(self) -> None:
         if "SLURM_JOB_ID" in os.environ or "KUBERNETES_SERVICE_HOST" in os.environ:
-            from trackers import grace
+            from trackers.support import preemption
 
             with contextlib.suppress(OSError):  # a full disk: then a preemption is taken for a crash
-                grace.watch(signalled(self._run, self._attempt))
+                preemption.watch(signalled(self._run, self._attempt))
 
     def _watch_no_longer(self) -> None:
-        grace = sys.modules.get("trackers.grace")
+        grace = sys.modules.get("trackers.support.preemption")
         if grace is not None:
             grace.unwatch()
 

@@ -8,10 +8,10 @@ import subprocess
 from importlib import metadata
 from typing import Any
 
-from trackers import beneath
-from trackers.hardware import kernel
-from trackers.rundir import RunDirectory
-from trackers.secret import mask_source
+from trackers.hardware import sysinfo
+from trackers.journal.run_directory import RunDirectory
+from trackers.support import confined
+from trackers.support.redaction import mask_source
 from trackers.tracker import RunInfo
 
 PATCH_BYTES = 1_000_000
@@ -26,7 +26,7 @@ def gather(info: RunInfo) -> dict[str, Any]:
         "executable": info.python,
         "cpu_count": os.cpu_count() or 0,
         "packages": packages(),
-        **kernel.gpus(),
+        **sysinfo.gpus(),
     }
     values["git"] = {**info.git, **git_state(info.git.get("root", ""))} if info.git else {}
     return values
@@ -39,7 +39,7 @@ def keep_patch(values: dict[str, Any], run: RunDirectory, attempt: int) -> None:
         return
     path = run.path / f"git-{attempt}.patch"
     try:
-        with os.fdopen(beneath.open_fd(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+        with os.fdopen(confined.open_fd(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
             file.write(patch.encode("utf-8", "replace"))
     except OSError:  # a full disk: training's records come first
         return

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from trackers.errors import NotFound, UsageError
+from trackers.journal.run_directory import RunDirectory, is_run
 from trackers.relay.report import report
 from trackers.relay.sync import DAMAGE, SEEN_S, TURN_S, RunSync
-from trackers.rundir import RunDirectory, is_run
 
 LOOK_S = 2.0
 """Between looks for new runs; longer where a look takes long, so that it never takes more than a twentieth."""
@@ -28,7 +28,7 @@ class Follower:
         show: called now and then with a run at work, and once at its end.
         complain: called with what keeps a run from being served.
         jobs: how many runs are served at once; where there are more, they take turns.
-        trusted: the runs' options count, whoever wrote them; see :mod:`trackers.relay.trust`.
+        trusted: the runs' options count, whoever wrote them; see :mod:`trackers.journal.trust`.
     """
 
     def __init__(

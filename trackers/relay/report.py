@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from trackers import registry
-from trackers.relay.account import read_account
-from trackers.relay.lease import read_holder
-from trackers.relay.status import observe
-from trackers.rundir import RunDirectory
+from trackers.backends import registry
+from trackers.journal.lease import read_holder
+from trackers.journal.run_directory import RunDirectory
+from trackers.journal.status import observe
+from trackers.relay.delivery.cursor_file import read_account
 
 
 def report(run: RunDirectory, trackers: Iterable[str]) -> dict[str, dict[str, Any]]:

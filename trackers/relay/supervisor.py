@@ -13,27 +13,19 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from trackers import identity, records
-from trackers.failpoints import failpoint
-from trackers.journal import FinishSearch, StreamWriter, find_finish, last_record
+from trackers import records
+from trackers.journal import daemonized, helper_process, trust
+from trackers.journal.lease import read_holder
+from trackers.journal.run_directory import RunDirectory, StreamName
+from trackers.journal.status import PREEMPTED, is_preempted, judged, last_status, noted, observe, outlived, revised
+from trackers.journal.stream import FinishSearch, StreamWriter, find_finish, last_record
 from trackers.records import Environment, Finish, Start
-from trackers.relay import heirs, process, trust
+from trackers.relay.aggregation.child import Reducing
 from trackers.relay.environment import gather, keep_patch
-from trackers.relay.lease import read_holder
-from trackers.relay.reducing import Reducing
-from trackers.relay.sampler import Sampler
-from trackers.relay.status import (
-    PREEMPTED,
-    is_preempted,
-    judged,
-    last_status,
-    noted,
-    observe,
-    outlived,
-    revised,
-)
-from trackers.relay.watched import Watched
-from trackers.rundir import RunDirectory, StreamName
+from trackers.relay.sampling.child import Sampler
+from trackers.support import process_info
+from trackers.support.failpoints import failpoint
+from trackers.support.process_watch import Watched
 from trackers.tracker import RunInfo
 
 POLL_S = 0.1
@@ -75,7 +67,7 @@ class Supervisor:
         pidfd: a descriptor of it that is inherited; taken over.
         attempt: whose relay this is; None: the newest's. Where a newer one begins, the work is left to its relay.
         owner: this supervisor may write the node's stream: no other relay lives.
-        info: of the run as it is to be delivered (:mod:`trackers.relay.trust`); default: found out here.
+        info: of the run as it is to be delivered (:mod:`trackers.journal.trust`); default: found out here.
         say: called with (text, tracker) for what the user must know.
         limit_s: how long to go on after the run has ended.
     """
@@ -105,7 +97,7 @@ class Supervisor:
         self._was_death = False
         self._owner = owner
         self._limit_s = limit_s
-        self._pythons = process.python_for(str(self.info.option("TRACKER_PYTHON", "")))
+        self._pythons = helper_process.python_for(str(self.info.option("TRACKER_PYTHON", "")))
         self._avoid = (self.info.cwd, self.info.home, os.path.dirname(self.info.program) if self.info.program else "")
         self._attempt = run.attempt() if attempt is None else attempt
         self._yields = attempt is not None
@@ -185,7 +177,7 @@ class Supervisor:
         self._node = StreamWriter(path)
         if last is None:
             now = time.time()
-            start = Start(time=now, attempt=self._attempt, host=identity.host(), pid=os.getpid())
+            start = Start(time=now, attempt=self._attempt, host=process_info.host(), pid=os.getpid())
             self._node.write(records.encode(start))
         if self._watched is not None and (last is None or isinstance(last, Start)):
             values = gather(self.info)
@@ -210,21 +202,21 @@ class Supervisor:
         if self._watched is None or self._was_death:
             return False
         code = self._watched.exit_code()
-        child = heirs.living(self.run, self._attempt) if code == 0 else None
+        child = daemonized.living(self.run, self._attempt) if code == 0 else None
         if code is None:
-            child = heirs.daemon(self.run, self._attempt)
+            child = daemonized.daemon(self.run, self._attempt)
         if child is not None:
-            heirs.follow(self.run, self._attempt, child)
+            daemonized.follow(self.run, self._attempt, child)
             self._watch_heir()
             self._gone_at = 0.0
             return True
         now = time.monotonic()
         self._gone_at = self._gone_at or now
-        self._was_death = code != 0 or now - self._gone_at > heirs.GRACE_S
+        self._was_death = code != 0 or now - self._gone_at > daemonized.GRACE_S
         return not self._was_death
 
     def _watch_heir(self) -> None:
-        child = heirs.named(self.run, self._attempt)
+        child = daemonized.named(self.run, self._attempt)
         if self._watched is not None and child is not None and child != (self._watched.pid, self._watched.start):
             self._watched.close()
             self._watched = Watched(*child)
@@ -296,7 +288,7 @@ class Supervisor:
 
     def _start(self, child: Child) -> None:
         try:
-            child.process = process.start(
+            child.process = helper_process.start(
                 self.run,
                 ["delivery", str(self.run.path.resolve()), child.name, str(os.getpid())],
                 python=self._pythons.get(child.name, ""),

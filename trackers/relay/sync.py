@@ -6,18 +6,19 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from trackers import registry
+from trackers.backends import registry
 from trackers.errors import NotFound, UsageError
-from trackers.relay import process, trust, verdict
-from trackers.relay.account import read_account
-from trackers.relay.lease import Lease, read_holder
-from trackers.relay.messages import Messages
-from trackers.relay.reducing import Reducing
+from trackers.journal import helper_process, trust
+from trackers.journal.lease import Lease, read_holder
+from trackers.journal.messages import Messages
+from trackers.journal.run_directory import RunDirectory, replace_file
+from trackers.journal.status import observe
+from trackers.relay import crash_record
+from trackers.relay.aggregation.child import Reducing
+from trackers.relay.delivery.cursor_file import read_account
 from trackers.relay.report import report
-from trackers.relay.status import observe
 from trackers.relay.supervisor import Supervisor
-from trackers.rundir import RunDirectory, replace_file
-from trackers.secret import reveal
+from trackers.support.redaction import reveal
 
 TURN_S = 0.1
 SEEN_S = 1.0
@@ -35,7 +36,7 @@ class RunSync:
         to: trackers; default those of the run.
         follow: go on while the run goes on; else stop when what is there now is delivered.
         echo: what deliveries have to say is printed on stderr.
-        trusted: the run's options count, whoever wrote them; see :mod:`trackers.relay.trust`.
+        trusted: the run's options count, whoever wrote them; see :mod:`trackers.journal.trust`.
         verify: have what was delivered read back, and written again where it isn't what was written.
     """
 
@@ -85,7 +86,7 @@ class RunSync:
         if left_out:
             self._messages.say(left_out)
         options = {**reveal(self.info.options), "TRACKER_MODE": "online"}
-        pythons = process.python_for(str(self.info.option("TRACKER_PYTHON", "")))
+        pythons = helper_process.python_for(str(self.info.option("TRACKER_PYTHON", "")))
         for name in list(self.names):
             try:
                 registry.check(name, options, elsewhere=name in pythons)
@@ -164,7 +165,7 @@ class RunSync:
         if now - self._looked < VERDICT_S:
             return
         self._looked = now
-        verdict.give(self.run, self._lease)
+        crash_record.give(self.run, self._lease)
         holder = self._lease.holder()
         self.held_by = str(holder) if holder is not None and not holder.dead() else ""
 
@@ -215,7 +216,7 @@ def sync(
         patience_s: give a run up when nothing moved for so long; 0: never.
         show: called now and then with the run at work, and once at its end.
         stopping: asked ten times a second.
-        trusted: the runs' options count, whoever wrote them; see :mod:`trackers.relay.trust`.
+        trusted: the runs' options count, whoever wrote them; see :mod:`trackers.journal.trust`.
         verify: see :class:`RunSync`.
 
     Returns:

@@ -19,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from trackers import registry
+from trackers.backends import registry
 from trackers.records import Record, decode, encode
 from trackers.tracker import Cursor, RunInfo, State, Status, Tracker
 

@@ -1,0 +1,184 @@
+"""The facts of all runs that sources name: from the shelf where a run hasn't changed, else read anew.
+
+Of our own runs, many at once are read by several processes.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from trackers._version import __version__
+from trackers.analysis.run_stats import VERSION, Facts, facts
+from trackers.errors import NotFound, Unavailable
+from trackers.journal.fingerprint_cache import Shelf, mark_of
+from trackers.journal.run_directory import RunDirectory
+from trackers.journal.status import observe
+from trackers.readers import helpers as files
+from trackers.readers import registry
+from trackers.readers.boundary import boundary
+from trackers.readers.journal import JournalReader, source_run
+from trackers.readers.reader import Reader, SourceRun
+
+SHARED_BYTES = 32 * 1024 * 1024
+"""From so much to read on, a second process is worth its start."""
+WORKERS = 8
+_VERSION = f"facts {VERSION} of {__version__}"
+
+
+class Gathered(NamedTuple):
+    """runs: in the order of the sources, the runs of one source newest first; each once. lost: why others are not."""
+
+    runs: list[Facts]
+    lost: list[str]
+
+
+def gather(sources: Iterable[str], root: Path | None = None) -> Gathered:
+    """The facts of every run that the sources name.
+
+    Args:
+        root: where our own runs lie; default what ``TRACKER_DIR`` says.
+
+    Raises:
+        NotFound: a source names nothing, or nothing that can be read. UsageError: it can't be understood.
+    """
+    found: dict[str, list[Facts]] = {}
+    lost: list[str] = []
+    for source in sources:
+        if source in found:
+            continue
+        scheme, where = registry.parse(source)
+        if scheme == registry.OWN:
+            registry.load(scheme)
+            runs, more = _own(JournalReader(root).find(where))
+            lost += more
+            if not runs:
+                raise NotFound(more[0] if more else f"no runs in {source}")
+            found[source] = sorted(runs, key=lambda run: run.created, reverse=True)
+        else:
+            reader, others = registry.open_source(source, root)
+            found[source] = files.those_of(others, partial(_other, reader), lost.append)
+    once = {run.source: run for runs in found.values() for run in runs}
+    return Gathered(list(once.values()), lost)
+
+
+def _other(reader: Reader, run: SourceRun) -> Facts:
+    version = str(getattr(reader, "version", lambda run: "")(run))
+    shelf = Shelf(f"facts of {run.source}", _VERSION)
+    kept = shelf.get("", version, Facts)
+    if isinstance(kept, Facts):
+        return kept
+    from trackers.readers.run_data import RunData
+
+    data = RunData(reader, run)
+    found = facts(run, data.blocks(), data.records(), data.status)
+    shelf.put("", version, found)
+    shelf.save()
+    return found
+
+
+def _own(runs: Sequence[RunDirectory]) -> tuple[list[Facts], list[str]]:
+    shelves: dict[Path, Shelf] = {}
+    found: dict[int, Facts] = {}
+    missing: list[int] = []
+    marks: list[str] = []
+    for number, run in enumerate(runs):
+        folder = run.path.parent
+        if folder not in shelves:
+            shelves[folder] = Shelf(f"facts of {folder.resolve()}", _VERSION)
+        marks.append(mark_of(run.path))
+        kept = shelves[folder].get(run.path.name, marks[number], Facts)
+        if isinstance(kept, Facts):
+            if kept.status in ("running", "crashed"):  # it may have died without a word since, or only been silent
+                kept.status = observe(run).name
+            found[number] = kept
+        else:
+            missing.append(number)
+    lost = []
+    for number, answer in zip(missing, _read([runs[number].path.resolve() for number in missing]), strict=True):
+        if isinstance(answer, str):
+            lost.append(answer)
+            continue
+        found[number] = answer
+        shelves[runs[number].path.parent].put(runs[number].path.name, marks[number], answer)
+    for shelf in shelves.values():
+        shelf.save()
+    return [found[number] for number in sorted(found)], lost
+
+
+def _read(paths: Sequence[Path]) -> list[Facts | str]:
+    """The facts of each run's directory, or why there are none."""
+    size = sum(_bytes(path) for path in paths)
+    workers = min(WORKERS, _cores(), len(paths), 1 + int(size / SHARED_BYTES))
+    if workers < 2:
+        return [read_one(path) for path in paths]
+    shares = [paths[number::workers] for number in range(workers)]
+    helpers = [_start(share) for share in shares[1:]]
+    answers = [[read_one(path) for path in shares[0]]]
+    for helper, share in zip(helpers, shares[1:], strict=True):
+        answers.append(_answers(helper, share))
+    found: list[Facts | str] = [""] * len(paths)
+    for number, share_answers in enumerate(answers):
+        found[number::workers] = share_answers
+    return found
+
+
+def read_one(path: Path) -> Facts | str:
+    """The facts of one run of ours, read anew, or why it can't be read."""
+    try:
+        with boundary(str(path)):
+            run = source_run(RunDirectory(path))
+            blocks, others = JournalReader(path.parent).columns(run, keep=False)
+            return facts(run, blocks, others)
+    except (NotFound, Unavailable) as error:
+        return str(error)
+
+
+def serve() -> None:
+    """What a helper process does: read the runs named on standard input, answer on standard output."""
+    paths = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=list[str])
+    answers = [read_one(Path(path)) for path in paths]
+    sys.stdout.buffer.write(msgspec.msgpack.encode(answers))
+
+
+def _start(share: Sequence[Path]) -> subprocess.Popen[bytes]:
+    home = str(Path(__file__).resolve().parents[2])
+    code = f"import sys; sys.path.insert(0, {home!r}); from trackers.analysis.collect import serve; serve()"
+    helper = subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=home,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if os.path.isabs(path))},
+    )  # fmt: skip
+    assert helper.stdin is not None
+    helper.stdin.write(msgspec.msgpack.encode([str(path) for path in share]))
+    helper.stdin.close()
+    return helper
+
+
+def _answers(helper: subprocess.Popen[bytes], share: Sequence[Path]) -> list[Facts | str]:
+    """What a helper read; what it failed to is read here."""
+    assert helper.stdout is not None
+    with helper:
+        content = helper.stdout.read()
+    try:
+        found: list[Facts | str] = msgspec.msgpack.decode(content, type=list[Facts | str])
+    except (msgspec.DecodeError, TypeError):
+        found = []
+    return found if len(found) == len(share) else [read_one(path) for path in share]
+
+
+def _bytes(path: Path) -> int:
+    try:
+        return sum(entry.stat().st_size for entry in os.scandir(path / "streams"))
+    except OSError:
+        return 0
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

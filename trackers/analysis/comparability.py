@@ -1,0 +1,121 @@
+"""Why a comparison may mislead: settings, hardware and endings that aren't the same, one line each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from trackers.analysis.run_stats import Facts
+from trackers.analysis.tables import show
+from trackers.metrics import roles
+
+SHOWN = 5
+"""So many different values are named."""
+
+SETTINGS: tuple[tuple[str, tuple[str, ...], str], ...] = (
+    ("batch size", (*roles.BATCHES, "batch_size", "per_device_train_batch_size"),
+     "losses at the same step have seen different numbers of samples; steps/s can't be compared, samples/s can"),
+    ("sequence length", roles.LENGTHS, "steps/s and samples/s can't be compared, tokens/s can"),
+    ("model", ("model", "model_name", "model_type", "arch", "architecture"), "speed, memory and losses differ by it"),
+    ("model size", ("n_layer", "num_layers", "n_embd", "hidden_size", "n_head", "depth", "width"),
+     "speed, memory and losses differ by it"),
+    ("data", ("dataset", "dataset_name", "data", "data_path", "train_data"), "losses can't be compared"),
+    ("precision", ("dtype", "precision", "mixed_precision", "torch_dtype", "bf16", "fp16"),
+     "speed and memory differ by it"),
+)  # fmt: skip
+
+
+WORK = tuple((what, names) for what, names, _ in SETTINGS if what != "data")
+"""Settings that say how much work a step is: speeds of different work make no winner."""
+
+
+def work(config: Mapping[str, Any], names: Sequence[str]) -> tuple[tuple[str, str], ...] | None:
+    """A configuration's settings of these names, at any depth, as one value; None where it has none."""
+    found = {
+        (end, show(value))
+        for key, value in config.items()
+        if value is not None and (end := key.rpartition(".")[2]) in names
+    }
+    return tuple(sorted(found)) or None
+
+
+def _remarks(run: Facts) -> list[str]:
+    return [*([run.note] if run.note else []), *run.speed.remarks]
+
+
+def _memory_kind(run: Facts) -> str | None:
+    return None if run.use.memory_gb is None else run.use.memory_kind or "unknown"
+
+
+def unfair(
+    runs: Sequence[Facts],
+    *,
+    base: Facts | None = None,
+    steps_per_s: bool = False,
+    wall: bool = False,
+    no_speedup: Sequence[Facts] = (),
+) -> list[str]:
+    """What a reader of the comparison must know.
+
+    Args:
+        steps_per_s: the speed-up had to be made from steps, since nothing says how many samples a step has.
+        base: what speed-ups refer to. wall: some speed-up had to be made by the wall clock, since one run measured its
+            steps and another did not.
+        no_speedup: runs that have none: the baseline tells of other work, or by another clock.
+    """
+    found = []
+    for what, names, why in SETTINGS:
+        if len(runs) > 1 and (values := _different(runs, lambda run, names=names: work(run.config, names))):  # type: ignore[misc]
+            found.append(f"{what} differs ({values}): {why}")
+    if len(runs) > 1:
+        if values := _different(runs, lambda run: run.gpu_name or None):
+            found.append(f"GPUs differ ({values}): speed says as much of them as of the runs")
+        if values := _different(runs, _memory_kind):
+            found.append(f"memory was measured differently ({values}): it can't be compared")
+        if values := _different(runs, lambda run: run.speed.basis or None):
+            found.append(f"step times come from different measurements ({values}): a wall clock includes evaluation")
+        if values := _different(runs, lambda run: run.steps):
+            found.append(f"lengths differ (last step {values}): last and best values are of different steps")
+    unfinished = [run for run in runs if run.status not in ("finished", "")]
+    if unfinished and len(runs) > 1:
+        which = ", ".join(f"{run.name or run.id} {run.status}" for run in unfinished[:SHOWN])
+        found.append(f"not finished: {which}{_more(len(unfinished))}")
+    if steps_per_s:
+        which = "the baseline doesn't say its" if no_speedup else "no run says its"
+        found.append(f"speed-up is from steps/s, as if batches were equal: {which} global_batch_size")
+    if wall:
+        found.append("a speed-up is by the wall clock, evaluations included: not all runs logged their step times")
+    if base is not None:
+        other = [run for run in no_speedup if run.speed.samples_per_s and base.speed.samples_per_s]
+        clocks = ", ".join(dict.fromkeys(run.speed.samples_basis for run in [*other, base]))
+        silent = [run for run in no_speedup if run not in other]
+        found += _without(silent, "samples/s need global_batch_size, which not all of these and the baseline say")
+        found += _without(other, f"their samples/s and the baseline's are by different clocks ({clocks})")
+    remarks = dict.fromkeys(remark for run in runs for remark in _remarks(run))
+    if len(remarks) > SHOWN:
+        found += [*list(remarks)[:SHOWN], f"and {len(remarks) - SHOWN} more remarks of this kind"]
+        return found
+    for remark in remarks:
+        whose = [run.name or run.id for run in runs if remark in _remarks(run)]
+        found.append(f"{', '.join(whose[:SHOWN])}{_more(len(whose))}: {remark}")
+    return found
+
+
+def _without(runs: Sequence[Facts], why: str) -> list[str]:
+    which = ", ".join(run.name or run.id for run in runs[:SHOWN])
+    chosen = "(--baseline NAME chooses another)"
+    return [f"no speed-up of {which}{_more(len(runs))}: {why} {chosen}"] if runs else []
+
+
+def _different(runs: Sequence[Facts], of: Callable[[Facts], Any]) -> str:
+    """The values that runs have, in words, if they have more than one; what some don't say isn't compared."""
+    values = list(dict.fromkeys(value for run in runs if (value := of(run)) is not None))
+    if len(values) < 2:
+        return ""
+    words = [", ".join(f"{key} {shown}" for key, shown in value) if isinstance(value, tuple) else show(value)
+             for value in values[:SHOWN]]  # fmt: skip
+    return "; ".join(words) + _more(len(values))
+
+
+def _more(count: int) -> str:
+    return f" and {count - SHOWN} more" if count > SHOWN else ""

@@ -1,0 +1,1 @@
+"""The benchmark result as a tracker: one JSON file with what a run achieved."""

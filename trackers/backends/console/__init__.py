@@ -1,0 +1,1 @@
+"""The terminal as a tracker: lines of progress while training runs."""

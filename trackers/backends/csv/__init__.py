@@ -1,0 +1,1 @@
+"""The CSV table as a tracker."""

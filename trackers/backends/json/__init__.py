@@ -1,0 +1,1 @@
+"""The training JSON log as a tracker."""

@@ -1,0 +1,334 @@
+"""MLflow: a run in any tracking store, by default in ``mlflow.db`` where training runs.
+
+What a user finds there: metrics with their steps and times; the configuration as params (``model/depth``) and whole
+as ``config.json``; ``tags``, ``group`` and the note; results once, as metrics ``final/<name>`` (text as tags) and in
+``summary.json``; files as `mlflow_files` lists them. Params can't change in MLflow: the first value stays, a later
+one is the tag ``config_changed.<name>``. Status: finished is FINISHED, failed FAILED, crashed and preempted KILLED;
+our own word is the tag ``trackers.status``.
+
+Limits: values are doubles, ±inf becomes ±1.797e308, one time is one millisecond, and two records of one name with
+the same step, time and value are one. Records without a step are at step 0, but for samples of the hardware: those
+are MLflow's system metrics (``system/gpu_0_utilization_percentage``), at training's newest step.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from trackers.backends.mlflow.artifacts import RunFiles
+from trackers.backends.mlflow.client import Requests, milliseconds
+from trackers.backends.mlflow.precheck import MlflowPrecheck
+from trackers.backends.mlflow.run import find_or_create
+from trackers.backends.mlflow.store import connect, has_point, identity, translated
+from trackers.backends.mlflow.uri import local_folder, show, tracking_uri, without_password
+from trackers.backends.shared.append_file import Damaged
+from trackers.errors import Rejected, Unavailable
+from trackers.formats import vendor_system_names
+from trackers.formats.mlflow_artifact_uri import refusal
+from trackers.formats.mlflow_names import map_name
+from trackers.records import (
+    SUMMARY_PREFIX,
+    Alert,
+    Artifact,
+    Config,
+    Environment,
+    Info,
+    Media,
+    Metrics,
+    Record,
+    Start,
+    Summary,
+    Text,
+    final_name,
+    flatten,
+    merge,
+    name_floats,
+)
+from trackers.support.failpoints import failpoint
+from trackers.tracker import Cursor, RunInfo, State, Status, Verified
+
+PARAM_LENGTH = 6000
+TAG_LENGTH = 8000
+"""mlflow/utils/validation.py MAX_PARAM_VAL_LENGTH, MAX_TAG_VAL_LENGTH; MLflow cuts longer ones without a word."""
+
+NEWEST = 50
+"""Metrics whose newest point is remembered, to see whether the store still has it."""
+
+OWN_FILES = {"config.json": "config", "environment.json": "environment"}
+"""The run's own files that are there as soon as they have content, and where the state keeps that."""
+
+STATUS = {"finished": "FINISHED", "failed": "FAILED", "crashed": "KILLED", "preempted": "KILLED"}
+
+ENDING_TAGS = frozenset({"trackers.status", "trackers.exit_code", "trackers.reason"})
+"""Tags that say how an attempt ended: not true of the next one."""
+
+_logger = logging.getLogger("trackers.mlflow")
+
+
+class MlflowTracker(MlflowPrecheck):
+    """Delivers a run to MLflow in requests up to its limits; MLflow ignores what it has (key, step, time, value)."""
+
+    accepts: frozenset[type[Record]] = frozenset(
+        {Alert, Artifact, Config, Environment, Info, Media, Metrics, Start, Summary, Text}
+    )
+    deadline_s = 1800.0
+    """Long, for checkpoints are uploaded whole; a server that hangs is noticed by the request's own time limit."""
+
+    def __init__(self) -> None:
+        self._info = RunInfo(id="", name="", project="")
+        self._state = State()
+        self._uri = ""
+        self._client: Any = None
+        self._run_id = ""
+        self._samples: dict[str, str] = {}
+        self._requests: Requests
+        self._files: RunFiles
+
+    def open(self, info: RunInfo, state: State) -> Cursor | None:
+        self._info, self._state, self._uri = info, state, tracking_uri(info)
+        self._client = connect(info)
+        self._seen = identity(self._uri)
+        with translated(self._uri):
+            before = state.get("native_id")
+            run = find_or_create(self._client, self._uri, info, before)
+            self._run_id = run.info.run_id
+            lost = before is not None and (before != self._run_id or self._lacks(run))
+            if lost:
+                # The store has forgotten the run, or an older one was put back: it gets the whole history again.
+                for name in list(state):
+                    del state[name]
+                state["again"] = True
+            state["native_id"] = self._run_id
+            state["url"] = show(self._uri, run.info.experiment_id, self._run_id)
+            state.save()
+            for name in ("names", "config", "final", "environment"):
+                state.setdefault(name, {})
+            state.setdefault("waiting", [])
+            if run.info.status != "RUNNING":
+                self._client.update_run(self._run_id, status="RUNNING")
+                for tag in ENDING_TAGS & run.data.tags.keys():
+                    self._client.delete_tag(self._run_id, tag)
+            refused = refusal(self._uri, run.info.artifact_uri, self._run_id)
+            self._files = RunFiles(self._client, self._run_id, info, state, refused)
+            self._requests = Requests(self._client, self._run_id, self._mapped, run.data.params)
+        return Cursor(0) if lost else None
+
+    def write(self, records: Sequence[Record], cursor: Cursor) -> None:
+        self._look()
+        self._requests.clear()
+        with translated(self._uri):
+            for record in records:
+                if isinstance(record, Metrics):
+                    self._metrics(record)
+                elif isinstance(record, Text):
+                    for name, text in record.values.items():
+                        self._files.text(record, name, text)
+                elif isinstance(record, Alert):
+                    self._files.text(record, "alerts", f"[{record.level}] {record.title}: {record.text}".rstrip(": "))
+                elif isinstance(record, Media):
+                    self._files.media(record)
+                elif isinstance(record, Artifact):
+                    self._files.artifact(record)
+                elif isinstance(record, Start):
+                    self._rewind(record)
+                else:
+                    self._describe(record)
+            self._requests.send()
+            self._files.send_texts()
+        self._state["newest"] = dict(list(self._requests.newest.items())[-NEWEST:])
+        self._send_waiting()
+
+    def tick(self) -> None:
+        """See that the database is still there."""
+        self._look()
+
+    def verify(self) -> Verified:
+        """Have everything sent again: MLflow ignores what it has. See :class:`trackers.tracker.Tracker`."""
+        for name in [name for name in self._state if name not in ("native_id", "url")]:
+            del self._state[name]
+        return Verified("everything, sent again: MLflow ignores what it has", cursor=Cursor(0))
+
+    def close(self, status: Status) -> None:
+        self._look()
+        with translated(self._uri):
+            if status.name != "running" and not self._state.get("again"):
+                run = self._client.get_run(self._run_id)
+                if self._lacks(run):
+                    raise Damaged(f"{without_password(self._uri)} lacks points of the run: they are delivered again")
+            if status.name != "running":
+                self._results(status)
+                self._requests.tag("trackers.status", status.name)
+                if status.exit_code is not None:
+                    self._requests.tag("trackers.exit_code", str(status.exit_code))
+                if status.reason:
+                    self._requests.tag("trackers.reason", status.reason[:TAG_LENGTH])
+            self._requests.send()
+            self._files.send_texts()
+            self._send_waiting(last=True)
+            if status.name != "running":
+                end = status.time or time.time()
+                failpoint("mlflow.end.before")
+                self._client.set_terminated(self._run_id, STATUS[status.name], milliseconds(end))
+
+    def _look(self) -> None:
+        """See that the database's file is the one that was opened, and that it has what was sent last.
+
+        Raises:
+            Damaged: it was deleted, replaced or overwritten; the next ``open`` delivers what it lacks.
+        """
+        newest = self._state.get("newest", {})
+        last = next(reversed(newest), None)
+        there = last is None or has_point(self._uri, self._run_id, last, newest[last])
+        if there and last is not None:
+            self._state.pop("again", None)
+        there = there or "again" in self._state  # it was sent twice: a store that drops it isn't asked for ever
+        if identity(self._uri) != self._seen or not there:
+            raise Damaged(f"{without_password(self._uri)} was deleted or replaced: the run is delivered again")
+
+    def _lacks(self, run: Any) -> bool:
+        """Whether the store is behind what was sent to it: the newest points, and the run's own files where they lie on
+        this machine."""
+        there = {metric.key: [metric.step, metric.timestamp] for metric in run.data._metric_objs}
+        newest = self._state.get("newest", {})
+        if any(there.get(key, [-math.inf]) < point for key, point in newest.items()):
+            return True
+        folder = local_folder(run.info.artifact_uri)
+        files = [name for name, content in OWN_FILES.items() if self._state.get(content)]
+        return folder is not None and any(
+            name not in self._state.get("waiting", []) and not (folder / name).exists() for name in files
+        )
+
+    def _rewind(self, record: Start) -> None:
+        """MLflow forgets no point of a metric. Say which are superseded: those above the step and before the time."""
+        if record.from_step is None:
+            return
+        said = json.dumps({"from_step": record.from_step, "timestamp": milliseconds(record.time)})
+        self._requests.tag(f"trackers.rewind.{record.attempt}", said)
+        _logger.warning(
+            "MLflow can't forget points: what was logged above step %d stays beside what comes now; "
+            "the tag trackers.rewind.%d says which were superseded",
+            record.from_step,
+            record.attempt,
+        )
+
+    def _metrics(self, record: Metrics) -> None:
+        for name, value in record.values.items():
+            if vendor_system_names.is_machine(record, name):
+                self._sample(name, value, record.time)
+            elif name.startswith(SUMMARY_PREFIX):
+                self._result(record, name, value)
+            else:
+                self._requests.metric(name, value, record.time, record.step or 0)
+        if record.step is not None:
+            self._state["step"] = record.step
+
+    def _sample(self, name: str, value: float, at: float) -> None:
+        """Add a sample of the machine, under MLflow's name for it; ``metric_names.json`` tells ours."""
+        new, factor = vendor_system_names.mlflow_name(name)
+        self._samples[new] = name
+        self._requests.metric(new, value * factor, at, int(self._state.get("step", 0)))
+
+    def _result(self, record: Record, name: str, value: Any) -> None:
+        """Keep a result until the end: MLflow would make a series of each time that it is told."""
+        step = record.step if record.step is not None else self._state.get("step", 0)
+        self._state["final"][final_name(name)] = [name_floats(value), record.time, step]
+        self._wait("summary.json")
+
+    def _results(self, status: Status) -> None:
+        for name, (value, at, step) in self._state["final"].items():
+            number = _number(value)
+            if number is not None:
+                self._requests.metric(name, number, at, step)
+            else:
+                self._requests.tag(self._mapped(name), _text(value)[:TAG_LENGTH])
+
+    def _describe(self, record: Record) -> None:
+        if isinstance(record, Config):
+            merge(self._state["config"], name_floats(record.values))
+            self._wait("config.json")
+            self._configure(record.values)
+        elif isinstance(record, Summary):
+            for name, value in record.values.items():
+                self._result(record, name, value)
+        elif isinstance(record, Environment):
+            merge(self._state["environment"], name_floats(record.values))
+            self._wait("environment.json")
+        elif isinstance(record, Info):
+            self._inform(record)
+
+    def _configure(self, values: dict[str, Any]) -> None:
+        """Configuration values as params; what MLflow can't hold is in ``config.json`` whole."""
+        shortened = []
+        for name, value in flatten(values):
+            key, text = self._mapped(name), _text(value)
+            if len(text) > PARAM_LENGTH:
+                shortened.append(name)
+                text = text[: PARAM_LENGTH - 1] + "…"
+            if not self._requests.param(key, text):
+                self._requests.tag(map_name(f"config_changed.{name}"), _text(value)[:TAG_LENGTH])
+        if shortened:
+            _logger.warning(
+                "params longer than MLflow's %d characters were shortened: %s; config.json has them whole",
+                PARAM_LENGTH,
+                ", ".join(shortened),
+            )
+
+    def _inform(self, record: Info) -> None:
+        if record.name:
+            self._client.update_run(self._run_id, name=record.name)
+        if record.notes is not None:
+            self._requests.tag("mlflow.note.content", record.notes[:TAG_LENGTH])
+        if record.tags is not None:
+            self._requests.tag("tags", ",".join(record.tags)[:TAG_LENGTH])
+            self._requests.tag("trackers.tags", json.dumps(record.tags)[:TAG_LENGTH])
+        if record.group is not None:
+            self._requests.tag("group", record.group[:TAG_LENGTH])
+
+    def _mapped(self, name: str) -> str:
+        key, ours = map_name(name), self._samples.get(name, name)
+        if key != ours and self._state["names"].get(key) != ours:
+            self._state["names"][key] = ours
+            self._wait("metric_names.json")
+        return key
+
+    def _wait(self, file: str) -> None:
+        if file not in self._state["waiting"]:
+            self._state["waiting"].append(file)
+
+    def _send_waiting(self, last: bool = False) -> None:
+        """Send the run's own files that changed. Metrics don't wait for a store of artifacts that is down."""
+        contents: dict[str, Callable[[], Any]] = {
+            "config.json": lambda: self._state["config"],
+            "summary.json": lambda: {name: value for name, (value, _, _) in self._state["final"].items()},
+            "environment.json": lambda: self._state["environment"],
+            "metric_names.json": lambda: self._state["names"],
+        }
+        for file in list(self._state["waiting"]):
+            try:
+                with translated(self._uri):
+                    self._files.put_json(file, contents[file]())
+            except (Unavailable, Rejected) as error:
+                if last and isinstance(error, Unavailable):
+                    raise
+                _logger.warning("%s isn't with the run yet: %s", file, error)
+                continue
+            self._state["waiting"].remove(file)
+
+
+def _text(value: Any) -> str:
+    """A value as MLflow's own ``log_param`` writes it, but collections as JSON."""
+    if isinstance(value, (dict, list, tuple)):
+        return json.dumps(name_floats(value), default=str, ensure_ascii=False)
+    return str(value)
+
+
+def _number(value: Any) -> float | None:
+    """A result as a number, non-finite ones by name included; None for anything else."""
+    if isinstance(value, (bool, int, float)):
+        return value
+    return float(value) if value in ("NaN", "Infinity", "-Infinity") else None

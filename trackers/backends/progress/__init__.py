@@ -1,0 +1,1 @@
+"""``progress.txt`` as a tracker."""

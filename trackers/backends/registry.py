@@ -1,0 +1,125 @@
+"""Trackers by name: the built-in ones and those that other packages register, through one table."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import importlib.util
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from trackers.errors import MissingPackage, UnknownTracker, UsageError
+from trackers.tracker import Tracker
+
+GROUP = "trackers.trackers"
+"""Entry-point group of tracker plug-ins: name = "package.module:Class"."""
+
+BUILT_IN: dict[str, str] = {
+    "wandb": "trackers.backends.wandb.tracker:WandbTracker",
+    "trackio": "trackers.backends.trackio.tracker:TrackioTracker",
+    "tensorboard": "trackers.backends.tensorboard.tracker:TensorboardTracker",
+    "mlflow": "trackers.backends.mlflow.tracker:MlflowTracker",
+    "json": "trackers.backends.json.tracker:JsonTracker",
+    "csv": "trackers.backends.csv.tracker:CsvTracker",
+    "benchmark": "trackers.backends.benchmark.tracker:BenchmarkTracker",
+    "session": "trackers.backends.session.tracker:SessionTracker",
+    "console": "trackers.backends.console.tracker:ConsoleTracker",
+    "progress": "trackers.backends.progress.tracker:ProgressTracker",
+}
+"""The same form as an entry point, so that both are loaded by one function."""
+
+_PRECHECKS = "trackers.backends.{}.precheck:{}Precheck"
+
+NONE = "none"
+
+
+def known() -> list[str]:
+    """Names of all trackers, sorted; plug-ins included."""
+    return sorted({*BUILT_IN, *_plugins()})
+
+
+def load(name: str) -> type[Tracker]:
+    """The class of a tracker. Its client package isn't imported.
+
+    Raises:
+        UnknownTracker: no such name; the message lists the known ones.
+        UsageError: the plug-in can't be loaded.
+    """
+    return _load(name, BUILT_IN.get(name) or _plugins().get(name))
+
+
+def front(name: str) -> type[Any]:
+    """What can be asked of a tracker before the first step: name, needs, inside, check, place.
+
+    That is a plug-in's own class. A built-in one has a precheck module, so that the tracker itself isn't loaded.
+    """
+    target = BUILT_IN.get(name) or _plugins().get(name)
+    ours = target is not None and target.startswith("trackers.backends.")
+    return _load(name, _PRECHECKS.format(name, name.capitalize()) if ours else target)
+
+
+def _load(name: str, target: str | None) -> type[Any]:
+    if target is None:
+        names = known()
+        near = difflib.get_close_matches(name, names, n=1)
+        hint = f": did you mean {near[0]!r}?" if near else "."
+        raise UnknownTracker(f"unknown tracker {name!r}{hint} Known: {', '.join(names)}, {NONE}")
+    module, _, attribute = target.partition(":")
+    try:
+        return getattr(importlib.import_module(module), attribute)  # type: ignore[no-any-return]
+    except (ImportError, AttributeError) as error:
+        raise UsageError(f"tracker {name!r} can't be loaded from {target!r}: {error}") from error
+
+
+def check(name: str, options: Mapping[str, Any], *, elsewhere: bool = False) -> type[Any]:
+    """Load a tracker's front and see whether it can work, as far as can be seen without a network.
+
+    Args:
+        elsewhere: its delivery runs with another Python, so its package needn't be in this one.
+    """
+    cls = front(name)
+    if not elsewhere:
+        for module in getattr(cls, "needs", ()):
+            if not _installed(module):
+                raise MissingPackage(f"tracker {name!r} needs the {module} package: pip install '{_requirement(name)}'")
+    checker = getattr(cls, "check", None)
+    if checker is not None:
+        checker(options)
+    return cls
+
+
+def is_inside(name: str) -> bool:
+    """Whether a tracker runs in training only, so that nothing is delivered to it later. One not known here doesn't."""
+    try:
+        return bool(getattr(front(name), "inside", False))
+    except UsageError:
+        return False
+
+
+def parse(trackers: str | Sequence[str] | None) -> list[str]:
+    """``"a, b"`` or a sequence as a list of names without duplicates; "none" alone is the empty list."""
+    if trackers is None:
+        return []
+    parts = trackers.split(",") if isinstance(trackers, str) else [str(part) for part in trackers]
+    names = list(dict.fromkeys(part.strip() for part in parts if part.strip()))
+    if NONE in names and len(names) > 1:
+        raise UsageError(f"tracker 'none' stands alone, not beside {', '.join(n for n in names if n != NONE)}")
+    return [name for name in names if name != NONE]
+
+
+def _installed(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except (ImportError, ValueError):
+        return False
+
+
+def _requirement(name: str) -> str:
+    return f"trackers-relay[{name}]" if name in BUILT_IN else name
+
+
+def _plugins() -> dict[str, str]:
+    # Only for names that aren't built in: reading every distribution's metadata takes tens of milliseconds.
+    from importlib.metadata import entry_points
+
+    return {entry.name: entry.value for entry in entry_points(group=GROUP) if entry.name not in BUILT_IN}

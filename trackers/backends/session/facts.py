@@ -1,0 +1,219 @@
+"""What a session ran on, as its records say: processes, GPUs, mode, settings; what none of them says is unknown.
+
+- mode and GPU count: NCCL puts one rank on each GPU; else as many GPUs as the sampler saw, but no more than processes,
+  each of which trains on one. Without a word about GPUs the mode speaks of processes.
+- forced single-GPU mode: asked for in the configuration (``force_single_gpu``) or by ``--force-single-gpu``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from trackers.backends.session.log_lines import gpu_line
+from trackers.benchmark.speed import ACCUMULATIONS, EACH, LOG_FORMAT, TOKENS_OF_STEP
+from trackers.metrics import roles, totals
+from trackers.records import Config, Environment, flatten, merge
+
+MODELS = ("model_name", "model_name_or_path", "model_id", "base_model", "model", "arch", "architecture")
+DATASETS = ("dataset_name", "dataset_id", "dataset_path", "dataset", "data_path", "data")
+PRECISIONS = ("mixed_precision", "precision", "torch_dtype", "dtype")
+LOW_PRECISIONS = ("bf16", "fp16", "fp8")
+FORCED = "force_single_gpu"
+FORCED_FLAG = "--force-single-gpu"
+VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
+_WANTED = frozenset(
+    {*totals.STEPS, *MODELS, *DATASETS, *PRECISIONS, *LOW_PRECISIONS, *EACH, *ACCUMULATIONS, *TOKENS_OF_STEP}
+    | {*roles.BATCHES, *roles.LENGTHS, *roles.GPU_COUNTS, "batch_size", FORCED}
+)
+_LONGEST = 300
+
+
+class Facts(msgspec.Struct):
+    """What is known so far.
+
+    settings: those of the configuration that matter here, by their path ("model.name"). distributed, variables: what
+    training's own process said. gpus: by label, what the sampler said (name, memory_total_bytes); None before that.
+    without: the kernel shows no GPU's driver.
+    scope_is_job: they are the job's own, not the whole machine's.
+    """
+
+    rank: int = 0
+    processes: int = 1
+    settings: dict[str, Any] = {}
+    distributed: dict[str, Any] = {}
+    variables: dict[str, str] = {}
+    gpus: dict[str, dict[str, Any]] | None = None
+    without: bool = False
+    scope_is_job: bool = True
+    flagged: bool = False
+
+    def learn(self, record: Config | Environment) -> None:
+        """Take what a record says."""
+        if isinstance(record, Config):
+            for path, value in flatten(record.values, "."):
+                known = path == LOG_FORMAT or path.rpartition(".")[2] in _WANTED
+                if known and isinstance(value, (str, int, float)):
+                    self.settings[path] = value[:_LONGEST] if isinstance(value, str) else value
+            return
+        for name in ("distributed", "variables"):
+            if isinstance(record.values.get(name), dict):
+                merge(getattr(self, name), record.values[name])
+        if isinstance(record.values.get("gpu_drivers"), list):
+            self.without = not record.values["gpu_drivers"]
+        if isinstance(record.values.get("gpus"), dict):
+            found = {str(label): gpu for label, gpu in record.values["gpus"].items() if isinstance(gpu, dict)}
+            self.gpus = {**(self.gpus or {}), **found}
+
+    def restart(self) -> None:
+        """Forget what an earlier attempt said of its processes and GPUs."""
+        self.distributed, self.variables, self.gpus, self.without = {}, {}, None, False
+
+    @property
+    def backend(self) -> str:
+        """torch.distributed's, "" where nothing says."""
+        return str(self.distributed.get("backend") or "")
+
+    @property
+    def local_rank(self) -> int | None:
+        """The main rank's number on its machine."""
+        rank = self.distributed.get("local_rank")
+        return rank if isinstance(rank, int) else None
+
+    @property
+    def gpu_count(self) -> int | None:
+        """GPUs that training uses; None where nothing says."""
+        if self.processes > 1 and self.backend == "nccl":
+            return self.processes
+        if self.gpus is None:
+            return 0 if self.without else None
+        if not self.scope_is_job and self.gpus:
+            return None
+        return min(self.processes, len(self.gpus))
+
+    @property
+    def mode(self) -> str:
+        """SINGLE-GPU or MULTI-GPU; without GPUs SINGLE-CPU or MULTI-CPU; where nothing says, …-PROCESS."""
+        count = self.gpu_count
+        number = "MULTI" if self.processes > 1 else "SINGLE"
+        if count == 0:
+            return f"{number}-CPU"
+        if count is None or (count == 1 and self.processes > 1):
+            return f"{number}-PROCESS"
+        return f"{number}-GPU"
+
+    @property
+    def forced(self) -> bool:
+        """One GPU was asked for."""
+        return self.flagged or any(
+            value is True or value in (1, "true", "True", "yes", "y")
+            for path, value in self.settings.items()
+            if path.rpartition(".")[2] == FORCED
+        )
+
+    def word(self, names: tuple[str, ...]) -> str:
+        """The first of these settings that is text; "" if none is."""
+        return str(roles.said(self.settings, names, (str,)) or "")
+
+    @property
+    def model(self) -> str:
+        return self.word(MODELS)
+
+    @property
+    def dataset(self) -> str:
+        return self.word(DATASETS)
+
+    @property
+    def precision(self) -> str:
+        """As the configuration names it."""
+        named = self.word(PRECISIONS)
+        if named:
+            return named
+        ends = {path.rpartition(".")[2]: value for path, value in self.settings.items()}
+        return next((name for name in LOW_PRECISIONS if ends.get(name) is True), "")
+
+    @property
+    def total_steps(self) -> int | None:
+        """Where training ends; None where nothing says."""
+        found = roles.setting({k: v for k, v in self.settings.items() if _positive(v)}, totals.STEPS)
+        return None if found is None or found != found // 1 else int(found)
+
+    @property
+    def gpus_that_train(self) -> int | None:
+        """As everywhere where speed is measured: by the settings, else one for each process; None for one process."""
+        said = roles.setting(self.settings, roles.GPU_COUNTS)
+        if said is not None and said >= 1:
+            return int(said)
+        return self.processes if self.processes > 1 else self.gpu_count or None
+
+    def head(self) -> list[str]:
+        """The lines of the main log that say what this is."""
+        count = self.gpu_count
+        lines = [f"Mode: {self.mode}"]
+        if count is not None:
+            lines.append(f"GPU Count: {count}")
+        if self.model:
+            lines.append(f"Model: {self.model}")
+        if self.dataset:
+            lines.append(f"Dataset: {self.dataset}")
+        if self.forced and self.processes == 1 and count != 0:
+            lines.append(f"FORCED SINGLE GPU MODE - Using GPU {self._first()} only")
+        lines.extend(f"{name}={self.variables[name]}" for name in VISIBLE if name in self.variables)
+        if self.processes == 1:
+            lines.extend(self.gpu_lines())
+        return lines
+
+    def block(self) -> list[str]:
+        """The block on how several processes train together; [] for one."""
+        if self.processes <= 1:
+            return []
+        lines = [f"📡 {self.mode} CONFIGURATION:"]
+        lines += [f"  • Accelerator processes: {self.processes}", f"  • Current process rank: {self.rank}"]
+        if self.precision:
+            lines.append(f"  • Mixed precision: {self.precision}")
+        return [*lines, *(f"  • {line}" for line in self.gpu_lines())]
+
+    def gpu_lines(self) -> list[str]:
+        """A line for each GPU that was seen."""
+        gpus = self.gpus or {}
+        return [
+            gpu_line(label, str(gpu.get("name") or ""), _number(gpu.get("memory_total_bytes")))
+            for label, gpu in sorted(gpus.items(), key=lambda item: (len(item[0]), item[0]))
+        ]
+
+    def multigpu(self) -> list[str]:
+        """The first lines of the multi-GPU log; [] for one process."""
+        if self.processes <= 1:
+            return []
+        lines = [f"Distributed backend: {self.backend}"] if self.backend else []
+        lines.append(f"World size: {self.processes}")
+        if self.local_rank is not None:
+            lines.append(f"Local rank: {self.local_rank}")
+        return lines
+
+    @property
+    def step_word(self) -> str:
+        """What the multi-GPU log's step lines begin with: "Multi-GPU"."""
+        first, _, second = self.mode.partition("-")
+        return f"{first.title()}-{second if second != 'PROCESS' else 'process'}"
+
+    def _first(self) -> str:
+        for name in VISIBLE:
+            if self.variables.get(name, "").strip():
+                return self.variables[name].split(",")[0].strip()
+        return next(iter(self.gpus or {}), "0")
+
+
+def _positive(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < 1e18
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+
+
+def forced_by(arguments: Sequence[str]) -> bool:
+    """Whether a command line asks for one GPU."""
+    return FORCED_FLAG in arguments

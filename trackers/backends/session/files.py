@@ -1,0 +1,193 @@
+"""The five files of a session's directory: three logs that grow, the JSON summary and the one for people.
+
+The summary's lists grow in files of their own in the run's directory (``session/``), from which the summary is put
+together; so what is written stays in proportion to the run, and each file is whole at every moment.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shutil
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from trackers.backends.shared.append_file import (
+    Digests,
+    OwnedFile,
+    file_name,
+    remove_temporary,
+    replace,
+    unavailable,
+    write_new,
+)
+from trackers.backends.shared.json_document import Lists
+from trackers.support import confined
+
+LOGS = ("main", "multigpu", "performance")
+LISTS = ("training_metrics", "gpu_snapshots", "communication_logs")
+TRAINING, SNAPSHOTS, COMMUNICATION = LISTS
+MOST = 10_000
+"""Sessions that began in one second."""
+HEAD_BYTES = 4096
+"""A summary says within so many bytes whose it is."""
+
+
+class SessionFiles:
+    """The files of one session.
+
+    Args:
+        root: where sessions' directories lie. run_id: whose it is. parts: where the lists grow.
+        digests: of the files; see :class:`trackers.backends.shared.append_file.OwnedFile`.
+
+    Attributes:
+        name: the session's id, once it is known.
+    """
+
+    def __init__(self, root: Path, run_id: str, parts: Path, digests: Digests | None = None) -> None:
+        self._root = root
+        self._mark = f'"run_id": {msgspec.json.encode(run_id).decode()},'.encode()
+        self._beginning = f".training-{file_name(run_id)}."
+        self._logs: dict[str, OwnedFile] = {}
+        self.digests: Digests = {} if digests is None else digests
+        self.lists = Lists(parts, LISTS, (), self.digests)
+        self.name = ""
+
+    @property
+    def directory(self) -> Path:
+        """The session's own."""
+        return self._root / self.name
+
+    def path(self, ending: str) -> Path:
+        """One of its files: ``path("main.log")``."""
+        return self.directory / f"{self.name}_{ending}"
+
+    def reserve(self, created: float, content: Callable[[str], Iterable[bytes]]) -> str:
+        """A name that no other session has, with a directory that already says whose it is.
+
+        A process that was killed right after it had reserved a name finds the same one again.
+
+        Args:
+            created: when the run began. content: the first JSON summary, by the session's id.
+
+        Raises:
+            Unavailable: the directory can't be made.
+        """
+        stem = f"training_{datetime.fromtimestamp(created):%Y%m%d_%H%M%S}"
+        for number in range(1, MOST):
+            self.name = stem if number == 1 else f"{stem}_{number}"
+            if self.is_ours():
+                return self.name
+            if not self.directory.exists() and self._make(content(self.name)):
+                return self.name
+        raise unavailable("make", self._root / stem, OSError("too many sessions of that name"))
+
+    def _make(self, content: Iterable[bytes]) -> bool:
+        """Make the directory with its summary in one step; False if another process was quicker."""
+        self._tidy()
+        temporary = self._root / f"{self._beginning}{secrets.token_hex(8)}.tmp"
+        name = self.path("summary.json").name
+        written, _ = write_new(temporary / name, content, self._root)
+        try:
+            confined.replace(written, temporary / name, root=self._root)
+            os.rename(temporary, self.directory)
+        except OSError as error:
+            self._tidy()
+            if self.directory.exists():
+                return False
+            raise unavailable("make", self.directory, error) from error
+        return True
+
+    def is_ours(self) -> bool:
+        """Whether the directory of this name is this run's."""
+        try:
+            with confined.open_file(self.path("summary.json"), root=self._root) as summary:
+                return self._mark in summary.read(HEAD_BYTES)
+        except OSError:
+            return False
+
+    def is_others(self) -> bool:
+        """Whether the directory of this name is another run's."""
+        return self.path("summary.json").exists() and not self.is_ours()
+
+    def open(self, lengths: Mapping[str, int], lists: Mapping[str, int], generation: int) -> None:
+        """Cut the logs and the lists back to what was committed.
+
+        Raises:
+            Damaged: a file is gone or shorter.
+        """
+        self.close()
+        self._tidy()
+        for ending in ("summary.json", "summary.txt"):
+            remove_temporary(self._beside(ending))
+        for log in LOGS:
+            self._logs[log] = OwnedFile(self.path(f"{log}.log"), self._root, self.digests).open(lengths.get(log, 0))
+        self.lists.open(lists, generation)
+
+    def append(self, texts: Mapping[str, str], items: Iterable[tuple[str, Mapping[str, Any]]]) -> None:
+        """Append to the logs and the lists, all or nothing.
+
+        Raises:
+            Unavailable: a file can't be written; all are as before.
+        """
+        before = self.lengths()
+        try:
+            for log, text in texts.items():
+                if text:
+                    self._logs[log].append(text.encode("utf-8", "replace"))
+            for name, item in items:
+                self.lists.add(name, item)
+            self.lists.flush()
+        except BaseException:
+            self.lists.drop()
+            for log, file in self._logs.items():
+                file.cut(before[log])
+            raise
+
+    def lengths(self) -> dict[str, int]:
+        """Bytes of each log."""
+        return {log: file.length for log, file in self._logs.items()}
+
+    def save(self, head: Mapping[str, Any], text: str) -> None:
+        """Replace both summaries.
+
+        Args:
+            head: what stands before the lists. text: for people.
+
+        Raises:
+            Unavailable: they can't be written; each is as before.
+        """
+        replace(self.path("summary.json"), self._beside("summary.json"), self.pieces(head), self._root, self.digests)
+        people = [text.encode("utf-8", "replace")]
+        replace(self.path("summary.txt"), self._beside("summary.txt"), people, self._root, self.digests)
+
+    def paths(self) -> list[tuple[Path, Path]]:
+        """All files that are there, each with the directory that it must lie beneath."""
+        logs = [file.path for file in self._logs.values()]
+        own = [*logs, self.path("summary.json"), self.path("summary.txt")]
+        return [*((path, self._root) for path in own), *self.lists.paths()]
+
+    def pieces(self, head: Mapping[str, Any]) -> Iterable[bytes]:
+        """The JSON summary, in pieces."""
+        return self.lists.pieces({"session": head}, {"version": 1}, {})
+
+    def close(self) -> None:
+        """Close all files."""
+        for file in self._logs.values():
+            file.close()
+        self._logs = {}
+        self.lists.close()
+
+    def _beside(self, ending: str) -> Path:
+        return self.directory / f".{self.name}_{ending}.tmp"
+
+    def _tidy(self) -> None:
+        with contextlib.suppress(OSError):
+            for entry in os.listdir(self._root):
+                if entry.startswith(self._beginning) and entry.endswith(".tmp"):
+                    shutil.rmtree(self._root / entry, ignore_errors=True)

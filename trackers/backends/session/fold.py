@@ -1,0 +1,417 @@
+"""A session as a fold over its run's records: lines for its logs, entries for its summary, totals."""
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from trackers.backends.session import log_lines as lines
+from trackers.backends.session import nccl
+from trackers.backends.session.facts import Facts, forced_by
+from trackers.backends.session.files import COMMUNICATION, SNAPSHOTS, TRAINING
+from trackers.backends.session.gpus import Snapshots, warnings
+from trackers.backends.session.pages import MAIN, MULTIGPU, PERFORMANCE, UNKNOWN, Pages, Place
+from trackers.backends.session.settings import Settings
+from trackers.backends.session.steps import COMMUNICATION as TIMED
+from trackers.backends.session.steps import Mark, Row, Steps, beside, between, kind_of, slow
+from trackers.backends.session.summary import Totals, iso
+from trackers.benchmark import speed
+from trackers.records import (
+    SUMMARY_PREFIX,
+    Alert,
+    Artifact,
+    Config,
+    Environment,
+    Finish,
+    Info,
+    Metrics,
+    Number,
+    Record,
+    Start,
+    Summary,
+    Text,
+    is_sample,
+    name_floats,
+    plain_name,
+)
+from trackers.tracker import RunInfo
+
+HEAD_S = 5.0
+"""So long the head of a log waits for the sampler's word on GPUs."""
+ALERTS = {"WARN": logging.WARNING, "WARNING": logging.WARNING, "ERROR": logging.ERROR}
+
+
+class Evaluation(msgspec.Struct):
+    """An evaluation whose block isn't written yet: its values may come in several records."""
+
+    step: int | None
+    values: dict[str, Number]
+
+
+class Book(msgspec.Struct):
+    """What a new process must know to go on.
+
+    attempt: the newest. since: when it began. told: lines of its head so far. finish: how it ended, by its own word.
+    ended: the ending that the main log has. meter: what speed is made of. begun: attempts, and when each began.
+    """
+
+    attempt: int = 0
+    since: float = 0.0
+    told: list[str] = []
+    place: Place = msgspec.field(default_factory=Place)
+    finish: Finish | None = None
+    ended: str = ""
+    seq: int = 0
+    facts: Facts = msgspec.field(default_factory=Facts)
+    steps: Steps = msgspec.field(default_factory=Steps)
+    evaluation: Evaluation | None = None
+    meter: speed.Meter = msgspec.field(default_factory=speed.Meter)
+    begun: list[tuple[int, float]] = []
+    snapshots: Snapshots = msgspec.field(default_factory=Snapshots)
+    totals: Totals = msgspec.field(default_factory=Totals)
+    attributes: dict[str, Any] = {}
+
+    def speed(self) -> speed.Speed:
+        """How fast training was so far."""
+        facts = self.facts
+        return speed.figures(copy.deepcopy(self.meter), facts.settings, self.totals.results, facts.gpus_that_train)
+
+
+class Fold:
+    """Takes records, and keeps what is to be written in ``pages.texts`` (by log) and ``items`` (list and entry)."""
+
+    def __init__(self, name: str, info: RunInfo, settings: Settings, book: Book) -> None:
+        self.book = book
+        self.pages = Pages(book.place, settings)
+        self.items: list[tuple[str, dict[str, Any]]] = []
+        self._name = name
+        self._info = info
+        self._settings = settings
+        book.facts.flagged = forced_by(info.argv)
+        book.facts.scope_is_job = info.option("TRACKER_GPU_SCOPE", "job") != "node"
+
+    def take(self, record: Record) -> None:
+        """Fold one record in."""
+        book = self.book
+        if not book.since:
+            book.since = record.time
+        book.totals.began = min(book.totals.began or record.time, record.time)
+        book.totals.ended = max(book.totals.ended, record.time)
+        if isinstance(record, Metrics):
+            self._metrics(record)
+        elif isinstance(record, Start):
+            if not record.id.startswith(("sampler-", "node-", "reducer-")):
+                self._start(record)
+        elif isinstance(record, (Config, Environment)):
+            book.facts.learn(record)
+            self._tell(record.time)
+        elif isinstance(record, Text):
+            self._text(record)
+        elif isinstance(record, Summary):
+            book.totals.results.update({plain_name(name): name_floats(v) for name, v in record.values.items()})
+        elif isinstance(record, Alert):
+            self._alert(record)
+        elif isinstance(record, Artifact):
+            for row in book.steps.ready(aged=0):
+                self._row(row)
+            self.pages.say(MAIN, record.time, logging.INFO, f"Saved {record.type}: {record.name}")
+        elif isinstance(record, Info):
+            values = {key: getattr(record, key) for key in ("name", "group", "tags", "notes")}
+            book.attributes.update({key: value for key, value in values.items() if value is not None})
+        elif isinstance(record, Finish):
+            self._finish(record)
+        if book.place.waiting and record.time - book.since >= HEAD_S:
+            self.release()
+
+    @property
+    def batch(self) -> float | None:
+        """Samples of one step, of all processes; None where it would be a guess."""
+        facts = self.book.facts
+        return speed.batch(self.book.meter, facts.settings, facts.gpus_that_train)
+
+    def flush(self, everything: bool = True) -> None:
+        """Write the lines of steps and of an evaluation that nothing more is waited for."""
+        for row in self.book.steps.ready(everything):
+            self._row(row)
+        if everything:
+            self._evaluated()
+
+    def release(self) -> None:
+        """Write the head of the logs, with what is known by now, and what was held back for it."""
+        book = self.book
+        if not book.place.waiting:
+            return
+        held = self.pages.release()
+        began = book.since or self._info.created
+        again = f" (attempt {book.attempt})" if book.attempt > 1 else ""
+        self.pages.say(MAIN, began, logging.INFO, f"🚀 TRAINING SESSION {'CONTINUED' if again else 'STARTED'}{again}")
+        self.pages.say(MAIN, began, logging.INFO, f"Session ID: {self._name}")
+        self._tell(began, first=True)
+        self.pages.follow(held, book.facts.step_word)
+
+    def end(self, status: str, reason: str, exit_code: int | None, time: float) -> None:
+        """Write how an attempt ended, unless that is written."""
+        book = self.book
+        word = f"{book.attempt} {status}"
+        if status == "running" or book.ended == word:
+            return
+        self.flush()
+        self.release()
+        book.ended = word
+        level, sign = {
+            "finished": (logging.INFO, "✅"),
+            "preempted": (logging.WARNING, "⏸"),
+        }.get(status, (logging.ERROR, "❌"))
+        why = f": {reason}" if reason else f" (exit code {exit_code})" if exit_code else ""
+        self.pages.blank()
+        self.pages.say(MAIN, time, level, f"{sign} TRAINING SESSION {status.upper()}{why}")
+        if time > book.totals.began:
+            self.pages.say(MAIN, time, logging.INFO, f"Duration: {lines.duration(time - book.totals.began)}")
+
+    def nccl(self, found: list[str]) -> None:
+        """Take lines that NCCL wrote."""
+        for line in found:
+            text = lines.clean(line)
+            level = nccl.level_of(line)
+            self.pages.put(MULTIGPU, level, text)
+            trouble = nccl.timeout(line) if level >= logging.WARNING else ""
+            if trouble:
+                self._warn(MULTIGPU, self.book.totals.ended, trouble)
+
+    def _start(self, record: Start) -> None:
+        book = self.book
+        if book.attempt:
+            self.flush()
+            self.release()
+            if book.finish is not None:
+                self.end(book.finish.status, book.finish.reason, book.finish.exit_code, book.finish.time)
+            self.pages.blank()
+            book.facts.restart()
+            book.steps = Steps(top=record.from_step)
+            book.told, book.finish, book.since = [], None, record.time
+            self.pages.hold()
+        book.attempt = record.attempt
+        book.begun.append((record.attempt, record.time))
+        book.meter.start(record.attempt)
+        book.facts.rank, book.facts.processes = record.rank or 0, max(1, record.world_size)
+        if record.from_step is not None and record.attempt > 1:
+            text = f"Goes back to step {record.from_step}: what was logged above it counts no more"
+            self.pages.say(MAIN, record.time, logging.WARNING, text)
+        if book.facts.processes > 1:
+            self._event(record.time, "training_start")
+        if not self._settings.sampled:
+            self.release()
+
+    def _event(self, time: float, operation: str) -> None:
+        rank = self.book.facts.rank
+        self.pages.say(MULTIGPU, time, logging.INFO, lines.communication_line(operation, rank))
+        self.book.totals.count(operation, 1, None, None)
+        entry = {"timestamp": iso(time), "operation": operation, "process_rank": rank, "count": 1}
+        self.items.append((COMMUNICATION, {**entry, "data_size_mb": None, "duration_ms": None}))
+
+    def _tell(self, time: float, first: bool = False) -> None:
+        """Write the lines of the head that weren't written yet."""
+        book = self.book
+        if book.place.waiting:
+            if book.facts.gpus is not None:
+                self.release()
+            return
+        for log, found in ((MAIN, book.facts.head()), (MULTIGPU, book.facts.multigpu())):
+            fresh = [line for line in found if f"{log} {line}" not in book.told]
+            book.told.extend(f"{log} {line}" for line in fresh)
+            if log == MAIN and fresh and not first:
+                self.pages.blank()
+            for line in fresh:
+                self.pages.say(log, time, logging.INFO, line)
+        block = book.facts.block()
+        if block and f"block {block}" not in book.told:
+            book.told.append(f"block {block}")
+            self.pages.block(block)
+
+    def _metrics(self, record: Metrics) -> None:
+        if is_sample(record):
+            if record.step is None:
+                self._snapshot(record)
+            return
+        values = {}
+        for name, value in record.values.items():
+            if name.startswith(SUMMARY_PREFIX):
+                self.book.totals.results[plain_name(name)] = name_floats(value)
+            else:
+                values[name] = value
+        if not values:
+            return
+        kinds: dict[str, dict[str, Number]] = {}
+        for name, value in values.items():
+            kinds.setdefault(kind_of(name), {})[name] = value
+        self._entry(record, values, kinds)
+        if record.step is not None:
+            self.book.meter.take(record.step, record.time, values)
+        training = {**kinds.get("loss", {}), **kinds.get("rate", {}), **kinds.get("training", {})}
+        evaluation = kinds.get("evaluation", {})
+        if TIMED.rstrip("/") in kinds:
+            self._communication(record, kinds[TIMED.rstrip("/")])
+        if record.step is not None and (training or not evaluation):
+            self._training(record.step, record.time, training)
+        if evaluation:
+            self._evaluate(record.step, evaluation)
+
+    def _entry(self, record: Metrics, values: dict[str, Number], kinds: Mapping[str, Mapping[str, Number]]) -> None:
+        """An entry of ``training_metrics``: everything, the loss and the learning rate apart."""
+        totals = self.book.totals
+        rest = dict(values)
+        entry: dict[str, Any] = {"step": record.step, "loss": None, "learning_rate": None}
+        for field, kind in (("loss", "loss"), ("learning_rate", "rate")):
+            found = next(iter(kinds.get(kind, ())), None)
+            if found is not None and totals.names.setdefault(field, found) in rest:
+                entry[field] = rest.pop(totals.names[field])
+        if entry["loss"] is not None:
+            totals.loss = entry["loss"]
+        totals.rows += 1
+        entry["timestamp"] = iso(record.time)
+        entry["process_rank"] = self.book.facts.rank
+        entry["metrics"] = rest
+        self.items.append((TRAINING, entry))
+
+    def _training(self, step: int, time: float, values: dict[str, Number]) -> None:
+        book = self.book
+        steps, totals = book.steps, book.totals
+        newest = steps.top is None or step > steps.top
+        steps.add(step, time, values, self._settings, book.facts.total_steps)
+        if not newest:
+            return
+        if book.evaluation is not None:
+            for row in steps.ready():
+                self._row(row)
+            self._evaluated()
+        totals.top = step
+        for row in steps.ready():
+            self._row(row)
+
+    def _row(self, row: Row) -> None:
+        """The lines of a step."""
+        book, settings = self.book, self._settings
+        steps, total = book.steps, book.facts.total_steps
+        batch = steps.batch if steps.batch is not None else self.batch
+        if row.due.main:
+            step_s = between(steps.line, row.step, row.time)
+            shown = beside(row, step_s, batch)
+            if step_s is None and isinstance(shown.get("step_duration"), (int, float)):
+                step_s = shown["step_duration"] if shown["step_duration"] > 0 else None
+            steps.line = Mark(row.step, row.time)
+            loss = row.loss()
+            rate = next((value for name, value in row.values.items() if kind_of(name) == "rate"), None)
+            line = lines.step_line(row.step, total, loss[1] if loss else None, rate, 1 / step_s if step_s else None)
+            level = logging.INFO if settings.training_level > logging.DEBUG else logging.DEBUG
+            self.pages.put(MAIN, level, *filter(None, (line, lines.metrics_line(shown))))
+            if not row.due.performance:
+                self._slow(row.time, shown.get("step_duration", step_s), shown.get("samples_per_second"))
+        if row.due.multigpu and book.facts.processes > 1:
+            facts = book.facts
+            word = UNKNOWN if book.place.waiting else facts.step_word
+            line = lines.multigpu_step_line(word, row.step, facts.processes, facts.local_rank, facts.rank)
+            self.pages.say(MULTIGPU, row.time, logging.INFO, line)
+        if row.due.performance:
+            step_s = steps.pace.step_s(row.step, row.time)
+            throughput = batch / step_s if batch is not None and step_s else steps.rate
+            steps.pace.begin(row.step, row.time)
+            line = lines.performance_line(row.step, step_s, throughput, batch)
+            self.pages.say(PERFORMANCE, row.time, logging.INFO, line)
+            self._slow(row.time, step_s, throughput)
+
+    def _slow(self, time: float, step_s: Any, samples: Any) -> None:
+        for text in slow(step_s, samples):
+            self._warn(PERFORMANCE, time, text)
+
+    def _evaluate(self, step: int | None, values: dict[str, Number]) -> None:
+        book = self.book
+        waiting = book.evaluation
+        if waiting is not None and (waiting.step != step or not waiting.values.keys().isdisjoint(values)):
+            self.flush(False)
+            self._evaluated()
+            waiting = None
+        if waiting is None:
+            book.evaluation = Evaluation(step, dict(values))
+        else:
+            waiting.values.update(values)
+
+    def _evaluated(self) -> None:
+        found, self.book.evaluation = self.book.evaluation, None
+        if found is not None:
+            self.book.totals.evaluation.update(found.values)
+            self.pages.block(lines.evaluation_lines(found.values))
+
+    def _communication(self, record: Metrics, values: Mapping[str, Number]) -> None:
+        if not self._settings.communication:
+            return
+        book = self.book
+        found: dict[str, dict[str, Number]] = {}
+        for name, value in values.items():
+            operation, _, field = name[len(TIMED) :].rpartition("/")
+            if operation:
+                found.setdefault(operation, {})[field] = value
+        for operation, fields in found.items():
+            size, took = fields.get("bytes"), fields.get("duration_ms")
+            if size is None and took is None:
+                continue
+            calls = int(fields.get("count", 1))
+            rate = fields.get("bandwidth_mb_per_sec")
+            line = lines.communication_line(operation, book.facts.rank, size, took, rate)
+            self.pages.say(MULTIGPU, record.time, logging.INFO, line)
+            book.totals.count(operation, calls, size, took)
+            entry: dict[str, Any] = {"timestamp": iso(record.time), "operation": operation}
+            entry.update(process_rank=book.facts.rank, data_size_mb=None if size is None else size / lines.MB)
+            entry.update(duration_ms=took, bandwidth_mb_per_sec=rate, count=calls, step=record.step)
+            self.items.append((COMMUNICATION, entry))
+
+    def _snapshot(self, record: Metrics) -> None:
+        book = self.book
+        found = book.snapshots.take(record.time, record.values, book.facts.gpus or {}, self._settings.snapshot_s)
+        if found is None:
+            return
+        self.items.append((SNAPSHOTS, {"timestamp": iso(record.time), **found}))
+        for text in warnings(found):
+            self._warn(PERFORMANCE, record.time, text)
+
+    def _text(self, record: Text) -> None:
+        for name, text in record.values.items():
+            if name.startswith(SUMMARY_PREFIX):
+                self.book.totals.results[plain_name(name)] = text
+            elif is_sample(record) and name.endswith(".throttle"):
+                label = name.removeprefix("system.").removeprefix("gpu.").removesuffix(".throttle")
+                if text == "none":
+                    self.pages.say(PERFORMANCE, record.time, logging.INFO, f"GPU {label} throttled no more")
+                else:
+                    self._warn(PERFORMANCE, record.time, f"GPU {label} throttled: {text}")
+            else:
+                self.pages.say(MAIN, record.time, logging.INFO, f"{name}: {text}")
+
+    def _alert(self, record: Alert) -> None:
+        text = f"{record.title}: {record.text}" if record.text else record.title
+        self.pages.say(MAIN, record.time, ALERTS.get(record.level, logging.INFO), text)
+        if trouble := nccl.timeout(text):
+            self._warn(MULTIGPU, record.time, trouble)
+
+    def _finish(self, record: Finish) -> None:
+        first = self.book.finish is None
+        self.book.finish = msgspec.structs.replace(record, id="", seq=0)
+        if not first or record.status == "finished" or not record.reason:
+            return
+        if failure := nccl.failed_start(record.reason):
+            self.pages.say(MULTIGPU, record.time, logging.ERROR, failure)
+        elif trouble := nccl.timeout(record.reason):
+            self._warn(MULTIGPU, record.time, trouble)
+
+    def _warn(self, log: str, time: float, text: str) -> None:
+        self.book.totals.warnings += 1
+        self.pages.say(log, time, logging.WARNING, text)
+
+
+def logged(entry: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    """What was logged, of an entry of ``training_metrics``."""
+    apart = {names[field]: entry[field] for field in names if entry.get(field) is not None}
+    return {**apart, **entry["metrics"]}

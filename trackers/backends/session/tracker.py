@@ -1,0 +1,252 @@
+"""Document 2's session logs: ``training_YYYYmmdd_HHMMSS/`` with three logs and two summaries, however the run ends.
+
+One delivery writes them for all ranks, so there is one session id: the run's start time. The logs grow line by line;
+the summaries are at most 10 s or 10 % behind while the run goes on, and complete when it has ended or was killed.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any, ClassVar
+
+import msgspec
+
+from trackers.backends.session import nccl, summary
+from trackers.backends.session.files import TRAINING, SessionFiles
+from trackers.backends.session.fold import HEAD_S, Book, Fold, logged
+from trackers.backends.session.precheck import SessionPrecheck
+from trackers.backends.session.settings import settings
+from trackers.backends.shared.append_file import DIGESTS, Damaged, digests, unseen, verified
+from trackers.backends.shared.directory import option_directory
+from trackers.benchmark.speed import Meter
+from trackers.records import (
+    Alert,
+    Artifact,
+    Config,
+    Environment,
+    Finish,
+    Info,
+    Metrics,
+    Record,
+    Start,
+    Summary,
+    Text,
+    name_floats,
+)
+from trackers.support import confined
+from trackers.support.confined import local
+from trackers.tracker import Cursor, RunInfo, State, Status, Verified
+
+SAVE_S = 10.0
+GROWTH = 1.1
+"""While the run goes on the summary is saved after so long, and only when it has grown so much: each save writes it
+whole."""
+SMALL_BYTES = 1 << 20
+"""Below this size it is saved each time."""
+IDLE_S = 2.0
+"""A line waits so long for more values of its step where nothing else comes."""
+
+
+class Kept(msgspec.Struct):
+    """The tracker's state. logs, lists, generation: of the files. nccl: what was read, by file."""
+
+    name: str = ""
+    logs: dict[str, int] = {}
+    lists: dict[str, int] = {}
+    generation: int = 0
+    nccl: dict[str, int] = {}
+    rewound: int = 0
+    book: Book = msgspec.field(default_factory=Book)
+
+
+class SessionTracker(SessionPrecheck):
+    """Writes ``SESSION_DIR/training_YYYYmmdd_HHMMSS/``; where training's directory isn't there, to the run's own."""
+
+    accepts: ClassVar[frozenset[type[Record]]] = frozenset(
+        {Alert, Artifact, Config, Environment, Finish, Info, Metrics, Start, Summary, Text}
+    )
+    clock = staticmethod(time.monotonic)
+
+    def open(self, info: RunInfo, state: State) -> Cursor | None:
+        """Find the session's files as they were committed, or reserve a new session's directory."""
+        self._info, self._state = info, state
+        self._settings = settings(info)
+        self._files = SessionFiles(_root(info), info.id, info.path("session"), digests(state))
+        self._kept = msgspec.convert(dict(state).get("session", {}), Kept, strict=False)
+        self._saved_at, self._saved_bytes, self._changed = float("-inf"), 0, False
+        self._quiet_since = self.clock()
+        self._places = [info.path(nccl.FOLDER)]
+        for attempt in info.attempts:
+            launch = confined.launch_folder(info.path(), str(attempt.get("launch") or ""))
+            if launch is not None:
+                self._places.append(launch / nccl.FOLDER)
+        if not confined.plain(self._kept.name):
+            self._kept = Kept()
+        known = bool(self._kept.name)
+        answer = None
+        self._files.name = self._kept.name
+        if not known or self._files.is_others():
+            answer = Cursor(0) if known else None
+            self._kept = Kept(name=self._files.reserve(info.created, self._first))
+            self._files.open({}, {}, 0)
+            self._store()
+            state["url"] = str(self._files.directory)
+            state.save()
+            return answer
+        try:
+            self._files.open(self._kept.logs, self._kept.lists, self._kept.generation)
+        except Damaged:
+            answer = Cursor(0)
+            self._kept = Kept(name=self._kept.name)
+            self._files.open({}, {}, 0)
+            self._store()
+        if not self._files.path("summary.json").exists():
+            self._save(None)
+        state["url"] = str(self._files.directory)
+        return answer
+
+    def write(self, records: Sequence[Record], cursor: Cursor) -> None:
+        """Take a batch, all of it or nothing."""
+        batch: list[Record] = []
+        for record in unseen(records, self._kept.book.seq):
+            if isinstance(record, Start) and record.from_step is not None and record.attempt > self._kept.rewound:
+                self._take(batch)
+                self._rewind(record.from_step, record.attempt)
+                batch = []
+            batch.append(record)
+        self._take(batch)
+        self._gather()
+        self._save_if_due()
+
+    def verify(self) -> Verified:
+        """Read all files back; see :class:`trackers.tracker.Tracker`."""
+        return verified(self._files.paths(), self._files.digests)
+
+    def tick(self) -> None:
+        """Write what waits in vain for more, and save the summary when it is due."""
+        quiet_s = self.clock() - self._quiet_since
+        book = self._kept.book
+        if quiet_s >= IDLE_S and book.seq and (book.steps.rows or book.evaluation is not None):
+            fold = self._fold()
+            fold.flush()
+            self._commit(fold)
+        if quiet_s >= HEAD_S and book.seq and book.place.waiting:
+            fold = self._fold()
+            fold.release()
+            self._commit(fold)
+        self._gather()
+        self._save_if_due()
+
+    def close(self, status: Status) -> None:
+        """Write how the run ended, and both summaries as they are now."""
+        self._gather(last=status.name != "running")
+        fold = self._fold()
+        fold.flush()
+        fold.release()
+        fold.end(status.name, status.reason, status.exit_code, status.time or fold.book.totals.ended)
+        self._commit(fold)
+        self._save(status)
+        if status.name != "running":
+            nccl.collect(self._places, self._places[0])
+        self._files.close()
+
+    def _fold(self) -> Fold:
+        return Fold(self._kept.name, self._info, self._settings, copy.deepcopy(self._kept.book))
+
+    def _take(self, batch: Sequence[Record]) -> None:
+        if not batch:
+            return
+        fold = self._fold()
+        for record in batch:
+            fold.take(record)
+            fold.book.seq = max(fold.book.seq, record.seq)
+        self._commit(fold)
+        self._quiet_since = self.clock()
+
+    def _commit(self, fold: Fold) -> None:
+        self._files.append({log: "".join(texts) for log, texts in fold.pages.texts.items()}, fold.items)
+        self._kept.book = fold.book
+        self._store()
+
+    def _store(self) -> None:
+        kept = self._kept
+        kept.logs, kept.lists = self._files.lengths(), self._files.lists.lengths()
+        self._state["session"] = name_floats(msgspec.to_builtins(kept))
+        self._state[DIGESTS] = dict(self._files.digests)
+        self._changed = True
+
+    def _rewind(self, step: int, attempt: int) -> None:
+        """Drop the metrics that an earlier attempt logged above ``step``; what was transferred and seen stays."""
+        loss: Any = None
+        book = self._kept.book
+        meter, starts = Meter(), iter([*book.begun, (0, math.inf)])
+        coming = next(starts)
+
+        def wanted(name: str, item: dict[str, Any]) -> bool:
+            nonlocal loss, coming
+            keep = name != TRAINING or item["step"] is None or item["step"] <= step
+            if keep and item.get("loss") is not None:
+                loss = item["loss"]
+            if keep and name == TRAINING and item["step"] is not None:
+                time = datetime.fromisoformat(item["timestamp"]).timestamp()
+                while time >= coming[1]:
+                    meter.start(coming[0])
+                    coming = next(starts)
+                meter.take(item["step"], time, logged(item, book.totals.names))
+            return keep
+
+        _, self._kept.generation = self._files.lists.keep(wanted)
+        totals, book.meter = book.totals, meter
+        totals.loss, totals.top = loss, None if totals.top is None else min(totals.top, step)
+        self._kept.rewound = attempt
+        self._store()
+        self._saved_bytes = 0
+
+    def _gather(self, last: bool = False) -> None:
+        """Take over what NCCL wrote meanwhile."""
+        offsets = dict(self._kept.nccl)
+        while found := nccl.gather(self._places, offsets, last=last):
+            fold = self._fold()
+            fold.nccl(found)
+            self._kept.nccl = dict(offsets)
+            self._commit(fold)
+
+    def _save_if_due(self) -> None:
+        if not self._changed or self.clock() - self._saved_at < SAVE_S:
+            return
+        size = sum(self._kept.lists.values())
+        if size >= self._saved_bytes * GROWTH or size < SMALL_BYTES:
+            self._save(None)
+
+    def _save(self, status: Status | None) -> None:
+        head = self._head(self._kept.name, status)
+        book = self._kept.book
+        text = "\n".join(summary.text(head, book.totals, book.speed(), book.snapshots)) + "\n"
+        self._files.save(head, text)
+        self._state[DIGESTS] = dict(self._files.digests)
+        self._saved_at, self._saved_bytes = self.clock(), sum(self._kept.lists.values())
+        self._changed = False
+
+    def _head(self, name: str, status: Status | None) -> Mapping[str, Any]:
+        book = self._kept.book
+        return summary.session(name, self._info, book.facts, book.totals, book.speed().batch, book.attributes, status)
+
+    def _first(self, name: str) -> Iterable[bytes]:
+        self._files.lists.open({}, 0)
+        return self._files.pieces(self._head(name, None))
+
+
+def _root(info: RunInfo) -> Path:
+    """Where sessions lie. Relative to training's directory, unless this is another machine, which hasn't that."""
+    chosen = option_directory(info, "SESSION_DIR")
+    named = Path(str(info.option("SESSION_DIR", "."))).expanduser()
+    if chosen is None:
+        return Path(info.directory)
+    if not named.is_absolute() and not Path(local(info.cwd) or ".").is_dir():
+        return info.path(*named.parts)
+    return chosen

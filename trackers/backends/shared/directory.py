@@ -1,0 +1,41 @@
+"""The directory that an option names for a tracker's files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from trackers.errors import UsageError
+from trackers.support.confined import local
+from trackers.tracker import RunInfo
+
+
+def option_directory(info: RunInfo, symbol: str) -> Path | None:
+    """The directory that an option names, relative to where training was started; None where it is unset."""
+    chosen = info.option(symbol)
+    if not chosen:
+        return None
+    return Path(local(info.home or info.cwd or "."), Path(local(str(chosen))).expanduser()).absolute()
+
+
+def check_directory(options: Mapping[str, Any], symbol: str) -> None:
+    """Raise a UsageError for a directory that can't be made or written. It isn't made."""
+    chosen = options.get(symbol)
+    if not chosen:
+        return
+    wanted = Path(local(str(chosen))).expanduser().absolute()
+    nearest = next(path for path in (wanted, *wanted.parents) if path.exists())
+    if not nearest.is_dir():
+        raise UsageError(f"{symbol}={chosen}: {nearest} is not a directory; name another one")
+    probe = nearest / f".trackers-{os.getpid()}"  # what the permissions say isn't all: /proc, read-only mounts, quotas
+    try:
+        os.close(os.open(probe, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        probe.unlink()
+    except FileExistsError:
+        pass
+    except OSError as error:
+        raise UsageError(
+            f"{symbol}={chosen}: {nearest} can't be written ({error.strerror}); name another directory"
+        ) from None

@@ -1,0 +1,237 @@
+"""Media as training stored them, in the shapes that the vendors' clients take.
+
+Training writes media raw (DESIGN.md, "Media and files"); a delivery turns them into pictures and tables here.
+Files are only read, and a file that is missing or broken rejects the one record that names it.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import wave
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import msgspec
+
+from trackers.errors import Rejected
+from trackers.records import MediaFile
+from trackers.support import confined
+from trackers.tracker import RunInfo
+
+
+def path(info: RunInfo, item: MediaFile) -> Path:
+    """The file that holds an item, for a vendor's client that opens it itself; else :func:`content`.
+
+    Raises:
+        Rejected: the item has no file, it isn't a regular one in the run's directory, or it is gone.
+    """
+    _opened(info, item).close()
+    return Path(info.directory).resolve() / item.file
+
+
+def content(info: RunInfo, item: MediaFile) -> bytes:
+    """What the file of an item holds.
+
+    Raises:
+        Rejected: as :func:`path`.
+    """
+    with _opened(info, item) as file:
+        return file.read()
+
+
+def _opened(info: RunInfo, item: MediaFile) -> BinaryIO:
+    if not item.file:
+        raise Rejected(f"a {item.format} without a file")
+    relative = Path(item.file)
+    if relative.is_absolute() or ".." in relative.parts:
+        raise Rejected(f"{item.file!r} lies outside the run's directory")
+    root = Path(info.directory).resolve()
+    try:
+        return confined.open_file(root / relative, root=root)
+    except FileNotFoundError:
+        raise Rejected(f"{item.file} is gone from {info.directory}") from None
+    except (OSError, ValueError) as error:  # a link, a pipe, a device
+        raise Rejected(f"{item.file!r} can't be read as a file of {info.directory}: {error}") from None
+
+
+def image(info: RunInfo, item: MediaFile) -> Any:
+    """An image item as a ``PIL.Image.Image``, decoded (mode L, LA, RGB or RGBA for arrays).
+
+    Arrays are height × width, with an optional last axis of 1 to 4 channels (or a first one, as torch has it).
+    Integers are 0 to 255; floats are 0 to 1, or -1 to 1 where some are negative, or else taken as 0 to 255.
+    NaN is black.
+
+    Raises:
+        Rejected: the file is missing or isn't an image.
+    """
+    import numpy
+    from PIL import Image, UnidentifiedImageError
+
+    source = io.BytesIO(content(info, item))
+    try:
+        if item.format == "npy":
+            return Image.fromarray(_pixels(numpy.load(source, allow_pickle=False)))
+        with Image.open(source) as opened:
+            opened.load()
+            return opened.copy()
+    except (OSError, ValueError, TypeError, EOFError, UnidentifiedImageError) as error:
+        raise Rejected(f"{item.file} is not an image: {error}") from error
+
+
+def png(info: RunInfo, item: MediaFile) -> bytes:
+    """An image item as the bytes of a PNG file.
+
+    Raises:
+        Rejected: as :func:`image`.
+    """
+    if item.format == "png":
+        return content(info, item)
+    picture = image(info, item)
+    if picture.mode not in ("1", "L", "LA", "P", "RGB", "RGBA", "I", "I;16"):
+        picture = picture.convert("RGB")
+    out = io.BytesIO()
+    picture.save(out, format="PNG")
+    return out.getvalue()
+
+
+def wav(info: RunInfo, item: MediaFile) -> bytes:
+    """A sound as the bytes of a 16-bit WAV file: arrays are samples, or samples × channels, floats from -1 to 1.
+
+    Raises:
+        Rejected: the file is missing, or an array isn't one of samples.
+    """
+    found = content(info, item)
+    if item.format != "npy":
+        return found
+    import numpy
+
+    try:
+        samples = numpy.load(io.BytesIO(found), allow_pickle=False)
+        if samples.dtype.kind == "f":
+            samples = numpy.clip(numpy.nan_to_num(samples), -1, 1) * 32767
+        samples = samples.astype("<i2")
+        out = io.BytesIO()
+        with wave.open(out, "wb") as sound:
+            sound.setnchannels(1 if samples.ndim == 1 else samples.shape[1])
+            sound.setsampwidth(2)
+            sound.setframerate(item.sample_rate or 44100)
+            sound.writeframes(samples.tobytes())
+    except (OSError, ValueError, TypeError, IndexError, wave.Error) as error:
+        raise Rejected(f"{item.file} is not a sound: {error}") from error
+    return out.getvalue()
+
+
+def table(info: RunInfo, item: MediaFile) -> tuple[list[str], list[list[Any]]]:
+    """A table item as its column names and rows.
+
+    Raises:
+        Rejected: the file is missing or isn't a table.
+    """
+    data = payload(info, item)
+    if (
+        not isinstance(data, dict)
+        or not isinstance(data.get("columns"), list)
+        or not isinstance(data.get("rows"), list)
+    ):
+        raise Rejected(f"{item.file or 'a table'} has no columns and rows")
+    return [str(column) for column in data["columns"]], [list(row) for row in data["rows"]]
+
+
+def cell(value: Any) -> tuple[str, list[MediaFile]] | None:
+    """What kind of media a table's cell holds, and its items; None for a cell of another kind."""
+    found = value if isinstance(value, list) else [value]
+    if not found or not all(isinstance(item, dict) and "_type" in item and "format" in item for item in found):
+        return None
+    kinds = {item["_type"] for item in found}
+    try:
+        return (str(kinds.pop()), msgspec.convert(found, list[MediaFile])) if len(kinds) == 1 else None
+    except msgspec.ValidationError:
+        return None
+
+
+def histogram(info: RunInfo, item: MediaFile) -> tuple[list[float], list[float]]:
+    """A histogram item as its n counts and n + 1 edges.
+
+    Raises:
+        Rejected: the file is missing, or the numbers don't fit together.
+    """
+    data = payload(info, item)
+    try:
+        counts = [float(count) for count in data["counts"]]
+        edges = [float(edge) for edge in data["edges"]]
+    except (KeyError, TypeError, ValueError) as error:
+        raise Rejected(f"{item.file or 'a histogram'} has no counts and edges") from error
+    if len(edges) != len(counts) + 1:
+        raise Rejected(f"a histogram of {len(counts)} counts needs {len(counts) + 1} edges, not {len(edges)}")
+    return counts, edges
+
+
+def payload(info: RunInfo, item: MediaFile) -> Any:
+    """What an item holds as JSON: inline, or in its file.
+
+    Raises:
+        Rejected: the file is missing or isn't JSON.
+    """
+    if not item.file:
+        return item.data
+    found = content(info, item)
+    try:
+        return json.loads(found)
+    except (OSError, ValueError, RecursionError) as error:
+        raise Rejected(f"{item.file} is not JSON: {error}") from error
+
+
+def frames(info: RunInfo, item: MediaFile) -> list[Any]:
+    """A video stored as an array (frames × height × width × channels, or channels before height) as PIL images.
+
+    Raises:
+        Rejected: the file is missing, or isn't such an array.
+    """
+    import numpy
+    from PIL import Image
+
+    source = io.BytesIO(content(info, item))
+    try:
+        array = numpy.load(source, allow_pickle=False)
+        if array.ndim not in (3, 4) or 0 in array.shape:
+            raise ValueError(f"an array of shape {array.shape}")
+        return [Image.fromarray(_pixels(frame)) for frame in array]
+    except (OSError, ValueError, TypeError, EOFError) as error:
+        raise Rejected(f"{item.file} is not a video: {error}") from error
+
+
+def gif(info: RunInfo, item: MediaFile) -> bytes:
+    """A video stored as an array as the bytes of an animated GIF, which needs no ffmpeg.
+
+    Raises:
+        Rejected: as :func:`frames`.
+    """
+    pictures = [picture.convert("RGB") for picture in frames(info, item)]
+    out = io.BytesIO()
+    duration_ms = round(1000 / item.fps) if item.fps else 250
+    pictures[0].save(out, format="GIF", save_all=True, append_images=pictures[1:], duration=duration_ms, loop=0)
+    return out.getvalue()
+
+
+def _pixels(pixels: Any) -> Any:
+    """An array as uint8 pixels of height × width (× channels)."""
+    import numpy
+
+    if pixels.ndim == 3 and pixels.shape[2] not in (1, 2, 3, 4) and pixels.shape[0] in (1, 2, 3, 4):
+        pixels = pixels.transpose(1, 2, 0)
+    if pixels.ndim == 3 and pixels.shape[2] == 1:
+        pixels = pixels[:, :, 0]
+    if pixels.ndim not in (2, 3) or 0 in pixels.shape:
+        raise ValueError(f"an array of shape {pixels.shape}")
+    if pixels.dtype.kind == "b":
+        return pixels.astype("uint8") * 255
+    if pixels.dtype.kind == "f":
+        pixels = numpy.nan_to_num(pixels.astype("float32"), nan=0.0)
+        low, high = float(pixels.min()), float(pixels.max())
+        if low < 0 and low >= -1 and high <= 1:
+            pixels = (pixels + 1) * 127.5
+        elif low >= 0 and high <= 1:
+            pixels = pixels * 255
+        pixels = pixels.round()
+    return numpy.ascontiguousarray(pixels.clip(0, 255).astype("uint8"))

@@ -1,0 +1,367 @@
+"""TensorBoard: one event file per session, written without TensorFlow and exact after any restart.
+
+The file's committed length is in the state, so it is cut back to it when it is opened again; the records that
+follow give the same bytes, and a TensorBoard that reads along notices nothing. What only the end of a run can
+tell (results, hparams, status) is written behind the committed length: a run that goes on after its end loses
+that tail, and gets a new one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import mmap
+import os
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import msgspec
+
+from trackers.backends.shared.append_file import Damaged, OwnedFile, file_name, remove, unseen
+from trackers.backends.shared.directory import option_directory
+from trackers.backends.tensorboard.precheck import TensorboardPrecheck
+from trackers.errors import Unavailable
+from trackers.formats import vendor_system_names
+from trackers.formats.tensorboard_event import FRAME_BYTES, Framer, unframe
+from trackers.records import (
+    ALL_KINDS,
+    SUMMARY_PREFIX,
+    Alert,
+    Artifact,
+    Config,
+    Environment,
+    Info,
+    Media,
+    Metrics,
+    Number,
+    Record,
+    Start,
+    Summary,
+    Text,
+    final_name,
+    merge,
+    name_floats,
+)
+from trackers.support import confined
+from trackers.support.confined import local
+from trackers.tracker import Cursor, RunInfo, State, Status, Verified
+
+FILE_VERSION = "brain.Event:2"
+"""First event of each file: https://github.com/tensorflow/tensorboard, backend/event_processing/event_util.py."""
+
+SUFFIX = ".trackers"
+"""End of the names of our event files, so that a foreign one in the same directory is left alone."""
+
+STEP_MAX = 2**63 - 1
+
+_FLOATS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
+
+
+class Marks(msgspec.Struct):
+    """What a new process must know to go on: the tracker's state.
+
+    files: names and committed lengths, oldest first. seq: highest record taken. step: of the last record.
+    top: the highest step. rewound: the newest attempt whose rewind was written. attempt: the newest with a START.
+    ended: the status in the tail. folder: where the files lie, below the directory that all runs of the project share,
+    or the run's own. group: the run's newest one.
+    """
+
+    files: dict[str, int] = {}
+    folder: str = ""
+    group: str | None = None
+    seq: int = 0
+    step: int = 0
+    top: int = -1
+    rewound: int = 0
+    attempt: int = 0
+    ended: str = ""
+    config: dict[str, Any] = {}
+    summary: dict[str, Any] = {}
+
+
+class TensorboardTracker(TensorboardPrecheck):
+    """Writes TensorBoard event files to ``TENSORBOARD_DIR/<project>/<name>-<id>``, or the run's ``tensorboard/<name>``.
+
+    TensorBoard names a run by its folder, so the folder has the run's name: the one that it began with, for good.
+    Values are float32, as TensorBoard holds them. A metric without a step gets the last one.
+    """
+
+    accepts: ClassVar[frozenset[type[Record]]] = ALL_KINDS
+
+    def __init__(self) -> None:
+        self._tags: dict[tuple[str, str], str] = {}
+        self._kinds: dict[str, str] = {}
+        self._file: OwnedFile | None = None
+        self._began = False
+
+    def open(self, info: RunInfo, state: State) -> Cursor | None:
+        """Find the event files as they were committed; a damaged one makes the run be written anew."""
+        from tensorboard.compat.proto import event_pb2, summary_pb2
+
+        self._info, self._state = info, state
+        self._event, self._summary = event_pb2.Event, summary_pb2.Summary
+        self._session_log = event_pb2.SessionLog
+        self._frame = Framer().frame
+        self._root = option_directory(info, "TENSORBOARD_DIR") or Path(info.directory)
+        self._marks = msgspec.convert(dict(state).get("marks", {}), Marks)
+        logdir, parent, own = _places(info)
+        known = self._marks.folder if confined.plain(self._marks.folder) or self._marks.folder == "." else ""
+        self._folder = known or _folder_there(parent, own, info, shared=logdir == parent.parent)
+        self._directory = parent / local(self._folder)
+        answer = None
+        try:
+            for name, length in self._marks.files.items():
+                if not (confined.plain(name) and name.endswith(SUFFIX)):
+                    raise Damaged(f"{name} is no event file of ours")
+                if (self._directory / name).stat().st_size < length:
+                    raise Damaged(name)
+        except (Damaged, FileNotFoundError):
+            self._marks, answer = Marks(), Cursor(0)
+        self._marks.folder = self._folder
+        if not self._marks.files:
+            self._begin()
+        state["url"] = f"tensorboard --logdir {shlex.quote(str(logdir))}"
+        return answer
+
+    def write(self, records: Sequence[Record], cursor: Cursor) -> None:
+        """Append one event for each record, all of the batch or nothing."""
+        fresh = unseen(records, self._marks.seq)
+        if not fresh:
+            return
+        file = self._begin()
+        draft = copy.copy(self._marks)
+        data = bytearray()
+        for record in fresh:
+            event = self._write_record(record, draft)
+            if event is not None:
+                data += self._frame(event.SerializeToString())
+            draft.seq = max(draft.seq, record.seq)
+        file.append(bytes(data))
+        self._commit(draft)
+
+    def verify(self) -> Verified:
+        """Read the event files back against their own checksums; see :class:`trackers.tracker.Tracker`."""
+        bad, size = [], 0
+        for name, length in self._marks.files.items():
+            path = self._directory / name
+            try:
+                with (
+                    confined.open_file(path, root=self._root) as file,
+                    mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
+                ):
+                    size += len(content)
+                    whole = sum(len(data) + FRAME_BYTES for data in unframe(content))
+                    said = "" if whole == len(content) >= length else f"{whole:,} bytes of whole records"
+            except (OSError, ValueError) as error:  # ValueError: an empty file, too
+                said = str(error)
+            if said:
+                bad.append(f"{path} ({said})")
+                with contextlib.suppress(OSError):
+                    confined.remove(path, root=self._root)
+        files = "1 file" if len(self._marks.files) == 1 else f"{len(self._marks.files)} files"
+        return Verified(f"{files}, {size:,} bytes", bad, Cursor(0) if bad else None)
+
+    def close(self, status: Status) -> None:
+        """Write results, hparams and the status; nothing for a run that goes on, or that ended so before."""
+        if status.name != "running" and (self._began or self._marks.ended != status.name):
+            file = self._begin()
+            length = file.length
+            file.append(self._frame(self._tail(status).SerializeToString()))
+            draft = copy.copy(self._marks)
+            draft.files = {**draft.files, file.path.name: length}
+            draft.ended = status.name
+            self._marks = draft
+            self._state["marks"] = _state(draft)
+        if self._file is not None:
+            self._file.check()
+            self._file.close()
+            self._file = None
+        self._began = False
+
+    def _begin(self) -> OwnedFile:
+        """The file that takes the next event: cut back to its committed length, or new after an end."""
+        if self._file is not None:
+            return self._file
+        names = list(self._marks.files)
+        try:
+            if self._marks.ended:
+                # A loader that has read the tail goes on with the next file, not with other bytes in this one.
+                self._owned(names[-1]).open(self._marks.files[names[-1]]).close()
+                names.append(_numbered(names[0], len(names)))
+            elif not names:
+                host = file_name(self._info.host, "host", 60)
+                first = f"events.out.tfevents.{int(self._info.created):010d}.{host}.{self._info.pid}.0000{SUFFIX}"
+                for stale in self._directory.glob(f"events.out.tfevents.*{SUFFIX}"):
+                    remove(stale)
+                names.append(first)
+            file = self._owned(names[-1]).open(self._marks.files.get(names[-1], 0))
+        except Damaged as error:
+            # Only while running: open found it whole. The next open starts over.
+            raise Unavailable(f"{error}; the event files are written anew at the next start") from error
+        if file.length == 0:
+            header = self._event(wall_time=self._info.created, file_version=FILE_VERSION)
+            file.append(self._frame(header.SerializeToString()))
+        self._file, self._began = file, True
+        draft = copy.copy(self._marks)
+        draft.ended = ""
+        self._commit(draft)
+        return file
+
+    def _owned(self, name: str) -> OwnedFile:
+        return OwnedFile(self._directory / name, self._root)
+
+    def _commit(self, draft: Marks) -> None:
+        assert self._file is not None
+        draft.files = {**draft.files, self._file.path.name: self._file.length}
+        self._marks = draft
+        self._state["marks"] = _state(draft)
+
+    def _write_record(self, record: Record, draft: Marks) -> Any:
+        """The event for one record, or None; ``draft`` is what the state becomes."""
+        if isinstance(record, Start):
+            return self._session_start(record, draft)
+        if record.step is not None:
+            draft.step = min(record.step, STEP_MAX)
+            draft.top = max(draft.top, draft.step)
+        event = self._event(wall_time=record.time, step=draft.step)
+        if isinstance(record, Metrics):
+            self._scalars(event.summary, record, draft)
+        elif isinstance(record, Summary):
+            draft.summary = {**draft.summary, **{final_name(k): v for k, v in record.values.items()}}
+        elif isinstance(record, Config):
+            draft.config = merge(copy.deepcopy(draft.config), record.values)
+            self._add_text(event.summary, "trackers/configuration", draft.config, block=True)
+        elif isinstance(record, Text):
+            for name, text in record.values.items():
+                self._add_text(event.summary, name, text)
+        elif isinstance(record, Media):
+            from trackers.backends.tensorboard import summary_protos
+
+            event.summary.value.extend(summary_protos.media(self._tag(record.name, record.type), record, self._info))
+        elif isinstance(record, Artifact):
+            from trackers.backends.tensorboard import summary_protos
+
+            self._add_text(event.summary, f"trackers/artifacts/{record.name}", summary_protos.artifact(record))
+        elif isinstance(record, Alert):
+            self._add_text(event.summary, "trackers/alerts", f"**{record.level}** {record.title}\n\n{record.text}")
+        elif isinstance(record, Info):
+            draft.group = record.group if record.group is not None else draft.group
+            values = {key: getattr(record, key) for key in ("name", "group", "tags", "notes")}
+            given = {key: value for key, value in values.items() if value is not None}
+            self._add_text(event.summary, "trackers/info", given, block=True)
+        elif isinstance(record, Environment):
+            self._add_text(event.summary, "trackers/environment", record.values, block=True)
+        return event if event.summary.value else None
+
+    def _session_start(self, record: Start, draft: Marks) -> Any:
+        """A session's START: Python's loader forgets points at and above its step, if the first session has one too.
+
+        One for each attempt, none for the streams beside training's: they begin when something may be there already.
+        """
+        step = draft.top + 1
+        rewinds = record.from_step is not None and record.attempt > draft.rewound
+        if record.attempt <= draft.attempt and not rewinds:
+            return None
+        draft.attempt = max(draft.attempt, record.attempt)
+        if record.from_step is not None and rewinds:
+            draft.rewound = record.attempt
+            step = min(step, record.from_step + 1)
+            draft.step, draft.top = min(draft.step, step - 1), step - 1
+        event = self._event(wall_time=record.time, step=step)
+        event.session_log.status = self._session_log.START
+        return event
+
+    def _scalars(self, summary: Any, record: Metrics, draft: Marks) -> None:
+        add = summary.value.add
+        for name, value in record.values.items():
+            if name.startswith(SUMMARY_PREFIX):
+                draft.summary = {**draft.summary, name: value}
+                continue
+            if record.step is None and vendor_system_names.is_machine(record, name):
+                (group,) = vendor_system_names.grouped({name: value})
+                said = {"summary_description": vendor_system_names.SAMPLE}
+                add(tag=self._tag(group, "scalar"), simple_value=_single(value), metadata=said)
+                continue
+            tag = self._tags.get((name, "scalar")) or self._tag(name, "scalar")
+            add(tag=tag, simple_value=_single(value))
+
+    def _tag(self, name: str, kind: str) -> str:
+        """The tag of a name. TensorBoard shows one kind of data under a tag, so a second kind gets a suffix."""
+        tag = self._tags.get((name, kind))
+        if tag is None:
+            tag = name.encode("utf-8", "replace").decode() or "(no name)"
+            if self._kinds.setdefault(tag, kind) != kind:
+                tag = f"{tag}/{kind}"
+            self._tags[name, kind] = tag
+        return tag
+
+    def _add_text(self, summary: Any, name: str, content: Any, block: bool = False) -> None:
+        from trackers.backends.tensorboard import summary_protos
+
+        shown = summary_protos.code(content) if block else content
+        summary.value.append(summary_protos.text(self._tag(name, "text"), shown))
+
+    def _tail(self, status: Status) -> Any:
+        from trackers.backends.tensorboard import hparams
+
+        event = self._event(wall_time=status.time or self._info.created, step=self._marks.step)
+        for name, value in self._marks.summary.items():
+            number = _FLOATS.get(value, value) if isinstance(value, str) else value
+            if isinstance(number, (int, float)):
+                event.summary.value.add(tag=self._tag(name, "scalar"), simple_value=_single(number))
+            else:
+                self._add_text(event.summary, name, value, block=not isinstance(value, str))
+        code = "" if status.exit_code is None else f" (exit code {status.exit_code})"
+        reason = f": {status.reason}" if status.reason else ""
+        self._add_text(event.summary, "trackers/status", f"{status.name}{code}{reason}")
+        group = (self._info.group if self._marks.group is None else self._marks.group) or ""
+        if group:
+            self._add_text(event.summary, "trackers/info", {"group": group}, block=True)
+        row = f"{self._info.name}-{self._info.id}"
+        event.summary.value.extend(hparams.session(row, self._marks.config, self._info.created, status, group))
+        return event
+
+
+def _places(info: RunInfo) -> tuple[Path, Path, str]:
+    """What to give TensorBoard as log directory; where the folders of runs lie; and the name of this run's."""
+    logdir = option_directory(info, "TENSORBOARD_DIR")
+    if logdir is None:
+        return info.path().parent, info.path("tensorboard"), file_name(info.name)
+    return logdir, logdir / file_name(info.project, "project"), f"{file_name(info.name)}-{file_name(info.id)}"
+
+
+def _folder_there(parent: Path, own: str, info: RunInfo, *, shared: bool) -> str:
+    """The folder in which the run's event files lie already, whatever its name was then; ``own`` where there is none.
+
+    Args:
+        shared: other runs have folders beside this one's.
+    """
+    mark = f"events.out.tfevents.{int(info.created):010d}." if shared else "events.out.tfevents."
+    ending = f"-{file_name(info.id)}" if shared else ""
+    try:
+        inside = (path for path in parent.iterdir() if path.is_dir() and not path.is_symlink())
+        known = sorted(path.name for path in inside if path.name.endswith(ending))
+    except OSError:
+        return own
+    for folder in [own, *([] if shared else ["."]), *known]:
+        with contextlib.suppress(OSError):
+            if any(name.startswith(mark) and name.endswith(SUFFIX) for name in os.listdir(parent / folder)):
+                return folder
+    return own
+
+
+def _single(value: Number) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        return float("inf") if value > 0 else float("-inf")
+
+
+def _numbered(first: str, number: int) -> str:
+    return f"{first.removesuffix(f'0000{SUFFIX}')}{number:04d}{SUFFIX}"
+
+
+def _state(marks: Marks) -> Any:
+    return name_floats(msgspec.to_builtins(marks))

@@ -1,0 +1,159 @@
+"""Media and artifacts in trackio's own types (``trackio.image``, ``trackio.table``, …)."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from trackers.backends.shared import media_files
+from trackers.backends.trackio.store import Files, Store
+from trackers.errors import Rejected
+from trackers.records import Artifact, Media, MediaFile
+from trackers.tracker import RunInfo
+
+INTEGERS = range(-(2**63), 2**64)
+"""What trackio's JSON (orjson) holds; it skips larger integers."""
+
+# trackio/cas.py: names and aliases of artifacts; "v3" would be a version.
+_ARTIFACT_REFUSED = re.compile(r"[^A-Za-z0-9._-]")
+_VERSION = re.compile(r"v\d+")
+_FOLDER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_. -]*(/[A-Za-z0-9_][A-Za-z0-9_. -]*)*")
+_VIDEO_FORMATS = ("gif", "mp4", "webm")
+
+
+def media_values(info: RunInfo, store: Store, record: Media, step: int) -> dict[str, Any]:
+    """A media record as values of a row; several items of one record become ``name/0``, ``name/1``, …
+
+    Raises:
+        Rejected: a file is missing or broken.
+    """
+    values = {}
+    for number, item in enumerate(record.items):
+        name = record.name if len(record.items) == 1 else f"{record.name}/{number}"
+        values[name] = _value(info, store, record, item, number, step)
+    return values
+
+
+def _value(info: RunInfo, store: Store, record: Media, item: MediaFile, number: int, step: int) -> dict[str, Any]:
+    if record.type == "table":
+        columns, rows = media_files.table(info, item)
+        names = _unique(columns)
+        shown = [
+            {
+                name: _cell(info, store, record, value, f"{number}:{y}:{x}", step)
+                for x, (name, value) in enumerate(zip(names, row, strict=False))
+            }
+            for y, row in enumerate(rows)
+        ]
+        return {"_type": "trackio.table", "_value": shown}
+    if record.type == "histogram":
+        counts, edges = media_files.histogram(info, item)
+        return {"_type": "trackio.histogram", "bins": edges, "values": counts}
+    return _stored(info, store, record, record.type, item, str(number), step)
+
+
+def _stored(
+    info: RunInfo, store: Store, record: Media, kind: str, item: MediaFile, place: str, step: int
+) -> dict[str, Any]:
+    """A media file, kept with the run. place: where in its record it is."""
+    if kind not in ("image", "audio", "video", "html"):
+        raise Rejected(f"trackio has no {kind}")
+    content, suffix = _file(info, kind, item)
+    # The name is the same each time this record is delivered, so that no second file appears.
+    digest = hashlib.sha256(f"{info.id}:{record.id}:{place}".encode()).hexdigest()[:32]
+    folder = run_folder(info.name, info.id)
+    if isinstance(content, Path):
+        where = store.media(content, folder, step, f"{digest}.{suffix}")
+    else:
+        with tempfile.TemporaryDirectory() as directory:
+            made = Path(directory, f"{digest}.{suffix}")
+            made.write_bytes(content)
+            where = store.media(made, folder, step, made.name)
+    return {"_type": f"trackio.{kind}", "file_path": where, "caption": item.caption}
+
+
+def _cell(info: RunInfo, store: Store, record: Media, value: Any, place: str, step: int) -> Any:
+    """A cell of a table; trackio shows images there, one or several."""
+    media = media_files.cell(value)
+    if media is None or media[0] != "image":
+        return plain(value)
+    images = [
+        _stored(info, store, record, "image", item, f"{place}:{number}", step) for number, item in enumerate(media[1])
+    ]
+    return images if isinstance(value, list) else images[0]
+
+
+def _file(info: RunInfo, kind: str, item: MediaFile) -> tuple[bytes | Path, str]:
+    """The content of a media file as trackio shows it, and its suffix."""
+    if kind == "image" and item.format not in ("png", "jpg", "jpeg", "gif", "webp"):
+        return media_files.png(info, item), "png"
+    if kind == "audio" and item.format == "npy":
+        return media_files.wav(info, item), "wav"
+    if kind == "video" and item.format not in _VIDEO_FORMATS:
+        return media_files.gif(info, item), "gif"
+    if kind == "html" and not item.file:
+        return str(item.data or "").encode("utf-8", "replace"), "html"
+    return media_files.path(info, item), item.format
+
+
+def artifact_files(info: RunInfo, record: Artifact) -> Files:
+    """An artifact record as one version of a trackio artifact. A name it would refuse has "_" in those places.
+
+    Raises:
+        Rejected: the artifact is empty, or a file of it is gone.
+    """
+    files: dict[str, Path] = {}
+    references: dict[str, tuple[str, int]] = {}
+    for file in record.files:
+        name = "/".join(part for part in file.path.replace("\\", "/").split("/") if part not in ("", ".", ".."))
+        if not name:
+            raise Rejected(f"artifact {record.name!r} has a file without a name")
+        if file.file:
+            files[name] = media_files.path(info, MediaFile(format="file", file=file.file))
+        else:
+            references[name] = (file.uri, file.size)
+    if not files and not references:
+        raise Rejected(f"artifact {record.name!r} is empty: trackio keeps none without files")
+    return Files(
+        name=_ARTIFACT_REFUSED.sub("_", record.name) or "_",
+        type=record.type or "file",
+        description=record.description,
+        metadata=plain(record.metadata),
+        aliases=[_alias(alias) for alias in record.aliases if alias],
+        files=files,
+        references=references,
+    )
+
+
+def run_folder(name: str, run_id: str) -> str:
+    """The folder of a run's media: its name, as trackio has it, unless that would leave the project's folder."""
+    return name if _FOLDER.fullmatch(name) else run_id
+
+
+def plain(value: Any) -> Any:
+    """The same value as far as trackio's JSON holds it: keys are text, integers above 64 bits become text."""
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    if isinstance(value, int) and value not in INTEGERS:
+        return str(value)
+    return value
+
+
+def _alias(alias: str) -> str:
+    name = _ARTIFACT_REFUSED.sub("_", alias)
+    return f"{name}_" if _VERSION.fullmatch(name) else name
+
+
+def _unique(columns: list[str]) -> list[str]:
+    """Column names, where one comes again numbered: trackio's rows are mappings."""
+    seen: dict[str, int] = {}
+    unique = []
+    for column in columns:
+        seen[column] = seen.get(column, 0) + 1
+        unique.append(column if seen[column] == 1 else f"{column} ({seen[column]})")
+    return unique

@@ -1,0 +1,205 @@
+"""A trackio server (``trackio show``) as a store, through trackio's own HTTP client."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from trackers.backends.trackio.store import (
+    REQUEST_ROWS,
+    TIMEOUT_S,
+    AlertRow,
+    Files,
+    Row,
+    RunKey,
+    alert_entry,
+    iso,
+    log_entry,
+    references,
+)
+from trackers.errors import Fatal, Refused, Rejected, Unavailable
+
+ASK_S = 10.0
+"""Between questions to the server, how many rows of the run it has."""
+
+TIME_KEY = "_timestamp"
+"""``/api/bulk_log`` drops the times of rows (trackio 0.43), so each row carries its own, as W&B's rows do."""
+
+
+class ServerStore:
+    """A run on a server.
+
+    Args:
+        url: http:// or https://, with ``?write_token=…`` where the server wants one.
+    """
+
+    tells = True
+    counts_samples = False
+
+    def __init__(self, key: RunKey, name: str, url: str) -> None:
+        self._key = key
+        self.name = name
+        self._url = url
+        self._client: Any = None
+        self._asked = time.monotonic()
+
+    def connect(self) -> None:
+        """See that a trackio server answers.
+
+        Raises:
+            Unavailable, Refused, Fatal: no answer, no access, not a trackio server that we can talk to.
+        """
+        import httpx
+        from trackio.remote_client import HTTP_API_VERSION, RemoteClient
+        from trackio.utils import parse_trackio_server_url
+
+        base, _ = parse_trackio_server_url(self._url)
+        # Before RemoteClient does: it would take every failure for an older kind of server.
+        try:
+            answer = httpx.get(base.rstrip("/") + "/version", timeout=10)
+            answer.raise_for_status()
+            version = answer.json().get("api_version")
+        except (ValueError, AttributeError) as error:
+            raise Refused(f"{base} is not a trackio server") from error
+        except Exception as error:
+            raise self._translated(error) from error
+        if version != HTTP_API_VERSION:
+            raise Fatal(f"{base} speaks version {version} of trackio's API, this client version {HTTP_API_VERSION}")
+        try:
+            self._client = RemoteClient(self._url, httpx_kwargs={"timeout": TIMEOUT_S})
+        except Exception as error:
+            raise self._translated(error) from error
+
+    def known_name(self) -> str | None:
+        found = self._call("get_run_summary", project=self._key.project, run_id=self._key.run_id)
+        return str(found["run"]) if isinstance(found, dict) and found.get("run") else None
+
+    def log(self, rows: Sequence[Row], config: dict[str, Any] | None) -> None:
+        for start in range(0, len(rows), REQUEST_ROWS):
+            entries = []
+            for row in rows[start : start + REQUEST_ROWS]:
+                entry = log_entry(self._key, self.name, row._replace(values={**row.values, TIME_KEY: row.time}))
+                entries.append({**entry, "step": row.step, "config": config if row is rows[0] else None})
+            self._call("bulk_log", logs=self._jsonable(entries), hf_token=None)
+
+    def log_system(self, rows: Sequence[Row]) -> None:
+        for start in range(0, len(rows), REQUEST_ROWS):
+            entries = [
+                {**log_entry(self._key, self.name, row), "timestamp": iso(row.time)}
+                for row in rows[start : start + REQUEST_ROWS]
+            ]
+            self._call("bulk_log_system", logs=self._jsonable(entries), hf_token=None)
+
+    def alert(self, rows: Sequence[AlertRow]) -> None:
+        self._call("bulk_alert", alerts=[alert_entry(self._key, self.name, row) for row in rows], hf_token=None)
+
+    def media(self, source: Path, folder: str, step: int, name: str) -> str:
+        from trackio.utils import canonical_project_name
+
+        upload = {
+            "project": self._key.project,
+            "run": folder,
+            "run_id": self._key.run_id,
+            "step": step,
+            "relative_path": None,
+            "uploaded_file": _file(source, name),
+        }
+        self._call("bulk_upload_media", uploads=[upload], hf_token=None)
+        return f"{canonical_project_name(self._key.project)}/{folder}/{step}/{name}"
+
+    def rewind(self, step: int) -> bool:
+        return False
+
+    def count(self) -> int | None:
+        found = self._call("get_run_summary", project=self._key.project, run_id=self._key.run_id)
+        return int(found.get("num_logs") or 0) if isinstance(found, dict) else None
+
+    def holds(self, log_ids: Sequence[str], rows: int) -> bool:
+        """Whether the server has so many rows of the run, asked now and then."""
+        if time.monotonic() - self._asked < ASK_S:
+            return True
+        self._asked = time.monotonic()
+        there = self.count()
+        return there is None or there >= rows
+
+    def artifact(self, files: Files) -> None:
+        from trackio import cas
+
+        manifest, local = references(files), {}
+        for path, source in files.files.items():
+            digest, size = cas.hash_file(source)
+            manifest.append({"path": path, "digest": str(digest), "size": size})
+            local[str(digest)] = source
+        have = self._call("check_artifact_blobs", project=self._key.project, digests=list(local), hf_token=None)
+        for digest in local.keys() - set((have or {}).get("present", [])):
+            self._call(
+                "bulk_upload_artifact_blob",
+                project=self._key.project,
+                uploads=[{"digest": digest, "uploaded_file": _file(local[digest], digest)}],
+                hf_token=None,
+            )
+        self._call(
+            "artifact_log",
+            project=self._key.project,
+            name=files.name,
+            type=files.type,
+            description=files.description,
+            metadata=files.metadata,
+            manifest=manifest,
+            aliases=files.aliases,
+            run_name=self.name,
+            run_id=self._key.run_id,
+            hf_token=None,
+        )
+
+    def _call(self, api: str, **arguments: Any) -> Any:
+        try:
+            return self._client.predict(api_name=f"/{api}", **arguments)
+        except Exception as error:
+            raise self._translated(error) from error
+
+    @staticmethod
+    def _jsonable(entries: list[dict[str, Any]]) -> Any:
+        """NaN and infinities as trackio's client sends them: by name."""
+        from trackio.utils import serialize_values
+
+        return serialize_values(entries)
+
+    def _translated(self, error: Exception) -> Exception:
+        import httpx
+
+        where = self._url.split("?")[0]
+        if isinstance(error, httpx.HTTPStatusError):
+            return _of_status(error.response, where)
+        if isinstance(error, (httpx.InvalidURL, httpx.UnsupportedProtocol)):
+            return Refused(f"{where}: {error}; correct TRACKIO_SERVER_URL")
+        if isinstance(error, (httpx.HTTPError, OSError)):
+            return Unavailable(f"no answer from {where}: {error or type(error).__name__}")
+        if isinstance(error, json.JSONDecodeError):  # of a proxy's page, not of a record
+            return Unavailable(f"{where} answered with something that isn't JSON")
+        if isinstance(error, RuntimeError) and "does not support" in str(error):  # its word for 404
+            return Refused(f"{where} refused (404): {error}")
+        return Rejected(f"{where}: {error}")
+
+
+def _of_status(response: Any, where: str) -> Exception:
+    """The error behind an HTTP answer: trackio says 400 for a missing token, 500 for what its database refused."""
+    code = response.status_code
+    try:
+        text = str(response.json().get("error"))[:500]
+    except Exception:
+        text = response.reason_phrase
+    if code in (401, 403, 404) or "write_token" in text:
+        return Refused(f"{where} refused ({code}): {text}; give TRACKIO_SERVER_URL with ?write_token=…")
+    if code == 429 or code >= 500:
+        wait = response.headers.get("retry-after", "")
+        return Unavailable(f"{where} answered {code}: {text}", float(wait) if wait.isdigit() else None)
+    return Rejected(f"{where} answered {code}: {text}")
+
+
+def _file(path: Path, name: str) -> dict[str, Any]:
+    """A file to upload, as gradio's clients write it down."""
+    return {"path": str(path), "orig_name": name, "meta": {"_type": "gradio.FileData"}}

@@ -1,0 +1,406 @@
+"""Where trackio keeps runs: its SQLite file, its fragments on a network filesystem, or a trackio server.
+
+The three take the same rows. Every row carries a ``log_id``, which trackio's own unique index ignores when it
+comes again, so all of them are idempotent. ``trackio.log`` isn't used: it has no timestamp, makes up ids, and
+buffers in a thread that loses what it holds when it is killed.
+"""
+
+from __future__ import annotations
+
+import math
+import shutil
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+from trackers.errors import DeliveryError, Fatal, Refused, Rejected, Unavailable
+from trackers.support.failpoints import failpoint
+from trackers.support.file_lock import has_locks
+
+REQUEST_ROWS = 1000
+"""Rows in one request to a server; trackio has no limit of its own."""
+
+TIMEOUT_S = 30.0
+"""How long a trackio server may take for one answer."""
+
+
+UNKNOWN = object()
+
+
+class Row(NamedTuple):
+    """One row of a run. step: None for the table of system metrics, which has times only."""
+
+    log_id: str
+    step: int | None
+    time: float
+    values: dict[str, Any]
+
+
+class AlertRow(NamedTuple):
+    """One alert. level: info, warn or error."""
+
+    alert_id: str
+    step: int | None
+    time: float
+    title: str
+    text: str
+    level: str
+
+
+class Files(NamedTuple):
+    """One version of an artifact. files: path inside the artifact to local file; references: path to (uri, size)."""
+
+    name: str
+    type: str
+    description: str | None
+    metadata: dict[str, Any]
+    aliases: list[str]
+    files: dict[str, Path]
+    references: dict[str, tuple[str, int]]
+
+
+class Store(Protocol):
+    """One place for one run. All calls may come again with the same ids and then change nothing.
+
+    tells: what isn't known there isn't there. counts_samples: ``count`` knows of rows without a step, too.
+    """
+
+    name: str
+    tells: bool
+    counts_samples: bool
+
+    def known_name(self) -> str | None:
+        """The run's name there, if it is there."""
+
+    def log(self, rows: Sequence[Row], config: dict[str, Any] | None) -> None: ...
+
+    def log_system(self, rows: Sequence[Row]) -> None: ...
+
+    def alert(self, rows: Sequence[AlertRow]) -> None: ...
+
+    def media(self, source: Path, folder: str, step: int, name: str) -> str:
+        """Keep a file with the run; returns the ``file_path`` that trackio's media types carry."""
+
+    def artifact(self, files: Files) -> None: ...
+
+    def rewind(self, step: int) -> bool:
+        """Drop this run's rows above a step, as far as they came from here. False where that can't be had."""
+
+    def count(self) -> int | None:
+        """How many of this run's rows are there, at the least; None where that can't be told."""
+
+    def holds(self, log_ids: Sequence[str], rows: int) -> bool:
+        """Whether the store is still that which took these rows, ``rows`` in number: a look that costs little."""
+
+
+class RunKey(NamedTuple):
+    """Which run: trackio shows the name, and tells runs apart by id."""
+
+    project: str
+    run_id: str
+
+
+class LocalStore:
+    """The SQLite file of a project below ``TRACKIO_DIR``."""
+
+    tells = True
+    counts_samples = True
+
+    def __init__(self, key: RunKey, name: str) -> None:
+        self._key = key
+        self.name = name
+        self._seen: tuple[int, int] | None = None
+
+    def known_name(self) -> str | None:
+        from trackio.sqlite_storage import SQLiteStorage
+
+        with translated():
+            runs = SQLiteStorage.get_run_records(self._key.project)
+        return next((str(run["name"]) for run in runs if run["id"] == self._key.run_id), None)
+
+    def log(self, rows: Sequence[Row], config: dict[str, Any] | None) -> None:
+        from trackio.sqlite_storage import SQLiteStorage
+
+        failpoint("trackio.log.before")
+        with translated():
+            SQLiteStorage.bulk_log(
+                self._key.project,
+                self.name,
+                [row.values for row in rows],
+                steps=[row.step for row in rows],
+                timestamps=isos(rows),
+                config=config,
+                log_ids=[row.log_id for row in rows],
+                run_id=self._key.run_id,
+            )
+        failpoint("trackio.log.after")
+
+    def log_system(self, rows: Sequence[Row]) -> None:
+        from trackio.sqlite_storage import SQLiteStorage
+
+        with translated():
+            SQLiteStorage.bulk_log_system(
+                self._key.project,
+                self.name,
+                [row.values for row in rows],
+                timestamps=[iso(row.time) for row in rows],
+                log_ids=[row.log_id for row in rows],
+                run_id=self._key.run_id,
+            )
+
+    def alert(self, rows: Sequence[AlertRow]) -> None:
+        from trackio.sqlite_storage import SQLiteStorage
+
+        with translated():
+            SQLiteStorage.bulk_alert(
+                self._key.project,
+                self.name,
+                titles=[row.title for row in rows],
+                texts=[row.text for row in rows],
+                levels=[row.level for row in rows],
+                steps=[row.step for row in rows],
+                timestamps=[iso(row.time) for row in rows],
+                alert_ids=[row.alert_id for row in rows],
+                run_id=self._key.run_id,
+            )
+
+    def media(self, source: Path, folder: str, step: int, name: str) -> str:
+        from trackio.media.utils import get_project_media_path
+        from trackio.utils import MEDIA_DIR
+
+        with translated():
+            target = get_project_media_path(self._key.project, folder, step) / name
+            shutil.copyfile(source, target)
+            return str(target.relative_to(MEDIA_DIR))
+
+    def rewind(self, step: int) -> bool:
+        from trackio.sqlite_storage import SQLiteStorage
+
+        project, run_id = self._key
+        path = SQLiteStorage.get_project_db_path(project)
+        with translated():
+            if not path.exists():
+                return True
+            with SQLiteStorage._get_process_lock(project), SQLiteStorage._get_connection(path) as connection:
+                # By the ids that only our rows have; a user's own rows in the same run stay.
+                connection.execute(
+                    "DELETE FROM metrics WHERE run_id = ? AND step > ? AND substr(log_id, 1, ?) = ?",
+                    (run_id, step, len(run_id) + 1, f"{run_id}:"),
+                )
+                connection.commit()
+        return True
+
+    def count(self) -> int | None:
+        found = self._ask(
+            "SELECT (SELECT count(*) FROM metrics WHERE run_id = ?1 AND substr(log_id, 1, ?2) = ?3)"
+            " + (SELECT count(*) FROM system_metrics WHERE run_id = ?1 AND substr(log_id, 1, ?2) = ?3)",
+            (self._key.run_id, len(self._key.run_id) + 1, f"{self._key.run_id}:"),
+        )
+        return None if found is UNKNOWN else int(found or 0)
+
+    def holds(self, log_ids: Sequence[str], rows: int) -> bool:
+        """Whether the database file is the same, and has these rows: it may have been deleted, or put back from a
+        backup, or the run may have been deleted in it."""
+        identity = self._identity()
+        if self._seen is not None and identity != self._seen:
+            return False
+        self._seen = identity
+        wanted = sorted(set(log_ids))
+        marks = ", ".join("?" for _ in wanted)
+        found = self._ask(f"SELECT count(DISTINCT log_id) FROM metrics WHERE log_id IN ({marks})", wanted)  # noqa: S608 - question marks only
+        return found is UNKNOWN or int(found or 0) == len(wanted)
+
+    def _identity(self) -> tuple[int, int] | None:
+        from trackio.sqlite_storage import SQLiteStorage
+
+        try:
+            found = SQLiteStorage.get_project_db_path(self._key.project).stat()
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino
+
+    def _ask(self, query: str, values: Sequence[Any]) -> Any:
+        """The one value of a query that changes nothing; None where the database or its tables aren't there, UNKNOWN
+        where they are of a version that can't tell."""
+        from trackio.sqlite_storage import SQLiteStorage
+
+        path = SQLiteStorage.get_project_db_path(self._key.project)
+        if not path.exists():
+            return None
+        with translated(), SQLiteStorage._get_connection(path, configure_pragmas=False) as connection:
+            try:
+                return connection.execute(query, tuple(values)).fetchone()[0]
+            except sqlite3.OperationalError as error:
+                if "no such table" in str(error):
+                    return None
+                if "no such column" in str(error):
+                    return UNKNOWN
+                raise
+
+    def artifact(self, files: Files) -> None:
+        from trackio import cas
+        from trackio.sqlite_storage import SQLiteStorage
+
+        with translated():
+            manifest = references(files)
+            for path, local in files.files.items():
+                digest, size = cas.stage_blob_into_project(local, self._key.project)
+                manifest.append({"path": path, "digest": digest, "size": size})
+            SQLiteStorage.commit_artifact_version(
+                project=self._key.project,
+                name=files.name,
+                type=files.type,
+                description=files.description,
+                manifest=manifest,
+                metadata=files.metadata,
+                aliases=cas.validate_aliases(files.aliases),
+                run_name=self.name,
+                run_id=self._key.run_id,
+            )
+
+
+class FragmentStore(LocalStore):
+    """Trackio's append-only fragments, which it prefers on network filesystems and imports when it shows them.
+
+    Media and artifacts go where the SQLite store has them.
+    """
+
+    tells = False
+    """Fragments are known once somebody has shown them."""
+
+    def __init__(self, key: RunKey, name: str) -> None:
+        super().__init__(key, name)
+        self._writer: Any = None
+        self._last: Path | None = None
+
+    def log(self, rows: Sequence[Row], config: dict[str, Any] | None) -> None:
+        from trackio import fragments
+
+        entries = [
+            {**self._entry(row), "step": row.step, "config": config if number == 0 else None}
+            for number, row in enumerate(rows)
+        ]
+        self._append([fragments.metric_record(entry) for entry in entries])
+
+    def log_system(self, rows: Sequence[Row]) -> None:
+        from trackio import fragments
+
+        self._append([fragments.system_metric_record(self._entry(row)) for row in rows])
+
+    def alert(self, rows: Sequence[AlertRow]) -> None:
+        from trackio import fragments
+
+        self._append([fragments.alert_record(alert_entry(self._key, self.name, row)) for row in rows])
+
+    def rewind(self, step: int) -> bool:
+        return False
+
+    def count(self) -> int | None:
+        return None
+
+    def holds(self, log_ids: Sequence[str], rows: int) -> bool:
+        """Whether the last fragment lies there, or was imported."""
+        if self._last is None or self._last.exists():
+            return True
+        self._seen = None
+        return super().holds(log_ids, rows)
+
+    def _entry(self, row: Row) -> dict[str, Any]:
+        return {**log_entry(self._key, self.name, row), "timestamp": iso(row.time)}
+
+    def _append(self, records: list[dict[str, Any]]) -> None:
+        from trackio import fragments
+
+        if self._writer is None:
+            self._writer = fragments.FragmentWriter()
+        with translated():
+            self._last = self._writer.write_local(records) or self._last
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Trackio's and SQLite's errors as ours."""
+    try:
+        yield
+    except DeliveryError:
+        raise
+    except sqlite3.OperationalError as error:  # locked, disk full, I/O error
+        if "readonly" in str(error) or "unable to open" in str(error):
+            raise Refused(f"{error}; is TRACKIO_DIR writable?") from error
+        raise _locked(error) from error
+    except sqlite3.DatabaseError as error:
+        raise Fatal(f"{error}; move the damaged file in TRACKIO_DIR away") from error
+    except PermissionError as error:
+        raise Refused(f"{error}; is TRACKIO_DIR writable?") from error
+    except OSError as error:  # trackio's lock file, a full disk
+        raise _locked(error) from error
+    except (TypeError, ValueError, OverflowError) as error:  # a value that JSON or SQLite can't hold
+        raise Rejected(str(error)) from error
+    except RuntimeError as error:  # trackio's word for any failed transaction
+        raise Unavailable(str(error)) from error
+
+
+def _locked(error: Exception) -> DeliveryError:
+    """Somebody else has the lock for now, unless there are none to be had at all."""
+    from trackio.utils import TRACKIO_DIR
+
+    if "lock" in str(error) and not has_locks(Path(TRACKIO_DIR)):
+        return Refused(
+            f"{TRACKIO_DIR} lies on a filesystem without file locks, which SQLite needs: "
+            "set TRACKIO_STORAGE_MODE=jsonl, or TRACKIO_DIR to another place"
+        )
+    return Unavailable(str(error))
+
+
+def iso(time: float) -> str:
+    """Unix seconds as the text that trackio stores: UTC, to the microsecond."""
+    return datetime.fromtimestamp(time, timezone.utc).isoformat()
+
+
+def isos(rows: Sequence[Row]) -> list[str]:
+    """``iso`` of each row's time, rounded as datetime does it; a second's text is made once."""
+    found, second, text = [], math.nan, ""
+    for row in rows:
+        fraction, whole = math.modf(row.time)
+        micros = round(fraction * 1e6)
+        if not 0 < micros < 1_000_000:
+            found.append(iso(row.time))
+            continue
+        if whole != second:
+            second, text = whole, iso(whole)[:19]
+        found.append(f"{text}.{micros:06d}+00:00")
+    return found
+
+
+def log_entry(key: RunKey, name: str, row: Row) -> dict[str, Any]:
+    """A row as trackio's servers and fragments take it."""
+    return {
+        "project": key.project,
+        "run": name,
+        "run_id": key.run_id,
+        "metrics": row.values,
+        "log_id": row.log_id,
+    }
+
+
+def alert_entry(key: RunKey, name: str, row: AlertRow) -> dict[str, Any]:
+    """An alert as trackio's servers and fragments take it."""
+    return {
+        "project": key.project,
+        "run": name,
+        "run_id": key.run_id,
+        "title": row.title,
+        "text": row.text,
+        "level": row.level,
+        "step": row.step,
+        "timestamp": iso(row.time),
+        "alert_id": row.alert_id,
+    }
+
+
+def references(files: Files) -> list[dict[str, Any]]:
+    """The manifest entries of what an artifact only points to."""
+    return [{"path": path, "ref": uri, "digest": uri, "size": size} for path, (uri, size) in files.references.items()]

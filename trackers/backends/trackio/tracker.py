@@ -1,0 +1,340 @@
+"""Trackio: one row per record, in its local store or at a trackio server.
+
+What a user finds there: the run under its name and group, its configuration with the results beside it
+(``final/<name>``: trackio has no summary), and ``trackers/status``, ``trackers/exit_code``, ``trackers/tags``,
+``trackers/notes``. Records without a step (hardware samples) go to trackio's system metrics, which have times only.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shlex
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from trackers.backends.shared.append_file import Damaged
+from trackers.backends.trackio.media import INTEGERS, artifact_files, media_values, plain
+from trackers.backends.trackio.precheck import TrackioPrecheck
+from trackers.backends.trackio.store import AlertRow, FragmentStore, LocalStore, Row, RunKey, Store, iso, translated
+from trackers.errors import Rejected
+from trackers.formats import vendor_system_names
+from trackers.records import (
+    SUMMARY_PREFIX,
+    Alert,
+    Artifact,
+    Config,
+    Environment,
+    Info,
+    Media,
+    Metrics,
+    Record,
+    Start,
+    Summary,
+    Text,
+    final_name,
+    merge,
+    name_floats,
+)
+from trackers.tracker import Cursor, RunInfo, State, Status, Verified
+
+RESERVED = frozenset({"project", "run", "timestamp", "step", "time", "metrics"})
+"""trackio/utils.py RESERVED_KEYS: these, and what begins with "__", get another "__" in front."""
+
+STEPS = range(-(2**63), 2**63)
+
+LEVELS = {"INFO": "info", "WARN": "warn", "WARNING": "warn", "ERROR": "error"}
+
+MOST_SHAPES = 1000
+"""So many sets of names that trackio takes as they are, are remembered."""
+
+_SIMPLE = frozenset({float, bool})
+_logger = logging.getLogger("trackers.trackio")
+
+
+class TrackioTracker(TrackioPrecheck):
+    """Delivers a run to trackio. A run's id there is ours, so that whoever delivers, it is one run."""
+
+    accepts: frozenset[type[Record]] = frozenset(
+        {Alert, Artifact, Config, Environment, Info, Media, Metrics, Start, Summary, Text}
+    )
+    deadline_s: ClassVar[float] = 300
+    batch_records: ClassVar[int] = 5000
+    """Each call opens trackio's database, sets it up and closes it: 20 ms, as much as 500 rows cost."""
+
+    def __init__(self) -> None:
+        self._info = RunInfo(id="", name="", project="")
+        self._state = State()
+        self._key = RunKey("", "")
+        self._store: Store = LocalStore(self._key, "")
+        self._keys: dict[str, str] = {}
+        self._plain: set[tuple[str, ...]] = set()
+        self._step_seen = 0
+
+    def open(self, info: RunInfo, state: State) -> Cursor | None:
+        os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+        self._info, self._state = info, state
+        self._key = RunKey(info.project, info.id)
+        url = info.option("TRACKIO_SERVER_URL") or os.environ.get("TRACKIO_SERVER_URL")
+        self._store = self._remote(str(url)) if url else self._local()
+        known = self._store.known_name()
+        # Another machine's store, one that was emptied, or an older one that was put back: it gets the whole history.
+        lost = "row" in state and self._store.tells and (known is None or self._lacks_rows() or not self._is_same())
+        if lost:
+            for name in list(state):
+                if name != "url":
+                    del state[name]
+            state["again"] = True
+        state.setdefault("name", info.name)
+        state.setdefault("config", {})
+        state.setdefault("final", {})
+        state.setdefault("system", {})
+        state.setdefault("about", {"group": info.group, "tags": info.tags, "notes": info.notes})
+        state["status"] = "running"
+        state["exit_code"] = None
+        state["dirty"] = True
+        # What was renamed in trackio stays so.
+        state["name"] = self._store.name = known or state["name"]
+        state["native_id"] = info.id
+        state.save()
+        return Cursor(0) if lost else None
+
+    def _remote(self, url: str) -> Store:
+        from trackers.backends.trackio.server import ServerStore
+
+        store = ServerStore(self._key, self._info.name, url)
+        store.connect()
+        self._state["url"] = url.split("?")[0]
+        return store
+
+    def _local(self) -> Store:
+        from trackio.sqlite_storage import SQLiteStorage
+        from trackio.utils import get_storage_mode
+
+        with translated():
+            SQLiteStorage.validate_project_name(self._info.project)
+            kind = FragmentStore if get_storage_mode() == "jsonl" else LocalStore
+        where, port = os.environ.get("TRACKIO_DIR"), self._info.option("TRACKIO_PORT")
+        command = f"trackio show --project {shlex.quote(self._info.project)}"
+        if port and int(port) != 7860:
+            command = f"GRADIO_SERVER_PORT={port} {command}"
+        if where:
+            command = f"TRACKIO_DIR={shlex.quote(where)} {command}"
+        self._state["url"] = command
+        return kind(self._key, self._info.name)
+
+    def _lacks_rows(self) -> bool:
+        there = self._store.count()
+        return there is not None and there < self._expected()
+
+    def _expected(self) -> int:
+        """How many rows the store has at the least."""
+        samples = int(self._state.get("samples", 0)) if self._store.counts_samples else 0
+        return int(self._state.get("rows", 0)) + samples
+
+    def _is_same(self) -> bool:
+        """Whether the store has the first and the last of our rows."""
+        ids = [str(self._state[mark][0]) for mark in ("first", "row") if self._state.get(mark)]
+        return not ids or self._store.holds(ids, self._expected())
+
+    def _look(self) -> None:
+        """See that the store is still that which took the rows.
+
+        Raises:
+            Damaged: somebody deleted it, or put another one in its place; the next ``open`` delivers anew.
+        """
+        if not self._is_same():
+            raise Damaged(f"the rows of run {self._info.id} are gone from trackio: they are delivered again")
+
+    def write(self, records: Sequence[Record], cursor: Cursor) -> None:
+        self._look()
+        state, rows, system, alerts = self._state, list[Row](), list[Row](), list[AlertRow]()
+        own = f"{self._info.id}:"
+        counted, fresh, fresh_samples = int(state.get("counted", 0)), 0, 0
+        self._step_seen = int(state.get("step", 0))  # where a batch that failed in between began, too
+        for record in records:
+            log_id = own + record.id
+            before = len(rows)
+            if isinstance(record, Metrics):
+                values = self._numbers(record.values)
+                if record.step is None:
+                    system.append(Row(log_id, None, record.time, self._samples(values)))
+                    fresh_samples += record.seq > counted
+                elif values or not record.values:
+                    rows.append(Row(log_id, self._step(record), record.time, values))
+            elif isinstance(record, Text):
+                texts = {self._named(name): text for name, text in record.values.items()}
+                rows.append(Row(log_id, self._step(record), record.time, texts))
+            elif isinstance(record, Media):
+                step = self._step(record)
+                media = media_values(self._info, self._store, record, step)
+                rows.append(Row(log_id, step, record.time, {self._named(name): v for name, v in media.items()}))
+            elif isinstance(record, Alert):
+                level = LEVELS.get(record.level.upper(), "warn")
+                alerts.append(AlertRow(log_id, record.step, record.time, record.title, record.text, level))
+            elif isinstance(record, Artifact):
+                self._store.artifact(artifact_files(self._info, record))
+            elif isinstance(record, Start):
+                if record.from_step is not None:
+                    self._send(rows)
+                    rows, before = [], 0
+                    if self._rewind(record.from_step):
+                        state["rows"], fresh = self._left(), 0
+            else:
+                self._describe(record)
+            fresh += len(rows) > before and record.seq > counted
+        state["step"] = self._step_seen
+        self._send(rows)
+        if system:
+            self._store.log_system(system)
+        if alerts:
+            self._store.alert(alerts)
+        state["rows"] = state.get("rows", 0) + fresh
+        state["samples"] = state.get("samples", 0) + fresh_samples
+        state["counted"] = max(counted, cursor.seq)
+
+    def verify(self) -> Verified:
+        """Have every row sent again: trackio ignores those that it has. See :class:`trackers.tracker.Tracker`."""
+        there = self._store.count()
+        for name in list(self._state):
+            if name != "url":
+                del self._state[name]
+        return Verified("all rows by their ids" if there is not None else "all rows, sent again", cursor=Cursor(0))
+
+    def held(self) -> int | None:
+        """How many rows trackio has of this run."""
+        return self._store.count()
+
+    def close(self, status: Status) -> None:
+        self._state["status"] = status.name
+        self._state["exit_code"] = status.exit_code
+        self._state["dirty"] = True
+        if status.name != "running" and "row" not in self._state:
+            # A run without a row has no configuration, and isn't listed.
+            self._send([Row(f"{self._info.id}:end", self._state.get("step", 0), status.time, {})])
+        self._send([])
+        if status.name != "running" and self._lacks_rows() and not self._state.get("again"):
+            raise Damaged(f"trackio lacks rows of run {self._info.id}: they are delivered again")
+
+    def _left(self) -> int:
+        """The rows with a step that are left after a rewind, as far as that can be told."""
+        there = self._store.count() or 0
+        return max(0, there - (int(self._state.get("samples", 0)) if self._store.counts_samples else 0))
+
+    def _rewind(self, step: int) -> bool:
+        """Drop the rows above a step; False where that can't be had. If it comes again after a kill, so do the rows
+        that follow it."""
+        if not self._store.rewind(step):
+            _logger.warning("trackio can't drop rows here: those above step %d stay beside the new ones", step)
+            return False
+        self._step_seen = min(self._step_seen, step)
+        row = self._state.get("row")
+        if row is not None and row[1] > step:
+            del self._state["row"]
+            self._state["dirty"] = True  # the configuration goes with the next row
+        self._state.pop("first", None)
+        return True
+
+    def _send(self, rows: list[Row]) -> None:
+        """Rows, with the configuration when it has changed; alone it rides on a row that is there already."""
+        config = self._config() if self._state["dirty"] else None
+        if not rows:
+            known = self._state.get("row")
+            if config is None or known is None:
+                return
+            rows = [Row(known[0], known[1], known[2], {})]
+        self._store.log(rows, config)
+        self._state["dirty"] = False
+        self._state["row"] = rows[0][:3]
+        self._state.setdefault("first", rows[0][:3])
+
+    def _describe(self, record: Record) -> None:
+        """Take what trackio keeps in a run's configuration."""
+        if isinstance(record, Config):
+            merge(self._state["config"], plain(name_floats(record.values)))
+        elif isinstance(record, Summary):
+            for name, value in record.values.items():
+                self._state["final"][final_name(name)] = plain(name_floats(value))
+        elif isinstance(record, Environment):
+            merge(self._state.setdefault("environment", {}), plain(name_floats(record.values)))
+        elif isinstance(record, Info):
+            changed = {"group": record.group, "tags": record.tags, "notes": record.notes}
+            self._state["about"].update({name: value for name, value in changed.items() if value is not None})
+            if record.name and record.name != self._state["name"]:
+                self._rename(record.name)
+        self._state["dirty"] = True
+
+    def _rename(self, name: str) -> None:
+        """Take a new name as long as trackio has no row: its own renaming would drop the rows' ids."""
+        self._state["about"]["name"] = name
+        if "row" in self._state:
+            _logger.warning("a run can't be renamed in trackio without doubling rows later; %r stays", self._store.name)
+        else:
+            self._state["name"] = self._store.name = name
+
+    def _config(self) -> dict[str, Any]:
+        """The whole configuration of the run in trackio, its own keys included (trackio/run.py)."""
+        state, about = self._state, self._state["about"]
+        # Trackio refuses keys that begin with "_", as its own do.
+        config = {f"_{key}" if key.startswith("_") else key: value for key, value in state["config"].items()}
+        config.update(state["final"])
+        config["trackers/status"] = state["status"]
+        if state.get("exit_code") is not None:
+            config["trackers/exit_code"] = state["exit_code"]
+        if about.get("name") not in (None, state["name"]):
+            config["trackers/name"] = about["name"]
+        if about["tags"]:
+            config["trackers/tags"] = list(about["tags"])
+        if about["notes"]:
+            config["trackers/notes"] = about["notes"]
+        if state.get("environment"):
+            config["_Environment"] = state["environment"]
+        if state["system"]:
+            config["_SystemNames"] = state["system"]
+        config["_Username"] = self._info.user or None
+        config["_Created"] = iso(self._info.created)
+        config["_Group"] = about["group"]
+        return config
+
+    def _numbers(self, values: dict[str, Any]) -> dict[str, Any]:
+        """The values of a row as trackio takes them; results go to the configuration instead."""
+        names = tuple(values)
+        if names in self._plain and _SIMPLE.issuperset(map(type, values.values())):
+            return values
+        row = {}
+        for name, value in values.items():
+            if isinstance(value, int) and value not in INTEGERS:
+                _logger.warning("trackio skips integers above 64 bits, as in %r; log them as floats or text", name)
+            elif name.startswith(SUMMARY_PREFIX):
+                self._state["final"][name] = name_floats(value)
+                self._state["dirty"] = True
+            else:
+                row[self._named(name)] = value
+        if tuple(row) == names and len(self._plain) < MOST_SHAPES:
+            self._plain.add(names)
+        return row
+
+    def _samples(self, values: dict[str, Any]) -> dict[str, Any]:
+        """Samples of the machine by trackio's names; ours are remembered in the configuration."""
+        found, known = {}, self._state["system"]
+        for ours, value in values.items():
+            theirs, factor = vendor_system_names.trackio_name(ours)
+            found[theirs] = value if factor == 1.0 else value * factor
+            if ours != theirs and known.get(theirs) != ours:
+                known[theirs] = ours
+                self._state["dirty"] = True
+        return found
+
+    def _named(self, name: str) -> str:
+        key = self._keys.get(name)
+        if key is None:
+            key = self._keys[name] = f"__{name}" if name in RESERVED or name.startswith("__") else name
+        return key
+
+    def _step(self, record: Record) -> int:
+        """A record's step; one without is put at the last step seen, for a row must have one."""
+        if record.step is not None:
+            if record.step not in STEPS:
+                raise Rejected(f"step {record.step} doesn't fit the 64 bits of trackio's table")
+            self._step_seen = record.step
+        return self._step_seen

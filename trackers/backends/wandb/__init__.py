@@ -1,0 +1,1 @@
+"""W&B as a tracker."""

@@ -1,0 +1,342 @@
+"""One open run of the real wandb client: its end, its failures, and what the server says it holds.
+
+wandb's own ``finish`` waits for ever and always tells the server that the run has ended. So the exit record is
+sent from here: with a time limit, and marked "not complete" where the run only pauses, which uploads everything and
+leaves the run running.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shlex
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NoReturn
+
+from trackers.backends.wandb import datastore_writer, login, settings
+from trackers.backends.wandb.history_rows import Held, held_row
+from trackers.backends.wandb.upload_watch import Watch
+from trackers.errors import DeliveryError, Fatal, Refused, Rejected, Unavailable
+from trackers.support.confined import local
+from trackers.support.failpoints import failpoint
+from trackers.tracker import RunInfo
+
+FINISH_TIMEOUT_S = 900.0
+"""How long the last uploads may take before the whole is tried again."""
+PAGE = 1000
+"""Rows that the server is asked for at once."""
+WIDER = 8
+
+HELD = """
+query RunResumeStatus($project: String, $entity: String, $name: String!) {
+    model(name: $project, entityName: $entity) {
+        bucket(name: $name, missingOk: true) { historyTail }
+    }
+}
+"""
+ROWS = """
+query HistoryPage($entity: String!, $project: String!, $run: String!, $minStep: Int64!, $maxStep: Int64!,
+                  $pageSize: Int!) {
+    project(name: $project, entityName: $entity) {
+        run(name: $run) { history(minStep: $minStep, maxStep: $maxStep, samples: $pageSize) }
+    }
+}
+"""
+REFUSED = (401, 403, 404)
+STATUS = re.compile(r"(?:status|error|HTTP|code)\D{0,12}\b([45]\d\d)\b|\b([45]\d\d) (?:[A-Z][a-z]+)", re.IGNORECASE)
+
+
+class Session:
+    """A run opened with ``wandb.init``. ``run`` is wandb's own object."""
+
+    def __init__(self, info: RunInfo, *, resume: bool, fields: dict[str, Any], rewind: int | None = None) -> None:
+        """Open the run; ``fields`` go to ``wandb.init`` as they are.
+
+        Args:
+            rewind: have the server forget the run's rows above this ``_step``
+                (https://docs.wandb.ai/guides/runs/rewind; not every server can).
+
+        Raises:
+            DeliveryError: as :func:`translate` says.
+        """
+        mode = login.mode(info.options)
+        if mode == "online":
+            try:
+                login.reach()
+            except OSError as error:
+                raise Unavailable(f"no answer from {login.host()}: {error.strerror or error}") from None
+        import wandb
+
+        if mode == "disabled":
+            raise Fatal("W&B is switched off by WANDB_MODE=disabled; unset it")
+        self.online = mode == "online"
+        self._api: Any = None
+        self._info = info
+        if self.online and not login.logged_in():
+            raise Refused("no API key; run 'wandb login', set WANDB_API_KEY, or set WANDB_MODE=offline")
+        if not self.online:
+            _await_new_directory(directory(info) / "wandb", info.id)
+        try:
+            failpoint("wandb.init.before")
+            with _as_training(info):
+                self.run: Any = wandb.init(
+                    id=info.id,
+                    project=info.option("WANDB_PROJECT") or os.environ.get("WANDB_PROJECT") or info.project,
+                    entity=info.option("WANDB_ENTITY") or os.environ.get("WANDB_ENTITY"),
+                    dir=str(directory(info)),
+                    mode="online" if self.online else "offline",
+                    resume="allow" if (resume or self.online) and rewind is None else None,
+                    resume_from=None if rewind is None else f"{info.id}?_step={rewind}",
+                    reinit="create_new",
+                    settings=wandb.Settings(**settings.settings(info)),
+                    **fields,
+                )
+        except Exception as error:
+            abandon()
+            raise_translated(error)
+        failpoint("wandb.init.after")
+        self.files = Path(self.run.dir).parent
+        self.agent = not self.run.settings.x_disable_stats
+        self._watch = Watch(self.files / "logs" / "debug-internal.log", _kill_service) if self.online else None
+        self.run._interface.publish_environment(settings.environment(info))
+
+    @property
+    def url(self) -> str:
+        """Where people look: a link, or the command that uploads the offline files."""
+        return str(self.run.url) if self.online else f"{self.files} (upload: wandb sync {shlex.quote(str(self.files))})"
+
+    @property
+    def file(self) -> Path:
+        """The file that the client writes offline."""
+        return Path(self.run.settings.sync_file)
+
+    def log(self, values: dict[str, Any], number: int, *, upload_only: bool = False) -> None:
+        """Add a row with this ``_step``; or only upload its files again, under the names that the row has."""
+        from wandb.sdk.data_types.utils import history_dict_to_json
+
+        self.see_answers()
+        self.run._local_step = number  # part of the files' names
+        if upload_only:
+            history_dict_to_json(self.run, values, step=number)
+        else:
+            failpoint("wandb.row.before")
+            self.run.log(values, step=number, commit=True)
+            failpoint("wandb.row.after")
+
+    def uploaded(self) -> bool:
+        """Whether the client has no file left to upload."""
+        stats = self._poll(settings.ASK_TIMEOUT_S).pusher_stats
+        return bool(stats.uploaded_bytes >= stats.total_bytes)
+
+    def _poll(self, timeout_s: float) -> Any:
+        try:
+            return self.run._interface.deliver_poll_exit().wait_or(timeout=timeout_s).response.poll_exit_response
+        except Exception as error:
+            raise_translated(error)
+
+    def held(self) -> int:
+        """The ``_step`` of the last row that the server holds; -1 if there is none.
+
+        Raises:
+            DeliveryError: it can't be asked.
+        """
+        self.see_answers()
+        data = self._ask(HELD, {"project": self.run.project, "entity": self.run.entity, "name": self.run.id})
+        bucket = ((data or {}).get("model") or {}).get("bucket") or {}
+        tail = json.loads(bucket.get("historyTail") or "[]") or []
+        return max((int(json.loads(line).get("_step", -1)) for line in tail), default=-1)
+
+    def there(self, first: int, last: int) -> Iterator[Held]:
+        """What tells the rows apart that the server holds, by ``_step`` from ``first`` to ``last``.
+
+        Raises:
+            DeliveryError: it can't be asked.
+        """
+        known: dict[frozenset[str], frozenset[str]] = {}
+        for row in self.rows(first, last):
+            keys = frozenset(row)
+            yield held_row(row, known.setdefault(keys, keys))
+
+    def rows(self, first: int, last: int) -> Iterator[dict[str, Any]]:
+        """The rows that the server holds, by ``_step`` from ``first`` to ``last``.
+
+        Raises:
+            DeliveryError: it can't be asked.
+        """
+        target = {"entity": self.run.entity, "project": self.run.project, "run": self.run.id}
+        start, steps = first, PAGE
+        while start <= last:
+            limits = {"minStep": start, "maxStep": min(last + 1, start + steps), "pageSize": PAGE}
+            lines = self._ask(ROWS, {**target, **limits})["project"]["run"]["history"]
+            if len(lines) > PAGE // 4 and steps > PAGE:  # of more rows than it may send, the server sends a sample
+                steps = max(PAGE, steps // WIDER)
+                continue
+            for line in lines:
+                yield json.loads(line)
+            start += steps
+            if len(lines) < PAGE // WIDER:  # where tokens are counted, rows are a million steps apart
+                steps *= WIDER
+
+    def end(self, exit_code: int, *, complete: bool, timeout_s: float) -> None:
+        """Upload all that waits and close the client; with ``complete``, the run has ended with this exit code.
+
+        Raises:
+            Unavailable: it took longer than ``timeout_s``, or not all files arrived.
+        """
+        from wandb.proto import wandb_internal_pb2 as protocol
+
+        run = self.run
+        exit_record = protocol.RunExitRecord(exit_code=exit_code, not_complete=not complete)
+        try:
+            if run._run_status_checker is not None:
+                run._run_status_checker.stop()
+            failpoint("wandb.exit.before")
+            result = run._interface._deliver_exit(exit_record).wait_or(timeout=timeout_s)
+            failpoint("wandb.exit.after")
+            if result.exit_result.timed_out:
+                raise TimeoutError
+            files = self._poll(timeout_s).pusher_stats
+            if run._run_messages is not None:
+                run._run_messages.stop(timeout=5)
+            run._interface.join()
+            if run._run_status_checker is not None:
+                run._run_status_checker.join()
+            run._atexit_cleanup_called = True
+            with _quiet():
+                run.finish(exit_code=exit_code)
+            if files.uploaded_bytes < files.total_bytes:
+                raise Unavailable(f"W&B took {files.uploaded_bytes} of {files.total_bytes} bytes of files")
+            if not self.online:
+                self._see_file_whole()
+            self.see_answers()
+        except TimeoutError:
+            self.see_answers()
+            raise Unavailable(f"W&B took more than {timeout_s:g} s for the last uploads") from None
+        except Exception as error:
+            raise_translated(error)
+        finally:
+            if self._watch is not None:
+                self._watch.stop()
+
+    def see_answers(self) -> None:
+        """Raise Unavailable if something that isn't W&B has answered for it."""
+        if self._watch is not None and self._watch.seen:
+            raise Unavailable("what answered for W&B's server wasn't W&B: a proxy, or a login page of the network's")
+
+    def _see_file_whole(self) -> None:
+        # The client answers before its service has written the last records of an offline file.
+        path = self.file
+        datastore_writer.await_writers([path])
+        if not datastore_writer.has_ended(path):
+            raise Unavailable(f"wandb didn't write {path} to its end")
+
+    def _ask(self, query: str, variables: dict[str, Any]) -> Any:
+        from wandb.apis.public.service_api import ServiceApi
+
+        try:
+            if self._api is None:
+                self._api = ServiceApi(self.run.settings)
+            return self._api.execute_graphql(query, variables, timeout=settings.ASK_TIMEOUT_S)
+        except Exception as error:
+            raise_translated(error)
+
+
+def directory(info: RunInfo) -> Path:
+    """The directory in which W&B makes its ``wandb`` folder: the run's own, unless WANDB_DIR says otherwise, which is
+    relative to where training was started. On another machine the run's WANDB_DIR means nothing, but the one there."""
+    if info.foreign:
+        return Path(str(info.option("WANDB_DIR")))
+    own = info.option("WANDB_DIR", "") if settings.same_host(info) else ""
+    chosen = str(own or os.environ.get("WANDB_DIR") or "")
+    if not chosen:
+        return Path(info.directory)
+    home = local(info.cwd) if info.cwd and Path(local(info.cwd)).is_dir() else ""
+    return Path(home, Path(chosen).expanduser()).absolute()
+
+
+def abandon() -> None:
+    """End wandb's service without waiting for it, so that the client can be opened afresh."""
+    from wandb.sdk import wandb_setup
+
+    _kill_service()
+    with contextlib.suppress(Exception), _quiet():  # whatever it still holds is lost; the server's word decides
+        wandb_setup.teardown(exit_code=1)
+    wandb_setup._singleton = None
+    os.environ.pop("WANDB_SERVICE", None)
+
+
+def _kill_service() -> None:
+    from wandb.sdk import wandb_setup
+
+    connection = getattr(wandb_setup._singleton, "_connection", None)
+    process = getattr(getattr(connection, "_proc", None), "_process", None)
+    if process is not None:
+        process.kill()
+        process.wait()
+
+
+def raise_translated(error: Exception) -> NoReturn:
+    """Raise what :func:`translate` makes of an error."""
+    raise translate(error) from error
+
+
+def translate(error: Exception) -> DeliveryError:
+    """A failure of wandb as one of ours: Refused for 401, 403 and 404, Fatal where the client is too old or broken,
+    Rejected for values it won't take, Unavailable for everything that may pass."""
+    from wandb import errors
+
+    if isinstance(error, DeliveryError):
+        return error
+    text = " ".join(str(error).split())[:300] or type(error).__name__
+    status = getattr(getattr(error, "response", None), "http_status", 0) or 0
+    if not status:
+        found = STATUS.search(text)
+        status = int(found.group(1) or found.group(2)) if found else 0
+    no_key = "API key" in text  # a UsageError, but not about a record
+    if status in REFUSED or no_key or isinstance(error, errors.AuthenticationError):
+        return Refused(f"W&B refused ({text}); check 'wandb login', WANDB_ENTITY and the project's name")
+    if status == 429:
+        return Unavailable(f"W&B asks for fewer requests ({text})", retry_after_s=30.0)
+    if isinstance(error, (errors.UnsupportedError, ImportError)) or "upgrade" in text.lower():
+        return Fatal(f"{text}")
+    if isinstance(error, (ValueError, TypeError, errors.UsageError)) or text.startswith("Unhandled define_metric"):
+        return Rejected(text)
+    return Unavailable(text)
+
+
+def _await_new_directory(root: Path, run_id: str) -> None:
+    """Wait, at most a second, until wandb's name for its directory, which has only seconds, is a new one."""
+    while (root / f"offline-run-{time.strftime('%Y%m%d_%H%M%S')}-{run_id}").exists():
+        time.sleep(0.05)
+
+
+@contextlib.contextmanager
+def _as_training(info: RunInfo) -> Iterator[None]:
+    # wandb takes the script's arguments from sys.argv and, in some cases, the run's address from the environment.
+    kept, own = sys.argv, os.environ.pop("WANDB_RUN_ID", None)
+    if info.program:
+        sys.argv = [info.program, *info.argv]
+    try:
+        with _quiet():
+            yield
+    finally:
+        sys.argv = kept
+        if own is not None:
+            os.environ["WANDB_RUN_ID"] = own
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """wandb writes to the terminal whatever ``silent`` says; here what matters is raised."""
+    with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere), contextlib.redirect_stderr(nowhere):
+        yield
+
+
+def monotonic() -> float:
+    """Seconds that no change of the clock bends."""
+    return time.monotonic()

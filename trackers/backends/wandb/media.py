@@ -1,0 +1,163 @@
+"""Media records as W&B's own types."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from trackers.backends.shared import media_files
+from trackers.errors import Rejected
+from trackers.records import Media, MediaFile
+from trackers.tracker import RunInfo
+
+HISTOGRAM_BINS = 512
+"""``wandb.Histogram.MAX_LENGTH``: more are refused."""
+IMAGE_FORMATS = ("png", "jpg", "jpeg", "bmp", "gif", "webp", "tif", "tiff")
+VIDEO_FORMATS = ("gif", "mp4", "webm", "ogg")
+"""``wandb.Video.EXTS``."""
+CELL_FIELDS = {field.name for field in msgspec.structs.fields(MediaFile)}
+
+
+def value(info: RunInfo, record: Media, scratch: Path) -> Any:
+    """What ``run.log`` takes for a media record: one object, or a list of them where W&B knows lists.
+
+    Args:
+        scratch: a directory for files that W&B needs and the run hasn't got.
+
+    Raises:
+        Rejected: a file is missing or isn't what it was said to be.
+    """
+    made = [_item(info, record.type, item, scratch) for item in record.items]
+    return made[0] if len(made) == 1 else made
+
+
+def _item(info: RunInfo, kind: str, item: MediaFile, scratch: Path) -> Any:
+    make = _MAKERS.get(kind)
+    if make is None:
+        raise Rejected(f"media of type {kind!r}; known: {', '.join(_MAKERS)}")
+    try:
+        return make(info, item, scratch)
+    except (ValueError, TypeError, KeyError, OSError) as error:
+        raise Rejected(f"{kind} {item.file or 'without a file'}: {error}") from error
+
+
+def _image(info: RunInfo, item: MediaFile, scratch: Path) -> Any:
+    import wandb
+
+    known = {name: item.meta[name] for name in ("grouping", "boxes", "classes") if item.meta.get(name) is not None}
+    for name, boxes in known.get("boxes", {}).items():
+        known["boxes"] = {**known["boxes"], name: _with_labels(boxes)}
+    masks = {name: _with_labels(_mask(info, mask)) for name, mask in (item.meta.get("masks") or {}).items()}
+    if masks:
+        known["masks"] = masks
+    if item.format in IMAGE_FORMATS:
+        return wandb.Image(str(media_files.path(info, item)), caption=item.caption, **known)
+    file_type = item.meta.get("file_type")
+    picture = media_files.image(info, item)
+    return wandb.Image(picture, mode=picture.mode, caption=item.caption, file_type=file_type, **known)
+
+
+def _mask(info: RunInfo, mask: dict[str, Any]) -> dict[str, Any]:
+    data = mask.get("mask_data")
+    if not isinstance(data, dict):
+        return mask
+    import numpy
+
+    source = media_files.path(info, MediaFile(format="npy", file=data.get("file", "")))
+    return {**mask, "mask_data": numpy.load(source, allow_pickle=False)}
+
+
+def _with_labels(overlay: dict[str, Any]) -> dict[str, Any]:
+    # JSON has no integer keys, and wandb takes no others.
+    labels = overlay.get("class_labels")
+    return {**overlay, "class_labels": {int(key): name for key, name in labels.items()}} if labels else overlay
+
+
+def _audio(info: RunInfo, item: MediaFile, scratch: Path) -> Any:
+    import wandb
+
+    if item.format != "npy":
+        return wandb.Audio(str(media_files.path(info, item)), sample_rate=item.sample_rate, caption=item.caption)
+    file = _scratch(scratch, item, "wav", media_files.wav(info, item))
+    return wandb.Audio(str(file), sample_rate=item.sample_rate, caption=item.caption)
+
+
+def _video(info: RunInfo, item: MediaFile, scratch: Path) -> Any:
+    import wandb
+
+    if item.format in VIDEO_FORMATS:
+        return wandb.Video(str(media_files.path(info, item)), caption=item.caption, format=item.format)
+    if item.format != "npy":
+        raise Rejected(f"a video in format {item.format!r}; W&B shows {', '.join(VIDEO_FORMATS)}")
+    # W&B would need moviepy and ffmpeg to encode frames.
+    file = _scratch(scratch, item, "gif", media_files.gif(info, item))
+    return wandb.Video(str(file), caption=item.caption, format="gif")
+
+
+def _html(info: RunInfo, item: MediaFile, scratch: Path) -> Any:
+    import wandb
+
+    text = media_files.content(info, item).decode("utf-8", "replace")
+    return wandb.Html(text, inject=bool(item.meta.get("inject", True)), data_is_not_path=True)
+
+
+def _histogram(info: RunInfo, item: MediaFile, scratch: Path) -> Any:
+    import wandb
+
+    counts, edges = media_files.histogram(info, item)
+    if len(counts) > HISTOGRAM_BINS:
+        together = -(-len(counts) // HISTOGRAM_BINS)
+        edges = [*edges[:-1:together], edges[-1]]
+        counts = [sum(counts[start : start + together]) for start in range(0, len(counts), together)]
+    return wandb.Histogram(np_histogram=(counts, edges))
+
+
+def _table(info: RunInfo, item: MediaFile, scratch: Path) -> Any:
+    import wandb
+    from wandb.sdk.data_types._dtypes import AnyType, UnknownType
+
+    columns, rows = media_files.table(info, item)
+    cells = [[_cell(info, cell, scratch) for cell in row] for row in rows]
+    kinds = [{_kind(row[place]) for row in cells if row[place] is not None} for place in range(len(columns))]
+    # W&B infers one type for each column; where cells are of several, any will do.
+    types = [AnyType() if len(kind) > 1 else UnknownType() for kind in kinds]
+    return wandb.Table(columns=columns, data=cells, dtype=types)
+
+
+def _kind(cell: Any) -> type:
+    return float if isinstance(cell, (int, float)) and not isinstance(cell, bool) else type(cell)
+
+
+def _cell(info: RunInfo, cell: Any, scratch: Path) -> Any:
+    if isinstance(cell, str):
+        return {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}.get(cell, cell)
+    if not isinstance(cell, dict):
+        return cell
+    inner: Any = cell.get("_media")
+    media = inner if isinstance(inner, dict) else cell
+    kind = media.get("_type") or media.get("type")
+    if kind not in _MAKERS or "format" not in media:
+        return cell
+    fields = {name: media[name] for name in CELL_FIELDS if name in media}
+    return _item(info, kind, msgspec.convert(fields, MediaFile), scratch)
+
+
+def _scratch(scratch: Path, item: MediaFile, suffix: str, content: bytes) -> Path:
+    name = re.sub(r"[^\w.-]", "_", item.file)
+    scratch.mkdir(parents=True, exist_ok=True)
+    file = scratch / f"{name}.{suffix}"
+    file.write_bytes(content)
+    return file
+
+
+_MAKERS = {
+    "image": _image,
+    "audio": _audio,
+    "video": _video,
+    "html": _html,
+    "histogram": _histogram,
+    "table": _table,
+}

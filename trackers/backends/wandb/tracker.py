@@ -1,0 +1,450 @@
+"""W&B, through the real client: online or offline.
+
+What goes where: metrics, text and media are rows of the history (:mod:`trackers.backends.wandb.history_rows`), each
+with its original time; results are the summary; configuration, names and tags are W&B's own. Once and only once: the
+server's word, or offline the rows that lie in the ``.wandb`` files, decides from where the stream is sent again,
+and rows that are there already are skipped; their images are sent again if their upload wasn't seen to end. What
+isn't a row (configuration, summary, definitions) may be sent again without harm and is, on every open; alerts and
+artifacts are remembered by the record's id. An alert in flight when the client is killed can be lost.
+
+Offline files that are gone were uploaded and cleaned (``wandb clean``): the rows that were seen in them aren't written
+again, as long as the delivery's state is there.
+
+Ends: finished is exit code 0, failed its own exit code, crashed 255 (W&B shows both as "failed"; its "crashed" is
+a run whose client went silent), preempted is marked so and ends with exit code 1. A pause leaves the run running.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import re
+import shutil
+import tempfile
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+from trackers.backends.shared import media_files
+from trackers.backends.wandb import client, datastore_writer, login, rewind, system_metrics
+from trackers.backends.wandb import media as wandb_media
+from trackers.backends.wandb.history_rows import STEP, Held, Mark, Row, Rows, There, remember, resume_mark, row_values
+from trackers.backends.wandb.precheck import WandbPrecheck
+from trackers.backends.wandb.sent_log import Sent
+from trackers.backends.wandb.summary import Definitions
+from trackers.errors import DeliveryError, Rejected, Unavailable
+from trackers.records import (
+    Alert,
+    Artifact,
+    Config,
+    Define,
+    Finish,
+    Info,
+    Media,
+    MediaFile,
+    Metrics,
+    Record,
+    Start,
+    Summary,
+    Text,
+    merge,
+)
+from trackers.tracker import Cursor, RunInfo, State, Status, Verified
+
+logger = logging.getLogger("trackers.wandb")
+
+IDLE_S = 5.0
+"""A row that waits for more values of its step is sent after so long without any."""
+ASK_S = 10.0
+"""Between questions to the server, how much of what was sent it has."""
+IN_FLIGHT_ROWS = 20_000
+"""So many rows may be with the client, unconfirmed: what lags further waits in the journal, not in memory."""
+STALL_S = 60.0
+"""No row confirmed for so long, though some are on their way: the client is given up and opened afresh."""
+UPLOAD_S = 30.0
+"""So long after its row was sent a file is under way; if the client has nothing left to upload, it has arrived."""
+REMEMBERED = 1000
+"""Ids of delivered alerts, and of artifacts, that are kept."""
+ARTIFACT_TIMEOUT_S = 1500.0
+ARTIFACT_NAME = re.compile(r"[^\w.-]")
+"""Artifact names: letters, digits, "-", "_" and ".", at most 128 (https://docs.wandb.ai/ref/python/artifact)."""
+ARTIFACT_NAME_CHARACTERS = 128
+EXIT_CODES = {"finished": 0, "failed": 1, "crashed": 255, "preempted": 1, "running": 0}
+
+
+def inside(path: str) -> str:
+    """A file's path in an artifact, without parts that lead out of it."""
+    return "/".join(part for part in path.replace("\\", "/").split("/") if part not in ("", ".", ".."))
+
+
+class WandbTracker(WandbPrecheck):
+    """W&B as a tracker. ``restart_after_error``: after a failure, open it in a new process."""
+
+    accepts = frozenset({Start, Config, Metrics, Text, Media, Artifact, Summary, Define, Alert, Info, Finish})
+    deadline_s = 1800.0
+    batch_records = 1000
+    restart_after_error = True
+
+    def open(self, info: RunInfo, state: State) -> Cursor | None:
+        """Open the run in W&B and find out which rows it has. See :class:`trackers.tracker.Tracker`."""
+        self._info = info
+        self._state = state
+        self._marks = [Mark(*mark) for mark in state.get("marks", [])]
+        self._config: dict[str, Any] = dict(state.get("config") or info.config)
+        self._config.setdefault("run_name", info.name)
+        self._session = client.Session(info, resume=bool(state), fields=self._fields())
+        self._run = self._session.run
+        with self._giving_up():
+            return self._begin()
+
+    def _begin(self) -> Cursor:
+        state = self._state
+        state["native_id"] = self._info.id
+        state["url"] = self._session.url
+        state.save()
+        self._sent_file = Sent(self._info)
+        self._coverage = system_metrics.Coverage(
+            self._sent_file, state, self._session.agent, system_metrics.node(self._info)
+        )
+        held = self._held_step()
+        filed = Mark(*state.get("filed", (0, -1)))
+        cleaned = not self._session.online and filed.last > held
+        uploaded = state.get("media_from")
+        marks = [mark for mark in self._marks if uploaded is None or mark.seq <= uploaded]
+        mark = filed if cleaned else resume_mark(marks, held)
+        if cleaned:
+            held = filed.last
+            logger.warning(
+                "offline files of this run are gone, so its rows up to _step %d count as uploaded; to have all of them "
+                "written again, delete %s",
+                held,
+                self._info.path("delivery", "wandb.json"),
+            )
+        self._media: list[tuple[int, int, float]] = []
+        self._sent = self._confirmed = held
+        self._asked = self._advanced = self._changed = client.monotonic()
+        self._taken = mark.seq
+        self._marks = [kept for kept in self._marks if kept.seq <= mark.seq]
+        self._rows = Rows(self._send, held, There(self._held_rows(mark.last + 1, held)), mark)
+        self._growing = datastore_writer.Growing(self._session.file)
+        self._scratch = tempfile.TemporaryDirectory(prefix="trackers-wandb-")
+        self._reapply()
+        return Cursor(mark.seq)
+
+    def write(self, records: Sequence[Record], cursor: Cursor) -> None:
+        """Deliver records; see :class:`trackers.tracker.Tracker`."""
+        with self._giving_up():
+            for record in records:
+                if record.seq > self._taken:
+                    self._take(record)
+                    self._taken = record.seq
+            self._taken = max(self._taken, cursor.seq)
+            if records:
+                self._changed = client.monotonic()
+            self._remember(cursor.seq)
+            self._definitions.summarize()
+            self._confirm(IN_FLIGHT_ROWS)
+            self._state["media_from"] = self._media[0][0] if self._media else None
+
+    def tick(self) -> None:
+        """Send a row that has waited long enough for more values, and hear what the server has."""
+        with self._giving_up():
+            if self._rows.waiting and client.monotonic() - self._changed >= IDLE_S:
+                self._rows.flush()
+            self._confirm(IN_FLIGHT_ROWS)
+
+    def verify(self) -> Verified:
+        """Have every row looked for by its step, time and names. See :class:`trackers.tracker.Tracker`."""
+        if not self._session.online and not self._earlier_files():
+            return Verified("", unchecked="the offline files are gone; W&B's server can't be asked offline")
+        self._state["marks"] = []
+        self._state.pop("filed", None)
+        return Verified("every row by its step, time and names", cursor=Cursor(0))
+
+    def held(self) -> int | None:
+        """How many rows there are of this run."""
+        if self._session.online:
+            return sum(1 for _ in self._session.there(0, self._session.held()))
+        paths = datastore_writer.offline_files(client.directory(self._info) / "wandb", self._info.id)
+        return sum(1 for _ in datastore_writer.there(paths))
+
+    def close(self, status: Status) -> None:
+        """Upload everything, make sure that the server has it, and end the run so; see the module's text."""
+        with self._giving_up():
+            self._end(status)
+
+    def _end(self, status: Status) -> None:
+        running = status.name == "running"
+        self._rows.flush()
+        if not running:
+            self._rows.end()
+        self._remember(self._taken)
+        self._definitions.summarize()
+        if status.name == "preempted":
+            self._run.mark_preempting()
+        if self._session.online:
+            self._session.held()  # a server that is away shows here at once, and at the end only after long
+        code = EXIT_CODES[status.name]
+        if status.name in ("failed", "preempted") and status.exit_code:
+            code = status.exit_code
+        self._session.end(code, complete=not running, timeout_s=client.FINISH_TIMEOUT_S)
+        self._advanced = client.monotonic()
+        self._confirm(0)
+        self._state["media_from"] = None
+        self._scratch.cleanup()
+
+    def _fields(self) -> dict[str, Any]:
+        known = self._state.get("info") or {}
+        if self._session_known():
+            return {}
+        info = self._info
+        return {
+            "name": known.get("name") or info.name,
+            "group": known.get("group") or info.group,
+            "job_type": info.job_type,
+            "tags": known.get("tags", info.tags) or None,
+            "notes": known.get("notes") or info.notes,
+        }
+
+    def _session_known(self) -> bool:
+        # Online a resumed run has its name and tags; who changed them in the browser meant it.
+        return bool(self._state.get("native_id")) and login.mode(self._info.options) == "online"
+
+    def _held_step(self) -> int:
+        """The ``_step`` of the last row that the destination holds; -1 if there is none."""
+        if self._session.online:
+            return self._run.starting_step - 1 if self._run.resumed else -1
+        paths = self._earlier_files()
+        datastore_writer.await_writers(paths)
+        for path in paths:
+            datastore_writer.repair(path)
+        kept = [path for path in paths if not datastore_writer.drop_empty(path)]
+        return max(map(datastore_writer.last_step, kept), default=-1)
+
+    def _held_rows(self, first: int, last: int) -> Iterable[Held]:
+        """The rows that the destination holds, by ``_step`` from first to last."""
+        if last < first:
+            return ()
+        if self._session.online:
+            return self._session.there(first, last)
+        return datastore_writer.there(self._earlier_files(), first)
+
+    def _earlier_files(self) -> list[Path]:
+        paths = datastore_writer.offline_files(client.directory(self._info) / "wandb", self._info.id)
+        return [path for path in paths if path.parent != self._session.files]
+
+    def _reapply(self) -> None:
+        """Say again what isn't a row: W&B's client may have lost it without losing rows that came later."""
+        self._update_config(self._config)
+        self._run.define_metric(STEP, hidden=True)
+        self._run.define_metric("*", step_metric=STEP)
+        self._definitions = Definitions(self._run, self._state)
+        for name, value in self._state.get("summary", {}).items():
+            self._run.summary[name] = value
+
+    def _take(self, record: Record) -> None:
+        if isinstance(record, Metrics) and self._coverage.covers(record):
+            return
+        if isinstance(record, (Metrics, Text, Media)):
+            media = None
+            if isinstance(record, Media):
+                # Made at once, so that what W&B won't take is refused with this record, not with the row's last one.
+                scratch = Path(self._scratch.name, str(record.seq))
+                media = wandb_media.value(self._info, record, scratch)
+            values = row_values(record, media)
+            self._definitions.see(record.seq, values)
+            self._rows.add(record, values)
+        elif isinstance(record, Start) and record.from_step is not None:
+            self._rewind(record, record.from_step)
+        elif isinstance(record, (Start, Finish)):
+            self._rows.end()
+        else:
+            self._take_other(record)
+
+    def _rewind(self, record: Start, step: int) -> None:
+        """Have the server forget the rows above a training step, where it can; where not, the new rows follow.
+
+        If this comes again after a kill, what precedes it in the stream came again too, and it is done again.
+        """
+        self._rows.end()
+        if not self._session.online or record.attempt in self._state.get("not_rewound", []):
+            return
+        self._end(Status("running", time=record.time))
+        self._session, number = rewind.reopen(self._session, self._info, self._state, record.attempt, step)
+        self._run = self._session.run
+        self._coverage = system_metrics.Coverage(
+            self._sent_file, self._state, self._session.agent, system_metrics.node(self._info)
+        )
+        last = self._rows.last if number is None else number
+        self._marks = [mark for mark in self._marks if mark.last <= last]
+        if number is None:
+            self._rows = Rows(self._send, last, self._rows.there, self._rows.again)
+        else:
+            self._rows = Rows(self._send, last)
+        self._sent = self._confirmed = last
+        self._advanced = self._changed = client.monotonic()
+        self._media = []
+        self._scratch = tempfile.TemporaryDirectory(prefix="trackers-wandb-")
+        counted = self._state.pop("aggregates", None) if number is not None else None
+        self._reapply()
+        if counted and number is not None:
+            rewind.count_again(self._session, self._definitions, number, record.seq)
+
+    def _take_other(self, record: Record) -> None:
+        try:
+            if isinstance(record, Config):
+                merge(self._config, record.values)
+                self._state["config"] = self._config
+                self._update_config({name: self._config[name] for name in record.values})
+            elif isinstance(record, Summary):
+                self._state["summary"] = {**self._state.get("summary", {}), **record.values}
+                for name, value in record.values.items():
+                    self._run.summary[name] = value
+            elif isinstance(record, Define):
+                self._definitions.add(record)
+            elif isinstance(record, Info):
+                self._rename(record)
+            elif isinstance(record, Alert):
+                self._alert(record)
+            elif isinstance(record, Artifact):
+                self._artifact(record)
+        except Exception as error:
+            client.raise_translated(error)
+
+    def _update_config(self, values: dict[str, Any]) -> None:
+        self._run.config.update(values, allow_val_change=True)
+
+    def _send(self, row: Row) -> None:
+        values = {"_timestamp": row.time, **row.values}
+        if row.step is not None:
+            values[STEP] = row.step
+        try:
+            self._session.log(values, row.number, upload_only=row.held)
+        except Exception as error:
+            client.raise_translated(error)
+        self._sent = max(self._sent, row.number)
+        if row.media:
+            self._media.append((row.begin, row.number, client.monotonic()))
+            for made in Path(self._scratch.name).iterdir():
+                if int(made.name) <= self._taken:  # not that of the record which begins the next row
+                    shutil.rmtree(made, ignore_errors=True)
+
+    def _rename(self, record: Info) -> None:
+        if record.name is not None:
+            self._run.name = record.name
+            self._update_config({"run_name": record.name})
+        if record.tags is not None:
+            self._run.tags = tuple(record.tags)
+        if record.notes is not None:
+            self._run.notes = record.notes
+        if record.group is not None and record.group != (self._run.group or None):
+            logger.warning("a group given after the start isn't shown in W&B; give it to init")
+        changed = {"name": record.name, "tags": record.tags, "notes": record.notes, "group": record.group}
+        known = dict(self._state.get("info") or {})
+        self._state["info"] = {**known, **{name: value for name, value in changed.items() if value is not None}}
+
+    def _alert(self, record: Alert) -> None:
+        from wandb.sdk.wandb_alerts import AlertLevel
+
+        if record.id in self._sent_file.alerts or record.id in self._done("alerts"):
+            return
+        # W&B keeps alerts of one title apart by a minute unless told otherwise, and drops the rest.
+        self._run.alert(record.title, record.text, level=AlertLevel(record.level.upper()), wait_duration=0)
+        self._sent_file.alert(record.id)
+
+    def _artifact(self, record: Artifact) -> None:
+        import wandb
+        from wandb.sdk.artifacts.artifact_manifest_entry import ArtifactManifestEntry
+
+        if record.id in self._done("artifacts"):
+            return
+        metadata = dict(record.metadata)
+        name = artifact_name(record.name)
+        if name != record.name:
+            metadata.setdefault("name", record.name)
+        artifact = wandb.Artifact(name, type=record.type, description=record.description, metadata=metadata)
+        for file in record.files:
+            if file.file:
+                source = media_files.path(self._info, MediaFile(format="file", file=file.file))
+                artifact.add_file(str(source), name=inside(file.path) or source.name)
+            else:
+                # Not add_reference: it asks the cloud, with the cloud's own packages and login.
+                entry = ArtifactManifestEntry(path=file.path, digest=file.uri, ref=file.uri, size=file.size)
+                artifact.manifest.add_entry(entry)
+        logged = self._run.log_artifact(artifact, aliases=[*record.aliases])
+        if self._session.online:
+            try:
+                logged.wait(timeout=int(ARTIFACT_TIMEOUT_S))
+            except ValueError as error:  # what wandb raises when the server wouldn't take it
+                raise Unavailable(f"artifact {record.name!r} wasn't taken: {error}") from error
+        self._do("artifacts", record)
+
+    def _done(self, kind: str) -> list[str]:
+        return cast("list[str]", self._state.get(kind, []))
+
+    def _do(self, kind: str, record: Record) -> None:
+        self._state[kind] = [*self._done(kind), record.id][-REMEMBERED:]
+
+    def _confirm(self, allowed: int) -> None:
+        """Ask the server how far it is, now and then; wait while more than ``allowed`` rows are on their way.
+
+        Raises:
+            Unavailable: the server takes no rows.
+        """
+        now = client.monotonic()
+        if not self._session.online:
+            if allowed == 0 or now - self._asked >= ASK_S:
+                self._asked = now
+                self._see_file()
+            return
+        if self._sent - self._confirmed <= allowed and now - self._asked < ASK_S:
+            return
+        while True:
+            self._asked = client.monotonic()
+            held = self._session.held()
+            if held > self._confirmed or held >= self._sent:
+                self._confirmed, self._advanced = held, self._asked
+            if self._sent - self._confirmed <= allowed:
+                break
+            if self._asked - self._advanced > STALL_S:
+                raise Unavailable(f"W&B has taken no row for {STALL_S:g} s, {self._sent - self._confirmed} wait")
+            time.sleep(0.2)
+        latest = self._media[-1] if self._media else None
+        if latest and latest[1] <= self._confirmed and self._asked - latest[2] > UPLOAD_S and self._session.uploaded():
+            self._media.clear()
+
+    def _remember(self, seq: int) -> None:
+        """Keep from where to go on if the destination has all rows of the records up to ``seq``."""
+        remember(self._marks, self._rows.mark(seq))
+        self._state["marks"] = [[mark.seq, mark.last] for mark in self._marks]
+
+    def _see_file(self) -> None:
+        """Remember up to where the rows were seen in the offline file: whoever uploads it may remove it afterwards."""
+        self._confirmed = max(self._confirmed, self._growing.look())
+        seen = resume_mark(self._marks, self._confirmed)
+        if seen.seq > Mark(*self._state.get("filed", (0, -1))).seq:
+            self._state["filed"] = [seen.seq, seen.last]
+
+    @contextlib.contextmanager
+    def _giving_up(self) -> Iterator[None]:
+        """After a failure that isn't a record's, end the client: it would hold up the end of this process."""
+        try:
+            yield
+        except Rejected:
+            raise
+        except DeliveryError:
+            client.abandon()
+            self._session.see_answers()  # it may have been ended for what it had been answered: that is what failed
+            raise
+
+
+def artifact_name(name: str) -> str:
+    """A name as W&B takes it for an artifact; a name that had to be changed gets a hash of the original."""
+    clean = ARTIFACT_NAME.sub("-", name)
+    if clean == name and len(name) <= ARTIFACT_NAME_CHARACTERS:
+        return name
+    import hashlib
+
+    mark = hashlib.sha256(name.encode()).hexdigest()[:8]
+    return f"{clean[: ARTIFACT_NAME_CHARACTERS - 9]}-{mark}"

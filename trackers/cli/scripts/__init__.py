@@ -1,0 +1,1 @@
+"""Entry points of the scripts that are installed beside ``trackers``."""

@@ -1,0 +1,80 @@
+"""``analyze_logs``: document 2's analysis of the sessions below a directory."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from trackers.analysis import sessions
+from trackers.readers.session import END
+from trackers.support import atomic_write
+
+NAME = "analyze_logs"
+REPORT, PLOT = "session_report.txt", "session_plot.png"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the program.
+
+    Raises:
+        NotFound: no such directory, or no session in it. UsageError: the report can't be written.
+    """
+    options = _parser().parse_args(arguments)
+    for name in [REPORT] * options.report + [PLOT] * options.plot:
+        read = [str(options.log_dir / "**" / f"*{END}")]
+        atomic_write.check(options.log_dir / name, inputs=read, ours=lambda path, head: True)
+    found, lost = sessions.sessions(options.log_dir, options.session_id)
+    for text in lost:
+        print(f"{NAME}: left out: {text}", file=sys.stderr)
+    asked = options.compare or options.communication or options.report or options.plot
+    parts = []
+    if options.session_id or not asked:
+        parts.append("\n\n".join("\n".join(sessions.overview(session)) for session in found))
+    if options.compare or (not asked and not options.session_id and len(found) > 1):
+        parts.append("\n".join(sessions.comparison(found)))
+    if options.communication or (options.session_id and not asked):
+        parts.append("\n".join(sessions.communication(found)))
+    if parts:
+        print("\n\n".join(parts))
+    if options.report:
+        print(f"Report saved to {_report(options.log_dir, found)}")
+    if options.plot:
+        print(f"Plot saved to {_plot(options.log_dir, found)}")
+    return 0
+
+
+def _report(directory: Path, found: list[sessions.Session]) -> Path:
+    path = directory / REPORT
+    text = "\n".join([*sessions.comparison(found), "", "", "COMMUNICATION", sessions.RULE, "",
+                      *sessions.communication(found), ""])  # fmt: skip
+    atomic_write.write_text(path, text)
+    return path
+
+
+def _plot(directory: Path, found: list[sessions.Session]) -> Path:
+    from trackers.analysis.curves import open_runs
+    from trackers.plotting import matplotlib_figure, presets
+
+    path = directory / PLOT
+    matplotlib_figure.save(
+        presets.sessions(open_runs([session.facts.source for session in found]), presets.View()), path
+    )
+    return path
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog=NAME,
+        description="Analyze the sessions of multi-GPU training below a directory.",
+        epilog=f"Example: {NAME}.py --compare",
+    )
+    add = parser.add_argument
+    add("--log-dir", type=Path, default=Path("logs"), help="where sessions lie; default ./logs")
+    add("--session-id", default="", help="only this session")
+    add("--compare", action="store_true", help="one GPU against several: speed-up and efficiency")
+    add("--communication", action="store_true", help="what was communicated between GPUs")
+    add("--report", action="store_true", help=f"write both to {REPORT} in the directory")
+    add("--plot", action="store_true", help=f"draw losses, learning rates and GPUs' use into {PLOT} there")
+    return parser

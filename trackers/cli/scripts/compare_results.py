@@ -1,0 +1,80 @@
+"""``compare_results``: document 0's comparison of the results below a directory."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from trackers.analysis import benchmark_report
+from trackers.analysis.benchmark_results import PATTERN, Result, results
+from trackers.analysis.tables import Table, plain, render
+from trackers.errors import MissingPackage, UsageError
+from trackers.support import atomic_write
+
+NAME = "compare_results"
+REPORT, PLOT = "comparison_report.md", "comparison_plot.png"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the program.
+
+    Raises:
+        NotFound: no such directory, or no result in it. UsageError: the report or the plot can't be written.
+        MissingPackage: a plot is asked for, and matplotlib isn't installed.
+    """
+    options = _parser().parse_args(arguments)
+    read = [str(options.results_dir / "**" / PATTERN)]
+    report, plot = options.results_dir / REPORT, options.results_dir / PLOT
+    for given, default in ((options.output_report, report), (options.output_plot, plot)):
+        ours = atomic_write.drawing if given else lambda path, head: True  # the documented names are this program's
+        atomic_write.check(given or default, inputs=read, ours=ours, force=options.force)
+    report, plot = options.output_report or report, options.output_plot or plot
+    if report.resolve() == plot.resolve():
+        raise UsageError(f"{report}: the report and the plot can't be one file")
+    found, lost = results(options.results_dir)
+    for text in [*(f"left out: {text}" for text in lost), *benchmark_report.warnings(found)]:
+        print(f"{NAME}: {plain(text)}", file=sys.stderr)
+    print(_table(found))
+    first = benchmark_report.winner(found)
+    print(f"Winner: {plain(first.result.name) if first.result else 'none'}. {plain(first.reason)}")
+    text = benchmark_report.markdown(found, when=time.strftime("%Y-%m-%d %H:%M:%S"))
+    atomic_write.write_text(report, f"{text}\n<!-- {atomic_write.MARK} -->\n")
+    print(f"Report saved to {report}")
+    try:
+        print(f"Plot saved to {_plot(found, plot)}")
+    except MissingPackage as error:
+        if options.output_plot is not None:
+            raise
+        print(f"{NAME}: no plot: {error}", file=sys.stderr)
+    return 0
+
+
+def _plot(found: Sequence[Result], path: Path) -> Path:
+    from trackers.plotting import benchmark, matplotlib_figure
+
+    matplotlib_figure.save(benchmark.of_results(found), path)
+    return path
+
+
+def _table(found: Sequence[Result]) -> str:
+    headers = ["result", "GPU", "GPUs", "tokens/s/GPU", "tokens/s", "step s", "peak GB"]
+    rows = [[one.name, one.gpu or one.platform, one.gpus, one.tokens_per_s_per_gpu, one.tokens_per_s, one.step_s,
+             one.memory_peak_gb] for one in found]  # fmt: skip
+    return render(Table(headers, rows, texts=2), "table")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog=NAME,
+        description="Compare benchmark results (benchmark_*.json), of CUDA and ROCm or any others.",
+        epilog=f"Example: {NAME}.py --results-dir benchmark_results",
+    )
+    add = parser.add_argument
+    add("--results-dir", type=Path, default=Path("benchmark_results"), help="where results lie, subfolders included")
+    add("--output-report", type=Path, help=f"Markdown file; default {REPORT} there")
+    add("--force", action="store_true", help="replace files that are there, whatever they are")
+    add("--output-plot", type=Path, help=f"picture (.png, .svg, .pdf); default {PLOT} there")
+    return parser

@@ -1,0 +1,148 @@
+"""The arguments of ``scripts/monitor_gpu.py``, and what it prints."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import itertools
+import math
+import os
+import sys
+import time
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import TextIO
+
+from trackers.errors import NotFound, TrackersError, UsageError
+from trackers.hardware import snapshot_file
+from trackers.hardware.monitor import Monitor, watch, words
+from trackers.hardware.snapshot_file import Thresholds
+from trackers.support.atomic_write import check, never, write_text
+
+COMMANDS = """Record the same training twice, then compare the recordings:
+  CUDA_VISIBLE_DEVICES=0 python monitor_gpu.py --output single_gpu.json --monitor-training 'python train.py'
+  python monitor_gpu.py --output multi_gpu.json --monitor-training 'accelerate launch train.py'
+  python monitor_gpu.py --compare single_gpu.json multi_gpu.json"""
+
+
+def parser() -> argparse.ArgumentParser:
+    """The script's arguments."""
+    found = argparse.ArgumentParser(
+        prog="monitor_gpu.py",
+        description="Record what the GPUs do: until Ctrl-C, or while a training runs, whose exit code is returned.",
+        epilog="Example: monitor_gpu.py --output run.json --monitor-training 'accelerate launch train.py'",
+    )
+    found.add_argument("--interval", type=_seconds, default=2.0, metavar="S", help="seconds between snapshots (2)")
+    found.add_argument("--output", type=Path, metavar="FILE", help="the recording (gpu_monitor_DATE_TIME.json)")
+    found.add_argument("--force", action="store_true", help="replace the recording that --output names")
+    found.add_argument("--snapshot", action="store_true", help="print one snapshot and end")
+    found.add_argument("--monitor-training", metavar="CMD", help="start this command, without a shell, and record it")
+    found.add_argument(
+        "--compare", nargs="*", type=Path, metavar="FILE", help="compare recordings; without any: how to make them"
+    )
+    found.add_argument("--scope", choices=("node", "job"), default="node", help="all GPUs, or those visible to CUDA")
+    usual = Thresholds()
+    for flag, value, unit in (
+        ("--min-utilization", usual.utilization, "percent"),
+        ("--max-memory", usual.memory, "percent"),
+        ("--max-temperature", usual.temperature, "°C"),
+    ):
+        text = f"warn beyond this, in {unit} ({value:g})"
+        found.add_argument(flag, type=_threshold, default=value, metavar="X", help=text)
+    return found
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Do what the arguments say; returns the exit code."""
+    given = parser().parse_args(arguments)
+    try:
+        if given.compare is not None:
+            print(_compared(given.compare) if given.compare else COMMANDS)
+            return 0
+        return _monitor(given)
+    except TrackersError as error:
+        print(f"monitor_gpu: {error}", file=sys.stderr)
+        return 1 if isinstance(error, NotFound) else 2
+    except OSError as error:
+        print(f"monitor_gpu: {error}", file=sys.stderr)
+        return 1
+
+
+def _monitor(given: argparse.Namespace) -> int:
+    if given.monitor_training is not None:
+        words(given.monitor_training)
+    output = given.output
+    if output is not None:
+        for path in (output, _summary(output)):
+            check(path, ours=never, force=given.force)
+            if given.force and path.is_file():
+                path.unlink()  # what another name of it holds stays
+    elif not given.snapshot:
+        output = _unused(f"gpu_monitor_{datetime.now():%Y%m%d_%H%M%S}")
+    try:
+        monitor = Monitor(
+            output,
+            given.interval,
+            Thresholds(given.min_utilization, given.max_memory, given.max_temperature),
+            scope=given.scope,
+            show=lambda text: _print(text, sys.stdout),
+            warn=lambda text: _print(f"WARNING | {text}", sys.stderr),
+        )
+    except OSError as error:
+        raise UsageError(f"{output} can't be written: {error.strerror or error}") from None
+    if given.snapshot:
+        time.sleep(0.1)  # processor load is measured between two readings
+        monitor.take()
+        monitor.close()
+        return 0 if monitor.complete else 1
+    code = watch(monitor, given.monitor_training)
+    try:  # the command's exit code is what counts, whatever became of the recording
+        text = snapshot_file.summary(snapshot_file.read(output), output.name)
+        _print(text, sys.stdout)
+        write_text(_summary(output), text + "\n")
+    except TrackersError as error:
+        _print(f"monitor_gpu: the summary isn't kept: {error}", sys.stderr)
+    return code
+
+
+def _summary(recorded: Path) -> Path:
+    return recorded.with_name(f"{recorded.stem}_summary.txt")
+
+
+def _unused(stem: str) -> Path:
+    """A name that no recording has: several machines may begin one in a directory in the same second."""
+    for number in itertools.count(1):
+        path = Path(f"{stem}.json" if number == 1 else f"{stem}_{number}.json")
+        with contextlib.suppress(FileExistsError):
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
+            return path
+    raise AssertionError
+
+
+def _print(text: str, stream: TextIO) -> None:
+    """A line, for as long as anybody reads: the command that is watched, and its exit code, don't depend on it."""
+    try:
+        print(text, file=stream, flush=True)
+    except OSError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())  # or what it holds is tried again at the end, and makes that a failure
+        os.close(nowhere)
+
+
+def _compared(paths: Sequence[Path]) -> str:
+    return "\n\n".join(snapshot_file.summary(snapshot_file.read(path), path.name) for path in paths)
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not 0.05 <= value <= 86400:
+        raise argparse.ArgumentTypeError(f"{text} isn't between 0.05 and 86400 seconds")
+    return value
+
+
+def _threshold(text: str) -> float:
+    value = float(text)
+    if math.isnan(value):  # nothing is below or above it: the warning would be off, unasked
+        raise argparse.ArgumentTypeError(f"{text} is no number; to switch a warning off take 0, 100 or 1000")
+    return value

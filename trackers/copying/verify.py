@@ -1,0 +1,246 @@
+"""Counting and checksumming what a run holds, in one pass and little memory, so that two places can be compared."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+
+from trackers.copying.capabilities import NATIVE_INTEGERS, Keeps
+from trackers.formats.vendor_system_values import is_sample, returned
+from trackers.readers.columns import Block, Columns
+from trackers.records import (
+    SUMMARY_PREFIX,
+    Artifact,
+    Config,
+    Finish,
+    Info,
+    Media,
+    Metrics,
+    Record,
+    Summary,
+    Text,
+    flatten,
+    merge,
+    name_floats,
+    plain_name,
+)
+
+CHUNK = 10_000
+WORD = 2**64
+
+
+class Series(msgspec.Struct):
+    """One metric. count: its points. checksum: over steps and values, whatever their order. first, last: times."""
+
+    count: int = 0
+    checksum: int = 0
+    first: float = math.inf
+    last: float = -math.inf
+
+
+class Tally(msgspec.Struct):
+    """What a run holds. texts, media: how many, by name and by type. files: of artifacts, by artifact and path."""
+
+    metrics: dict[str, Series] = {}
+    config: dict[str, Any] = {}
+    results: dict[str, Any] = {}
+    texts: dict[str, int] = {}
+    media: dict[str, int] = {}
+    files: dict[str, int] = {}
+    tags: list[str] = []
+    status: str = ""
+
+    @property
+    def values(self) -> int:
+        """Points of all metrics."""
+        return sum(series.count for series in self.metrics.values())
+
+    @property
+    def checksum(self) -> str:
+        """One word over all metrics: name, steps and values."""
+        total = 0
+        for name, series in sorted(self.metrics.items()):
+            for byte in name.encode("utf-8", "surrogatepass"):
+                total = (total * 1_099_511_628_211 + byte) % WORD
+            total = (total * 31 + series.checksum + series.count) % WORD
+        return f"{total:016x}"
+
+
+def tally(records: Iterable[Record], keeps: Keeps | None = None) -> Tally:
+    """Count records.
+
+    Args:
+        keeps: count them as this destination keeps them; None: as they are.
+    """
+    found = Tally()
+    columns = Columns()
+    batch: list[Record] = []
+    for record in records if keeps is None else _kept(records, keeps):
+        batch.append(record)
+        if len(batch) >= CHUNK:
+            _count(found, columns, batch, keeps)
+            columns, batch = Columns(), []
+    _count(found, columns, batch, keeps)
+    return found
+
+
+def _kept(records: Iterable[Record], keeps: Keeps) -> Iterator[Record]:
+    """Records as a destination takes them: results among metrics, steps of what has none, integers it can't hold."""
+    step, top = 0, 0
+    for record in records:
+        if record.step is not None:
+            step, top = record.step, max(top, record.step)
+        if type(record) is Metrics:
+            if any(name.startswith(SUMMARY_PREFIX) for name in record.values):
+                results = {name: value for name, value in record.values.items() if name.startswith(SUMMARY_PREFIX)}
+                yield Summary(time=record.time, values=results)
+                record.values = {name: value for name, value in record.values.items() if name not in results}
+            if not keeps.wide and any(type(v) is int and v not in NATIVE_INTEGERS for v in record.values.values()):
+                record.values = {
+                    name: value
+                    for name, value in record.values.items()
+                    if type(value) is not int or value in NATIVE_INTEGERS
+                }
+            if record.step is None and keeps.samples:
+                machine = {name: value for name, value in record.values.items() if is_sample(name, None)}
+                if machine:
+                    yield Metrics(time=record.time, values=returned(machine, keeps.units))
+                    record.values = {name: value for name, value in record.values.items() if name not in machine}
+                    if not record.values:
+                        continue
+            if record.step is None and keeps.stepless != "kept":
+                record.step = {"zero": 0, "last": step, "top": top}[keeps.stepless]
+        yield record
+
+
+def _count(found: Tally, columns: Columns, batch: list[Record], keeps: Keeps | None) -> None:
+    for record in columns.add(batch):
+        if isinstance(record, Config):
+            merge(found.config, record.values)
+        elif isinstance(record, Summary):
+            found.results.update({plain_name(name): value for name, value in record.values.items()})
+        elif isinstance(record, Text):
+            for name in record.values:
+                found.texts[name] = found.texts.get(name, 0) + 1
+        elif isinstance(record, Media):
+            found.media[record.type] = found.media.get(record.type, 0) + len(record.items)
+        elif isinstance(record, Artifact):
+            for file in record.files:
+                name = f"{record.name}/{file.path}"
+                found.files[name] = found.files.get(name, 0) + 1
+        elif isinstance(record, Info) and record.tags is not None:
+            found.tags = record.tags
+        elif isinstance(record, Finish):
+            found.status = record.status
+    for block in columns.blocks():
+        _sum(found, block, keeps)
+
+
+def _sum(found: Tally, block: Block, keeps: Keeps | None) -> None:
+    """Add a block's points: a sum over a hash of each, so that their order doesn't matter."""
+    import numpy as np
+
+    values: Any = block.values
+    if keeps is not None and keeps.single:
+        with np.errstate(over="ignore"):
+            values = values.astype(np.float32).astype(np.float64)
+    if keeps is not None and keeps.finite:
+        values = np.clip(values, -sys.float_info.max, sys.float_info.max)  # NaN stays
+    values = np.where(np.isnan(values), np.nan, values + 0.0)  # one NaN, one zero
+    words: Any = _mixed(values.view(np.uint64) ^ _mixed(block.steps.view(np.uint64))[:, None])
+    low, high = float(block.times.min()), float(block.times.max())
+    for place, name in enumerate(block.names):
+        series = found.metrics.setdefault(name, Series())
+        column = words[:, place]
+        if keeps is not None and keeps.once:
+            moments = np.round(block.times * 1000).astype(np.int64)
+            column = np.unique(np.column_stack([column.view(np.int64), moments]), axis=0)[:, 0].view(np.uint64)
+        series.count += len(column)
+        series.checksum = (series.checksum + int(column.sum(dtype=np.uint64))) % WORD
+        series.first, series.last = min(series.first, low), max(series.last, high)
+
+
+def _mixed(words: Any) -> Any:
+    """Each word's bits well mixed (the finalizer of SplitMix64, https://prng.di.unimi.it/splitmix64.c)."""
+    import numpy as np
+
+    with np.errstate(over="ignore"):
+        words = words + np.uint64(0x9E3779B97F4A7C15)
+        words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return words ^ (words >> np.uint64(31))
+
+
+def differences(want: Tally, found: Tally, keeps: Keeps) -> Iterator[str]:
+    """Each way in which a destination differs from what it should hold, as one line."""
+    for name, series in want.metrics.items():
+        other = found.metrics.get(name)
+        if other is None:
+            yield f"metric {name!r}: {series.count:,} values, none there"
+        elif other.count != series.count:
+            yield f"metric {name!r}: {series.count:,} values, {other.count:,} there"
+        elif other.checksum != series.checksum:
+            yield f"metric {name!r}: the checksums of {series.count:,} steps and values differ"
+    strange = [name for name in found.metrics if name not in want.metrics]
+    if strange:
+        yield f"metrics that the source doesn't have: {', '.join(map(repr, strange[:5]))}"
+    for kind, wanted, there in (("text", want.texts, found.texts), ("artifact file", want.files, found.files)):
+        if not (keeps.texts if kind == "text" else keeps.files):
+            continue
+        for name, count in wanted.items():
+            if there.get(name, 0) != count:
+                yield f"{kind} {name!r}: {count:,}, {there.get(name, 0):,} there"
+    for kind, count in want.media.items():
+        if kind in keeps.media and found.media.get(kind, 0) != count:
+            yield f"{kind}: {count:,}, {found.media.get(kind, 0):,} there"
+    if keeps.config:
+        yield from _leaves("config", dict(flatten(want.config)), dict(flatten(found.config)), keeps)
+    if keeps.results and want.status:  # some destinations take them when a run has ended
+        yield from _leaves("result", want.results, found.results, keeps)
+    if keeps.tags and sorted(want.tags) != sorted(found.tags):
+        yield f"tags: {want.tags}, {found.tags} there"
+    word = keeps.statuses.get(want.status, want.status)
+    if word and found.status != word:
+        yield f"status: {word}, {found.status or 'none'} there"
+
+
+def _leaves(kind: str, want: dict[str, Any], found: dict[str, Any], keeps: Keeps) -> Iterator[str]:
+    for name, value in want.items():
+        if name not in found:
+            yield f"{kind} {name!r} isn't there"
+        elif not _same(value if keeps.wide else _narrow(value), found[name], keeps if kind == "result" else Keeps()):
+            yield f"{kind} {name!r}: {str(value)[:80]}, {str(found[name])[:80]} there"
+
+
+def _narrow(value: Any) -> Any:
+    """With integers beyond 64 bits as text: what a destination makes of them in its JSON."""
+    if isinstance(value, list):
+        return [_narrow(item) for item in value]
+    if isinstance(value, dict):
+        return {name: _narrow(item) for name, item in value.items()}
+    return str(value) if type(value) is int and value not in NATIVE_INTEGERS else value
+
+
+def _same(one: Any, other: Any, keeps: Keeps) -> bool:
+    if isinstance(one, (int, float)) and isinstance(other, (int, float)):
+        return bool(_number(one, keeps) == _number(other, Keeps()))
+    return bool(name_floats(one) == name_floats(other))
+
+
+def _number(value: Any, keeps: Keeps) -> Any:
+    import numpy as np
+
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.copysign(math.inf, value)
+    if keeps.single:
+        with np.errstate(over="ignore"):
+            number = float(np.float32(number))
+    if keeps.finite and math.isinf(number):
+        number = math.copysign(sys.float_info.max, number)
+    return "NaN" if number != number else number

@@ -1,0 +1,1 @@
+"""Ready-made use from training frameworks: Megatron, NeMo, callbacks."""

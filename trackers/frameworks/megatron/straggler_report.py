@@ -1,0 +1,160 @@
+"""What is printed at an interval, once it is known: nothing waits for a GPU or another rank, and order is kept."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from trackers.frameworks.megatron.all_gather import Gather, Posted, wait
+from trackers.values.deferred import Awaited
+
+MOST = 64
+"""Intervals whose lines may wait; older ones are given up, for nobody will miss them then."""
+FINISH_S = 3.0
+
+
+class Report:
+    """Lines of one interval.
+
+    Args:
+        sources: what must be known first. print_own: prints what is this rank's.
+        told: what this rank tells the others, JSON types; None: nothing. print_all: prints what all ranks told.
+        joint: ``print_all`` prints the interval's line, too, so that later lines wait for it; ``print_own`` does
+            where the other ranks' words don't come.
+    """
+
+    def __init__(
+        self,
+        sources: Sequence[Awaited],
+        print_own: Callable[[], None],
+        told: Callable[[], Any] | None = None,
+        print_all: Callable[[Sequence[Any]], None] | None = None,
+        joint: bool = False,
+    ) -> None:
+        self._sources = sources
+        self.print_own = print_own
+        self.told = told
+        self.print_all = print_all
+        self.joint = joint
+
+    @property
+    def ready(self) -> bool:
+        """Whether everything is known; asks, never waits."""
+        return all(source.ready for source in self._sources)
+
+
+class _Known:
+    """A report whose own values are known. posted: what it told the others. lined: its line is printed, or left to
+    ``print_all``. told: nothing of other ranks is awaited any more."""
+
+    def __init__(self, report: Report) -> None:
+        self.report = report
+        self.posted: Posted | None = None
+        self.lined = False
+        self.told = report.told is None
+
+
+class Reports:
+    """Prints reports in order, as they become known."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say = say
+        self._gather = Gather()
+        self._waiting: deque[Report] = deque()
+        self._known: deque[_Known] = deque()
+
+    @property
+    def alone(self) -> bool:
+        """Whether they have nothing of other ranks."""
+        return self._gather.alone
+
+    def add(self, report: Report) -> None:
+        """Print it when it is known."""
+        self._waiting.append(report)
+        self.advance()
+
+    def advance(self) -> None:
+        """Go on as far as is possible without waiting."""
+        while self._waiting and self._waiting[0].ready:
+            entry = _Known(self._waiting.popleft())
+            self._known.append(entry)
+            self._print_lines()
+            if entry.report.told is not None:
+                entry.posted = self._post(entry.report)
+        self._show()
+
+    def together(self, value: Any, seconds: float = FINISH_S) -> Sequence[Any]:
+        """What each rank says now, by rank; waits so long at most, and is this rank's alone then."""
+        posted = self._gather.post(value)
+        return posted.rows() if wait(posted, seconds) else [value]
+
+    def finish(self, seconds: float = FINISH_S) -> None:
+        """Print what is left, waiting so long at most for a GPU and the other ranks."""
+        until = time.monotonic() + seconds
+        while self._waiting and time.monotonic() < until:
+            self.advance()
+            if self._waiting:
+                time.sleep(0.001)
+        for entry in list(self._known):
+            if entry.posted is not None and not wait(entry.posted, max(0.0, until - time.monotonic())):
+                break
+        self._show()
+        self._give_up(0)
+
+    def _print_lines(self) -> None:
+        """Print the lines that can be, in order."""
+        for entry in self._known:
+            if entry.lined:
+                continue
+            if not entry.report.joint:
+                self._try(entry.report.print_own)
+            elif entry.posted is None or not entry.posted.ready:
+                break
+            else:
+                self._print_all(entry)
+            entry.lined = True
+
+    def _show(self) -> None:
+        """Print what can be: lines, and what all ranks told, each in order."""
+        self._print_lines()
+        for entry in self._known:
+            if not entry.lined or (not entry.told and (entry.posted is None or not entry.posted.ready)):
+                break
+            self._print_all(entry)
+        while self._known and self._known[0].lined and self._known[0].told:
+            self._known.popleft()
+        self._give_up(MOST)
+
+    def _print_all(self, entry: _Known) -> None:
+        if not entry.told and entry.posted is not None:
+            entry.told = True
+            if entry.report.print_all is not None:
+                self._try(entry.report.print_all, entry.posted.rows())
+
+    def _give_up(self, most: int) -> None:
+        """Wait no longer for what other ranks say of all but the newest reports: a line is printed without it."""
+        while len(self._known) > most:
+            entry = self._known.popleft()
+            if not entry.lined:
+                self._try(entry.report.print_own)
+
+    def _post(self, report: Report) -> Posted:
+        assert report.told is not None
+        value = None
+        try:
+            value = report.told()
+        except Exception as error:
+            self._say(f"report: {type(error).__name__}: {error}")
+        try:
+            return self._gather.post(value)  # in any case: the other ranks count on it
+        except Exception as error:  # the process group is gone
+            self._say(f"report: {type(error).__name__}: {error}: it is this rank's own")
+            return Posted([value])
+
+    def _try(self, function: Callable[..., None], *arguments: Any) -> None:
+        try:
+            function(*arguments)
+        except Exception as error:
+            self._say(f"report: {type(error).__name__}: {error}")

@@ -1,0 +1,558 @@
+"""``training_log`` as Megatron calls it, once an iteration: document 4's names in every tracker, its lines on paper."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from trackers.errors import UsageError
+from trackers.formats import megatron_line as line
+from trackers.formats.megatron_line import SAMPLES, VS_SAMPLES
+from trackers.formats.timer_report import report as timer_report
+from trackers.frameworks.megatron.config import LoggerConfig
+from trackers.frameworks.megatron.losses import Losses, scalar
+from trackers.frameworks.megatron.straggler import DATA, FORWARD_PART, StragglerDetectionConfig, StragglerTimer
+from trackers.frameworks.megatron.straggler_report import Report, Reports
+from trackers.frameworks.megatron.timers import MegatronTimers
+from trackers.instruments.clock import TrainingClock
+from trackers.instruments.energy import ENERGY, POWER, Energy, own_gpu
+from trackers.instruments.loop import Loop
+from trackers.instruments.memory import PREFIX, Memory
+from trackers.instruments.options import check_numbers
+from trackers.instruments.timers import Timers, cuda_in_use
+from trackers.metrics import checkpoint_keys
+from trackers.reductions import Mean, Reduction
+from trackers.support import process_info
+from trackers.training.measuring import Measuring
+from trackers.values.coerce import number
+from trackers.values.deferred import Scalar
+from trackers.values.deferred import number as number_of
+
+SIZES = frozenset(
+    {"train_iters", "global_batch_size", "micro_batch_size", "seq_length", "start_iteration", "consumed_samples"}
+    | {"flops_per_token", "flops_per_step"}
+)
+MOST_WHOLE = 1 << 63
+NORMS = ("grad-norm", "params-norm", "num-zeros")
+
+
+def check_arguments(given: Mapping[str, Any]) -> None:
+    """Raise UsageError for an argument of :class:`MegatronLog` that makes no sense."""
+    sizes = {name: value for name, value in given.items() if name in SIZES}
+    for name in ("train_iters", "global_batch_size", "start_iteration"):
+        if name in given and given[name] is None:
+            raise UsageError(f"megatron: {name}=None: give a number, 0 or more")
+    precision = given.get("precision")
+    if precision is not None and not isinstance(precision, str):
+        raise UsageError(f"megatron: precision={precision!r}: give text, such as bf16")
+    check_numbers(precision, "megatron", **sizes)
+    straggler = given.get("straggler")
+    if straggler is not None:
+        if not isinstance(straggler, StragglerDetectionConfig):
+            raise UsageError("megatron: straggler: give a trackers.frameworks.megatron.StragglerDetectionConfig")
+        straggler.check()
+
+
+class MegatronLog:
+    """Logs a training as document 4 says. Made by ``trackers.frameworks.megatron.start``, on every rank.
+
+    Args:
+        run: where values go. config: what is wanted.
+        train_iters: where training ends. start_iteration: iterations that were done before this start.
+        global_batch_size: samples of an iteration, all ranks together; ``training_log`` may say otherwise for one.
+        micro_batch_size: samples that go through a rank at once. seq_length: tokens of a sample.
+        consumed_samples: gone through before this start; default what the run's checkpoint was recorded by, else
+            start_iteration × global_batch_size.
+        flops_per_token, flops_per_step: see :mod:`trackers.instruments.flops`.
+        model: a module or its chunks. optimizer, group, precision: as for ``run.loop``.
+        straggler: how slow ranks are reported; default: the options TRACKER_LOG_STRAGGLER and TRACKER_STRAGGLER_COUNT.
+        write: called with each line for the console, on the rank that prints: the last one.
+
+    Attributes:
+        timers: Megatron's: ``timers("forward-backward", log_level=1)``, ``timers.log(names)``, ``timers.write(…)``.
+        straggler_timer: traces what tells ranks apart: ``with log.straggler_timer:`` around the forward pass.
+
+    Raises:
+        UsageError: an argument that makes no sense. MissingPackage: norms without torch.
+    """
+
+    def __init__(
+        self,
+        run: Any,
+        config: LoggerConfig,
+        *,
+        train_iters: int,
+        global_batch_size: int,
+        micro_batch_size: int | None = None,
+        seq_length: int | None = None,
+        start_iteration: int = 0,
+        consumed_samples: int | None = None,
+        flops_per_token: float | None = None,
+        flops_per_step: float | None = None,
+        model: Any = None,
+        optimizer: Any = None,
+        group: Any = None,
+        precision: str | None = None,
+        straggler: StragglerDetectionConfig | None = None,
+        write: Callable[[str], Any] | None = None,
+    ) -> None:
+        config.check()
+        check_arguments({
+            "train_iters": train_iters, "global_batch_size": global_batch_size, "micro_batch_size": micro_batch_size,
+            "seq_length": seq_length, "start_iteration": start_iteration, "consumed_samples": consumed_samples,
+            "flops_per_token": flops_per_token, "flops_per_step": flops_per_step, "precision": precision,
+            "straggler": straggler,
+        })  # fmt: skip
+        straggler = _straggler(run) if straggler is None else straggler
+        train_iters, global_batch_size, start_iteration = map(int, (train_iters, global_batch_size, start_iteration))
+        self.run = run
+        self.config = config
+        self.ranks = process_info.world_size()
+        self.say: Callable[[str], None] = getattr(getattr(run, "_recorder", None), "problem", lambda text: None)
+        self._iterations = train_iters
+        self._batch_size, self._tokens_each = global_batch_size, seq_length
+        before = run.saved(start_iteration) if isinstance(run, Measuring) else {}
+        if consumed_samples is None:
+            consumed_samples = before.get(checkpoint_keys.SAMPLES)
+        done = start_iteration * global_batch_size if consumed_samples is None else consumed_samples
+        self._consumed = done
+        self._flops_per_token, self._flops_per_step = flops_per_token, flops_per_step
+        self._model = model
+        together = run.logs_together if isinstance(run, Measuring) else True
+        self._say_lacking()
+        self._measured: dict[str, Any] = {}
+        self._counting = False
+        self._loop = Loop(
+            self._at_once,
+            self.say,
+            config.measure(),
+            run.timers,
+            total_steps=train_iters,
+            start_step=start_iteration,
+            samples_per_step=global_batch_size,
+            tokens_per_step=None if seq_length is None else global_batch_size * seq_length,
+            consumed_samples=done,
+            consumed_tokens=before.get(checkpoint_keys.TOKENS, None if seq_length is None else done * seq_length),
+            consumed_flops=before.get(checkpoint_keys.FLOPS),
+            micro_batch_size=micro_batch_size,
+            ranks=self.ranks,
+            together=together,
+            flops_per_token=flops_per_token,
+            flops_per_step=flops_per_step,
+            model=model,
+            optimizer=optimizer,
+            group=group,
+            precision=precision,
+        )
+        run.inspect_if_asked(model, start_iteration)
+        self._timers = run.timers.interval()
+        self._timed = -1  # iterations that they cover; the first one, which compiles, isn't among them
+        self._host = TrainingClock("cpu")
+        self._hosted = self._host.reading(), 0
+        self._straggler = straggler
+        tells = straggler.enabled and self.ranks > 1
+        self._traced = Timers(0, say=self.say)
+        self.straggler_timer = StragglerTimer(tells, self._traced, process_info.rank(), self.ranks)
+        self._traces = self._traced.interval()
+        self._gpu = own_gpu(self.say) if config.log_energy or tells else None
+        together_ranks = self.ranks if together else 1
+        self._energy = Energy(self.say, self._gpu, ranks=together_ranks) if config.log_energy else None
+        self._losses = Losses(self.say)
+        self._skipped = 0
+        prints = process_info.rank() == self.ranks - 1
+        self._write = (write or _print) if prints else (lambda text: None)
+        self._reports = Reports(self.say)
+        self.timers = MegatronTimers(
+            run.timers, self._traced if tells else None, config.timing_log_option, rank=process_info.rank(),
+            ranks=self.ranks, reports=self._reports, log=lambda values, step: run.log(values, step=step),
+            write=self._write, say=self.say,
+        )  # fmt: skip
+        if self.ranks > 1 and prints and self._reports.alone:
+            self.say(
+                "megatron: torch.distributed isn't initialised: timers and stragglers on the console are this rank's "
+                "own: call init_process_group before trackers.frameworks.megatron.start"
+            )
+        run.define_metric(f"*{VS_SAMPLES}", step_metric=SAMPLES)
+        if isinstance(run, Measuring):
+            run.close_with(self)
+
+    def pause(self, what: str) -> Any:
+        """Keep an evaluation or a checkpoint out of what is measured: ``with log.pause("evaluation"):``."""
+        stack = contextlib.ExitStack()
+        stack.enter_context(self._loop.pause(what))
+        stack.enter_context(self._host.pause(what))
+        if self._energy is not None:
+            self._energy.pause()
+            stack.callback(self._energy.resume)
+        return stack
+
+    @contextlib.contextmanager
+    def checkpoint(self) -> Iterator[None]:
+        """Save a checkpoint in the body: kept out of what is measured, and recorded if the body doesn't raise."""
+        with self.pause("checkpoint"), self._loop.checkpoint():
+            yield
+
+    def _at_once(self, values: dict[str, Any], step: int) -> None:
+        """What the loop measured: with the iteration's other values, or, between iterations, by itself."""
+        if self._counting:
+            self._measured.update(values)
+        else:
+            self.run.log(values, step=step)
+
+    def training_log(
+        self,
+        loss_dict: Mapping[str, Any],
+        total_loss_dict: Any,
+        learning_rate: float | None,
+        decoupled_learning_rate: float | None,
+        iteration: int,
+        loss_scale: float | None,
+        report_memory_flag: bool,
+        skipped_iter: int,
+        grad_norm: Any,
+        params_norm: Any,
+        num_zeros_in_grad: Any,
+        *,
+        max_attention_logit: Any = None,
+        batch_size: int | None = None,
+        skipped_samples: int = 0,
+    ) -> bool:
+        """Log one iteration, on every rank, in Megatron's order of arguments. Waits for nothing and never raises.
+
+        Args:
+            loss_dict: this iteration's losses by name: numbers or tensors, also on a GPU.
+            total_loss_dict: Megatron's own sums; not needed, and left as they are.
+            decoupled_learning_rate: None where there is none. skipped_iter: 1 if the optimizer didn't step.
+            grad_norm, params_norm, num_zeros_in_grad, max_attention_logit: None where they weren't computed; what
+                ``LoggerConfig`` asks for is measured here then.
+            batch_size: of this iteration, where it differs. skipped_samples: left out of training so far.
+
+        Returns:
+            Megatron's ``report_memory_flag``: False once memory was reported.
+        """
+        try:
+            self._log_iteration(
+                loss_dict, {"learning rate": learning_rate, "decoupled learning rate": decoupled_learning_rate},
+                iteration, loss_scale, skipped_iter,
+                {"grad-norm": grad_norm, "params-norm": params_norm, "num-zeros": num_zeros_in_grad,
+                 "max-attention-logit": max_attention_logit if self.config.log_max_attention_logit else None},
+                batch_size, skipped_samples,
+            )  # fmt: skip
+            if report_memory_flag:
+                self._report_memory(iteration)
+            self._reports.advance()
+        except Exception as error:
+            self.say(f"training_log: {type(error).__name__}: {error}")
+        return False
+
+    def _log_iteration(
+        self, losses: Any, rates: dict[str, Any], iteration: Any, loss_scale: Any, skipped_iter: Any,
+        norms: dict[str, Any], batch_size: Any, skipped_samples: Any,
+    ) -> None:  # fmt: skip
+        size = self._whole("batch_size", batch_size, self._batch_size)
+        skipped = self._whole("skipped_iter", skipped_iter, 0)
+        skipped_samples = self._whole("skipped_samples", skipped_samples, 0)
+        told = self._count(losses, skipped, size)
+        iteration = self._whole("iteration", iteration, self._loop.steps, "; {} is taken")
+        rates = {name: self._scalar(name, rate) for name, rate in rates.items()}
+        scale = self._scalar("loss scale", loss_scale)
+        norms = {name: found for name, value in norms.items() if (found := self._scalar(name, value)) is not None}
+        measured, self._measured = self._measured, {}
+        if self.config.skip_train_metrics_log:
+            return
+        found = {name: measured.pop(name) for name in NORMS if name in measured} | norms
+        if iteration % self.config.tensorboard_log_interval == 0 or iteration == self._iterations:
+            both = {name.replace(" ", "-"): rate for name, rate in rates.items() if rate is not None}
+            both |= {"batch-size": size, **told, **self._chosen(scale), **found}
+            if skipped_samples > 0:
+                measured["skipped-train-samples"] = skipped_samples
+            measured |= both | {f"{name}{VS_SAMPLES}": value for name, value in both.items()}
+            measured[SAMPLES] = self._consumed
+        if iteration % self.config.log_interval == 0:
+            shown = {line.RATE: rates[line.RATE]}
+            if rates[line.DECOUPLED_RATE] is not None:
+                shown[line.DECOUPLED_RATE] = rates[line.DECOUPLED_RATE]
+            try:
+                measured |= self._summarize(iteration, shown, scale, size, skipped_samples, found)
+            except Exception as error:  # the other ranks count on this one's word all the same
+                self.say(f"training_log: the line of iteration {iteration}: {type(error).__name__}: {error}")
+                self._reports.add(Report([], lambda: None, dict, lambda rows: None))
+        if measured:
+            self.run.log(measured, step=iteration)
+
+    def validation_log(self, losses: Mapping[str, Any], iteration: int) -> None:
+        """Log an evaluation's losses as ``{key} validation``, and their perplexities. Never raises.
+
+        The console's line has the perplexities whatever ``log_validation_ppl_to_tensorboard`` says, as Megatron's.
+        """
+        try:
+            iteration = self._whole("iteration", iteration, self._loop.steps, "; {} is taken")
+            told = Losses(self.say).add(losses, advanced=False)
+            found: dict[str, Any] = {}
+            for key, loss in told.items():
+                found[f"{key} validation"] = loss
+                if self.config.log_validation_ppl_to_tensorboard and not isinstance(loss, Reduction):
+                    found[f"{key} validation ppl"] = _perplexity(Scalar(loss))
+            if not found:
+                return
+            found |= {f"{name}{VS_SAMPLES}": value for name, value in found.items()}
+            self.run.log({**found, SAMPLES: self._consumed}, step=iteration)
+            scalars = {key: Scalar(loss) for key, loss in told.items() if not isinstance(loss, Reduction)}
+
+            def print_line() -> None:
+                values = {f"{key}{line.VALIDATION}": float(loss.value()) for key, loss in scalars.items()}
+                self._print([line.validation(iteration, values)])
+
+            self._reports.add(Report(list(scalars.values()), print_line))
+        except Exception as error:
+            self.say(f"validation_log: {type(error).__name__}: {error}")
+
+    def close(self) -> None:
+        """Log and print what is left; the run itself goes on."""
+        self._loop.close()
+        self._reports.finish()
+        if self._gpu is not None:
+            self._gpu.close()
+
+    def _say_lacking(self) -> None:
+        """Name what is asked for and can't be done with what there is."""
+        config, lines = self.config, list(self.config.remarks())
+        if self._model is None and (config.log_params_norm or config.log_l2_norm_grad_to_tensorboard
+                                    or config.log_num_zeros_in_grad):  # fmt: skip
+            lines.append("norms and zeros that training_log isn't given aren't measured: give start model=")
+        counted = self._flops_per_step is not None or (self._flops_per_token is not None and self._tokens_each)
+        if (config.log_throughput or config.log_throughput_to_tensorboard) and not counted:
+            lines.append(
+                "the throughput in TFLOP/s isn't known: give start flops_per_step=, or flops_per_token= and seq_length="
+            )
+        for text in lines if process_info.rank() == self.ranks - 1 else ():
+            self.say(f"megatron: {text}")
+
+    def _scalar(self, name: str, value: Any) -> Any:
+        """A value as a number or a tensor of one; None where there is none, or where it is neither, which is said."""
+        if value is None:
+            return None
+        try:
+            return scalar(value)
+        except Exception as error:
+            self.say(f"training_log: {name} is left out, all else is logged: {error}")
+            return None
+
+    def _whole(self, name: str, value: Any, default: int, instead: str = "; {} is taken") -> int:
+        """A value as a whole number of 0 or more, else the default, which is said."""
+        if type(value) is int and 0 <= value < MOST_WHOLE:
+            return value
+        if value is None and name != "iteration":
+            return default
+        try:
+            found = int(number(value))
+            if 0 <= found < MOST_WHOLE:
+                return found
+        except Exception:  # noqa: S110 - no number at all, or NaN: said as any other
+            pass
+        self.say(f"training_log: {name}={_shown(value)}: give a whole number, 0 or more{instead.format(default)}")
+        return default
+
+    def _count(self, losses: Any, skipped: int, size: int) -> dict[str, Any]:
+        """Count an iteration; its losses that can be logged."""
+        self._consumed += size
+        tokens = None if self._tokens_each is None else size * self._tokens_each
+        self._counting = True
+        self._loop.inspection = self.run.inspection  # it may have been asked for since
+        self._loop.step(samples=size, tokens=tokens)
+        self._counting = False
+        mark = self._host.step()
+        self._timed += 1
+        if not self._timed:
+            self._timers.take()
+            self._traces.take()
+            if self._energy is not None:
+                self._energy.take()
+            self._hosted = mark, self._host.steps
+        self._skipped += bool(skipped)
+        return self._losses.add(losses, advanced=not skipped)
+
+    def _chosen(self, loss_scale: Any) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        if self.config.log_loss_scale_to_tensorboard and loss_scale is not None:
+            found["loss-scale"] = loss_scale
+        if self.config.log_world_size_to_tensorboard:
+            found["world-size"] = self.ranks
+        return found
+
+    def _summarize(
+        self, iteration: int, rates: dict[str, Any], loss_scale: Any, size: int, skipped: int, norms: dict[str, Any]
+    ) -> dict[str, Any]:
+        """Print the interval's line and reports, once all of it is known; returns what is to be logged of it."""
+        config, now, consumed = self.config, time.time(), self._consumed
+        # Everything of the interval is taken before anything can fail: the next one begins afresh.
+        (sums, nan_count), skips, self._skipped = self._losses.take(), self._skipped, 0
+        spans, traces = self._timers.take(), self._traces.take()
+        spans, timed = (spans, self._timed) if self._timed > 0 else ({}, 1)
+        self._timed = min(self._timed, 0)
+        host_s, pace = self._host_step_s(), self._loop.pace()
+        energy = self._energy.values(pace.steps, pace.span) if self._energy is not None and pace is not None else {}
+        losses = {name: (Scalar(total), count) for name, (total, count) in sums.items()}
+        nans, scale = Scalar(nan_count), None if loss_scale is None else Scalar(loss_scale)
+        shown = {name: Scalar(value) for name, value in norms.items()}
+        shown_rates = {name: None if rate is None else Scalar(rate) for name, rate in rates.items()}
+        step_s = Scalar(pace.step_s) if pace is not None else None
+        means = {name: value.parts if isinstance(value, Mean) else (value, 1) for name, value in energy.items()}
+        own = {name: Scalar(value) for name, (value, weight) in means.items() if weight}  # 0: its GPU can't tell
+        flops = self._flops_per_step
+        if flops is None and self._flops_per_token is not None and self._tokens_each is not None:
+            flops = self._flops_per_token * size * self._tokens_each
+
+        def print_line(used: Mapping[str, float | None]) -> None:
+            seconds = float(step_s.value()) if step_s is not None else None
+            tflops = None if flops is None or not seconds else flops / seconds / self.ranks / 1e12
+            self._print([line.summary(
+                time=now, iteration=iteration, iterations=self._iterations, consumed_samples=consumed,
+                skipped_samples=skipped, batch_size=size,
+                rates={name: _value(rate) for name, rate in shown_rates.items()}, loss_scale=_value(scale),
+                elapsed_ms=None if seconds is None else 1000 * seconds,
+                tflops=tflops if config.log_throughput else None,
+                energy_j=used.get(ENERGY), power_w=used.get(POWER),
+                losses={name: float(total.value()) / count for name, (total, count) in losses.items()},
+                grad_norm=_value(shown.get("grad-norm")), zeros=_count(shown.get("num-zeros")),
+                params_norm=_value(shown.get("params-norm")),
+                max_attention_logit=_value(shown.get("max-attention-logit")),
+                skipped=skips, nans=int(nans.value()),
+            )])  # fmt: skip
+
+        def told() -> dict[str, Any]:
+            seconds = float(step_s.value()) if step_s is not None else None
+            times = {name: 1000 * span.elapsed_s / timed for name, span in spans.items()}
+            found: dict[str, Any] = {"iteration": iteration, "timers": times}
+            if own:
+                found["energy"] = {name: float(value.value()) for name, value in own.items()}
+            if self._straggler.enabled and self.ranks > 1:
+                found["straggler"] = self._own(host_s, seconds, flops)
+                found["traced"] = {name: 1000 * span.elapsed_s / timed for name, span in traces.items()}
+            return found
+
+        def print_all(told: Sequence[Any]) -> None:
+            # A rank that had a fault may have left an interval out: what it tells is another one's then.
+            rows = [row if row and row.get("iteration") == iteration else None for row in told]
+            if joint:
+                print_line(_means([row.get("energy") for row in rows if row]))
+            names = dict.fromkeys(name for row in rows if row for name in row["timers"])
+            times = {name: [row["timers"].get(name) if row else None for row in rows] for name in names}
+            text = timer_report(times, config.timing_log_option)
+            self._print([*([text] if text else []), *self._stragglers(rows, flops)])
+
+        joint = self._energy is not None and not self._reports.alone
+        scalars = [*(total for total, _ in losses.values()), nans, *shown.values(), *own.values()]
+        scalars += [known for known in (scale, step_s, *shown_rates.values()) if known is not None]
+        mine = {} if joint else own  # one rank's isn't the mean of all
+        self._reports.add(
+            Report(
+                [*scalars, *spans.values(), *traces.values()],
+                lambda: print_line({name: float(value.value()) for name, value in mine.items()}),
+                told, print_all, joint,
+            )
+        )  # fmt: skip
+        return energy
+
+    def _stragglers(self, rows: Sequence[Any], flops: float | None) -> list[str]:
+        """The report of stragglers, where several ranks have told of themselves."""
+        if len(rows) < 2 or not any(row and "straggler" in row for row in rows):
+            return []
+        times, forward = line.traced([{**row["timers"], **row.get("traced", {})} if row else None for row in rows])
+        told = [dict(row.get("straggler", {})) if row else None for row in rows]
+        if not any(times) and any(row and "rtt_ms" in row for row in told):
+            self.say(
+                "megatron: the report of stragglers compares whole iterations, which take equally long on ranks that "
+                "wait for each other: put the forward pass into `with log.straggler_timer:`"
+            )
+        part = FORWARD_PART if forward else 1.0
+        for row, known, ms in zip(rows, told, times, strict=True):
+            if known is None:
+                continue
+            data = {**row["timers"], **row.get("traced", {})}.get(DATA)
+            if data is not None:
+                known["drtt_ms"] = data
+            if ms:
+                known["rtt_ms"] = ms
+                if flops is not None:
+                    known["tflops"] = flops / (ms / 1000) / self.ranks / 1e12 / part
+        return line.stragglers(told, self._straggler.straggler_minmax_count)
+
+    def _host_step_s(self) -> float | None:
+        """The mean time of an iteration since the last call, by this host's clock."""
+        mark, steps = self._host.reading(), self._host.steps
+        (first, before), self._hosted = self._hosted, (mark, steps)
+        return self._host.span(first, mark).elapsed_s / (steps - before) if steps > before else None
+
+    def _own(self, host_s: float | None, seconds: float | None, flops: float | None) -> dict[str, float]:
+        """What this rank tells of itself for the report of stragglers."""
+        readings = self._gpu.read() if self._gpu is not None else []
+        one = readings[0] if readings else None
+        told = {
+            "rtt_ms": None if host_s is None else 1000 * host_s,
+            "power_w": one.power_w if one else None,
+            "temp_c": one.temp_c if one else None,
+            "util_pct": 100 * one.compute_frac if one and one.compute_frac is not None else None,
+            "clock_mhz": one.sm_clock_hz / 1e6 if one and one.sm_clock_hz is not None else None,
+            "drtt_ms": 1000 * seconds if seconds and cuda_in_use() is not None else None,
+            "tflops": flops / seconds / self.ranks / 1e12 if seconds and flops is not None else None,
+        }
+        return {name: float(value) for name, value in told.items() if value is not None}
+
+    def _report_memory(self, iteration: int) -> None:
+        values = Memory(self.config.memory_keys, self.say).values()
+        told = [f"{name.removeprefix(PREFIX)}: {value}" for name, value in values.items()]
+        head = f"[Rank {process_info.rank()}] (after {iteration} iterations) memory (GB)"
+        self._print([line.SEPARATOR.join([head, *told])])
+
+    def _print(self, lines: Sequence[str]) -> None:
+        for text in lines:
+            self._write(text)
+
+
+def _straggler(run: Any) -> StragglerDetectionConfig:
+    """As the run's options say."""
+    info = getattr(getattr(run, "_recorder", None), "info", None)
+    if info is None:
+        return StragglerDetectionConfig()
+    return StragglerDetectionConfig(
+        log_straggler=bool(info.option("TRACKER_LOG_STRAGGLER", True)),
+        straggler_minmax_count=int(info.option("TRACKER_STRAGGLER_COUNT", line.STRAGGLER_ENDS)),
+    )
+
+
+def _perplexity(loss: Scalar) -> Any:
+    return number_of([loss], lambda: math.exp(min(float(loss.value()), line.PPL_MOST)))
+
+
+def _means(told: Sequence[Mapping[str, float] | None]) -> dict[str, float]:
+    """The mean of each value over the ranks that know it."""
+    known = [row for row in told if row]
+    names = dict.fromkeys(name for row in known for name in row)
+    values = {name: [row[name] for row in known if name in row] for name in names}
+    return {name: math.fsum(found) / len(found) for name, found in values.items()}
+
+
+def _shown(value: Any) -> str:
+    try:
+        text = " ".join(repr(value).split())
+    except Exception:  # of the value's own, or a number of too many digits
+        text = type(value).__name__
+    return text if len(text) <= 60 else f"{text[:60]}…"
+
+
+def _value(scalar: Scalar | None) -> float | None:
+    return None if scalar is None else float(scalar.value())
+
+
+def _count(scalar: Scalar | None) -> float | None:
+    """A count for the line; None where it is NaN, for a rank couldn't count."""
+    found = _value(scalar)
+    return found if found is None or math.isfinite(found) else None
+
+
+def _print(text: str) -> None:
+    print(text, flush=True)

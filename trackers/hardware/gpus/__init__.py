@@ -1,0 +1,1 @@
+"""GPUs by vendor: NVML, amdsmi and AMD's sysfs."""

@@ -1,0 +1,175 @@
+"""AMD GPUs where amdsmi isn't there: what the kernel's amdgpu driver shows in sysfs.
+
+https://docs.kernel.org/gpu/amdgpu/: ``gpu_busy_percent`` and ``mem_busy_percent`` in percent, ``mem_info_vram_*`` in
+bytes; hwmon has temperatures in m°C (``temp1`` is the edge, ``temp2`` the hottest spot), power in µW, clocks in Hz
+(``freq1`` shaders, ``freq2`` memory); ``gpu_metrics`` is a structure of which only the throttle reasons are taken.
+There is no energy counter.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from trackers.hardware.gpus import amd_throttle
+from trackers.hardware.gpus.base import Gpu, Reading, SourceLost, absent
+
+DRM = Path("/sys/class/drm")
+AMD_VENDOR = 0x1002
+UW_PER_W = 1e6
+MILLIDEGREES = 1000.0
+
+
+class SysfsSource:
+    """The AMD GPUs that the kernel shows.
+
+    Args:
+        say, choose: as for ``NvidiaSource``.
+        drm: the kernel's list of graphics cards.
+
+    Raises:
+        SourceLost: none here.
+    """
+
+    name = "amd sysfs"
+
+    def __init__(
+        self,
+        say: Callable[[str], None],
+        choose: Callable[[Sequence[Gpu]], list[Gpu]] = list,
+        drm: Path = DRM,
+    ) -> None:
+        self._say = say
+        self._folders: dict[str, Path] = {}
+        self._sensors: dict[str, Path | None] = {}
+        found = self._found(drm)
+        if not found:
+            raise SourceLost(f"no AMD GPU in {drm}")
+        self.gpus: Sequence[Gpu] = choose(found)
+        self._lost: set[str] = set()
+        self._told = False
+        self._throttling = amd_throttle.Throttling()
+        self._silent: set[str] = set()
+
+    def read(self) -> list[Reading]:
+        """One reading of each GPU whose files are still there."""
+        found = []
+        for gpu in self.gpus:
+            folder = self._folders[gpu.label]
+            if not folder.is_dir():
+                if gpu.label not in self._lost:
+                    self._lost.add(gpu.label)
+                    self._say(f"AMD GPU {gpu.label} is lost ({folder} is gone): it isn't sampled until it is back")
+                continue
+            self._lost.discard(gpu.label)
+            found.append(self._read(gpu, folder))
+        if found and not self._told:
+            self._told = True
+            self._tell(found)
+        return found
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+    def _read(self, gpu: Gpu, folder: Path) -> Reading:
+        busy, memory_busy = _number(folder / "gpu_busy_percent"), _number(folder / "mem_busy_percent")
+        used, total = _number(folder / "mem_info_vram_used"), _number(folder / "mem_info_vram_total")
+        reading = Reading(
+            gpu=gpu,
+            compute_frac=None if busy is None else busy / 100,
+            memory_busy_frac=None if memory_busy is None else memory_busy / 100,
+            memory_used_bytes=used,
+            memory_total_bytes=total,
+            throttle=self._reasons(gpu, folder),
+        )
+        sensors = self._sensors[gpu.label]
+        if sensors is None:
+            return reading
+        temperature = _first(sensors, "temp1_input", "temp2_input")
+        power = _first(sensors, "power1_average", "power1_input")
+        limit = _number(sensors / "power1_cap")
+        reading.temp_c = None if temperature is None else temperature / MILLIDEGREES
+        reading.power_w = None if power is None else power / UW_PER_W
+        reading.power_limit_w = None if limit is None else limit / UW_PER_W
+        reading.sm_clock_hz = _number(sensors / "freq1_input")
+        reading.memory_clock_hz = _number(sensors / "freq2_input")
+        return reading
+
+    def _reasons(self, gpu: Gpu, folder: Path) -> tuple[str, ...] | None:
+        try:
+            told = amd_throttle.from_file(folder / "gpu_metrics")
+        except OSError:
+            return None
+        if told is None:
+            self._silent.add(gpu.label)
+            return None
+        return self._throttling.reasons(gpu.label, told)
+
+    def _tell(self, readings: list[Reading]) -> None:
+        fields = {
+            "activity": "compute_frac",
+            "memory activity": "memory_busy_frac",
+            "memory": "memory_used_bytes",
+            "power": "power_w",
+            "power limit": "power_limit_w",
+            "temperature": "temp_c",
+            "SM clock": "sm_clock_hz",
+            "memory clock": "memory_clock_hz",
+        }
+        why = "the kernel has no file for it"
+        missing = {
+            (reading.gpu.label, word): why
+            for reading in readings
+            for word, field in fields.items()
+            if getattr(reading, field) is None
+        }
+        missing |= {(r.gpu.label, "throttle reasons"): why for r in readings if r.gpu.label in self._silent}
+        if missing:
+            self._say(absent("AMD", missing))
+
+    def _found(self, drm: Path) -> list[Gpu]:
+        folders = []
+        for card in drm.glob("card*"):
+            folder = card / "device"
+            is_card = card.name.removeprefix("card").isdigit() and _hex(folder / "vendor") == AMD_VENDOR
+            if is_card and any((folder / name).exists() for name in ("gpu_busy_percent", "mem_info_vram_total")):
+                folders.append(folder)
+        # By the address on the bus, as ROCm numbers them.
+        folders.sort(key=lambda folder: (Path(os.path.realpath(folder)).name, folder.parent.name))
+        found = []
+        for index, folder in enumerate(folders):
+            label = str(index)
+            serial = _hex(folder / "unique_id", bare=True)
+            uuids = (f"GPU-{serial:016x}",) if serial else ()
+            self._folders[label] = folder
+            self._sensors[label] = next(iter(sorted(folder.glob("hwmon/hwmon*"))), None)
+            name = _text(folder / "product_name") or "AMD GPU"
+            found.append(Gpu(vendor="amd", index=index, label=label, name=name, uuids=uuids))
+        return found
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
+def _number(path: Path) -> int | None:
+    """A file's number; None where it is missing or, as during a reset, can't be read."""
+    try:
+        return int(_text(path))
+    except ValueError:
+        return None
+
+
+def _first(folder: Path, *names: str) -> int | None:
+    return next((value for name in names if (value := _number(folder / name)) is not None), None)
+
+
+def _hex(path: Path, bare: bool = False) -> int | None:
+    try:
+        return int(_text(path), 16 if bare else 0)
+    except ValueError:
+        return None

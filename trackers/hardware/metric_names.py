@@ -1,0 +1,144 @@
+"""The names under which samples are recorded, and the units that they have there.
+
+``gpu/*`` sums up the job's GPUs; ``system.*`` are W&B's names for single GPUs and the host. GB and MB are 1e9 and 1e6
+bytes everywhere. Percent are 0 to 100, clocks MHz, energy J, power W, temperatures °C.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from trackers.hardware.gpus.base import Gpu, Reading
+from trackers.hardware.host import HostReading
+from trackers.hardware.window import Fold
+
+GB = 1e9
+MB = 1e6
+MHZ = 1e6
+
+JOB = "gpu/"
+MACHINE = "system."
+ENERGY_TOTAL = "gpu/energy_total_j"
+
+COUNTED = frozenset(
+    {ENERGY_TOTAL, "energyJoules", "disk.in", "disk.out", "network.sent", "network.recv"}
+    | {"gpu/memory_total_gb", "enforcedPowerLimitWatts"}
+)
+"""Counters and constants, by the end of their names: of these the last value counts, not the mean."""
+RANGED = frozenset(
+    {"gpu/compute_util_avg", "gpu/memory_util_avg", "gpu/memory_used_avg_gb", "gpu/memory_used_total_gb"}
+    | {"gpu/power_total_w", "gpu/temp_max_c", "gpu", "memoryAllocatedBytes", "powerWatts", "temp"}
+    | {"cpu", "memory_percent"}
+)
+"""Of these the smallest and the largest value are recorded too, as ``<name>.min`` and ``<name>.max``."""
+
+
+def job_values(readings: Sequence[Reading], energy_j: float | None) -> dict[str, float]:
+    """All the job's GPUs in one: means over those that tell, sums only where each tells its part."""
+    values = {
+        "gpu/compute_util_avg": _mean(readings, lambda r: r.compute_frac, 100),
+        "gpu/memory_util_avg": _mean(readings, lambda r: r.memory_busy_frac, 100),
+        "gpu/memory_used_avg_gb": _mean(readings, lambda r: r.memory_used_bytes, 1 / GB),
+        "gpu/memory_used_total_gb": _sum(readings, lambda r: r.memory_used_bytes, 1 / GB),
+        "gpu/memory_total_gb": _sum(readings, lambda r: r.memory_total_bytes, 1 / GB),
+        "gpu/power_total_w": _sum(readings, lambda r: r.power_w, 1),
+        "gpu/temp_max_c": max((r.temp_c for r in readings if r.temp_c is not None), default=None),
+        ENERGY_TOTAL: energy_j,
+    }
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def known(
+    readings: Sequence[Reading], label: Callable[[Gpu], str], node: int | None = None
+) -> dict[str, dict[str, object]]:
+    """What each GPU is, by its label: ``name``, ``vendor``, ``memory_total_bytes``; what it doesn't tell is absent.
+
+    Args:
+        node: the machine's number, before the label, where there are several.
+    """
+    found = {}
+    for reading in readings:
+        gpu = reading.gpu
+        values: dict[str, object] = {
+            "name": gpu.name,
+            "vendor": gpu.vendor,
+            "memory_total_bytes": reading.memory_total_bytes or 0,
+        }
+        found[label(gpu) if node is None else f"node{node}.{label(gpu)}"] = {k: v for k, v in values.items() if v}
+    return found
+
+
+def gpu_values(reading: Reading, energy_j: float | None, prefix: str) -> dict[str, float]:
+    """One GPU, by W&B's names after ``prefix`` ("system.gpu.0.")."""
+    used, total = reading.memory_used_bytes, reading.memory_total_bytes
+    values: dict[str, float | None] = {
+        "gpu": _scaled(reading.compute_frac, 100),
+        "memory": _scaled(reading.memory_busy_frac, 100),
+        "memoryAllocated": None if used is None or not total else used / total * 100,
+        "memoryAllocatedBytes": used,
+        "temp": reading.temp_c,
+        "powerWatts": reading.power_w,
+        "enforcedPowerLimitWatts": reading.power_limit_w,
+        "smClock": _scaled(reading.sm_clock_hz, 1 / MHZ),
+        "memoryClock": _scaled(reading.memory_clock_hz, 1 / MHZ),
+        "energyJoules": energy_j,
+    }
+    return {prefix + name: value for name, value in values.items() if value is not None}
+
+
+def host_values(host: HostReading, prefix: str = MACHINE) -> dict[str, float]:
+    """The host, by W&B's names after ``prefix``. ``proc.cpu`` is 100 for each core that training keeps busy."""
+    values: dict[str, float | None] = {
+        "cpu": _scaled(host.cpu_frac, 100),
+        "memory_percent": _scaled(host.memory_frac, 100),
+        "memory_used_gb": _scaled(host.memory_used_bytes, 1 / GB),
+        "proc.memory.rssMB": _scaled(host.process_rss_bytes, 1 / MB),
+        "proc.cpu": _scaled(host.process_cpu_frac, 100),
+        "disk.usagePercent": _scaled(host.disk_used_frac, 100),
+        "disk.usageGB": _scaled(host.disk_used_bytes, 1 / GB),
+        "disk.in": _scaled(host.disk_read_bytes, 1 / MB),
+        "disk.out": _scaled(host.disk_written_bytes, 1 / MB),
+        "network.sent": host.network_sent_bytes,
+        "network.recv": host.network_received_bytes,
+    }
+    return {prefix + name: value for name, value in values.items() if value is not None}
+
+
+def node_prefix(node: int, nodes: int) -> str:
+    """What the machine's names begin with: they carry the node where there are several."""
+    return MACHINE if nodes <= 1 else f"{MACHINE}node{node}."
+
+
+def recorded(folds: Mapping[str, Fold]) -> dict[str, float]:
+    """What is recorded of an interval: means, last values of counters, and the range where that says something."""
+    values: dict[str, float] = {}
+    for name, fold in folds.items():
+        if _is(name, COUNTED):
+            values[name] = fold.last
+            continue
+        values[name] = fold.mean
+        if _is(name, RANGED):
+            values[f"{name}.min"], values[f"{name}.max"] = fold.minimum, fold.maximum
+    return values
+
+
+def _is(name: str, kinds: frozenset[str]) -> bool:
+    if name.startswith(JOB):
+        return name in kinds
+    field = name.rpartition(".")[2]
+    return field in kinds or ".".join(name.split(".")[-2:]) in kinds
+
+
+def _scaled(value: float | None, factor: float) -> float | None:
+    return None if value is None else value * factor
+
+
+def _mean(readings: Sequence[Reading], of: Callable[[Reading], float | None], factor: float) -> float | None:
+    values = [value for reading in readings if (value := of(reading)) is not None]
+    return sum(values) / len(values) * factor if values else None
+
+
+def _sum(readings: Sequence[Reading], of: Callable[[Reading], float | None], factor: float) -> float | None:
+    values = [of(reading) for reading in readings]
+    known = [value for value in values if value is not None]
+    return sum(known) * factor if known and len(known) == len(values) else None

@@ -1,0 +1,101 @@
+"""Which records of a run still count: a newer attempt takes over from its beginning on, and may rewind.
+
+Several attempts write streams of their own. When a new one begins, what an earlier one still writes afterwards (the
+old node of a requeued job that still lives) doesn't belong to the run; and a new attempt that began with
+``from_step`` supersedes what was logged above that step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from trackers.journal.run_directory import RunDirectory, StreamName
+from trackers.journal.stream import StreamReader, tail
+from trackers.records import Metrics, Record, Start, Text
+
+_TAIL_BYTES = 1 << 20
+
+
+class Claims:
+    """The attempts of a run as they are now."""
+
+    def __init__(self, run: RunDirectory) -> None:
+        self._run = run
+        self._names = run.stream_names()
+        self._starts: dict[int, Start] = {}
+        for name in self._names:
+            if name.writer == "rank" and name.attempt not in self._starts:
+                first = StreamReader(run.stream(name)).read(1)
+                if first and isinstance(first[0], Start):
+                    self._starts[name.attempt] = first[0]
+
+    def until(self, attempt: int) -> float | None:
+        """When the next attempt began: what this one wrote later doesn't count. None for the newest."""
+        later = [number for number in self._starts if number > attempt]
+        return self._starts[min(later)].time if later else None
+
+    def limit(self, attempt: int) -> int | None:
+        """Steps of this attempt above it were superseded by a rewind. None: none were."""
+        steps = [s.from_step for number, s in self._starts.items() if number > attempt and s.from_step is not None]
+        return min(steps, default=None)
+
+    def kept(self, name: StreamName, records: list[Record]) -> list[Record]:
+        """Those of a stream's records that still count."""
+        until, limit = self.until(name.attempt), self.limit(name.attempt)
+        if until is None and limit is None:
+            return records
+        return [
+            record
+            for record in records
+            if (until is None or record.time <= until) and (limit is None or (record.step or 0) <= limit)
+        ]
+
+    def records(self) -> Iterator[Record]:
+        """Every record that counts, stream by stream, the earlier attempts first."""
+        for name in self._names:
+            reader = StreamReader(self._run.stream(name))
+            while found := reader.read(5000):
+                yield from self.kept(name, found)
+
+    def paths(self) -> list[Path]:
+        """The ranks' streams, the earlier attempts first."""
+        return [self._run.stream(name) for name in self._names if name.writer == "rank"]
+
+    def last_step(self) -> int | None:
+        """The step of the last metrics or text that count, or the step that the newest attempt went back to."""
+        ranks = sorted((name for name in self._names if name.writer == "rank"), key=lambda n: n.attempt, reverse=True)
+        for name in ranks:
+            ends = [self._last_of(name)]
+            reduced = StreamName("reducer", 0, name.attempt)
+            if reduced in self._names:
+                ends.append(self._last_of(reduced))
+            found = max((step for step in ends if step is not None), default=None)
+            start = self._starts.get(name.attempt)
+            if found is None and start is not None:
+                found = start.from_step
+            if found is not None:
+                return found
+        return None
+
+    def _last_of(self, name: StreamName) -> int | None:
+        path = self._run.stream(name)
+        found = _last_step(self.kept(name, tail(path, _TAIL_BYTES)))
+        if found is None and path.stat().st_size > _TAIL_BYTES:
+            reader = StreamReader(path)
+            while records := reader.read(5000):
+                later = _last_step(self.kept(name, records))
+                found = later if later is not None else found
+        return found
+
+    def last_time(self) -> float:
+        """The time of the latest record at the end of any rank's stream; 0.0 before the first."""
+        ends = [tail(self._run.stream(name), 65536)[-1:] for name in self._names if name.writer == "rank"]
+        return max((record.time for end in ends for record in end), default=0.0)
+
+
+def _last_step(records: list[Record]) -> int | None:
+    for record in reversed(records):
+        if isinstance(record, (Metrics, Text)) and record.step is not None:
+            return record.step
+    return None

@@ -1,0 +1,114 @@
+"""Small things known of many runs, kept in one file, so that looking again costs a glance at each run's files.
+
+An entry counts for as long as its run's files are as they were: their sizes, times and inodes make its *print*. A file
+that was written in the last moments may change again within the same tick of the filesystem's clock, so what was seen
+then isn't kept. A shelf that is damaged, can't be written, or is of another version is an empty one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from trackers.journal.run_directory import replace_file
+
+SETTLED_S = 2.0
+"""Files that are younger may change without their print: network filesystems have clocks of whole seconds."""
+
+
+class _Content(msgspec.Struct, array_like=True):
+    version: str = ""
+    entries: dict[str, tuple[str, msgspec.Raw]] = {}
+
+
+class Shelf:
+    """What is kept under one key.
+
+    Args:
+        key: names the shelf, for ever the same. version: differs once what is kept means something else.
+    """
+
+    def __init__(self, key: str, version: str) -> None:
+        base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+        name = hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+        self.path = Path(base, "trackers", "shelves", f"{name}.msgpack")
+        self._version = version
+        self._changed = False
+        self._entries: dict[str, tuple[str, msgspec.Raw]] = {}
+        with contextlib.suppress(OSError, msgspec.DecodeError):
+            content = msgspec.msgpack.decode(self.path.read_bytes(), type=_Content)
+            if content.version == version:
+                self._entries = content.entries
+
+    def get(self, name: str, mark: str, kind: Any) -> Any:
+        """An entry, decoded as ``kind``, if its print is still this one; else None."""
+        kept, raw = self._entries.get(name, ("", None))
+        if raw is None or not mark or kept != mark:
+            return None
+        try:
+            return msgspec.msgpack.decode(raw, type=kind)
+        except msgspec.DecodeError:
+            return None
+
+    def put(self, name: str, mark: str, value: Any) -> None:
+        """Keep an entry, with the print that its run had *before* it was read; without a print it isn't kept."""
+        if not mark:
+            return
+        with contextlib.suppress(UnicodeEncodeError, OverflowError, TypeError):  # what no file can hold is read again
+            self._entries[name] = (mark, msgspec.Raw(msgspec.msgpack.encode(value)))
+            self._changed = True
+
+    def keep_only(self, names: set[str]) -> None:
+        """Forget all others: their runs have gone."""
+        gone = self._entries.keys() - names
+        for name in gone:
+            del self._entries[name]
+        self._changed = self._changed or bool(gone)
+
+    def save(self) -> None:
+        """Write what has changed; failures leave the file as it was."""
+        if not self._changed:
+            return
+        with contextlib.suppress(OSError):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            replace_file(self.path, msgspec.msgpack.encode(_Content(self._version, self._entries)))
+            self._changed = False
+
+
+def mark_of(run: Path | str, *, deliveries: bool = False) -> str:
+    """The print of the files in a run's directory: identity and streams; "" while they may still change unseen.
+
+    Args:
+        deliveries: of what each tracker has got, and of signs of life, too. Those files are replaced, never written
+            in place, so that their directories tell.
+    """
+    path = os.fspath(run)
+    parts = []
+    newest = 0
+    try:
+        stat = os.stat(f"{path}/run.json")
+        newest = stat.st_mtime_ns
+        parts.append(f"{stat.st_ino}:{stat.st_size}:{stat.st_mtime_ns}")
+        if deliveries:
+            for place in (path, f"{path}/delivery"):
+                stat = os.stat(place)
+                newest = max(newest, stat.st_mtime_ns)
+                parts.append(f"{stat.st_mtime_ns}")
+        with os.scandir(f"{path}/streams") as entries:
+            for entry in sorted(entries, key=_name):
+                stat = entry.stat()
+                newest = max(newest, stat.st_mtime_ns)
+                parts.append(f"{entry.name}:{stat.st_ino}:{stat.st_size}:{stat.st_mtime_ns}")
+    except OSError:
+        return ""
+    return "" if newest > (time.time() - SETTLED_S) * 1e9 else " ".join(parts)
+
+
+def _name(entry: os.DirEntry[str]) -> str:
+    return entry.name

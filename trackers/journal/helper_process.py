@@ -1,0 +1,174 @@
+"""Helper processes: started with subprocess, in a session of their own, from a safe import path."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from trackers.journal import signature
+from trackers.journal.run_directory import RunDirectory
+from trackers.support import confined
+from trackers.support.process_info import LAUNCHER_VARIABLES
+from trackers.support.redaction import carried
+from trackers.tracker import RunInfo
+
+_HURTFUL = LAUNCHER_VARIABLES | {
+    "PYTHONSTARTUP", "PYTHONINSPECT", "PYTHONBREAKPOINT", "PYTHONPROFILEIMPORTTIME", "PYTHONVERBOSE",
+    "PYTHONTRACEMALLOC", "PYTHONWARNINGS", "PYTHONDEVMODE", "PYTHONFAULTHANDLER", "PYTHONDUMPREFS",
+    "COVERAGE_PROCESS_START", "COV_CORE_SOURCE", "WANDB_SERVICE", "WANDB_RUN_ID", "WANDB_RESUME", "WANDB_SWEEP_ID",
+    "MLFLOW_RUN_ID", "TRACKER_CONFIG_FILE",
+}  # fmt: skip
+_ONE_THREAD = (
+    "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS", "VECLIB_MAXIMUM_THREADS",
+)  # fmt: skip
+READER_DIRECTORY = "TRACKER_READER_DIRECTORY"
+"""Environment variable that tells helpers where their user is: relative paths in the user's own options begin there."""
+SUPERSEDED = 76
+"""Exit code of a relay that leaves its work to the relay of a newer attempt."""
+JOB_GPUS = "TRACKER_JOB_"
+"""Prefix under which the job's own choice of GPUs is passed on, while the helpers themselves see none."""
+JOB_GPUS_PASSED = "TRACKER_JOB_PASSED"
+"""Set once they were: a helper's own helpers must not take its empty choice for the job's."""
+COLLECT_AFTER = 50_000
+_GPU_VARIABLES = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
+
+# The package is loaded from its own place, whatever else is called `trackers`, `json` or `wandb` around training.
+_BOOT = """
+import importlib.util, os, sys
+avoid = {'', os.getcwd(), *AVOID}
+sys.path[:] = [p for p in sys.path if p not in avoid and os.path.isabs(p)]
+spec = importlib.util.spec_from_file_location('trackers', os.path.join(HOME, '__init__.py'),
+                                              submodule_search_locations=[HOME])
+module = importlib.util.module_from_spec(spec)
+sys.modules['trackers'] = module
+spec.loader.exec_module(module)
+from trackers.relay.worker import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def command(arguments: list[str], *, python: str = "", avoid: tuple[str, ...] = ()) -> list[str]:
+    """The command line of a helper.
+
+    Args:
+        python: another interpreter (with msgspec and the tracker's client installed).
+        avoid: directories that must not be on its import path (training's own).
+    """
+    home = str(Path(__file__).resolve().parent.parent)
+    parent = str(Path(home).parent)
+    places = [os.path.abspath(p) for p in avoid if p and os.path.abspath(p) != parent]
+    boot = f"HOME = {home!r}\nAVOID = {places!r}\n{_BOOT}"
+    return [python or sys.executable, "-c", boot, *arguments]
+
+
+def environment(base: Mapping[str, str] | None = None) -> dict[str, str]:
+    """What a helper inherits: credentials and proxies, but no rank, no GPU, one thread for maths."""
+    base = os.environ if base is None else base
+    env = {name: value for name, value in base.items() if name not in _HURTFUL and not name.startswith("_WANDB")}
+    if JOB_GPUS_PASSED not in env:
+        env.update({JOB_GPUS + name: env[name] for name in _GPU_VARIABLES if name in env})
+        env[JOB_GPUS_PASSED] = str(os.getpid())
+    env.update(carried())
+    env["CUDA_VISIBLE_DEVICES"] = ""
+    env.update(dict.fromkeys(_ONE_THREAD, "1"))
+    env["PYTHONSAFEPATH"] = "1"
+    env["PYTHONUNBUFFERED"] = "1"
+    env["PYTHONUTF8"] = "1"  # names of files are UTF-8, whatever the job's locale says
+    env.setdefault("TOKENIZERS_PARALLELISM", "false")
+    return env
+
+
+def start(
+    run: RunDirectory,
+    arguments: list[str],
+    *,
+    python: str = "",
+    avoid: tuple[str, ...] = (),
+    new_session: bool = True,
+    pass_fds: tuple[int, ...] = (),
+    info: RunInfo | None = None,
+) -> Any:
+    """Start a helper for a run. It inherits no standard stream: what it prints goes to ``relay.log``.
+
+    Args:
+        new_session: False: it joins this process's session. Linux shares the processors out by session
+            (sched_autogroup), so helpers in one session count together once, not each as much as training.
+        pass_fds: descriptors that it inherits.
+        info: the run as its starter delivers it: the helper follows the same instructions
+            (:mod:`trackers.journal.signature`).
+
+    Returns:
+        the ``subprocess.Popen``.
+
+    Raises:
+        OSError: it can't be started.
+    """
+    env = environment()
+    if info is not None:
+        env[signature.CARRIER] = "" if info.foreign else signature.digest(info)
+    env.setdefault(READER_DIRECTORY, os.getcwd())
+    with confined.open_file(run.relay_log, "ab") as log:
+        return subprocess.Popen(
+            command(arguments, python=python, avoid=avoid),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd=os.sep,  # vendors read settings where they are (W&B: ./wandb/settings): a run's directory is data
+            env=env,
+            start_new_session=new_session,
+            close_fds=True,
+            pass_fds=pass_fds,
+        )
+
+
+def python_for(trackers: str) -> dict[str, str]:
+    """``TRACKER_PYTHON`` as a table: ``"mlflow=/opt/py/bin/python,wandb=…"``."""
+    table = {}
+    for part in filter(None, (piece.strip() for piece in trackers.split(","))):
+        name, _, path = part.partition("=")
+        table[name.strip()] = os.path.expanduser(path.strip())
+    return table
+
+
+def lower_priority(nice: int) -> None:
+    """Give way to training: this process, which leads a session, its children and its session.
+
+    Besides the niceness, on Linux: SCHED_BATCH, so that a helper that wakes up doesn't interrupt training, and the
+    session's own niceness, since niceness alone only counts inside a session (sched(7), "The autogroup feature").
+    """
+    if nice <= 0 or not hasattr(os, "nice"):
+        return
+    with contextlib.suppress(OSError):
+        os.nice(max(0, nice - os.nice(0)))
+    if hasattr(os, "SCHED_BATCH"):
+        with contextlib.suppress(OSError):
+            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+    if os.getsid(0) == os.getpid():
+        with contextlib.suppress(OSError):
+            Path("/proc/self/autogroup").write_text(str(nice))
+
+
+@contextlib.contextmanager
+def seldom_collected() -> Iterator[None]:
+    """Let the garbage collector look only after many new objects: a batch of records makes thousands, all of which go.
+
+    With a vendor's client loaded each of its full looks takes 30 ms; delivering took a tenth longer with them.
+    """
+    before = gc.get_threshold()
+    gc.set_threshold(COLLECT_AFTER, 20, 20)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+
+
+def dump(value: Any) -> str:
+    """Arguments as one command-line word."""
+    return json.dumps(value, separators=(",", ":"))

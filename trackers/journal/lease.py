@@ -1,0 +1,194 @@
+"""Who may do a job on a run's directory, without file locks: a file created exclusively, kept fresh, taken over."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import time
+from pathlib import Path
+
+import msgspec
+
+from trackers.journal.run_directory import replace_file
+from trackers.support import confined, process_info
+from trackers.support.failpoints import failpoint
+
+STALE_S = 60.0
+"""A holder on another machine that gave no sign for so long, beyond what it asked for, is taken for dead."""
+HALF_WRITTEN_S = 5.0
+"""A lease that can't be read for so long was being written by a process that died: it takes microseconds."""
+BEAT_S = 1.0
+
+
+class Holder(msgspec.Struct, omit_defaults=True, kw_only=True):
+    """Who holds a lease. allow_s: how long it may stay silent. count: grows with each sign of life."""
+
+    token: str
+    host: str = ""
+    boot_id: str = ""
+    pid: int = 0
+    pid_start: float = 0.0
+    allow_s: float = 0.0
+    count: int = 0
+    time: float = 0.0
+
+    def here(self) -> bool:
+        """On this machine, since its last boot."""
+        return self.host == process_info.host() and self.boot_id == process_info.boot_id()
+
+    def dead(self) -> bool:
+        """Known to be gone. A holder elsewhere can't be known so."""
+        return self.here() and not process_info.alive(self.pid, self.pid_start)
+
+    def __str__(self) -> str:
+        return f"process {self.pid} on {self.host}"
+
+
+class Lease:
+    """One lease. Works where hard links and locks don't: it needs exclusive creation and rename only."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._mine: Holder | None = None
+        self._beaten = 0.0
+        self._seen: dict[Path, tuple[tuple[str, int], float]] = {}
+
+    def holder(self) -> Holder | None:
+        """Who holds it now, as far as the file says."""
+        return read_holder(self.path)
+
+    def acquire(self) -> bool:
+        """Try to get it, once. False while somebody else has it."""
+        if self._mine is not None:
+            return True
+        me = Holder(
+            token=secrets.token_hex(8),
+            host=process_info.host(),
+            boot_id=process_info.boot_id(),
+            pid=os.getpid(),
+            pid_start=process_info.process_start(os.getpid()),
+            time=time.time(),
+        )
+        if self._create(self.path, me):
+            self._mine = me
+            return True
+        other = self._gone(self.path)
+        if other is not None:
+            self._take_over(other, me)
+        return self._mine is not None
+
+    def _take_over(self, other: Holder, me: Holder) -> None:
+        """Put this process in the place of a holder that is gone: only one process ever gets to."""
+        claim, passed = self._claim(other), {other.token}
+        while not self._create(claim, me):
+            # Who died in the middle of this is followed by one process again, and so on. A claim is never taken away
+            # from another: it may be a new one by the time that it is.
+            rival = self._gone(claim)
+            if rival is None or rival.token in passed:
+                return
+            claim = self._claim(rival)
+            passed.add(rival.token)
+        failpoint("lease.claim.after")
+        now = _read(self.path)
+        if now is None:
+            self._mine = me if self._create(self.path, me) else None
+        elif now.token == other.token:
+            with contextlib.suppress(OSError):
+                replace_file(self.path, msgspec.json.encode(me))
+                self._mine = me
+        # Claims on those who aren't the holder any more mean nothing.
+        for void in self.path.parent.glob(f"{self.path.name}.*.taken") if self._mine else [claim]:
+            with contextlib.suppress(OSError):
+                confined.remove(void)
+
+    def _claim(self, other: Holder) -> Path:
+        return self.path.with_name(f"{self.path.name}.{other.token}.taken")
+
+    def _gone(self, path: Path) -> Holder | None:
+        """Who a file names, if it is gone; None if it may live."""
+        holder = _read(path)
+        if holder is None:
+            return None
+        limit = HALF_WRITTEN_S if not holder.pid else STALE_S + holder.allow_s
+        silent = self._silent(path, holder) > limit
+        return holder if silent or holder.dead() else None
+
+    def beat(self, allow_s: float = 0.0) -> bool:
+        """Give a sign of life, at most once a second. False if the lease was lost: stop at once.
+
+        Args:
+            allow_s: how long the next sign may take (a long upload).
+        """
+        if self._mine is None:
+            return False
+        now = time.monotonic()
+        if now - self._beaten < BEAT_S and self._mine.allow_s >= allow_s:
+            return True
+        current = self.holder()
+        if (current is not None and current.token != self._mine.token) or not self.path.parent.exists():
+            self._mine = None  # taken over, or the run's directory was deleted
+            return False
+        self._mine.count += 1
+        self._mine.allow_s = allow_s
+        self._mine.time = time.time()
+        with contextlib.suppress(OSError):  # a full disk must not cost the lease
+            replace_file(self.path, msgspec.json.encode(self._mine))
+        self._beaten = now
+        return True
+
+    def release(self) -> None:
+        """Give it back, if it is still ours."""
+        if self._mine is None:
+            return
+        current = self.holder()
+        if current is not None and current.token == self._mine.token:
+            with contextlib.suppress(OSError):
+                confined.remove(self.path)
+        self._mine = None
+
+    def _silent(self, path: Path, holder: Holder) -> float:
+        """For how long this object has seen no sign of life, in seconds."""
+        now = time.monotonic()
+        sign, since = self._seen.get(path, (None, now))
+        if sign != (holder.token, holder.count):
+            since = now
+            self._seen[path] = (holder.token, holder.count), now
+        return now - since
+
+    @staticmethod
+    def _create(path: Path, holder: Holder) -> bool:
+        content = msgspec.json.encode(holder)
+        try:
+            fd = confined.open_fd(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+        except OSError:  # there is one, or no space, no descriptor left: later
+            return False
+        failpoint("lease.create.half")
+        try:
+            whole = os.write(fd, content) == len(content)
+        except OSError:
+            whole = False
+        finally:
+            os.close(fd)
+        if not whole:
+            with contextlib.suppress(OSError):
+                confined.remove(path)
+        return whole
+
+
+def read_holder(path: Path) -> Holder | None:
+    """Who holds the lease in this file; None if there is none or it can't be read."""
+    try:
+        return msgspec.json.decode(confined.read(path), type=Holder)
+    except (OSError, msgspec.DecodeError):
+        return None
+
+
+def _read(path: Path) -> Holder | None:
+    """As :func:`read_holder`; a file that can't be read has a holder without a process, with a token of its own."""
+    holder = read_holder(path)
+    if holder is None:
+        with contextlib.suppress(OSError):
+            found = path.lstat()
+            return Holder(token=f"half-{found.st_ino}-{found.st_mtime_ns}")
+    return holder

@@ -1,0 +1,150 @@
+"""What the relay's processes have to say to the user: one line each, in a file that training prints from."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import sys
+import time
+import traceback
+from pathlib import Path
+from types import TracebackType
+
+import msgspec
+
+from trackers.records import escaped
+from trackers.support import confined
+from trackers.support.redaction import mask_source
+from trackers.support.terminal import one_line, write_line
+
+RECOVERED = "delivering again"
+"""How a message ends that says that a source works again: what it complained of before may be said anew."""
+MOST_TIMES = 10
+"""So often one text is said, however often it comes true again; ``trackers ls`` knows on."""
+
+
+class Message(msgspec.Struct, omit_defaults=True):
+    """text: one line. level: info or warning. source: the tracker, or "" for the relay itself."""
+
+    time: float
+    text: str
+    level: str = "warning"
+    source: str = ""
+
+
+class Said:
+    """What was said already. A text is said once; again when its source had recovered in between."""
+
+    def __init__(self) -> None:
+        self._times: dict[tuple[str, str], int] = {}
+        self._now: set[tuple[str, str]] = set()
+
+    def new(self, source: str, line: str) -> bool:
+        """Whether this is to be said, which is then taken as done."""
+        if (source, line) in self._now or self._times.get((source, line), 0) >= MOST_TIMES:
+            return False
+        recovered = line.endswith(RECOVERED)
+        self._now = {said for said in self._now if said[0] != source or said[1].endswith(RECOVERED) == recovered}
+        if len(self._times) < 10_000:
+            self._times[source, line] = self._times.get((source, line), 0) + 1
+            self._now.add((source, line))
+        return True
+
+
+class Messages:
+    """Appends to the file and, where asked, to this process's stderr. Each distinct text is said once; see Said."""
+
+    def __init__(self, path: Path, *, echo: bool = False) -> None:
+        self._path = path
+        self._echo = echo
+        self._said = Said()
+
+    def say(self, text: str, *, source: str = "", level: str = "warning") -> None:
+        """Say something once. Never raises."""
+        line = said(escaped(text))
+        if not self._said.new(source, line):
+            return
+        message = Message(time.time(), line, level, source)
+        try:
+            fd = confined.open_fd(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+            try:
+                os.write(fd, msgspec.json.encode(message) + b"\n")
+            finally:
+                os.close(fd)
+        except OSError:
+            pass
+        if self._echo:
+            show(message)
+
+
+class MessageReader:
+    """Reads messages as they come, from where the file ended when the reader was made."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._said = Said()
+        try:
+            self._offset = path.stat().st_size
+        except OSError:
+            self._offset = 0
+
+    def read(self) -> list[Message]:
+        """New messages, without those whose text was read before; see Said. Never raises."""
+        found = []
+        try:
+            if self._path.stat().st_size == self._offset:
+                return []
+            with confined.open_file(self._path) as file:
+                file.seek(self._offset)
+                block = file.read()
+        except OSError:
+            return []
+        complete = block.rfind(b"\n") + 1
+        self._offset += complete
+        for line in block[:complete].splitlines():
+            try:
+                message = msgspec.json.decode(line, type=Message)
+            except (msgspec.DecodeError, UnicodeDecodeError):
+                continue
+            if self._said.new(message.source, message.text):
+                found.append(message)
+        return found
+
+
+def show(message: Message) -> None:
+    """Print a message on stderr as ``trackers: mlflow: no answer …``. A closed stderr is no error."""
+    source = f"{one_line(message.source)}: " if message.source and not message.text.startswith(message.source) else ""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        write_line(f"trackers: {source}{message.text}", sys.stderr)
+
+
+def said(text: str) -> str:
+    """Text as it may be said: one printable line, without secrets, which errors of clients often quote."""
+    return one_line(mask_source(text))
+
+
+class Masking(logging.Formatter):
+    """Formats for ``relay.log``: clients log addresses and headers as they are."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The record's lines, without secrets."""
+        return mask_source(super().format(record))
+
+
+def print_masked(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """An excepthook: the traceback, without secrets."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        sys.stderr.write(mask_source("".join(traceback.format_exception(kind, error, trace))))
+
+
+class MessageHandler(logging.Handler):
+    """Sends what backends log at WARNING and above to the user; everything goes to the relay's log as well."""
+
+    def __init__(self, messages: Messages, source: str) -> None:
+        super().__init__(logging.WARNING)
+        self._messages = messages
+        self._source = source
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._messages.say(record.getMessage(), source=self._source)

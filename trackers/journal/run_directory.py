@@ -1,0 +1,459 @@
+"""A run on disk: which file lies where, how runs are found, and how files are replaced whole."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+import secrets
+import shlex
+import string
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import quote, unquote
+
+import msgspec
+
+from trackers.errors import Damaged, NotFound, UsageError
+from trackers.journal import signature
+from trackers.journal.stream import StreamReader
+from trackers.records import TIME_MAX, Config, Start, check_depth, merge, sound
+from trackers.support import confined
+from trackers.support.failpoints import failpoint
+from trackers.support.seekable_zstd import SUFFIX, open_file
+from trackers.tracker import RunInfo
+
+_ALPHABET = string.ascii_lowercase + string.digits
+_STREAM = re.compile(r"(?P<writer>rank|node|sampler|reducer)-(?P<number>\d+)\.(?P<attempt>\d+)")
+_SAFE_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._\-]{0,127}")
+
+DOOMED = "run.json.deleting"
+"""The name that ``run.json`` has while its run is being deleted: nobody takes the rest for a run."""
+
+SMALL_BYTES = 64 * 1024 * 1024
+"""No identity of a run and no state of a delivery is longer."""
+
+HOLE_BYTES = 64 * 1024 * 1024
+TAIL_BYTES = 65536
+"""How much of a stream is looked through at a time for its last complete line."""
+
+
+class StreamName(NamedTuple):
+    """``rank-0.1``: who writes (rank, node, sampler or reducer), its number, and the attempt."""
+
+    writer: str
+    number: int
+    attempt: int
+
+    def __str__(self) -> str:
+        return f"{self.writer}-{self.number}.{self.attempt}"
+
+    @classmethod
+    def parse(cls, text: str) -> StreamName | None:
+        match = _STREAM.fullmatch(text)
+        return cls(match["writer"], int(match["number"]), int(match["attempt"])) if match else None
+
+
+class RunDirectory:
+    """Paths inside ``runs/<project>/<run id>/``. Makes nothing until asked to."""
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+
+    def __repr__(self) -> str:
+        return f"RunDirectory({str(self.path)!r})"
+
+    @property
+    def quoted(self) -> str:
+        """The directory as a shell takes it, in the commands that messages name."""
+        return shlex.quote(str(self.path))
+
+    @property
+    def identity(self) -> Path:
+        return self.path / "run.json"
+
+    @property
+    def archive(self) -> Path:
+        """What was packed, by ``trackers archive``; without this file the run isn't archived."""
+        return self.path / "archive.json"
+
+    def archived(self) -> bool:
+        """Whether its files are packed: they can be read, and written once they are restored."""
+        return self.archive.exists()
+
+    @property
+    def streams(self) -> Path:
+        return self.path / "streams"
+
+    @property
+    def delivery(self) -> Path:
+        return self.path / "delivery"
+
+    @property
+    def media(self) -> Path:
+        return self.path / "media"
+
+    @property
+    def relay_log(self) -> Path:
+        return self.path / "relay.log"
+
+    @property
+    def messages(self) -> Path:
+        return self.path / "messages.jsonl"
+
+    def stream(self, name: StreamName) -> Path:
+        return self.streams / f"{name}.jsonl"
+
+    def stream_names(self) -> list[StreamName]:
+        """All streams there are, ranks first, in order of number and attempt."""
+        found = set()
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            for entry in os.listdir(self.streams):
+                stem = entry.removesuffix(SUFFIX)
+                name = StreamName.parse(stem.removesuffix(".jsonl")) if stem.endswith(".jsonl") else None
+                if name is not None:
+                    found.add(name)
+        return sorted(found, key=lambda name: (name.attempt, name.writer != "rank", name.writer, name.number))
+
+    def sizes(self) -> dict[str, int]:
+        """Bytes of complete lines in each stream. A torn tail that a killed writer left isn't waited for."""
+        found = {}
+        for name in self.stream_names():
+            with contextlib.suppress(OSError), open_file(self.stream(name)) as file:
+                end = file.seek(0, os.SEEK_END)
+                newline = -1
+                size, empty = end, True
+                while end > 0 and newline < 0:
+                    start = max(0, end - TAIL_BYTES)
+                    file.seek(start)
+                    block = file.read(end - start)
+                    newline = block.rfind(b"\n")
+                    end = start + newline + 1 if newline >= 0 else start
+                    empty = empty and newline < 0 and not block.strip(b"\0")
+                    if empty and size - end > HOLE_BYTES:  # it may be of any length, and has nothing
+                        end = 0
+                found[str(name)] = end
+        return found
+
+    def attempt(self) -> int:
+        """The newest attempt's number; 0 before the first."""
+        return max((name.attempt for name in self.stream_names()), default=0)
+
+    def delivery_state(self, tracker: str) -> Path:
+        return self.delivery / f"{tracker}.json"
+
+    def deliveries(self) -> list[str]:
+        """Trackers that a delivery was ever begun for."""
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            return sorted(
+                entry.removesuffix(".json")
+                for entry in os.listdir(self.delivery)
+                if entry.endswith(".json") and not entry.startswith(".")
+            )
+        return []
+
+    def make(self) -> None:
+        """Make the directory and its folders; an existing one is fine."""
+        for path in (self.streams, self.delivery, self.media):
+            self.path.mkdir(parents=True, exist_ok=True)
+            confined.make_folder(path)
+
+    def need_restored(self) -> None:
+        """Raise UsageError if the run is archived: who writes to it needs its files as they were."""
+        if self.archived():
+            raise UsageError(f"run {self.path} is archived: `trackers restore {self.quoted} --yes`, then again")
+
+    def _has_identity_elsewhere(self, error: OSError) -> bool:
+        """Whether something that is no file stands in the place of ``run.json``, which the journal can do without."""
+        return error.errno in (errno.ELOOP, errno.EINVAL) and self.info_by_journal() is not None
+
+    def read_info(self) -> RunInfo:
+        """The run's identity, with ``directory`` set: by ``run.json``, or by the journal where that is lost or damaged.
+
+        Raises:
+            NotFound: there is neither here, or it can't be read. Damaged: it doesn't say who a run is.
+        """
+        try:
+            info = self.stored_info()
+        except FileNotFoundError:
+            found = self.info_by_journal()
+            if found is None:
+                raise NotFound(f"no run in {self.path}: there is no run.json; `trackers ls` lists runs") from None
+            info = found
+        except OSError as error:
+            again = "; remove it: the journal says who the run is" if self._has_identity_elsewhere(error) else ""
+            raise NotFound(f"{self.identity} can't be read: {error.strerror or error}{again}") from None
+        except (ValueError, RecursionError, MemoryError) as error:
+            found = self.info_by_journal()
+            if found is None:
+                raise Damaged(f"{self.identity} is damaged: {error}; put it back from a backup") from None
+            info = found
+        if not abs(info.created) < TIME_MAX:
+            info.created = 0.0
+        info.trackers = [name for name in info.trackers if confined.plain(name)]
+        info.directory, info.home, info.foreign = str(self.path.resolve()), "", False
+        return info
+
+    def stored_info(self) -> RunInfo:
+        """What ``run.json`` says.
+
+        Raises:
+            OSError: it can't be read. ValueError, RecursionError, MemoryError: it doesn't say who a run is.
+        """
+        info = msgspec.json.decode(read_small(self.identity), type=RunInfo, strict=False)
+        for nested in (info.config, info.options, info.git, info.attempts):
+            check_depth(nested)
+        return info
+
+    def info_by_journal(self) -> RunInfo | None:
+        """Who the run is, as its attempts wrote it at the head of their streams; None where no stream begins so.
+
+        Attempts of earlier versions say no more than where they ran: id and project are the directory's, then.
+        """
+        if (self.path / DOOMED).exists():
+            return None
+        ranks = [name for name in self.stream_names() if name.writer == "rank"]
+        heads = [(name.attempt, StreamReader(self.stream(name)).read(2)) for name in ranks]
+        starts = [(number, head[0]) for number, head in heads if head and isinstance(head[0], Start)]
+        if not starts:
+            return None
+        config: dict[str, Any] = {}
+        for _, head in heads:
+            for record in head[1:]:
+                if isinstance(record, Config):
+                    merge(config, record.values)
+        for _, start in reversed(starts):
+            with contextlib.suppress(ValueError, RecursionError):
+                check_depth(start.run)
+                return msgspec.convert({**start.run, "config": config}, RunInfo, strict=False)
+        first, last = starts[0][1], starts[-1][1]
+        return RunInfo(
+            id=self.path.name,
+            name=self.path.name,
+            project=unquote(self.path.parent.name),
+            trackers=self.deliveries(),
+            config=config,
+            created=first.time,
+            host=last.host,
+            boot_id=last.boot_id,
+            pid=last.pid,
+            pid_start=last.pid_start,
+            attempts=[{"number": number, "time": one.time, "host": one.host, "pid": one.pid} for number, one in starts],
+        )
+
+    def put_back(self) -> bool:
+        """Put ``run.json`` back as the journal has it, with the seal that its writer gave it, if it is lost or damaged.
+        True if that was so.
+
+        Raises:
+            OSError: it can't be written.
+        """
+        try:
+            self.stored_info()
+        except (FileNotFoundError, ValueError, RecursionError, MemoryError):
+            info = self.info_by_journal()
+            if info is not None:
+                self._store(info)
+            return info is not None
+        return False
+
+    def write_info(self, info: RunInfo) -> None:
+        """Store the run's identity, sealed as this user's own.
+
+        Raises:
+            OSError: it can't be written.
+        """
+        self._store(sealed(info))
+
+    def _store(self, info: RunInfo) -> None:
+        replace_file(self.identity, msgspec.json.format(msgspec.json.encode(info)) + b"\n")
+
+
+def sealed(info: RunInfo) -> RunInfo:
+    """A run's identity as it is stored, sealed as this user's own."""
+    stored = msgspec.structs.replace(info, directory="", home="", foreign=False, seal="")
+    stored = msgspec.json.decode(_encoded(stored), type=RunInfo, strict=False)
+    stored.seal = signature.sign(stored)
+    return stored
+
+
+def in_journal(info: RunInfo) -> dict[str, Any]:
+    """A run's identity as the first record of a stream has it: the configuration follows in a record of its own."""
+    stored: dict[str, Any] = msgspec.to_builtins(sealed(info))
+    stored.pop("config", None)
+    return stored
+
+
+def _encoded(info: RunInfo) -> bytes:
+    try:
+        content = msgspec.json.encode(info)
+        msgspec.json.decode(content, type=RunInfo, strict=False)
+    except (TypeError, ValueError, RecursionError):
+        content = msgspec.json.encode(sound(info))
+    return content
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Replace a file whole: a reader sees the old or the new content, never a part.
+
+    Raises:
+        OSError: nothing was changed; no temporary file is left behind.
+    """
+    failpoint("file.write.before")
+    confined.write_whole(path, content, before=lambda: failpoint("file.rename.before"))
+    failpoint("file.rename.after")
+
+
+def read_small(path: Path) -> bytes:
+    """A file of our own that is small by nature.
+
+    Raises:
+        OSError: it can't be read. ValueError: it is larger than :data:`SMALL_BYTES`.
+    """
+    with confined.open_file(path) as file:
+        content = file.read(SMALL_BYTES + 1)
+    if len(content) > SMALL_BYTES:
+        raise ValueError(f"it is longer than {SMALL_BYTES:,} bytes")
+    return content
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object from a file; {} if it is missing, empty or damaged."""
+    try:
+        value = msgspec.json.decode(read_small(path))
+    except (OSError, ValueError, RecursionError, MemoryError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def new_id() -> str:
+    """Eight random letters and digits, as W&B's run ids."""
+    return "".join(secrets.choice(_ALPHABET) for _ in range(8))
+
+
+def check_id(run_id: str) -> str:
+    """The id itself, if it can name a directory on every filesystem and a run in every tracker.
+
+    Raises:
+        UsageError: it can't.
+    """
+    if not _SAFE_ID.fullmatch(run_id) or run_id.endswith(".") or ".." in run_id:
+        raise UsageError(
+            f"run id {run_id[:80]!r} can't be a file name: use letters, digits, '-', '_' and '.', "
+            "begin with a letter, digit or '_', at most 128 characters"
+        )
+    return run_id
+
+
+def project_folder(project: str) -> str:
+    """A project's name as one path component: what isn't a letter, digit or one of ``-_. `` is %-encoded, and so is a
+    dot at the beginning: what looks through directories passes over hidden folders."""
+    name = quote(project, safe=" -_.")
+    if name.strip(". ") == "":
+        name = name.replace(".", "%2E").replace(" ", "%20")
+    if name.startswith("."):
+        name = f"%2E{name[1:]}"
+    if len(name) > 200:
+        raise UsageError(f"project name of {len(project)} characters is too long for a folder: use at most 200")
+    return name
+
+
+def is_run(path: Path | str) -> bool:
+    """Whether a directory is a run's: it has an identity, or a journal from which that can be had."""
+    if os.path.exists(f"{path}/run.json"):
+        return True
+    try:
+        entries = os.listdir(f"{path}/streams")
+    except OSError:
+        return False
+    if os.path.exists(f"{path}/{DOOMED}"):
+        return False
+    ranks = [entry for entry in entries if entry.startswith("rank-") and StreamName.parse(_stem(entry)) is not None]
+    return any(os.path.getsize(f"{path}/streams/{entry}") for entry in ranks)
+
+
+def _stem(entry: str) -> str:
+    return entry.removesuffix(SUFFIX).removesuffix(".jsonl")
+
+
+def folders(path: Path | str) -> list[str]:
+    """The folders in a directory that runs or projects may be, by path; [] where it can't be read.
+
+    A project may have any name (``..%2Fevil``); where the ranks of launches write is none.
+    """
+    try:
+        with os.scandir(path) as entries:
+            return sorted(entry.path for entry in entries if entry.is_dir() and entry.name != confined.LAUNCHES)
+    except OSError:
+        return []
+
+
+def runs_in(project: Path | str) -> list[str]:
+    """The directories of runs right in a folder. A hidden one is being deleted: no run's id begins with a dot."""
+    return [path for path in folders(project) if not os.path.basename(path).startswith(".") and is_run(path)]
+
+
+def run_places(root: Path | str) -> list[str]:
+    """Directories of the runs below ``runs/``, or of the one run if ``root`` is a run's directory itself."""
+    if is_run(root):
+        return [str(root)]
+    return runs_in(root) + [path for project in folders(root) for path in runs_in(project)]
+
+
+def find_runs(root: Path) -> Iterator[RunDirectory]:
+    """Every run of :func:`run_places`."""
+    return map(RunDirectory, run_places(root))
+
+
+def asked_for(references: Iterable[str], root: Path) -> list[str]:
+    """What a command was given, or ``root`` where that is nothing at all.
+
+    Raises:
+        UsageError: one of them is empty: an unset variable of a shell, that mustn't mean everything here.
+    """
+    found = list(references)
+    if any(not reference.strip() for reference in found):
+        raise UsageError("a run's name is empty (an unset variable?): give an id, a name, latest or a directory")
+    return found or [str(root)]
+
+
+def find_run(reference: str, root: Path) -> RunDirectory:
+    """A run by directory, id, name, ``project/id`` or ``latest``.
+
+    Raises:
+        NotFound: nothing fits, or several runs have that name (the message lists their ids).
+    """
+    given = Path(reference).expanduser()
+    if is_run(given):
+        return RunDirectory(given)
+    runs = list(find_runs(root))
+    if not runs:
+        raise NotFound(f"no runs in {root}: give --dir, or a run's directory")
+    if reference == "latest":
+        return max(runs, key=_begun)
+    exact = [run for run in runs if reference in (run.path.name, f"{run.path.parent.name}/{run.path.name}")]
+    if len(exact) == 1:
+        return exact[0]
+    named = exact or [run for run in runs if _name_of(run) == reference]
+    if len(named) == 1:
+        return named[0]
+    if named:
+        listed = ", ".join(f"{run.path.parent.name}/{run.path.name}" for run in named)
+        raise NotFound(f"{len(named)} runs are called {reference!r}: {listed}; name one by its id")
+    raise NotFound(f"no run {reference!r} in {root}; `trackers ls` lists them")
+
+
+def _begun(run: RunDirectory) -> float:
+    for path in (run.identity, run.streams):
+        with contextlib.suppress(OSError):
+            return path.stat().st_mtime
+    return 0.0
+
+
+def _name_of(run: RunDirectory) -> str:
+    try:
+        return run.read_info().name
+    except NotFound:
+        return ""

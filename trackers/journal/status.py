@@ -1,0 +1,203 @@
+"""How a run stands: what its last writer said, or what can be seen of a process that can't say it any more."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+from trackers.errors import NotFound
+from trackers.journal import daemonized
+from trackers.journal.lease import STALE_S, read_holder
+from trackers.journal.run_directory import RunDirectory, StreamName
+from trackers.journal.stream import FAR_BYTES, NEAR_BYTES, find_finish, last_record
+from trackers.records import INTERRUPTED, Finish
+from trackers.support import confined, process_info
+from trackers.tracker import Status
+
+SILENT_S = 120.0
+"""A run elsewhere whose relay and streams were silent for so long is taken for crashed."""
+SILENT_ALONE_S = 3600.0
+"""The same for a run that was started without a relay, where nothing shows life between two calls of ``log``."""
+SILENCE = "no sign of life"
+"""How the reason begins where only silence speaks for a crash: a later record of the run proves it wrong."""
+PREEMPTED = "the job was preempted"
+
+
+def last_status(run: RunDirectory, back: int = NEAR_BYTES) -> Status:
+    """How the newest attempt ended, as its last writer said: the relay's word before the rank's; else running.
+
+    Args:
+        back: how many bytes of each stream's end are searched for that word.
+    """
+    newest = run.attempt()
+    names = [name for name in run.stream_names() if name.attempt == newest]
+    for writer in ("node", "rank"):
+        for name in names:
+            record = find_finish(run.stream(name), back) if name.writer == writer else None
+            if record is not None and not outlived(run, name):
+                return status_of(noted(run, newest, record))
+    return Status("running", time=time.time())
+
+
+def last_word(run: RunDirectory) -> Finish | None:
+    """The finish record that ends the newest attempt for good: the relay's where one wrote, else the rank's."""
+    newest = run.attempt()
+    names = [name for name in run.stream_names() if name.attempt == newest]
+    said = [name for name in names if name.writer == "node" and not outlived(run, name)]
+    for name in said or [name for name in names if name.writer == "rank"]:
+        record = find_finish(run.stream(name))
+        if record is not None:
+            return record
+    return None
+
+
+def outlived(run: RunDirectory, name: StreamName) -> bool:
+    """Whether a stream ends with a verdict that only silence spoke for, and its attempt logged on after it."""
+    verdict = find_finish(run.stream(name)) if name.writer == "node" else None
+    if verdict is None or not verdict.reason.startswith(SILENCE):
+        return False
+    ranks = (n for n in run.stream_names() if n.writer == "rank" and n.attempt == name.attempt)
+    return any((record := last_record(run.stream(n))) is not None and record.time > verdict.time for n in ranks)
+
+
+def observe(run: RunDirectory) -> Status:
+    """As :func:`last_status`, but a run whose processes are gone without a word has crashed.
+
+    On the machine of the run, the process itself is looked for; elsewhere a heartbeat that stopped tells.
+    """
+    said = last_status(run)
+    if said.name != "running":
+        return said
+    try:
+        info = run.read_info()
+    except NotFound:
+        return said
+    seen = _last_sign(run)
+    if info.host == process_info.host() and info.boot_id == process_info.boot_id():
+        heir = daemonized.named(run, run.attempt()) or daemonized.daemon(run, run.attempt())
+        if process_info.alive(info.pid, info.pid_start) or (heir is not None and process_info.alive(*heir)):
+            return Status("running", time=seen)
+        said = last_status(run, FAR_BYTES)  # children may have logged on behind a finish record
+        return said if said.name != "running" else _lost(run, seen, f"process {info.pid} is gone")
+    holder = read_holder(run.path / "relay.lease")
+    # A sync elsewhere holds the lease too, and says nothing of the run's own machine.
+    its_own = holder is not None and (holder.host, holder.boot_id) == (info.host, info.boot_id)
+    if holder is not None and its_own and time.time() - holder.time < STALE_S + holder.allow_s:
+        return Status("running", time=holder.time)
+    silent = time.time() - seen
+    relayed = info.option("TRACKER_RELAY", True) and not info.option("TRACKER_INLINE", False)
+    if silent < (SILENT_S if relayed else SILENT_ALONE_S):
+        return Status("running", time=seen)
+    said = last_status(run, FAR_BYTES)
+    return said if said.name != "running" else _lost(run, seen, f"{SILENCE} from {info.host} for {silent:.0f} s")
+
+
+def _lost(run: RunDirectory, seen: float, reason: str) -> Status:
+    if is_preempted(run, run.attempt()):
+        return Status("preempted", time=seen, reason=PREEMPTED)
+    return Status("crashed", time=seen, reason=reason)
+
+
+def status_of(record: Finish) -> Status:
+    """A finish record as a status; an unknown word counts as failed."""
+    known = ("finished", "failed", "crashed", "preempted")
+    name = record.status if record.status in known else "failed"
+    return Status(name, record.exit_code, record.time, record.reason)  # type: ignore[arg-type]
+
+
+def judged(exit_code: int, time: float) -> Finish:
+    """How a process ended that said nothing itself, by its exit code; negative for the signal that ended it."""
+    if exit_code >= 0:
+        reason = f"exit code {exit_code}" if exit_code else ""
+        return Finish(time=time, status="failed" if exit_code else "finished", exit_code=exit_code, reason=reason)
+    try:
+        name = signal.Signals(-exit_code).name
+    except ValueError:
+        name = f"signal {-exit_code}"
+    return Finish(time=time, status="crashed", reason=f"killed by {name}")
+
+
+def revised(finish: Finish, exit_code: int) -> Finish:
+    """What was said of an end before the process had its exit code, now that it has one; itself where both agree."""
+    said = finish.exit_code or 0
+    agree = exit_code == (-signal.SIGINT if said == INTERRUPTED else said)
+    if not finish.leaving or finish.status == "preempted" or agree:
+        return finish
+    found = judged(exit_code, finish.time)
+    if found.status == finish.status:
+        found.reason = finish.reason
+    return found
+
+
+def noted(run: RunDirectory, attempt: int, finish: Finish) -> Finish:
+    """A finish record by what the C library wrote down at the exit of its process, where it did."""
+    if not finish.leaving:
+        return finish
+    try:
+        code = confined.read(exit_note(run, attempt))
+    except OSError:
+        return finish
+    return revised(finish, code[0]) if len(code) == 1 else finish
+
+
+def exit_note(run: RunDirectory, attempt: int) -> Path:
+    """A file that holds the exit code of an attempt's process as one byte: see :func:`note_exit_code`."""
+    return run.path / f"exit.{attempt}"
+
+
+def _last_sign(run: RunDirectory) -> float:
+    times = []
+    for name in run.stream_names():
+        if name.writer != "rank":
+            continue  # the relay's own heart beats in its lease, and a sync may write the node's stream, too
+        try:
+            times.append(os.stat(run.stream(name)).st_mtime)
+        except OSError:
+            continue
+    return max(times, default=0.0)
+
+
+def preempting(run: RunDirectory, attempt: int) -> Path:
+    """A file that says, by being there: if this attempt ends without a word, it was preempted."""
+    return run.path / f"preempting.{attempt}"
+
+
+def signalled(run: RunDirectory, attempt: int) -> Path:
+    """A file that says the same by what is in it: where training was when a grace signal ended it."""
+    return run.path / f"signalled.{attempt}"
+
+
+def is_preempted(run: RunDirectory, attempt: int) -> bool:
+    """Whether a preemption of this attempt was announced, by the script or by a signal."""
+    if preempting(run, attempt).exists():
+        return True
+    try:
+        return signalled(run, attempt).stat().st_size > 0
+    except OSError:
+        return False
+
+
+def note_exit_code(path: Path) -> bool:
+    """Have the C library write this process's exit code, one byte, into a file when it exits.
+
+    Returns:
+        whether it will: glibc's ``on_exit`` passes the code on, others have no such thing. A process that a signal
+        ends, or ``os._exit``, leaves the file empty.
+    """
+    try:
+        import ctypes
+
+        from trackers.support.descriptors import open_high
+
+        library = ctypes.CDLL(None)
+        library.fdopen.restype = ctypes.c_void_p
+        opened = library.fdopen(open_high(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, confined.open_fd), b"wb")
+        stream = ctypes.c_void_p(opened)
+        unbuffered = 2
+        return bool(
+            opened and library.setvbuf(stream, None, unbuffered, 0) == 0 and library.on_exit(library.fputc, stream) == 0
+        )
+    except (ImportError, OSError, AttributeError):
+        return False

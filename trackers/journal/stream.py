@@ -1,0 +1,602 @@
+"""Streams on disk: one writer each, one line a record, one ``write`` a call.
+
+A writer appends to a file opened with O_APPEND, so what ``write`` returned from is in the kernel's page cache
+and survives the death of the process. A reader takes complete lines only: a torn tail is left until its end
+comes, and a line that isn't a record is skipped and counted. A tail of NUL bytes, as network filesystems show
+for data that is on its way, counts as torn for a while and as damage afterwards. A file that was cut or replaced
+underneath is noticed: a reader doesn't take what lies at its offset then for the next record.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+
+from trackers import records
+from trackers.records import Finish, Record
+from trackers.support import confined
+from trackers.support.descriptors import identity, open_high
+from trackers.support.failpoints import failpoint
+from trackers.support.seekable_zstd import open_file, size_of
+
+BUFFER_BYTES = 64 * 1024 * 1024
+"""How much waits in memory while the file can't be written (disk full); what overflows is counted as lost."""
+RETRY_S = 0.25
+NUL_PATIENCE_S = 10.0
+BLOCK_BYTES = 4 * 1024 * 1024
+HOLE_BYTES = 64 * 1024 * 1024
+"""A file with a larger hole in it, which costs its writer nothing, is read up to there."""
+MOST_DAMAGE = 10_000
+MOST_LEFT = 4
+"""So many files that were deleted or replaced are kept open, for what forked processes still write to them."""
+MARK_BYTES = 64
+"""So much of what was read last is remembered, to see that it is still there: a time is among it."""
+NEAR_BYTES = 64 * 1024
+"""A finish record is looked for in so much of a stream's end where somebody asks again and again."""
+FAR_BYTES = 16 * 1024 * 1024
+"""The same where somebody asks once, before a run is taken for one that ended without a word."""
+
+
+class StreamWriter:
+    """Appends lines to one stream.
+
+    Args:
+        path: the stream's file; its directory exists. A torn tail of an earlier writer is cut off.
+        exclusive: the file must not exist yet: whoever creates it has the claim.
+
+    Raises:
+        OSError: the file can't be created or opened.
+    """
+
+    def __init__(self, path: Path, *, exclusive: bool = False) -> None:
+        self.path = path
+        self.lost = 0
+        self.error: OSError | None = None
+        self._lock = threading.RLock()
+        self._waiting: deque[bytes] = deque()
+        self._waiting_bytes = 0
+        self._retry_at = 0.0
+        self._closed = False
+        self._size = 0
+        self._left: list[tuple[int, tuple[int, int], int]] = []
+        self._flags = os.O_RDWR | os.O_APPEND | os.O_CREAT
+        self.fd = open_high(path, self._flags | (os.O_EXCL if exclusive else 0), confined.open_fd)
+        self._file = identity(self.fd)
+        if not exclusive:
+            cut_torn_tail(self.fd)
+
+    @property
+    def healthy(self) -> bool:
+        """True while every line went straight to the file: the caller may ``os.write`` to ``fd`` itself."""
+        return not self._waiting
+
+    @property
+    def waiting(self) -> int:
+        """Lines that wait for the disk."""
+        return len(self._waiting)
+
+    def write(self, line: bytes) -> None:
+        """Append one or several complete lines; keeps them in memory while the disk refuses. Never raises."""
+        with self._lock:
+            if self._waiting:
+                self._keep(line)
+                self.retry()
+            else:
+                self._append(line)
+
+    def repair(self, line: bytes, written: int) -> None:
+        """Take over a line of which a direct ``os.write`` to ``fd`` wrote only the first ``written`` bytes."""
+        with self._lock:
+            self._cut(line, written)
+            self._keep(line)
+
+    def retry(self, force: bool = False) -> bool:
+        """Try to write what waits, at most every quarter second. True if nothing waits any more."""
+        with self._lock:
+            now = time.monotonic()
+            if not self._waiting or (now < self._retry_at and not force):
+                return not self._waiting
+            self._retry_at = now + RETRY_S
+            while self._waiting:
+                line = self._waiting.popleft()
+                self._waiting_bytes -= len(line)
+                before = len(self._waiting)
+                self._append(line, front=True)
+                if len(self._waiting) > before:
+                    return False
+            self.error = None
+            return True
+
+    def settle(self, timeout_s: float) -> bool:
+        """Try for a while to write what waits. True if nothing waits any more."""
+        until = time.monotonic() + timeout_s
+        while not self.retry(force=True):
+            left = until - time.monotonic()
+            if left <= 0:
+                return False
+            time.sleep(min(RETRY_S, left))
+        return True
+
+    def why(self) -> str:
+        """Why lines wait, and what to do about it, in a few words each."""
+        number = self.error.errno if self.error is not None else errno.ENOSPC
+        what = os.strerror(number or errno.EIO)
+        if number == errno.EFBIG:
+            return f"{what}: raise the limit on the size of files, `ulimit -f`"
+        if number == errno.EROFS:
+            return f"{what}: make {self.path.parent} writable"
+        if number in (errno.ENOSPC, errno.EDQUOT):
+            return f"{what}: free some space for {self.path.parent}"
+        return f"{what}: see to {self.path.parent}"
+
+    def after_fork(self) -> None:
+        """In a forked child: what waits is the parent's to write, and nobody here holds the lock."""
+        self._lock = threading.RLock()
+        self._waiting.clear()
+        self._waiting_bytes = 0
+
+    def mend(self, make_directory: Callable[[], object] = lambda: None) -> str:
+        """Put right what somebody did to the file or its descriptor. Takes microseconds when all is well.
+
+        Args:
+            make_directory: called before a file that was deleted is put back.
+
+        Returns:
+            what was found: "closed" (the descriptor, which may be of another file now: the file was opened again),
+            "deleted" (or replaced: the file is put back whole), "unmended" (either of these, and it can't be done now:
+            ``why`` says why), "cut" (nothing can be done), or "".
+        """
+        with self._lock:
+            if identity(self.fd) != self._file:
+                if self._reopen():
+                    return "closed"
+                make_directory()
+                return "closed" if self._reopen() else "unmended"
+            if self.missing():
+                make_directory()
+                return "deleted" if self.restore() else "unmended"
+            self._gather()
+            return "cut" if self.shrunk() else ""
+
+    def follow(self, alive: Callable[[], bool]) -> None:
+        """As :meth:`mend`, in a forked child: it goes over to the file that its parent put back.
+
+        Args:
+            alive: whether that process still lives. While it does, putting a file back is left to it, and it takes
+                along what was written to the old one meanwhile.
+        """
+        with self._lock:
+            if identity(self.fd) != self._file:
+                self._reopen()
+            elif self.missing():
+                if self.path.exists():
+                    old = self.fd
+                    if self._reopen():
+                        os.close(old)
+                elif not alive():
+                    self.path.parent.mkdir(parents=True, exist_ok=True)
+                    self.restore()
+
+    def missing(self) -> bool:
+        """True if the file was deleted or replaced underneath."""
+        try:
+            there = os.stat(self.path)
+        except OSError:
+            return True
+        return (there.st_dev, there.st_ino) != self._file
+
+    def shrunk(self) -> bool:
+        """True if the file is shorter than when this was last asked: somebody cut it."""
+        size = os.fstat(self.fd).st_size
+        shorter = size < self._size
+        self._size = size
+        return shorter
+
+    def restore(self) -> bool:
+        """Put a file that was deleted or replaced underneath back, whole. True if it is there again."""
+        with self._lock:
+            temporary = confined.temporary(self.path)
+            fresh = -1
+            try:
+                # Readers must never see a part of it: they would take it for a file that was cut.
+                fresh = open_high(temporary, self._flags | os.O_EXCL, confined.open_fd)
+                offset = 0
+                while block := os.pread(self.fd, BLOCK_BYTES, offset):
+                    offset += os.write(fresh, block)
+                offset = cut_torn_tail(fresh)  # a line that another process is writing: ``_gather`` finds it whole
+                confined.replace(temporary, self.path)
+            except OSError as error:
+                self.error = error
+                if fresh >= 0:
+                    os.close(fresh)
+                with contextlib.suppress(OSError):
+                    confined.remove(temporary)
+                return False
+            self._left.append((self.fd, self._file, offset))
+            self.fd, self._file, self._size = fresh, identity(fresh), 0
+            while len(self._left) > MOST_LEFT:
+                self._gather()
+                self._drop(self._left.pop(0))
+            return True
+
+    def close(self) -> None:
+        """Write what waits, if the disk takes it, and leave the file. What still waits counts as lost.
+
+        The descriptor's number stays taken until ``release``: another thread may be about to write to it, and
+        must not hit a file that was opened under the same number.
+        """
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            self.retry(force=True)
+            self._gather()
+            while self._left:
+                self._drop(self._left.pop())
+            self.lost += sum(line.count(b"\n") for line in self._waiting)
+            self._waiting.clear()
+            with contextlib.suppress(OSError):  # no descriptor left: then the file stays open until ``release``
+                null = open_high(os.devnull, os.O_WRONLY)
+                if identity(self.fd) == self._file:
+                    os.dup2(null, self.fd, inheritable=False)
+                    os.close(null)
+                else:
+                    self.fd = null
+                self._file = identity(self.fd)
+
+    def release(self) -> None:
+        """Close, and give the descriptor's number back."""
+        with self._lock:
+            self.close()
+            if self.fd >= 0:
+                if identity(self.fd) == self._file:
+                    os.close(self.fd)
+                self.fd = -1
+
+    def _reopen(self) -> bool:
+        """Open the file by its path. The old descriptor isn't closed here: its number may be somebody else's."""
+        try:
+            self.fd = open_high(self.path, self._flags, confined.open_fd)
+        except OSError as error:
+            self.error = error
+            return False
+        self._file, self._size = identity(self.fd), 0
+        return True
+
+    def _gather(self) -> None:
+        """Take along what forked processes wrote to the file that was there before it was put back."""
+        for number, (fd, file, offset) in enumerate(self._left):
+            if identity(fd) != file:
+                continue
+            try:
+                while block := os.pread(fd, BLOCK_BYTES, offset):
+                    whole = block[: block.rfind(b"\n") + 1]
+                    if not whole:
+                        break
+                    self.write(whole)
+                    offset += len(whole)
+            except OSError as error:
+                self.error = error
+            self._left[number] = (fd, file, offset)
+
+    def _drop(self, left: tuple[int, tuple[int, int], int]) -> None:
+        if identity(left[0]) == left[1]:
+            os.close(left[0])
+
+    def _append(self, line: bytes, front: bool = False) -> None:
+        failpoint("journal.write.before")
+        written = self._write(line)
+        if written == len(line):
+            failpoint("journal.write.after")
+            return
+        if written:
+            self._cut(line, written)
+        self._keep(line, front)
+
+    def _write(self, line: bytes) -> int:
+        """How much of a line the file took; ``error`` says why not all."""
+        try:
+            return os.write(self.fd, line)
+        except OSError as error:
+            if identity(self.fd) == self._file:
+                self.error = error
+                return 0
+        if not self._reopen():
+            return 0
+        try:
+            return os.write(self.fd, line)
+        except OSError as error:
+            self.error = error
+            return 0
+
+    def _cut(self, line: bytes, written: int) -> None:
+        """Take back the first part of a line, after which the file took no more; find out why."""
+        if written <= 0:
+            return
+        try:
+            os.write(self.fd, b"\n")  # one byte more, of a whole line where it fits: what it answers is the reason
+            written, fragment = written + 1, line[:written] + b"\n"
+        except OSError as error:
+            self.error, fragment = error, line[:written]
+        else:
+            self.error = self.error or _full()
+        try:
+            begin = os.lseek(self.fd, 0, os.SEEK_END) - written
+            if os.pread(self.fd, written, begin) != fragment:  # another process wrote behind it
+                return
+            os.ftruncate(self.fd, begin)
+        except OSError:
+            # The fragment stays; ending its line keeps it apart from the next one. Readers skip and count it.
+            self._waiting.appendleft(b"\n")
+
+    def _keep(self, line: bytes, front: bool = False) -> None:
+        if self._waiting_bytes + len(line) > BUFFER_BYTES:
+            self.lost += line.count(b"\n")
+            return
+        (self._waiting.appendleft if front else self._waiting.append)(line)
+        self._waiting_bytes += len(line)
+
+
+def _full() -> OSError:
+    """What a write that took only a part of a line means."""
+    return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def cut_torn_tail(fd: int) -> int:
+    """Cut what follows the last newline, and return the file's length."""
+    size = os.lseek(fd, 0, os.SEEK_END)
+    end = size
+    while end > 0:
+        start = max(0, end - 65536)
+        newline = os.pread(fd, end - start, start).rfind(b"\n")
+        if newline >= 0:
+            end = start + newline + 1
+            break
+        end = start
+    if end < size:
+        os.ftruncate(fd, end)
+    return end
+
+
+class StreamReader:
+    """Reads one stream from an offset on, as far as complete lines go.
+
+    Attributes:
+        offset: where the next line begins; set it to read from elsewhere.
+        cut: what was read isn't there any more, so that the offset means nothing; ``read`` gives nothing until
+            the offset is set anew, or the file is as it was.
+        corrupt: complete lines skipped because they aren't records, or mended because two ran into one.
+        damage: where those lines begin; for the caller to empty.
+        unknown: records skipped because their kind isn't known here.
+    """
+
+    def __init__(self, path: Path, offset: int = 0) -> None:
+        self.path = path
+        self.name = path.name.removesuffix(".jsonl")
+        self.cut = False
+        self._offset = offset
+        self._mark = b""
+        self.corrupt = 0
+        self.damage: list[int] = []
+        self.unknown = 0
+        self._nul_since = 0.0
+
+    @property
+    def offset(self) -> int:
+        return self._offset
+
+    @offset.setter
+    def offset(self, offset: int) -> None:
+        self._offset = offset
+        self._mark = b""
+        self.cut = False
+
+    def size(self) -> int:
+        """Length of the file in bytes; 0 if there is none."""
+        try:
+            return size_of(self.path)
+        except OSError:
+            return 0
+
+    def read(self, limit: int = 1000, max_bytes: int = BLOCK_BYTES, end: int | None = None) -> list[Record]:
+        """The next records, at most ``limit``, with ``id`` set; [] if no complete line has come.
+
+        Args:
+            end: stop before the line that begins at or after this offset.
+        """
+        if end is not None:
+            max_bytes = min(max_bytes, end - self._offset)
+        block = self._block(max_bytes)
+        found, position = self._decode_whole(block, limit)
+        while len(found) < limit:
+            newline = block.find(b"\n", position)
+            if newline < 0:
+                break
+            line = block[position:newline]
+            if b"\0" in line:
+                if self._wait_for_nuls():
+                    break
+                line = line.strip(b"\0")
+            record = self._decode(line, self._offset + position)
+            if record is not None:
+                records.name_place(record, self.name, self._offset + position)
+                found.append(record)
+            position = newline + 1
+        if position:
+            self._offset += position
+            self._mark = (self._mark + block[max(0, position - MARK_BYTES) : position])[-MARK_BYTES:]
+        return found
+
+    def _decode_whole(self, block: bytes, limit: int) -> tuple[list[Record], int]:
+        """As many lines as are asked for, decoded at once, and where they end; nothing if one of them needs a look."""
+        starts = [0]
+        while len(starts) <= limit and (newline := block.find(b"\n", starts[-1])) >= 0:
+            starts.append(newline + 1)
+        end = starts.pop()
+        try:
+            found = records.decode_block(block[:end])
+        except records.CorruptLine:
+            return [], 0
+        if len(found) != len(starts):  # an empty line
+            return [], 0
+        for start, record in zip(starts, found, strict=True):
+            records.name_place(record, self.name, self._offset + start)
+        return found, end
+
+    def _block(self, max_bytes: int) -> bytes:
+        if max_bytes <= 0:
+            return b""
+        try:
+            with open_file(self.path) as file:
+                size = file.seek(0, os.SEEK_END)
+                file.seek(self._offset - len(self._mark))
+                self.cut = size < self._offset or file.read(len(self._mark)) != self._mark
+                if self.cut:
+                    return b""
+                block = file.read(max_bytes) or b""
+                while len(block) >= max_bytes and b"\n" not in block:  # one line longer than a block
+                    more = file.read(max_bytes)
+                    if not more or (len(block) > HOLE_BYTES and not more.strip(b"\0")):
+                        break
+                    block += more
+        except FileNotFoundError:
+            return b""
+        return block
+
+    def _wait_for_nuls(self) -> bool:
+        now = time.monotonic()
+        self._nul_since = self._nul_since or now
+        if now - self._nul_since < NUL_PATIENCE_S:
+            return True
+        self._nul_since = 0.0
+        return False
+
+    def _decode(self, line: bytes, offset: int) -> Record | None:
+        if not line:
+            return None
+        try:
+            record = records.decode(line)
+        except records.CorruptLine:
+            self.corrupt += 1
+            if len(self.damage) < MOST_DAMAGE:
+                self.damage.append(offset)
+            return _mended(line)
+        if record is None:
+            self.unknown += 1
+        return record
+
+
+def _mended(line: bytes) -> Record | None:
+    """The record at the end of a line that begins with a piece of another: the file was cut within that one."""
+    begin = line.rfind(b'{"kind":')
+    with contextlib.suppress(records.CorruptLine):
+        return records.decode(line[begin:]) if begin > 0 else None
+    return None
+
+
+def tail(path: Path, max_bytes: int = 65536) -> list[Record]:
+    """The records in the last ``max_bytes`` of a stream, whole lines only."""
+    try:
+        with open_file(path) as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - max_bytes))
+            block = file.read()
+    except OSError:
+        return []
+    return decode_lines(block, whole=size <= max_bytes)
+
+
+def decode_lines(block: bytes, *, whole: bool) -> list[Record]:
+    """The records of complete lines. whole: the block begins with one, not within it."""
+    found = []
+    for line in block.split(b"\n")[0 if whole else 1 : -1]:
+        with contextlib.suppress(records.CorruptLine):
+            record = records.decode(line.strip(b"\0")) if line else None
+            if record is not None:
+                found.append(record)
+    return found
+
+
+def last_record(path: Path) -> Record | None:
+    """The last complete record of a stream, or None."""
+    try:
+        size = size_of(path)
+    except OSError:
+        return None
+    for back in (4096, 1 << 20, HOLE_BYTES, size + 1):
+        found = tail(path, back)
+        if found:
+            return found[-1]
+        if back >= size or (back == HOLE_BYTES and is_hole(path, back)):
+            break
+    return None
+
+
+def is_hole(path: Path, count: int) -> bool:
+    """Whether a stream's last bytes, so many, are all NUL."""
+    with open_file(path) as file:
+        file.seek(-count, os.SEEK_END)
+        return not file.read(count).strip(b"\0")
+
+
+class FinishSearch:
+    """Looks for the finish record of a stream that may still grow. Each byte is read once.
+
+    The record need not be the last one: a forked child or a thread may have been about to write when the run ended.
+
+    Args:
+        back: begin so many bytes before the stream's present end.
+
+    Attributes:
+        found: the last finish record that was seen; None before the first.
+    """
+
+    _MARK = b'{"kind":"finish"'
+
+    def __init__(self, path: Path, back: int = FAR_BYTES) -> None:
+        self.path = path
+        self.found: Finish | None = None
+        self._back = back
+        self._offset = -1
+
+    def look(self) -> Finish | None:
+        """Read what is new. Returns ``found``; an unreadable stream has nothing new."""
+        with contextlib.suppress(OSError), open_file(self.path) as file:
+            size = file.seek(0, os.SEEK_END)
+            if self._offset < 0 or size < self._offset:  # the first look, or the file was cut
+                self._offset = max(0, size - self._back)
+            file.seek(self._offset)
+            while block := file.read(BLOCK_BYTES):
+                self._search(block)
+                whole = block.rfind(b"\n") + 1
+                if len(block) < BLOCK_BYTES:
+                    self._offset += whole
+                    break
+                mark = max(0, block.rfind(self._MARK))  # of a line longer than a block, what may be a finish is kept
+                self._offset += whole or mark or len(block) - len(self._MARK)
+                file.seek(self._offset)
+        return self.found
+
+    def _search(self, block: bytes) -> None:
+        # No text can hold the mark: the quotes in it would be escaped.
+        at = block.rfind(self._MARK)
+        while at >= 0:
+            end = block.find(b"\n", at)
+            if end >= 0:
+                with contextlib.suppress(records.CorruptLine):
+                    record = records.decode(block[at:end])
+                    if isinstance(record, Finish):
+                        self.found = record
+                        return
+            at = block.rfind(self._MARK, 0, at)
+
+
+def find_finish(path: Path, back: int = NEAR_BYTES) -> Finish | None:
+    """The last finish record within the last ``back`` bytes of a stream, whatever follows it; None without one."""
+    return FinishSearch(path, back).look()

@@ -1,0 +1,141 @@
+"""Whose configuration counts when a run is delivered: its own for the reader's runs, else the reader's.
+
+``docs/security.md`` says what of a run directory is data and what is instruction.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from trackers.configuration.declaration import PROGRAMS
+from trackers.errors import NotFound
+from trackers.journal import signature
+from trackers.journal.helper_process import READER_DIRECTORY
+from trackers.journal.run_directory import RunDirectory
+from trackers.support import confined
+from trackers.tracker import RunInfo
+
+ADDRESSES = ("MLFLOW_TRACKING_URI", "TRACKIO_SERVER_URL")
+DIRECTORIES = (
+    "BENCHMARK_DIR", "CSV_DIR", "JSON_DIR", "PROGRESS_DIR", "SESSION_DIR", "TENSORBOARD_DIR", "TRACKER_DIR",
+    "TRACKER_PROFILE_DIR", "TRACKER_SAVE_CONFIG_FILEPATH", "TRACKER_TENSOR_INSPECT", "TRACKER_TENSOR_INSPECT_DIR",
+    "WANDB_DIR",
+)  # fmt: skip
+INSTRUCTIONS = frozenset((*PROGRAMS, *ADDRESSES, *DIRECTORIES))
+"""Options that make a delivery run, contact or write something: of somebody else's run they are the reader's."""
+
+
+def delivered(run: RunDirectory, *, trusted: bool = False) -> tuple[RunInfo, str]:
+    """A run's identity as its delivery uses it, and one line on what was left out of it ("": nothing).
+
+    The run's own options count if the reader's trackers wrote them into a directory of the reader's. Otherwise those
+    that name programs, addresses and directories come from the reader's environment and the defconfig that it names.
+
+    Args:
+        trusted: the reader says that the run's options count.
+
+    Raises:
+        NotFound: no readable ``run.json``. ConfigError: the reader's own configuration is wrong.
+    """
+    info = run.read_info()
+    if not confined.plain(info.id):
+        raise NotFound(f"{run.identity}: {info.id!r:.80} can't be a run's id; nothing of this run is delivered")
+    if trusted or signature.told(info):
+        return info, ""
+    owner = other_owner(run)
+    if not owner and signature.valid(info):
+        return info, ""
+    home = os.environ.get(READER_DIRECTORY) or os.getcwd()
+    options, left_out = _options(info.options, home, run.path.resolve())
+    foreign = msgspec.structs.replace(info, options=options, home=home, foreign=True)
+    if not left_out:
+        return foreign, ""
+    whose = f"it belongs to {owner}" if owner else "your own trackers didn't write it"
+    verb = "comes" if len(left_out) == 1 else "come"
+    return foreign, (
+        f"run {info.project}/{info.id}: {whose}, so {', '.join(left_out)} {verb} from your configuration, "
+        "not the run's; to take the run's: trackers sync --trust"
+    )
+
+
+def other_owner(run: RunDirectory) -> str:
+    """Who else owns a run's directory or its identity; "" if it is this process's user, or root."""
+    if not hasattr(os, "geteuid"):
+        return ""
+    ranks = [run.stream(name) for name in run.stream_names() if name.writer == "rank"]
+    written = [run.identity] if run.identity.exists() else [path for path in ranks if path.exists()]
+    for path in (run.path, *written):
+        found = os.stat(path, follow_symlinks=path == run.path).st_uid
+        if found not in (os.geteuid(), 0):
+            return _user(found)
+    return ""
+
+
+def _user(number: int) -> str:
+    import pwd
+
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:
+        return f"user {number}"
+
+
+def _options(of_run: dict[str, Any], home: str, directory: Path) -> tuple[dict[str, Any], list[str]]:
+    """The options of somebody else's run: instructions are the reader's, values that don't fit are left out."""
+    reader, tree = _reader(home)
+    options: dict[str, Any] = {}
+    for symbol, declaration in tree.declarations.items():
+        if symbol in INSTRUCTIONS:
+            options[symbol] = _placed(symbol, reader, home)
+        elif symbol in of_run and _fits(declaration, of_run[symbol]):
+            options[symbol] = of_run[symbol]
+        else:
+            options[symbol] = reader[symbol]
+    # What would lie in training's working directory has no place here but the run's own.
+    options["BENCHMARK_DIR"] = options["BENCHMARK_DIR"] or str(directory / "benchmark_results")
+    # W&B's client follows links: it never writes into a directory that somebody else can change.
+    options["WANDB_DIR"] = options["WANDB_DIR"] or str(_private(directory))
+    named = {symbol for symbol in of_run if symbol in INSTRUCTIONS or symbol not in tree.declarations}
+    default = {symbol: declaration.default for symbol, declaration in tree.declarations.items()}
+    left_out = sorted(s for s in named if of_run[s] not in ("", None, default.get(s), options.get(s)))
+    return options, left_out
+
+
+@functools.lru_cache(maxsize=1)
+def _reader(home: str) -> tuple[Any, Any]:
+    from trackers import configuration
+    from trackers.configuration.kconfig import Tree
+
+    return configuration.resolve(cwd=Path(home), project_file=False), Tree()
+
+
+def _placed(symbol: str, reader: Any, home: str) -> str:
+    value = str(reader[symbol] or "")
+    if symbol not in DIRECTORIES or not value:
+        return value
+    return "" if reader.source(symbol) == "default" else str(Path(home, Path(value).expanduser()).absolute())
+
+
+def _fits(declaration: Any, value: Any) -> bool:
+    from trackers.errors import ConfigError
+
+    if isinstance(value, bool) != (declaration.kind == "bool") or not isinstance(value, (bool, int, str)):
+        return False
+    try:
+        declaration.check(declaration.text(value, "run.json"), "run.json")
+    except ConfigError:
+        return False
+    return True
+
+
+def _private(directory: Path) -> Path:
+    """A directory of the reader's own for what is made of somebody else's run; the same one each time."""
+    import hashlib
+
+    base = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
+    return Path(base, "trackers", "runs", hashlib.sha256(os.fsencode(directory)).hexdigest()[:16])

@@ -1,0 +1,87 @@
+"""Panels as a page for a browser: one file, without network, that can be zoomed and whose legend hides runs."""
+
+from __future__ import annotations
+
+import html
+import json
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from trackers.analysis.tables import plain
+from trackers.plotting.colours import COLOURS, DASHES
+from trackers.plotting.curve_math import Line, thinner
+from trackers.plotting.figure import Picture, as_builtins
+from trackers.support.atomic_write import write_text
+
+POINTS = 160_000
+"""So many points a page has at most, of all curves together, raw and smoothed: about 3 MB."""
+LEAST = 20
+DIGITS = 6
+BLACK = "#7a7a7a"
+"""What stands for black, since a page may be dark."""
+POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:"
+"""Whatever a name may hold, the page loads nothing."""
+
+
+def save(picture: Picture, path: Path, *, title: str = "Runs", text: str = "") -> None:
+    """Write a page; its directory is made.
+
+    Args:
+        text: HTML below the charts, with its names escaped.
+
+    Raises:
+        UsageError: it can't be written.
+    """
+    content = page(picture, title=title, text=text)
+    write_text(path, content)
+
+
+def page(picture: Picture, *, title: str, text: str = "") -> str:
+    """The page's HTML."""
+    script, style = ((resources.files("trackers.plotting") / f"page.{end}").read_text("utf-8") for end in ("js", "css"))
+    colours = [BLACK if colour == "#000000" else colour for colour in COLOURS]
+    data = json.dumps({"picture": _data(picture), "colours": colours, "dashes": DASHES}, allow_nan=False,
+                      separators=(",", ":"))  # fmt: skip
+    data = data.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+    notes = "".join(f"<p>{html.escape(plain(note))}</p>" for note in (*picture.about, *picture.notes))
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
+        '<meta name="generator" content="trackers">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        '<link rel="icon" href="data:,">'
+        f"<title>{html.escape(plain(title))}</title><style>{style}</style></head><body>"
+        f'<h1>{html.escape(plain(title))}</h1><div id="legend"></div><div id="charts"></div>{notes}'
+        "<p>Drag to zoom, wheel or two fingers too; sideways, or with shift, the wheel pans; double click shows all. "
+        "The legend hides runs.</p>"
+        f'{text}<script type="application/json" id="data">{data}</script><script>{script}</script></body></html>\n'
+    )
+
+
+def _data(picture: Picture) -> Any:
+    count = sum(len(panel.lines) for panel in picture.panels)
+    bins = max(LEAST, POINTS // max(1, 8 * count))  # four points a bin, raw and smoothed
+    panels = [
+        msgspec.structs.replace(panel, lines=[_rounded(thinner(line, bins, panel.log_x)) for line in panel.lines])
+        for panel in picture.panels
+    ]
+    shown = as_builtins(msgspec.structs.replace(picture, panels=panels))
+    for data, panel in zip(shown["panels"], picture.panels, strict=True):
+        data["blank"] = panel.blank
+    shown["legend"] = [[plain(label), style] for label, style in picture.legend]
+    return shown
+
+
+def _rounded(line: Line) -> Line:
+    """With as many digits as a screen shows; counts and steps stay whole."""
+    import numpy as np
+
+    def short(values: Any, digits: int) -> Any:
+        return np.array([float(f"{value:.{digits}g}") for value in np.asarray(values, np.float64).tolist()])
+
+    fields = {name: short(getattr(line, name), DIGITS) for name in ("y", "smooth_y", "low", "high")}
+    places = {name: short(getattr(line, name), 9) for name in ("x", "smooth_x", "nans", "highs", "lows")}
+    return msgspec.structs.replace(line, label=plain(line.label), **fields, **places)

@@ -1,0 +1,221 @@
+"""What one call of ``log`` adds to values across ranks: its reductions as one flat row of numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from trackers.errors import reason
+from trackers.formats.json_values import MAX_DEPTH, MAX_NAME
+from trackers.records import SUMMARY_PREFIX, Finish, Number, Record
+from trackers.reductions import KINDS, Layout, Reduction
+from trackers.values.coerce import Unrecordable, flat_name, number
+from trackers.values.device_copy import batched, hold
+
+PLAIN = frozenset({float, int, bool, str, type(None)})
+"""Types of values that are no reductions and hold none."""
+NUMBERS = frozenset({float, int})
+REDUCTIONS = frozenset(KINDS.values())
+MOST_LAYOUTS = 1000
+
+
+def reductions(
+    values: Mapping[Any, Any], problems: list[str], prefix: str = "", depth: int = 0
+) -> dict[str, Reduction]:
+    """The reductions among the values of a call, also in nested mappings, by flat name; nothing else is looked at."""
+    if not prefix and nothing_else(values):
+        return values  # type: ignore[return-value]
+    found: dict[str, Reduction] = {}
+    for key, value in list(values.items()):
+        if isinstance(value, Reduction):
+            name = flat_name(key, problems, prefix)
+            if name.strip("/ "):
+                found[name] = value
+        elif type(value) not in PLAIN and isinstance(value, Mapping) and depth < MAX_DEPTH:
+            found.update(reductions(value, problems, flat_name(key, problems, prefix) + "/", depth + 1))
+    return found
+
+
+_flat: set[tuple[str, ...]] = set()
+
+
+def nothing_else(values: Mapping[Any, Any]) -> bool:
+    """Whether these are reductions under names that need no change: how a call with many usually is, seen at once."""
+    if not REDUCTIONS.issuperset(map(type, values.values())):
+        return False
+    names = tuple(values)
+    if names in _flat:
+        return True
+    if not all(type(name) is str and name.isascii() and 0 < len(name) <= MAX_NAME for name in names):
+        return False
+    if any(not name.strip("/ ") or name == SUMMARY_PREFIX for name in names):
+        return False
+    if len(_flat) < MOST_LAYOUTS:
+        _flat.add(names)
+    return True
+
+
+class Contribution:
+    """The reductions of one call.
+
+    Args:
+        reductions: by name, flat.
+        move: starts moving a value from an accelerator; None for one that can be read at once.
+        batch: starts moving those that ``move`` left where they are.
+
+    Attributes:
+        layout: names and kinds. parts: the row's numbers; some may still be on their way.
+        waiting: the same by place, empty where nothing is on its way.
+        problems: one line for each reduction that can't be recorded.
+    """
+
+    __slots__ = ("layout", "parts", "problems", "waiting")
+
+    def __init__(
+        self,
+        reductions: Mapping[str, Reduction],
+        move: Callable[[Any], Any],
+        batch: Callable[[list[Any]], list[Any]] = lambda parts: parts,
+    ) -> None:
+        self.problems: list[str] = []
+        self.waiting: dict[Any, Any] = {}
+        self.parts: list[Any] = [part for reduction in reductions.values() for part in reduction.parts]
+        if not NUMBERS.issuperset(map(type, self.parts)):
+            reductions = self._moved(reductions, move)
+            self.parts = batch(self.parts)
+            if not NUMBERS.issuperset(map(type, self.parts)):
+                self.waiting = dict(enumerate(self.parts))
+        self.layout = layout(tuple(reductions), tuple([reduction.kind for reduction in reductions.values()]))
+
+    def _moved(self, reductions: Mapping[str, Reduction], move: Callable[[Any], Any]) -> Mapping[str, Reduction]:
+        taken: dict[str, Reduction] = {}
+        self.parts = []
+        for name, reduction in reductions.items():
+            try:
+                moved = [_moved(part, move) for part in reduction.parts]
+            except Unrecordable as error:
+                self.problems.append(f"{name}: {error}"[:300])
+                continue
+            except Exception as error:
+                self.problems.append(f"{name}: {reason(error)}"[:300])
+                continue
+            taken[name] = reduction
+            self.parts += moved
+        return taken
+
+    def row(self, arrived: Mapping[Any, Number]) -> list[Number | None]:
+        """The row; of a value with a part that never arrived, every part is None."""
+        if not self.waiting:
+            return self.parts
+        row: list[Number | None] = [arrived.get(place) for place in range(self.layout.width)]
+        return row if None not in row else self.layout.whole(row)
+
+
+def _moved(part: Any, move: Callable[[Any], Any]) -> Any:
+    if type(part) in NUMBERS:
+        return part
+    moving = move(part)
+    if moving is not None:
+        return moving
+    found = number(part)
+    return int(found) if type(found) is bool else found
+
+
+_layouts: dict[tuple[tuple[str, ...], tuple[str, ...]], Layout] = {}
+
+
+def layout(names: tuple[str, ...], kinds: tuple[str, ...]) -> Layout:
+    """The layout of these values: one object, however often they are logged."""
+    found = _layouts.get((names, kinds))
+    if found is None:
+        if len(_layouts) >= MOST_LAYOUTS:
+            _layouts.clear()
+        found = _layouts[names, kinds] = Layout(names, kinds)
+    return found
+
+
+class Across(Protocol):
+    """How values get from every rank to the main one.
+
+    By files (``trackers.ranks.file_transport``) or by a collective (``trackers.ranks.collective_transport``).
+
+    No method raises, and none waits for another rank.
+    """
+
+    def move(self, value: Any) -> Any:
+        """How a value leaves an accelerator: see :class:`Contribution`."""
+
+    def batch(self, parts: list[Any]) -> list[Any]:
+        """How several do at once."""
+
+    def quick(self, step: int | None, time: float, values: Mapping[str, Any]) -> bool:
+        """Take a call in few steps, if it is like an earlier one and nothing is in its way. False: nothing was done."""
+
+    def begin(self, step: int | None, time: float, added: Contribution) -> dict[Any, Any]:
+        """Begin to bring a call's contribution there. The answer: what to wait for, see ``pending.Waiting``."""
+
+    def end(self, step: int | None, time: float, added: Contribution, arrived: Mapping[Any, Any]) -> dict[str, Number]:
+        """What was waited for has arrived. The answer: values of all ranks that are to be recorded by this process."""
+
+    def note(self, record: Record) -> None:
+        """A record that whoever reduces must know of: a definition."""
+
+    def close(self, finish: Finish) -> None:
+        """This rank has ended so."""
+
+
+class Alone:
+    """The only rank: what it has is the value of all ranks at once."""
+
+    move = staticmethod(hold)
+    batch = staticmethod(batched)
+
+    def quick(self, step: int | None, time: float, values: Mapping[str, Any]) -> bool:
+        """See :class:`Across`."""
+        return False
+
+    def begin(self, step: int | None, time: float, added: Contribution) -> dict[Any, Any]:
+        """See :class:`Across`."""
+        return added.waiting
+
+    def end(self, step: int | None, time: float, added: Contribution, arrived: Mapping[Any, Any]) -> dict[str, Number]:
+        """See :class:`Across`."""
+        return added.layout.reduce({0: added.row(arrived)})
+
+    def note(self, record: Record) -> None:
+        """Nobody else reduces."""
+
+    def close(self, finish: Finish) -> None:
+        """Nothing waits."""
+
+
+class Astray:
+    """One of several ranks that nothing connects: it says so where a value of all ranks is logged, and records none.
+
+    Args:
+        problem: called with what to do about it.
+    """
+
+    def __init__(self, problem: Callable[[str], None], text: str) -> None:
+        self.move, self.batch = hold, batched
+        self._problem = problem
+        self._text = text
+
+    def quick(self, step: int | None, time: float, values: Mapping[str, Any]) -> bool:
+        """See :class:`Across`."""
+        return False
+
+    def begin(self, step: int | None, time: float, added: Contribution) -> dict[Any, Any]:
+        """See :class:`Across`."""
+        self._problem(self._text)
+        return {}
+
+    def end(self, step: int | None, time: float, added: Contribution, arrived: Mapping[Any, Any]) -> dict[str, Number]:
+        """See :class:`Across`."""
+        return {}
+
+    def note(self, record: Record) -> None:
+        """Nobody reduces."""
+
+    def close(self, finish: Finish) -> None:
+        """Nothing waits."""

@@ -1,0 +1,232 @@
+"""How all ranks of a job find the same run without a collective: each derives the same name from its environment.
+
+What a launcher gives to every rank alike names a *launch*, one start of the job's processes. Ranks leave what they
+add to values of all ranks in the launch's folder, ``<TRACKER_DIR>/.ranks/<launch>/``; the main rank writes there which
+run it has made of it. So a rank that comes first waits for nobody. Sources, each by its documentation:
+https://docs.pytorch.org/docs/stable/elastic/run.html (environment variables),
+https://slurm.schedmd.com/srun.html (output environment variables),
+https://docs.open-mpi.org/en/v5.0.x/tuning-apps/environment-var.html.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import itertools
+import math
+import os
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from trackers.journal.run_directory import RunDirectory, StreamName
+from trackers.journal.stream import find_finish, last_record, tail
+from trackers.records import Row
+from trackers.support import confined, process_info
+from trackers.tracker import RunInfo
+
+FOLDER = confined.LAUNCHES
+LOST = (
+    "values across ranks: this rank can't tell which run it belongs to: set TRACKER_RUN_ID to the same id on every "
+    "rank, or start them with torchrun, srun or mpirun"
+)
+"""What is said where nothing names the launch."""
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+_ALPHABET = "0123456789abcdefghijklmnopqrstuvwxyz"
+_count = itertools.count()
+
+
+class Claim(msgspec.Struct):
+    """The main rank's word: this run, in this attempt, is the launch's. run: relative to the launch's folder."""
+
+    run: str
+    attempt: int
+    time: float
+
+
+class Launch:
+    """One start of a job's processes.
+
+    Args:
+        key: what names it, the same on every rank.
+
+    Attributes:
+        name: the key as a file name. ranks: how many there are.
+    """
+
+    def __init__(self, key: str, ranks: int) -> None:
+        self.name = hashlib.sha256(key.encode()).hexdigest()[:20]
+        self.ranks = ranks
+
+    def folder(self, root: Path) -> Path:
+        """Where its ranks write, below the directory of runs."""
+        return root / FOLDER / self.name
+
+    def run_id(self) -> str:
+        """The id of the run that the main rank makes, unless it goes on with another or the id is taken."""
+        number, text = int(self.name, 16), ""
+        for _ in range(8):
+            number, digit = divmod(number, len(_ALPHABET))
+            text += _ALPHABET[digit]
+        return text
+
+
+def find(run_id: str, environ: Mapping[str, str] | None = None) -> Launch | None:
+    """The launch that this process is part of; None where it is the only process, or nothing names the launch.
+
+    Args:
+        run_id: as the user gave it; "" if none was.
+
+    Each call of ``init`` in one process has a launch of its own: every rank makes the same calls.
+    """
+    environ = os.environ if environ is None else environ
+    ranks = world(environ)
+    key = _key(run_id, environ) if ranks > 1 else ""
+    if not key:
+        return None
+    return Launch(f"{key} {next(_count)}", ranks)
+
+
+def world(environ: Mapping[str, str]) -> int:
+    """How many ranks log together. A SLURM batch's own script is alone, whatever was allocated: srun starts ranks."""
+    launched = any(environ.get(name) for name in process_info.RANK_VARIABLES if name != "SLURM_PROCID")
+    if not launched and environ.get("SLURM_PROCID") and not environ.get("SLURM_STEP_ID"):
+        return 1
+    return process_info.world_size(environ)
+
+
+def _key(run_id: str, environ: Mapping[str, str]) -> str:
+    port = environ.get("MASTER_PORT", "")
+    address = f"{environ.get('MASTER_ADDR', '')}:{port}"
+    elastic, restart = environ.get("TORCHELASTIC_RUN_ID", ""), environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    requeued = environ.get("SLURM_RESTART_COUNT", "0")
+    if run_id:
+        return f"id {run_id} {elastic} {restart} {port if elastic else ''} {requeued}"
+    if elastic:
+        return f"torchrun {elastic} {restart} {address} {_agent(environ)}"
+    if environ.get("SLURM_JOB_ID") and environ.get("SLURM_STEP_ID"):
+        return f"slurm {environ['SLURM_JOB_ID']} {environ['SLURM_STEP_ID']} {requeued}"
+    space = environ.get("PMIX_NAMESPACE") or environ.get("OMPI_MCA_ess_base_jobid")
+    if space:
+        return f"mpi {space}"
+    if environ.get("MASTER_ADDR") and port:
+        return f"master {address} {_agent(environ)}"
+    return _by_store()
+
+
+def _agent(environ: Mapping[str, str]) -> str:
+    """The process that started all ranks, where they are all on this machine; a port is used again, it is not."""
+    local, ranks = environ.get("LOCAL_WORLD_SIZE"), environ.get("WORLD_SIZE")
+    # Two agents may be on one machine (torchrun --nnodes=2, twice), though the address is the loopback's.
+    if local == ranks if local and ranks else environ.get("MASTER_ADDR") in _LOOPBACK:
+        parent = os.getppid()
+        return f"{process_info.host()} {parent} {process_info.process_start(parent):.0f}"
+    return ""
+
+
+def _by_store() -> str:
+    """A name that whichever rank came first has put into torch.distributed's store. No rank waits for another."""
+    distributed = process_info.torch_distributed()
+    if distributed is None:
+        return ""
+    with contextlib.suppress(Exception):  # not a public way: where it is gone, TRACKER_RUN_ID does it
+        store: Any = distributed.distributed_c10d._get_default_store()
+        name = store.compare_set(f"trackers/launch/{next(_count)}", "", secrets.token_hex(8))
+        return f"store {name.decode()}"
+    return ""
+
+
+def claim(folder: Path, run: RunDirectory, attempt: int, time: float) -> None:
+    """Say which run the launch has become.
+
+    Raises:
+        OSError: it can't be written.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    line = msgspec.json.encode(Claim(os.path.relpath(run.path, folder), attempt, time)) + b"\n"
+    fd = confined.open_fd(folder / "runs.jsonl", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    try:
+        os.write(fd, line)
+    finally:
+        os.close(fd)
+
+
+def claims(folder: Path) -> list[Claim]:
+    """Which runs the launch's folder has served, the earlier ones first."""
+    found = []
+    with contextlib.suppress(OSError):
+        for line in confined.read(folder / "runs.jsonl").splitlines():
+            with contextlib.suppress(msgspec.DecodeError):
+                found.append(msgspec.json.decode(line, type=Claim))
+    return found
+
+
+def folder_of(run: RunDirectory, info: RunInfo, attempt: int) -> Path | None:
+    """Where the ranks of an attempt write; None if it had but one, or they didn't leave anything to files."""
+    for entry in info.attempts:
+        if entry["number"] == attempt and entry.get("launch"):
+            return confined.launch_folder(run.path, str(entry["launch"]))
+    return None
+
+
+def rank_streams(folder: Path) -> dict[StreamName, Path]:
+    """The ranks' streams in a folder: ``rank-<rank>.<how many times that rank began here>.jsonl``."""
+    found = {}
+    with contextlib.suppress(OSError):
+        for entry in os.listdir(folder):
+            name = StreamName.parse(entry.removesuffix(".jsonl")) if entry.endswith(".jsonl") else None
+            if name is not None and name.writer == "rank":
+                found[name] = folder / entry
+    return dict(sorted(found.items()))
+
+
+def span(folder: Path, run: RunDirectory, attempt: int) -> tuple[float, float]:
+    """Between which times the ranks of an attempt began, where a folder served several runs or attempts in turn.
+
+    One begins when the one before it has ended: what names a launch may be the same again, an id or a port.
+    """
+    low, found = -math.inf, False
+    for entry in claims(folder):
+        other = RunDirectory(os.path.normpath(folder / entry.run))
+        if found:
+            return low, _main_end(run, attempt, -math.inf)
+        if other.path.name == run.path.name and entry.attempt == attempt:
+            found = True
+        else:
+            low = _main_end(other, entry.attempt, entry.time)
+    return low, math.inf
+
+
+def _main_end(run: RunDirectory, attempt: int, default: float) -> float:
+    # The relay's word comes later than the end itself, perhaps later than the next launch.
+    stream = run.stream(StreamName("rank", 0, attempt))
+    last = find_finish(stream) or last_record(stream)
+    return default if last is None else last.time
+
+
+def end_of(run: RunDirectory, attempt: int, default: float = 0.0) -> float:
+    """The time of the last record of an attempt's own streams."""
+    ends = [last_record(run.stream(name)) for name in run.stream_names() if name.attempt == attempt]
+    return max((record.time for record in ends if record is not None), default=default)
+
+
+def tidy(folder: Path) -> None:
+    """Remove a launch's folder if no rank's stream is left in it, nor anything that a sampler there complained of."""
+    if not rank_streams(folder):
+        with contextlib.suppress(OSError):
+            (folder / "runs.jsonl").unlink(missing_ok=True)
+            log = RunDirectory(folder).relay_log
+            if log.exists() and not log.stat().st_size:
+                log.unlink()
+            folder.rmdir()
+            folder.parent.rmdir()
+
+
+def last_step(folder: Path, rank: int) -> int | None:
+    """The step of the last row of a rank; None where it left none."""
+    found = [path for name, path in rank_streams(folder).items() if name.number == rank]
+    steps = [record.step for path in found for record in tail(path) if isinstance(record, Row)]
+    return steps[-1] if steps else None

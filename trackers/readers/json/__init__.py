@@ -1,0 +1,1 @@
+"""Training JSON logs as a source."""

@@ -1,0 +1,272 @@
+"""JSON files: the training log of document 1, ours or another writer's, and the benchmark result of document 0.
+
+Our own logs are read list by list, line by line, merged by time, so that a long one needs no more memory than a
+short one; their ``names`` give back what each value was logged as. A log without times gets them from its start and
+the iterations' durations. -100 as ``mfu`` means that there was none.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from trackers.errors import NotFound
+from trackers.readers import helpers as places
+from trackers.readers.boundary import Spared, bounded
+from trackers.readers.json.lists import Log, read_log
+from trackers.readers.merge import merged
+from trackers.readers.reader import SourceRun
+from trackers.records import (
+    Alert,
+    Artifact,
+    ArtifactFile,
+    Config,
+    Environment,
+    Finish,
+    Media,
+    MediaFile,
+    Metrics,
+    Record,
+    Summary,
+    Text,
+)
+from trackers.support import confined
+
+TOTALS = frozenset({"total_iterations", "final_iter", "final_train_loss", "avg_time_ms", "avg_mfu",
+                    "total_eval_steps", "total_checkpoints", "status", "exit_code", "reason"})  # fmt: skip
+"""What our log's summary says beside the run's results; ``best_val_loss`` may be either."""
+
+NO_MFU = -100.0
+BATCH = 1000
+_MEDIA_FIELDS = ("format", "file", "data", "caption", "width", "height", "sample_rate", "fps", "meta")
+
+
+@bounded
+class JsonReader:
+    """Reads training logs and benchmark results."""
+
+    scheme = "json"
+
+    def runs(self, where: str) -> list[SourceRun]:
+        """See :class:`trackers.readers.reader.Reader`. A directory stands for the logs and results in it."""
+        found = places.find(
+            self.scheme, where, lambda place: [path for path in sorted(place.glob("*.json")) if _ours(path)]
+        )
+        return places.newest_first(found, _source_run)
+
+    def version(self, run: SourceRun) -> str:
+        """See :class:`trackers.readers.reader.Reader`."""
+        return places.version([_path(run)])
+
+    def read(self, run: SourceRun, *, files: Path | None = None) -> Iterator[Record]:
+        """See :class:`trackers.readers.reader.Reader`."""
+        log = read_log(_path(run))
+        return _benchmark(log) if "performance_metrics" in log.head else _training(log, run)
+
+
+def _training(log: Log, run: SourceRun) -> Iterator[Record]:
+    head = log.head
+    began = run.created
+    names: Mapping[str, str] = head.get("names") or {}
+    ours = "run_id" in head
+    if head.get("config"):
+        yield Config(time=began, values=head["config"])
+    metadata = dict(head.get("metadata") or {})
+    if metadata:
+        yield Environment(time=began, values=metadata.get("environment", {}) if ours else metadata)
+    lists = [
+        _batches(_iterations(log, began, names, ours)),
+        _batches(_samples(log, began, names)),
+        _batches(_evals(log, began, names, ours)),
+    ]
+    spared = Spared(run)
+    for kind in ("text", "media", "artifacts", "checkpoints", "alerts"):
+        lists.append(_batches(_notes(log, kind, began, run, spared)))
+    yield from merged(lists)
+    spared.tell()
+    summary = {name: places.number(value) for name, value in (head.get("summary") or {}).items()}
+    ended = places.unix(head.get("end_time")) or began
+    results = {name: value for name, value in summary.items() if not (ours and (name in TOTALS or value is None))}
+    if results:
+        yield Summary(time=ended, values=results)
+    status = summary.get("status") if ours else "finished" if head.get("end_time") else ""
+    if isinstance(status, str) and status not in ("", "running"):
+        reason, code = summary.get("reason", ""), summary.get("exit_code")
+        yield Finish(time=ended, status=status, exit_code=code if ours else None, reason=str(reason) if ours else "")
+
+
+def _iterations(log: Log, began: float, names: Mapping[str, str], ours: bool) -> Iterator[Record]:
+    clock, dropped = began, _dropped(log, names)
+    for row in log.items("training_iterations"):
+        duration = places.number(row.get("time_ms"))
+        if isinstance(duration, (int, float)) and duration > 0:
+            clock += duration / 1000
+        time = places.unix(row.get("time"))
+        values = _values(row, dropped, _own(row, names))
+        if ours and type(row.get("mfu")) is int and row["mfu"] == 0:  # as our log says that there was none
+            values.pop(names.get("mfu", "mfu"), None)
+        elif not ours and values.get("mfu") == NO_MFU:
+            del values["mfu"]
+        if values:
+            yield Metrics(step=row.get("iter"), time=clock if time is None else time, values=values)
+
+
+def _samples(log: Log, began: float, names: Mapping[str, str]) -> Iterator[Record]:
+    dropped = _dropped(log, names)
+    for row in log.items("samples"):
+        time = places.unix(row.get("time"))
+        values = _values(row, dropped, _own(row, names))
+        yield Metrics(step=row.get("iter"), time=began if time is None else time, values=values)
+
+
+def _own(row: Mapping[str, Any], names: Mapping[str, str]) -> Mapping[str, str]:
+    """What a row's keys were logged as: another name than usual, or "" for a time that the log reckoned."""
+    own = row.get("logged")
+    return {**names, **{key: str(name) for key, name in own.items()}} if isinstance(own, dict) else names
+
+
+def _dropped(log: Log, names: Mapping[str, str]) -> set[str]:
+    """What of a row is no value: its step and time, and a duration that the log itself reckoned."""
+    reckoned = "names" in log.head and "time_ms" not in names
+    return {"iter", "time", *(("time_ms",) if reckoned else ())}
+
+
+def _evals(log: Log, began: float, names: Mapping[str, str], ours: bool) -> Iterator[Record]:
+    # In our logs training's loss and learning rate stand in an evaluation for the reader's sake: iterations have them.
+    dropped = {"iter", "timestamp", *(("train_loss", "lr") if ours else ())}
+    for row in log.items("eval_steps"):
+        logged = row.get("logged")  # but those that an evaluation's own record had, and its iteration hasn't
+        own = {key: str(name) for key, name in logged.items()} if ours and isinstance(logged, dict) else {}
+        values = _values(row, dropped | own.keys(), names)
+        values.update(_values({key: row.get(key) for key in own}, set(), own))
+        if values:
+            yield Metrics(step=row.get("iter"), time=places.unix(row.get("timestamp")) or began, values=values)
+
+
+def _values(row: Mapping[str, Any], dropped: set[str], names: Mapping[str, str]) -> dict[str, Any]:
+    found = {}
+    for name, value in row.items():
+        value = places.number(value)
+        logged = names.get(name, name)
+        if name not in dropped and logged and places.is_number(value):
+            found[logged] = value
+    return found
+
+
+def _notes(log: Log, kind: str, began: float, run: SourceRun, spared: Spared) -> Iterator[Record]:
+    for item in log.items(kind):
+        yield from spared.read(_note(item, kind, began, run))
+
+
+def _is_runs(run: SourceRun, file: str) -> bool:
+    """Whether a log names a file of its run: they lie in ``media/`` beside it, whatever else is there."""
+    path = Path(run.directory, file)
+    return confined.inside(file) and file.startswith("media/") and confined.is_file(path, root=Path(run.directory))
+
+
+def _note(item: Mapping[str, Any], kind: str, began: float, run: SourceRun) -> Iterator[Record]:
+    at: dict[str, Any] = {"step": item.get("iter"), "time": places.unix(item.get("timestamp")) or began}
+    if kind == "text":
+        yield Text(values={item["name"]: item["text"]}, **at)
+    elif kind == "alerts":
+        yield Alert(title=item["title"], text=item.get("text", ""), level=item.get("level", "INFO"), **at)
+    elif kind == "media":
+        file = item.get("file", "")
+        if not file or _is_runs(run, file):
+            fields = {name: item[name] for name in _MEDIA_FIELDS if name in item}
+            yield Media(name=item["name"], type=item["type"], items=[MediaFile(**fields)], **at)
+    elif kind == "artifacts":
+        files = [ArtifactFile(**file) for file in item.get("files", [])]
+        files = [file for file in files if not file.file or _is_runs(run, file.file)]
+        metadata = item.get("metadata", {})
+        yield Artifact(name=item["name"], type=item["type"], files=files, metadata=metadata, **at)
+    else:
+        path = str(item.get("path", ""))
+        known = {"val_loss": item["val_loss"]} if item.get("val_loss") is not None else {}
+        name = item.get("name") or f"checkpoint-{item.get('iter')}"
+        file = [ArtifactFile(path=Path(path).name or "checkpoint", uri=path)] if path else []
+        yield Artifact(name=name, type="model", files=file, metadata=known, **at)
+
+
+def _benchmark(log: Log) -> Iterator[Record]:
+    """Document 0: durations of single steps as a series, everything else as configuration and results."""
+    head = log.head
+    end = places.unix(head.get("timestamp")) or log.path.stat().st_mtime
+    settings: dict[str, Any] = {
+        name: head[name] for name in ("platform", "source", "gpu_info", "training_config") if name in head
+    }
+    yield Config(time=end, values=settings)
+    series = {name: value for name, value in head.items() if isinstance(value, list) and value and _numeric(value)}
+    times = series.get("raw_step_times", [])
+    durations = [time if isinstance(time, (int, float)) and 0 < time < math.inf else 0.0 for time in times]
+    began = end - sum(durations)
+    for step in range(max(map(len, series.values()), default=0)):
+        began += durations[step] if step < len(durations) else 0.0
+        row = {_singular(name): places.number(value[step]) for name, value in series.items() if step < len(value)}
+        values = {name: value for name, value in row.items() if value is not None}
+        if values:
+            yield Metrics(step=step + 1, time=began, values=values)
+    results: dict[str, Any] = {}
+    for name, value in head.items():
+        if name.endswith("_metrics") and isinstance(value, dict):
+            results.update(
+                {key: places.number(entry) for key, entry in value.items() if not isinstance(entry, (dict, list))}
+            )
+    yield Summary(time=end, values=results)
+    yield Finish(time=end, status="finished")
+
+
+def _singular(name: str) -> str:
+    """``raw_step_times`` is ``step_time_seconds``; others lose their ``raw_``."""
+    return "step_time_seconds" if name == "raw_step_times" else name.removeprefix("raw_")
+
+
+def _numeric(values: list[Any]) -> bool:
+    """Numbers, under their names where JSON has none for them, and null where a step has no value."""
+    numbers = [places.number(value) for value in values if value is not None]
+    return bool(numbers) and all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in numbers)
+
+
+def _batches(records: Iterator[Record]) -> Iterator[list[Record]]:
+    batch: list[Record] = []
+    for record in records:
+        batch.append(record)
+        if len(batch) == BATCH:
+            yield batch
+            batch = []
+    yield batch
+
+
+def _ours(path: Path) -> bool:
+    """Whether a file in a directory is one of the two, by its beginning."""
+    with path.open("rb") as file:
+        start = file.read(1 << 16)
+    return re.search(rb'"(training_iterations|run_name|performance_metrics|training_config)"\s*:', start) is not None
+
+
+def _path(run: SourceRun) -> Path:
+    return Path(run.source.partition(":")[2])
+
+
+def _source_run(path: Path) -> SourceRun:
+    head = read_log(path).head
+    if not ("training_iterations" in head or "performance_metrics" in head):
+        raise NotFound(
+            f"json: {path} is neither a training log (training_iterations) nor a benchmark result (performance_metrics)"
+        )
+    created = places.unix(head.get("start_time") or head.get("timestamp"))
+    return SourceRun(
+        source=f"json:{path}",
+        id=str(head.get("run_id") or places.identity(path)),
+        name=str(head.get("run_name") or path.stem),
+        project=str(head.get("project") or ""),
+        group=head.get("group"),
+        tags=[str(tag) for tag in head.get("tags") or []],
+        notes=head.get("notes"),
+        created=path.stat().st_mtime if created is None else created,
+        status=str((head.get("summary") or {}).get("status", "")),
+        directory=str(path.parent),
+    )

@@ -1,0 +1,274 @@
+"""The artifacts of an MLflow run as records: texts, pictures, tables, histograms, files.
+
+Our tracker's have the paths that ``trackers/backends/mlflow_files.py`` lists; ``mlflow.log_image`` and ``log_table``
+lay theirs out likewise. Everything else becomes one artifact for each entry at the top.
+"""
+
+from __future__ import annotations
+
+import json
+import posixpath
+import re
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from trackers.formats.mlflow_artifact_uri import local_store, refusal
+from trackers.formats.mlflow_names import unmap
+from trackers.readers.helpers import warn
+from trackers.records import Alert, Artifact, ArtifactFile, Media, MediaFile, Record, Text
+from trackers.support import confined
+
+FOLDERS = 10_000
+DEPTH = 64
+"""So many folders, and in one another, are looked through."""
+
+OWN_FILES = ("config.json", "summary.json", "environment.json", "metric_names.json")
+KINDS = {"audio": "audio", "video": "video", "html": "html", "histograms": "histogram"}
+TABLES_TAG = "mlflow.loggedArtifacts"
+"""mlflow/utils/mlflow_tags.py: a list of {"path", "type": "table"}."""
+
+_IMAGE = re.compile(
+    r"(?P<name>.+?)[+%]step[+%](?P<step>-?\d+)[+%]timestamp[+%](?P<ms>\d+)[+%](?P<id>[^+%]+)\.(?P<ext>\w+)"
+)
+"""mlflow/tracking/client.py log_image: % or +, by version; the small copy beside it is ``+compressed.webp``."""
+
+_VERSION = re.compile(r"step-(\d+)-[0-9a-f]+")
+_ALERT = re.compile(r"\[(INFO|WARN|WARNING|ERROR)\] (.*?)(?:: (.*))?", re.DOTALL)
+
+
+class RunFiles:
+    """The artifacts of one run.
+
+    directory: what files are relative to: the store itself where it is on this machine, else ``files``, or "".
+    config, summary, environment, names: what our tracker keeps in files of its own.
+
+    Args:
+        uri: of the tracking server or database.
+        files: where to put files of a store elsewhere; None: they aren't fetched.
+    """
+
+    def __init__(self, client: Any, run: Any, uri: str, files: Path | None) -> None:
+        self._client, self._run, self._files = client, run, files
+        self._refused = refusal(uri, run.info.artifact_uri, run.info.run_id)
+        if self._refused:
+            warn(f"artifacts of MLflow's run {run.info.run_id}: {self._refused}")
+        self._local = None if self._refused else local_store(run.info.artifact_uri)
+        self.directory = str(self._local or files or "")
+        self._top = self._list(None)
+        names = {path for path, is_folder in self._top if not is_folder}
+        known = {name: self._json(name) if name in names else None for name in OWN_FILES}
+        objects = {name: value if isinstance(value, dict) else {} for name, value in known.items()}
+        self.config: dict[str, Any] | None = None if known["config.json"] is None else objects["config.json"]
+        self.summary: dict[str, Any] = objects["summary.json"]
+        self.environment: dict[str, Any] = objects["environment.json"]
+        self.names: dict[str, str] = {name: str(value) for name, value in objects["metric_names.json"].items()}
+
+    def records(self, time: float) -> Iterator[Iterator[Record]]:
+        """Everything in the artifacts, each by itself, so that one that is damaged doesn't keep others from being read.
+
+        Args:
+            time: for what has none of its own.
+        """
+        tables = self._tables()
+        for path, is_folder in self._top:
+            if not is_folder:
+                if path not in OWN_FILES and path not in tables:
+                    yield self._plain(path, [path], time)
+            elif path == "text":
+                yield from (self._text(file, time) for file, _ in self._list(path))
+            elif path == "images":
+                files = [file for file, _ in self._list(path)]
+                yield from (self._image(file, files) for file in files)
+            elif path == "artifacts":
+                for name, _ in self._list(path):
+                    yield from (self._artifact(version, time) for version, _ in self._list(name))
+            elif path in KINDS:
+                yield from (self._media(name, KINDS[path], time) for name, _ in self._list(path))
+            elif path not in ("tables", "table_images"):
+                yield self._plain(path, [file for file in self._walk(path) if file not in tables], time)
+        yield from (self._table(path, time) for path in tables)
+
+    def _image(self, file: str, files: list[str]) -> Iterator[Record]:
+        found = _IMAGE.fullmatch(posixpath.basename(file))
+        if found is None or found["ext"] in ("webp", "json"):
+            return
+        local = self._fetch(file)
+        if local is None:
+            return
+        caption = f"{file.removesuffix(found['ext'])}json"
+        said = self._json(caption) if caption in files else None
+        item = MediaFile(format=found["ext"], file=local, caption=(said or {}).get("caption"))
+        name = unmap(found["name"].replace("~", "/").replace("#", "/"))
+        yield Media(name=name, type="image", items=[item], step=int(found["step"]), time=int(found["ms"]) / 1000)
+
+    def _media(self, folder: str, kind: str, time: float) -> Iterator[Record]:
+        name = _name(folder)
+        files = [file for file, _ in self._list(folder)]
+        for file in files:
+            stem, _, format = posixpath.basename(file).partition(".")
+            found = _VERSION.fullmatch(stem)
+            if found is None or format == "caption.json":
+                continue
+            step = int(found[1])
+            if kind == "histogram":
+                said = self._json(file) or {}
+                data = {"counts": said.get("counts", []), "edges": said.get("edges", [])}
+                item = MediaFile(format="json", data=data)
+                step = said.get("step", step)
+            else:
+                local = self._fetch(file)
+                if local is None:
+                    continue
+                item = MediaFile(format=format, file=local)
+            caption = posixpath.join(folder, f"{stem}.caption.json")
+            if caption in files:
+                item.caption = (self._json(caption) or {}).get("caption")
+            yield Media(name=name, type=kind, items=[item], step=step, time=time)
+
+    def _table(self, path: str, time: float) -> Iterator[Record]:
+        said = self._json(path)
+        if not isinstance(said, dict) or "columns" not in said:
+            return
+        found = _VERSION.match(posixpath.basename(path))
+        name = _name(posixpath.dirname(path)) if found else path.removesuffix(".json")
+        data = {"columns": said["columns"], "rows": said.get("data", [])}
+        step = int(found[1]) if found else None
+        yield Media(name=name, type="table", items=[MediaFile(format="json", data=data)], step=step, time=time)
+
+    def _text(self, file: str, time: float) -> Iterator[Record]:
+        name = _name(re.sub(r"(\.\d+)?\.jsonl$", "", file))
+        for line in (self._bytes(file) or b"").splitlines():
+            try:
+                row = json.loads(line)
+                step, at, text = row.get("step"), float(row.get("time", time)), str(row["text"])
+            except (ValueError, KeyError, AttributeError, TypeError):
+                continue
+            alert = _ALERT.fullmatch(text) if name == "alerts" else None
+            if alert is not None:
+                yield Alert(step=step, time=at, title=alert[2], text=alert[3] or "", level=alert[1])
+            else:
+                yield Text(step=step, time=at, values={name: text})
+
+    def _artifact(self, folder: str, time: float) -> Iterator[Record]:
+        about = self._json(posixpath.join(folder, "artifact.json"))
+        if about is None:
+            return
+        there = {file for file in self._walk(folder) if posixpath.basename(file) != "artifact.json"}
+        files = []
+        for entry in about.get("files", []):
+            stored = posixpath.join(folder, *(_mapped(part) for part in _parts(entry["path"])))
+            local = self._fetch(stored) if stored in there else None
+            files.append(ArtifactFile(path=entry["path"], file=local or "", uri=entry.get("uri", ""),
+                                      size=entry.get("size", 0), digest=entry.get("digest", "")))  # fmt: skip
+        files = [file for file in files if file.file or file.uri]
+        if files or not about.get("files"):
+            yield Artifact(
+                step=about.get("step"),
+                time=time,
+                name=about["name"],
+                type=about.get("type", "file"),
+                files=files,
+                aliases=about.get("aliases", []),
+                description=about.get("description"),
+                metadata=about.get("metadata", {}),
+            )
+
+    def _plain(self, name: str, files: list[str], time: float) -> Iterator[Record]:
+        """What somebody else keeps with the run."""
+        found = []
+        for file in files:
+            local = self._fetch(file)
+            if local is not None:
+                inside = posixpath.relpath(file, name) if file != name else posixpath.basename(file)
+                found.append(ArtifactFile(path=inside, file=local, size=Path(self.directory, local).stat().st_size))
+        if found:
+            kind = "model" if any(file.path == "MLmodel" for file in found) else "file"
+            yield Artifact(time=time, name=name, type=kind, files=found)
+
+    def _tables(self) -> list[str]:
+        try:
+            listed = json.loads(self._run.data.tags.get(TABLES_TAG, "[]"))
+        except (ValueError, RecursionError):
+            listed = []
+        known = [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
+        paths = [str(entry.get("path")) for entry in known if entry.get("type") == "table"]
+        paths = [path for path in paths if confined.inside(path)]
+        if any(path == "tables" for path, _ in self._top):  # the tag has room for the newest only
+            paths += [file for file in self._walk("tables") if file not in paths]
+        return paths
+
+    def _list(self, folder: str | None) -> list[tuple[str, bool]]:
+        if self._refused:
+            return []
+        if self._local is not None:
+            place = self._local / folder if folder else self._local
+            if not place.is_dir():
+                return []
+            inside = (entry for entry in place.iterdir() if not entry.is_symlink())
+            return sorted((str(entry.relative_to(self._local)), entry.is_dir()) for entry in inside)
+        listed = self._client.list_artifacts(self._run.info.run_id, folder)
+        return [(entry.path, entry.is_dir) for entry in listed if _is_inside(entry.path, folder)]
+
+    def _walk(self, folder: str) -> Iterator[str]:
+        """The files below a folder.
+
+        Raises:
+            ValueError: there are more folders in one another, or more of them, than any run has.
+        """
+        waiting, count = [folder], 0
+        while waiting:
+            count += 1
+            inside = self._list(waiting.pop(0))
+            if count > FOLDERS or any(path.count("/") > DEPTH for path, _ in inside):
+                raise ValueError(f"folders without an end in {folder!r}")
+            yield from (path for path, is_folder in inside if not is_folder)
+            waiting[:0] = [path for path, is_folder in inside if is_folder]
+
+    def _fetch(self, path: str) -> str | None:
+        """The file, relative to ``directory``; None where it would have to be fetched and may not be."""
+        if self._local is not None:
+            return path
+        if self._files is None:
+            return None
+        # A folder for each: some stores keep the path below it, others the file's name alone.
+        folder = self._files / posixpath.dirname(path)
+        folder.mkdir(parents=True, exist_ok=True)
+        local = self._client.download_artifacts(self._run.info.run_id, path, str(folder))
+        return str(Path(local).relative_to(self._files.absolute()))
+
+    def _bytes(self, path: str) -> bytes | None:
+        if self._local is not None:
+            try:
+                return confined.read(self._local / path, root=self._local)
+            except OSError:
+                return None
+        with tempfile.TemporaryDirectory() as place:
+            return Path(self._client.download_artifacts(self._run.info.run_id, path, place)).read_bytes()
+
+    def _json(self, path: str) -> Any:
+        try:
+            return json.loads(self._bytes(path) or b"null")
+        except (ValueError, RecursionError):
+            return None
+
+
+def _name(path: str) -> str:
+    """The logged name of a folder or file that our tracker named after it."""
+    return unmap(posixpath.basename(path).replace("~", "/"))
+
+
+def _mapped(part: str) -> str:
+    from trackers.formats.mlflow_names import map_file
+
+    return map_file(part)
+
+
+def _is_inside(path: str, folder: str | None) -> bool:
+    """Whether a path that a server lists lies below the folder that was asked for; it becomes a path here."""
+    return confined.inside(path) and (folder is None or path.startswith(folder.rstrip("/") + "/"))
+
+
+def _parts(path: str) -> list[str]:
+    return [part for part in path.replace("\\", "/").split("/") if part not in ("", ".", "..")]

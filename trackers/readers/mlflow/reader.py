@@ -1,0 +1,341 @@
+"""MLflow runs, in any tracking store, through MLflow's own client: our tracker's, ``mlflow.log_metric``'s, Lightning's.
+
+``mlflow:[uri#]experiment[/run]``; without a URI ``MLFLOW_TRACKING_URI`` counts, else ``mlflow.db`` here. Histories
+are fetched page by page and merged by time and step, so that memory stays bounded. Names that our tracker mapped are
+mapped back, and so are samples of the machine, which have no step; points that a later attempt superseded are left
+out. Values are doubles, times milliseconds; points of one metric at the same millisecond and step come in the order
+of their values.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import heapq
+import itertools
+import json
+import os
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, unquote
+
+from trackers.errors import Damaged, NotFound, TrackersError, Unavailable, UsageError
+from trackers.formats import foreign_sqlite, vendor_system_names
+from trackers.formats.mlflow_artifact_uri import local_store, refusal
+from trackers.formats.mlflow_names import map_name, unmap
+from trackers.readers import helpers as places
+from trackers.readers.boundary import Spared, bounded
+from trackers.readers.bounded_http import bound, pages
+from trackers.readers.mlflow.artifacts import RunFiles
+from trackers.readers.reader import SourceRun
+from trackers.records import SUMMARY_PREFIX, SYSTEM_PREFIX, Config, Environment, Finish, Metrics, Record, Summary
+
+PAGE = 25_000
+PAGE_SMALLEST = 500
+HELD = 40_000
+"""Points of all metrics that are held at a time."""
+
+STATUS = {"FINISHED": "finished", "FAILED": "failed", "KILLED": "crashed", "RUNNING": "running"}
+ENDED = frozenset(STATUS) - {"RUNNING"}
+GROUP_TAG = "trackers.group_key"
+"""On runs that stand for a group of ours: they have no values."""
+
+TABLES = frozenset({"alembic_version", "experiments", "experiment_tags", "runs", "metrics", "latest_metrics", "params",
+                    "tags", "datasets", "inputs", "input_tags", "entity_associations", "workspaces"})  # fmt: skip
+"""mlflow/store/tracking/dbmodels/models.py: what is read of a run."""
+
+RUNS_PAGE = 200
+MOST_RUNS = 200_000
+MOST_PAGES = 200_000
+"""Of one metric's history."""
+_SETTINGS = {"MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "true", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "4",
+             "MLFLOW_HTTP_REQUEST_TIMEOUT": "30", "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true"}  # fmt: skip
+
+
+@bounded
+class MlflowReader:
+    """Reads experiments and single runs."""
+
+    scheme = "mlflow"
+    needs = ("mlflow",)
+
+    def __init__(self) -> None:
+        self._clients: dict[str, Any] = {}
+
+    def runs(self, where: str) -> list[SourceRun]:
+        """See :class:`trackers.readers.reader.Reader`."""
+        uri, rest = address(where)
+        with translated(uri):
+            client = self._client(uri)
+            experiment, name = _experiment(client, rest, uri)
+            if name:
+                return [_source_run(uri, experiment.name, _one(client, experiment, name))]
+            every = list(_runs(client, experiment))
+            found = places.those_of(every, partial(_source_run, uri, experiment.name)) if every else []
+        if not found:
+            raise NotFound(f"mlflow: experiment {experiment.name!r} has no runs")
+        return found
+
+    def version(self, run: SourceRun) -> str:
+        """What the listing says of a run that has ended, and of a local database its size and time, too; "" of others.
+
+        A server tells each metric's newest point, parameters, tags and the end.
+        """
+        return str(run.native["version"])
+
+    def read(self, run: SourceRun, *, files: Path | None = None) -> Iterator[Record]:
+        """See :class:`trackers.readers.reader.Reader`. Artifacts on this machine's disk are taken where they lie."""
+        uri = str(run.native["uri"])
+        with translated(uri):
+            client = self._client(uri)
+            native = client.get_run(run.native["run_id"])
+            place = RunFiles(client, native, str(run.native["uri"]), files)
+            run.directory = place.directory
+            yield from _describe(native, place, run)
+            yield from _metrics(client, native, place.names)
+            spared = Spared(run, "artifacts")
+            for artifact in place.records(run.created):
+                yield from spared.read(artifact)
+            spared.tell()
+            yield from _end(native, place, run)
+
+    def _client(self, uri: str) -> Any:
+        if uri not in self._clients:
+            for name, value in _SETTINGS.items():
+                os.environ.setdefault(name, value)
+            import logging
+
+            from mlflow import MlflowClient
+
+            bound()
+            logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)
+            logging.getLogger("alembic").setLevel(logging.ERROR)
+            self._clients[uri] = MlflowClient(tracking_uri=uri)
+        return self._clients[uri]
+
+
+def address(where: str) -> tuple[str, str]:
+    """The tracking URI and what follows ``#``. A path to a database file is a URI, too.
+
+    Raises:
+        NotFound: the database file isn't there; MLflow would make one.
+    """
+    uri, rest = split_address(where)
+    if uri.startswith("sqlite:///"):
+        file = Path(unquote(uri.removeprefix("sqlite:///").partition("?")[0]))
+        if not file.exists():
+            raise NotFound(f"mlflow: no database {file}: give mlflow:URI#EXPERIMENT, or set MLFLOW_TRACKING_URI")
+        if file.stat().st_size:
+            foreign_sqlite.check(file, TABLES)
+    return uri, rest
+
+
+def split_address(where: str) -> tuple[str, str]:
+    """:func:`address` of a place that needn't exist yet."""
+    uri, mark, rest = where.rpartition("#")
+    if not mark:
+        uri = os.environ.get("MLFLOW_TRACKING_URI") or "sqlite:///mlflow.db"
+    elif "://" not in uri and uri != "databricks":
+        uri = f"sqlite:///{uri}"
+    if uri.startswith("sqlite:///"):
+        path, _, options = uri.removeprefix("sqlite:///").partition("?")
+        # Absolute: MLflow keeps a store for each URI, wherever the process goes.
+        file = Path(unquote(path)).expanduser().absolute()
+        uri = f"sqlite:///{quote(str(file), safe='/')}" + (f"?{options}" if options else "")
+    return uri, rest
+
+
+def _describe(native: Any, place: RunFiles, run: SourceRun) -> Iterator[Record]:
+    config = place.config if place.config is not None else dict(native.data.params)
+    if config:
+        yield Config(time=run.created, values=config)
+    if place.environment:
+        yield Environment(time=run.created, values=place.environment)
+
+
+def _end(native: Any, place: RunFiles, run: SourceRun) -> Iterator[Record]:
+    ended = (native.info.end_time or 0) / 1000 or run.created
+    results = dict(place.summary)
+    for key, value in native.data.metrics.items():
+        name = unmap(key, place.names)
+        if name.startswith(SUMMARY_PREFIX):
+            results.setdefault(name, value)
+    if results:
+        yield Summary(time=ended, values=results)
+    tags = native.data.tags
+    status = tags.get("trackers.status") or STATUS.get(native.info.status, "")
+    if status and status != "running":
+        code = tags.get("trackers.exit_code", "")
+        with_code = int(code) if code.lstrip("-").isdigit() else None
+        yield Finish(time=ended, status=status, exit_code=with_code, reason=tags.get("trackers.reason", ""))
+
+
+def _metrics(client: Any, native: Any, names: dict[str, str]) -> Iterator[Record]:
+    """All histories as one, by time and step; what stands at one of both is one record."""
+    keys = [key for key in native.data.metrics if not unmap(key, names).startswith(SUMMARY_PREFIX)]
+    page = max(PAGE_SMALLEST, min(PAGE, HELD // max(1, len(keys))))
+    rewinds = _rewinds(native.data.tags)
+    factors = dict(_samples(keys, names))
+    histories = [_history(client, native.info.run_id, key, unmap(key, names), page) for key in keys]
+    points = heapq.merge(*histories, key=lambda point: point[:2])
+    for (timestamp, step), group in itertools.groupby(points, key=lambda point: point[:2]):
+        superseded = any(step > from_step and timestamp < until for from_step, until in rewinds)
+        values: dict[str, Any] = {}
+        samples: dict[str, Any] = {}
+        for _, _, name, value in group:
+            found, at = (samples, None) if name in factors else (values, step)
+            if name in found:
+                yield Metrics(step=at, time=timestamp / 1000, values=dict(found))
+                found.clear()
+            if found is samples:
+                samples[name] = vendor_system_names.restored(value, factors[name])
+            elif not superseded:
+                values[name] = value
+        if samples:
+            yield Metrics(time=timestamp / 1000, values=samples)
+        if values:
+            yield Metrics(step=step, time=timestamp / 1000, values=values)
+
+
+def _history(client: Any, run_id: str, key: str, name: str, page: int) -> Iterator[tuple[int, int, str, float]]:
+    """One metric's points, a page at a time. ``MlflowClient.get_metric_history`` would hold them all."""
+    store = client._tracking_client.store
+
+    def ask(token: Any) -> Any:
+        return store.get_metric_history(run_id=run_id, metric_key=key, max_results=page, page_token=token)
+
+    for number, found in enumerate(pages(ask, lambda found: found.token, lambda found: not found, MOST_PAGES)):
+        for metric in found if found.token or number else sorted(found, key=lambda m: (m.timestamp, m.step)):
+            yield metric.timestamp, metric.step, name, metric.value
+
+
+def _samples(keys: list[str], names: dict[str, str]) -> Iterator[tuple[str, float]]:
+    """Samples of the machine that our tracker renamed, and what their values were multiplied with."""
+    for key in keys:
+        name = unmap(key, names)
+        if name.startswith(SYSTEM_PREFIX) and map_name(name) != key:
+            yield name, vendor_system_names.mlflow_name(name)[1]
+
+
+def _rewinds(tags: dict[str, str]) -> list[tuple[int, int]]:
+    """Where attempts went back to: steps above are superseded if logged before the time, in ms."""
+    found = []
+    for name, value in tags.items():
+        if name.startswith("trackers.rewind."):
+            with contextlib.suppress(ValueError, KeyError):
+                said = json.loads(value)
+                found.append((int(said["from_step"]), int(said["timestamp"])))
+    return found
+
+
+def _experiment(client: Any, rest: str, uri: str) -> tuple[Any, str]:
+    """The experiment, by name or id, and the run that follows it; names may have slashes."""
+    for name, run in ((rest, ""), (rest.rpartition("/")[0], rest.rpartition("/")[2])):
+        if not name:
+            continue
+        found = client.get_experiment_by_name(name)
+        if found is None and name.isdigit():
+            found = next((e for e in client.search_experiments() if e.experiment_id == name), None)
+        if found is not None:
+            return found, run
+    known = ", ".join(repr(experiment.name) for experiment in client.search_experiments(max_results=20)) or "none"
+    if not rest:
+        raise UsageError(f"mlflow: needs an experiment: mlflow:{uri}#EXPERIMENT; known: {known}")
+    raise NotFound(f"mlflow: no experiment {rest!r} in {uri}; known: {known}")
+
+
+def _runs(client: Any, experiment: Any, filter: str = "") -> Iterator[Any]:
+    def ask(token: Any) -> Any:
+        return client.search_runs(
+            [experiment.experiment_id], filter, max_results=RUNS_PAGE, order_by=["start_time DESC"], page_token=token
+        )
+
+    for page in pages(ask, lambda page: page.token, lambda page: not page, MOST_RUNS // RUNS_PAGE):
+        yield from (run for run in page if GROUP_TAG not in run.data.tags)
+
+
+def _one(client: Any, experiment: Any, name: str) -> Any:
+    """A run by id (MLflow's or ours) or name."""
+    every = list(_runs(client, experiment))
+    for found in (
+        [run for run in every if name in (run.info.run_id, run.data.tags.get("trackers.run_id"))],
+        [run for run in every if run.info.run_name == name],
+    ):
+        if len(found) == 1:
+            return found[0]
+        if found:
+            listed = "".join(f"\n  {run.info.run_id}" for run in found)
+            raise UsageError(
+                f"{len(found)} runs of {experiment.name!r} are called {name!r}; name one by its id:{listed}"
+            )
+    known = ", ".join(repr(run.info.run_name) for run in every[:10]) or "none"
+    raise NotFound(f"mlflow: no run {name!r} in experiment {experiment.name!r}; its runs: {known}")
+
+
+def _source_run(uri: str, experiment: str, run: Any) -> SourceRun:
+    tags = run.data.tags
+    labels = [tag for tag in tags.get("tags", "").split(",") if tag]
+    with contextlib.suppress(ValueError):
+        labels = [str(tag) for tag in json.loads(tags.get("trackers.tags", "x"))]
+    return SourceRun(
+        source=f"mlflow:{uri}#{experiment}/{run.info.run_id}",
+        id=str(tags.get("trackers.run_id") or run.info.run_id),
+        name=str(run.info.run_name or run.info.run_id),
+        project=experiment,
+        group=tags.get("group"),
+        tags=labels,
+        notes=tags.get("mlflow.note.content"),
+        created=(run.info.start_time or 0) / 1000,
+        status=str(tags.get("trackers.status") or STATUS.get(run.info.status, "")),
+        directory=_directory(uri, run),
+        native={"uri": uri, "run_id": run.info.run_id, "version": _version(uri, run)},
+    )
+
+
+def _directory(uri: str, run: Any) -> str:
+    allowed = not refusal(uri, run.info.artifact_uri, run.info.run_id)
+    return str(local_store(run.info.artifact_uri) or "") if allowed else ""
+
+
+def _version(uri: str, run: Any) -> str:
+    points = getattr(run.data, "_metric_objs", None)  # the newest of each metric; RunData.metrics has values alone
+    if points is None or run.info.status not in ENDED:
+        return ""
+    newest = sorted((point.key, repr(point.value), point.timestamp, point.step) for point in points)
+    said = [run.info.status, run.info.end_time, run.info.run_name, run.info.artifact_uri, newest]
+    said += [sorted(of.items()) for of in (run.data.params, run.data.tags)]
+    word = hashlib.sha256(repr(said).encode("utf-8", "surrogateescape")).hexdigest()
+    if not uri.startswith("sqlite:///"):
+        return word
+    file = unquote(uri.removeprefix("sqlite:///").partition("?")[0])
+    return word + places.version([path for end in ("", "-wal") if (path := Path(file + end)).exists()])
+
+
+@contextlib.contextmanager
+def translated(uri: str) -> Iterator[None]:
+    """MLflow's and its database's errors as ours."""
+    try:
+        yield
+    except TrackersError:
+        raise
+    except Exception as error:
+        import sqlalchemy.exc
+        from mlflow.exceptions import MlflowException
+
+        if not isinstance(error, (MlflowException, sqlalchemy.exc.SQLAlchemyError, OSError)):
+            raise
+        code = getattr(error, "error_code", "")
+        short = " ".join(str(error).split())[:300]
+        if code == "RESOURCE_DOES_NOT_EXIST":
+            raise NotFound(f"mlflow: {short}") from error
+        if code in ("PERMISSION_DENIED", "UNAUTHENTICATED", "CUSTOMER_UNAUTHORIZED"):
+            raise UsageError(
+                f"mlflow: {uri} refused the login (MLFLOW_TRACKING_USERNAME, MLFLOW_TRACKING_TOKEN): {short}"
+            ) from error
+        if "out-of-date database schema" in short or "Can't locate revision" in short:
+            raise UsageError(f"mlflow: {uri} belongs to another version of MLflow: mlflow db upgrade {uri}") from error
+        if "malformed" in short or "not a database" in short:
+            raise Damaged(f"mlflow: {uri} is damaged: {short}") from error
+        raise Unavailable(f"mlflow: {uri} can't be read: {short}") from error

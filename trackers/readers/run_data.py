@@ -1,0 +1,232 @@
+"""A run read back, whole: ``trackers.load("tb:runs/baseline").metrics().to_pandas()``."""
+
+from __future__ import annotations
+
+import contextlib
+import fnmatch
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from trackers import records
+from trackers.errors import NotFound, UsageError
+from trackers.readers import frames, helpers, registry
+from trackers.readers.cache import Cache
+from trackers.readers.columns import Block, Columns, need_analysis
+from trackers.readers.frames import Frame, Series
+from trackers.readers.progress_bar import Progress, progress
+from trackers.readers.reader import Reader, SourceRun
+from trackers.records import Artifact, Config, Finish, Info, Media, Record, Start, Summary, Text, plain_name
+
+SHOWN = 20
+"""So many runs are listed where one had to be named."""
+
+
+def load(source: str) -> RunData:
+    """Read one run from any source.
+
+    Args:
+        source: a run of ours (id, name, directory, ``latest``), a ``.wandb`` file, or ``scheme:where``:
+            ``wandb:entity/project/run``, ``tb:DIR``, ``mlflow:[uri#]experiment/run``, ``trackio:project/run``,
+            ``json:FILE``, ``csv:FILE``, ``hf:trainer_state.json``, ``log:FILE``,
+            ``session:FILE``; a file whose name says what it is (``out/run.json``) needs no scheme.
+
+    Raises:
+        NotFound: there is no such run. UsageError: the source can't be understood, or names several runs.
+    """
+    reader, runs = registry.open_source(source)
+    if len(runs) > 1:
+        listed = "".join(f"\n  {run.source}  {run.name}" for run in runs[:SHOWN])
+        more = f"\n  and {len(runs) - SHOWN} more" if len(runs) > SHOWN else ""
+        raise UsageError(f"{source!r} names {len(runs)} runs: load_all reads them all, or name one:{listed}{more}")
+    return RunData(reader, runs[0])
+
+
+def load_all(source: str, root: Path | None = None) -> list[RunData]:
+    """Read all runs that a source names, the newest first: a project, an experiment, a glob, a directory of runs.
+
+    Of several, what can't be read is left out, and named in a warning (logger ``trackers.readers``).
+
+    Args:
+        root: where our own runs lie; default what ``TRACKER_DIR`` says.
+
+    Raises:
+        NotFound: there is none, or none that can be read. UsageError: the source can't be understood.
+    """
+    reader, runs = registry.open_source(source, root)
+    return helpers.those_of(runs, partial(RunData, reader))
+
+
+class RunData:
+    """What a run logged, at full resolution. A run that is still being written is as far as it had got.
+
+    run: where it came from, its ``id``, ``name``, ``project``, ``group``, ``tags``, ``notes``, ``created``, ``note``.
+    config: nested. summary: results by name, without ``final/``. status: running, finished, failed, crashed,
+    preempted, or "" where the source doesn't say. attempts: one mapping for each start of the run, the first first.
+
+    Args:
+        reader: the source's.
+
+    Raises:
+        NotFound: the run has gone. MissingPackage: the extra ``analysis`` isn't installed.
+    """
+
+    def __init__(self, reader: Reader, run: SourceRun) -> None:
+        need_analysis()
+        self._reader = reader
+        self.run = run
+        self.config: dict[str, Any] = {}
+        self.summary: dict[str, Any] = {}
+        self.status = run.status
+        self.attempts: list[dict[str, Any]] = []
+        self._blocks, self._others = _read(reader, run)
+        for record in self._others:
+            self._take(record)
+
+    def keys(self) -> list[str]:
+        """Names of all metrics, in the order of their first appearance, and of the results (``final/…``)."""
+        return list(self.series())
+
+    def series(self) -> dict[str, Series]:
+        """Each metric's count, first and last step and last value; each result's value, as ``final/<name>``."""
+        found = frames.series(self._blocks)
+        for name, value in self.summary.items():
+            if isinstance(value, (int, float)):
+                found.setdefault(records.final_name(name), Series(count=1, value=value))
+        return found
+
+    def metrics(self, keys: Sequence[str] | str | None = None, long: bool = False) -> Frame:
+        """What was logged with a step.
+
+        Args:
+            keys: names, or patterns as in ``gpu/*``; None: all.
+            long: a row for each value (name, step, time, value) instead of one for each step.
+
+        Returns:
+            columns step, time and one for each name, outer-joined on step: null where a metric has no value.
+
+        Raises:
+            NotFound: a name that the run doesn't have.
+        """
+        return self._table(keys, long, stepless=False)
+
+    def system(self, keys: Sequence[str] | str | None = None, long: bool = False) -> Frame:
+        """What was sampled without a step (hardware), a row for each time; otherwise as :meth:`metrics`."""
+        return self._table(keys, long, stepless=True)
+
+    def texts(self) -> list[Text]:
+        """Texts, as logged."""
+        return [record for record in self._others if isinstance(record, Text)]
+
+    def media(self, files: Path | str | None = None) -> list[Media]:
+        """Images, audio, videos, tables, histograms, html, as logged; their files are relative to ``run.directory``.
+
+        Args:
+            files: where to put files that aren't on this disk (inside event files, on a server); None: what needs
+                that is left out.
+        """
+        found = [record for record in self._others if isinstance(record, Media)]
+        if files is None or self.run.directory:
+            return found
+        return [record for record in self._again(files) if isinstance(record, Media)]
+
+    def artifacts(self, files: Path | str | None = None) -> list[Artifact]:
+        """Files kept with the run, relative to ``run.directory``.
+
+        Args:
+            files: where to put those of W&B's runs, on a server or staged beside an offline run; None: such artifacts
+                are left out.
+        """
+        found = [record for record in self._others if isinstance(record, Artifact)]
+        if files is None or found:
+            return found
+        return [record for record in self._again(files) if isinstance(record, Artifact)]
+
+    def records(self) -> list[Record]:
+        """All records that aren't metrics."""
+        return list(self._others)
+
+    def blocks(self) -> list[Block]:
+        """The metrics as they are kept: see :mod:`trackers.readers.columns`."""
+        return self._blocks
+
+    def __repr__(self) -> str:
+        return f"<trackers.RunData {self.run.source} {self.run.name!r} {self.status}>"
+
+    def _again(self, files: Path | str) -> Iterator[Record]:
+        place = Path(files)
+        place.mkdir(parents=True, exist_ok=True)
+        return self._reader.read(self.run, files=place)
+
+    def _table(self, keys: Sequence[str] | str | None, long: bool, stepless: bool) -> Frame:
+        blocks = list(frames.parted(self._blocks, stepless))
+        there = list(dict.fromkeys(name for block in blocks for name in block.names))
+        names = there if keys is None else self._chosen([keys] if isinstance(keys, str) else keys, there)
+        if long:
+            return Frame(frames.long(blocks, names))
+        return Frame(frames.wide(blocks, names, by_time=stepless))
+
+    def _chosen(self, keys: Sequence[str], there: list[str]) -> list[str]:
+        chosen: list[str] = []
+        known = set(there)
+        for key in keys:
+            found = [key] if key in known else fnmatch.filter(there, key)
+            if not found and key not in self.series():
+                raise NotFound(f"run {self.run.name!r} has no metric {key!r}; `trackers keys {self.run.source}`")
+            chosen.extend(found)
+        return list(dict.fromkeys(chosen))
+
+    def _take(self, record: Record) -> None:
+        if isinstance(record, Config):
+            records.merge(self.config, record.values)
+        elif isinstance(record, Summary):
+            self.summary.update({plain_name(name): value for name, value in record.values.items()})
+        elif isinstance(record, Info):
+            for field in ("name", "group", "tags", "notes"):
+                if getattr(record, field) is not None:
+                    setattr(self.run, field, getattr(record, field))
+        elif isinstance(record, Start) and record.rank is not None:
+            started: dict[str, Any] = {"number": record.attempt, "time": record.time, "host": record.host}
+            if record.from_step is not None:
+                started["from_step"] = record.from_step
+            if record.attempt not in [attempt["number"] for attempt in self.attempts]:
+                self.attempts.append(started)
+        elif isinstance(record, Finish):
+            self.status = record.status
+
+
+def _read(reader: Reader, run: SourceRun) -> tuple[list[Block], list[Record]]:
+    """A run's metrics and other records: from the reader's own columns, the cache, or its records."""
+    own = getattr(reader, "columns", None)
+    if own is not None:
+        blocks, others = own(run)
+        return list(blocks), list(others)
+    version = getattr(reader, "version", lambda run: "")(run)
+    cache = Cache(f"run {run.source}")
+    state = cache.state() or {}
+    if version and state.get("version") == version:
+        cached = cache.load()
+        if cached is not None:
+            run.note = str(state.get("note") or "")
+            return cached.blocks, cached.others
+    columns, others = Columns(), []
+    batch: list[Record] = []
+    tell: Progress | None = None
+    count = 0
+    with contextlib.ExitStack() as shown:
+        for record in reader.read(run):
+            batch.append(record)
+            if len(batch) >= 10_000:
+                others.extend(columns.add(batch))
+                columns.settle()
+                count += len(batch)
+                batch = []
+                # Not before: W&B's reader shows itself what it fetches, ahead of its first record.
+                tell = tell or shown.enter_context(progress(f"reading {run.name or run.id}", "records"))
+                tell(count, 0)
+    others.extend(columns.add(batch))
+    found = columns.blocks()
+    if version:
+        cache.replace({"version": version, "note": run.note}, columns.count, found, others)
+    return found, others

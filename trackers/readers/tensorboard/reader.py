@@ -1,0 +1,306 @@
+"""TensorBoard's event files, ours and those of torch, TensorFlow, tensorboardX and Keras; without TensorFlow.
+
+A run is a directory with event files; a directory of such names all of them. Scalars come as they lie there, in
+single precision: one event with several tags is one record. What a later session superseded (a ``SessionLog`` that
+starts at a lower step) is left out. Files are read as far as they are whole.
+"""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import json
+import math
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from trackers.errors import NotFound
+from trackers.formats import vendor_system_names
+from trackers.journal.run_directory import RunDirectory
+from trackers.readers import helpers as places
+from trackers.readers.boundary import Spared, bounded
+from trackers.readers.reader import SourceRun
+from trackers.readers.tensorboard.event_file import events, purged, session_starts
+from trackers.records import (
+    SUMMARY_PREFIX,
+    Alert,
+    Config,
+    Environment,
+    Finish,
+    Info,
+    Media,
+    Metrics,
+    Record,
+    Summary,
+    Text,
+)
+
+PATTERN = "*tfevents*"
+OURS = "trackers:"
+"""The model's address in sessions of ours: their group name is a run's."""
+REPEATED = 1 << 20
+_CREATED = re.compile(r"tfevents\.(\d+)")
+_STATUS = re.compile(r"(finished|failed|crashed|preempted)(?: \(exit code (-?\d+)\))?(?:: (.*))?", re.DOTALL)
+_ALERT = re.compile(r"\*\*(\w+)\*\* (.*?)\n\n(.*)", re.DOTALL)
+
+
+@bounded
+class TensorboardReader:
+    """Reads directories of event files."""
+
+    scheme = "tb"
+    needs = ("tensorboard", "numpy")
+
+    def runs(self, where: str) -> list[SourceRun]:
+        """See :class:`trackers.readers.reader.Reader`. Also a single event file, and patterns (``runs/*``)."""
+        base = _base(Path(where).expanduser())
+        found = places.find(self.scheme, where, lambda place: sorted({file.parent for file in place.rglob(PATTERN)}))
+        runs = places.those_of(found, lambda path: _source_run(path, base.resolve()))
+        return sorted(runs, key=lambda run: run.created, reverse=True)
+
+    def version(self, run: SourceRun) -> str:
+        """See :class:`trackers.readers.reader.Reader`."""
+        return places.version(_files(_path(run)))
+
+    def read(self, run: SourceRun, *, files: Path | None = None) -> Iterator[Record]:
+        """See :class:`trackers.readers.reader.Reader`. Images and sounds lie inside event files: see ``files``."""
+        paths = _files(_path(run))
+        if not paths:
+            raise NotFound(f"tb: no event files in {_path(run)}")
+        if files is not None:
+            run.directory = str(files)
+        return _Translation(run, files).records(paths)
+
+
+class _Translation:
+    """One pass over a run's events. What a tag is, its first event says for all."""
+
+    def __init__(self, run: SourceRun, files: Path | None) -> None:
+        self._run, self._files = run, files
+        self._plugins: dict[str, tuple[str, bytes]] = {}
+        self._configured = False
+        self._grouped = False
+        self._end: Finish | None = None
+
+    def records(self, paths: list[Path]) -> Iterator[Record]:
+        from google.protobuf.message import DecodeError
+
+        starts = session_starts(paths)
+        spared = Spared(self._run, "events", (DecodeError,))
+        for number, event in enumerate(events(paths, self._note)):
+            if event.HasField("summary") and not purged(starts, number, event.step):
+                yield from spared.read(self._event(event))
+        spared.tell()
+        if self._end is not None:
+            yield self._end
+
+    def _note(self, text: str) -> None:
+        self._run.note = text
+
+    def _event(self, event: Any) -> Iterator[Record]:
+        values: dict[str, Any] = {}
+        samples: dict[str, Any] = {}
+        others: list[Record] = []
+        for value in event.summary.value:
+            kind = value.WhichOneof("value")
+            if kind == "simple_value" and value.metadata.summary_description == vendor_system_names.SAMPLE:
+                samples[vendor_system_names.ungrouped(value.tag)] = value.simple_value
+            elif kind == "simple_value":
+                self._scalar(value.tag, value.simple_value, event, values, others)
+            elif kind is None and value.metadata.plugin_data.plugin_name == "hparams":
+                others.extend(self._hparams(value.metadata.plugin_data.content, event))  # as torch writes them
+            elif kind == "tensor":
+                self._tensor(value, event, values, others)
+            elif kind == "histo":
+                others.append(_histogram(value.tag, _legacy(value.histo), event))
+            elif kind == "image" and self._files is not None:
+                others.append(self._media(value.tag, "image", [value.image.encoded_image_string], event))
+            elif kind == "audio" and self._files is not None:
+                others.append(self._media(value.tag, "audio", [value.audio.encoded_audio_string], event))
+        if samples:
+            yield Metrics(time=event.wall_time, values=samples)
+        if values:
+            yield Metrics(step=event.step, time=event.wall_time, values=values)
+        yield from others
+
+    def _scalar(self, tag: str, number: Any, event: Any, values: dict[str, Any], others: list[Record]) -> None:
+        if tag.startswith(SUMMARY_PREFIX):
+            others.append(Summary(time=event.wall_time, values={tag: number}))
+        elif tag in values:  # the same tag twice in one event
+            others.append(Metrics(step=event.step, time=event.wall_time, values={tag: number}))
+        else:
+            values[tag] = number
+
+    def _tensor(self, value: Any, event: Any, values: dict[str, Any], others: list[Record]) -> None:
+        if value.metadata.plugin_data.plugin_name or value.tag not in self._plugins:
+            data = value.metadata.plugin_data
+            self._plugins[value.tag] = (data.plugin_name, data.content)
+        plugin, content = self._plugins[value.tag]
+        strings = list(value.tensor.string_val)
+        if plugin == "text" or (not plugin and strings):
+            for text in strings:
+                others.extend(self._text(value.tag, text.decode("utf-8", "replace"), event))
+        elif plugin == "images":
+            if self._files is not None and len(strings) > 2:  # width, height, then the pictures
+                others.append(self._media(value.tag, "image", strings[2:], event))
+        elif plugin == "audio":
+            if self._files is not None:
+                sounds = strings[::2] if len(value.tensor.tensor_shape.dim) == 2 else strings
+                others.append(self._media(value.tag, "audio", sounds, event))
+        elif plugin == "histograms":
+            others.append(_histogram(value.tag, _array(value.tensor), event))
+        elif plugin == "hparams":
+            others.extend(self._hparams(content, event))
+        elif not strings:
+            array = _array(value.tensor)
+            if array.size == 1 and array.dtype.kind in "fiub":
+                self._scalar(value.tag, array.reshape(()).item(), event, values, others)
+
+    def _text(self, tag: str, text: str, event: Any) -> Iterator[Record]:
+        """A text; what our tracker keeps as one comes back as what it was."""
+        at: dict[str, Any] = {"step": event.step, "time": event.wall_time}
+        own = tag.removeprefix("trackers/") if tag.startswith("trackers/") else ""
+        if own in ("configuration", "info", "environment") and (value := _block(text)) is not None:
+            self._configured = self._configured or own == "configuration"
+            if own == "configuration":
+                yield Config(time=event.wall_time, values=value)
+            elif own == "environment":
+                yield Environment(time=event.wall_time, values=value)
+            else:
+                fields = {name: value[name] for name in ("name", "group", "tags", "notes") if name in value}
+                self._grouped = self._grouped or "group" in fields
+                yield Info(time=event.wall_time, **fields)
+        elif own == "status" and (found := _STATUS.fullmatch(text)):
+            code = int(found[2]) if found[2] else None
+            self._end = Finish(time=event.wall_time, status=found[1], exit_code=code, reason=found[3] or "")
+        elif own == "alerts" and (found := _ALERT.fullmatch(text)):
+            yield Alert(title=found[2], text=found[3], level=found[1], **at)
+        elif own.startswith("artifacts/"):
+            return  # a description: TensorBoard keeps no files
+        elif tag.startswith(SUMMARY_PREFIX):
+            result = _block(text)
+            yield Summary(time=event.wall_time, values={tag: text if result is None else result})
+        else:
+            yield Text(values={tag: text}, **at)
+
+    def _hparams(self, content: bytes, event: Any) -> Iterator[Record]:
+        """The configuration that ``add_hparams`` and Keras keep; ours lies in a text, with its nesting."""
+        from tensorboard.plugins.hparams import plugin_data_pb2
+
+        data = plugin_data_pb2.HParamsPluginData.FromString(content)
+        started = data.session_start_info
+        if started.group_name and started.model_uri != OURS and self._run.group is None:
+            yield Info(time=event.wall_time, group=started.group_name)
+        if started.hparams and not self._configured:
+            kinds = {name: value.WhichOneof("kind") for name, value in started.hparams.items()}
+            plain = {name: getattr(started.hparams[name], kind) for name, kind in kinds.items() if kind}
+            if self._grouped:
+                plain.pop("group", None)
+            yield Config(time=event.wall_time, values=plain)
+
+    def _media(self, tag: str, kind: str, contents: list[bytes], event: Any) -> Media:
+        from trackers.records import MediaFile
+
+        assert self._files is not None
+        items = []
+        for content in contents:
+            format = _format(content)
+            name = f"{hashlib.sha256(content).hexdigest()[:32]}.{format}"
+            if not (self._files / name).exists():
+                (self._files / name).write_bytes(content)
+            items.append(MediaFile(format=format, file=name))
+        return Media(name=tag, type="video" if items and items[0].format == "gif" else kind, items=items,
+                     step=event.step, time=event.wall_time)  # fmt: skip
+
+
+def _histogram(tag: str, triples: Any, event: Any) -> Media:
+    """A histogram of rows (left edge, right edge, count)."""
+    from trackers.records import MediaFile
+
+    edges = [*triples[:, 0].tolist(), float(triples[-1, 1])] if len(triples) else [0.0]
+    counts = [int(count) if float(count).is_integer() else float(count) for count in triples[:, 2].tolist()]
+    item = MediaFile(format="json", data={"counts": counts, "edges": edges})
+    return Media(name=tag, type="histogram", items=[item], step=event.step, time=event.wall_time)
+
+
+def _legacy(histogram: Any) -> Any:
+    """A HistogramProto as rows: its buckets have right edges only, the outermost ones infinite ones."""
+    import numpy as np
+
+    rows: list[tuple[float, float, float]] = []
+    left = histogram.min
+    for right, count in zip(histogram.bucket_limit, histogram.bucket, strict=False):
+        if count > 0 or rows:
+            rows.append((left, min(right, histogram.max) if right > histogram.max else right, count))
+        left = max(right, histogram.min)
+    while rows and rows[-1][2] == 0:
+        rows.pop()
+    return np.array(rows, np.float64).reshape(-1, 3)
+
+
+def _array(tensor: Any) -> Any:
+    """A tensor's values. One value may stand for all, as for a tensor of zeros; not for more than a few.
+
+    Raises:
+        ValueError: its shape claims more values than it has.
+    """
+    from tensorboard.util import tensor_util
+
+    claimed = math.prod(dimension.size for dimension in tensor.tensor_shape.dim)
+    held = max(len(tensor.tensor_content), *(len(value) for field, value in tensor.ListFields()
+                                             if field.name.endswith("_val")), 0)  # fmt: skip
+    if claimed > max(held, REPEATED) or any(dimension.size < 0 for dimension in tensor.tensor_shape.dim):
+        raise ValueError(f"a tensor claims {claimed:,} values")
+    return tensor_util.make_ndarray(tensor)
+
+
+def _block(text: str) -> Any:
+    """The JSON of a code block, or None."""
+    if not text.startswith("    "):
+        return None
+    try:
+        return json.loads("\n".join(line.removeprefix("    ") for line in text.splitlines()))
+    except ValueError:
+        return None
+
+
+def _format(content: bytes) -> str:
+    for start, format in ((b"\x89PNG", "png"), (b"\xff\xd8", "jpg"), (b"GIF8", "gif"), (b"RIFF", "wav")):
+        if content.startswith(start):
+            return format
+    return "bin"
+
+
+def _path(run: SourceRun) -> Path:
+    return Path(run.source.partition(":")[2])
+
+
+def _files(path: Path) -> list[Path]:
+    """Event files as TensorBoard orders them: by name, which begins with a time."""
+    return [path] if path.is_file() else sorted(file for file in path.glob(PATTERN) if file.is_file())
+
+
+def _base(path: Path) -> Path:
+    """The directory that names of runs are relative to: of a pattern, what stands before it."""
+    while glob.has_magic(str(path)):
+        path = path.parent
+    return path
+
+
+def _source_run(path: Path, base: Path) -> SourceRun:
+    """The run of a directory. One that lies in a run of ours has its name."""
+    paths = _files(path)
+    for file in paths:
+        places.check_size(file)
+    found = _CREATED.search(paths[0].name) if paths else None
+    created = float(found[1]) if found else path.stat().st_mtime
+    own = next((place for place in (path.parent, path.parent.parent) if (place / "run.json").exists()), None)
+    if own is not None:
+        info = RunDirectory(own).read_info()
+        return SourceRun(source=f"tb:{path}", id=info.id, name=info.name, project=info.project, created=info.created)
+    inside = path != base and path.is_relative_to(base)
+    name = str(path.relative_to(base)) if inside else path.name
+    return SourceRun(source=f"tb:{path}", id=places.identity(path), name=name, project=base.name if inside else "",
+                     created=created)  # fmt: skip

@@ -1,0 +1,290 @@
+"""Trackio's local store: what our tracker, ``trackio.log`` and trackio's importers wrote there.
+
+Rows come in the order in which they were inserted. Reserved names lose the ``__`` that trackio gave them; results,
+tags, notes and the status, which our tracker keeps in the configuration, are what they were. System metrics have no
+step. Media and artifacts lie below ``TRACKIO_DIR``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sqlite3
+from array import array
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from trackers.errors import Damaged, NotFound, Unavailable, UsageError
+from trackers.formats import foreign_sqlite, vendor_system_values
+from trackers.readers import helpers as places
+from trackers.readers.boundary import Spared, bounded
+from trackers.readers.merge import merged
+from trackers.readers.reader import SourceRun
+from trackers.readers.trackio.media import media
+from trackers.records import (
+    SUMMARY_PREFIX,
+    Alert,
+    Artifact,
+    ArtifactFile,
+    Config,
+    Environment,
+    Finish,
+    Metrics,
+    Record,
+    Summary,
+    Text,
+)
+
+RESERVED = frozenset({"project", "run", "timestamp", "step", "time", "metrics"})
+"""trackio/utils.py RESERVED_KEYS: these, and what begins with "__", got another "__" in front."""
+
+TABLES = frozenset({"metrics", "system_metrics", "configs", "traces", "project_metadata", "pending_uploads", "alerts",
+                    "artifacts", "artifact_versions", "artifact_aliases", "run_artifact_links",
+                    "external_run_artifact_links"})  # fmt: skip
+"""trackio/sqlite_storage.py."""
+
+OWN = "trackers/"
+BATCH = 1000
+
+
+@bounded
+class TrackioReader:
+    """Reads projects of trackio's directory: ``trackio:project``, ``trackio:project/run`` (name or id)."""
+
+    scheme = "trackio"
+    needs = ("trackio",)
+
+    def runs(self, where: str) -> list[SourceRun]:
+        """See :class:`trackers.readers.reader.Reader`."""
+        project, name = _project(where)
+        foreign_sqlite.check(_storage().get_project_db_path(project), TABLES)
+        known_runs = _storage().get_run_records(project)
+        found = places.those_of(known_runs, partial(_source_run, project)) if known_runs else []
+        if name:
+            exact = [run for run in found if run.id == name]
+            chosen = exact or [run for run in found if run.name == name]
+            if not chosen:
+                known = ", ".join(run.name for run in found[:10]) or "none"
+                raise NotFound(f"trackio: no run {name!r} in project {project!r}; its runs: {known}")
+            if len(chosen) > 1:
+                listed = "".join(f"\n  trackio:{project}/{run.id}" for run in chosen)
+                raise UsageError(f"{len(chosen)} runs of {project!r} are called {name!r}; name one by its id:{listed}")
+            found = chosen
+        if not found:
+            raise NotFound(f"trackio: project {project!r} has no runs")
+        return sorted(found, key=lambda run: run.created, reverse=True)
+
+    def version(self, run: SourceRun) -> str:
+        """See :class:`trackers.readers.reader.Reader`."""
+        path = _storage().get_project_db_path(run.project)
+        return places.version([found for found in (path, path.with_name(path.name + "-wal")) if found.exists()])
+
+    def read(self, run: SourceRun, *, files: Path | None = None) -> Iterator[Record]:
+        """See :class:`trackers.readers.reader.Reader`."""
+        project, run_id = run.project, run.id
+        storage = _storage()
+        config = storage.get_run_config(project, run=run.name, run_id=run_id) or {}
+        values, results, own = _sorted(config)
+        if values:
+            yield Config(time=run.created, values=values)
+        environment = own.pop("_Environment", None)
+        if environment:
+            yield Environment(time=run.created, values=environment)
+        path = storage.get_project_db_path(project)
+        ended = run.created
+        spared = Spared(run, "rows")
+        system = _renamed(_rows(path, run, spared, "system_metrics", "NULL"), own.get("_SystemNames") or {})
+        for record in merged([_rows(path, run, spared, "metrics", "step"), system]):
+            ended = max(ended, record.time)
+            yield record
+        yield from spared.read(_alerts(run), "alerts")
+        yield from spared.read(_artifacts(run), "artifacts")
+        spared.tell()
+        if results:
+            yield Summary(time=ended, values=results)
+        status = own.get(f"{OWN}status")
+        if isinstance(status, str) and status != "running":
+            yield Finish(time=ended, status=status, exit_code=own.get(f"{OWN}exit_code"))
+
+
+def _renamed(batches: Iterator[list[Record]], names: dict[str, str]) -> Iterator[list[Record]]:
+    """Samples of the machine, to which our tracker gave trackio's names and units, as they were."""
+    for batch in batches:
+        for record in batch if names else ():
+            if isinstance(record, Metrics):
+                record.values = vendor_system_values.back(record.values, names, "trackio")
+        yield batch
+
+
+def _rows(path: Path, run: SourceRun, spared: Spared, table: str, step: str) -> Iterator[list[Record]]:
+    """The rows of one table as records, a thousand at a time.
+
+    Their numbers are sorted first: SQLite would sort whole rows, in memory.
+    """
+    from trackio.sqlite_storage import SQLiteStorage
+
+    query = f"SELECT timestamp, {step}, metrics FROM {table} WHERE id BETWEEN ? AND ? AND +run_id = ? ORDER BY id"  # noqa: S608 - names of ours
+    try:
+        with SQLiteStorage._get_connection(path) as connection:
+            found = connection.execute(f"SELECT id FROM {table} WHERE run_id = ? ORDER BY id", (run.id,))  # noqa: S608
+            numbers = array("q", (row[0] for row in found))
+            for first in range(0, len(numbers), BATCH):
+                part = numbers[first : first + BATCH]
+                rows = connection.execute(query, (part[0], part[-1], run.id)).fetchall()
+                yield [record for row in rows for record in spared.read(_row(run, *row))]
+    except sqlite3.OperationalError as error:
+        if "no such table" in str(error):
+            return
+        raise Unavailable(f"trackio: {path.name}: {error}") from None
+    except sqlite3.DatabaseError as error:
+        raise Damaged(f"trackio: {path} is damaged: {error}") from None
+
+
+def _row(run: SourceRun, timestamp: str, step: int | None, content: str) -> Iterator[Record]:
+    at: dict[str, Any] = {"step": step, "time": places.unix(timestamp) or run.created}
+    values: dict[str, Any] = {}
+    texts: dict[str, str] = {}
+    results: dict[str, Any] = {}
+    for key, value in json.loads(content).items():
+        name, value = _plain(key), places.number(value)
+        if name.startswith(SUMMARY_PREFIX) and not isinstance(value, (dict, list)):
+            results[name] = value
+        elif places.is_number(value):
+            values[name] = value
+        elif isinstance(value, str):
+            texts[name] = value
+        elif isinstance(value, dict) and "_type" in value:
+            record = media(name, value, at, Path(run.directory))
+            if record is not None:
+                yield record
+        elif value is not None:
+            texts[name] = json.dumps(value, ensure_ascii=False)
+    if values:
+        yield Metrics(values=values, **at)
+    if texts:
+        yield Text(values=texts, **at)
+    if results:
+        yield Summary(time=at["time"], values=results)
+
+
+def _alerts(run: SourceRun) -> Iterator[Record]:
+    for alert in reversed(_storage().get_alerts(run.project, run_id=run.id)):
+        yield Alert(
+            step=alert["step"],
+            time=places.unix(alert["timestamp"]) or run.created,
+            title=alert["title"],
+            text=alert["text"] or "",
+            level=str(alert["level"]).upper(),
+        )
+
+
+def _artifacts(run: SourceRun) -> Iterator[Record]:
+    from trackio import cas
+
+    storage = _storage()
+    linked = storage.get_run_artifacts(run.project, run.name, run.id)
+    for entry in linked.get("output", []):
+        manifest = storage.get_artifact_manifest(run.project, entry["name"], f"v{entry['version']}")
+        if manifest is None:
+            continue
+        found = []
+        for file in manifest["manifest"]:
+            blob = cas.blob_path(run.project, file["digest"]) if "ref" not in file else None
+            inside = str(blob.relative_to(run.directory)) if blob is not None and blob.is_file() else ""
+            found.append(
+                ArtifactFile(
+                    path=file["path"],
+                    file=inside,
+                    uri=str(file.get("ref", "")),
+                    size=int(file.get("size") or 0),
+                    digest=f"sha256:{file['digest']}" if inside else "",
+                )
+            )
+        yield Artifact(
+            time=places.unix(manifest["created_at"]) or run.created,
+            name=manifest["name"],
+            type=manifest["type"],
+            files=found,
+            aliases=[alias for alias in manifest["aliases"] if alias != "latest"],
+            description=manifest["description"],
+            metadata=manifest["metadata"] or {},
+        )
+
+
+def _sorted(config: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    """A stored configuration as the user's, the results, and what trackio and our tracker keep there."""
+    values: dict[str, Any] = {}
+    results: dict[str, Any] = {}
+    own: dict[str, Any] = {}
+    for key, value in config.items():
+        if key.startswith(SUMMARY_PREFIX):
+            results[key] = places.number(value)
+        elif key.startswith("__"):
+            values[key[1:]] = value
+        elif key.startswith(("_", OWN)):
+            own[key] = value
+        else:
+            values[key] = value
+    return values, results, own
+
+
+def _plain(key: str) -> str:
+    """The name that was logged: trackio, and our tracker as it does, marks some with "__"."""
+    rest = key.removeprefix("__")
+    return rest if rest != key and (rest in RESERVED or rest.startswith("__")) else key
+
+
+def _storage() -> Any:
+    from trackio.sqlite_storage import SQLiteStorage
+    from trackio.utils import get_storage_mode
+
+    if get_storage_mode() == "jsonl":
+        from trackio import fragments
+
+        with contextlib.suppress(OSError, sqlite3.Error):
+            fragments.import_inbox_dir()  # as trackio does before it shows anything
+    return SQLiteStorage
+
+
+def _project(where: str) -> tuple[str, str]:
+    """The project and the run that a source names; a project's name may have slashes, as it has in trackio.
+
+    Raises:
+        NotFound: there is no such project.
+    """
+    known = _storage().get_projects()
+    if where in known:
+        return where, ""
+    project, _, name = where.rpartition("/")
+    if project and _storage().get_project_db_path(project).exists():
+        return project, name
+    if where and _storage().get_project_db_path(where).exists():
+        return where, ""
+    if not where:
+        raise UsageError(f"trackio: needs a project: trackio:PROJECT; known: {', '.join(known) or 'none'}")
+    from trackio.utils import TRACKIO_DIR
+
+    raise NotFound(f"trackio: no project {project or where!r} in {TRACKIO_DIR}; known: {', '.join(known) or 'none'}")
+
+
+def _source_run(project: str, record: dict[str, Any]) -> SourceRun:
+    from trackio import sqlite_storage
+    from trackio.utils import MEDIA_DIR
+
+    run_id, name = str(record["id"]), str(record["name"])
+    config = sqlite_storage.SQLiteStorage.get_run_config(project, run=name, run_id=run_id) or {}
+    created = places.unix(config.get("_Created")) or places.unix(record.get("created_at")) or 0.0
+    return SourceRun(
+        source=f"trackio:{project}/{run_id}",
+        id=run_id,
+        name=str(config.get(f"{OWN}name") or name),
+        project=project,
+        group=config.get("_Group"),
+        tags=[str(tag) for tag in config.get(f"{OWN}tags") or []],
+        notes=config.get(f"{OWN}notes"),
+        created=created,
+        status=str(config.get(f"{OWN}status") or ""),
+        directory=str(MEDIA_DIR.parent),
+    )

@@ -1,0 +1,1 @@
+"""W&B as a source: its server, and its offline files."""

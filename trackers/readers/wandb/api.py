@@ -1,0 +1,319 @@
+"""``wandb:entity/project[/run]``: runs on W&B's servers, by the real client, at full resolution.
+
+The complete history and all system metrics, never a sample of 500. What was fetched is kept
+(:mod:`trackers.readers.wandb.cache`): a finished run is fetched once, a running one from where the last reading
+ended.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fnmatch
+import hashlib
+import heapq
+import itertools
+import re
+from collections.abc import Iterator
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from trackers.errors import Damaged, NotFound, TrackersError, Unavailable, UsageError
+from trackers.readers.boundary import bounded
+from trackers.readers.progress_bar import progress
+from trackers.readers.reader import SourceRun
+from trackers.readers.wandb import fetch
+from trackers.readers.wandb.artifacts import artifacts
+from trackers.readers.wandb.cache import RunCache
+from trackers.readers.wandb.fetch import patiently
+from trackers.readers.wandb.rows import RESERVED, STATUS, Decoder, is_ours
+from trackers.records import Config, Environment, Finish, Record, Start
+from trackers.support import confined
+
+PAGE_RUNS = 200
+MOST_RUNS = 200_000
+LISTED = 20
+"""So many runs are named in a message."""
+START_PATIENCE_S = 20.0
+"""How long a server that can't be reached at all is waited for."""
+
+
+@bounded
+class WandbReader:
+    """Reads projects and single runs; a run is named by its id, its name, a glob of names, or its address."""
+
+    scheme = "wandb"
+    needs = ("wandb",)
+
+    def __init__(self) -> None:
+        self._client: Any = None
+
+    def runs(self, where: str) -> list[SourceRun]:
+        """See :class:`trackers.readers.reader.Reader`. One request for each two hundred runs."""
+        entity, project, name = self.address(where)
+        return self.find(entity, project, _named(name), name)
+
+    def find(self, entity: str, project: str, filters: dict[str, Any], name: str = "") -> list[SourceRun]:
+        """The runs of a project that meet W&B's filters (Mongo-style), the newest first.
+
+        Args:
+            name: what was asked for: one run by id or name, or a glob.
+
+        Raises:
+            NotFound: the project, or such a run, isn't there; or several runs have that name.
+        """
+        runs = self.api().runs(f"{entity}/{project}", filters=filters, order="-created_at", per_page=PAGE_RUNS)
+        with self._project(entity, project):
+            there = patiently(lambda: list(itertools.islice(runs, MOST_RUNS + 1)))
+        if len(there) > MOST_RUNS:
+            raise Damaged(f"wandb: {entity}/{project} lists more than {MOST_RUNS:,} runs: name some of them")
+        found = [_source_run(run) for run in there]
+        place = f"{entity}/{project} on {self.host()}"
+        if any(sign in name for sign in "*?["):
+            found = [run for run in found if fnmatch.fnmatchcase(run.name, name)]
+        elif name and len(found) > 1:
+            exact = [run for run in found if run.id == name]
+            if len(exact) != 1:
+                listed = ", ".join(f"{run.id} ({run.status})" for run in found[:LISTED])
+                raise NotFound(f"wandb: {len(found)} runs of {place} are called {name!r}: {listed}; name one by its id")
+            found = exact
+        if not found:
+            what = f"no run {name!r} in {place}" if name else f"{place} has no runs"
+            raise NotFound(f"wandb: {what}" + (self._there(entity, project) if name or filters else ""))
+        return found
+
+    def newest(self, entity: str, project: str) -> SourceRun:
+        """The run of a project that was made last.
+
+        Raises:
+            NotFound: the project isn't there, or has no runs.
+        """
+        runs = self.api().runs(f"{entity}/{project}", order="-created_at", per_page=1)
+        with self._project(entity, project):
+            found = patiently(lambda: runs[0] if len(runs) else None)
+        if found is None:
+            raise NotFound(f"wandb: {entity}/{project} on {self.host()} has no runs")
+        return _source_run(found)
+
+    def keys(self, run: SourceRun) -> list[str]:
+        """Names of everything in a run, without its history: of rows, system metrics and results."""
+        remote = self._remote(run)
+        history = (remote._attrs.get("historyKeys") or {}).get("keys") or {}
+        system = {name for row in fetch.events(remote) for name in row}
+        return sorted({*history, *system, *remote.summary_metrics} - RESERVED)
+
+    def system(self, run: SourceRun) -> Iterator[Record]:
+        """Only a run's system metrics, without fetching its history."""
+        remote = self._remote(run)
+        cache = self._cache(remote, run)
+        self._complete_events(remote, cache, run)
+        decoder = Decoder(ours=False)
+        for row in cache.events():
+            yield from decoder.event(row)
+
+    def version(self, run: SourceRun) -> str:
+        """What the listing says: state, number of rows, last sign of life, and what people can edit."""
+        native = run.native
+        own = hashlib.sha256(repr((run.name, run.group, run.tags, run.notes)).encode()).hexdigest()[:8]
+        return f"{native['state']}/{native['rows']}/{native['heartbeat']}/{own}"
+
+    def read(self, run: SourceRun, *, files: Path | None = None) -> Iterator[Record]:
+        """See :class:`trackers.readers.reader.Reader`. Shows a progress bar while it fetches, on a terminal."""
+        if files is not None:
+            run.directory = str(files)
+        remote = self._remote(run)
+        cache = self._cache(remote, run)
+        self._complete(remote, cache, run)
+        ours = is_ours(remote.rawconfig.get("_wandb", {}).get("m"))
+        decoder = Decoder(ours, _Files(remote, files).get if files is not None else None)
+        yield Start(time=run.created, rank=0)
+        config = {name: value for name, value in remote.config.items() if not (ours and name == "run_name")}
+        if config:
+            yield Config(time=run.created, values=config)
+        metadata = self._metadata(remote, run)
+        if metadata:
+            yield Environment(time=run.created, values=metadata)
+        history = (record for row in cache.history() for record in decoder.row(row))
+        events = (record for row in cache.events() for record in decoder.event(row))
+        yield from heapq.merge(history, events, key=lambda record: record.time)
+        decoder.time = max(decoder.time, run.created)
+        if files is not None:
+            yield from artifacts(remote, files, decoder.time)
+        yield from decoder.results(remote.summary_metrics)
+        if run.status not in ("", "running"):
+            ended = _time(remote._attrs.get("heartbeatAt")) or decoder.time
+            yield Finish(time=max(ended, decoder.time), status=run.status)
+
+    def address(self, where: str) -> tuple[str, str, str]:
+        """Entity, project and run ("" for all) of ``where``: ``entity/project[/run]``, ``project``, or an address.
+
+        Raises:
+            UsageError: it has other parts.
+        """
+        parts = where.strip("/").split("/")
+        if "://" in where:
+            parts = [unquote(part) for part in urlsplit(where).path.strip("/").split("/")]
+        parts = [part for place, part in enumerate(parts) if not (part in ("runs", "workspace") and place == 2)]
+        if len(parts) == 1 and parts[0]:
+            return self._entity(), parts[0], ""
+        if len(parts) not in (2, 3) or not all(parts):
+            raise UsageError(f"wandb:{where}: give wandb:entity/project or wandb:entity/project/run")
+        return parts[0], parts[1], parts[2] if len(parts) == 3 else ""
+
+    def api(self) -> Any:
+        """The client, logged in.
+
+        Raises:
+            CredentialsMissing: there is no login, or it is refused. Unavailable: the server can't be reached.
+        """
+        if self._client is None:
+            import wandb
+
+            def connect() -> Any:
+                return wandb.Api(timeout=fetch.CLIENT_TIMEOUT_S)
+
+            self._client = patiently(connect, START_PATIENCE_S)
+        return self._client
+
+    def host(self) -> str:
+        """The server's name."""
+        address = str(self.api().settings["base_url"])
+        return urlsplit(address).netloc or address
+
+    def _remote(self, run: SourceRun) -> Any:
+        """The client's run, as the server has it now."""
+        api = self.api()
+        api.flush()
+        remote = patiently(lambda: api.run(f"{run.native['entity']}/{run.native['project']}/{run.id}"))
+        patiently(remote.load_full_data)
+        return remote
+
+    def _cache(self, remote: Any, run: SourceRun) -> RunCache:
+        key = f"{self.host()}/{run.native['entity']}/{run.native['project']}/{run.id}"
+        return RunCache(key, str(remote.created_at))
+
+    def _entity(self) -> str:
+        entity = patiently(lambda: self.api().default_entity)
+        if not entity:
+            raise UsageError("wandb: your login has no default entity; give wandb:entity/project")
+        return str(entity)
+
+    @contextlib.contextmanager
+    def _project(self, entity: str, project: str) -> Iterator[None]:
+        """Says of a project that isn't there which ones are."""
+        try:
+            yield
+        except NotFound as error:
+            names: list[str] = []
+            with contextlib.suppress(TrackersError, ValueError):  # it is but a help
+                found = self.api().projects(entity, per_page=LISTED)
+                names = [item.name for item in patiently(lambda: list(itertools.islice(found, LISTED)), 0.0)]
+            there = f"{entity} has {', '.join(names)}" if names else f"your login sees no project of {entity!r}"
+            raise NotFound(f"wandb: no project {entity}/{project} on {self.host()}; {there}") from error
+
+    def _there(self, entity: str, project: str) -> str:
+        runs = self.api().runs(f"{entity}/{project}", order="-created_at", per_page=LISTED)
+        names = [f"{run.name} ({run.id})" for run in patiently(lambda: runs[:LISTED] if len(runs) else [])]
+        return f"; there are {', '.join(names)}" if names else "; it has no runs"
+
+    def _complete(self, remote: Any, cache: RunCache, run: SourceRun) -> None:
+        """Have the cache hold what the server has now."""
+        self._complete_events(remote, cache, run)
+        token = _token(remote)
+        if cache.index.token == token:
+            return
+        with progress(f"fetching {run.name} ({run.id})", "rows") as tell:
+            fetch.history(remote, cache, tell)
+        cache.complete(token)
+
+    def _complete_events(self, remote: Any, cache: RunCache, run: SourceRun) -> None:
+        """Have the cache hold the system events; say so where the server gives but a sample of them."""
+        token = _token(remote)
+        if cache.index.events_token != token:
+            rows = fetch.events(remote)
+            cache.set_events(rows, token, fetch.event_count(remote) or len(rows))
+        held, there = cache.index.event_count, cache.index.events_there
+        if held < there:
+            run.note = f"system metrics: sampled {held:,} of {there:,}"
+
+    def _metadata(self, remote: Any, run: SourceRun) -> dict[str, Any]:
+        with contextlib.suppress(Unavailable, NotFound):
+            return dict(patiently(lambda: remote.metadata) or {})
+        return {}
+
+
+class _Files:
+    """Fetches a run's files, each once."""
+
+    def __init__(self, remote: Any, directory: Path) -> None:
+        self._remote = remote
+        self._directory = directory
+
+    def get(self, path: str) -> Path | None:
+        if not confined.inside(path):
+            return None
+        target = self._directory / path
+        if target.is_file():
+            return target
+        target.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            patiently(lambda: self._download(path))
+        except NotFound:
+            return None
+        return target if target.is_file() else None
+
+    def _download(self, path: str) -> None:
+        file = self._remote.file(path)
+        if file.name != path:  # the client writes to the name that the server answers
+            raise NotFound(f"wandb: the server gives {file.name!r:.200} for {path!r:.200}")
+        file.download(root=str(self._directory), replace=True).close()
+
+
+def _named(name: str) -> dict[str, Any]:
+    """The server's filter for a run by id or name; all runs for a glob, which is matched here."""
+    if not name:
+        return {}
+    if any(sign in name for sign in "*?["):
+        fixed = re.split(r"[*?\[]", name)[0]
+        return {"display_name": {"$regex": f"^{re.escape(fixed)}"}} if fixed else {}
+    return {"$or": [{"name": name}, {"display_name": name}]}
+
+
+def _token(remote: Any) -> str:
+    """What the server says of how far a run has got."""
+    attributes = remote._attrs
+    return f"{attributes.get('historyLineCount')}/{attributes.get('heartbeatAt')}/{attributes.get('state')}"
+
+
+def _source_run(run: Any) -> SourceRun:
+    attributes = run._attrs
+    state = str(attributes.get("state") or "")
+    return SourceRun(
+        source=f"wandb:{run.entity}/{run.project}/{run.id}",
+        id=run.id,
+        name=attributes.get("displayName") or run.id,
+        project=run.project,
+        group=attributes.get("group") or None,
+        tags=list(attributes.get("tags") or []),
+        notes=attributes.get("notes") or None,
+        created=_time(attributes.get("createdAt")),
+        status=STATUS.get(state, ""),
+        native={
+            "entity": run.entity,
+            "project": run.project,
+            "state": state,
+            "rows": attributes.get("historyLineCount") or 0,
+            "heartbeat": attributes.get("heartbeatAt") or "",
+            "url": run.url,
+        },
+    )
+
+
+def _time(text: Any) -> float:
+    """Unix seconds of one of W&B's times: ISO, UTC where it says no zone."""
+    try:
+        when = datetime.fromisoformat(str(text).replace("Z", "+00:00"))
+    except ValueError:
+        return 0.0
+    return (when if when.tzinfo else when.replace(tzinfo=timezone.utc)).timestamp()

@@ -1,0 +1,172 @@
+"""What was fetched of a run in W&B, kept as Parquet below ``$XDG_CACHE_HOME/trackers/wandb``: fetched once.
+
+One directory for each run. Rows of the history lie in parts, in the order of their ``_step``, as they came (JSON in
+a column); what is fetched is kept at once, so that a fetch that was interrupted goes on where it was. ``index.json``,
+replaced whole, names the parts and says of what the server said they are. Damaged entries count as absent.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import hashlib
+import importlib.util
+import json
+import os
+import secrets
+import shutil
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from trackers.journal.run_directory import replace_file
+
+VERSION = 1
+PARQUET, LINES = ".parquet", ".jsonl.gz"
+KEEP_S = 60 * 24 * 3600.0
+"""An entry that nobody has read for so long is deleted."""
+
+
+class Part(msgspec.Struct):
+    """One file of rows. last: the highest ``_step`` in it."""
+
+    name: str
+    rows: int
+    last: int
+
+
+class Index(msgspec.Struct, kw_only=True):
+    """What ``index.json`` holds.
+
+    created: of the run, as the server says it: another run of the same name begins anew.
+    token: what the server said when everything was fetched; "" while something is missing.
+    events: the file of system events, with event_count of them; events_there: how many the server has.
+    """
+
+    version: int = 0
+    key: str = ""
+    created: str = ""
+    token: str = ""
+    parts: list[Part] = []
+    events: str = ""
+    event_count: int = 0
+    events_there: int = 0
+    events_token: str = ""
+
+
+class RunCache:
+    """One run's entry.
+
+    Args:
+        key: host, entity, project and id.
+        created: when the run was made, as the server says it.
+    """
+
+    def __init__(self, key: str, created: str) -> None:
+        base = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "trackers", "wandb")
+        self.path = base / hashlib.sha256(key.encode()).hexdigest()[:32]
+        self._fresh = Index(version=VERSION, key=key, created=created)
+        self.index = self._load()
+
+    @property
+    def rows(self) -> int:
+        """How many rows are kept."""
+        return sum(part.rows for part in self.index.parts)
+
+    @property
+    def last(self) -> int:
+        """The highest ``_step`` that is kept; -1 without rows."""
+        return self.index.parts[-1].last if self.index.parts else -1
+
+    def add(self, rows: Sequence[dict[str, Any]]) -> None:
+        """Keep more rows of the history, which come after those that are kept."""
+        if rows:
+            last = max(int(row["_step"]) for row in rows)
+            self.index.parts.append(Part(self._write(rows), len(rows), last))
+            self._save()
+
+    def set_events(self, rows: Sequence[dict[str, Any]], token: str, there: int) -> None:
+        """Keep the system events as they are at ``token``, when the server has so many."""
+        old = self.index.events
+        self.index.events, self.index.event_count, self.index.events_there = self._write(rows), len(rows), there
+        self.index.events_token = token
+        self._save()
+        if old:
+            (self.path / old).unlink(missing_ok=True)
+
+    def complete(self, token: str) -> None:
+        """Everything that the server has at ``token`` is kept."""
+        self.index.token = token
+        self._save()
+
+    def clear(self) -> None:
+        """Forget the history: it isn't what the server has any more."""
+        self.index.parts, self.index.token = [], ""
+        self._save()
+        named = {self.index.events}
+        for file in self.path.iterdir():
+            if file.name not in {*named, "index.json"}:
+                file.unlink(missing_ok=True)
+
+    def history(self) -> Iterator[dict[str, Any]]:
+        """The rows that are kept."""
+        for part in list(self.index.parts):
+            yield from self._read(part.name)
+
+    def events(self) -> Iterator[dict[str, Any]]:
+        """The system events that are kept."""
+        if self.index.events:
+            yield from self._read(self.index.events)
+
+    def _write(self, rows: Sequence[dict[str, Any]]) -> str:
+        """Keep rows in a file of their own: Parquet, or packed lines where pyarrow isn't installed."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        name = secrets.token_hex(6)
+        if importlib.util.find_spec("pyarrow") is None:
+            lines = "".join(json.dumps(row) + "\n" for row in rows)
+            (self.path / f"{name}{LINES}").write_bytes(gzip.compress(lines.encode(), 1))
+            return name + LINES
+        import pyarrow
+        from pyarrow import parquet
+
+        table = pyarrow.table({
+            "_step": pyarrow.array([row.get("_step") for row in rows], pyarrow.int64()),
+            "row": pyarrow.array([json.dumps(row) for row in rows], pyarrow.string()),
+        })  # fmt: skip
+        parquet.write_table(table, self.path / f"{name}{PARQUET}", compression="zstd")
+        return name + PARQUET
+
+    def _read(self, name: str) -> Iterator[dict[str, Any]]:
+        if name.endswith(LINES):
+            with gzip.open(self.path / name, "rt") as packed:
+                yield from map(json.loads, packed)
+            return
+        from pyarrow import parquet
+
+        with parquet.ParquetFile(self.path / name) as file:
+            for batch in file.iter_batches(10_000, columns=["row"]):
+                for text in batch.column(0).to_pylist():
+                    yield json.loads(text)
+
+    def _load(self) -> Index:
+        with contextlib.suppress(OSError, msgspec.DecodeError):
+            index = msgspec.json.decode((self.path / "index.json").read_bytes(), type=Index)
+            names = [part.name for part in index.parts] + ([index.events] if index.events else [])
+            whole = all((self.path / name).is_file() for name in names)
+            same = (index.version, index.key, index.created) == (VERSION, self._fresh.key, self._fresh.created)
+            if whole and same:
+                os.utime(self.path)
+                return index
+        return msgspec.json.decode(msgspec.json.encode(self._fresh), type=Index)
+
+    def _save(self) -> None:
+        self.path.mkdir(parents=True, exist_ok=True)
+        replace_file(self.path / "index.json", msgspec.json.encode(self.index))
+        now = time.time()
+        for entry in self.path.parent.iterdir():
+            with contextlib.suppress(OSError):
+                if now - entry.stat().st_mtime > KEEP_S:
+                    shutil.rmtree(entry)

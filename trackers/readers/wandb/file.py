@@ -1,0 +1,242 @@
+"""``.wandb`` files and W&B's offline directories, without a server or an account.
+
+One run may lie in several files, when it was resumed: they are read one after the other. A file that is still
+written, or whose writer was killed, is read as far as it is whole.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import os
+import shutil
+from collections.abc import Iterator
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+from trackers.errors import NotFound
+from trackers.formats import wandb_datastore
+from trackers.readers import helpers as places
+from trackers.readers.boundary import Spared, bounded
+from trackers.readers.reader import SourceRun
+from trackers.readers.wandb import rows
+from trackers.readers.wandb.rows import Decoder
+from trackers.readers.wandb.staged_artifacts import Staged
+from trackers.records import Config, Environment, Finish, Media, Record, Start, merge
+from trackers.support import confined
+
+SCHEME = "wandb-file"
+HEAD_RECORDS = 200
+"""A run says who it is within so many records."""
+
+
+@bounded
+class WandbFileReader:
+    """Reads a ``.wandb`` file, a run's directory, or a ``wandb`` directory with many runs; globs name several."""
+
+    scheme = SCHEME
+    needs = ("wandb",)
+
+    def runs(self, where: str) -> list[SourceRun]:
+        """See :class:`trackers.readers.reader.Reader`."""
+        files = _files(where)
+        if not files:
+            raise NotFound(f"{where}: no .wandb file there, nor in a run directory (offline-run-…, run-…) below it")
+        found: dict[str, SourceRun] = {}
+        for path, run in places.those_of(files, lambda path: (path, _run(path))):
+            known = found.get(run.id)
+            if known is None:
+                found[run.id] = run
+            else:
+                known.native["paths"].append(str(path))
+                known.directory = os.path.commonpath([known.directory, run.directory])
+                known.source = f"{SCHEME}:{path.parent.parent}#{run.id}"
+                known.name, known.status = run.name, run.status
+        _, mark, wanted = where.rpartition("#")
+        runs = [run for run in found.values() if not mark or run.id == wanted]
+        if not runs:
+            raise NotFound(f"{where}: no run {wanted!r}; there are {', '.join(found)}")
+        return sorted(runs, key=lambda run: -run.created)
+
+    def version(self, run: SourceRun) -> str:
+        """Sizes and times of the run's files."""
+        stats = [Path(path).stat() for path in run.native["paths"] if Path(path).exists()]
+        return ",".join(f"{stat.st_size}:{stat.st_mtime_ns}" for stat in stats)
+
+    def read(self, run: SourceRun, *, files: Path | None = None) -> Iterator[Record]:
+        """See :class:`trackers.readers.reader.Reader`. Media lie beside the file and are taken where they lie.
+
+        Artifacts come with ``files`` alone: theirs are staged elsewhere.
+        """
+        paths = [Path(path) for path in run.native["paths"]]
+        reading = _Reading(run, paths, files)
+        for path in paths:
+            yield from reading.file(path)
+        yield from reading.end()
+
+
+class _Reading:
+    """One reading of one run's files."""
+
+    def __init__(self, run: SourceRun, paths: list[Path], files: Path | None) -> None:
+        self._run = run
+        self._spared = Spared(run)
+        self._decoder = Decoder(any(map(_ours, paths)), self._fetch)
+        self._config: dict[str, Any] = {}
+        self._summary: dict[str, Any] = {}
+        self._exit: int | None = None
+        self._preempting = False
+        self._begun = False
+        self._directory = Path(os.path.commonpath([path.resolve().parent / "files" for path in paths]))
+        self._here = self._directory
+        self._staged: Staged | None = None
+        if files is not None:
+            self._directory = files
+            folders = [path.resolve().parent.parent for path in paths]
+            near = [place for folder in folders for place in (folder.parent, folder)]
+            self._staged = Staged(files, [*dict.fromkeys(near), Path.cwd()])
+        run.directory = str(self._directory)
+
+    def file(self, path: Path) -> Iterator[Record]:
+        self._here = path.resolve().parent / "files"
+        for record in wandb_datastore.records(path):
+            yield from self._spared.read(self._record(record))
+
+    def _record(self, record: Any) -> Iterator[Record]:
+        kind = record.WhichOneof("record_type")
+        if kind == "history":
+            row = wandb_datastore.tree(record.history.item)
+            row.setdefault("_step", record.history.step.num)
+            yield from map(self._placed, self._decoder.row(row))
+        elif kind == "stats":
+            row = {**wandb_datastore.tree(record.stats.item), "_timestamp": _seconds(record.stats.timestamp)}
+            yield from self._decoder.event(row)
+        elif kind == "summary":
+            merge(self._summary, wandb_datastore.tree(record.summary.update))
+        elif kind in ("run", "config"):
+            yield from self._take_config(record)
+        elif kind == "environment":
+            yield Environment(time=self._run.created, values=_environment(record.environment))
+        elif kind == "artifact" and self._staged is not None:
+            yield from self._staged.artifact(record.artifact, self._decoder.time or self._run.created)
+            self._run.note = self._staged.note
+        elif kind == "preempting":
+            self._preempting = True
+        elif kind == "exit":
+            # "not complete" is a pause of our delivery: the run goes on.
+            self._exit = None if record.exit.not_complete else record.exit.exit_code
+
+    def _take_config(self, record: Any) -> Iterator[Record]:
+        message = record.config if record.WhichOneof("record_type") == "config" else record.run.config
+        if record.WhichOneof("record_type") == "run":
+            self._exit, self._preempting = None, False
+            if not self._begun:
+                self._begun = True
+                yield Start(time=self._run.created, rank=0)
+        values = {name: value for name, value in wandb_datastore.tree(message.update).items() if name != "_wandb"}
+        if self._decoder.ours:
+            values.pop("run_name", None)
+        before = deepcopy(self._config)
+        merge(self._config, deepcopy(values))
+        if self._config != before:
+            yield Config(time=max(self._run.created, self._decoder.time), values=values)
+
+    def end(self) -> Iterator[Record]:
+        yield from self._spared.read(self._decoder.results(self._summary))
+        self._spared.tell()
+        if self._exit is not None:
+            status = "preempted" if self._preempting and self._exit else "failed" if self._exit else "finished"
+            yield Finish(time=self._decoder.time or self._run.created, status=status, exit_code=self._exit)
+
+    def _placed(self, record: Record) -> Record:
+        """Media that lie where they are, relative to the run's directory: a run in several files has one above them."""
+        if isinstance(record, Media) and self._staged is None and self._here != self._directory:
+            for item in record.items:
+                if item.file:
+                    item.file = (self._here / item.file).relative_to(self._directory).as_posix()
+        return record
+
+    def _fetch(self, path: str) -> Path | None:
+        source = self._here / path
+        if not confined.is_file(source, root=self._here):  # a link leads to a file that isn't the run's
+            return None
+        if self._staged is None or self._here == self._directory.resolve():
+            return source
+        target = self._directory / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(OSError):  # another file system
+            target.unlink(missing_ok=True)
+            os.link(source.resolve(), target)
+            return target
+        shutil.copyfile(source, target)
+        return target
+
+
+def _run(path: Path) -> SourceRun:
+    """Who a file's run is, and how it ended, without its rows."""
+    places.check_size(path)
+    run = SourceRun(
+        source=f"{SCHEME}:{path}",
+        id=path.stem.removeprefix("run-"),
+        directory=str(path.parent.resolve() / "files"),
+        native={"paths": [str(path)]},
+    )
+    for number, record in enumerate(wandb_datastore.records(path)):
+        if record.WhichOneof("record_type") == "run":
+            message = record.run
+            run.id, run.name, run.project = message.run_id or run.id, message.display_name, message.project
+            run.group, run.tags, run.notes = message.run_group or None, list(message.tags), message.notes or None
+            run.created = _seconds(message.start_time)
+            run.native["entity"] = message.entity
+        if run.created or number > HEAD_RECORDS:
+            break
+    run.status = "running"
+    for record in wandb_datastore.tail(path):
+        if record.WhichOneof("record_type") == "exit" and not record.exit.not_complete:
+            run.status = "failed" if record.exit.exit_code else "finished"
+        elif record.WhichOneof("record_type") == "run":
+            run.status = "running"
+    run.name = run.name or run.id
+    run.created = run.created or path.stat().st_mtime
+    return run
+
+
+def _ours(path: Path) -> bool:
+    """Whether our tracker wrote the file: every metric has its training step for the x axis."""
+    for record in wandb_datastore.records(path):
+        kind = record.WhichOneof("record_type")
+        if kind == "metric" and record.metric.glob_name == "*":
+            return bool(record.metric.step_metric == rows.STEP)
+        if kind == "history":
+            return False
+    return False
+
+
+def _files(where: str) -> list[Path]:
+    """The ``.wandb`` files that a path, a directory or a glob names, the oldest first."""
+    plain = where.rpartition("#")[0] if "#" in where and not Path(where).exists() else where
+    roots = [Path(plain).expanduser()]
+    if not roots[0].exists():
+        roots = [Path(name) for name in sorted(glob.glob(str(roots[0])))]
+    found: dict[Path, None] = {}
+    for root in roots:
+        if root.is_file():
+            found[root] = None
+            continue
+        for pattern in ("*.wandb", "*run-*/*.wandb", "wandb/*run-*/*.wandb"):
+            for path in sorted(root.glob(pattern)):
+                if not path.parent.is_symlink():  # latest-run
+                    found[path] = None
+    return sorted(found, key=lambda path: path.parent.name)
+
+
+def _environment(message: Any) -> dict[str, Any]:
+    from google.protobuf.json_format import MessageToDict
+
+    found: dict[str, Any] = MessageToDict(message, preserving_proto_field_name=True)
+    return found
+
+
+def _seconds(stamp: Any) -> float:
+    return float(stamp.seconds + stamp.nanos / 1e9)

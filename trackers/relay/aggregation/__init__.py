@@ -1,0 +1,1 @@
+"""Values across ranks: combined by a process of the relay."""

@@ -1,0 +1,139 @@
+"""The reducer's process: reduces what the ranks leave until training is over, and earlier attempts' rest before it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+
+import msgspec
+
+from trackers.errors import NotFound
+from trackers.journal.lease import Lease
+from trackers.journal.messages import Messages
+from trackers.journal.run_directory import RunDirectory
+from trackers.ranks.launch import folder_of
+from trackers.relay.aggregation.aggregator import Reducer
+from trackers.relay.aggregation.output import read_state
+
+PAUSE_S = 0.1
+"""Between looks, so that rows come in batches."""
+INSIDE_S = 0.25
+"""The same inside training."""
+IDLE_SHARE = 20
+"""A look that takes long is followed by a pause so many times as long: it never takes more than a twentieth."""
+
+
+class Task(msgspec.Struct):
+    """What a reducer is told. attempt: up to which attempt. parent: whose end is its own. ended: training is over."""
+
+    attempt: int
+    parent: int
+    wait_s: float
+    ended: bool = False
+
+
+def attempts(run: RunDirectory, upto: int) -> list[int]:
+    """Attempts with values across ranks that aren't all passed on, the earlier ones first."""
+    info = run.read_info()
+    numbers = [int(entry["number"]) for entry in info.attempts if entry.get("launch")]
+    return [n for n in numbers if n <= upto and _left_something(run, n) and not read_state(run, n).done]
+
+
+def _left_something(run: RunDirectory, attempt: int) -> bool:
+    folder = folder_of(run, run.read_info(), attempt)
+    return folder is not None and (folder.exists() or (run.path / "ranks").exists())
+
+
+def reduce(run: RunDirectory, messages: Messages, task: Task) -> int:
+    """Work until everything is passed on, or the parent is gone. SIGTERM says that training is over.
+
+    Returns the exit code: 0 when all is done, 75 when there is more to do.
+    """
+    ended = task.ended
+
+    def end(*_: object) -> None:
+        nonlocal ended
+        ended = True
+
+    signal.signal(signal.SIGTERM, end)
+    lease = Lease(run.path / "reducer.lease")
+    while not lease.acquire():
+        if os.getppid() != task.parent:
+            return 75
+        time.sleep(PAUSE_S)
+    try:
+        for attempt in attempts(run, task.attempt):
+            try:
+                work = Reducer(
+                    run,
+                    attempt,
+                    wait_s=task.wait_s,
+                    ended=attempt < task.attempt,
+                    say=lambda text: messages.say(text, source="ranks"),
+                )
+            except NotFound:
+                continue
+            while not work.done:
+                if os.getppid() != task.parent or not lease.beat():
+                    return 75
+                if ended:
+                    work.end()
+                began = time.monotonic()
+                if not work.turn():
+                    took = time.monotonic() - began
+                    time.sleep(min(max(PAUSE_S if not ended else 0.01, IDLE_SHARE * took), 2.0))
+                elif not ended:
+                    time.sleep(PAUSE_S)
+            work.close()
+    finally:
+        lease.release()
+    return 0
+
+
+class Inside:
+    """The same inside the training process, where no relay is started. Never raises.
+
+    Args:
+        say: called with one line for the user.
+    """
+
+    def __init__(self, run: RunDirectory, attempt: int, wait_s: float, say: Callable[[str], None]) -> None:
+        self._run = run
+        self._attempt = attempt
+        self._wait_s = wait_s
+        self._say = say
+        self._lease = Lease(run.path / "reducer.lease")
+        self._work: Reducer | None = None
+        self._next = 0.0
+        self._failed = False
+
+    def tend(self) -> None:
+        """Reduce what has come, a few times a second."""
+        now = time.monotonic()
+        if now < self._next or self._failed:
+            return
+        self._next = now + INSIDE_S
+        try:
+            if self._work is None and _left_something(self._run, self._attempt) and self._lease.acquire():
+                self._work = Reducer(self._run, self._attempt, wait_s=self._wait_s, ended=False, say=self._say)
+            if self._work is not None:
+                self._lease.beat()
+                self._work.turn()
+        except Exception as error:
+            self._failed = True
+            self._say(f"values across ranks: {type(error).__name__}: {error}; later: trackers sync {self._run.quoted}")
+
+    def finish(self) -> None:
+        """Reduce the rest; waits for ranks that are still at work as long as a value does."""
+        self._next = 0.0
+        self.tend()
+        if self._work is not None:
+            self._work.end()
+            while not self._failed and not self._work.done:
+                self._next = 0.0
+                self.tend()
+                time.sleep(0.01)
+            self._work.close()
+        self._lease.release()

@@ -1,0 +1,1 @@
+"""Delivery of a run's records to one tracker."""

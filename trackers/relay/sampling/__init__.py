@@ -1,0 +1,1 @@
+"""Hardware samples: taken by a process on each node."""

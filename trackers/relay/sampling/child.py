@@ -1,0 +1,201 @@
+"""The sampler as its supervisor sees it: started a moment after training, left behind when it hangs.
+
+It is a process of its own, for a GPU driver may hang for minutes inside one call: neither a delivery nor the end of a
+run waits for that.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Callable
+
+import msgspec
+
+from trackers.hardware.plan import BEAT, READING, Plan, planned
+from trackers.journal import helper_process
+from trackers.journal.run_directory import RunDirectory
+from trackers.relay.sampling.node_agent import done
+from trackers.support.poll import readable
+from trackers.tracker import RunInfo
+
+AFTER_S = 1.0
+"""How long after the relay the sampler starts: a run of a second pays nothing for it."""
+HANG_S = 30.0
+"""So long without a sample (beyond the sampling interval) is a hung driver: a GPU's reset takes seconds."""
+END_S = 2.0
+"""How long the end of the run waits for a sampler that was well: it answers within milliseconds."""
+READS_S = 1.0
+"""A sampler that has been inside one reading for so long isn't waited for: eight GPUs take milliseconds."""
+BEGINS_S = 10.0
+"""So long, and no longer, the end of a run waits for a sampler that hasn't begun: on a busy host a process takes
+seconds to start."""
+FIRST_S = 5.0
+"""Likewise for a driver's first answer, which is slower than all others."""
+LATE_S = 5.0
+"""A sampler that was so late with its last sample when training ended isn't waited for at all."""
+RESTART_S = (1.0, 10.0, 60.0)
+
+
+class Sampler:
+    """Starts the process, hears its beat, ends it.
+
+    Args:
+        say: called with one line when sampling stops before training does.
+    """
+
+    def __init__(self, run: RunDirectory, info: RunInfo, attempt: int, say: Callable[[str], None]) -> None:
+        self._run = run
+        self._say = say
+        entry = next((entry for entry in info.attempts if entry.get("number") == attempt), {})
+        self._plan = planned(
+            info.options,
+            Plan(attempt=attempt, node=int(entry.get("node", 0)), nodes=int(entry.get("nodes", 1)), pid=info.pid),
+        )
+        self._avoid = (info.cwd, os.path.dirname(info.program) if info.program else "")
+        self._process: subprocess.Popen[bytes] | None = None
+        self._pipe = -1
+        self._heard = 0.0
+        self._reads = False
+        self._began = self._sampled = self._told_to_end = False
+        self._done = False
+        self._start_at = time.monotonic() + AFTER_S
+        self._deaths = 0
+        self._ended = False
+        self._over = not bool(info.option("TRACKER_SAMPLE", True))
+        self._ending = self._waited = 0.0
+
+    @property
+    def ending(self) -> bool:
+        """It was asked to end and hasn't yet."""
+        return bool(self._ending) and not self._ended
+
+    def wait(self, timeout_s: float) -> None:
+        """Wait until it says something, or that it is done."""
+        if self._pipe >= 0:
+            readable(self._pipe, timeout_s)
+        else:
+            time.sleep(timeout_s)
+
+    def tend(self) -> None:
+        """Start it when it is due, and see whether it still works. Takes microseconds."""
+        if self._over or self._ending:
+            return
+        now = time.monotonic()
+        if self._process is None:
+            if now >= self._start_at:
+                self._start()
+            return
+        self._listen(now)
+        code = self._process.poll()
+        if code is not None:
+            self._bury(now, f"signal {-code}" if code < 0 else f"exit code {code}")
+        elif now - self._heard > HANG_S + self._plan.interval_s:
+            self._leave()
+            self._say(f"hardware sampling stopped: a driver hasn't answered for {HANG_S:.0f} s; all else goes on")
+
+    def end(self) -> bool:
+        """Have it write its last interval. True once that is done, or not waited for any longer."""
+        now = time.monotonic()
+        if self._over or self._process is None:
+            self._over = True
+            return self._others_are_done(now)
+        if not self._ending:
+            self._ending = now
+        self._listen(now)
+        if self._began and not self._done and not self._told_to_end:  # before that it couldn't take the signal
+            self._told_to_end = True
+            self._process.terminate()
+        if self._done or self._process.poll() is not None:
+            self._close()
+            return self._others_are_done(now)
+        if not self._sampled:
+            self._waited = now
+            if now - self._ending <= (FIRST_S if self._began else BEGINS_S):
+                return False
+            self._leave()
+            why = "didn't answer" if self._began else "hadn't begun"
+            whose = "a driver that is slow or hangs?" if self._began else "a busy host"
+            self._say(f"the hardware sampler {why} when training ended ({whose}): the run has no hardware metrics")
+            self._ended = True
+            return True
+        late = self._ending - self._heard > LATE_S + self._plan.interval_s
+        stuck = self._reads and now - self._heard > READS_S
+        if late or stuck or now - max(self._ending, self._waited) > END_S:
+            self._leave()
+            self._say(
+                "the hardware sampler didn't answer when training ended (a driver that hangs?): "
+                "its last interval and the energy's totals are missing"
+            )
+            self._ended = True
+            return True
+        return False
+
+    def _others_are_done(self, now: float) -> bool:
+        """Whether the samplers of other machines have written their last, or have had the time for it."""
+        self._ending = self._ending or now
+        self._ended = self._plan.nodes <= 1 or now - self._ending > END_S or self._have_others_ended()
+        return self._ended
+
+    def _have_others_ended(self) -> bool:
+        names = [name for name in self._run.stream_names() if name.writer == "sampler"]
+        mine = self._plan.attempt, self._plan.node
+        others = [name.number for name in names if name.attempt == mine[0] and name.number != mine[1]]
+        return all(done(self._run, number, mine[0]).exists() for number in others)
+
+    def close(self) -> None:
+        """End it, in whatever state it is; waits at most as long as for the end of a run."""
+        while not self.end():
+            self.wait(0.05)
+
+    def _start(self) -> None:
+        reading, writing = os.pipe()
+        os.set_blocking(reading, False)
+        os.set_blocking(writing, False)
+        plan = msgspec.structs.replace(self._plan, beat_fd=writing)
+        arguments = ["sample", str(self._run.path.resolve()), msgspec.json.encode(plan).decode()]
+        try:
+            self._process = helper_process.start(
+                self._run, arguments, avoid=self._avoid, new_session=False, pass_fds=(writing,)
+            )
+            self._pipe, self._heard, self._reads, self._done = reading, time.monotonic(), False, False
+            self._began = self._sampled = False
+        except OSError as error:
+            os.close(reading)
+            self._bury(time.monotonic(), f"it can't be started: {error}")
+        finally:
+            os.close(writing)
+
+    def _listen(self, now: float) -> None:
+        try:
+            said = os.read(self._pipe, 4096)
+        except OSError:  # nothing was said
+            return
+        if said:
+            self._heard, self._reads = now, said.endswith(READING)
+            self._began, self._sampled = True, self._sampled or BEAT in said
+        else:
+            self._done = True
+
+    def _bury(self, now: float, reason: str) -> None:
+        self._close(over=self._deaths >= len(RESTART_S))
+        if self._over:
+            died = f"it died {self._deaths + 1} times, the last with {reason}"
+            self._say(f"hardware sampling stopped: {died}; all else goes on; see {self._run.relay_log}")
+            return
+        self._start_at = now + RESTART_S[self._deaths]
+        self._deaths += 1
+
+    def _leave(self) -> None:
+        """Kill it and don't wait: inside a driver it may not even die."""
+        if self._process is not None:
+            self._process.kill()
+        self._close()
+
+    def _close(self, over: bool = True) -> None:
+        self._over = over
+        self._process = None
+        if self._pipe >= 0:
+            os.close(self._pipe)
+            self._pipe = -1

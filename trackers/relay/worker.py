@@ -1,0 +1,170 @@
+"""Entry of the helper processes: ``relay RUN``, ``delivery RUN TRACKER``, ``sample RUN PLAN``, ``reduce RUN TASK``,
+``outpost FOLDER PLAN NICE``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import math
+import os
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from types import FrameType
+
+import msgspec
+
+from trackers.journal import helper_process
+from trackers.journal.lease import Lease
+from trackers.journal.messages import Masking, MessageHandler, Messages, print_masked
+from trackers.journal.run_directory import RunDirectory
+from trackers.journal.status import preempting
+from trackers.relay.delivery.delivery import Delivery, Stop
+from trackers.relay.supervisor import AGAIN, DONE, STOPPED, Supervisor, ignore_interrupts
+from trackers.support import confined, preemption
+
+LEASE_WAIT_S = 150.0
+ASKED_AGAIN_S = 5.0
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Do what the first argument says, for the run in the second; returns the exit code."""
+    role, directory, *rest = arguments
+    run = RunDirectory(directory)
+    ignore_interrupts()
+    messages = Messages(run.messages)
+    logging.basicConfig(level=logging.WARNING)
+    for handler in logging.getLogger().handlers:
+        handler.setFormatter(Masking("%(asctime)s %(process)d %(name)s %(levelname)s %(message)s"))
+    sys.excepthook = print_masked
+    if role == "relay":
+        return relay(run, messages, json.loads(rest[0]))
+    if role == "outpost":
+        from trackers.hardware.plan import Plan
+        from trackers.relay.sampling.node_agent import serve
+
+        helper_process.lower_priority(int(rest[1]))
+        return serve(run.path, msgspec.json.decode(rest[0], type=Plan))
+    if role == "sample":
+        from trackers.hardware.plan import Plan
+        from trackers.relay.sampling.worker import sample
+
+        return sample(run, messages, msgspec.json.decode(rest[0], type=Plan))
+    if role == "reduce":
+        from trackers.relay.aggregation.worker import Task, reduce
+
+        return reduce(run, messages, msgspec.json.decode(rest[0], type=Task))
+    with helper_process.seldom_collected():
+        return delivery(run, rest[0], messages, parent=int(rest[1]))
+
+
+def relay(run: RunDirectory, messages: Messages, options: dict[str, object]) -> int:
+    """Serve one run until all is delivered.
+
+    Args:
+        options: ``trackers`` (names), ``pid`` and ``pid_start`` of training, ``pidfd``, its ``attempt``, ``nice``.
+
+    Returns:
+        ``process.SUPERSEDED`` where the relay of a newer attempt has taken over or will.
+    """
+    helper_process.lower_priority(int(str(options.get("nice", 0))))
+    attempt = int(str(options["attempt"]))
+    pidfd = int(str(options.get("pidfd", -1)))
+    if pidfd >= 0:
+        os.set_inheritable(pidfd, False)
+    lease = Lease(run.path / "relay.lease")
+    until = time.monotonic() + LEASE_WAIT_S
+    while not lease.acquire():  # the relay of an earlier attempt hands over, or is found dead
+        if run.attempt() > attempt:
+            return helper_process.SUPERSEDED
+        if time.monotonic() > until:
+            return STOPPED
+        time.sleep(0.1)
+    names = options.get("trackers", [])
+    assert isinstance(names, list)
+    watch = (int(str(options["pid"])), float(str(options["pid_start"])))
+    supervisor = Supervisor(
+        run,
+        names,
+        watch=watch,
+        pidfd=pidfd,
+        attempt=attempt,
+        say=lambda text, name: messages.say(text, source=name),
+    )
+
+    def asked_to_end(*_: object) -> None:
+        # SLURM asks every process of a job at once, this one and training.
+        if preemption.signals():
+            confined.touch(preempting(run, attempt))
+        supervisor.leave()
+
+    signal.signal(signal.SIGTERM, asked_to_end)
+    try:
+        supervisor.serve(lease.beat)
+    finally:
+        lease.release()
+    return helper_process.SUPERSEDED if supervisor.superseded else DONE
+
+
+def _acquire(run: RunDirectory, lease: Lease) -> bool:
+    with contextlib.suppress(OSError):  # the run itself may be deleted: what remains of it isn't begun anew
+        if not run.delivery.exists():
+            confined.make_folder(run.delivery)
+    return lease.acquire()
+
+
+def delivery(run: RunDirectory, name: str, messages: Messages, parent: int) -> int:
+    """Deliver one run to one tracker until it has ended and all is there, or until the parent is gone."""
+    stopping, asked = False, -math.inf
+
+    def stop(_signal: int, _frame: FrameType | None) -> None:
+        # Where a scheduler asks the whole job once, the relay decides: it asks again and again.
+        nonlocal stopping, asked
+        stopping = stopping or time.monotonic() - asked < ASKED_AGAIN_S
+        asked = time.monotonic()
+
+    signal.signal(signal.SIGTERM, stop)
+    logging.getLogger("trackers").addHandler(MessageHandler(messages, name))
+    lease = Lease(run.delivery / f"{name}.lease")
+    while not _acquire(run, lease):
+        if stopping or os.getppid() != parent:
+            return AGAIN
+        time.sleep(0.1)
+
+    def beat(allow_s: float) -> None:
+        if not lease.beat(allow_s):
+            print(f"{name}: the lease was taken over", file=sys.stderr)
+            os._exit(AGAIN)
+
+    work: Delivery | None = None
+    try:
+        work = Delivery(
+            run,
+            name,
+            say=lambda text: messages.say(text, source=name),
+            tell=lambda text: messages.say(text, source=name, level="info"),
+            beat=beat,
+        )
+        while not stopping and os.getppid() == parent:
+            pause = work.step()
+            if pause is None:
+                return DONE
+            beat(0.0)
+            if pause:
+                time.sleep(min(pause, 0.5))
+        try:
+            work.close()
+        except Exception as error:
+            work.note_traceback(error)
+        return AGAIN
+    except Stop as reason:
+        until = time.monotonic() + reason.delay_s
+        while reason.restart and not stopping and os.getppid() == parent and time.monotonic() < until:
+            beat(0.0)
+            time.sleep(0.1)
+        return AGAIN if reason.restart else STOPPED
+    finally:
+        lease.release()

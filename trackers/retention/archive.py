@@ -1,0 +1,253 @@
+"""Archiving a run: its journal and logs packed, each where it lay; and restoring them, byte for byte.
+
+What is packed is read back whole and compared before anything is removed; a process that is killed leaves every file
+in at least one of its forms, and the next call goes on. ``archive.json`` says what was packed: with it, the run is
+archived. Media, what trackers wrote here, and the accounts of deliveries stay as they are.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from trackers.errors import NotFound, UsageError
+from trackers.journal.run_directory import RunDirectory, StreamName, replace_file
+from trackers.retention.eligibility import why_kept
+from trackers.retention.lock import held
+from trackers.support import confined
+from trackers.support.failpoints import failpoint
+from trackers.support.seekable_zstd import SUFFIX, Content, blocks_of, content_of, need_zstd, pack, packed_path
+
+VERSION = 1
+_PART = ".part"
+
+
+class Entry(msgspec.Struct):
+    """A packed file: its path in the run's directory, and what it was: bytes, SHA-256, time, permissions."""
+
+    path: str
+    size: int
+    sha256: str
+    mtime_ns: int
+    mode: int
+
+
+class Manifest(msgspec.Struct):
+    """The content of ``archive.json``."""
+
+    version: int = VERSION
+    files: list[Entry] = []
+
+
+class Change(msgspec.Struct):
+    """What was done to a run, or would be: bytes of its files before and after (after: 0 while that isn't known)."""
+
+    before: int
+    after: int = 0
+
+
+def packable(run: RunDirectory) -> list[Path]:
+    """The files that an archive packs and that aren't packed: streams, the relay's log and its messages."""
+    streams = [run.stream(name) for name in run.stream_names()]
+    return [path for path in (*streams, run.relay_log, run.messages) if path.is_file()]
+
+
+def read_manifest(run: RunDirectory) -> Manifest:
+    """What was packed.
+
+    Raises:
+        NotFound: the run isn't archived, or the file is damaged.
+    """
+    try:
+        manifest = msgspec.json.decode(confined.read(run.archive), type=Manifest)
+    except FileNotFoundError:
+        raise NotFound(f"run {run.path} isn't archived: there is nothing to restore") from None
+    except (msgspec.DecodeError, OSError) as error:
+        raise NotFound(f"{run.archive} can't be read ({error}): put it back from a backup") from None
+    if manifest.version > VERSION:
+        raise UsageError(f"{run.archive} was written by a newer version ({manifest.version}): update trackers")
+    for entry in manifest.files:
+        if not _is_packable(run, entry.path) or entry.size < 0:
+            raise NotFound(
+                f"{run.archive} names {entry.path!r:.200}, which no archive packs: nothing is restored by it"
+            )
+    return manifest
+
+
+def _is_packable(run: RunDirectory, path: str) -> bool:
+    """Whether a path in a manifest is one of the files that an archive packs: the file may say anything."""
+    if path in (run.relay_log.name, run.messages.name):
+        return True
+    folder, _, name = path.partition("/")
+    return folder == run.streams.name and name.endswith(".jsonl") and bool(StreamName.parse(name[: -len(".jsonl")]))
+
+
+def archive(run: RunDirectory, older_than_s: float = 0.0) -> Change:
+    """Pack a run's files, read them back, and only then remove what was packed.
+
+    Raises:
+        UsageError: it must stay as it is, or another process works on it. MissingPackage: no Zstandard here.
+        OSError: no space, say: everything is as it was, or the next call goes on.
+    """
+    need_zstd()
+    with held(run) as hold:
+        kept = why_kept(run, older_than_s, held=True)  # a new attempt may have begun since somebody looked
+        if kept:
+            raise UsageError(f"run {run.path} stays as it is: {kept}")
+        before = {entry.path: entry for entry in read_manifest(run).files} if run.archived() else {}
+        found: list[tuple[Path, Entry, os.stat_result]] = []
+        for path in packable(run):
+            found.append((path, *_packed(run, path)))
+            hold.beat()
+        entries = {**before, **{entry.path: entry for _, entry, _ in found}}
+        _sync_folders(run)
+        failpoint("archive.manifest.before")
+        _write(run, Manifest(files=list(entries.values())))
+        failpoint("archive.manifest.after")
+        hold.beat()
+        if set(packable(run)) != {path for path, _, _ in found}:  # an attempt that saw no archive begins
+            _withdraw(run, before, [path for path, _, _ in found])
+            raise UsageError(f"run {run.path} stays as it is: it goes on")
+        for path, _, seen in found:
+            if _changed(path, seen):
+                raise UsageError(f"{path} has changed meanwhile: it stays as it is; `trackers archive` again")
+            confined.remove(path)
+            failpoint("archive.unlink.after")
+        _sync_folders(run)
+    return Change(
+        before=sum(entry.size for entry in entries.values()),
+        after=sum(packed_path(run.path / entry.path).stat().st_size for entry in entries.values()),
+    )
+
+
+def restore(run: RunDirectory) -> Change:
+    """Put a run's files back as they were; the packed ones are removed once all are back.
+
+    Raises:
+        NotFound: the run isn't archived, or a packed file is damaged. UsageError: another process works on it, or a
+            file is there that differs: nothing is overwritten. OSError: no space, say; the next call goes on.
+    """
+    manifest = read_manifest(run)
+    with held(run) as hold:
+        packed = 0
+        for entry in manifest.files:
+            target = run.path / entry.path
+            with contextlib.suppress(FileNotFoundError):
+                packed += packed_path(target).stat().st_size
+            if target.exists():
+                if content_of(target) != Content(entry.size, entry.sha256):
+                    raise UsageError(f"{target} differs from the archived file: neither is touched; move one away")
+            else:
+                _unpack(target, entry)
+            hold.beat()
+        _sync_folders(run)
+        failpoint("restore.unlink.before")
+        for entry in manifest.files:
+            with contextlib.suppress(FileNotFoundError):
+                confined.remove(packed_path(run.path / entry.path))
+            failpoint("restore.unlink.after")
+        confined.remove(run.archive)
+        for left in _parts(run):
+            confined.remove(left)
+        _sync_folders(run)
+    return Change(before=packed, after=sum(entry.size for entry in manifest.files))
+
+
+def _withdraw(run: RunDirectory, before: dict[str, Entry], plain: list[Path]) -> None:
+    """Have the run as it was: those files are there unpacked."""
+    for path in plain:
+        with contextlib.suppress(FileNotFoundError):
+            confined.remove(packed_path(path))
+    if before:
+        _write(run, Manifest(files=[entry for entry in before.values() if run.path / entry.path not in plain]))
+    else:
+        confined.remove(run.archive)
+
+
+def _packed(run: RunDirectory, path: Path) -> tuple[Entry, os.stat_result]:
+    """Pack a file beside itself and read that back."""
+    seen = os.stat(path)
+    target = packed_path(path)
+    part = target.with_name(f".{path.name}.{secrets.token_hex(8)}{_PART}{SUFFIX}")
+    try:
+        content = pack(path, part)
+        failpoint("archive.packed")
+        if content_of(part) != content:
+            raise UsageError(f"{target} doesn't read back as it was written: {path} stays; look after this disk")
+        failpoint("archive.rename.before")
+        confined.replace(part, target)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            confined.remove(part)
+        raise
+    failpoint("archive.rename.after")
+    return Entry(str(path.relative_to(run.path)), *content, seen.st_mtime_ns, seen.st_mode & 0o7777), seen
+
+
+def _unpack(target: Path, entry: Entry) -> None:
+    part = target.with_name(f".{target.name}.{secrets.token_hex(8)}{_PART}")
+    source = packed_path(target)
+    try:
+        with confined.open_file(part, "xb") as file:
+            left = entry.size
+            for block in blocks_of(source):
+                left -= len(block)
+                if left < 0:  # a small file can claim to unpack to any length
+                    break
+                file.write(block)
+            file.flush()
+            os.fsync(file.fileno())
+            failpoint("restore.unpacked")
+            if content_of(part) != Content(entry.size, entry.sha256):
+                raise NotFound(f"{source} is damaged (not what was packed): put it back from a backup")
+            _restore_metadata(file.fileno(), entry)
+        confined.replace(part, target)
+    except FileNotFoundError:
+        raise NotFound(f"{source} is missing: put it back from a backup") from None
+    finally:
+        with contextlib.suppress(OSError):
+            confined.remove(part)
+    failpoint("restore.rename.after")
+
+
+def _restore_metadata(fd: int, entry: Entry) -> None:
+    """Give a file its permissions, without those that let a program run as somebody else, and its time."""
+    os.fchmod(fd, entry.mode & 0o777)
+    with contextlib.suppress(OverflowError, ValueError):
+        os.utime(fd, ns=(entry.mtime_ns, entry.mtime_ns))
+
+
+def _changed(path: Path, seen: os.stat_result) -> bool:
+    now = os.stat(path)
+    return (now.st_ino, now.st_size, now.st_mtime_ns) != (seen.st_ino, seen.st_size, seen.st_mtime_ns)
+
+
+def _write(run: RunDirectory, manifest: Manifest) -> None:
+    replace_file(run.archive, msgspec.json.format(msgspec.json.encode(manifest)) + b"\n")
+    with confined.open_file(run.archive) as file:
+        os.fsync(file.fileno())
+    for left in _parts(run):
+        confined.remove(left)
+
+
+def _parts(run: RunDirectory) -> Iterator[Path]:
+    """What a killed process had begun."""
+    for folder in (run.path, run.streams):
+        yield from folder.glob(f".*{_PART}")
+        yield from folder.glob(f".*{_PART}{SUFFIX}")
+
+
+def _sync_folders(run: RunDirectory) -> None:
+    """Have the names of files on the disk before others are removed."""
+    for folder in (run.streams, run.path):
+        with contextlib.suppress(OSError):  # not every filesystem can
+            fd = os.open(folder, os.O_RDONLY)
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)

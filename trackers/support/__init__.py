@@ -1,0 +1,1 @@
+"""What any part may use: files, processes, terminals, redaction."""

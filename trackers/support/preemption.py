@@ -1,0 +1,159 @@
+"""Grace signals: what a scheduler sends to a job a while before it kills it.
+
+SLURM sends SIGTERM before the time limit, at a preemption and for ``scancel``
+(https://slurm.schedmd.com/preempt.html, GraceTime), and what ``sbatch --signal`` asks for, mostly SIGUSR1 or
+SIGUSR2. Kubernetes sends SIGTERM
+(https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#pod-termination).
+By default such a signal ends Python at once, and nobody learns why. So it leaves a trace on its way. Where the script
+handles SIGTERM itself, to save a checkpoint and leave, that it came is all there is to know: Python notes the signals
+that it handles (``signal.set_wakeup_fd``), whoever's the handler is and whenever it was installed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import os
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+
+from trackers.support import confined
+from trackers.support.descriptors import Descriptor
+
+_SLURM = ("SIGTERM", "SIGUSR1", "SIGUSR2")
+_KUBERNETES = ("SIGTERM",)
+
+_file: Descriptor | None = None
+_watched: set[int] = set()
+_paused: set[int] = set()
+_forks_seen = False
+_notes: tuple[Descriptor, Descriptor] | None = None
+_asked = False
+
+
+def signals(environ: Mapping[str, str] | None = None) -> list[int]:
+    """The signals that announce a preemption here; none outside of SLURM and Kubernetes."""
+    environ = os.environ if environ is None else environ
+    names = _SLURM if "SLURM_JOB_ID" in environ else _KUBERNETES if "KUBERNETES_SERVICE_HOST" in environ else ()
+    return [int(getattr(signal, name)) for name in names if hasattr(signal, name)]
+
+
+def watch(path: Path) -> None:
+    """Have a grace signal that ends this process write a line to ``path`` before it does.
+
+    It still ends the process at once, and as before: what writes is faulthandler's handler in C, which runs even
+    while training waits for an accelerator, and raises the signal again. A signal that anybody handles is left alone,
+    and who handles one later replaces this. Of several runs of a process the newest is watched for.
+
+    Raises:
+        OSError: the file can't be made.
+    """
+    global _file
+    _take_notes()
+    free = [number for number in signals() if number in _watched or not _handled(number)]
+    if not free:
+        return
+    file = Descriptor(confined.open_fd(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT))
+    for number in free:
+        _register(number, file.number)
+        _watched.add(number)
+    if _file is not None:
+        _file.close()
+    _file = file
+    _see_forks()
+
+
+def asked() -> bool:
+    """Whether the script has handled a SIGTERM since the newest run's beginning: what ends then was asked to."""
+    global _asked
+    if _notes is not None and _notes[0].own():
+        with contextlib.suppress(OSError):  # nothing new
+            _asked |= signal.SIGTERM in os.read(_notes[0].number, 1 << 16)
+    return _asked
+
+
+def unwatch() -> None:
+    """Handle and note nothing any more."""
+    global _file
+    _end_notes()
+    _pause()
+    _paused.clear()
+    _watched.clear()
+    if _file is not None:
+        _file.close()
+        _file = None
+
+
+def _see_forks() -> None:
+    global _forks_seen
+    if not _forks_seen:
+        _forks_seen = True
+        # Pools end their workers by SIGTERM, perhaps at once: a child must never have this.
+        os.register_at_fork(before=_pause, after_in_parent=_go_on, after_in_child=unwatch)
+
+
+def _take_notes() -> None:
+    """Have Python note the signals it handles, unless somebody (asyncio) has them noted already."""
+    global _notes, _asked
+    if _notes is not None:
+        asked()
+        _asked = False
+        return
+    reader, writer = map(Descriptor, os.pipe())
+    try:
+        os.set_blocking(reader.number, False)
+        os.set_blocking(writer.number, False)  # a full pipe costs a note, and no time
+        before = signal.set_wakeup_fd(writer.number, warn_on_full_buffer=False)
+        if before < 0:
+            _notes, _asked = (reader, writer), False
+            _see_forks()
+            return
+        signal.set_wakeup_fd(before)
+    except (ValueError, OSError):  # not in the main thread; Windows, which takes sockets only
+        pass
+    reader.close()
+    writer.close()
+
+
+def _end_notes() -> None:
+    global _notes, _asked
+    if _notes is None:
+        return
+    with contextlib.suppress(ValueError):
+        now = signal.set_wakeup_fd(-1)
+        if now not in (-1, _notes[1].number):
+            signal.set_wakeup_fd(now)
+    for end in _notes:
+        end.close()
+    _notes, _asked = None, False
+
+
+def _register(number: int, fd: int) -> None:
+    faulthandler.register(number, file=fd, all_threads=False, chain=True)
+
+
+def _pause() -> None:
+    for number in _watched:
+        if signal.getsignal(number) == signal.SIG_DFL:  # else it isn't ours any more
+            faulthandler.unregister(number)
+            _paused.add(number)
+
+
+def _go_on() -> None:
+    if _file is not None and _file.own():
+        for number in _paused:
+            _register(number, _file.number)
+    _paused.clear()
+
+
+def _handled(number: int) -> bool:
+    """Whether this process catches or ignores a signal, be it Python, faulthandler or a library in C that does."""
+    if signal.getsignal(number) != signal.SIG_DFL:
+        return True
+    try:
+        lines = Path("/proc/self/status").read_text().splitlines()
+    except OSError:
+        return False
+    sets = [int(line.split()[1], 16) for line in lines if line.startswith(("SigCgt:", "SigIgn:"))]
+    return any(number_set >> (number - 1) & 1 for number_set in sets)

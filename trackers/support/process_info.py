@@ -1,0 +1,207 @@
+"""Who and where this process is: host, boot, process, rank, user, git. Reads files; starts no process."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import re
+import socket
+import sys
+import time
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from trackers.support.redaction import mask_text
+
+RANK_VARIABLES = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK")
+WORLD_SIZE_VARIABLES = ("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
+LAUNCHER_VARIABLES = frozenset(
+    {*RANK_VARIABLES, *WORLD_SIZE_VARIABLES, "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "ROLE_RANK"}
+    | {"MASTER_ADDR", "MASTER_PORT", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID", "SLURM_NODEID"}
+)
+"""What a launcher tells each rank; a helper process must not take itself for one."""
+
+
+def host() -> str:
+    """This machine's name."""
+    return socket.gethostname()
+
+
+def boot_id() -> str:
+    """Changes when the machine restarts, so that a pid of an earlier boot isn't taken for a living process."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        pass
+    try:
+        import psutil
+
+        return f"boot-{int(psutil.boot_time())}"
+    except (ImportError, OSError):
+        return f"node-{uuid.getnode():x}"
+
+
+def process_start(pid: int) -> float:
+    """When a process began, in its machine's own units (Linux: clock ticks since boot); 0.0 if it isn't there.
+
+    With the pid it names a process for good: a pid is used again, a pid with its start is not.
+    """
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+        fields = text[text.rindex(")") + 2 :].split()
+        return 0.0 if fields[0] in "ZX" else float(fields[19])
+    except (OSError, ValueError, IndexError):
+        pass
+    if os.path.isdir("/proc/self"):
+        return 0.0
+    try:
+        import psutil
+
+        return float(psutil.Process(pid).create_time())
+    except Exception:  # psutil's own tree, or none installed: the process can't be seen
+        return 0.0
+
+
+def alive(pid: int, start: float) -> bool:
+    """Is the process with this pid and start still running on this machine?"""
+    return pid > 0 and start > 0 and process_start(pid) == start
+
+
+def rank(environ: Mapping[str, str] | None = None) -> int:
+    """This process's rank: from the launcher's variables, else torch.distributed when initialised, else 0."""
+    environ = os.environ if environ is None else environ
+    for name in RANK_VARIABLES:
+        if _is_number(environ.get(name)):
+            # A plain `python` inside an sbatch allocation has SLURM_PROCID=0, which is right: one task.
+            return int(environ[name])
+    distributed = torch_distributed()
+    return int(distributed.get_rank()) if distributed else 0
+
+
+def world_size(environ: Mapping[str, str] | None = None) -> int:
+    """How many ranks the launcher started; 1 if none did."""
+    environ = os.environ if environ is None else environ
+    if not any(_is_number(environ.get(name)) for name in RANK_VARIABLES):
+        distributed = torch_distributed()
+        return int(distributed.get_world_size()) if distributed else 1
+    for name in WORLD_SIZE_VARIABLES:
+        if _is_number(environ.get(name)):
+            return max(1, int(environ[name]))
+    return 1
+
+
+def torch_distributed() -> Any:
+    """The module ``torch.distributed`` where it is initialised; None else, without loading it."""
+    module = sys.modules.get("torch.distributed")
+    try:
+        return module if module is not None and module.is_available() and module.is_initialized() else None
+    except Exception:  # a half-imported torch: as if it weren't there
+        return None
+
+
+def _is_number(text: str | None) -> bool:
+    return text is not None and re.fullmatch(r"\d{1,9}", text.strip()) is not None
+
+
+def user() -> str:
+    """The user's name; "" where the system knows none."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError, ImportError):
+        return ""
+
+
+def program() -> tuple[str, list[str]]:
+    """The training script (absolute where it is a file) and its arguments; ``-m package`` as such."""
+    main = sys.modules.get("__main__")
+    spec = getattr(main, "__spec__", None)
+    if spec is not None and spec.name:
+        name = spec.name.removesuffix(".__main__")
+        return f"-m {name}", list(sys.argv[1:])
+    path = getattr(main, "__file__", None)
+    if path:
+        return os.path.abspath(path), list(sys.argv[1:])
+    return ("<notebook>" if in_notebook() else "<python>"), []
+
+
+def in_notebook() -> bool:
+    """Runs inside a Jupyter kernel."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    return shell is not None and "IPKernelApp" in getattr(shell, "config", {})
+
+
+def git(directory: str) -> dict[str, Any]:
+    """Commit, branch, remote and root of the repository around ``directory``, read from its files; {} if none."""
+    for root in (Path(directory), *Path(directory).parents):
+        dot_git = root / ".git"
+        if dot_git.exists():
+            try:
+                return {"root": str(root), **_git_head(dot_git)}
+            except (OSError, UnicodeDecodeError):
+                return {}
+    return {}
+
+
+def _git_head(dot_git: Path) -> dict[str, Any]:
+    if dot_git.is_file():  # a worktree or submodule
+        dot_git = (dot_git.parent / dot_git.read_text().removeprefix("gitdir:").strip()).resolve()
+    common = dot_git
+    if (dot_git / "commondir").exists():
+        common = (dot_git / (dot_git / "commondir").read_text().strip()).resolve()
+    found: dict[str, Any] = {}
+    head = (dot_git / "HEAD").read_text().strip()
+    if head.startswith("ref: "):
+        reference = head.removeprefix("ref: ")
+        found["branch"] = reference.removeprefix("refs/heads/")
+        commit = _git_reference(common, reference)
+    else:
+        commit = head
+    if commit:
+        found["commit"] = commit
+    remote = _git_remote(common / "config")
+    if remote:
+        found["remote"] = remote
+    return found
+
+
+def _git_reference(common: Path, reference: str) -> str:
+    try:
+        return (common / reference).read_text().strip()
+    except OSError:
+        pass
+    try:
+        for line in (common / "packed-refs").read_text().splitlines():
+            if line.endswith(" " + reference):
+                return line.split(" ", 1)[0]
+    except OSError:
+        pass
+    return ""
+
+
+def _git_remote(config: Path) -> str:
+    in_origin = False
+    for line in config.read_text().splitlines() if config.exists() else []:
+        text = line.strip()
+        if text.startswith("["):
+            in_origin = text == '[remote "origin"]'
+        elif in_origin and text.startswith("url"):
+            url = text.partition("=")[2].strip()
+            # Credentials in the address stay out; a password may have any sign, "@" and "/" too.
+            scheme, mark, rest = url.partition("://")
+            login = re.match(r"\S*@(?=[\w\[])", rest) if mark else None
+            return mask_text(scheme + mark + (rest[login.end() :] if login else rest))
+    return ""
+
+
+class Clock:
+    """Unix time that never steps: anchored once, then carried by the monotonic clock."""
+
+    def __init__(self) -> None:
+        self.offset = time.time() - time.monotonic()
+
+    def now(self) -> float:
+        """Unix seconds."""
+        return self.offset + time.monotonic()

@@ -1,0 +1,118 @@
+"""A run that records nothing: in ``disabled`` mode, with ``--tracker none``, and on ranks that don't log."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any
+
+from trackers.training.config import RunConfig, RunSummary
+from trackers.training.measuring import NotMeasuring
+
+
+class NullRun(NotMeasuring):
+    """Has every public name of :class:`trackers.training.run.Run`; each call does nothing and costs next to nothing."""
+
+    disabled = True
+    resumed = False
+    url: str | None = None
+    step = 0
+
+    def __init__(
+        self,
+        *,
+        run_id: str = "",
+        name: str = "",
+        project: str = "",
+        config: Mapping[str, Any] | None = None,
+        mode: str = "disabled",
+        directory: str = "",
+    ) -> None:
+        self.id = run_id
+        self.name = name
+        self.project = project
+        self.entity = ""
+        self.group: str | None = None
+        self.job_type: str | None = None
+        self.tags: tuple[str, ...] = ()
+        self.notes: str | None = None
+        self.mode = mode
+        self.dir = self.path = directory
+        self.start_time = 0.0
+        self.config = RunConfig(config or {}, lambda values: None)
+        results: dict[str, Any] = {}
+        self.summary = RunSummary(results.update, values=results)
+
+    def log(
+        self,
+        values: Mapping[str, Any],
+        step: int | None = None,
+        commit: bool | None = None,
+        sync: bool | None = None,
+    ) -> None:
+        """Nothing."""
+
+    log_metrics = log
+
+    def log_hyperparams(self, params: Any = None, **more: Any) -> None:
+        """Changes this object's config only."""
+        self.config.update(params, **more)
+
+    def define_metric(self, name: str, *arguments: Any, **more: Any) -> None:
+        """Nothing."""
+
+    def alert(self, title: str, text: str = "", level: Any = "INFO", wait_duration: Any = None) -> None:
+        """Nothing."""
+
+    def log_artifact(self, artifact: Any, *arguments: Any, **more: Any) -> Any:
+        """Nothing; gives the artifact back."""
+        return artifact
+
+    def save(self, glob_str: Any = None, base_path: Any = None, policy: str = "live") -> list[str]:
+        """Nothing."""
+        return []
+
+    def mark_preempting(self) -> None:
+        """Nothing."""
+
+    def notice_fork(self) -> None:
+        """Nothing."""
+
+    def status(self) -> dict[str, dict[str, Any]]:
+        """No trackers."""
+        return {}
+
+    def flush(self, timeout: float = 30.0) -> bool:
+        """Nothing waits."""
+        return True
+
+    def finish(self, exit_code: int | None = None, quiet: bool | None = None, timeout: float | None = None) -> None:
+        """Nothing."""
+
+    close = finish
+
+    def fail(self, exit_code: int, reason: str, timeout: float | None = None) -> None:
+        """Nothing."""
+
+    def adopt(self) -> bool:
+        """Nothing is anybody's to end: False."""
+        return False
+
+    def leave(self, exit_code: int, reason: str, *, certain: bool | None = None) -> None:
+        """Nothing."""
+
+    def __enter__(self) -> NullRun:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        pass
+
+    def __getattr__(self, name: str) -> Any:
+        from trackers.training import wandb_attributes
+
+        return wandb_attributes.of_run(name, dir(type(self)))
+
+    def __repr__(self) -> str:
+        return f"<trackers.NullRun {self.project}/{self.id}>"

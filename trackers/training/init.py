@@ -1,0 +1,428 @@
+"""``init``: what is asked for, checked before the first step, becomes a run."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import errno
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from trackers import configuration, records
+from trackers._version import __version__
+from trackers.backends import registry
+from trackers.errors import NotFound, UsageError
+from trackers.formats.json_values import mapping, text
+from trackers.journal.attempts import Claims
+from trackers.journal.helper_process import python_for
+from trackers.journal.messages import Message, show
+from trackers.journal.run_directory import RunDirectory, check_id, in_journal
+from trackers.ranks import launch
+from trackers.ranks.transport import Way, runs_root
+from trackers.records import MAX_STEP, Config, Environment, Record, Start
+from trackers.relay.client import RelayClient
+from trackers.support import cluster_nodes, name_clash, process_info
+from trackers.support.logging_setup import apply as apply_logging
+from trackers.support.redaction import hide, mask, mask_argv, mask_source
+from trackers.tracker import RunInfo
+from trackers.training import environment
+from trackers.training import resume as resumption
+from trackers.training.banner import line
+from trackers.training.disabled import NullRun
+from trackers.training.exit_hooks import ending
+from trackers.training.rank_run import RankRecorder, RankRun
+from trackers.training.recorder import Recorder
+from trackers.training.run import Run
+
+_current: Run | NullRun | None = None
+_pid = os.getpid()
+"""Of the process that made it."""
+_lock = threading.RLock()
+
+
+def current() -> Run | NullRun | None:
+    """The run of this process that ``init`` made last and that hasn't finished, for the drop-in calls."""
+    return _current
+
+
+def init(
+    trackers: str | Sequence[str] | None = None,
+    project: str | None = None,
+    name: str | None = None,
+    config: Any = None,
+    *,
+    tags: Sequence[str] | str | None = None,
+    group: str | None = None,
+    notes: str | None = None,
+    job_type: str | None = None,
+    id: str | None = None,
+    resume: str | bool | None = None,
+    step: int | None = None,
+    mode: str | None = None,
+    dir: str | os.PathLike[str] | None = None,
+    rank: int | None = None,
+    reduce: str | None = None,
+    inline: bool | None = None,
+    defconfig: str | None = None,
+    options: Mapping[str, Any] | None = None,
+    flags: Mapping[str, Any] | None = None,
+    reinit: str | bool | None = None,
+    **wandb: Any,
+) -> Run | NullRun:
+    """Begin a run, or continue one.
+
+    Args:
+        trackers: names, "wandb,json" or a list; "none" records nothing. Default: TRACKER, else "json".
+        project, name: default: made from the script's name and the time. A name may be a template that the
+            config fills: "{model}_{optimizer}".
+        config: nested mapping, dataclass or namespace; secrets in it are masked before anything is written.
+        tags: a list, or "a,b".
+        id: the run's id; default a random one. resume: with an id of an earlier run: "allow" continues it if it
+            is there, "must" insists, "never" forbids; None is an error if it is there.
+        mode: online, offline (journal only, deliver later with ``trackers sync``) or disabled.
+        dir: where runs lie; default TRACKER_DIR, else "runs".
+        rank: this process's rank; default the launcher's. Only the main rank logs; the others add to values across
+            ranks (``trackers.Mean`` …). reduce: how these come together, "relay" or "torch"; docs/ranks.md.
+        inline: run the trackers inside this process, without a relay: for debugging.
+        defconfig: a defconfig's name or path. options: any option by its Kconfig symbol.
+        flags: options as ``add_arguments`` parsed them.
+        reinit: "create_new" leaves a run that is still open as it is; else it is finished.
+        **wandb: what else ``wandb.init`` takes; what has no meaning here is named in a warning.
+
+    Raises:
+        UsageError: whatever can be seen before the first step: an unknown tracker or option, a missing package
+            or login, a directory that can't be written, an id that can't be a file name.
+        NotFound: ``resume="must"``, and there is no such run.
+    """
+    given = {
+        "TRACKER": ",".join(trackers) if trackers is not None and not isinstance(trackers, str) else trackers,
+        "TRACKER_PROJECT": project,
+        "TRACKER_RUN_NAME": name,
+        "TRACKER_TAGS": ",".join(map(str, tags)) if tags is not None and not isinstance(tags, str) else tags,
+        "TRACKER_GROUP": group,
+        "TRACKER_NOTES": notes,
+        "TRACKER_MODE": mode,
+        "TRACKER_DIR": os.fspath(dir) if dir is not None else None,
+        "TRACKER_RUN_ID": id,
+        "TRACKER_INLINE": inline,
+        "TRACKER_REDUCE": reduce,
+    }
+    if wandb:
+        from trackers.training.wandb_arguments import init_arguments
+
+        extra = init_arguments(wandb)
+        config = extra.get("config", config)
+        for symbol, value in extra.items():  # what init was told in its own words is stronger than W&B's settings
+            if symbol.isupper() and given.get(symbol) is None:
+                given[symbol] = value
+        reinit = extra.get("reinit", reinit)
+        step = extra.get("step", step)
+        job_type = extra.get("job_type", job_type)
+        config = _filtered(config, extra)
+    given.update(options or {})
+    resolved = configuration.resolve(given, flags, defconfig=defconfig)
+    apply_logging(resolved)
+    mode = str(resolved["TRACKER_MODE"])
+    names = registry.parse(str(resolved["TRACKER"]))
+    if isinstance(config, (str, os.PathLike)):
+        from trackers.training.wandb_arguments import read_config
+
+        config = read_config(config)
+    settings = mask(mapping(config))
+    if resolved["BASELINE_RUN_ID"]:  # in the configuration, so that every tracker can filter and compare by it
+        settings.setdefault("baseline_run_id", str(resolved["BASELINE_RUN_ID"]))
+    with _lock:
+        _finish_current(reinit)
+        if mode == "disabled" or not names:
+            return _become(NullRun(config=settings, project=str(resolved["TRACKER_PROJECT"] or "")))
+        word = resumption.word(resume or resolved.get("TRACKER_RESUME"))
+        way = Way(rank, resolved, asked=reduce is not None)
+        if not way.is_main:
+            for tracker in names:
+                registry.front(tracker)
+            return _become(_beside(way, resolved, settings, mode, word))
+        _check(names, resolved, mode)
+        run = _begin(names, resolved, settings, mode, word, _whole_step(step, word), job_type, way)
+        return _become(run)
+
+
+def init_from_args(args: argparse.Namespace, **more: Any) -> Run | NullRun:
+    """:func:`init` with what :func:`trackers.add_arguments` parsed; ``more`` as for ``init``, and stronger.
+
+    Raises:
+        SystemExit: as argparse does: what ``init`` finds wrong is one line on stderr, and exit code 2.
+    """
+    flags, defconfig = configuration.flags_from_args(args)
+    more.setdefault("defconfig", defconfig)
+    try:
+        return init(flags=flags, **more)
+    except (UsageError, NotFound) as error:
+        print(f"{os.path.basename(sys.argv[0])}: error: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
+
+
+def _begin(
+    names: list[str],
+    options: Any,
+    config: dict[str, Any],
+    mode: str,
+    resume: str | None,
+    step: int | None,
+    job_type: str | None,
+    way: Way,
+) -> Run:
+    program, argv = process_info.program()
+    cwd = Path.cwd()
+    clock = process_info.Clock()
+    now = clock.now()
+    project = str(options["TRACKER_PROJECT"] or configuration.project_name(config, program, cwd))
+    wanted = str(options["TRACKER_RUN_NAME"] or "")
+    name = configuration.fill_template(wanted, config) if wanted else configuration.run_name(program, now)
+    run_id = check_id(str(options["TRACKER_RUN_ID"])) if options["TRACKER_RUN_ID"] else ""
+    root = runs_root(options)
+    inline = bool(options["TRACKER_INLINE"])
+    pid = os.getpid()
+    info = RunInfo(
+        id=run_id,
+        name=mask_source(name),
+        project=project,
+        trackers=names,
+        group=mask_source(str(options["TRACKER_GROUP"])) or None,
+        job_type=None if job_type is None else text(job_type),
+        tags=list(dict.fromkeys(filter(None, map(str.strip, mask_source(str(options["TRACKER_TAGS"])).split(","))))),
+        notes=mask_source(str(options["TRACKER_NOTES"])) or None,
+        config=config,
+        mode=mode,
+        options=hide(options.to_dict()),
+        created=now,
+        program=program,
+        argv=mask_argv(argv),
+        cwd=str(cwd),
+        python=sys.executable,
+        host=process_info.host(),
+        boot_id=process_info.boot_id(),
+        pid=pid,
+        pid_start=process_info.process_start(pid),
+        user=process_info.user(),
+        git=process_info.git(os.path.dirname(program) if os.path.isabs(program) else str(cwd)),
+    )
+    hint = way.found.run_id() if way.found is not None else ""
+    found = resumption.place(root, run_id, resume, mask_source(name) if wanted else "", info, hint)
+    run, writer = found.run, found.writer
+    info.id, info.directory = run.path.name, str(run.path)
+    first_step, changed, last_time = _continue(info, found, step)
+    rewind = step if found.before is not None else None
+    info.attempts.append(_attempt(info, found.attempt, now, changed, rewind, way))
+    start = Start(
+        # Never before what is there already, though this machine's clock may be behind: see relay.order.
+        time=max(now, last_time + 1e-6) if last_time else now,
+        attempt=found.attempt,
+        rank=way.rank,
+        world_size=way.ranks,
+        host=info.host,
+        pid=pid,
+        from_step=rewind,
+        run=in_journal(info),
+    )
+    lines: list[Record] = [start, *([Config(time=now, values=config)] if config else [])]
+    try:
+        writer.write(b"".join(map(records.encode, lines)))
+        if not writer.healthy:
+            raise writer.error or OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        with resumption.alone(run) if run_id or resume else contextlib.nullcontext():
+            stored = resumption.joined(info, run)
+            if len(stored.attempts) > 1 and run_id and resume in (None, "never"):
+                found.discard()
+                raise UsageError(resumption.TAKEN.format(run_id, run.path.parent))
+            run.write_info(stored)
+        if way.folder is not None:
+            launch.claim(way.folder, run, found.attempt, now)
+    except OSError as error:
+        found.discard()
+        raise UsageError(f"{run.path} can't be written ({error.strerror}): choose another TRACKER_DIR") from None
+    environment.place_nccl(names, way.folder or run.path, way.rank)
+    if told := environment.tell(way.ranks):
+        writer.write(records.encode(Environment(time=start.time, values=told)))
+    inside = [tracker for tracker in names if inline or getattr(registry.front(tracker), "inside", False)]
+    beside = [tracker for tracker in names if tracker not in inside]
+    delivered = beside if mode == "online" else []
+    relay = RelayClient(run, info, delivered, start=bool(options["TRACKER_RELAY"]) and not inline)
+    relay.start()
+    fanout = _inside(run, info, inside, way if inline else None) if inside else None
+    across = way.open(lambda text: recorder.problem(text))
+    recorder = Recorder(info, run, writer, relay, clock=clock.now, first_step=first_step, inside=fanout, across=across)
+    recorder.late = environment.later(way.ranks, recorder.now)
+    result = Run(recorder, _forget)
+    ending.add(result)
+    show(Message(now, line(info, names)))
+    if changed:
+        show(Message(now, resumption.notice(changed)))
+    if found.before is not None and found.alive:
+        older = f"process {found.before.pid} on {found.before.host}"
+        show(Message(now, f"{older} seemed to be still at this run: from now on only this attempt's records count"))
+    complaint = name_clash.complaint()
+    if complaint:
+        show(Message(now, complaint))
+    return result
+
+
+def _inside(run: RunDirectory, info: RunInfo, names: list[str], way: Way | None) -> Any:
+    """Trackers in this process; with ``way``, values across ranks too."""
+    from trackers.relay.aggregation.worker import Inside
+    from trackers.training.inline import FanOut  # the deliveries' code is loaded only where they run here
+
+    def say(text: str) -> None:
+        show(Message(time.time(), text))
+
+    if way is None or way.folder is None:
+        return FanOut(run, names, say)
+    wait_s = float(info.option("TRACKER_REDUCE_WAIT", 10))
+    return FanOut(run, names, say, Inside(run, int(info.attempts[-1]["number"]), wait_s, say))
+
+
+def _beside(way: Way, options: Any, config: dict[str, Any], mode: str, resume: str | None) -> NullRun:
+    """The run of a rank that isn't the main one. Its id is known unless the main rank looks for an earlier run."""
+    project = str(options["TRACKER_PROJECT"] or "")
+    if way.ranks <= 1:
+        return NullRun(config=config, project=project, mode=mode)
+    info = RunInfo(id="", name="", project=project, mode=mode, options=options.to_dict())
+    recorder = RankRecorder(info, way.open(lambda text: recorder.problem(f"rank {way.rank}: {text}")))
+    if way.folder is not None:
+        environment.place_nccl(registry.parse(str(options["TRACKER"])), way.folder, way.rank)
+    new = way.found.run_id() if way.found is not None and resume in (None, "never") else ""
+    run_id = str(options["TRACKER_RUN_ID"] or new)
+    end = _sample_here(way, options, recorder.problem)
+    run = RankRun(recorder, end, run_id=run_id, config=config, project=project, mode=mode)
+    ending.add(run)
+    return run
+
+
+def _sample_here(way: Way, options: Any, problem: Callable[[str], None]) -> Callable[[Any], None]:
+    """Sample the hardware of a machine that has no relay, if this rank is the first one there.
+
+    Returns:
+        what to call when the rank's run ends.
+    """
+    place = cluster_nodes.place()
+    relay = options["TRACKER_RELAY"] and not options["TRACKER_INLINE"]
+    elsewhere = place.nodes > 1 and place.first and place.node != place.of(way.main)
+    if not (elsewhere and relay and options["TRACKER_SAMPLE"] and way.folder is not None):
+        return _forget
+    from trackers.hardware.plan import Plan, planned
+    from trackers.relay.sampling import node_agent
+
+    pid = os.getpid()
+    plan = planned(
+        options, Plan(node=place.node, nodes=place.nodes, pid=pid, pid_start=process_info.process_start(pid))
+    )
+    try:
+        helper = node_agent.start(way.folder, plan, int(options["TRACKER_NICE"]))
+    except OSError as error:
+        problem(f"the hardware of node {place.node} isn't sampled: {error}")
+        return _forget
+
+    def end(run: RankRun) -> None:
+        node_agent.stop(helper)
+        _forget(run)
+
+    return end
+
+
+def _attempt(
+    info: RunInfo, number: int, now: float, changed: dict[str, Any], rewind: int | None, way: Way
+) -> dict[str, Any]:
+    """What ``run.json`` says of an attempt."""
+    entry: dict[str, Any] = {
+        "number": number,
+        "time": now,
+        "host": info.host,
+        "pid": info.pid,
+        "argv": info.argv,
+        "version": __version__,
+    }
+    job = resumption.job()
+    if job is not None:
+        entry |= {"job": job.id, "restart": job.restart}
+    if changed:
+        entry["changed"] = changed
+    if rewind is not None:
+        entry["from_step"] = rewind
+    place = cluster_nodes.place()
+    if place.nodes > 1:
+        entry |= {"node": place.of(way.main), "nodes": place.nodes}
+    if way.folder is not None:
+        entry |= {"launch": os.path.relpath(way.folder, info.directory), "ranks": way.ranks, "rank": way.rank}
+    return entry
+
+
+def _continue(info: RunInfo, found: resumption.Place, step: int | None) -> tuple[int, dict[str, Any], float]:
+    """Take over what a continued run keeps; the first step, how the config differs, and the last record's time."""
+    if found.before is None:
+        return (0 if step is None else step + 1), {}, 0.0
+    claims = Claims(found.run)
+    changed = resumption.take_over(info, found.before, claims)
+    last = resumption.last_step(found, claims) if step is None else step
+    return (0 if last is None else last + 1), changed, claims.last_time()
+
+
+def _whole_step(step: Any, resume: str | None) -> int | None:
+    if step is None:
+        return None
+    if isinstance(step, bool) or not hasattr(step, "__index__") or not 0 <= int(step) <= MAX_STEP:
+        raise UsageError(f"step={step!r}: give the finished optimizer steps of the checkpoint, 0 to {MAX_STEP}")
+    if resume in (None, "never"):
+        raise UsageError(f"step={step!r} goes back in a run: say which, with id=… and resume='must' or 'allow'")
+    return int(step)
+
+
+def _check(names: list[str], options: Any, mode: str) -> None:
+    elsewhere = python_for(str(options.get("TRACKER_PYTHON") or ""))
+    for name in names:
+        if mode == "offline" and not options["TRACKER_INLINE"]:
+            registry.front(name)  # packages and logins matter where it will be delivered
+        else:
+            registry.check(name, options, elsewhere=name in elsewhere)
+
+
+def _filtered(config: Any, extra: Mapping[str, Any]) -> Any:
+    include, exclude = extra.get("config_include_keys"), extra.get("config_exclude_keys")
+    if not include and not exclude:
+        return config
+    values = mapping(config)
+    return {k: v for k, v in values.items() if (not include or k in include) and k not in (exclude or ())}
+
+
+def _finish_current(reinit: str | bool | None) -> None:
+    if _pid != os.getpid():  # a forked worker: the run that was open when it began is its parent's
+        return
+    if _current is not None and reinit != "create_new":
+        if isinstance(_current, Run):
+            show(Message(time.time(), f"init: finishing run {_current.name} first; reinit='create_new' leaves it open"))
+        _current.finish()
+
+
+def _become(run: Run | NullRun) -> Run | NullRun:
+    global _current, _pid
+    _current, _pid = run, os.getpid()
+    return run
+
+
+def _after_fork() -> None:
+    global _lock
+    _lock = threading.RLock()  # a thread of the parent may have been in init
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+def _forget(run: Run | RankRun) -> None:
+    global _current
+    ending.remove(run)
+    if _current is run:
+        _current = None

@@ -1,0 +1,95 @@
+"""Several trackers inside the training process, isolated from each other: ``inline=True``, and ``console``."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+
+from trackers.journal.lease import Lease
+from trackers.journal.run_directory import RunDirectory
+from trackers.relay.aggregation.worker import Inside
+from trackers.relay.delivery.delivery import Delivery, Stop
+
+
+class FanOut:
+    """Pumps the journal into trackers, in the caller's thread. One that fails never keeps another from its records.
+
+    Args:
+        say: called with one line when something must be known by the user.
+        reducing: reduces values across ranks, where no relay does.
+    """
+
+    def __init__(
+        self, run: RunDirectory, names: list[str], say: Callable[[str], None], reducing: Inside | None = None
+    ) -> None:
+        self._tell_user = say
+        self._reducing = reducing
+        self._said: set[str] = set()
+        self._pumping = False
+        self._entries: list[tuple[Delivery, Lease]] = []
+        for name in names:
+            lease = Lease(run.delivery / f"{name}.lease")
+            if not lease.acquire():
+                self._say(f"{name}: {lease.holder()} delivers this run already; it goes on doing so")
+                continue
+            beat = functools.partial(_beat, lease)
+            delivery = Delivery(run, name, say=self._say, tell=self._say, beat=beat, alone=False)
+            self._entries.append((delivery, lease))
+
+    def _say(self, text: str) -> None:
+        if text not in self._said:
+            self._said.add(text)
+            self._tell_user(text)
+
+    def pump(self) -> None:
+        """Give each tracker what is new in the journal. Never raises."""
+        if self._pumping:  # a tracker that logs, or a signal handler: the outer call takes it along
+            return
+        self._pumping = True
+        try:
+            if self._reducing is not None:
+                self._reducing.tend()
+            for entry in list(self._entries):
+                self._pump_one(entry)
+        finally:
+            self._pumping = False
+
+    def end(self) -> None:
+        """Training ends: have the rest of the values across ranks reduced. Never raises."""
+        if self._reducing is not None:
+            self._reducing.finish()
+
+    def close(self) -> None:
+        """Deliver what is left and close every tracker with the run's status. Never raises."""
+        for entry in list(self._entries):
+            self._pump_one(entry)
+        for delivery, lease in self._entries:
+            if delivery.account.failures:  # the last try failed, and there is no time left for another
+                why = f" ({delivery.account.error})" if delivery.account.error else ""
+                self._say(f"{delivery.name}: not delivered{why}; deliver with: trackers sync {delivery.run.quoted}")
+            try:
+                delivery.close()
+            except Exception as error:
+                delivery.note_traceback(error)
+                where = delivery.run.quoted
+                self._say(f"{delivery.name}: {error}; its records are in the journal: trackers sync {where}")
+            lease.release()
+        self._entries.clear()
+
+    def _pump_one(self, entry: tuple[Delivery, Lease]) -> None:
+        delivery, lease = entry
+        try:
+            delivery.pump()
+        except Stop:
+            self._entries.remove(entry)  # it has said why
+            lease.release()
+        except Exception as error:
+            delivery.note_traceback(error)
+            self._say(f"{delivery.name}: {type(error).__name__}: {error}; training and the other trackers go on")
+            self._entries.remove(entry)
+            lease.release()
+
+
+def _beat(lease: Lease, allow_s: float) -> None:
+    if not lease.beat(allow_s):
+        raise Stop("the lease was taken over", restart=False)

@@ -1,0 +1,292 @@
+"""How a run comes by its instruments: made at the first call, so that a run that measures nothing pays nothing."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any
+
+from trackers.errors import UsageError
+from trackers.training.inspecting import Inspecting, NotInspecting
+from trackers.training.profiling import Profiling
+
+if TYPE_CHECKING:
+    from trackers.instruments.communication import Communication
+    from trackers.instruments.loop import Loop
+    from trackers.instruments.null_loop import NullLoop
+    from trackers.instruments.options import Measure
+    from trackers.instruments.timer_log import TimerLog
+    from trackers.instruments.timers import NullTimer, Timer, Timers
+    from trackers.training.recorder import Recorder
+
+
+class Measuring(Inspecting, Profiling):
+    """What a run measures with. Mixed into :class:`trackers.training.run.Run`."""
+
+    _recorder: Recorder
+    _timers: Timers | None = None
+    _timer_log: TimerLog | None = None
+    _loop: Loop | None = None
+    _communications: Communication | None = None
+    _closing: tuple[Any, ...] = ()
+
+    if TYPE_CHECKING:
+        config: Any
+
+        def log(self, values: Any, step: int | None = None) -> None: ...
+
+    @property
+    def timers(self) -> Timers:
+        """The run's timers, by TRACKER_TIMING_LEVEL; ``timers.interval()`` reads them for yourself."""
+        return self._make_timers() if self._timers is None else self._timers
+
+    def timer(self, name: str, level: int = 0, device: str = "auto") -> Timer | NullTimer:
+        """A timer: ``with run.timer("forward", level=1):``, ``start()`` and ``stop()``, or a decorator.
+
+        Args:
+            name: logged as ``{name}-time``, seconds per step.
+            level: 0 the iteration, 1 once in each, 2 often; above TRACKER_TIMING_LEVEL it measures nothing.
+            device: "cuda": GPU time, by events that are read later, without any synchronisation (unless
+                TRACKER_TIMING_SYNC); "cpu": the processor's clock; "auto": the GPU's where CUDA is in use.
+        """
+        timers = self.timers
+        object.__setattr__(self, "timer", timers.get)  # so that the next call is a call of that
+        return timers.get(name, level, device)
+
+    def loop(
+        self,
+        total_steps: int | None = None,
+        *,
+        start_step: int | None = None,
+        samples_per_step: int | None = None,
+        tokens_per_step: int | None = None,
+        consumed_samples: int | None = None,
+        consumed_tokens: int | None = None,
+        consumed_flops: float | None = None,
+        micro_batch_size: int | None = None,
+        flops_per_token: float | None = None,
+        flops_per_step: float | None = None,
+        precision: str | None = None,
+        model: Any = None,
+        optimizer: Any = None,
+        group: Any = None,
+        device: str = "auto",
+        **measure: Any,
+    ) -> Loop:
+        """What measures a training loop: call its ``step()`` at the end of each step.
+
+        What is measured say the options TRACKER_LOG_THROUGHPUT, TRACKER_LOG_MEMORY, TRACKER_LOG_NORMS, … (the
+        flags ``--tracker-log-throughput``, …), or ``measure``: ``throughput=True``, ``norms=True``, ``interval=1``, …
+        (:class:`trackers.instruments.options.Measure`). For the rest see :class:`trackers.instruments.loop.Loop`.
+
+        Args:
+            start_step: steps done before this start; default the run's last step, where it continues an earlier
+                attempt alone. Several ranks must be told: only the main one knows the run's history.
+            consumed_samples, consumed_tokens, consumed_flops: gone through before this start; default what the run's
+                checkpoint at start_step was recorded by (``loop.checkpoint()``), else start_step times so many.
+
+        Raises:
+            UsageError: an argument that makes no sense, or a start_step that is missing. MissingPackage: norms
+                without torch.
+        """
+        from trackers.instruments.energy import Energy
+        from trackers.instruments.loop import Loop
+        from trackers.instruments.options import Measure, check_numbers
+        from trackers.metrics import checkpoint_keys
+        from trackers.support import process_info
+
+        check_numbers(
+            precision, total_steps=total_steps, start_step=start_step, samples_per_step=samples_per_step,
+            tokens_per_step=tokens_per_step, consumed_samples=consumed_samples, consumed_tokens=consumed_tokens,
+            consumed_flops=consumed_flops, micro_batch_size=micro_batch_size, flops_per_token=flops_per_token,
+            flops_per_step=flops_per_step,
+        )  # fmt: skip
+        timers = self.timers
+        if self._timer_log is not None:
+            self._timer_log.leave()
+        if self._loop is not None:
+            self._loop.close()
+        if start_step is None and process_info.world_size() > 1 and getattr(self, "resumed", False):
+            raise UsageError(
+                f"loop: the run goes on after step {self._recorder.step}, which the other ranks can't know: give "
+                "start_step (the finished steps of the checkpoint) on every rank"
+            )
+        wanted = Measure.from_options(self._recorder.info.option).changed(measure)
+        self._say_lacking(wanted, model, total_steps)
+        ranks = process_info.world_size()
+        if total_steps is not None:
+            self._recorder.guard("loop", self._say_total, total_steps)
+        first_step = max(self._recorder.step, 0) if start_step is None else start_step
+        before = self.saved(first_step)
+        self._loop = Loop(
+            self.log,
+            self._recorder.problem,
+            wanted,
+            timers,
+            total_steps=total_steps,
+            start_step=first_step,
+            samples_per_step=samples_per_step,
+            tokens_per_step=tokens_per_step,
+            consumed_samples=before.get(checkpoint_keys.SAMPLES) if consumed_samples is None else consumed_samples,
+            consumed_tokens=before.get(checkpoint_keys.TOKENS) if consumed_tokens is None else consumed_tokens,
+            consumed_flops=before.get(checkpoint_keys.FLOPS) if consumed_flops is None else consumed_flops,
+            micro_batch_size=micro_batch_size,
+            ranks=ranks,
+            together=self.logs_together,
+            flops_per_token=flops_per_token,
+            flops_per_step=flops_per_step,
+            precision=precision,
+            model=model,
+            optimizer=optimizer,
+            group=group,
+            device=device,
+            communication=self.communications,
+            energy=Energy(self._recorder.problem, ranks=ranks if self.logs_together else 1) if wanted.energy else None,
+            look=getattr(self._recorder, "look", lambda: None),
+        )
+        self._loop.profiler = self._drive_profiler(self._loop.steps)
+        self._note_accelerator(ended=False)
+        self.inspect_if_asked(model, self._loop.steps)
+        self._loop.inspection = self._inspection
+        return self._loop
+
+    @property
+    def communications(self) -> Communication:
+        """The run's collectives: ``run.communications.watch(model)`` times those of a wrapped model."""
+        if self._communications is None:
+            from trackers.instruments.communication import Communication
+            from trackers.support import process_info
+
+            self._communications = Communication(process_info.world_size(), self._recorder.problem)
+        return self._communications
+
+    def communication(
+        self, name: str, bytes: int, kind: str = "all_reduce", ranks: int | None = None, device: str = "auto"
+    ) -> AbstractContextManager[Any]:
+        """Time a collective as it happens: ``with run.communication("gradient_sync", bytes=n): all_reduce(…)``.
+
+        Logged by the loop, or at the end, as ``communication/{name}/bytes``, ``…/duration_ms``,
+        ``…/bandwidth_mb_per_sec``, ``…/algorithm_bandwidth_mb_per_sec`` and ``…/count``: this rank's own.
+        See :meth:`trackers.instruments.communication.Communication.timed`.
+        """
+        return self.communications.timed(name, bytes, kind, ranks, device)
+
+    def _say_lacking(self, wanted: Measure, model: Any, total_steps: int | None) -> None:
+        """Name what is asked for and can't be done with what the loop was given."""
+        lines = []
+        if model is None and (wanted.norms or wanted.layer_norms or wanted.zeros):
+            lines.append("norms aren't measured: give run.loop model=")
+        if total_steps is None and wanted.runtime:
+            lines.append("the remaining time isn't known: give run.loop total_steps=")
+        if model is None and self._inspection is None and self._recorder.info.option("TRACKER_TENSOR_INSPECT", ""):
+            lines.append("TRACKER_TENSOR_INSPECT looks at nothing yet: give run.loop or run.inspect model=")
+        for line in lines if self._is_main() else ():
+            self._recorder.problem(f"loop: {line}")
+
+    def _say_total(self, steps: int) -> None:
+        """Record where training ends, unless the configuration says so already: lines and logs tell it."""
+        from trackers.metrics import totals
+
+        if totals.steps(self.config) is None:
+            self.config.update({totals.TOTAL: steps})
+
+    def saved(self, step: int) -> dict[str, Any]:
+        """What the checkpoint at a step was recorded by, where this run goes on from an earlier attempt of its own."""
+        if not step or not getattr(self, "resumed", False):
+            return {}
+        from trackers.journal.checkpoints import saved
+
+        found: dict[str, Any] = saved(self._recorder.run, step)
+        return found
+
+    @property
+    def logs_together(self) -> bool:
+        """Whether times are values of all ranks. By a collective they can't be: every rank would have to log the same
+        timers in the same calls, and a GPU's times are known only later, on each rank at a moment of its own."""
+        return str(self._recorder.info.option("TRACKER_REDUCE", "")) != "torch"
+
+    def _make_timers(self) -> Timers:
+        from trackers.instruments.timer_log import TimerLog
+        from trackers.instruments.timers import Timers
+        from trackers.support import process_info
+
+        option = self._recorder.info.option
+        timers = Timers(
+            int(option("TRACKER_TIMING_LEVEL", 0)),
+            sync=bool(option("TRACKER_TIMING_SYNC", False)),
+            say=self._recorder.problem,
+        )
+        self._timers = timers
+        if option("TRACKER_LOG_TIMERS", True):
+            self._timer_log = TimerLog(
+                timers,
+                self.log,
+                lambda: self._recorder.step,
+                str(option("TRACKER_TIMING_OPTION", "minmax")),
+                process_info.world_size() if self.logs_together else 1,
+                int(option("TRACKER_MEASURE_INTERVAL", 10)),
+            )
+        return timers
+
+    def close_with(self, instrument: Any) -> None:
+        """Call an instrument's ``close`` when the run ends, before its last record is written."""
+        self._closing = (*self._closing, instrument)
+
+    def _close_instruments(self) -> None:
+        if self._loop is not None or "benchmark" in self._recorder.info.trackers:
+            self._recorder.guard("finish", self._note_accelerator, True)
+        for instrument in self._closing:
+            self._recorder.guard("finish", instrument.close)
+        if self._timer_log is not None:
+            self._timer_log.close()
+        if self._loop is not None:
+            self._loop.close()
+        if self._communications is not None and (found := self._communications.take()):
+            self.log(found, max(self._recorder.step, 0))
+
+
+class NotMeasuring(NotInspecting):
+    """The same where nothing is recorded."""
+
+    @property
+    def timers(self) -> Timers:
+        """No timers."""
+        from trackers.instruments.timers import Timers
+
+        return Timers(-1)
+
+    def timer(self, name: str, level: int = 0, device: str = "auto") -> NullTimer:
+        """A timer that measures nothing."""
+        from trackers.instruments.timers import NULL
+
+        return NULL
+
+    def close_with(self, instrument: Any) -> None:
+        """Nothing is recorded: nothing needs closing."""
+
+    def loop(self, total_steps: int | None = None, **arguments: Any) -> NullLoop:
+        """A loop that measures nothing."""
+        from trackers.instruments.null_loop import NullLoop
+
+        return NullLoop()
+
+    @property
+    def communications(self) -> Communication:
+        """Collectives that nobody asks for."""
+        from trackers.instruments.communication import Communication
+
+        return Communication()
+
+    @property
+    def logs_together(self) -> bool:
+        """Nothing is logged."""
+        return False
+
+    def saved(self, step: int) -> dict[str, Any]:
+        """Nothing was recorded."""
+        return {}
+
+    def communication(
+        self, name: str, bytes: int, kind: str = "all_reduce", ranks: int | None = None, device: str = "auto"
+    ) -> AbstractContextManager[Any]:
+        """Nothing is timed."""
+        return nullcontext()

@@ -1,0 +1,202 @@
+"""The run of a rank other than the main one: plain values cost nothing and go nowhere, reductions are added."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from trackers.errors import reason
+from trackers.ranks.contribution import PLAIN, Across, Contribution, reductions
+from trackers.records import MAX_STEP, Finish
+from trackers.support.process_info import Clock
+from trackers.support.redaction import mask_source
+from trackers.tracker import RunInfo
+from trackers.training.disabled import NullRun
+from trackers.training.exit_hooks import Exit, exception_exit, exit_of, given_code
+from trackers.training.measuring import Measuring
+from trackers.values.coerce import whole_step
+from trackers.values.device_copy import Queue, Waiting
+
+DRAIN_S = 10.0
+
+
+class RankRecorder:
+    """What a rank does with a call: a queue for what is on its way from an accelerator, and the way to the main rank.
+
+    Attributes:
+        info: the options of this process; the run's identity is the main rank's to make.
+        step: of the last call. counts: a call has said at which step training is.
+    """
+
+    def __init__(self, info: RunInfo, across: Across) -> None:
+        self.info = info
+        self.step = -1
+        self.following = 0
+        self.counts = False
+        self.pid = os.getpid()
+        self.finished = False
+        self._across = across
+        self._clock = Clock()
+        self._queue = Queue(lambda line: None)
+        self._lock = threading.RLock()
+        self._problems: set[str] = set()
+
+    def count(self, step: int | None, commit: bool | None) -> int | None:
+        """The step of a call; None where no call has given one: then the main rank alone knows where it begins."""
+        whole = None if step is None else whole_step(step, self.problem)
+        self.step = min(self.following, MAX_STEP) if whole is None else whole
+        self.counts = self.counts or whole is not None
+        self.following = self.step if commit is False else self.step + 1
+        return self.step if self.counts else None
+
+    def quick(self, values: Mapping[str, Any], step: int, keep: bool) -> bool:
+        """Add a call that is like an earlier one. False: nothing was done."""
+        if type(step) is not int or self.finished or len(self._queue) or not -MAX_STEP <= step <= MAX_STEP:
+            return False
+        if not self._across.quick(step, self._clock.offset + time.monotonic(), values):
+            return False
+        self.step, self.following, self.counts = step, step if keep else step + 1, True
+        return True
+
+    def log(self, values: Mapping[str, Any], step: int | None, commit: bool | None) -> None:
+        """Add the reductions among the values."""
+        if self.finished:
+            return
+        step, now = self.count(step, commit), self._clock.now()
+        problems: list[str] = []
+        found = reductions(values, problems)
+        if found:
+            added = Contribution(found, self._across.move, self._across.batch)
+            problems += added.problems
+
+            def build(arrived: dict[Any, Any]) -> bytes:
+                self._across.end(step, now, added, arrived)
+                return b""
+
+            waiting = self._across.begin(step, now, added)
+            if not waiting and not len(self._queue):
+                self._across.end(step, now, added, waiting)
+            else:
+                with self._lock:
+                    self._queue.add(Waiting(waiting, build))
+        elif len(self._queue):
+            with self._lock:
+                self._queue.drain()
+        for problem in problems:
+            self.problem(f"log: {problem}")
+
+    def problem(self, text: str, about: str = "") -> None:
+        """Say on stderr, once, what couldn't be done. about: what counts as the same, where the text differs."""
+        from trackers.journal.messages import Message, said, show
+
+        line = said(text)
+        if (about or line) not in self._problems and len(self._problems) < 1000:
+            self._problems.add(about or line)
+            with contextlib.suppress(Exception):
+                show(Message(time.time(), line))
+
+    def guard(self, what: str, function: Callable[..., Any], *arguments: Any) -> None:
+        """Call a function; what it raises becomes a problem named once."""
+        try:
+            function(*arguments)
+        except Exception as error:
+            self.problem(f"{what}: {reason(error)}")
+
+    def end(self, status: str, exit_code: int | None, reason: str) -> None:
+        """Add what still waits, and say that this rank has ended."""
+        if self.finished or os.getpid() != self.pid:
+            return
+        with self._lock:
+            self._queue.finish(DRAIN_S)
+            self.finished = True
+            finish = Finish(time=self._clock.now(), status=status, exit_code=exit_code, reason=mask_source(reason))
+            self._across.close(finish)
+        if self._queue.lost:
+            self.problem(f"{self._queue.lost} values were given up: {self._queue.why}")
+
+
+class RankRun(Measuring, NullRun):  # type: ignore[misc]
+    """A rank's side of a run. Has every public name of :class:`trackers.training.run.Run`.
+
+    ``log`` keeps the reductions (``trackers.Mean`` …), for they need every rank; all else is the main rank's to say.
+    """
+
+    disabled = False
+
+    def __init__(self, recorder: RankRecorder, on_finish: Callable[[Any], None], **more: Any) -> None:
+        super().__init__(**more)
+        self._recorder: Any = recorder
+        self._on_finish = on_finish
+
+    @property
+    def step(self) -> int:  # type: ignore[override]
+        """The step of the last call; 0 before the first."""
+        return max(int(self._recorder.step), 0)
+
+    def log(
+        self,
+        values: Mapping[str, Any],
+        step: int | None = None,
+        commit: bool | None = None,
+        sync: bool | None = None,
+    ) -> None:
+        """Add this rank's part of values across ranks (Mean, Max, …); plain values are the main rank's to log.
+
+        As on the main rank: never raises, never waits for an accelerator, a disk or another rank.
+        """
+        recorder = self._recorder
+        try:
+            if step is not None and recorder.quick(values, step, commit is False):
+                return
+            if PLAIN.issuperset(map(type, values.values())):
+                recorder.count(step, commit)
+                return
+        except Exception:  # noqa: S110 - whatever it was, the slow way finds out and says it
+            pass
+        recorder.guard("log", recorder.log, values, step, commit)
+
+    log_metrics = log
+
+    def flush(self, timeout: float = 30.0) -> bool:
+        """Every row that can be written is: True."""
+        return True
+
+    def finish(self, exit_code: int | None = None, quiet: bool | None = None, timeout: float | None = None) -> None:
+        """This rank has ended; nothing is waited for."""
+        code = given_code(exit_code, self._recorder.problem)
+        self._end("failed" if code else "finished", code, "")
+
+    close = finish
+
+    def fail(self, exit_code: int, reason: str, timeout: float | None = None) -> None:
+        """This rank has failed."""
+        self._end("failed", given_code(exit_code, self._recorder.problem), reason)
+
+    def leave(self, exit_code: int, reason: str, *, certain: bool | None = None) -> None:
+        """The process ends with this exit code."""
+        self._end("finished" if not exit_code else "failed", exit_code, reason)
+
+    def notice_fork(self) -> None:
+        """In a forked child: it has no part of its own in values across ranks, and says so when it adds to them."""
+
+    def adopt(self) -> bool:
+        """Whether this process made it."""
+        return bool(os.getpid() == self._recorder.pid)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
+        end = Exit(0) if error is None else exit_of(error) if isinstance(error, SystemExit) else exception_exit(error)
+        self.leave(end.code, end.reason)
+
+    def _end(self, status: str, exit_code: int | None, reason: str) -> None:
+        recorder = self._recorder
+        if not recorder.finished and os.getpid() == recorder.pid:
+            recorder.guard("finish", self._close_instruments)
+            recorder.guard("finish", recorder.end, status, exit_code or 0, reason)
+            recorder.guard("finish", self._on_finish, self)
+
+    def __repr__(self) -> str:
+        return f"<trackers.RankRun {self.project}>"

@@ -1,0 +1,515 @@
+"""The journal's side of a run: what a call becomes, and who looks after the disk and the relay meanwhile."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import mmap
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from trackers import errors, records
+from trackers.journal.attempts import Claims
+from trackers.journal.run_directory import RunDirectory
+from trackers.journal.status import last_status
+from trackers.journal.stream import StreamWriter
+from trackers.metrics.summary import SummaryFold
+from trackers.ranks.contribution import Across, Alone, Contribution, nothing_else
+from trackers.records import MAX_STEP, Config, Define, Finish, Metrics, Number, Record, Summary, Text
+from trackers.relay.client import RelayClient
+from trackers.support import process_info
+from trackers.support.redaction import mask, mask_source, mask_text
+from trackers.tracker import RunInfo
+from trackers.values.coerce import Split, whole_step
+from trackers.values.device_copy import Queue, Transfer, Waiting, transfer
+
+POLL_S = 1.0
+"""How often a logging process looks after the disk and the relay, and prints what the relay has to say."""
+KNOWN_NAMES = 100_000
+DRAIN_S = 10.0
+INHERIT_S = 5.0
+"""So long a child that ends a run waits to be made its owner, where the process that began it is gone."""
+
+
+class Recorder:
+    """Turns calls into lines of the rank's stream. No method raises but ``define``.
+
+    Attributes:
+        fast: a line may go straight to ``fd``: nothing waits for a disk or an accelerator.
+        known: names of metrics that were found in order, so that the quick way need not look at them again.
+        step: of the last record; -1 before the first. following: the step of a call that gives none.
+        offset: add the monotonic clock to it for Unix time. poll_at: when to look after things next.
+        across: the way of values across ranks.
+        late: asked now and then, until it answers, for a record of what is known only while training runs.
+    """
+
+    def __init__(
+        self,
+        info: RunInfo,
+        run: RunDirectory,
+        writer: StreamWriter,
+        relay: RelayClient,
+        *,
+        clock: Callable[[], float],
+        first_step: int,
+        inside: Any,
+        across: Across | None = None,
+    ) -> None:
+        self.info = info
+        self.run = run
+        self.relay = relay
+        self.writer = writer
+        self.fd = writer.fd
+        self.fast = inside is None
+        self.known: set[str] = set()
+        self.fold: SummaryFold | None = None
+        self.step = first_step - 1
+        self.following = first_step
+        self.finished = False
+        self.pid = os.getpid()
+        self.offset = clock() - time.monotonic()
+        self.poll_at = self.now() + POLL_S
+        self.results: dict[str, Any] = {}
+        self.across: Across = across or Alone()
+        self.late: Callable[[], Record | None] | None = None
+        self._inside = inside
+        self._queue = Queue(self.append)
+        self._lock = threading.RLock()
+        self._problems: set[str] = set()
+        self._process = self.pid
+        self._identity = _print(run.identity)
+        self._over = mmap.mmap(-1, 1)  # forked children see in it that the run has ended
+        self._end_was = "after finish: nothing is recorded any more; call init for a new run"
+
+    def now(self) -> float:
+        """Unix seconds, carried by the monotonic clock."""
+        return self.offset + time.monotonic()
+
+    def guard(self, what: str, function: Callable[..., Any], *arguments: Any, **more: Any) -> None:
+        """Call a function; what it raises becomes a problem named once."""
+        try:
+            function(*arguments, **more)
+        except Exception as error:
+            self.problem(f"{what}: {errors.reason(error)}")
+
+    def problem(self, text: str, about: str = "") -> None:
+        """Say on stderr, once, what couldn't be done. about: what counts as the same, where the text differs."""
+        from trackers.journal.messages import Message, said, show
+
+        line = said(text)
+        if (about or line) in self._problems or len(self._problems) > 1000:
+            return
+        self._problems.add(about or line)
+        with contextlib.suppress(Exception):
+            show(Message(time.time(), line))
+
+    def log(self, values: Mapping[str, Any], step: Any, keep: bool) -> None:
+        """Record values that the quick way can't: other types, NaN, text, media, results, new names."""
+        if self._is_over("log"):
+            return
+        now = self.now()
+        if not isinstance(values, Mapping):
+            self.problem(f"log: values of type {type(values).__name__} can't be recorded: give a mapping")
+            return
+        whole = whole_step(step, self.problem)
+        step = min(self.following, MAX_STEP) if whole is None else whole
+        if not len(self._queue) and nothing_else(values) and self.across.quick(step, now, values):
+            self._stepped(step, keep)
+            if now > self.poll_at:
+                self.poll(now)
+            return
+        split = Split(transfer)
+        if nothing_else(values):
+            split.reductions.update(values)
+        else:
+            split.add(values)
+        across = self.across
+        added = Contribution(split.reductions, across.move, across.batch) if split.reductions else None
+        for problem in split.problems + (added.problems if added is not None else []):
+            self.problem(f"log: {problem}")
+        told = {name: mask_text(text) for name, text in split.texts.items()}
+        results = {k: v for k, v in (*split.numbers.items(), *told.items()) if _is_result(k)}
+        numbers = {k: v for k, v in split.numbers.items() if not _is_result(k)}
+        texts = {k: v for k, v in told.items() if not _is_result(k)}
+        lines = []
+        if texts:
+            lines.append(records.encode(Text(step=step, time=now, values=texts)))
+        lines.extend(self._media_lines(split.media, step, now))
+        waiting = numbers if added is None else {**numbers, **across.begin(step, now, added)}
+        moving = any(isinstance(value, Transfer) for value in waiting.values())
+
+        def build(arrived: dict[Any, Number]) -> bytes:
+            own = arrived if added is None else self._combined(added, arrived, step, now)
+            return self._metrics_line(own, step, now) + b"".join(lines)
+
+        with self._lock:
+            if self._is_over("log"):  # finish came in between
+                return
+            if moving or len(self._queue):
+                self.fast = False
+                self._queue.add(Waiting(waiting, build))
+            else:
+                self.append(build(waiting))
+            if results:
+                self.summarize(results)
+            self._stepped(step, keep)
+        if len(self.known) < KNOWN_NAMES:
+            self.known.update(name for name in numbers if name in values)
+        if now > self.poll_at or not self.fast:
+            self.poll(now)
+
+    def _combined(self, added: Contribution, arrived: dict[Any, Number], step: int, now: float) -> dict[str, Number]:
+        """This rank's own numbers, and those of all ranks where nobody else records them."""
+        own = {name: value for name, value in arrived.items() if type(name) is str}
+        for name, value in self.across.end(step, now, added, arrived).items():
+            if _is_result(name):
+                self.results[name] = value
+                self.append(records.encode(Summary(time=now, step=step, values={name: value})))
+            else:
+                own[name] = value
+        return own
+
+    def _metrics_line(self, numbers: dict[str, Number], step: int, now: float) -> bytes:
+        if not numbers:
+            return b""
+        if self.fold is not None:
+            self.fold.update(numbers)
+        return records.encode(Metrics(step=step, time=now, values=numbers))
+
+    def _media_lines(self, media: dict[str, Any], step: int, now: float) -> list[bytes]:
+        lines = []
+        if media:
+            from trackers import media as kinds
+
+            store = self.store()
+            for name, value in media.items():
+                try:
+                    found = kinds.as_media(value)
+                    if found is not None:
+                        lines.append(records.encode(kinds.record(name, found, step, now, store)))
+                except Exception as error:
+                    self.problem(f"log: {name}: {errors.reason(error)}")
+        return lines
+
+    def _stepped(self, step: int, keep: bool) -> None:
+        self.step = step
+        self.following = step if keep else step + 1
+
+    def record(self, record: Record) -> None:
+        """Write a record; what goes wrong is named once."""
+        self.guard(str(type(record).__struct_config__.tag), self.write, record)
+
+    def write(self, record: Record) -> None:
+        """Write a record, behind those that still wait for an accelerator."""
+        if self._is_over(str(record.__struct_config__.tag)):
+            return
+        line = records.encode(record)
+        with self._lock:
+            if self._is_over(str(record.__struct_config__.tag)):  # finish came in between
+                return
+            if len(self._queue):
+                self._queue.add(line)
+            else:
+                self.append(line)
+
+    def append(self, line: bytes) -> None:
+        """Append lines to the stream, and pass them to the trackers inside this process."""
+        if not line:
+            return
+        self.writer.write(line)
+        self.fd = self.writer.fd
+        if self._inside is not None:
+            self._inside.pump()
+
+    def config(self, values: dict[str, Any]) -> None:
+        """Record a change of the configuration, secrets masked."""
+        self.record(Config(time=self.now(), values=mask(values)))
+
+    def summarize(self, values: Mapping[str, Any]) -> None:
+        """Record results."""
+        now, step = self.now(), max(self.step, 0)
+        split = Split(transfer)
+        split.add(values)
+        for problem in split.problems + [f"{name}: log a value of all ranks" for name in split.reductions]:
+            self.problem(f"summary: {problem}")
+
+        def build(arrived: dict[str, Number]) -> bytes:
+            found = {**arrived, **mask(split.texts)}
+            self.results.update(found)
+            return records.encode(Summary(time=now, step=step, values=found)) if found else b""
+
+        with self._lock:
+            if len(self._queue) or any(isinstance(value, Transfer) for value in split.numbers.values()):
+                self._queue.add(Waiting(split.numbers, build))
+            elif not self._is_over("summary"):
+                self.append(build(split.numbers))
+
+    def define(self, define: Define) -> None:
+        """Record a definition and begin to fold what it asks for, from the start of the run on."""
+        self.write(define)
+        self.across.note(define)
+        fold = self.fold or SummaryFold()
+        fold.define(define)
+        if fold and self.fold is None:
+            for record in self.logged():
+                if isinstance(record, Metrics):
+                    fold.update(record.values)
+        self.fold = fold if fold else None
+
+    def store(self) -> Any:
+        """Where media and artifacts are put."""
+        from trackers.media import MediaStore
+
+        return MediaStore(self.run.path, int(self.info.option("TRACKER_MEDIA_MAX_MB", 50)) * 1_000_000)
+
+    def logged(self) -> Iterable[Record]:
+        """Every record of the run so far that counts, read from its streams."""
+        return Claims(self.run).records()
+
+    def last_logged(self) -> dict[str, Any]:
+        """The last value of each name, read from the streams."""
+        last: dict[str, Any] = {}
+        for record in self.logged():
+            if isinstance(record, (Metrics, Text)):
+                last.update(record.values)
+        return last
+
+    def _is_over(self, what: str) -> bool:
+        """Whether the run has ended, here or in the process that this one was forked from; says so."""
+        self.notice_fork()
+        if self._over[0] and self._process != self.pid and not self.finished:
+            self.finished = True
+            self._end_was = f"after process {self.pid} finished the run: what its child logs isn't recorded any more"
+        if self.finished:
+            self.problem(f"{what} {self._end_was}")
+        return self.finished
+
+    def notice_fork(self) -> None:
+        """In a forked child, at once: it logs into the same stream, never the quick way, which asks nothing.
+
+        Locks may have been held when it began, and what waits in memory is its parent's to write.
+        """
+        if os.getpid() != self._process:
+            self._process = os.getpid()
+            self.fast = False
+            if not (self.finished or self._over[0]):
+                self.relay.register_fork()
+            self._lock = threading.RLock()
+            self._queue = Queue(self.append)
+            self.writer.after_fork()
+
+    def take_over(self, line: bytes, written: int) -> None:
+        """A direct write to ``fd`` wrote only a part of a line: cut that off and keep the line until there is space."""
+        self.fast = False
+        self.writer.repair(line, written)
+
+    def settle(self, timeout_s: float) -> None:
+        """Write what waits for an accelerator or a disk."""
+        self._queue.finish(timeout_s)
+        self.writer.retry(force=True)
+
+    def look(self) -> None:
+        """A step has ended: where trackers run inside this process, let them see now and then what has come."""
+        if self._inside is not None and not self.finished and self.now() > self.poll_at:
+            self.guard("look", self.poll, self.now())
+
+    def poll(self, now: float) -> None:
+        """Look after the queue, the disk and the relay; most of it at most once a second."""
+        self.notice_fork()
+        with self._lock:
+            self._queue.drain()
+            if now <= self.poll_at:
+                self.fast = self._may_be_fast()
+                return
+            self.poll_at = now + POLL_S
+            if os.getpid() != self.pid:
+                self.writer.follow(self._owner_alive)
+                self.writer.retry()
+                self.fd = self.writer.fd
+                self._see_owner()
+                return
+            if self.finished:
+                return
+            if not self.writer.healthy and not self.writer.retry():
+                self.problem(
+                    "the journal can't be written; training goes on, records wait in memory (up to 64 MiB). "
+                    + self.writer.why(),
+                    "unwritten",
+                )
+            self._see_stream_whole()
+            self._look_late()
+            self.relay.look_after()
+            if self._inside is not None:  # values across ranks, and what a tracker does by the clock
+                self._inside.pump()
+            self.fast = self._may_be_fast()
+
+    def _may_be_fast(self) -> bool:
+        own = self._process == self.pid
+        return own and self._inside is None and not len(self._queue) and self.writer.healthy
+
+    def _look_late(self) -> None:
+        record = self.late() if self.late is not None else None
+        if record is not None:
+            self.late = None
+            self.append(records.encode(record))
+
+    def _see_stream_whole(self) -> None:
+        found = self.writer.mend(self._make_directory)
+        self.fd = self.writer.fd
+        if found == "closed":
+            self.problem(
+                f"the descriptor of {self.writer.path} was closed by this program: the file was opened again; "
+                "what was logged meanwhile may be missing"
+            )
+        elif found == "deleted":
+            self.problem(f"{self.writer.path} was deleted while it was written: it is put back")
+        elif found == "unmended":
+            self.problem(
+                f"{self.writer.path} was deleted or closed while it was written, and can't be put back yet; "
+                f"it is tried again each second. {self.writer.why()}",
+                "unmended",
+            )
+        elif found == "cut":
+            self.problem(
+                f"{self.writer.path} was cut while it was written: what the trackers had is safe there, "
+                "records that they hadn't yet are lost; training goes on"
+            )
+
+        self._see_identity()
+
+    def _see_identity(self) -> None:
+        """Put the run's identity back if somebody deleted or damaged it: nothing could be delivered any more."""
+        mark = _print(self.run.identity)
+        if mark is not None and mark == self._identity:
+            return
+        try:
+            self.run.stored_info()
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.ELOOP, errno.EINVAL):  # the last two: a link, a FIFO
+                return
+        except (ValueError, RecursionError, MemoryError):
+            pass
+        else:
+            self._identity = mark
+            return
+        if self._identity is not None:  # else it was never there
+            self.problem(f"{self.run.identity} was deleted or damaged while training runs: it is put back", "identity")
+        self.guard("run.json", self._make_whole)
+        self._identity = _print(self.run.identity)
+
+    def _make_directory(self) -> None:
+        self.guard("run directory", self._make_whole)
+
+    def _make_whole(self) -> None:
+        self.run.make()
+        if not _is_whole(self.run):  # the whole directory: what runs were kept for must be found again
+            self.run.write_info(self.info)
+
+    def adopt(self, wait_s: float = INHERIT_S) -> bool:
+        """Whether the run is this process's to end: it made it, or the one that made it left it to this child."""
+        until = time.monotonic() + wait_s
+        while os.getpid() != self.pid:
+            if self.finished or self._over[0] or self._owner_alive():
+                return False
+            if last_status(self.run).name != "running":
+                return False
+            late = time.monotonic() >= until
+            if self.relay.inherit(late and wait_s > 0):
+                self.pid = self._process = os.getpid()
+                self.guard("run directory", self.run.write_info, self.info)
+            elif late:
+                return False
+            else:
+                time.sleep(0.02)
+        return True
+
+    def _see_owner(self) -> None:
+        """In a forked child: take the run over where it is left to this process, or say that it is over."""
+        if not self.adopt(0.0) and not self._owner_alive() and last_status(self.run).name != "running":
+            self._over[0] = 1
+
+    def _owner_alive(self) -> bool:
+        return process_info.alive(self.info.pid, self.info.pid_start)
+
+    def end(
+        self, exit_code: int | None, status: str, reason: str, timeout: float, quiet: bool, leaving: bool = False
+    ) -> None:
+        """Write the finish record, wait for the trackers, say what was lost. leaving: as in the record."""
+        with self._lock:
+            if self.finished:
+                return
+            self.fast = False
+            until = time.monotonic() + timeout
+            try:
+                self._see_stream_whole()
+                self._queue.finish(min(timeout, DRAIN_S))
+                self._look_late()
+                if self.fold is not None:
+                    missing = {k: v for k, v in self.fold.results().items() if k not in self.results}
+                    if missing:
+                        self.summarize(missing)
+                code = (0 if status == "finished" else 1) if exit_code is None else exit_code
+                finish = Finish(
+                    time=self.now(), status=status, exit_code=code, reason=mask_source(reason), leaving=leaving
+                )
+                self.across.close(finish)  # whoever reads that training has ended finds all rows
+                if self._inside is not None:
+                    self._inside.end()
+                self._over[0] = 1
+                self.write(finish)
+            except Exception as error:
+                self.problem(f"finish: {errors.reason(error)}")
+            self.finished = True
+        self._wait_for_disk(timeout)
+        with self._lock:
+            self._see_stream_whole()
+            why = self.writer.why()
+            self.writer.close()
+        lost = self.writer.lost
+        if lost:
+            self.problem(f"{lost} records were lost: the journal couldn't be written to the end. {why}")
+        asked, timeout = timeout, max(0.0, until - time.monotonic())
+        if self._queue.lost:
+            self.problem(f"{self._queue.lost} values were given up: {self._queue.why}")
+        if self._inside is not None:
+            self.guard("finish", self.relay.settle, timeout)
+        self.guard("finish", self.relay.finish, timeout, quiet, leaving, asked)
+        if self._inside is not None:
+            self.guard("finish", self._inside.close)
+        self.writer.release()
+
+    def _wait_for_disk(self, timeout_s: float) -> None:
+        waiting = self.writer.waiting
+        if not waiting or self.writer.retry(force=True):
+            return
+        patience = f"up to {timeout_s:.0f} s for the journal to be writable"
+        self.problem(f"finish: {waiting} records wait {patience}. {self.writer.why()}")
+        try:
+            self.writer.settle(timeout_s)
+        except KeyboardInterrupt:  # as where it waits for the trackers: it is left at that
+            self.problem("finish: interrupted while it waited for the journal to be writable")
+
+
+def _is_whole(run: RunDirectory) -> bool:
+    try:
+        run.stored_info()
+    except (OSError, ValueError, RecursionError, MemoryError):
+        return False
+    return True
+
+
+def _print(path: Path) -> tuple[int, int, int] | None:
+    """What tells whether a file is as it was; None where there is none."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return (status.st_ino, status.st_size, status.st_mtime_ns)
+
+
+def _is_result(name: str) -> bool:
+    return name.startswith(records.SUMMARY_PREFIX)

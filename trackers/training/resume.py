@@ -1,0 +1,328 @@
+"""Going on with a run: which one a restarted job continues, and what is different this time."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from trackers import records
+from trackers.errors import NotFound, UsageError
+from trackers.journal.attempts import Claims
+from trackers.journal.lease import Lease
+from trackers.journal.run_directory import RunDirectory, StreamName, find_runs, is_run, new_id, project_folder
+from trackers.journal.status import observe
+from trackers.journal.stream import StreamWriter
+from trackers.ranks import launch
+from trackers.support.seekable_zstd import open_file
+from trackers.tracker import RunInfo
+
+WORDS = ("allow", "must", "never", "auto")
+"""What ``resume`` may be; W&B's words."""
+CLAIM_TRIES = 20
+CLAIMED_S = 30.0
+"""An attempt whose stream is younger and that isn't in ``run.json`` yet is about to begin."""
+ALONE_S = 5.0
+TAKEN = "run {!r} exists in {}: resume='allow' continues it, another id makes a new one"
+SHOWN = 5
+"""So many differences are named in one line."""
+
+
+class Job(msgspec.Struct, frozen=True):
+    """A batch job as its scheduler counts it. restart: how often it was requeued; it keeps its id."""
+
+    id: str
+    restart: int = 0
+
+
+def job(environ: Mapping[str, str] | None = None) -> Job | None:
+    """The SLURM job that this process is part of, each task of an array a job of its own; None outside of one.
+
+    Source: https://slurm.schedmd.com/sbatch.html, SLURM_RESTART_COUNT and "OUTPUT ENVIRONMENT VARIABLES".
+    """
+    environ = os.environ if environ is None else environ
+    number = environ.get("SLURM_JOB_ID", "")
+    array, task = environ.get("SLURM_ARRAY_JOB_ID", ""), environ.get("SLURM_ARRAY_TASK_ID", "")
+    if array and task:
+        number = f"{array}_{task}"
+    restart = environ.get("SLURM_RESTART_COUNT", "0")
+    return Job(number, int(restart) if restart.isdigit() else 0) if number else None
+
+
+class Place(NamedTuple):
+    """Where a process writes. before: ``run.json`` of the run that it goes on with, None for a new one.
+    alive: that run was still running. made: directories that weren't there before, the innermost first."""
+
+    run: RunDirectory
+    writer: StreamWriter
+    attempt: int
+    before: RunInfo | None
+    alive: bool
+    made: tuple[Path, ...] = ()
+
+    def discard(self) -> None:
+        """Leave nothing behind of an attempt that couldn't begin."""
+        path = self.writer.path
+        self.writer.release()
+        with contextlib.suppress(OSError):
+            path.unlink()
+        _remove(self.made)
+
+
+def word(resume: Any) -> str | None:
+    """One of :data:`WORDS`, or None where nothing was said. True is "auto", as in W&B.
+
+    Raises:
+        UsageError: another word.
+    """
+    if resume is None or resume == "" or resume is False:
+        return None
+    found = "auto" if resume is True else str(resume)
+    if found not in WORDS:
+        raise UsageError(f"resume={found!r}: known are {', '.join(WORDS)}")
+    return found
+
+
+def place(root: Path, run_id: str, resume: str | None, name: str, info: RunInfo, hint: str = "") -> Place:
+    """The run that ``init`` asks for, with a stream of its own that no other process has.
+
+    Args:
+        root: where runs lie.
+        run_id: "" if none was given.
+        name: as given; "" if none was.
+        info: of this process.
+        hint: the id that a new run gets, if it is free.
+
+    Raises:
+        UsageError: the id is taken, or nothing can be written there. NotFound: no such run.
+    """
+    folder = root / project_folder(info.project)
+    for _ in range(CLAIM_TRIES):
+        only = None
+        if run_id or resume != "auto":
+            run, before = _by_id(folder, run_id, resume, hint)
+        else:
+            candidate = find(folder, name, info)
+            run, before = candidate or _new(folder, hint), None
+            if candidate is not None:
+                only, before = candidate.attempt() + 1, candidate.read_info()
+                if _runs(candidate, before) and not _same_job(before, job())[1]:
+                    continue
+        alive = before is not None and observe(run).name == "running"
+        _need_restored(run)
+        inside = (run.streams, run.delivery, run.media)
+        made = tuple(path for path in (*inside, run.path, *run.path.parents) if not path.exists())
+        try:
+            run.make()
+            if not os.access(run.streams, os.W_OK):
+                raise PermissionError(13, "Permission denied")
+            attempt = only or run.attempt() + 1
+            writer = StreamWriter(run.stream(StreamName("rank", 0, attempt)), exclusive=True)
+            return Place(run, writer, attempt, before, alive, made)
+        except FileExistsError:  # another process was quicker: this one is a later attempt, or takes another run
+            continue
+        except OSError as error:
+            _remove(made)
+            raise UsageError(f"{run.path} can't be written ({error.strerror}): choose another TRACKER_DIR") from None
+    raise UsageError(f"{folder}: too many processes begin this run at once")
+
+
+def _need_restored(run: RunDirectory) -> None:
+    try:
+        run.need_restored()
+    except OSError as error:  # a name that no file can have, or a place that may not be looked at
+        raise UsageError(f"{run.path} can't be read ({error.strerror}): choose another TRACKER_DIR") from None
+
+
+def _remove(made: Iterable[Path]) -> None:
+    """Remove directories that are empty."""
+    for path in made:
+        with contextlib.suppress(OSError):
+            path.rmdir()
+
+
+def _new(folder: Path, hint: str) -> RunDirectory:
+    return RunDirectory(folder / (hint if hint and not (folder / hint).exists() else new_id()))
+
+
+def _by_id(folder: Path, run_id: str, resume: str | None, hint: str) -> tuple[RunDirectory, RunInfo | None]:
+    exists = bool(run_id) and is_run(folder / run_id)
+    if exists and resume in (None, "never"):
+        raise UsageError(TAKEN.format(run_id, folder))
+    if not exists and resume == "must":
+        where = f"no run {run_id!r} in {folder}" if run_id else "resume='must' needs the id of a run"
+        raise NotFound(f"{where}: `trackers ls` lists runs")
+    run = RunDirectory(folder / run_id) if run_id else _new(folder, hint)
+    return run, run.read_info() if exists else None
+
+
+def find(folder: Path, name: str, info: RunInfo) -> RunDirectory | None:
+    """The unfinished run that a process with ``resume="auto"`` and no id goes on with; None: it begins a new one.
+
+    Of the same batch job, with the same name or, where none was given, the same script; else of the same name, or
+    the same script with the same arguments. One that still runs is left alone, unless this is its job, requeued.
+
+    Args:
+        folder: the project's.
+        name: as given; "" if none was.
+        info: of the process that asks.
+    """
+    own = job()
+    found = []
+    for run in find_runs(folder):
+        with contextlib.suppress(NotFound, OSError):
+            before = run.read_info()
+            same_job, requeued = _same_job(before, own)
+            alike = before.name == name if name else before.program == info.program
+            if not alike or observe(run).name == "finished":
+                continue
+            exact = bool(name) or before.argv == info.argv
+            if (same_job or exact) and (requeued or not _runs(run, before)):
+                began = float(before.attempts[-1]["time"]) if before.attempts else before.created
+                found.append((same_job, exact, began, run))
+    if not found:
+        return None
+    same_job, exact, _, best = max(found, key=lambda entry: entry[:3])
+    if not exact and sum(1 for entry in found if entry[0]) > 1:  # several of one job, none by its arguments
+        return None
+    return best
+
+
+def _same_job(before: RunInfo, own: Job | None) -> tuple[bool, bool]:
+    """Of the same batch job? And of an earlier life of it?"""
+    last = before.attempts[-1] if before.attempts else {}
+    if own is None or last.get("job") != own.id:
+        return False, False
+    return True, own.restart > int(last.get("restart", 0))
+
+
+def _runs(run: RunDirectory, info: RunInfo) -> bool:
+    if observe(run).name == "running":
+        return True
+    newest = run.attempt()
+    if info.attempts and newest <= info.attempts[-1]["number"]:
+        return False
+    with contextlib.suppress(OSError):
+        return time.time() - run.stream(StreamName("rank", 0, newest)).stat().st_mtime < CLAIMED_S
+    return False
+
+
+@contextlib.contextmanager
+def alone(run: RunDirectory) -> Iterator[None]:
+    """While processes that begin attempts of one run at once write its ``run.json``: one after the other.
+
+    Who can't get the lease within :data:`ALONE_S` goes on without: no start hangs for another one's sake.
+    """
+    lease = Lease(run.path / "run.lease")
+    until = time.monotonic() + ALONE_S
+    while not lease.acquire() and time.monotonic() < until:
+        time.sleep(0.01)
+    try:
+        yield
+    finally:
+        lease.release()
+
+
+def joined(info: RunInfo, run: RunDirectory) -> RunInfo:
+    """What to write to ``run.json``: ``info``, with what processes that began this run meanwhile have written there.
+
+    Args:
+        info: of this process, whose attempt is its last; it takes over the name and the attempts before its own.
+    """
+    try:
+        now = run.read_info()
+    except NotFound:
+        return info
+    own = {entry["number"] for entry in info.attempts}
+    others = [entry for entry in now.attempts if entry.get("number") not in own]
+    if not others:
+        return info
+    attempts = sorted([*info.attempts, *others], key=lambda entry: int(entry["number"]))
+    mine = int(info.attempts[-1]["number"])
+    info.attempts = [entry for entry in attempts if int(entry["number"]) <= mine]
+    info.created, info.name = now.created, now.name
+    info.config = records.merge(dict(now.config), info.config)
+    info.trackers = list(dict.fromkeys([*now.trackers, *info.trackers]))
+    info.tags = list(dict.fromkeys([*now.tags, *info.tags]))
+    return msgspec.structs.replace(info, attempts=attempts)
+
+
+def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """What ``now`` changes or adds, by name joined with "/": ``{"lr": {"old": 0.1, "new": 0.01}}``.
+
+    What it leaves out is no difference: the run keeps it.
+    """
+    old, found = dict(records.flatten(dict(before))), {}
+    for name, value in records.flatten(dict(now)):
+        if name not in old:
+            found[name] = {"new": value}
+        elif old[name] != value and not (old[name] != old[name] and value != value):  # NaN is NaN
+            found[name] = {"old": old[name], "new": value}
+    return found
+
+
+def notice(changed: Mapping[str, Mapping[str, Any]]) -> str:
+    """One line that names what is different: ``the config differs from the last attempt's: lr 0.1 → 0.01``."""
+    parts = [f"{n} {v.get('old', '(new)')!s:.40} → {v['new']!s:.40}" for n, v in list(changed.items())[:SHOWN]]
+    more = f" and {len(changed) - SHOWN} more" if len(changed) > SHOWN else ""
+    return f"the config differs from the last attempt's: {', '.join(parts)}{more}"
+
+
+def take_over(info: RunInfo, before: RunInfo, claims: Claims) -> dict[str, dict[str, Any]]:
+    """Give ``info`` what a continued run keeps.
+
+    Args:
+        info: of this process; changed in place.
+        before: as ``run.json`` has it.
+        claims: of the attempts before this one.
+
+    Returns:
+        how the configuration differs from what it was at the end of the last attempt.
+    """
+    config = dict(before.config)
+    for record in configs(claims):
+        records.merge(config, record.values)
+    changed = differences(config, info.config)
+    info.created = before.created
+    info.name = before.name
+    info.attempts = before.attempts
+    info.config = records.merge(config, info.config)
+    info.trackers = list(dict.fromkeys([*before.trackers, *info.trackers]))
+    info.tags = list(dict.fromkeys([*before.tags, *info.tags]))
+    info.group = info.group or before.group
+    info.notes = info.notes or before.notes
+    info.job_type = info.job_type or before.job_type
+    return changed
+
+
+def last_step(found: Place, claims: Claims) -> int | None:
+    """The last step that was logged, though it may be in values across ranks that nobody has reduced yet."""
+    last = claims.last_step()
+    entry = found.before.attempts[-1] if found.before is not None and found.before.attempts else {}
+    folder = launch.folder_of(found.run, found.before, int(entry["number"])) if found.before and entry else None
+    limit = claims.limit(int(entry["number"])) if entry else None
+    left = launch.last_step(folder, int(entry.get("rank", 0))) if folder is not None and limit is None else None
+    return max((step for step in (last, left) if step is not None), default=None)
+
+
+def configs(claims: Claims) -> list[records.Config]:
+    """The Config records of all attempts, in order."""
+    return [record for path in claims.paths() for record in _configs(path)]
+
+
+def _configs(path: Path) -> list[records.Config]:
+    # Decoding a long run's records takes seconds; finding the few lines that matter, a fraction of one.
+    found = []
+    with contextlib.suppress(OSError), open_file(path) as lines:
+        for line in lines:
+            if b'"kind":"config"' in line:
+                with contextlib.suppress(records.CorruptLine):
+                    record = records.decode(line)
+                    if isinstance(record, records.Config):
+                        found.append(record)
+    return found

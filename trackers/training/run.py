@@ -1,0 +1,409 @@
+"""A run, as training sees it: values go in, one line a call is appended to the journal, nothing waits."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Any
+
+from trackers import records
+from trackers.errors import reason
+from trackers.formats.json_values import mapping, plain
+from trackers.formats.json_values import text as _text
+from trackers.journal.status import PREEMPTED
+from trackers.metrics.summary import parse_summary
+from trackers.records import MAX_STEP, Alert, Define, Info, Metrics
+from trackers.support.redaction import mask_source
+from trackers.training.config import RunConfig, RunSummary
+from trackers.training.exit_hooks import exception_exit, exit_of, given_code
+from trackers.training.measuring import Measuring
+from trackers.training.recorder import DRAIN_S, Recorder
+from trackers.values.coerce import shown
+
+
+class Run(Measuring):
+    """One training run. Made by ``trackers.init``.
+
+    Once it has started, no method raises because of a tracker, a disk or a value, and none waits for a network
+    or an accelerator. What can't be recorded is named in a warning, once.
+
+    Attributes:
+        id, name, project, group, job_type, tags, notes, mode: as in every tracker.
+        config: the configuration, nested; setting a key records the change.
+        summary: results; setting a key records a result (``final/``).
+        dir, path: the run's directory. entity: at W&B. resumed: it continues an earlier attempt. disabled: False.
+    """
+
+    disabled = False
+
+    def __init__(self, recorder: Recorder, on_finish: Callable[[Run], None] = lambda run: None) -> None:
+        self._recorder = recorder
+        self._info = recorder.info
+        self._on_finish = on_finish
+        self.config = RunConfig(self._info.config, recorder.config, recorder.problem)
+        self.summary = RunSummary(recorder.summarize, recorder.last_logged, recorder.results, recorder.problem)
+        # Bound once: each lookup that log() saves is a twentieth of what it costs.
+        self._encode = records.line_encoder
+        self._monotonic = time.monotonic
+
+    @property
+    def id(self) -> str:
+        return self._info.id
+
+    @property
+    def name(self) -> str:
+        return self._info.name
+
+    @name.setter
+    def name(self, value: str) -> None:
+        self._info.name = mask_source(_text(value))
+        self._recorder.record(Info(time=self._recorder.now(), name=self._info.name))
+
+    @property
+    def project(self) -> str:
+        return self._info.project
+
+    @property
+    def entity(self) -> str:
+        return str(self._info.option("WANDB_ENTITY", ""))
+
+    @property
+    def group(self) -> str | None:
+        return self._info.group
+
+    @property
+    def job_type(self) -> str | None:
+        return self._info.job_type
+
+    @property
+    def mode(self) -> str:
+        return self._info.mode
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        return tuple(self._info.tags)
+
+    @tags.setter
+    def tags(self, value: Iterable[str]) -> None:
+        self._recorder.guard("tags", self._set_tags, value)
+
+    def _set_tags(self, value: Iterable[str]) -> None:
+        tags = [value] if isinstance(value, str) else list(value)
+        self._info.tags = [mask_source(_text(tag)) for tag in tags]
+        self._recorder.record(Info(time=self._recorder.now(), tags=self._info.tags))
+
+    @property
+    def notes(self) -> str | None:
+        return self._info.notes
+
+    @notes.setter
+    def notes(self, value: str) -> None:
+        self._info.notes = mask_source(_text(value))
+        self._recorder.record(Info(time=self._recorder.now(), notes=self._info.notes))
+
+    @property
+    def dir(self) -> str:
+        return str(self._recorder.run.path)
+
+    path = dir
+
+    @property
+    def step(self) -> int:
+        """The step of the last record; 0 before the first."""
+        return max(self._recorder.step, 0)
+
+    @property
+    def resumed(self) -> bool:
+        return len(self._info.attempts) > 1
+
+    @property
+    def start_time(self) -> float:
+        """When this attempt began, Unix seconds."""
+        return float(self._info.attempts[-1]["time"]) if self._info.attempts else self._info.created
+
+    @property
+    def url(self) -> str | None:
+        """The run's page at W&B or the first tracker that has one; None while none is known."""
+        urls = {name: str(state.get("url", "")) for name, state in self.status().items() if isinstance(state, dict)}
+        links = {name: url for name, url in urls.items() if url.startswith("http")}
+        return links.get("wandb") or next(iter(links.values()), None)
+
+    def log(
+        self,
+        values: Mapping[str, Any],
+        step: int | None = None,
+        commit: bool | None = None,
+        sync: bool | None = None,
+    ) -> None:
+        """Record metric values at a training step, without waiting for any tracker.
+
+        Args:
+            values: name to number, tensor scalar, text or media; nested mappings are joined with "/".
+                NaN and infinities are kept, None is left out. A value on a GPU is read when it is ready, not
+                waited for. Names that begin with "final/" are results, not points of a series.
+            step: finished optimizer steps, 0 or more; may repeat or go back. None: one more than the last; threads
+                that log at once without a step may share one (nothing takes a lock). One beyond ``records.MAX_STEP``
+                (2**53 - 1), which no tracker could hold and count on from, is named, and the next step taken.
+            commit: False: the next call without a step has the same step (as in W&B, where any call with a step does
+                so unless commit is True).
+            sync: taken for W&B's sake.
+
+        Never raises once the run has started: a value that can't be recorded is named in a warning, once.
+        """
+        recorder = self._recorder
+        if step is None:
+            step = recorder.following
+        keep = commit is False
+        written = -1
+        try:
+            now = recorder.offset + self._monotonic()
+            if recorder.fast and type(step) is int and -MAX_STEP <= step <= MAX_STEP:
+                line = self._encode(Metrics(step=step, time=now, values=values)) + b"\n"  # type: ignore[arg-type]
+                # The sum tells numbers from text, and finds NaN and infinities, which JSON can't write, as well as
+                # integers and decimals that no float holds.
+                if recorder.known.issuperset(values) and math.isfinite(sum(values.values(), 0.0)):
+                    written = os.write(recorder.fd, line)
+                    recorder.step = step
+                    recorder.following = step if keep else step + 1
+                    if written != len(line):
+                        recorder.take_over(line, written)
+                    if recorder.fold is not None:
+                        recorder.fold.update(values)
+                    if now > recorder.poll_at:
+                        recorder.poll(now)
+                    return
+        except Exception:  # whatever it was, the slow way finds out and says it
+            if written >= 0:
+                return
+        recorder.guard("log", recorder.log, values, step, keep)
+
+    log_metrics = log
+
+    def log_hyperparams(self, params: Any = None, **more: Any) -> None:
+        """Add to the configuration (Lightning's name for it)."""
+        self._recorder.guard("log_hyperparams", self.config.update, params, **more)
+
+    def define_metric(
+        self,
+        name: str,
+        step_metric: str | None = None,
+        step_sync: bool | None = None,
+        hidden: bool | None = None,
+        summary: str | Sequence[str] | None = None,
+        goal: str | None = None,
+        overwrite: bool | None = None,
+    ) -> None:
+        """Say how a metric is to be read.
+
+        Args:
+            name: a metric's name, or a glob such as "val/*".
+            step_metric: the metric that is its x axis, where a tracker has such a thing.
+            summary: min, max, mean, last, first, best or none, or several ("min,max"): the result
+                ``final/<name>`` fills itself.
+            goal: minimize or maximize: what "best" means (default minimize).
+
+        Raises:
+            UsageError: an unknown word for summary or goal.
+        """
+        words = parse_summary(summary, goal)
+        define = Define(
+            time=self._recorder.now(),
+            name=_text(name),
+            step_metric=None if step_metric is None else _text(step_metric),
+            summary=words,
+            goal=goal,
+            hidden=plain(hidden) is True,
+        )
+        self._recorder.guard("define_metric", self._recorder.define, define)
+
+    def alert(self, title: str, text: str = "", level: Any = "INFO", wait_duration: Any = None) -> None:
+        """Send a message to the people who watch the run, by the trackers that can. level: INFO, WARN, ERROR."""
+        word = _text(level).upper()
+        title, body = _text(title), _text(text)
+        self._recorder.record(Alert(time=self._recorder.now(), step=self.step, title=title, text=body, level=word))
+
+    def log_artifact(
+        self,
+        artifact: Any,
+        name: str | None = None,
+        type: str | None = None,
+        aliases: Sequence[str] | None = None,
+        policy: str = "copy",
+        metadata: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Keep a file or directory with the run as it is now, though it may be overwritten later.
+
+        Args:
+            artifact: a path, or an ``Artifact`` with several files.
+            name: its name in the trackers; default the file's name.
+            type: "model" for a checkpoint, "dataset", …; default "file".
+            policy: "copy" (a reflink where the filesystem can), or "link" for a file that will be replaced,
+                never rewritten in place.
+
+        Returns:
+            the artifact, as W&B does.
+        """
+        self._recorder.guard("log_artifact", self._log_artifact, artifact, name, type, aliases, policy, metadata)
+        return artifact
+
+    def save(self, glob_str: Any = None, base_path: Any = None, policy: str = "live") -> list[str]:
+        """Keep the files that match a glob, as they are now. Returns their paths."""
+        found: list[str] = []
+        self._recorder.guard("save", self._save, glob_str, base_path, found)
+        return found
+
+    def mark_preempting(self) -> None:
+        """The process is about to be preempted: if it ends now, the run's status is preempted, not crashed."""
+        self._recorder.guard("mark_preempting", self._recorder.relay.mark_preempting)
+
+    def status(self) -> dict[str, dict[str, Any]]:
+        """How each tracker stands: delivered, waiting, rejected, stopped, error, url; reads files, asks no network."""
+        try:
+            from trackers.relay.report import report
+
+            return report(self._recorder.run, self._info.trackers)
+        except Exception as error:
+            self._recorder.problem(f"status: {error}")
+            return {}
+
+    def flush(self, timeout: float = 30.0) -> bool:
+        """Wait until every tracker has what was logged so far, at most ``timeout`` seconds. True if they have."""
+        if self._recorder.finished:
+            return True
+        try:
+            self._recorder.settle(min(timeout, DRAIN_S))
+            return self._recorder.relay.wait(timeout, closed=False)
+        except Exception as error:
+            self._recorder.problem(f"flush: {error}")
+            return False
+
+    def finish(self, exit_code: int | None = None, quiet: bool | None = None, timeout: float | None = None) -> None:
+        """End the run and wait until the trackers have everything, but no longer than the timeout.
+
+        Args:
+            exit_code: 0 or None: finished; any other whole number: failed; what is none: failed with 1, and a warning.
+            timeout: seconds; default TRACKER_FINISH_TIMEOUT (30). The relay goes on by itself after it.
+        """
+        code = given_code(exit_code, self._recorder.problem)
+        self._end(code, "failed" if code else "finished", "", timeout, bool(quiet))
+
+    close = finish
+
+    def fail(self, exit_code: int, reason: str, timeout: float | None = None) -> None:
+        """End the run as failed, with the reason in one line."""
+        self._end(given_code(exit_code, self._recorder.problem), "failed", reason, timeout, False)
+
+    def leave(self, exit_code: int, reason: str, *, certain: bool | None = None) -> None:
+        """End the run as the process ends that made it: finished or failed by its exit code, or preempted where
+        that was announced.
+
+        Args:
+            certain: the process is ending now, and whether this is surely its exit code; None: it goes on.
+        """
+        recorder, leaving = self._recorder, certain is not None
+        if certain is False and not recorder.finished and recorder.adopt():
+            recorder.guard("finish", recorder.relay.note_exit_code)
+        if recorder.relay.preempted():
+            self._end(exit_code, "preempted", reason or PREEMPTED, None, False, leaving)
+        elif exit_code:
+            self._end(exit_code, "failed", reason or f"exit code {exit_code}", None, False, leaving)
+        else:
+            self._end(0, "finished", "", None, False, leaving)
+
+    def notice_fork(self) -> None:
+        """In a forked child of the process that made the run: it may log, and doesn't end the run."""
+        self._recorder.notice_fork()
+
+    def adopt(self) -> bool:
+        """Whether the run is this process's to end: not a forked child's, but for a daemon whose parent is gone."""
+        return self._recorder.adopt()
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.finish()
+        else:
+            end = exit_of(error) if isinstance(error, SystemExit) else exception_exit(error)
+            self.leave(end.code, end.reason)
+
+    def __getattr__(self, name: str) -> Any:
+        from trackers.training import wandb_attributes
+
+        return wandb_attributes.of_run(name, dir(type(self)))
+
+    def __repr__(self) -> str:
+        return f"<trackers.Run {self.project}/{self.id} {self.name!r}>"
+
+    def _repr_html_(self) -> str:
+        from trackers.training.banner import html
+
+        return html(self._info, self.status())
+
+    def _log_artifact(
+        self,
+        artifact: Any,
+        name: str | None,
+        type: str | None,
+        aliases: Sequence[str] | None,
+        policy: str,
+        metadata: Mapping[str, Any] | None,
+    ) -> None:
+        from trackers.values import artifact as artifacts
+
+        try:
+            known = mapping(metadata)
+        except Exception as error:
+            self._recorder.problem(f"log_artifact: metadata: {reason(error)}")
+            known = {}
+        names = [aliases] if isinstance(aliases, str) else plain(aliases)
+        self._recorder.write(
+            artifacts.record(
+                artifact,
+                store=self._recorder.store(),
+                time=self._recorder.now(),
+                step=self.step,
+                name=None if name is None else _text(name),
+                type=None if type is None else _text(type),
+                aliases=[_text(alias) for alias in names] if isinstance(names, list) else None,
+                policy=policy,
+                metadata=known,
+                announce=self._recorder.problem,
+            )
+        )
+
+    def _save(self, pattern: Any, base_path: Any, found: list[str]) -> None:
+        import glob
+
+        if pattern is None:
+            return
+        for match in sorted(glob.glob(os.fspath(pattern), recursive=True)):
+            name = os.path.relpath(match, base_path) if base_path else os.path.basename(match)
+            self._log_artifact(match, name, "file", None, "copy", None)
+            found.append(match)
+
+    def _end(
+        self,
+        exit_code: int | None,
+        status: str,
+        reason: str,
+        timeout: float | None,
+        quiet: bool,
+        leaving: bool = False,
+    ) -> None:
+        if self._recorder.finished or not self._recorder.adopt():
+            return  # a forked child doesn't end its parent's run
+        try:
+            wait_s = float(self._info.option("TRACKER_FINISH_TIMEOUT", 30) if timeout is None else timeout)
+        except Exception:
+            self._recorder.problem(f"finish: timeout {shown(timeout)} is no number of seconds: 30 are taken")
+            wait_s = 30.0
+        self._recorder.guard("finish", self._close_instruments)
+        self._recorder.end(exit_code, status, reason, wait_s, quiet, leaving)
+        self._recorder.guard("finish", self._on_finish, self)

@@ -1,0 +1,231 @@
+"""``import trackers as wandb``: W&B's names on this package, each ours or an error that names the real call.
+
+:func:`lookup` is asked by the package for every name it hasn't itself. What W&B's own service does (sweeps,
+queries, the artifact registry) can be imported and compared with, but says so when it is called.
+"""
+
+from __future__ import annotations
+
+import difflib
+import enum
+import importlib
+import sys
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from trackers.errors import TrackersError, Unavailable, UsageError
+from trackers.training.wandb_arguments import NotProvided, Settings, init_arguments, said, warn
+from trackers.training.wandb_attributes import GRADIENTS, HINTS, Refused, refusal
+
+__all__ = ["AlertLevel", "NoRun", "NotProvided", "Refused", "Settings", "init_arguments", "known", "lookup", "refusal"]
+
+WANDB_NAMES = (
+    "__version__", "init", "finish", "setup", "save", "sweep", "controller", "agent", "config", "log", "summary",
+    "join", "Api", "Graph", "Image", "Plotly", "Video", "Audio", "Table", "EvalTable", "Html", "box3d", "Object3D",
+    "Molecule", "Histogram", "ArtifactTTL", "log_artifact", "use_artifact", "log_model", "use_model", "link_model",
+    "define_metric", "watch", "unwatch", "plot_table", "Run",
+)  # fmt: skip
+"""``wandb.__all__`` of wandb 0.31.0."""
+
+PLACES = {
+    "init": "trackers.training.init:init", "Run": "trackers.training.run:Run",
+    "Config": "trackers.training.config:RunConfig",
+    "Image": "trackers.media:Image", "Audio": "trackers.media:Audio", "Video": "trackers.media:Video",
+    "Table": "trackers.media:Table", "Histogram": "trackers.media:Histogram", "Html": "trackers.media:Html",
+    "Classes": "trackers.media:Classes", "data_types": "trackers.media",
+    "Artifact": "trackers.values.artifact:Artifact",
+    "__version__": "trackers:__version__",
+}  # fmt: skip
+"""W&B's names for things that live elsewhere in this package."""
+
+RUN_METHODS = ("log", "log_artifact", "save", "define_metric", "alert", "mark_preempting", "log_metrics", "status")
+
+FUNCTIONS = (
+    "sweep", "controller", "agent", "box3d", "use_artifact", "use_model", "link_model", "plot_table", "visualize",
+    "restore", "attach", "sagemaker_auth", "link_artifact", "upsert_artifact", "finish_artifact",
+)  # fmt: skip
+CLASSES = ("Api", "Graph", "Plotly", "EvalTable", "Object3D", "Molecule", "ArtifactTTL", "JoinedTable")
+NAMESPACES = (
+    "plot", "keras", "sklearn", "tensorflow", "xgboost", "catboost", "tensorboard", "gym", "lightgbm", "jupyter",
+    "sacred", "sdk", "wandb_sdk", "wandb_lib", "integration", "integrations", "apis", "api", "proto", "profiler",
+    "wandb_run", "wandb_agent", "automations", "docker", "beta",
+)  # fmt: skip
+
+
+class AlertLevel(str, enum.Enum):
+    """How urgent an alert is."""
+
+    INFO = "INFO"
+    WARN = "WARN"
+    ERROR = "ERROR"
+
+
+def lookup(name: str) -> Any:
+    """What ``trackers.<name>`` is to a script written for W&B.
+
+    Raises:
+        AttributeError: neither ours nor W&B's; the message has the nearest name.
+    """
+    if name in PLACES:
+        module, _, attribute = PLACES[name].partition(":")
+        found = importlib.import_module(module)
+        return getattr(found, attribute) if attribute else found
+    if name == "run":
+        return _current()
+    if name in ("config", "summary"):
+        run = _current()
+        return getattr(run, name) if run is not None else NoRun(name)
+    if name in RUN_METHODS:
+        return _method(name)
+    if name in _OURS:
+        return _OURS[name]
+    if name in FUNCTIONS or name in NAMESPACES:
+        return Refused(name)
+    if name in CLASSES:
+        return _CLASSES[name]
+    near = difflib.get_close_matches(name, known(), n=1)
+    hint = f": did you mean {near[0]!r}?" if near else f"; if it is W&B's: import wandb; wandb.{name}"
+    raise AttributeError(f"module 'trackers' has no attribute {name!r}{hint}")
+
+
+def known() -> list[str]:
+    """All names that :func:`lookup` answers to."""
+    return sorted({*PLACES, *RUN_METHODS, *_OURS, *FUNCTIONS, *NAMESPACES, *CLASSES, "run", "config", "summary"})
+
+
+def _refused_class(name: str) -> type:
+    def refuse(self: Any, *arguments: Any, **more: Any) -> None:
+        raise NotProvided(refusal(name))
+
+    doc = f"W&B's class of this name, to compare with; making one raises NotProvided. {HINTS.get(name, '')}"
+    return type(name, (), {"__init__": refuse, "__doc__": doc.strip(), "__module__": __name__})
+
+
+_CLASSES = {name: _refused_class(name) for name in CLASSES}
+
+
+class NoRun:
+    """``wandb.config`` or ``wandb.summary`` while there is no run."""
+
+    def __init__(self, name: str) -> None:
+        self.__dict__["_name"] = name
+
+    def _refuse(self, *arguments: Any, **more: Any) -> NoReturn:
+        raise UsageError(f"call trackers.init() before trackers.{self.__dict__['_name']}")
+
+    __getitem__ = __setitem__ = __setattr__ = __iter__ = __len__ = __contains__ = _refuse
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        self._refuse()
+
+
+def _current() -> Any:
+    # A run exists only where this module was loaded to make it.
+    start = sys.modules.get("trackers.training.init")
+    return None if start is None else start.current()
+
+
+def _method(name: str) -> Callable[..., Any]:
+    def call(*arguments: Any, **more: Any) -> Any:
+        run = _current()
+        if run is not None:
+            return getattr(run, name)(*arguments, **more)
+        if "trackers.training.init" not in sys.modules:
+            raise UsageError(f"call trackers.init() before trackers.{name}()")
+        # After finish: never an exception in training.
+        warn(f"{name}: there is no run (init wasn't called, or the run has finished); nothing is recorded")
+        from trackers.training.disabled import NullRun
+
+        return getattr(NullRun(), name)(*arguments, **more)
+
+    call.__name__ = call.__qualname__ = name
+    call.__doc__ = f"``{name}`` of the current run; see :class:`trackers.training.run.Run`."
+    return call
+
+
+def finish(exit_code: int | None = None, quiet: bool | None = None, timeout: float | None = None) -> None:
+    """End the current run, if there is one; see ``Run.finish``."""
+    run = _current()
+    if run is not None:
+        run.finish(exit_code, quiet, timeout)
+
+
+def login(*arguments: Any, **more: Any) -> bool:
+    """True: the delivery to W&B reads W&B's own credentials (``wandb login``, ``WANDB_API_KEY``)."""
+    if more.get("key") or (arguments and isinstance(arguments[-1], str) and len(arguments[-1]) >= 40):
+        warn("login: the key given here isn't stored; set WANDB_API_KEY, or run `wandb login` once")
+    return True
+
+
+def setup(settings: Any = None) -> Settings:
+    """Nothing to set up; gives the settings back."""
+    return settings if isinstance(settings, Settings) else Settings(settings or {})
+
+
+def teardown(exit_code: int | None = None) -> None:
+    """End the current run, if there is one."""
+    finish(exit_code)
+
+
+def require(*arguments: Any, **more: Any) -> None:
+    """W&B's switches for experimental features: none here."""
+
+
+def watch(*arguments: Any, **more: Any) -> tuple[()]:
+    """Nothing is watched: says so once."""
+    warn(f"watch: {GRADIENTS}")
+    return ()
+
+
+def unwatch(*arguments: Any, **more: Any) -> None:
+    """Nothing is watched."""
+
+
+def pin_config_keys(*arguments: Any, **more: Any) -> None:
+    """A setting of W&B's page: says that it has no effect."""
+    warn("pin_config_keys: has no effect here; set it on W&B's page")
+
+
+def log_model(path: Any, name: str | None = None, aliases: Any = None) -> None:
+    """Keep a model's file or directory with the run."""
+    _method("log_artifact")(path, name=name, type="model", aliases=aliases)
+
+
+def termlog(string: str = "", newline: bool = True, repeat: bool = True, prefix: bool = True) -> None:
+    """Print a line on stderr; with ``repeat=False`` only the first time."""
+    if repeat or string not in said:
+        said.add(string)
+        print(f"trackers: {string}" if prefix else string, end="\n" if newline else "", file=sys.stderr)
+
+
+def termwarn(string: str, newline: bool = True, repeat: bool = True, prefix: bool = True) -> None:
+    """Print a warning on stderr."""
+    termlog(f"WARNING {string}", newline, repeat, prefix)
+
+
+def termerror(string: str, newline: bool = True, repeat: bool = True, prefix: bool = True) -> None:
+    """Print an error on stderr."""
+    termlog(f"ERROR {string}", newline, repeat, prefix)
+
+
+class util:
+    """What scripts use of ``wandb.util``."""
+
+    @staticmethod
+    def generate_id(length: int = 8) -> str:
+        """A random id for a run: lower-case letters and digits."""
+        import secrets
+        import string
+
+        return "".join(secrets.choice(string.ascii_lowercase + string.digits) for _ in range(length))
+
+
+_OURS: dict[str, Any] = {
+    "Error": TrackersError, "UsageError": UsageError, "CommError": Unavailable, "AlertLevel": AlertLevel,
+    "Settings": Settings, "finish": finish, "join": finish, "login": login, "setup": setup, "teardown": teardown,
+    "require": require, "watch": watch, "unwatch": unwatch, "pin_config_keys": pin_config_keys,
+    "log_model": log_model, "termlog": termlog, "termwarn": termwarn, "termerror": termerror, "util": util,
+    "helper": Refused("helper"), "generate_id": util.generate_id,
+}  # fmt: skip

@@ -1,0 +1,1 @@
+"""What people pass to ``log``, made into what a record holds."""

@@ -1,0 +1,264 @@
+"""Artifacts: files and directories kept with a run. See :mod:`trackers.values.file_snapshot` for how they are kept."""
+
+from __future__ import annotations
+
+import contextlib
+import filecmp
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+from trackers import records
+from trackers.errors import UsageError
+from trackers.media import MediaStore, as_media
+from trackers.media.base import MediaValue
+from trackers.records import ArtifactFile
+from trackers.support.redaction import mask
+from trackers.values.file_snapshot import inside_name, snapshot, walk
+
+CHECKPOINTS = (".pt", ".pth", ".ckpt", ".safetensors", ".pkl", ".h5", ".keras", ".onnx", ".gguf", ".msgpack")
+"""Files that are of type "model" where no type is given."""
+
+
+class _Source(NamedTuple):
+    path: Path
+    policy: str
+    seen: tuple[int, int]
+
+
+class Artifact:
+    """Files under one name and type, as ``run.log_artifact`` takes them.
+
+    Files are taken as they are when the artifact is *logged*; one that changed since it was added is said so.
+
+    Args:
+        name: its name. type: "model", "dataset", …
+        description: text. metadata: JSON values.
+        incremental, use_as: taken for W&B's sake; without meaning here.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        type: str = "file",
+        description: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        incremental: bool = False,
+        use_as: str | None = None,
+    ) -> None:
+        if not name:
+            raise UsageError("an artifact needs a name")
+        self.name = str(name)
+        self.type = str(type)
+        self.description = description
+        self.metadata: dict[str, Any] = dict(metadata or {})
+        self._sources: dict[str, _Source] = {}
+        self._references: dict[str, str] = {}
+        self._values: dict[str, MediaValue] = {}
+        self._made: tempfile.TemporaryDirectory[str] | None = None
+
+    def add_file(
+        self,
+        local_path: str | os.PathLike[str],
+        name: str | None = None,
+        is_tmp: bool | None = False,
+        skip_cache: bool | None = False,
+        policy: str | None = "copy",
+        overwrite: bool = False,
+    ) -> None:
+        """Add a file under ``name`` (default its own).
+
+        Args:
+            policy: "copy" (W&B's "mutable") or "link" (its "immutable"); see :mod:`trackers.values.file_snapshot`.
+
+        Raises:
+            FileNotFoundError: no such file. UsageError: a name that leads out of the artifact, or is taken.
+        """
+        path = Path(local_path).absolute()
+        if not path.is_file():
+            raise FileNotFoundError(f"no such file: {path}")
+        self._add(inside_name(name if name is not None else path.name), path, policy, overwrite)
+
+    def add_dir(
+        self,
+        local_path: str | os.PathLike[str],
+        name: str | None = None,
+        skip_cache: bool | None = False,
+        policy: str | None = "copy",
+        merge: bool = False,
+    ) -> None:
+        """Add all files below a directory, with their relative paths, perhaps below ``name``.
+
+        Raises:
+            FileNotFoundError: no such directory. UsageError: as :meth:`add_file`.
+        """
+        directory = Path(local_path).absolute()
+        if not directory.is_dir():
+            raise FileNotFoundError(f"no such directory: {directory}")
+        prefix = inside_name(name) + "/" if name and name not in (".", "./") else ""
+        for relative, path in walk(directory):
+            self._add(inside_name(prefix + relative), path, policy, merge)
+
+    def add_reference(
+        self, uri: str, name: str | None = None, checksum: bool = True, max_objects: int | None = None
+    ) -> None:
+        """Add an address (s3://…, https://…) that is named, not fetched.
+
+        Raises:
+            UsageError: no address.
+        """
+        scheme, separator, rest = str(uri).partition("://")
+        if not separator or not scheme or not rest:
+            raise UsageError(f"{uri!r} is no address: give one like s3://bucket/key, or use add_file")
+        name = inside_name(name if name is not None else rest.rstrip("/").rpartition("/")[2] or rest)
+        self._free(name, overwrite=False)
+        self._references[name] = str(uri)
+
+    def add(self, obj: Any, name: str, overwrite: bool = False) -> None:
+        """Add a media value under ``name``; its file gets the suffix of its format.
+
+        Raises:
+            UsageError: not media.
+        """
+        value = as_media(obj)
+        if not isinstance(value, MediaValue):
+            raise UsageError(f"{type(obj).__name__} can't be added: give an Image, Audio, Video, Table or Html")
+        name = inside_name(os.fspath(name))
+        self._free(name, overwrite)
+        self._values[name] = value
+
+    @contextlib.contextmanager
+    def new_file(
+        self, name: str, mode: str = "x", encoding: str | None = None, policy: str = "link"
+    ) -> Iterator[IO[Any]]:
+        """Open a new file and add it under ``name`` when it is closed.
+
+        Raises:
+            UsageError: a bad name, or one that is taken.
+        """
+        name = inside_name(name)
+        self._free(name, overwrite="w" in mode)
+        if self._made is None:
+            self._made = tempfile.TemporaryDirectory(prefix="trackers-artifact-")
+        path = Path(self._made.name, name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with open(path, mode, encoding=encoding or (None if "b" in mode else "utf-8")) as file:
+            yield file
+        self._add(name, path, policy, overwrite=True)
+
+    @property
+    def files(self) -> list[str]:
+        """Names of all that was added."""
+        return [*self._sources, *self._references, *self._values]
+
+    def wait(self, timeout: float | None = None) -> Artifact:
+        """Itself: what was logged is safe already; trackers get it when they can."""
+        return self
+
+    def _add(self, name: str, path: Path, policy: str | None, overwrite: bool) -> None:
+        status = path.stat()
+        if name in self._sources and _same(self._sources[name], path, status):
+            return
+        self._free(name, overwrite)
+        word = {"mutable": "copy", "immutable": "link", None: "copy"}.get(policy, str(policy))
+        self._sources[name] = _Source(path, word, (status.st_size, status.st_mtime_ns))
+
+    def _free(self, name: str, overwrite: bool) -> None:
+        if name in self.files and not overwrite:
+            raise UsageError(f"the artifact {self.name!r} has a file {name!r} already")
+        for kind in (self._sources, self._references, self._values):
+            kind.pop(name, None)
+
+    def _take(self, store: MediaStore, announce: Callable[[str], object] | None) -> list[ArtifactFile]:
+        missing = [str(source.path) for source in self._sources.values() if not source.path.is_file()]
+        if missing:
+            raise FileNotFoundError(f"gone since they were added to {self.name!r}: {', '.join(missing[:5])}")
+        taken = []
+        for name, source in self._sources.items():
+            status = source.path.stat()
+            if announce is not None and (status.st_size, status.st_mtime_ns) != source.seen:
+                announce(f"{source.path} changed after it was added to the artifact {self.name!r}: logged as it is now")
+            taken.append(snapshot(source.path, store, source.policy, name, announce))
+        taken += [ArtifactFile(path=name, uri=uri) for name, uri in self._references.items()]
+        for name, value in self._values.items():
+            taken += _media_files(name, value, store)
+        return taken
+
+
+def record(
+    artifact: Artifact | str | os.PathLike[str],
+    *,
+    store: MediaStore,
+    time: float,
+    step: int | None = None,
+    name: str | None = None,
+    type: str | None = None,
+    aliases: Sequence[str] | str | None = None,
+    policy: str = "copy",
+    metadata: Mapping[str, Any] | None = None,
+    announce: Callable[[str], object] | None = None,
+) -> records.Artifact:
+    """The record of an artifact, or of the file or directory at a path; its files are kept as they are now.
+
+    ``metadata["path"]`` is where a path pointed.
+
+    Raises:
+        FileNotFoundError: something is missing; nothing is recorded then.
+        UsageError: neither an artifact nor a path, or a bad policy.
+        OSError: a file can't be read, or the store can't be written.
+    """
+    known = mask({**(artifact.metadata if isinstance(artifact, Artifact) else {}), **(metadata or {})})
+    names = [aliases] if isinstance(aliases, str) else [str(alias) for alias in aliases or ()]
+    if isinstance(artifact, Artifact):
+        return records.Artifact(
+            step=step,
+            time=time,
+            name=name or artifact.name,
+            type=type or artifact.type,
+            files=artifact._take(store, announce),
+            aliases=names,
+            description=artifact.description,
+            metadata=known,
+        )
+    if not isinstance(artifact, (str, os.PathLike)):
+        raise UsageError(f"log_artifact takes a path or an Artifact, not {artifact!r:.80}")
+    path = Path(artifact).absolute()
+    if path.is_dir():
+        # The run's own directory may lie inside: it grows while it is copied.
+        own = store.directory.absolute()
+        found = [(relative, file) for relative, file in walk(path) if not file.is_relative_to(own)]
+        files = [snapshot(file, store, policy, relative, announce) for relative, file in found]
+    else:
+        files = [snapshot(path, store, policy, None, announce)]
+    guessed = "model" if path.suffix.lower() in CHECKPOINTS else "file"
+    return records.Artifact(
+        step=step,
+        time=time,
+        name=name or path.name or "files",
+        type=type or guessed,
+        files=files,
+        aliases=names,
+        metadata={"path": str(path), **known},
+    )
+
+
+def _media_files(name: str, value: MediaValue, store: MediaStore) -> list[ArtifactFile]:
+    import msgspec
+
+    found = []
+    items = value.items(store)
+    for number, item in enumerate(items):
+        file = item.file or store.put(msgspec.json.encode(item.data), "json")
+        suffix = "" if name.endswith(f".{item.format}") else f".{item.format}"
+        path = f"{name}{suffix}" if len(items) == 1 else f"{name}-{number}{suffix}"
+        found.append(ArtifactFile(path=path, file=file, size=(store.directory / file).stat().st_size))
+    return found
+
+
+def _same(known: _Source, path: Path, status: os.stat_result) -> bool:
+    """Whether a file that is added again is what was added before: as in W&B, that is no error."""
+    if known.path == path:
+        return known.seen == (status.st_size, status.st_mtime_ns)
+    return known.path.is_file() and filecmp.cmp(known.path, path, shallow=False)

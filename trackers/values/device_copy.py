@@ -1,0 +1,275 @@
+"""Values still on their way from an accelerator: copied without waiting, recorded when they have arrived.
+
+A record that holds such a value waits in a queue, and so do all records behind it, so that order is kept. The
+queue is bounded: when it is full, values of the oldest record that haven't arrived are given up and counted.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+from trackers.records import Number
+from trackers.values.coerce import Unrecordable, number, whole
+
+MAX_PENDING = 1024
+"""Records that may wait for an accelerator. CUDA itself queues about as many kernels before a launch blocks."""
+
+
+class Transfer:
+    """One value on its way. ``ready`` never waits; ``value`` is called once it is ready."""
+
+    def ready(self) -> bool:
+        raise NotImplementedError
+
+    def value(self) -> Number:
+        raise NotImplementedError
+
+
+class TorchTransfer(Transfer):
+    """A CUDA (or ROCm) tensor, copied to pinned memory on a stream of its own, behind the producing stream.
+
+    Mostly a scalar; ``host`` has the numbers of a larger one once it is ready.
+    """
+
+    _streams: ClassVar[dict[int, Any]] = {}
+
+    def __init__(self, tensor: Any) -> None:
+        torch = sys.modules["torch"]
+        source = tensor.detach()
+        if source.dtype in (torch.bfloat16, torch.float16):
+            source = source.float()
+        producer = torch.cuda.current_stream(source.device)
+        if source.device.index not in self._streams:
+            self._streams[source.device.index] = torch.cuda.Stream(source.device)
+        side = self._streams[source.device.index]
+        # The value is taken as it is now: a copy on the producer's stream comes before any later in-place change.
+        snapshot = source.clone()
+        side.wait_stream(producer)
+        self.host = torch.empty(source.shape, dtype=source.dtype, pin_memory=True)
+        with torch.cuda.stream(side):
+            self.host.copy_(snapshot, non_blocking=True)
+            snapshot.record_stream(side)
+            self._event = torch.cuda.Event()
+            self._event.record(side)
+
+    def ready(self) -> bool:
+        return not capturing() and bool(self._event.query())
+
+    def value(self) -> Number:
+        return number(self.host)
+
+
+class TorchBatch:
+    """Several scalars of one CUDA device in one copy, as doubles: otherwise as :class:`TorchTransfer`, at its price."""
+
+    def __init__(self, tensors: Sequence[Any]) -> None:
+        torch = sys.modules["torch"]
+        by_type: dict[Any, list[int]] = {}
+        for place, tensor in enumerate(tensors):
+            by_type.setdefault(tensor.dtype, []).append(place)
+        # Stacking copies the values as they are now, before any later in-place change.
+        stacked = [torch.stack([tensors[n].detach().reshape(()) for n in group]) for group in by_type.values()]
+        snapshot = torch.cat([part.double() for part in stacked])
+        self._places = {place: row for row, place in enumerate(n for group in by_type.values() for n in group)}
+        device = snapshot.device
+        if device.index not in TorchTransfer._streams:
+            TorchTransfer._streams[device.index] = torch.cuda.Stream(device)
+        side = TorchTransfer._streams[device.index]
+        side.wait_stream(torch.cuda.current_stream(device))
+        self._host = torch.empty(snapshot.shape, dtype=snapshot.dtype, pin_memory=True)
+        self._values: list[float] | None = None
+        with torch.cuda.stream(side):
+            self._host.copy_(snapshot, non_blocking=True)
+            snapshot.record_stream(side)
+            self._event = torch.cuda.Event()
+            self._event.record(side)
+
+    def ready(self) -> bool:
+        """Whether they have arrived; never waits."""
+        return self._values is not None or (not capturing() and bool(self._event.query()))
+
+    def value(self, place: int) -> float:
+        """One of them, once they have arrived."""
+        if self._values is None:
+            self._values = self._host.tolist()
+        return self._values[self._places[place]]
+
+
+class BatchPart(Transfer):
+    """One value of a batch."""
+
+    def __init__(self, batch: TorchBatch, place: int) -> None:
+        self._batch = batch
+        self._place = place
+
+    def ready(self) -> bool:
+        return self._batch.ready()
+
+    def value(self) -> Number:
+        return self._batch.value(self._place)
+
+
+class JaxTransfer(Transfer):
+    """A JAX scalar: the copy to the host is started at once; ``is_ready`` tells when it can be read."""
+
+    def __init__(self, array: Any) -> None:
+        self._array = array.copy() if hasattr(array, "copy") else array  # the caller may donate its buffer
+        self._array.copy_to_host_async()
+
+    def ready(self) -> bool:
+        return bool(self._array.is_ready())
+
+    def value(self) -> Number:
+        return number(self._array)
+
+
+def transfer(value: Any) -> Transfer | None:
+    """Start moving a value to the host if it lies on an accelerator; None if it can be read at once.
+
+    Raises:
+        Unrecordable: not a scalar.
+    """
+    if isinstance(value, Transfer):
+        return value
+    if getattr(value, "is_cuda", False) is True:
+        return TorchTransfer(on_gpu(value))
+    if callable(getattr(value, "copy_to_host_async", None)) and callable(getattr(value, "is_ready", None)):
+        if getattr(value, "size", 1) != 1:
+            raise Unrecordable(f"an array of shape {tuple(value.shape)} is not a scalar: log a reduction of it")
+        return None if value.is_ready() else JaxTransfer(value)
+    return None
+
+
+def hold(value: Any) -> Any:
+    """As :func:`transfer`, but a CUDA scalar stays where it is, to be moved with others by :func:`batched`.
+
+    Raises:
+        Unrecordable: not a scalar.
+    """
+    return on_gpu(value) if getattr(value, "is_cuda", False) is True else transfer(value)
+
+
+def on_gpu(value: Any) -> Any:
+    """A CUDA scalar that may be copied now.
+
+    Raises:
+        Unrecordable: it is none, or has no value yet: work that is captured into a CUDA graph hasn't been done, and a
+            copy on another stream would end the capture.
+    """
+    if value.numel() != 1 or value.is_complex():
+        raise Unrecordable(f"a tensor of shape {tuple(value.shape)} is not a real scalar: log a reduction of it")
+    if capturing():
+        raise Unrecordable("a CUDA graph is being captured: log what the graph leaves behind once it is replayed")
+    return whole(value)
+
+
+def capturing() -> bool:
+    """Whether this thread captures a CUDA graph: events must not be asked then, which would end the capture
+    (https://docs.nvidia.com/cuda/cuda-driver-api, cuThreadExchangeStreamCaptureMode; torch's allocator spares it, too).
+    """
+    torch = sys.modules.get("torch")
+    return torch is not None and bool(torch.cuda.is_current_stream_capturing())
+
+
+def batched(values: list[Any]) -> list[Any]:
+    """The same values with those on CUDA devices started to move, one copy for each device."""
+    moving: dict[Any, list[int]] = {}
+    for place, value in enumerate(values):
+        if getattr(value, "is_cuda", False) is True:
+            moving.setdefault(value.device, []).append(place)
+    for places in moving.values():
+        batch = TorchBatch([values[place] for place in places])
+        for row, place in enumerate(places):
+            values[place] = BatchPart(batch, row)
+    return values
+
+
+class Waiting:
+    """A record some of whose numbers are still on their way.
+
+    Attributes:
+        error: what an accelerator that has failed answered; its values never arrive, and hold nothing up.
+    """
+
+    __slots__ = ("build", "error", "numbers")
+
+    def __init__(self, numbers: dict[str, Any], build: Callable[[dict[str, Number]], bytes]) -> None:
+        self.numbers = numbers
+        self.build = build
+        self.error = ""
+
+    def ready(self) -> bool:
+        try:
+            return all(value.ready() for value in self.numbers.values() if isinstance(value, Transfer))
+        except Exception:
+            return True
+
+    def line(self) -> tuple[bytes, int]:
+        """The record as lines, and how many values had to be left out because they hadn't arrived."""
+        arrived: dict[str, Number] = {}
+        lost = 0
+        for name, value in self.numbers.items():
+            if not isinstance(value, Transfer):
+                arrived[name] = value
+                continue
+            try:
+                if value.ready():
+                    arrived[name] = value.value()
+                else:
+                    lost += 1
+            except Exception as error:
+                self.error = f"{type(error).__name__}: {error}"
+                lost += 1
+        return self.build(arrived), lost
+
+
+class Queue:
+    """Records in order, some of which wait. ``lost`` counts values given up; ``why`` is the last reason."""
+
+    def __init__(self, write: Callable[[bytes], None]) -> None:
+        self._write = write
+        self._entries: deque[bytes | Waiting] = deque()
+        self.lost = 0
+        self.why = "the accelerator hadn't delivered them"
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def add(self, entry: bytes | Waiting) -> None:
+        self._entries.append(entry)
+        if len(self._entries) > MAX_PENDING:
+            self._pass_one()
+        self.drain()
+
+    def drain(self) -> None:
+        """Write what is ready, in order, without waiting."""
+        while self._entries:
+            head = self._entries[0]
+            if isinstance(head, Waiting) and not head.ready():
+                return
+            self._pass_one()
+
+    def finish(self, timeout_s: float) -> None:
+        """Write all, waiting up to ``timeout_s`` for what is on its way; the rest is given up."""
+        until = time.monotonic() + timeout_s
+        while self._entries:
+            self.drain()
+            if self._entries:
+                if time.monotonic() > until:
+                    self._pass_one()
+                else:
+                    time.sleep(0.001)
+
+    def _pass_one(self) -> None:
+        head = self._entries.popleft()
+        if isinstance(head, Waiting):
+            line, lost = head.line()
+            self.lost += lost
+            self.why = head.error or self.why
+            self._write(line)
+        else:
+            self._write(head)

@@ -1,0 +1,186 @@
+"""Files as they are now, kept with a run although their owner may overwrite them later.
+
+How: a reflink where the filesystem has them (btrfs, XFS, bcachefs, some NFS: at once, and no space), else a copy,
+hashed on the way. A hard link only with ``policy="link"``: it keeps the old content when the file is *replaced*
+(written elsewhere, then renamed), not when it is rewritten in place, as ``torch.save(path)`` does.
+
+A copy's digest is that of its content, so the same content is kept once. A reflink or link isn't read; its digest
+is made of the file's identity, size and times, and starts with ``stat:``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import stat
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from trackers.errors import UsageError
+from trackers.media.store import MediaStore, holds, move
+from trackers.records import ArtifactFile
+from trackers.support import confined
+
+POLICIES = ("copy", "link")
+
+CHUNK_BYTES = 4 << 20
+ANNOUNCE_S = 1.0
+"""A copy that takes longer is announced, because training waits for it."""
+COPIES = 2
+"""How often a file that changes while it is copied is copied."""
+
+FICLONE = 0x40049409
+"""Linux, ioctl_ficlone(2)."""
+
+_taken = itertools.count()
+
+
+class Changing(UsageError):
+    """A file changed each time it was copied."""
+
+
+def snapshot(
+    source: Path,
+    store: MediaStore,
+    policy: str = "copy",
+    name: str | None = None,
+    announce: Callable[[str], object] | None = None,
+) -> ArtifactFile:
+    """Keep one file as it is now.
+
+    Args:
+        policy: "copy", or "link" for a file that will be replaced but never rewritten.
+        name: its path inside the artifact; default its own name.
+        announce: is told, in one line, of a copy that takes more than a second, and of one that was torn.
+
+    Raises:
+        FileNotFoundError: no such file. UsageError: not a regular file, a bad name or policy.
+        OSError: it can't be read, or the store can't be written.
+    """
+    if policy not in POLICIES:
+        raise UsageError(f"policy={policy!r}: known are {', '.join(POLICIES)}")
+    path = inside_name(name if name is not None else source.name)
+    before = source.stat()
+    if not stat.S_ISREG(before.st_mode):
+        raise UsageError(f"{source} is not a file")
+    temporary = store.temporary()
+    try:
+        if (policy == "link" and _link(source, temporary)) or _reflink(source, temporary):
+            # Two states of one file can share size and times within a clock tick, so no identity is used twice.
+            seen = temporary.stat()
+            digest = "stat:" + _identity(before)
+            file = store.name(_unique(digest), _suffix(source))
+        else:
+            digest, seen = _copy(source, temporary, announce)
+            file = store.name(digest.partition(":")[2], _suffix(source))
+        target = store.directory / file
+        if not holds(target, seen.st_size):
+            move(temporary, target)
+        return ArtifactFile(path=path, file=file, size=seen.st_size, digest=digest)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def inside_name(name: str) -> str:
+    """A path inside an artifact, with "/" between its parts.
+
+    Raises:
+        UsageError: empty, absolute, or out of the artifact ("..").
+    """
+    parts = [part for part in os.fspath(name).replace("\\", "/").split("/") if part not in ("", ".")]
+    text = os.fspath(name)
+    if not parts or ".." in parts or text.startswith(("/", "\\")) or "\0" in text or text[1:3] in (":\\", ":/"):
+        raise UsageError(f"{text!r} can't be the name of a file in an artifact: give a relative path without '..'")
+    return "/".join(parts)
+
+
+def walk(directory: Path) -> Iterator[tuple[str, Path]]:
+    """Relative name and path of each file below a directory, sorted; links are followed, but not in circles.
+
+    Broken links, sockets, pipes and devices are left out.
+    """
+    yield from _walk(directory, "", frozenset())
+
+
+def _walk(directory: Path, prefix: str, above: frozenset[tuple[int, int]]) -> Iterator[tuple[str, Path]]:
+    here = directory.stat()
+    identity = (here.st_dev, here.st_ino)
+    if identity in above:
+        return
+    for entry in sorted(os.scandir(directory), key=lambda entry: entry.name):
+        path = directory / entry.name
+        if entry.is_dir():
+            yield from _walk(path, f"{prefix}{entry.name}/", above | {identity})
+        elif entry.is_file():
+            yield prefix + entry.name, path
+
+
+def _copy(source: Path, temporary: Path, announce: Callable[[str], object] | None) -> tuple[str, os.stat_result]:
+    """Copy and hash in one pass; once more if the file changes meanwhile."""
+    import hashlib
+
+    told = False
+    for _ in range(COPIES):
+        began = time.monotonic()
+        digest = hashlib.blake2b(digest_size=20)
+        with open(source, "rb", buffering=0) as reader, confined.open_file(temporary, "wb", buffering=0) as writer:
+            before = os.fstat(reader.fileno())
+            while chunk := reader.read(CHUNK_BYTES):
+                digest.update(chunk)
+                view = memoryview(chunk)
+                while view:
+                    view = view[writer.write(view) :]
+                if announce is not None and not told and time.monotonic() - began > ANNOUNCE_S:
+                    told = True
+                    announce(
+                        f"{source.name} ({before.st_size / 2**30:.1f} GiB) is being copied, training waits for it: "
+                        "this filesystem has no reflinks; policy='link' is quicker for a file that is replaced, "
+                        "never rewritten"
+                    )
+            copied = os.fstat(writer.fileno())
+            # By path as well: the file may have been replaced by another one.
+            if _state(before) == _state(os.fstat(reader.fileno())) == _state(source.stat()):
+                return f"blake2b:{digest.hexdigest()}", copied
+    raise Changing(f"{source} changed each time it was copied: log it when it is complete")
+
+
+def _link(source: Path, temporary: Path) -> bool:
+    try:
+        os.link(source.resolve(), temporary)
+    except OSError:  # another filesystem, or one without hard links
+        return False
+    return True
+
+
+def _reflink(source: Path, temporary: Path) -> bool:
+    if sys.platform != "linux":
+        return False
+    import fcntl
+
+    with open(source, "rb") as reader, confined.open_file(temporary, "wb") as writer, contextlib.suppress(OSError):
+        fcntl.ioctl(writer.fileno(), FICLONE, reader.fileno())
+        return True
+    return False
+
+
+def _state(status: os.stat_result) -> tuple[int, ...]:
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def _identity(status: os.stat_result) -> str:
+    return "-".join(f"{part:x}" for part in (*_state(status), status.st_ctime_ns))
+
+
+def _unique(digest: str) -> str:
+    import hashlib
+
+    text = f"{digest} {os.getpid()} {next(_taken)} {os.urandom(8).hex()}"
+    return hashlib.blake2b(text.encode(), digest_size=20).hexdigest()
+
+
+def _suffix(source: Path) -> str:
+    suffix = source.suffix[1:]
+    return suffix if suffix.isascii() and suffix.isalnum() and len(suffix) <= 16 else ""
