@@ -68,7 +68,7 @@ def drawn(root: Path, picture: Path) -> float:
     for run in runs:
         run.data.blocks()
     began = time.perf_counter()
-    matplotlib_figure.save(presets.metrics(runs, presets.View()), picture)
+    matplotlib_figure.save(presets.metrics(runs, presets.PlotOptions()), picture)
     return time.perf_counter() - began
 
 

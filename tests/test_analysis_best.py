@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner, Result
 
 from tests.analysis_support import write_run
-from trackers.analysis.run_stats import Facts, Fold
-from trackers.analysis.where import Condition
+from trackers.analysis.run_stats import MetricStats, RunStats
+from trackers.analysis.where import RunFilter
 from trackers.cli.app import app
 from trackers.errors import NotFound, UsageError
 
@@ -76,10 +76,10 @@ def test_bad_input_is_one_line(runs: None, arguments: list[str], error: type[Exc
     assert "\n" not in str(done.exception)
 
 
-RUN = Facts(
+RUN = RunStats(
     source="s", id="i", name="base-1", project="p", group="g", tags=["ablation"], status="finished", steps=100,
     config={"lr": 1e-4, "model.depth": 4, "opt": "adam", "flag": True, "a/b": 3}, summary={"best_val_loss": 0.25},
-    folds={"val/loss": Fold(count=2, last=0.5, low=0.25, high=0.75)},
+    folds={"val/loss": MetricStats(count=2, last=0.5, low=0.25, high=0.75)},
 )  # fmt: skip
 
 
@@ -115,7 +115,7 @@ RUN = Facts(
 )
 def test_condition_holds(text: str, holds: bool) -> None:
     """Each form of a condition, on one run; what the run lacks fulfils no comparison."""
-    assert Condition(text)(RUN) is holds
+    assert RunFilter(text)(RUN) is holds
 
 
 @pytest.mark.parametrize(
@@ -127,10 +127,10 @@ def test_condition_holds(text: str, holds: bool) -> None:
 def test_condition_never_executes(text: str) -> None:
     """Calls, attributes of objects, comprehensions and broken input are refused, in one line."""
     if text == "config.__class__":  # a setting of that name, which the run hasn't
-        assert not Condition(text)(RUN)
+        assert not RunFilter(text)(RUN)
         return
     with pytest.raises(UsageError, match=r"\A[^\n]+\Z"):
-        Condition(text)
+        RunFilter(text)
 
 
 @settings(max_examples=100, deadline=None)
@@ -138,7 +138,7 @@ def test_condition_never_executes(text: str) -> None:
 def test_condition_of_any_text(text: str) -> None:
     """Any text is a condition or wrong usage; nothing else is ever raised."""
     try:
-        result: Any = Condition(text)(RUN)
+        result: Any = RunFilter(text)(RUN)
     except UsageError:
         return
     assert isinstance(result, bool)

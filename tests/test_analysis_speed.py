@@ -18,15 +18,15 @@ from hypothesis import strategies as st
 
 from tests.analysis_support import T0, write_run
 from trackers.analysis.collect import gather, read_one
-from trackers.analysis.run_stats import Facts
+from trackers.analysis.run_stats import RunStats
 from trackers.metrics import roles
 from trackers.records import Define, Metrics, Start
 
 
-def facts(*arguments: Any, **options: Any) -> Facts:
+def facts(*arguments: Any, **options: Any) -> RunStats:
     """A run written and folded."""
     found = read_one(write_run("run", *arguments, **options))
-    assert isinstance(found, Facts), found
+    assert isinstance(found, RunStats), found
     return found
 
 
@@ -48,7 +48,7 @@ def test_folds_agree_with_pandas_on_the_raw_journal(rows: list[tuple[int | None,
         run = write_run("run", [(step, at, row) for at, (step, row) in enumerate(rows)], root=place)
         lines = [json.loads(line) for line in (run / "streams/rank-0.1.jsonl").read_text().splitlines()]
         found = read_one(run)
-    assert isinstance(found, Facts)
+    assert isinstance(found, RunStats)
     raw = [(name, line.get("step"), float(value)) for line in lines if line["kind"] == "metrics"
            for name, value in line["values"].items()]  # fmt: skip
     table = pd.DataFrame(raw, columns=["name", "step", "value"])
@@ -127,7 +127,7 @@ def test_speed_agrees_with_pandas_on_the_raw_journal(parts: list[tuple[int, int,
         run = write_run("run", rows, root=place)
         lines = [json.loads(line) for line in (run / "streams/rank-0.1.jsonl").read_text().splitlines()]
         found = read_one(run)
-    assert isinstance(found, Facts)
+    assert isinstance(found, RunStats)
     raw = [(line["step"], line["time"], line["values"]["perf/tokens_per_sec"])
            for line in lines if line["kind"] == "metrics"]  # fmt: skip
     table = pd.DataFrame(raw, columns=["step", "time", "rate"])

@@ -26,11 +26,11 @@ def store(tmp_path: Path) -> MediaStore:
     return MediaStore(tmp_path / "run")
 
 
-def log(value: Any, store: MediaStore, **more: Any) -> records.Artifact:
+def log(value: Any, store: MediaStore, **more: Any) -> records.ArtifactRecord:
     return artifacts.record(value, store=store, time=2.0, step=1, **more)
 
 
-def kept(store: MediaStore, record: records.Artifact) -> dict[str, bytes]:
+def kept(store: MediaStore, record: records.ArtifactRecord) -> dict[str, bytes]:
     return {file.path: (store.directory / file.file).read_bytes() for file in record.files if file.file}
 
 

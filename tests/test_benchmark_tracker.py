@@ -24,7 +24,7 @@ from tests.support import T0, Driver, run_info, stream
 from tests.test_examples import GPT2
 from trackers.backends.benchmark.tracker import BenchmarkTracker
 from trackers.benchmark.result import result
-from trackers.benchmark.steps import Steps
+from trackers.benchmark.steps import StepCollector
 from trackers.benchmark.values import needed
 from trackers.cli.app import app
 from trackers.errors import Unavailable, UsageError
@@ -321,7 +321,7 @@ def test_platform_is_that_of_the_machine_that_trained(
 ) -> None:
     """What training's own process says counts most, then its settings, then the machine's GPUs and drivers."""
     records = [Environment(time=T0, values=machine), Config(time=T0, values=config), *steps_from(1, 3)]
-    found = result(Steps().gather(records), source={"file": "x"}, word="run")
+    found = result(StepCollector().gather(records), source={"file": "x"}, word="run")
     assert found["platform"] == found["gpu_info"]["platform"] == platform
 
 
@@ -330,7 +330,7 @@ def test_contradictions_are_named() -> None:
     config = {"global_batch_size": 4, "seq_length": 512}
     rate = 4 * 1024 / 0.5
     records = [Config(time=T0, values=config), *steps_from(1, 4, **{"perf/tokens_per_sec": rate})]
-    found = result(Steps().gather(records), source={"file": "x"}, word="run")
+    found = result(StepCollector().gather(records), source={"file": "x"}, word="run")
     assert found["contradictions"] == [
         "sequence_length is 512 in the run's configuration, but 8192 tokens/s × 0.5 s ÷ 4 = 1024: 1024 is used"
     ]
@@ -340,19 +340,21 @@ def test_batch_that_may_be_a_part_of_a_step_is_proven() -> None:
     """A plain batch_size of 4, of which a step takes 8: its tokens prove 32, and no length is doubted for it."""
     config = {"batch_size": 4, "seq_length": 512}
     records = [Config(time=T0, values=config), *steps_from(1, 4, **{"perf/tokens_per_sec": 32 * 512 / 0.5})]
-    found = result(Steps().gather(records), source={"file": "x"})
+    found = result(StepCollector().gather(records), source={"file": "x"})
     assert found["training_config"]["global_batch_size"] == 32
     assert found["contradictions"] == []
     bare = [Config(time=T0, values=config), *steps_from(1, 4)]
-    assert result(Steps().gather(bare), source={"file": "x"})["training_config"]["global_batch_size"] == 4
+    assert result(StepCollector().gather(bare), source={"file": "x"})["training_config"]["global_batch_size"] == 4
 
 
 def test_window_of_a_rate_proves_nothing() -> None:
     """A rate over a hundred steps, beside the time of ten, contradicts no length; it is used where nothing else is."""
     rows = steps_from(1, 4, **{"throughput/tokens_per_sec": 3000.0})
     known = [Config(time=T0, values={"global_batch_size": 4, "seq_length": 512}), *rows]
-    assert result(Steps().gather(known), source={"file": "x"})["contradictions"] == []
-    assert result(Steps().gather(rows), source={"file": "x"})["performance_metrics"]["tokens_per_second"] == 3000.0
+    assert result(StepCollector().gather(known), source={"file": "x"})["contradictions"] == []
+    assert (
+        result(StepCollector().gather(rows), source={"file": "x"})["performance_metrics"]["tokens_per_second"] == 3000.0
+    )
 
 
 NAMES = ("train_loss", "loss", "learning_rate", "perf/iter_ms", "iteration-time", "perf/tokens_per_sec",
@@ -373,8 +375,8 @@ configs = st.builds(Config, time=st.just(T0), values=st.dictionaries(
 def test_what_is_kept_of_a_record_is_all_that_counts(records: list[Record]) -> None:
     """Whatever is logged, in any order: what the tracker keeps gives the result of the records, and it is valid."""
     kept = [part for record in records if (part := needed(record)) is not None]
-    found = [result(Steps().gather(part), source={"file": "x"}) for part in (records, kept)]
-    if Steps().gather(records).steps:
+    found = [result(StepCollector().gather(part), source={"file": "x"}) for part in (records, kept)]
+    if StepCollector().gather(records).steps:
         assert repr(found[0]) == repr(found[1])
     document = found[1]
     assert len(document["raw_step_times"]) == len(document["steps"]) == len(document["loss_values"])

@@ -22,7 +22,7 @@ import trackers
 from tests.analysis_support import T0, write_run
 from trackers.analysis import tables
 from trackers.analysis.compare import compare_runs, efficiency, speedup
-from trackers.analysis.tables import Table
+from trackers.analysis.tables import TextTable
 from trackers.cli.app import app
 from trackers.errors import MissingPackage, NotFound, UsageError
 
@@ -315,7 +315,7 @@ def test_markdown_escapes_leave_the_text(text: str) -> None:
 
 def test_wide_characters_are_aligned() -> None:
     """Columns stand below each other where a name is of double width."""
-    lines = tables.render(Table(["run", "x"], [["漢字", 1], ["a", None]]), "table").splitlines()
+    lines = tables.render(TextTable(["run", "x"], [["漢字", 1], ["a", None]]), "table").splitlines()
     assert lines == ["run   x", "漢字  1", "a     –"]
 
 

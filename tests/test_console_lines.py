@@ -23,7 +23,7 @@ import trackers
 from tests.rank_support import the_run
 from tests.support import T0, run_info, stream
 from trackers.backends.console import line as console_line
-from trackers.backends.console.line import Lines
+from trackers.backends.console.line import ConsoleLines
 from trackers.backends.console.tracker import ConsoleTracker
 from trackers.records import Metrics, Number, Record, Summary, Text
 from trackers.tracker import Cursor, State, Status
@@ -198,7 +198,7 @@ class Clock:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """The clock by which lines wait."""
     clock = Clock()
-    monkeypatch.setattr(Lines, "clock", clock)
+    monkeypatch.setattr(ConsoleLines, "clock", clock)
     return clock
 
 
@@ -209,7 +209,7 @@ def iterations(lines: Iterable[str]) -> list[tuple[int, bool]]:
 
 def test_line_waits_for_all_ranks_but_not_long(clock: Clock) -> None:
     """With several ranks a line is printed when its times have come, in order; one whose times never come, later."""
-    lines = Lines(4)
+    lines = ConsoleLines(4)
     lines.ranks = 2
     found = list(lines.add(1, T0, {"first-step-time": 1.0}))
     for step in range(1, 10):
@@ -230,7 +230,7 @@ def test_line_waits_for_all_ranks_but_not_long(clock: Clock) -> None:
 
 def test_line_of_one_rank_is_printed_at_once(clock: Clock) -> None:
     """Alone, a line comes with the last of the values that the one before had, and else with the next step."""
-    lines = Lines(4)
+    lines = ConsoleLines(4)
     found = [[*lines.add(4, T0, {"lr": 0.1}), *lines.add(4, T0, {"loss": 1.0})]]
     assert iterations(found[0]) == [(4, False)]
     assert list(lines.add(8, T0, {"loss": 1.0})) == []

@@ -24,7 +24,7 @@ from trackers.copying.capabilities import KEEPS
 from trackers.copying.verify import differences, tally
 from trackers.errors import NotFound, UsageError
 from trackers.readers.run_data import load, load_all
-from trackers.records import Artifact, ArtifactFile, Finish, Media, MediaFile, Metrics, Record, encode
+from trackers.records import ArtifactFile, ArtifactRecord, Finish, Media, MediaFile, Metrics, Record, encode
 
 OFFLINE: dict[str, Any] = {"mode": "offline", "options": {"TRACKER_RELAY": False}}
 
@@ -328,7 +328,9 @@ def test_source_gets_no_file_of_others_copied(kind: str, tmp_path: Path) -> None
     named = [name.format(top=tmp_path) for name in ELSEWHERE]
     if kind == "journal":
         evil = [Media(name=name, type="html", items=[MediaFile(format="html", file=name)], time=1.0) for name in named]
-        evil += [Artifact(name="a", type="t", files=[ArtifactFile(path="x", file=name) for name in named], time=1.0)]
+        evil += [
+            ArtifactRecord(name="a", type="t", files=[ArtifactFile(path="x", file=name) for name in named], time=1.0)
+        ]
         source = write_run("one", [(1, 1.0, {"loss": 1.0})], more=evil)
         place = source
     else:
@@ -413,7 +415,7 @@ def test_tally_compares_what_isn_t_a_number() -> None:
     """Missing texts, files, results, tags and another end are told."""
     base: list[Record] = [Finish(time=1.0, status="failed")]
     more: list[Record] = [
-        Artifact(name="w", files=[ArtifactFile(path="a", file="x")], time=1.0),
+        ArtifactRecord(name="w", files=[ArtifactFile(path="a", file="x")], time=1.0),
         Media(name="p", type="image", items=[MediaFile(format="png")], time=1.0),
     ]
     want = tally([*more, *base])

@@ -18,14 +18,14 @@ from tests.support import run_info
 from trackers import All, Mean, Sum
 from trackers.journal.run_directory import RunDirectory, StreamName
 from trackers.journal.stream import StreamReader
-from trackers.ranks.contribution import Contribution
+from trackers.ranks.contribution import ReductionRow
 from trackers.ranks.file_transport import RankStream
 from trackers.ranks.launch import claim
 from trackers.records import Define, Finish, Metrics, Start, Summary, encode
 from trackers.reductions import Reduction
 from trackers.relay.aggregation import aggregator, output
 from trackers.relay.aggregation.aggregator import Reducer
-from trackers.relay.aggregation.window import Columns, Gathering, Line, Steps
+from trackers.relay.aggregation.window import Gathering, StepRanges, StreamColumns, WindowRow
 from trackers.support import process_info
 from trackers.values.device_copy import transfer
 
@@ -54,7 +54,7 @@ class Job:
         self.streams = [RankStream(self.folder, rank, ranks, self.said.append) for rank in range(ranks)]
 
     def log(self, rank: int, step: int | None, **values: Reduction) -> None:
-        added = Contribution(values, transfer)
+        added = ReductionRow(values, transfer)
         self.streams[rank].end(step, T0 + (step or 0) + rank / 100, added, {})
 
     def finish(self, *ranks: int) -> None:
@@ -270,14 +270,14 @@ def test_parts_find_their_step_in_any_interleaving(program: list[Any], ranks: in
     """The same calls on every rank, steps repeating and going back, read in any interleaving: the n-th value of a name
     is that of the n-th call that held it, of all ranks."""
     gathering = Gathering(range(ranks), 0, pytest.fail)
-    layouts = {names: Columns(list(names), ["all"] * len(names)) for _, names in program}
+    layouts = {names: StreamColumns(list(names), ["all"] * len(names)) for _, names in program}
     at = dict.fromkeys(range(ranks), 0)
     found = []
     while at:
         rank = chance.choice(list(at))
         step, names = program[at[rank]]
         values = [float(at[rank])] * len(names)
-        gathering.add(rank, step, 0.0, Line(0, len(names)), layouts[names], values, 0.0)
+        gathering.add(rank, step, 0.0, WindowRow(0, len(names)), layouts[names], values, 0.0)
         at[rank] += 1
         if at[rank] == len(program):
             del at[rank]
@@ -298,11 +298,11 @@ def test_parts_find_their_step_in_any_interleaving(program: list[Any], ranks: in
 def test_ranks_may_leave_steps_out(steps: list[list[int]], chance: random.Random) -> None:
     """Each rank logs at steps of its own: every step's value is that of exactly the ranks that logged it, in order."""
     gathering = Gathering(range(len(steps)), 0, pytest.fail)
-    columns = Columns(["x"], ["sum"])
+    columns = StreamColumns(["x"], ["sum"])
     left = {rank: list(own) for rank, own in enumerate(steps) if own}
     while left:
         rank = chance.choice(list(left))
-        gathering.add(rank, left[rank].pop(0), 0.0, Line(0, 1), columns, [1.0], 0.0)
+        gathering.add(rank, left[rank].pop(0), 0.0, WindowRow(0, 1), columns, [1.0], 0.0)
         left = {r: own for r, own in left.items() if own}
     found = [(cell.step, set(cell.parts)) for _, cell in gathering.ready(range(len(steps)), lambda s, o: None)]
     everything = sorted({step for own in steps for step in own})
@@ -354,10 +354,10 @@ def test_killed_reducer_neither_doubles_nor_loses(tmp_path_factory: pytest.TempP
 @given(st.lists(st.integers(0, 20), max_size=30), st.lists(st.integers(0, 20), max_size=30))
 def test_steps_are_a_queue_of_steps(added: list[int], taken: list[int]) -> None:
     """What is kept in few bytes behaves as the list of them: taking one takes all before it."""
-    steps, model = Steps(), list(added)
+    steps, model = StepRanges(), list(added)
     for step in added:
         steps.add(step)
-    steps = Steps(steps.spans)
+    steps = StepRanges(steps.spans)
     for step in taken:
         there = step in model
         assert steps.take(step) == there
@@ -371,7 +371,7 @@ def test_steps_are_a_queue_of_steps(added: list[int], taken: list[int]) -> None:
 
 def test_long_absence_is_kept_in_few_bytes() -> None:
     """A rank that was stopped for a million steps costs no million numbers."""
-    steps = Steps()
+    steps = StepRanges()
     for step in range(0, 1_000_000, 10):
         steps.add(step)
     assert len(steps.spans) == 1

@@ -15,7 +15,7 @@ from tests.stores import read_json
 from trackers.journal.run_directory import RunDirectory, StreamName, find_runs
 from trackers.journal.stream import StreamReader
 from trackers.records import Finish, Metrics, Summary
-from trackers.support.cluster_nodes import Place, place
+from trackers.support.cluster_nodes import NodePlace, place
 
 SCRIPT = """
 import sys, time, trackers
@@ -39,21 +39,21 @@ run.finish(timeout=60)
 @pytest.mark.parametrize(
     ("environ", "wanted"),
     [
-        ({}, Place(0, 1, True)),
-        ({"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "4"}, Place(1, 2, False)),
-        ({"GROUP_RANK": "1", "GROUP_WORLD_SIZE": "2", "LOCAL_RANK": "0", "RANK": "4"}, Place(1, 2, True)),
-        ({"RANK": "1", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "4"}, Place(0, 1, True)),
-        ({"SLURM_NODEID": "2", "SLURM_NNODES": "3", "SLURM_LOCALID": "0"}, Place(2, 3, True)),
-        ({"SLURM_NODEID": "0", "SLURM_NNODES": "3", "SLURM_STEP_NUM_NODES": "1"}, Place(0, 1, True)),
+        ({}, NodePlace(0, 1, True)),
+        ({"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "4"}, NodePlace(1, 2, False)),
+        ({"GROUP_RANK": "1", "GROUP_WORLD_SIZE": "2", "LOCAL_RANK": "0", "RANK": "4"}, NodePlace(1, 2, True)),
+        ({"RANK": "1", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "4"}, NodePlace(0, 1, True)),
+        ({"SLURM_NODEID": "2", "SLURM_NNODES": "3", "SLURM_LOCALID": "0"}, NodePlace(2, 3, True)),
+        ({"SLURM_NODEID": "0", "SLURM_NNODES": "3", "SLURM_STEP_NUM_NODES": "1"}, NodePlace(0, 1, True)),
         (
             {"OMPI_COMM_WORLD_RANK": "2", "OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_LOCAL_SIZE": "2",
              "OMPI_COMM_WORLD_LOCAL_RANK": "0"},
-            Place(1, 2, True),
+            NodePlace(1, 2, True),
         ),
-        ({"GROUP_RANK": "x", "GROUP_WORLD_SIZE": "2"}, Place(0, 1, True)),
+        ({"GROUP_RANK": "x", "GROUP_WORLD_SIZE": "2"}, NodePlace(0, 1, True)),
     ],
 )  # fmt: skip
-def test_place_is_what_the_launcher_says(environ: dict[str, str], wanted: Place) -> None:
+def test_place_is_what_the_launcher_says(environ: dict[str, str], wanted: NodePlace) -> None:
     """torchrun, srun and mpirun name the machine; without a launcher there is one."""
     assert place(environ) == wanted
 

@@ -203,7 +203,7 @@ class Beside:
         """Look after the sampler until something is so."""
 
         def look() -> Any:
-            self.sampler.tend()
+            self.sampler.poll()
             return what()
 
         return wait_for(look)
@@ -243,7 +243,7 @@ def test_sampling_can_be_switched_off(run: RunDirectory, monkeypatch: pytest.Mon
     """TRACKER_SAMPLE=n starts nothing, and there is nothing to wait for."""
     beside = Beside(run, monkeypatch, {}, TRACKER_SAMPLE=False)
     for _ in range(5):
-        beside.sampler.tend()
+        beside.sampler.poll()
     assert beside.processes() == []
     assert beside.sampler.end()
 
@@ -319,7 +319,7 @@ def test_slow_disk_is_no_driver_that_hangs(
     def stopped_beside_a_reading() -> bool:
         process.suspend()
         wait_for(lambda: process.status() == psutil.STATUS_STOPPED)
-        beside.sampler.tend()
+        beside.sampler.poll()
         if beside.sampler._reads:
             process.resume()
         return not beside.sampler._reads

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trackers.hardware import metric_names
-from trackers.hardware.energy import Energy
+from trackers.hardware.energy import EnergyCounter
 from trackers.hardware.gpus.base import Gpu, Reading
 from trackers.hardware.host import HostReading
 from trackers.hardware.plan import Plan, planned
@@ -60,7 +60,7 @@ def test_name_that_a_sample_lacks_has_no_part_in_its_time() -> None:
 
 def test_energy_is_the_counters_difference() -> None:
     """What the counter had at the first reading isn't the run's; power isn't added to it."""
-    energy = Energy()
+    energy = EnergyCounter()
     for time, count in enumerate((5000.0, 5300.0, 5900.0)):
         energy.add([reading(energy_j=count, power_w=1e6)], time)
     assert energy.total_j == 900.0
@@ -69,7 +69,7 @@ def test_energy_is_the_counters_difference() -> None:
 
 def test_energy_counter_that_was_reset_goes_on() -> None:
     """A driver that was loaded again begins at 0: nothing is taken away, and only what it counts is added."""
-    energy = Energy()
+    energy = EnergyCounter()
     for time, count in enumerate((5000.0, 5300.0, 10.0, 110.0)):
         energy.add([reading(energy_j=count)], time)
     assert energy.total_j == 400.0
@@ -77,7 +77,7 @@ def test_energy_counter_that_was_reset_goes_on() -> None:
 
 def test_energy_without_counter_is_integrated_power() -> None:
     """Power between two readings is their mean; over a gap of minutes it isn't made up."""
-    energy = Energy()
+    energy = EnergyCounter()
     for time, power in ((0.0, 100.0), (1.0, 300.0), (2.0, None), (3.0, 300.0), (1000.0, 300.0), (1001.0, 100.0)):
         energy.add([reading(power_w=power)], time)
     assert energy.total_j == 200.0 + 600.0 + 200.0
@@ -86,12 +86,12 @@ def test_energy_without_counter_is_integrated_power() -> None:
 
 def test_energy_total_needs_every_gpu() -> None:
     """A sum that lacks one GPU's part would be too small: it is absent."""
-    energy = Energy()
+    energy = EnergyCounter()
     energy.add([reading("0", energy_j=1.0), reading("1")], 0.0)
     assert energy.total_j is None
     assert energy.used_j(reading("0")) == 0.0
     assert energy.used_j(reading("1")) is None
-    assert Energy().total_j is None
+    assert EnergyCounter().total_j is None
 
 
 def test_job_values_sum_and_average_all_gpus() -> None:

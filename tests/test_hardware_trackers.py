@@ -26,7 +26,7 @@ from trackers.backends.mlflow.tracker import MlflowTracker
 from trackers.backends.tensorboard.tracker import TensorboardTracker
 from trackers.backends.trackio.tracker import TrackioTracker
 from trackers.backends.wandb import system_metrics
-from trackers.backends.wandb.history_rows import Row, Rows, row_values
+from trackers.backends.wandb.history_rows import HistoryRow, HistoryRows, row_values
 from trackers.backends.wandb.sent_log import Sent
 from trackers.backends.wandb.tracker import WandbTracker
 from trackers.formats import vendor_system_names
@@ -190,8 +190,8 @@ def test_console_doesnt_show_samples(tmp_path: Path) -> None:
 
 def test_samples_take_no_step_of_wandbs(tmp_path: Path) -> None:
     """They join the training row at hand, also when it is a few steps further: W&B's _step stays the training step."""
-    rows: list[Row] = []
-    builder = Rows(rows.append)
+    rows: list[HistoryRow] = []
+    builder = HistoryRows(rows.append)
     late = Metrics(step=1, time=T0 + 3.5, values={"gpu/temp_max_c": 60.0}, id="sampler-0.1:5", seq=99)
     for record in [*sampled(), late]:
         if isinstance(record, (Metrics, Text)):

@@ -18,7 +18,7 @@ from trackers.inspection import TensorInspectConfig, nvinspect
 from trackers.inspection.config import read_yaml
 from trackers.inspection.features import CARRIED_OUT, sections
 from trackers.inspection.inspector import Inspector
-from trackers.inspection.schedule import Schedule
+from trackers.inspection.schedule import InspectionSchedule
 from trackers.inspection.selection import Layers, names, unwrapped
 from trackers.inspection.statistics_log import TextLog
 
@@ -91,7 +91,7 @@ def test_documents_configuration_is_read() -> None:
     (found,) = sections(config.read_features())
     assert [request.tensor for request in found.requests] == ["weight", "activation", "gradient"]
     assert [name for name, _ in found.requests[0].stats] == ["underflows%", "mse"]
-    assert found.requests[0].schedule == Schedule(5, ((0, 100),))
+    assert found.requests[0].schedule == InspectionSchedule(5, ((0, 100),))
     assert found.requests[0].stats[0][1].cast.format == "E4M3"  # type: ignore[union-attr]
     assert found.requests[2].stats[0][1].cast.format == "E5M2"  # type: ignore[union-attr]
     from trackers.frameworks.megatron import TensorInspectConfig as same

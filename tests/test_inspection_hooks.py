@@ -435,7 +435,7 @@ def test_text_log_waits_for_no_device_and_keeps_order(tmp_path: Any, said: list[
     moved.clear()
     log = TextLog(tmp_path, 3, said.append)
     copy = Moved(torch.tensor(2.5))
-    log.log({"a": deferred.Later([Arrival(copy)], lambda: float(copy.host))}, 0)
+    log.log({"a": deferred.DeferredNumber([Arrival(copy)], lambda: float(copy.host))}, 0)
     log.log({"b": 1.0}, 1)
     assert log.path.read_text() == ""
     copy.arrived = True

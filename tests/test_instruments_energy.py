@@ -18,8 +18,8 @@ from tests.hardware.standin import Drivers
 from trackers.frameworks.megatron import LoggerConfig, MegatronLog
 from trackers.hardware.gpus.base import Gpu, Reading
 from trackers.instruments import energy as module
-from trackers.instruments.energy import Energy
-from trackers.instruments.timers import Span, Timers
+from trackers.instruments.energy import RunEnergy
+from trackers.instruments.timers import Timers, TimerSpan
 from trackers.records import Metrics
 from trackers.reductions import Known
 from trackers.training.run import Run
@@ -55,7 +55,7 @@ def said() -> list[str]:
 def test_energy_is_that_of_the_steps(said: list[str]) -> None:
     """Joules per iteration = what the counter moved ÷ iterations; power = that ÷ seconds per iteration."""
     counter = Counter()
-    energy = Energy(said.append, counter)
+    energy = RunEnergy(said.append, counter)
     counter.add(600.0)
     assert energy.values(3, SPAN) == {"iter-energy/gpu": 200.0, "power/gpu": 150.0}
     counter.add(100.0)
@@ -67,7 +67,7 @@ def test_energy_is_that_of_the_steps(said: list[str]) -> None:
 def test_pauses_use_nothing(said: list[str]) -> None:
     """What an evaluation and a checkpoint inside it use is not training's."""
     counter = Counter()
-    energy = Energy(said.append, counter)
+    energy = RunEnergy(said.append, counter)
     counter.add(10.0)
     energy.pause()
     counter.add(5000.0)
@@ -112,7 +112,7 @@ def test_pauses_of_a_loop_pause_energy_too(kind: str, run: Run, monkeypatch: pyt
 def test_counter_that_was_reset_never_takes_energy_back(said: list[str]) -> None:
     """A driver that starts again counts from zero: energy is never negative."""
     counter = Counter(5000.0)
-    energy = Energy(said.append, counter)
+    energy = RunEnergy(said.append, counter)
     counter.joules = 3.0
     counter.add(2.0)
     assert energy.take() == 0.0
@@ -125,7 +125,7 @@ def test_power_is_integrated_where_there_is_no_counter(said: list[str], monkeypa
     now = [100.0]
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now[0]))
     counter = Counter(None, power_w=200.0)
-    energy = Energy(said.append, counter)
+    energy = RunEnergy(said.append, counter)
     now[0] += 10.0
     counter.power_w = 400.0
     assert energy.take() == pytest.approx(3000.0)
@@ -135,7 +135,7 @@ def test_power_is_integrated_where_there_is_no_counter(said: list[str], monkeypa
 def test_gpu_that_was_lost_used_no_zero(how: str, said: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """A GPU that stops telling has no energy until it tells again for a whole interval: 0 J would be wrong."""
     counter = Counter()
-    energy = Energy(said.append, counter)
+    energy = RunEnergy(said.append, counter)
     counter.add(600.0)
     assert energy.values(3, SPAN)["iter-energy/gpu"] == 200.0
     counter.add(100.0)
@@ -174,7 +174,7 @@ def test_power_of_long_ago_is_no_energy(said: list[str], monkeypatch: pytest.Mon
     """Without a counter, power that was read too long ago tells nothing of the time since: that is said, once."""
     now = [100.0]
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    energy = Energy(said.append, Counter(None, power_w=200.0))
+    energy = RunEnergy(said.append, Counter(None, power_w=200.0))
     for gap_s, used in ((10.0, {"iter-energy/gpu": 200.0, "power/gpu": 500.0}), (270.0, {}), (270.0, {})):
         now[0] += gap_s
         assert energy.values(10, SPAN) == used
@@ -191,10 +191,10 @@ def test_power_of_long_ago_is_no_energy(said: list[str], monkeypatch: pytest.Mon
 def test_rank_without_a_counter_is_said_and_holds_nobody_up(said: list[str]) -> None:
     """Alone it logs no value, never a 0; among ranks it takes part with a weight of 0, under the same names, so that
     nobody waits for it: the mean is that of those that can tell."""
-    blind = Energy(said.append, Counter(None))
+    blind = RunEnergy(said.append, Counter(None))
     assert blind.values(5, SPAN) == {}
     assert said == ["energy: no GPU here tells its energy or power: this rank's isn't measured"]
-    one, other = Energy(said.append, Counter(None), ranks=2), Energy(said.append, source := Counter(), ranks=2)
+    one, other = RunEnergy(said.append, Counter(None), ranks=2), RunEnergy(said.append, source := Counter(), ranks=2)
     source.add(100.0)
     blank = one.values(5, SPAN)
     told = other.values(5, SPAN)
@@ -221,9 +221,9 @@ def test_power_waits_for_the_gpus_clock_and_nobody_for_it(said: list[str], monke
     interval = timers.interval()
     with timer:
         cuda.work(500.0)
-    span: Span = interval.take()["interval"]
+    span: TimerSpan = interval.take()["interval"]
     counter = Counter()
-    energy = Energy(said.append, counter)
+    energy = RunEnergy(said.append, counter)
     counter.add(50.0)
     power = energy.values(1, span)["power/gpu"]
     assert not power.ready()

@@ -18,7 +18,7 @@ import pytest
 import trackers
 from trackers import Max, Mean
 from trackers.instruments.energy import own_gpu
-from trackers.instruments.memory import KEYS, Memory
+from trackers.instruments.memory import KEYS, MemoryReader
 from trackers.instruments.norms import Norms
 from trackers.instruments.timers import Timers
 from trackers.training.run import Run
@@ -266,7 +266,7 @@ def test_collectives_of_ddp_are_timed_on_the_gpu(group: None, run: Run) -> None:
 def test_memory_and_energy_are_those_of_this_gpu() -> None:
     """The allocator's ten statistics, and the GPU that torch uses, by its UUID, whatever the environment numbers it."""
     tensor = torch.empty(50_000_000, dtype=torch.uint8, device="cuda")
-    found = Memory().values()
+    found = MemoryReader().values()
     assert len(found) == len(KEYS)
     assert found["memory/mem-allocated-gigabytes"] >= tensor.numel() / 1e9
     said: list[str] = []

@@ -11,7 +11,7 @@ from typing import Any
 import psutil
 import pytest
 
-from trackers.instruments.memory import KEYS, Memory
+from trackers.instruments.memory import KEYS, MemoryReader
 
 STATISTICS = {key: 1_500_000_000 + place for place, key in enumerate(KEYS)} | {"num_ooms": 3, "num_alloc_retries": 2}
 
@@ -27,7 +27,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 def test_names_are_document_4s(gpu: dict[str, Any]) -> None:
     """All ten, bytes in gigabytes of 1e9, counts as they are."""
-    found = Memory().values()
+    found = MemoryReader().values()
     assert set(found) == {
         *(f"memory/mem-{kind}-gigabytes" for kind in ("allocated", "active", "inactive", "reserved")),
         *(f"memory/mem-max-{kind}-gigabytes" for kind in ("allocated", "active", "inactive", "reserved")),
@@ -50,12 +50,12 @@ def test_names_are_document_4s(gpu: dict[str, Any]) -> None:
 )  # fmt: skip
 def test_keys_choose_and_name(keys: Any, expected: set[str], gpu: dict[str, Any]) -> None:
     """Other statistics can be chosen, by mapping, list or text; one that the allocator lacks is absent, not 0."""
-    assert set(Memory(keys).values()) == expected
+    assert set(MemoryReader(keys).values()) == expected
 
 
 def test_process_memory_where_there_is_no_gpu() -> None:
     """Without CUDA it is this process's memory, under names of its own: it is no allocator's."""
-    found = Memory().values()
+    found = MemoryReader().values()
     assert set(found) == {"memory/process-gigabytes", "memory/max-process-gigabytes"}
     assert found["memory/process-gigabytes"] == pytest.approx(psutil.Process().memory_info().rss / 1e9, rel=0.1)
     assert found["memory/max-process-gigabytes"] >= found["memory/process-gigabytes"]

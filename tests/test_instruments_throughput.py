@@ -24,7 +24,7 @@ from trackers.instruments.eta import Remaining
 from trackers.instruments.flops import Transformer
 from trackers.instruments.peaks import PARTS, PRECISIONS, SOURCES, given_tflops, part, peak_tflops
 from trackers.instruments.throughput import Throughput
-from trackers.values.deferred import Later
+from trackers.values.deferred import DeferredNumber
 
 
 @pytest.fixture
@@ -145,7 +145,7 @@ def test_gpu_rates_are_the_gpus_and_nothing_waits(monkeypatch: pytest.MonkeyPatc
         with training.pause("evaluation"):
             cuda.work(1000.0)
     found = throughput.values()["throughput/samples_per_sec"]
-    assert isinstance(found, Later)
+    assert isinstance(found, DeferredNumber)
     assert not found.ready()
     cuda.run()
     assert found.ready()

@@ -20,7 +20,7 @@ from trackers.instruments.timers import NULL, Timer, Timers
 from trackers.records import Metrics
 from trackers.support.optional_torch import torch_for
 from trackers.training.run import Run
-from trackers.values.deferred import Later
+from trackers.values.deferred import DeferredNumber
 
 
 @pytest.fixture
@@ -278,7 +278,7 @@ def test_gpu_time_is_read_later_and_nothing_waits(all_levels: Timers, cuda: Cuda
     span = interval.take()["forward"]
     found = timer_log.values({"forward": span}, 2)
     later = found["forward-time"]
-    assert isinstance(later, Later)
+    assert isinstance(later, DeferredNumber)
     assert not later.ready()
     with timer:  # belongs to the next interval
         cuda.work(70.0)

@@ -21,8 +21,8 @@ from trackers.backends.json.tracker import JsonTracker
 from trackers.readers.json.reader import JsonReader
 from trackers.records import (
     Alert,
-    Artifact,
     ArtifactFile,
+    ArtifactRecord,
     Config,
     Environment,
     Info,
@@ -75,7 +75,7 @@ def gpt2(steps: int = 101) -> list[Record]:
         if step % 50 == 0:
             records.append(Metrics(step=step, time=T0 + step + 0.5, values={"val_loss": 12 - step / 50}))
             file = ArtifactFile(path="ckpt.pt", file="media/ckpt.pt")
-            checkpoint = Artifact(step=step, time=T0 + step + 0.6, name="ckpt", type="model", files=[file])
+            checkpoint = ArtifactRecord(step=step, time=T0 + step + 0.6, name="ckpt", type="model", files=[file])
             checkpoint.metadata = {"path": "out/ckpt.pt"}
             records.append(checkpoint)
     return [*records, Summary(time=T0 + steps, values={"final/best_val_perplexity": 7.0})]
@@ -263,7 +263,7 @@ def test_everything_else_is_kept(tmp_path: Path) -> None:
     records = [
         Text(step=1, time=T0, values={"note": "hi"}),
         Media(step=1, time=T0, name="pic", type="image", items=[MediaFile(format="png", file="media/a.png")]),
-        Artifact(step=1, time=T0, name="data", type="dataset", files=[ArtifactFile(path="d", uri="s3://d")]),
+        ArtifactRecord(step=1, time=T0, name="data", type="dataset", files=[ArtifactFile(path="d", uri="s3://d")]),
         Alert(time=T0, title="hot"),
         Info(time=T0, tags=["second"]),
         Environment(time=T0, values={"os": "Linux", "gpu": {"device": "H200"}}),

@@ -18,7 +18,7 @@ from trackers.analysis.run_overview import overview
 from trackers.errors import MissingPackage, NotFound, UsageError
 from trackers.journal.lease import Lease
 from trackers.journal.run_directory import RunDirectory
-from trackers.relay.delivery.cursor_file import Account, read_account
+from trackers.relay.delivery.cursor_file import DeliveryState, read_account
 from trackers.relay.sync import sync
 from trackers.retention.archive import archive, packable, restore
 from trackers.retention.eligibility import DAY_S, why_kept
@@ -181,7 +181,7 @@ def test_archived_run_is_copied(run: RunDirectory) -> None:
 def account(run: RunDirectory, **changes: object) -> None:
     """Have a delivery stand otherwise."""
     changed = msgspec.structs.replace(read_account(run, "json"), **changes)
-    assert isinstance(changed, Account)
+    assert isinstance(changed, DeliveryState)
     run.delivery_state("json").write_bytes(msgspec.json.encode(changed))
 
 

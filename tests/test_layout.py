@@ -243,7 +243,7 @@ def test_import_loads_nothing_heavy() -> None:
 
 
 def test_start_loads_no_tracker(tmp_path: Path) -> None:
-    """``init`` asks each tracker's front: no module of a tracker itself, and no delivery, is loaded by training."""
+    """``init`` asks each tracker's precheck: no module of a tracker itself, and no delivery, is loaded by training."""
     code = (
         "import sys, trackers; run = trackers.init('wandb,trackio,tensorboard,mlflow,json,csv', mode='online', "
         f"dir={str(tmp_path)!r}, options={{'TRACKER_RELAY': False}}); run.log({{'loss': 1.0}}); run.finish(); "

@@ -15,8 +15,8 @@ import trackers
 from tests.analysis_support import T0, write_run
 from trackers import records
 from trackers.analysis import run_list as module
-from trackers.analysis.run_list import Line, listing
-from trackers.journal.fingerprint_cache import Shelf
+from trackers.analysis.run_list import RunLine, listing
+from trackers.journal.fingerprint_cache import FingerprintCache
 from trackers.journal.run_directory import find_runs, project_folder, replace_file
 from trackers.records import Finish, Metrics
 from trackers.support.process_info import boot_id, host
@@ -30,7 +30,7 @@ def age(run: Path, seconds: float = 100.0) -> None:
         os.utime(path, (time.time() - seconds, time.time() - seconds))
 
 
-def lines() -> list[Line]:
+def lines() -> list[RunLine]:
     """What is listed."""
     return listing(ROOT).lines
 
@@ -151,12 +151,12 @@ def test_real_run_is_listed_as_it_ends() -> None:
 
 def test_what_no_file_can_hold_is_read_again() -> None:
     """A value that can't be kept keeps nothing else from being kept, and raises nothing."""
-    shelf = Shelf("key", "1")
+    shelf = FingerprintCache("key", "1")
     shelf.put("a", "mark", "\ud800")
     shelf.put("b", "mark", "text")
     shelf.save()
-    again = Shelf("key", "1")
+    again = FingerprintCache("key", "1")
     assert (again.get("a", "mark", str), again.get("b", "mark", str)) == (None, "text")
     assert again.get("b", "other mark", str) is None
     assert again.get("b", "mark", int) is None
-    assert Shelf("key", "2").get("b", "mark", str) is None
+    assert FingerprintCache("key", "2").get("b", "mark", str) is None

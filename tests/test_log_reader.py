@@ -24,7 +24,7 @@ from benchmarks import log_reading
 from trackers.errors import NotFound, UsageError
 from trackers.readers.console_log import names as log_names
 from trackers.readers.console_log import stream
-from trackers.readers.console_log.fields import Fields
+from trackers.readers.console_log.fields import FieldReader
 from trackers.readers.console_log.reader import LogReader
 from trackers.readers.console_log.stream import LogStream
 from trackers.readers.reader import Reader
@@ -359,9 +359,9 @@ PAIRS = st.lists(
 def test_line_is_read_as_it_was_written(fields: list[tuple[str, float, float]], pairs: bool) -> None:
     """Whatever numbers a line has, in whatever order, they are read: also by the form learnt from another line."""
     text = "|".join(f" {key}: {one!r}/{other!r} " if pairs else f" {key}: {one!r} " for key, one, other in fields)
-    learnt = Fields()
+    learnt = FieldReader()
     learnt.piped("|".join(f" {key}: 1.5/2.5 " if pairs else f" {key}: 1.5 " for key, _, _ in fields).encode())
-    for found in (Fields().piped(text.encode()), learnt.piped(text.encode())):
+    for found in (FieldReader().piped(text.encode()), learnt.piped(text.encode())):
         for key, one, other in fields:
             names = log_names.names(key)
             assert found[names[0]] == one or math.isnan(one)

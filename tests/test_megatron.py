@@ -419,7 +419,7 @@ def test_text_that_is_too_long_is_left_out(monkeypatch: pytest.MonkeyPatch) -> N
             row.copy_(own)
         return SimpleNamespace(is_completed=lambda: True)
 
-    way = gather.Gather()
+    way = gather.TextGather()
     monkeypatch.setattr(way, "_distributed", SimpleNamespace(all_gather=all_gather, get_world_size=lambda: 2))
     for value, expected in (({"iteration": 4}, {"iteration": 4}), ({"timers": "x" * gather.SIZE_BYTES}, None)):
         assert way.post(value).rows() == [expected] * 2
@@ -434,7 +434,7 @@ def test_reports_keep_their_order_and_wait_for_nothing() -> None:
     """A line whose numbers a GPU hasn't yet delivered is printed later, before its successors, and training goes on."""
     said: list[str] = []
     printed: list[str] = []
-    waiting = reports.Reports(said.append)
+    waiting = reports.StragglerReports(said.append)
     first, second = Awaited(), Awaited()
     second.ready = True
 
@@ -442,16 +442,18 @@ def test_reports_keep_their_order_and_wait_for_nothing() -> None:
         raise RuntimeError("no")
 
     waiting.add(
-        reports.Report([first], lambda: printed.append("first"), lambda: 1, lambda rows: printed.append(f"{rows}"))
+        reports.StragglerLines(
+            [first], lambda: printed.append("first"), lambda: 1, lambda rows: printed.append(f"{rows}")
+        )
     )
-    waiting.add(reports.Report([second], lambda: printed.append("second")))
-    waiting.add(reports.Report([second], fail))
+    waiting.add(reports.StragglerLines([second], lambda: printed.append("second")))
+    waiting.add(reports.StragglerLines([second], fail))
     assert printed == []
     first.ready = True
     waiting.advance()
     assert printed == ["first", "second", "[1]"]
     assert said == ["report: RuntimeError: no"]
-    waiting.add(reports.Report([Awaited()], lambda: printed.append("never")))
+    waiting.add(reports.StragglerLines([Awaited()], lambda: printed.append("never")))
     waiting.finish(seconds=0.01)
     assert "never" not in printed
 

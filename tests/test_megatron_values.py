@@ -27,7 +27,7 @@ from trackers.formats import megatron_line as line
 from trackers.frameworks.megatron import LoggerConfig, MegatronLog, StragglerDetectionConfig, all_gather, start
 from trackers.frameworks.megatron import straggler_report as reports
 from trackers.frameworks.megatron.losses import Losses
-from trackers.instruments.memory import Memory
+from trackers.instruments.memory import MemoryReader
 from trackers.records import Metrics
 from trackers.reductions import Mean
 from trackers.support import logging_setup
@@ -345,7 +345,7 @@ def test_memory_under_a_name_of_ones_own_is_in_gigabytes(monkeypatch: pytest.Mon
     keys = {"allocated_bytes.all.current": "weights", "num_ooms": "bytes_lost",
             "requested_bytes.all.peak": "asked-bytes",
             "reserved_bytes.all.peak": "held-gigabytes", "nothing.like.it": "x"}  # fmt: skip
-    assert Memory(keys, said.append).values() == {
+    assert MemoryReader(keys, said.append).values() == {
         "memory/weights": 3.0, "memory/bytes_lost": 2, "memory/asked-gigabytes": 5.0, "memory/held-gigabytes": 7.0,
     }  # fmt: skip
     assert len(said) == 1

@@ -31,8 +31,8 @@ from trackers.formats.mlflow_artifact_uri import refusal
 from trackers.formats.mlflow_names import FILE_LENGTH, NAME_LENGTH, map_file, map_name, unmap
 from trackers.records import (
     Alert,
-    Artifact,
     ArtifactFile,
+    ArtifactRecord,
     Config,
     Environment,
     Info,
@@ -453,8 +453,10 @@ def test_artifacts_keep_every_version(info: RunInfo) -> None:
     files = [ArtifactFile(path="sub/model.pt", file="one.bin"), ArtifactFile(path="ref", uri="s3://b/k")]
     deliver(
         info,
-        Artifact(step=1, time=T0, name="model", type="model", files=files, aliases=["best"]),
-        Artifact(step=2, time=T0, name="model", type="model", files=[ArtifactFile(path="model.pt", file="two.bin")]),
+        ArtifactRecord(step=1, time=T0, name="model", type="model", files=files, aliases=["best"]),
+        ArtifactRecord(
+            step=2, time=T0, name="model", type="model", files=[ArtifactFile(path="model.pt", file="two.bin")]
+        ),
     )
     found = {path: file.read_bytes() for path, file in artifacts(info).items() if path.endswith("model.pt")}
     assert sorted(found.values()) == [b"one", b"two"]

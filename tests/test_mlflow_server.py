@@ -17,7 +17,7 @@ from trackers.errors import NotFound, Unavailable
 from trackers.readers.mlflow import reader
 from trackers.readers.mlflow.reader import MlflowReader
 from trackers.readers.run_data import load
-from trackers.records import Artifact, ArtifactFile, Config, Metrics, Record, Summary, Text
+from trackers.records import ArtifactFile, ArtifactRecord, Config, Metrics, Record, Summary, Text
 from trackers.testing import Limits, check_reader
 from trackers.tracker import RunInfo
 
@@ -69,7 +69,7 @@ def test_run_arrives_whole_over_http(info: RunInfo, server: servers.Server) -> N
         [
             Metrics(step=1, time=T0, values={"nan": float("nan"), "up": math.inf, "mean@1": 1}),
             Text(step=1, time=T0, values={"out": "ä"}),
-            Artifact(step=1, time=T0, name="model", files=[ArtifactFile(path="model.bin", file="model.bin")]),
+            ArtifactRecord(step=1, time=T0, name="model", files=[ArtifactFile(path="model.bin", file="model.bin")]),
         ],
         first_seq=len(records) + 1,
     )
@@ -156,7 +156,9 @@ def test_run_is_read_back_over_http(
         values = {"mean@1": float("nan") if step == 3 else step / 3, "loss": 1.0}
         records.append(Metrics(step=step, time=T0 + step / 10, values=values))
     records.append(Text(step=9, time=T0, values={"out": "ä"}))
-    records.append(Artifact(step=9, time=T0, name="model", files=[ArtifactFile(path="model.bin", file="model.bin")]))
+    records.append(
+        ArtifactRecord(step=9, time=T0, name="model", files=[ArtifactFile(path="model.bin", file="model.bin")])
+    )
     records.append(Summary(time=T0, values={"best": 0.5}))
     Driver(MlflowTracker, info).deliver(stream(records))
     limits = Limits(integers="float", time_resolution_s=0.0005)
@@ -164,10 +166,10 @@ def test_run_is_read_back_over_http(
     nothing = f"{server.url}#nothing"
     options: dict[str, Any] = {"limits": limits, "missing": nothing, "attributes": ("name", "group", "tags")}
     run = check_reader(MlflowReader, where, info, records, **options)
-    assert not [record for record in MlflowReader().read(run) if isinstance(record, Artifact)]
+    assert not [record for record in MlflowReader().read(run) if isinstance(record, ArtifactRecord)]
     (tmp_path / "files").mkdir()
     check_reader(MlflowReader, where, info, records, files=tmp_path / "files", **options)
-    (artifact,) = [r for r in MlflowReader().read(run, files=tmp_path / "files") if isinstance(r, Artifact)]
+    (artifact,) = [r for r in MlflowReader().read(run, files=tmp_path / "files") if isinstance(r, ArtifactRecord)]
     assert (tmp_path / "files" / artifact.files[0].file).read_bytes() == b"weights"
     with pytest.raises(NotFound, match="no experiment 'nothing'"):
         MlflowReader().runs(nothing)

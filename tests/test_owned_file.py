@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from tests.support import Driver, run_info, stream, training
 from trackers.backends.registry import load
-from trackers.backends.shared.append_file import Damaged, OwnedFile, file_name, replace, unseen
+from trackers.backends.shared.append_file import FileShrunk, OwnedFile, file_name, replace, unseen
 from trackers.backends.shared.directory import check_directory
 from trackers.errors import Unavailable, UsageError
 from trackers.records import Metrics, Record, Start
@@ -177,10 +177,10 @@ def test_tracker_survives_a_full_disk(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_shorter_or_missing_file_is_damaged(tmp_path: Path) -> None:
     """A file that lacks committed bytes is never taken for whole."""
-    with pytest.raises(Damaged):
+    with pytest.raises(FileShrunk):
         OwnedFile(tmp_path / "none").open(1)
     (tmp_path / "short").write_bytes(b"ab")
-    with pytest.raises(Damaged):
+    with pytest.raises(FileShrunk):
         OwnedFile(tmp_path / "short").open(3)
 
 
@@ -195,7 +195,7 @@ def test_files_removed_while_they_are_written_come_back(tmp_path: Path, name: st
     run.open()
     run.write(records[:200], batch=50)
     shutil.rmtree(tmp_path / "tidied/run")
-    with pytest.raises(Damaged):
+    with pytest.raises(FileShrunk):
         run.write(records, batch=50)
     run.deliver(records, batch=50)
     assert content(tmp_path / "tidied/run") == content(tmp_path / "plain/run")

@@ -32,7 +32,7 @@ from trackers.errors import MissingPackage, NotFound, UsageError
 from trackers.plotting import benchmark, curve_math, matplotlib_figure, presets, terminal
 from trackers.plotting.curve_math import Scale
 from trackers.plotting.figure import Panel, Picture, as_builtins
-from trackers.plotting.presets import View
+from trackers.plotting.presets import PlotOptions
 from trackers.support.optional import need
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -173,11 +173,11 @@ def test_values_are_the_journals() -> None:
     write_run("a", losses())
     (run,) = open_runs(["a"])
     frame = run.data.metrics("train_loss").to_pandas()
-    picture = presets.metrics([run], View(smooth=0), ["train_loss"])
+    picture = presets.metrics([run], PlotOptions(smooth=0), ["train_loss"])
     line = picture.panels[0].lines[0]
     assert line.x.tolist() == frame["step"].tolist()
     assert line.y.tolist() == frame["train_loss"].tolist()
-    timed = presets.metrics([run], View(smooth=0, x="time"), ["train_loss"]).panels[0]
+    timed = presets.metrics([run], PlotOptions(smooth=0, x="time"), ["train_loss"]).panels[0]
     assert timed.x_label == "time (s)"
     np.testing.assert_allclose(timed.lines[0].x, frame["step"] * 0.1, atol=1e-6)
 
@@ -199,10 +199,10 @@ def test_tokens_are_counted_or_computed() -> None:
     write_run("computed", losses(5), config={"global_batch_size": 4, "seq_length": 8})
     write_run("silent", losses(5))
     for name, each in (("counted", 7), ("computed", 32)):
-        picture = presets.metrics(open_runs([name]), View(x="tokens"), ["*loss"])
+        picture = presets.metrics(open_runs([name]), PlotOptions(x="tokens"), ["*loss"])
         assert picture.panels[0].lines[0].x.tolist() == [each * step for step in range(5)]
     with pytest.raises(UsageError, match=r"silent.*doesn't say its tokens"):
-        presets.metrics(open_runs(["silent"]), View(x="tokens"))
+        presets.metrics(open_runs(["silent"]), PlotOptions(x="tokens"))
     runs, notes = with_tokens(open_runs(["counted", "silent", "computed"]))
     assert [run.label for run in runs] == ["counted", "computed"]
     assert [note.partition(" doesn't")[0] for note in notes] == ["left out: run 'silent'"]
@@ -220,9 +220,9 @@ def test_legend_has_the_runs_that_are_drawn() -> None:
     runs = open_runs(["one", "two"])
     both = [("one", 0), ("two", 1)]
     for picture, legend, notes in (
-        (presets.metrics(runs, View(), ["train_loss"]), both[:1], ["nothing of this in two"]),
-        (presets.metrics(runs, View(), ["train_loss", "other"]), both, []),
-        (presets.validation(runs[1:], View()), both[1:], []),
+        (presets.metrics(runs, PlotOptions(), ["train_loss"]), both[:1], ["nothing of this in two"]),
+        (presets.metrics(runs, PlotOptions(), ["train_loss", "other"]), both, []),
+        (presets.validation(runs[1:], PlotOptions()), both[1:], []),
     ):
         picture.leave_out_absent()
         assert (picture.legend, picture.notes) == (legend, notes)
@@ -233,7 +233,7 @@ def test_seeds_make_bands() -> None:
     """Runs that differ in nothing but seeds are one line with a band; the legend says of how many."""
     for number in range(6):
         write_run(f"r{number}", losses(50, number), config={"seed": number % 3, "lr": 0.1 if number < 3 else 0.2})
-    picture = presets.metrics(open_runs(["digits"]), View(by="seed"), ["train_loss"])
+    picture = presets.metrics(open_runs(["digits"]), PlotOptions(by="seed"), ["train_loss"])
     assert sorted(label for label, _ in picture.legend) == ["lr=0.1 (n = 3)", "lr=0.2 (n = 3)"]
     assert len(picture.panels[0].lines) == 2
     assert (picture.panels[0].lines[0].high > picture.panels[0].lines[0].low).all()
@@ -246,7 +246,7 @@ def test_training_has_document_1s_panels() -> None:
         (step, step, cold if step < 5 else {"loss": 1.0, "time_ms": 100.0 + step, "mfu": 41.0}) for step in range(50)
     ]
     write_run("a", rows)
-    loss, times, mfu = presets.training(open_runs(["a"]), View()).panels
+    loss, times, mfu = presets.training(open_runs(["a"]), PlotOptions()).panels
     assert len(loss.lines[0].y) == 50
     assert times.distributions[0].counts.sum() == 45
     assert times.distributions[0].edges[-1] <= 150
@@ -256,19 +256,19 @@ def test_training_has_document_1s_panels() -> None:
 def test_gpus_have_a_row_each() -> None:
     """A row for each GPU, a column for each field that any has; what wasn't sampled says so."""
     write_run("a", losses(20))
-    picture = presets.gpu(open_runs(["a"]), View())
+    picture = presets.gpu(open_runs(["a"]), PlotOptions())
     assert picture.columns == 2
     assert [panel.title for panel in picture.panels] == ["GPU 0", "GPU 0", "GPU 1", "GPU 1"]
     assert [panel.blank for panel in picture.panels] == [False, True, False, False]
     write_run("none", [(1, 1, {"loss": 1.0})])
     with pytest.raises(NotFound, match="no run has samples of single GPUs"):
-        presets.gpu(open_runs(["none"]), View())
+        presets.gpu(open_runs(["none"]), PlotOptions())
 
 
 def test_validation_stands_against_training() -> None:
     """Both losses of a run have its colour; training's is dashed."""
     write_run("a", losses(50))
-    (panel,) = presets.validation(open_runs(["a"]), View()).panels
+    (panel,) = presets.validation(open_runs(["a"]), PlotOptions()).panels
     assert [(line.dashed, line.style, line.count) for line in panel.lines] == [(False, 0, 5), (True, 0, 50)]
 
 
@@ -291,7 +291,7 @@ def test_nasty_names_are_drawn_as_they_are() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for ending in ("png", "svg"):
-            matplotlib_figure.save(presets.metrics(runs, View()), Path(f"out.{ending}"))
+            matplotlib_figure.save(presets.metrics(runs, PlotOptions()), Path(f"out.{ending}"))
     svg = Path("out.svg").read_text()
     assert "<script>" not in svg
     assert "\x1b" not in svg
@@ -320,12 +320,12 @@ def test_marks_are_named_without_hiding_any(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("view", "ticks"),
     [
-        (View(smooth=0), ["500", "1000", "1500"]),
-        (View(smooth=0, log_x=True), ["1", "10", "100", "1000"]),
-        (View(smooth=0, log_y=True), ["0.01", "0.1", "1", "10"]),
+        (PlotOptions(smooth=0), ["500", "1000", "1500"]),
+        (PlotOptions(smooth=0, log_x=True), ["1", "10", "100", "1000"]),
+        (PlotOptions(smooth=0, log_y=True), ["0.01", "0.1", "1", "10"]),
     ],
 )
-def test_logarithmic_axes_have_powers_of_ten(view: View, ticks: list[str]) -> None:
+def test_logarithmic_axes_have_powers_of_ten(view: PlotOptions, ticks: list[str]) -> None:
     """Asked for, an axis has a tick at each power of ten, all as far from each other; else at equal differences."""
     write_run("long", [(step, step, {"loss": 10.0 / step}) for step in range(1, 3001)])
     matplotlib_figure.save(presets.metrics(open_runs(["long"]), view), Path("out.svg"))
@@ -340,7 +340,7 @@ def test_logarithmic_axes_have_powers_of_ten(view: View, ticks: list[str]) -> No
 def test_time_is_in_the_unit_that_people_use(apart: float, unit: str, end: float) -> None:
     """Time since the run began is in seconds, minutes or hours, by how long the run took."""
     write_run("long", [(step, apart * step, {"loss": 1.0}) for step in range(101)])
-    (panel,) = presets.metrics(open_runs(["long"]), View(x="time")).panels
+    (panel,) = presets.metrics(open_runs(["long"]), PlotOptions(x="time")).panels
     assert panel.x_label == f"time ({unit})"
     assert panel.lines[0].x[-1] == pytest.approx(end)
 
@@ -348,7 +348,7 @@ def test_time_is_in_the_unit_that_people_use(apart: float, unit: str, end: float
 def test_steps_are_whole_numbers() -> None:
     """An axis of few steps has no ticks between them."""
     write_run("short", [(step, step, {"loss": float(step)}) for step in range(5)])
-    matplotlib_figure.save(presets.metrics(open_runs(["short"]), View()), Path("out.svg"))
+    matplotlib_figure.save(presets.metrics(open_runs(["short"]), PlotOptions()), Path("out.svg"))
     ticks = re.findall(r">([\d.]+)</text>", Path("out.svg").read_text().partition('id="matplotlib.axis_2"')[0])
     assert ticks == ["0", "1", "2", "3", "4"]
 
@@ -357,7 +357,7 @@ def test_legend_has_all_of_twenty_runs() -> None:
     """Twenty runs are all named in the legend, and no two of them look alike."""
     for number in range(20):
         write_run(f"run{number:02}", losses(5, number))
-    picture = presets.metrics(open_runs(["digits"]), View())
+    picture = presets.metrics(open_runs(["digits"]), PlotOptions())
     matplotlib_figure.save(picture, Path("out.svg"))
     svg = Path("out.svg").read_text()
     assert all(f"run{number:02}" in svg for number in range(20))
@@ -383,7 +383,7 @@ POOR: dict[str, list[Any]] = {
 def test_poor_runs_are_drawn(kind: str, panel: str) -> None:
     """All NaN, all infinite, no steps, one value, huge, negative and zero values, on any axes: a picture."""
     write_run("a", POOR[kind])
-    for view in (View(), View(log_x=True, log_y=True), View(x="time", by="seed", smooth=0.5)):
+    for view in (PlotOptions(), PlotOptions(log_x=True, log_y=True), PlotOptions(x="time", by="seed", smooth=0.5)):
         runs = open_runs(["a"])
         picture = getattr(presets, panel)(runs, view) if panel else presets.metrics(runs, view)
         json.dumps(as_builtins(picture), allow_nan=False)
@@ -398,7 +398,7 @@ def test_diagrams_keep_their_width_beside_marks_and_legends() -> None:
             for step, value in enumerate((1.0, math.nan, math.inf, -math.inf, 2.0))]  # fmt: skip
     for name in ("a", "b" * 60):
         write_run(name[:4], rows, name=name)
-    figure = matplotlib_figure._figure(presets.metrics(open_runs(["digits"]), View(), ["loss", "other"]))
+    figure = matplotlib_figure._figure(presets.metrics(open_runs(["digits"]), PlotOptions(), ["loss", "other"]))
     figure.canvas.draw()
     assert [axes.get_position().width > 0.3 for axes in figure.axes] == [True, True]
 
@@ -467,7 +467,7 @@ def test_terminal_shows_every_panel(name: str, coloured: bool) -> None:
         write_run(kind, rows)
     panels = {**presets.PANELS, "benchmark": benchmark.benchmark}
     for source in ("whole", "digits"):
-        for view in (View(), View(log_x=True, log_y=True)):
+        for view in (PlotOptions(), PlotOptions(log_x=True, log_y=True)):
             picture = panels[name](open_runs([source]), view)
             shown = terminal.text(picture, width=80, height=15, coloured=coloured)
             assert all(panel.title in shown for panel in picture.panels)
@@ -516,7 +516,7 @@ def test_benchmark_has_document_0s_panels() -> None:
             values["learning_rate"] = 1e-3
     write_run("whole", rows, config={"global_batch_size": 4, "seq_length": 8})
     write_run("silent", [(1, 1, {"loss": 1.0})])
-    picture = benchmark.benchmark(open_runs(["whole", "silent"]), View())
+    picture = benchmark.benchmark(open_runs(["whole", "silent"]), PlotOptions())
     per_gpu, step, whole, memory, loss, rate = picture.panels
     assert [bar.label for bar in per_gpu.bars] == ["whole"]
     assert [bar.value for panel in (per_gpu, whole, step) for bar in panel.bars] == pytest.approx([160, 320, 0.1])
@@ -560,7 +560,7 @@ def test_runs_say_which_memory_they_mean(key: str, kind: str, gb: float) -> None
     write_run("a", [(step, step, {"loss": 1.0, key: 10.0}) for step in range(3)])
     other = "memory/mem-max-allocated-gigabytes" if kind != "torch" else "system.gpu.0.memoryAllocatedBytes"
     write_run("b", [(step, step, {"loss": 1.0, other: 10.0}) for step in range(3)])
-    (bar,) = benchmark.benchmark(open_runs(["a"]), View()).panels[3].bars
+    (bar,) = benchmark.benchmark(open_runs(["a"]), PlotOptions()).panels[3].bars
     assert bar.value == pytest.approx(gb)
     comparison = trackers.compare_runs(["a", "b"])
     assert comparison["runs"][0]["memory_kind"] == kind

@@ -19,7 +19,7 @@ from trackers.analysis.curves import open_runs
 from trackers.plotting import benchmark, curve_math, html_page, presets
 from trackers.plotting.curve_math import Scale
 from trackers.plotting.figure import Panel, Picture
-from trackers.plotting.presets import View
+from trackers.plotting.presets import PlotOptions
 
 needs_browser = pytest.mark.skipif(
     bool(chromium.missing()) and "CI" not in os.environ,
@@ -59,7 +59,7 @@ def test_nasty_names_are_text(tmp_path: Path) -> None:
     names = (*NASTY, "</script><script>boom()</script>", "<!--<script>", "\u2028", "&amp;")
     for number, name in enumerate(names):
         write_run(f"r{number}", [(0, 0, {"loss": 1.0, "</script><b>": 1.0})], name=name)
-    content = html_page.page(presets.metrics(open_runs(["digits"]), View()), title="<b>'\"&", text="")
+    content = html_page.page(presets.metrics(open_runs(["digits"]), PlotOptions()), title="<b>'\"&", text="")
     assert content.count("<script") == content.count("</script>") == 2
     assert "<b>" not in content
     assert not re.search(r"https?://|src=|@import|url\(", content)
@@ -75,7 +75,7 @@ def test_page_works_in_a_browser(tmp_path: Path) -> None:
     for number in range(3):
         write_run(f"r{number}", losses(300, number), name=NASTY[number])
     path = tmp_path / "page.html"
-    html_page.save(presets.metrics(open_runs(["digits"]), View()), path)
+    html_page.save(presets.metrics(open_runs(["digits"]), PlotOptions()), path)
     with chromium.browser(tmp_path) as window:
         window.open(path)
         assert window.console() == []
@@ -108,7 +108,7 @@ def test_logarithmic_axes_on_a_page(tmp_path: Path) -> None:
     with chromium.browser(tmp_path) as window:
         for log_x, log_y in ((False, False), (True, False), (False, True)):
             path = tmp_path / f"{log_x}{log_y}.html"
-            html_page.save(presets.metrics(open_runs(["long"]), View(log_x=log_x, log_y=log_y)), path)
+            html_page.save(presets.metrics(open_runs(["long"]), PlotOptions(log_x=log_x, log_y=log_y)), path)
             window.open(path)
             x1, y0, y1 = window.script("const b = charts[0].box; return [b.x1, b.y0, b.y1]")
             assert (x1 < 4) == log_x
@@ -148,7 +148,7 @@ def test_labels_of_axes_are_whole(tmp_path: Path) -> None:
     rows = [(step, step, {"tokens": 1e9 + 1e5 * step, "small": -1e-7 * step, "loss": 1.0}) for step in range(2901)]
     write_run("one", rows)
     path = tmp_path / "page.html"
-    html_page.save(presets.metrics(open_runs(["digits"]), View()), path)
+    html_page.save(presets.metrics(open_runs(["digits"]), PlotOptions()), path)
     with chromium.browser(tmp_path) as window:
         window.open(path)
         assert window.script(OUTSIDE) == []
@@ -162,9 +162,9 @@ def test_pages_of_poor_runs_and_all_panels_open(tmp_path: Path) -> None:
     for kind, rows in POOR.items():
         write_run(kind, rows)
     runs = open_runs(["digits"])
-    views = (View(), View(log_x=True, log_y=True), View(by="seed", x="time"))
+    views = (PlotOptions(), PlotOptions(log_x=True, log_y=True), PlotOptions(by="seed", x="time"))
     pictures = [draw(runs, view) for draw in (presets.metrics, *presets.PANELS.values()) for view in views]
-    pictures.append(benchmark.benchmark(runs, View()))
+    pictures.append(benchmark.benchmark(runs, PlotOptions()))
     with chromium.browser(tmp_path, width=500, height=900) as window:  # no window of Chromium's is narrower
         for number, picture in enumerate(pictures):
             path = tmp_path / f"{number}.html"

@@ -13,7 +13,7 @@ import torch
 import trackers
 from tests.stores import read_json
 from trackers.errors import ConfigError, MissingPackage, UsageError
-from trackers.instruments.profiler import Profiler, Schedule
+from trackers.instruments.profiler import Profiler, ProfilerSchedule
 from trackers.journal.run_directory import RunDirectory
 from trackers.training.run import Run
 
@@ -138,9 +138,9 @@ def test_bad_options_are_one_line(option: str, value: Any, said: str) -> None:
 def test_bad_schedules_are_one_line() -> None:
     """So for a schedule of one's own."""
     with pytest.raises(UsageError, match="profile: active=0: give a whole number of steps, 1 or more"):
-        Schedule(active=0)
+        ProfilerSchedule(active=0)
     with pytest.raises(UsageError, match="profile: wait=True"):
-        Schedule(wait=True)
+        ProfilerSchedule(wait=True)
 
 
 def test_place_that_cannot_be_made_is_an_error_before_training() -> None:
@@ -156,7 +156,7 @@ def test_missing_torch_is_an_error_before_training(monkeypatch: pytest.MonkeyPat
     """Without torch the option can't be carried out: one line names the extra."""
     monkeypatch.setitem(__import__("sys").modules, "torch", None)
     with pytest.raises(MissingPackage, match="TRACKER_PROFILE needs torch: pip install"):
-        Profiler(Schedule())
+        Profiler(ProfilerSchedule())
 
 
 def test_profiler_that_fails_is_said_once_and_training_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
@@ -203,7 +203,7 @@ def test_trace_has_the_gpu_where_there_is_one(cuda: bool, monkeypatch: pytest.Mo
 
     monkeypatch.setattr("trackers.instruments.profiler.cuda_in_use", lambda: torch.cuda if cuda else None)
     monkeypatch.setattr(torch.profiler, "profile", profile)
-    profiler = Profiler(Schedule(), home=tmp_path)
+    profiler = Profiler(ProfilerSchedule(), home=tmp_path)
     profiler.step()
     profiler.close()
     kinds = torch.profiler.ProfilerActivity

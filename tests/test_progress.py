@@ -22,15 +22,15 @@ from tests.rank_support import job, the_run, until
 from tests.support import T0, Driver, run_info, stream
 from trackers.backends.progress.tracker import ProgressTracker
 from trackers.errors import Unavailable
-from trackers.formats.progress_txt import SAVED, STARTING, Entry, entries
+from trackers.formats.progress_txt import SAVED, STARTING, ProgressLine, entries
 from trackers.frameworks.megatron import LoggerConfig, MegatronLog
 from trackers.instruments.progress_counters import Consumed
 from trackers.journal.checkpoints import saved
 from trackers.journal.run_directory import RunDirectory
 from trackers.metrics import checkpoint_keys
-from trackers.records import Artifact, Finish, Metrics, Number, Record, Start
+from trackers.records import ArtifactRecord, Finish, Metrics, Number, Record, Start
 from trackers.testing import Limits, Stored, check_tracker, checks
-from trackers.testing.driver import Job, Process
+from trackers.testing.driver import DriverJob, Process
 from trackers.tracker import RunInfo, Status
 from trackers.training.run import Run
 
@@ -112,8 +112,8 @@ def test_jobs_of_other_programs_count_where_training_goes_on_from_theirs(tmp_pat
 def test_line_is_shorter_where_values_are_missing(tmp_path: Path) -> None:
     """A checkpoint that only an artifact tells of has its iteration, and nothing is made up."""
     info = run_info(tmp_path)
-    kept = Artifact(time=T0 + 9, step=40, name="checkpoint", type="model")
-    other = Artifact(time=T0 + 9, step=40, name="data", type="dataset")
+    kept = ArtifactRecord(time=T0 + 9, step=40, name="checkpoint", type="model")
+    other = ArtifactRecord(time=T0 + 9, step=40, name="data", type="dataset")
     records = [begin(), kept, other, Metrics(step=41, time=T0 + 10, values={"loss": 1.0}), Finish(time=T0, status="x")]
     Driver(ProgressTracker, info).deliver(stream(records))
     assert [line.split("\t")[3:] for line in lines(info)] == [[STARTING], [SAVED, "Iteration: 40"]]
@@ -124,7 +124,7 @@ def test_checkpoint_that_is_also_an_artifact_is_one(tmp_path: Path) -> None:
     info = run_info(tmp_path)
     records: list[Record] = [begin()]
     for step in (10, 20):
-        records += [Artifact(time=T0 + step, step=step, name="c", type="model"), at(step, step + 1.0, 1e12, 1e12)]
+        records += [ArtifactRecord(time=T0 + step, step=step, name="c", type="model"), at(step, step + 1.0, 1e12, 1e12)]
     Driver(ProgressTracker, info).deliver(stream(records))
     assert [entry.iteration for entry in entries("\n".join(lines(info)) + "\n")] == [None, 10, 20]
 
@@ -142,7 +142,7 @@ def whole(tmp_path: Path) -> str:
 def test_killed_delivery_writes_each_line_once(tmp_path: Path, die_after: int) -> None:
     """A process killed between writing and committing, twice, and a state that was lost, double and lose nothing."""
     info = run_info(tmp_path / "run")
-    job = Job(
+    job = DriverJob(
         tracker="progress", info=info, records=str(info.path("records.jsonl")), file=str(info.path("state.json")),
         batch=7, die_after=die_after,
     )  # fmt: skip
@@ -160,7 +160,7 @@ def test_killed_delivery_writes_each_line_once(tmp_path: Path, die_after: int) -
 def test_kill_at_the_write_itself_loses_nothing(point: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A process killed right before or after it appends leaves what the next one makes whole."""
     info = run_info(tmp_path / "run")
-    job = Job(
+    job = DriverJob(
         tracker="progress", info=info, records=str(info.path("records.jsonl")), file=str(info.path("state.json")),
         batch=7, status=Status("finished", 0),
     )  # fmt: skip
@@ -194,7 +194,7 @@ def test_lines_of_others_stay(tmp_path: Path) -> None:
     driver.open()
     driver.write(RECORDS[:20])
     driver.write(RECORDS[20:30], commit=False)  # killed here
-    theirs = Entry(T0 + 500, "other", 1, STARTING).line() + "\n"
+    theirs = ProgressLine(T0 + 500, "other", 1, STARTING).line() + "\n"
     with info.path("progress.txt").open("a") as file:
         file.write(theirs)
     Driver(ProgressTracker, info, driver.state, driver.cursor).deliver(RECORDS)
@@ -252,7 +252,7 @@ def test_progress_keeps_promise(check: str, tmp_path: Path) -> None:
 
 
 entry_values = st.builds(
-    Entry,
+    ProgressLine,
     time=st.integers(86_400, 4_000_000_000).map(float),
     job_id=st.text(st.characters(codec="ascii", categories=["L", "N"]), max_size=12),
     gpus=st.integers(0, 100_000),
@@ -266,7 +266,7 @@ entry_values = st.builds(
 
 
 @given(st.lists(entry_values, max_size=6))
-def test_what_is_written_is_read(told: list[Entry]) -> None:
+def test_what_is_written_is_read(told: list[ProgressLine]) -> None:
     """Each line reads back as it was written, to the digits that the file has."""
     found = list(entries("".join(f"{entry.line()}\n" for entry in told)))
     assert [(e.job_id, e.gpus, e.event, e.iteration) for e in found] == [
@@ -281,7 +281,7 @@ def test_what_is_written_is_read(told: list[Entry]) -> None:
 
 
 @given(st.lists(entry_values, min_size=1, max_size=4), st.data())
-def test_truncated_line_loses_no_other(told: list[Entry], data: st.DataObject) -> None:
+def test_truncated_line_loses_no_other(told: list[ProgressLine], data: st.DataObject) -> None:
     """A line cut anywhere, and the next one right behind it: all others read as before, and no cut number is told."""
     cut = told[0].line()
     cut = cut[: data.draw(st.integers(0, len(cut)))]
@@ -291,24 +291,24 @@ def test_truncated_line_loses_no_other(told: list[Entry], data: st.DataObject) -
     for entry in found[: -len(told)]:
         for name in ("iteration", "job_tflops", "cumulative_tflops", "flops", "tokens"):
             value = getattr(entry, name)
-            assert value is None or Entry(0, "", 1, "", **{name: value}).line() == told_alone(told[0], name)
+            assert value is None or ProgressLine(0, "", 1, "", **{name: value}).line() == told_alone(told[0], name)
 
 
 def test_number_that_was_cut_is_none() -> None:
     """Wherever a line ends and the next job's follows, a value that is told is the whole one."""
-    whole = Entry(
+    whole = ProgressLine(
         T0, "1", 8, SAVED, iteration=1000, job_tflops=212.5, cumulative_tflops=212.5, flops=1e17, tokens=1.25e9
     )
     for cut in range(len(whole.line())):
-        *found, following = entries(f"{whole.line()[:cut]}{Entry(T0, '2', 8, STARTING).line()}\n")
+        *found, following = entries(f"{whole.line()[:cut]}{ProgressLine(T0, '2', 8, STARTING).line()}\n")
         assert following.job_id == "2"
         for entry in found:
             for name in ("iteration", "job_tflops", "cumulative_tflops", "flops", "tokens"):
                 assert getattr(entry, name) in (None, getattr(whole, name)), (cut, name)
 
 
-def told_alone(entry: Entry, name: str) -> str:
-    return Entry(0, "", 1, "", **{name: getattr(entry, name)}).line()
+def told_alone(entry: ProgressLine, name: str) -> str:
+    return ProgressLine(0, "", 1, "", **{name: getattr(entry, name)}).line()
 
 
 @given(st.text() | st.binary().map(lambda data: data.decode("latin-1")))

@@ -22,8 +22,8 @@ from tests import stores
 from tests.rank_support import LOOP, expected, job, reduced, the_run, until
 from trackers.journal.run_directory import RunDirectory
 from trackers.ranks import collective_transport
-from trackers.ranks.collective_transport import Gather
-from trackers.ranks.contribution import Contribution
+from trackers.ranks.collective_transport import PendingGather
+from trackers.ranks.contribution import ReductionRow
 from trackers.relay.aggregation.aggregator import Reducer
 
 
@@ -332,7 +332,7 @@ def test_rank_that_records_nothing_reads_no_vector(monkeypatch: pytest.MonkeyPat
     """What was gathered stays on the GPU of a rank that isn't the main one: reading it would wait for the GPU."""
     monkeypatch.setattr(collective_transport, "capturing", lambda: False)
     work = Work()
-    gather = Gather(work, SimpleNamespace(is_cuda=True), None, 4, wanted=False, failed=pytest.fail)
+    gather = PendingGather(work, SimpleNamespace(is_cuda=True), None, 4, wanted=False, failed=pytest.fail)
     assert not gather.ready()
     work.done = True
     assert gather.ready()
@@ -363,7 +363,7 @@ def test_collective_of_processors_is_not_waited_for(monkeypatch: pytest.MonkeyPa
     gathered, work = OnGpu(), Work()
     monkeypatch.setattr(collective_transport, "capturing", lambda: False)
     monkeypatch.setitem(sys.modules, "torch", gathered.torch)
-    gather = Gather(work, gathered, None, 2, wanted=True, failed=pytest.fail, hosted=True)
+    gather = PendingGather(work, gathered, None, 2, wanted=True, failed=pytest.fail, hosted=True)
     assert not gather.ready()
     work.done = True
     assert not gather.ready()
@@ -384,7 +384,7 @@ def test_processors_carry_out_gloos_collectives(hosted: bool, tmp_path: Path, mo
         made: list[bool] = []
         monkeypatch.setattr(collective_transport, "Gather", lambda work, *more, hosted, **named: made.append(hosted))
         way = collective_transport.Collective(0, pytest.fail)
-        way.begin(0, 0.0, Contribution({"n": trackers.Sum(1)}, way.move, way.batch))
+        way.begin(0, 0.0, ReductionRow({"n": trackers.Sum(1)}, way.move, way.batch))
         assert made == [hosted]
     finally:
         dist.destroy_process_group()
@@ -411,7 +411,7 @@ def test_zeros_of_a_rank_that_fails_lie_where_its_values_do(tmp_path: Path) -> N
 def test_collective_on_its_way_lets_a_graph_be_captured(monkeypatch: pytest.MonkeyPatch) -> None:
     """While a CUDA graph is captured nobody asks a collective whether it is through: that would end the capture."""
     work = Work()
-    gather = Gather(work, SimpleNamespace(is_cuda=True), None, 4, wanted=False, failed=pytest.fail)
+    gather = PendingGather(work, SimpleNamespace(is_cuda=True), None, 4, wanted=False, failed=pytest.fail)
     work.done = True
     monkeypatch.setattr(collective_transport, "capturing", lambda: True)
     monkeypatch.setattr(work, "is_completed", pytest.fail)

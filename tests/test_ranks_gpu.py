@@ -12,7 +12,7 @@ import pytest
 import trackers
 from trackers import Max, Mean, Std
 from trackers.ranks.collective_transport import Collective
-from trackers.ranks.contribution import Contribution
+from trackers.ranks.contribution import ReductionRow
 from trackers.values.device_copy import batched, hold
 
 torch: Any = pytest.importorskip("torch")
@@ -57,7 +57,7 @@ def test_values_on_a_gpu_are_logged_without_a_synchronisation(no_sync: None) -> 
 def test_all_values_of_a_call_are_one_copy() -> None:
     """Fifty values share one batch."""
     row = {name: value for number in range(17) for name, value in values(number).items()}
-    added = Contribution(row, hold, batched)
+    added = ReductionRow(row, hold, batched)
     assert len({id(part._batch) for part in added.waiting.values()}) == 1
 
 
@@ -70,7 +70,7 @@ def test_collective_on_nccl_synchronises_nothing(tmp_path: Path) -> None:
         way = Collective(0, pytest.fail)
         dist.all_reduce(torch.ones(1, device="cuda"))
         for number in range(3):
-            added = Contribution({**values(number), "n": Mean(3.0, 2)}, way.move, way.batch)
+            added = ReductionRow({**values(number), "n": Mean(3.0, 2)}, way.move, way.batch)
             torch.cuda.set_sync_debug_mode("error")
             waiting = way.begin(number, 0.0, added)
             torch.cuda.set_sync_debug_mode("default")

@@ -19,7 +19,7 @@ from trackers.backends import registry
 from trackers.readers import registry as sources
 from trackers.records import (
     Alert,
-    Artifact,
+    ArtifactRecord,
     Config,
     Environment,
     Finish,
@@ -179,9 +179,9 @@ def test_reader_gives_back_media_and_files(tracker: str, tmp_path: Path, store: 
             else:
                 assert item.data == {"columns": ["prompt", "text"], "rows": [["a", "b"], ["c", "d"]]}
     if tracker == "json":
-        assert [record.name for record in found if isinstance(record, Artifact)] == ["checkpoint"]
+        assert [record.name for record in found if isinstance(record, ArtifactRecord)] == ["checkpoint"]
     elif tracker in KEPT_FILES:
-        (artifact,) = [record for record in found if isinstance(record, Artifact)]
+        (artifact,) = [record for record in found if isinstance(record, ArtifactRecord)]
         assert (artifact.name, artifact.type, artifact.metadata) == ("checkpoint", "model", {"loss": 0.5})
         assert Path(run.directory, artifact.files[0].file).read_bytes() == bytes(range(256))
     if tracker != "csv":

@@ -103,7 +103,8 @@ def test_nesting_is_bounded_in_every_record(kind: str, depth: int) -> None:
     written: dict[str, records.Record] = {
         "start": records.Start(time=1.0, run=values), "config": Config(time=1.0, values=values),
         "media": Media(time=1.0, name="x", type="html", items=[MediaFile(format="json", data=values)]),
-        "artifact": records.Artifact(time=1.0, name="x", metadata=values), "summary": Summary(time=1.0, values=values),
+        "artifact": records.ArtifactRecord(time=1.0, name="x", metadata=values),
+        "summary": Summary(time=1.0, values=values),
         "environment": records.Environment(time=1.0, values=values),
     }  # fmt: skip
     found = decode(encode(written[kind])[:-1])

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import trackers
 from trackers import All, Max, Mean, Min, MinMax, Std, Sum
 from trackers.journal.stream import StreamReader
-from trackers.ranks.contribution import Contribution
+from trackers.ranks.contribution import ReductionRow
 from trackers.records import Metrics, Number, Summary
 from trackers.reductions import KINDS, Layout, Norm, Range, Reduction, SampleStd
 from trackers.values.device_copy import transfer
@@ -103,7 +103,7 @@ def test_parts_are_as_wide_as_the_kind_says(kind: Any) -> None:
 
 def test_bad_part_leaves_out_one_value() -> None:
     """A reduction of something that isn't a number is named; the others of the call are kept."""
-    added = Contribution({"a": Max("high"), "b": Mean(2.0, 4), "c": Sum([1])}, transfer)
+    added = ReductionRow({"a": Max("high"), "b": Mean(2.0, 4), "c": Sum([1])}, transfer)
     assert added.layout.names == ("b",)
     assert added.row({}) == [2.0, 4]
     assert len(added.problems) == 2
@@ -112,7 +112,7 @@ def test_bad_part_leaves_out_one_value() -> None:
 def test_value_whose_part_never_arrived_is_not_there() -> None:
     """Half a mean is none."""
     moving = object()
-    added = Contribution({"a": Mean(1.0, moving), "b": Max(3.0)}, lambda part: part)
+    added = ReductionRow({"a": Mean(1.0, moving), "b": Max(3.0)}, lambda part: part)
     assert added.row({0: 1.0, 2: 3.0}) == [None, None, 3.0]
 
 

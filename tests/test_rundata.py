@@ -17,7 +17,7 @@ import trackers
 from trackers.errors import MissingPackage, NotFound, UsageError
 from trackers.journal.run_directory import RunDirectory
 from trackers.readers import cache, columns, frames, journal
-from trackers.readers.columns import Block, Columns
+from trackers.readers.columns import Block, ColumnBlocks
 from trackers.readers.run_data import RunData, load, load_all
 from trackers.records import Metrics, Record
 
@@ -242,9 +242,9 @@ def test_columns_hold_what_records_do(rows: list[tuple[int | None, dict[str, Any
     records: list[Record] = [
         Metrics(step=step, time=float(number), values=values) for number, (step, values) in enumerate(rows)
     ]
-    first = Columns()
+    first = ColumnBlocks()
     first.add(records[:cut])
-    second = Columns(first.count)
+    second = ColumnBlocks(first.count)
     second.add(records[cut:])
     blocks: list[Block] = []
     for part in (first, second):
@@ -278,7 +278,7 @@ def test_columns_hold_what_records_do(rows: list[tuple[int | None, dict[str, Any
 
 def test_wide_rows_at_repeated_steps() -> None:
     """The n-th values of one step stand in one row, so that nothing is lost and nothing multiplied."""
-    taken = Columns()
+    taken = ColumnBlocks()
     for number, (step, values) in enumerate([(1, {"a": 1.0}), (1, {"a": 2.0}), (1, {"b": 3.0}), (0, {"b": 4.0})]):
         taken.add([Metrics(step=step, time=float(number), values=values)])
     table = frames.wide(taken.blocks(), ["a", "b"])
@@ -291,7 +291,7 @@ def test_wide_rows_at_repeated_steps() -> None:
 
 def test_columns_keep_their_kind() -> None:
     """A column of integers or of truth values is one; integers without a double of their own are doubles."""
-    taken = Columns()
+    taken = ColumnBlocks()
     taken.add(
         [Metrics(step=n, time=0.0, values={"i": n, "b": n > 0, "m": n if n else 0.5, "w": 2**60}) for n in (0, 1)]
     )

@@ -25,7 +25,7 @@ import trackers
 from trackers import Mean, records
 from trackers.backends.wandb.datastore_writer import history
 from trackers.journal.stream import StreamReader
-from trackers.ranks.contribution import Alone
+from trackers.ranks.contribution import LocalTransport
 from trackers.records import Config, Finish, Metrics, Record, Start, Summary, Text
 from trackers.tracker import RunInfo
 from trackers.training.rank_run import RankRecorder
@@ -89,7 +89,7 @@ def test_step_that_is_not_committed_is_kept_by_the_next_call(run: Run) -> None:
 
 def test_steps_of_every_rank_are_those_of_the_main_one(run: Run) -> None:
     """A rank that only adds to values counts calls as the main rank does, also where a step can't be taken."""
-    rank = RankRecorder(RunInfo(id="", name="", project="p"), Alone())
+    rank = RankRecorder(RunInfo(id="", name="", project="p"), LocalTransport())
     for step, commit in [
         (3, None), (None, False), (None, None), (9, False), (None, None), (2**63, None), (None, None), (7, False),
         ("x", False), (None, None), (2**53 - 1, None), (None, None),
@@ -587,6 +587,6 @@ def test_log_artifact_keeps_the_file_as_it_was(run: Run, capsys: pytest.CaptureF
     run.log_artifact(checkpoint, name="model", type="model")
     checkpoint.write_bytes(b"second")
     run.log_artifact("nowhere.pt")
-    (artifact,) = [record for record in journal(run) if isinstance(record, records.Artifact)]
+    (artifact,) = [record for record in journal(run) if isinstance(record, records.ArtifactRecord)]
     assert Path(run.dir, artifact.files[0].file).read_bytes() == b"first"
     assert capsys.readouterr().err.count("nowhere.pt") == 1

@@ -24,7 +24,7 @@ from trackers.backends.session.steps import slow
 from trackers.backends.session.tracker import SessionTracker
 from trackers.cli.scripts import analyze_logs
 from trackers.errors import Unavailable, UsageError
-from trackers.records import Alert, Artifact, Config, Environment, Finish, Metrics, Record, Start, Summary, Text
+from trackers.records import Alert, ArtifactRecord, Config, Environment, Finish, Metrics, Record, Start, Summary, Text
 from trackers.support import failpoints
 from trackers.tracker import Status
 
@@ -427,7 +427,7 @@ def test_texts_alerts_and_artifacts_are_lines(tmp_path: Path) -> None:
         *begin(),
         Text(step=1, time=T0 + 2, values={"sample": "two\nlines \x1b[31mred"}),
         Alert(time=T0 + 3, title="loss spike", text="at step 7", level="WARN"),
-        Artifact(time=T0 + 4, name="checkpoint", type="model"),
+        ArtifactRecord(time=T0 + 4, name="checkpoint", type="model"),
         Text(time=T0 + 5, values={"system.gpu.0.throttle": "hw slowdown"}, id="sampler-0.1:0"),
         Summary(time=T0 + 6, values={"final/best": 0.5}),
     ]

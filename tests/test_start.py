@@ -397,7 +397,7 @@ def _overtaken(monkeypatch: pytest.MonkeyPatch, **more: Any) -> list[Run]:
     """Have each start that has claimed its stream be overtaken by another whole one, which is given back."""
     place, rivals, nested = resume.place, list[Run](), [False]
 
-    def slow(*arguments: Any) -> resume.Place:
+    def slow(*arguments: Any) -> resume.WritingPlace:
         found = place(*arguments)
         if not nested[0]:
             nested[0] = True

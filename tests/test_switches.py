@@ -7,7 +7,7 @@ import sys
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trackers.relay.delivery.order_log import Switch, Switches
+from trackers.relay.delivery.order_log import OrderLog, Switch
 
 STREAMS = ("rank-0.1", "node-0.1", "rank-0.2")
 
@@ -20,7 +20,7 @@ STREAMS = ("rank-0.1", "node-0.1", "rank-0.2")
 def test_answers_are_those_of_a_plain_list(moves: list[tuple[int, str, int]], seq: int, cut: int) -> None:
     """Whatever comes, streams that were cut and step back included: the same index, ends and bounds."""
     plain: list[Switch] = []
-    kept = Switches()
+    kept = OrderLog()
     place, at = 0, dict.fromkeys(STREAMS, 50)
     for ahead, stream, further in moves:
         place += ahead
@@ -42,7 +42,7 @@ def test_answers_are_those_of_a_plain_list(moves: list[tuple[int, str, int]], se
 
 def test_month_of_samples_takes_little_memory() -> None:
     """Half a million changes, as a month of samples each ten seconds makes: below fifty bytes each."""
-    kept = Switches()
+    kept = OrderLog()
     for number in range(500_000):
         kept.append(Switch(3 * number + 1, STREAMS[number % 2], 100 * number))
     held = sum(sys.getsizeof(value) for value in vars(kept).values())

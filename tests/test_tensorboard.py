@@ -23,8 +23,8 @@ from trackers.backends.tensorboard.tracker import TensorboardTracker
 from trackers.errors import Rejected, UsageError
 from trackers.formats.tensorboard_event import Framer, crc32c, unframe
 from trackers.records import (
-    Artifact,
     ArtifactFile,
+    ArtifactRecord,
     Config,
     Finish,
     Media,
@@ -387,7 +387,7 @@ def test_media_are_what_their_plugins_read(tmp_path: Path) -> None:
         Media(step=1, time=T0, name="weights", type="histogram", items=[histogram]),
         Media(step=1, time=T0, name="samples", type="table", items=[table]),
         Media(step=1, time=T0, name="movie", type="video", items=[movie]),
-        Artifact(step=1, time=T0, name="ckpt", type="model", files=[ArtifactFile(path="ckpt.pt", size=3)]),
+        ArtifactRecord(step=1, time=T0, name="ckpt", type="model", files=[ArtifactFile(path="ckpt.pt", size=3)]),
     ]
     Driver(TensorboardTracker, info).deliver(stream(records))
     directory = tmp_path / "run/tensorboard/baseline"

@@ -18,13 +18,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.support import T0, Driver, run_info, stream, training
-from trackers.backends.trackio.store import Row, isos
+from trackers.backends.trackio.store import TrackioRow, isos
 from trackers.backends.trackio.tracker import TrackioTracker
 from trackers.errors import ConfigError, Rejected, Unavailable
 from trackers.records import (
     Alert,
-    Artifact,
     ArtifactFile,
+    ArtifactRecord,
     Config,
     Environment,
     Info,
@@ -135,7 +135,7 @@ def test_redelivery_changes_nothing(info: RunInfo) -> None:
             [
                 Metrics(time=T0, values={"gpu": 1}),
                 Alert(time=T0, title="slow"),
-                Artifact(step=1, time=T0, name="m", files=[ArtifactFile(path="a.bin", file="a.bin")]),
+                ArtifactRecord(step=1, time=T0, name="m", files=[ArtifactFile(path="a.bin", file="a.bin")]),
                 Media(step=1, time=T0, name="i", type="image", items=[MediaFile(format="png", file="a.png")]),
             ],
             first_seq=53,
@@ -331,8 +331,10 @@ def test_artifacts_are_versions(info: RunInfo) -> None:
     one = [ArtifactFile(path="sub/m.pt", file="one"), ArtifactFile(path="far", uri="s3://b/k", size=7)]
     deliver(
         info,
-        Artifact(step=1, time=T0, name="my model", type="model", files=one, aliases=["v7"], metadata={"a": 2**70}),
-        Artifact(step=2, time=T0, name="my model", type="model", files=[ArtifactFile(path="m.pt", file="two")]),
+        ArtifactRecord(
+            step=1, time=T0, name="my model", type="model", files=one, aliases=["v7"], metadata={"a": 2**70}
+        ),
+        ArtifactRecord(step=2, time=T0, name="my model", type="model", files=[ArtifactFile(path="m.pt", file="two")]),
     )
     first = SQLiteStorage.get_artifact_manifest("digits", "my_model", "v0")
     last = SQLiteStorage.get_artifact_manifest("digits", "my_model", "latest")
@@ -420,6 +422,6 @@ def test_shown_command_finds_the_run(info: RunInfo) -> None:
 @example([1700000000.9999998, 1700000000.9999999, 1700000001.0000001, 1.5, 1.0000005, -0.25])
 def test_times_of_a_batch_are_datetimes(times: list[float]) -> None:
     """The texts made for a batch are to the character what datetime makes of each time."""
-    assert isos([Row("", 0, time, {}) for time in times]) == [
+    assert isos([TrackioRow("", 0, time, {}) for time in times]) == [
         datetime.fromtimestamp(time, timezone.utc).isoformat() for time in times
     ]

@@ -14,7 +14,7 @@ from tests import servers
 from tests.support import T0, Driver, run_info, stream, training
 from trackers.backends.trackio.tracker import TrackioTracker
 from trackers.errors import Refused, Unavailable
-from trackers.records import Alert, Artifact, ArtifactFile, Info, Media, MediaFile, Metrics, Summary
+from trackers.records import Alert, ArtifactFile, ArtifactRecord, Info, Media, MediaFile, Metrics, Summary
 from trackers.tracker import RunInfo
 
 
@@ -70,7 +70,7 @@ def test_run_arrives_whole_over_http(info: RunInfo, server: servers.Server, tmp_
             Summary(time=T0, values={"best": 2.5}),
             Alert(time=T0, title="slow"),
             Media(step=7, time=T0, name="i", type="image", items=[MediaFile(format="png", file="a.png")]),
-            Artifact(step=1, time=T0, name="m", files=[ArtifactFile(path="m.bin", file="m.bin")]),
+            ArtifactRecord(step=1, time=T0, name="m", files=[ArtifactFile(path="m.bin", file="m.bin")]),
             Info(time=T0, notes="new"),
         ],
         first_seq=len(records) + 1,

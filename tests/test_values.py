@@ -24,7 +24,7 @@ import trackers
 from trackers.formats.json_values import MAX_NAME
 from trackers.journal.run_directory import RunDirectory
 from trackers.journal.stream import StreamReader
-from trackers.records import Alert, Artifact, Config, Define, Finish, Info, Media, Metrics, Record, Summary, Text
+from trackers.records import Alert, ArtifactRecord, Config, Define, Finish, Info, Media, Metrics, Record, Summary, Text
 from trackers.training.run import Run
 from trackers.values.coerce import MAX_TEXT
 
@@ -322,8 +322,8 @@ def test_no_call_fails_over_odd_text(run: Run, value: Any, tmp_path: Path) -> No
     assert [record.values["best"] for record in kinds[Summary]] == [2.0] * 2
     assert len(kinds[Info]) >= 6
     assert len(kinds[Alert]) == len(kinds[Define]) == 2
-    assert len(kinds[Media]) == len(kinds[Artifact]) == 4
-    assert all(record.files[0].size == 7 for record in kinds[Artifact])
+    assert len(kinds[Media]) == len(kinds[ArtifactRecord]) == 4
+    assert all(record.files[0].size == 7 for record in kinds[ArtifactRecord])
     assert kinds[Media][1].items[0].data["rows"][0][1] == 1.5
     assert [record.values["loss"] for record in kinds[Metrics]].count(1.0) == 4
     assert [record.values["loss"] for record in kinds[Metrics]].count(2.0) == 2

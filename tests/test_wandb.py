@@ -21,8 +21,8 @@ from trackers.backends.wandb.tracker import WandbTracker
 from trackers.errors import Rejected
 from trackers.records import (
     Alert,
-    Artifact,
     ArtifactFile,
+    ArtifactRecord,
     Config,
     Define,
     Finish,
@@ -277,10 +277,10 @@ def test_artifact_takes_no_file_from_elsewhere(server: WandbServer, tmp_path: Pa
     (tmp_path / "run/link").symlink_to(tmp_path / "id_rsa")
     driver.open()
     for name in ("../id_rsa", str(tmp_path / "id_rsa"), "link"):
-        record = Artifact(time=T0, name="keys", type="file", files=[ArtifactFile(path="a", file=name)])
+        record = ArtifactRecord(time=T0, name="keys", type="file", files=[ArtifactFile(path="a", file=name)])
         with pytest.raises(Rejected):
             driver.write(stream([record]))
-    inside = Artifact(time=T0, name="kept", type="file", files=[ArtifactFile(path="../../kept", file="kept")])
+    inside = ArtifactRecord(time=T0, name="kept", type="file", files=[ArtifactFile(path="../../kept", file="kept")])
     driver.write(stream([inside]))
     driver.close()
     assert [item.files for item in server.store.artifacts] == [{"kept": b"12"}]
@@ -294,7 +294,7 @@ def test_artifacts_and_alerts_arrive_once(server: WandbServer, tmp_path: Path) -
         ArtifactFile(path="model/weights.bin", file="weights.bin"),
         ArtifactFile(path="data", uri="s3://bucket/key"),
     ]
-    artifact = Artifact(
+    artifact = ArtifactRecord(
         time=T0, name="check/point", type="model", files=files, aliases=["best"], metadata={"step": 3}, description="d"
     )
     records = stream([artifact, Alert(time=T0, title="diverged", text="at 3", level="WARN"), *training(3)])
@@ -388,4 +388,16 @@ def test_tracker_follows_the_protocol() -> None:
     """The class is a tracker, needs wandb, and can be made without it."""
     assert isinstance(WandbTracker(), Tracker)
     assert WandbTracker.needs == ("wandb",)
-    assert {Metrics, Text, Media, Artifact, Config, Summary, Define, Alert, Info, Start, Finish} == WandbTracker.accepts
+    assert {
+        Metrics,
+        Text,
+        Media,
+        ArtifactRecord,
+        Config,
+        Summary,
+        Define,
+        Alert,
+        Info,
+        Start,
+        Finish,
+    } == WandbTracker.accepts

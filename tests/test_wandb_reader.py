@@ -30,8 +30,8 @@ from trackers.readers.wandb import api, fetch
 from trackers.readers.wandb.api import WandbReader
 from trackers.readers.wandb.file import WandbFileReader
 from trackers.records import (
-    Artifact,
     ArtifactFile,
+    ArtifactRecord,
     Config,
     Environment,
     Finish,
@@ -514,16 +514,16 @@ def test_artifacts_come_with_their_files(server: WandbServer, tmp_path: Path) ->
     records = stream([
         Start(time=T0),
         Media(step=1, time=T0, name="tab", type="table", items=[table]),
-        Artifact(time=T0, name="best model", type="model", files=files, aliases=["best"], description="it",
+        ArtifactRecord(time=T0, name="best model", type="model", files=files, aliases=["best"], description="it",
                  metadata={"k": 1}),
     ])  # fmt: skip
     delivered(tmp_path, records)
-    (found,) = (r for r in read("someone/digits/abcd1234", files=tmp_path / "got") if isinstance(r, Artifact))
+    (found,) = (r for r in read("someone/digits/abcd1234", files=tmp_path / "got") if isinstance(r, ArtifactRecord))
     assert (found.name, found.type, found.aliases) == ("best model", "model", ["best"])
     assert (found.description, found.metadata) == ("it", {"k": 1})
     assert [(file.path, file.uri, file.size) for file in found.files] == [("r", "s3://b/x", 5), ("sub/model.pt", "", 7)]
     assert (tmp_path / "got" / found.files[1].file).read_bytes() == b"weights"
-    assert not [r for r in read("someone/digits/abcd1234") if isinstance(r, Artifact)]
+    assert not [r for r in read("someone/digits/abcd1234") if isinstance(r, ArtifactRecord)]
 
 
 def test_other_programs_offline_run_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -630,4 +630,4 @@ def test_source_run_is_stored_as_json(server: WandbServer) -> None:
     again = msgspec.json.decode(msgspec.json.encode(run), type=SourceRun)
     assert len(points(list(WandbReader().read(again)), "loss")) == 100
     assert WandbReader().version(again) == WandbReader().version(run)
-    assert Counter(type(record) for record in WandbReader().read(again))[Artifact] == 0
+    assert Counter(type(record) for record in WandbReader().read(again))[ArtifactRecord] == 0

@@ -12,8 +12,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.wandb_support import metrics
-from trackers.backends.wandb.client import Session
-from trackers.backends.wandb.history_rows import MARKS, Held, Mark, Row, Rows, There, remember, resume_mark, row_values
+from trackers.backends.wandb.client import WandbSession
+from trackers.backends.wandb.history_rows import (
+    MARKS,
+    Held,
+    HistoryRow,
+    HistoryRows,
+    RowStart,
+    There,
+    remember,
+    resume_mark,
+    row_values,
+)
 from trackers.records import Metrics, Record
 
 RECORDS = st.lists(
@@ -21,9 +31,9 @@ RECORDS = st.lists(
 )
 
 
-def built(records: list[Record], **fields: Any) -> list[Row]:
-    rows: list[Row] = []
-    builder = Rows(rows.append, **fields)
+def built(records: list[Record], **fields: Any) -> list[HistoryRow]:
+    rows: list[HistoryRow] = []
+    builder = HistoryRows(rows.append, **fields)
     for record in records:
         assert isinstance(record, Metrics)
         builder.add(record, row_values(record))
@@ -31,7 +41,7 @@ def built(records: list[Record], **fields: Any) -> list[Row]:
     return rows
 
 
-def held_row(row: Row) -> Held:
+def held_row(row: HistoryRow) -> Held:
     return Held(row.number, row.step, row.time, frozenset({*row.values, "_step", "_timestamp", "_runtime"}))
 
 
@@ -60,8 +70,8 @@ def test_rows_built_again_complete_what_the_destination_holds(
 ) -> None:
     """Sent early or not, lost from any row on, begun again at any mark that is left: each value lies there once."""
     records = metrics(*((step, {name: float(place) for name in names}) for place, (step, names) in enumerate(shape)))
-    rows: list[Row] = []
-    builder = Rows(rows.append)
+    rows: list[HistoryRow] = []
+    builder = HistoryRows(rows.append)
     marks = []
     for record in records:
         assert isinstance(record, Metrics)
@@ -72,7 +82,7 @@ def test_rows_built_again_complete_what_the_destination_holds(
     builder.end()
     held = data.draw(st.sampled_from([-1, *(row.number for row in rows)]))
     there = [row for row in rows if row.number <= held]
-    mark = data.draw(st.sampled_from([Mark(0, -1), *(mark for mark in marks if mark.last <= held)]))
+    mark = data.draw(st.sampled_from([RowStart(0, -1), *(mark for mark in marks if mark.last <= held)]))
     held_rows = There(held_row(row) for row in there if row.number > mark.last)
     again = built([record for record in records if record.seq > mark.seq], last=held, there=held_rows, begin=mark)
     assert all(row.number > held for row in again)
@@ -85,15 +95,15 @@ def test_rows_built_again_complete_what_the_destination_holds(
 @given(st.lists(st.tuples(st.integers(1, 5), st.integers(0, 3)), max_size=300), st.integers(-1, 400))
 def test_marks_stay_few_and_never_skip_a_row(steps: list[tuple[int, int]], held: int) -> None:
     """However many marks are taken, few are kept, and the one to resume from has no row unknown to the destination."""
-    marks: list[Mark] = []
+    marks: list[RowStart] = []
     seq, last = 0, -1
     for more, rows in steps:
         seq, last = seq + more, last + rows
-        remember(marks, Mark(seq, last))
+        remember(marks, RowStart(seq, last))
     assert len(marks) <= MARKS
     mark = resume_mark(marks, held)
     assert mark.last <= held
-    assert mark == Mark(0, -1) or mark in marks
+    assert mark == RowStart(0, -1) or mark in marks
 
 
 EVENTS = st.lists(
@@ -139,13 +149,13 @@ def test_rows_delivered_again_in_any_order_are_the_same(
 ) -> None:
     """All state lost, the order of the streams too, the destination at any row, and cut off again: each value once."""
     streams = streams_of(events)
-    destination: list[Row] = []
+    destination: list[HistoryRow] = []
 
-    def deliver(records: list[Metrics], stop: int, mark: Mark | None = None) -> list[Mark]:
+    def deliver(records: list[Metrics], stop: int, mark: RowStart | None = None) -> list[RowStart]:
         last = max((row.number for row in destination), default=-1)
-        begin = mark or Mark(0, -1)
+        begin = mark or RowStart(0, -1)
         there = There(held_row(row) for row in destination if row.number > begin.last)
-        builder = Rows(destination.append, last, there, begin)
+        builder = HistoryRows(destination.append, last, there, begin)
         marks = []
         for record in records[:stop]:
             if record.seq > begin.seq:
@@ -163,7 +173,9 @@ def test_rows_delivered_again_in_any_order_are_the_same(
     marks = deliver(anew, data.draw(st.integers(0, len(anew))))
     del destination[data.draw(st.integers(0, len(destination))) :]
     last = max((row.number for row in destination), default=-1)
-    deliver(anew, len(anew), data.draw(st.sampled_from([Mark(0, -1), *(mark for mark in marks if mark.last <= last)])))
+    deliver(
+        anew, len(anew), data.draw(st.sampled_from([RowStart(0, -1), *(mark for mark in marks if mark.last <= last)]))
+    )
     deliver(anew, len(anew))
     assert [row.number for row in destination] == sorted({row.number for row in destination})
     found = sorted((name, value) for row in destination for name, value in row.values.items())
@@ -183,7 +195,7 @@ def test_rows_of_any_steps_are_fetched_in_few_requests(sparse: set[int], dense: 
         sampled = there[:: -(-len(there) // limits["pageSize"]) or 1]  # as W&B answers where there are more
         return {"project": {"run": {"history": [json.dumps({"_step": step}) for step in sampled]}}}
 
-    session = Session.__new__(Session)
+    session = WandbSession.__new__(WandbSession)
     session.run = SimpleNamespace(entity="e", project="p", id="r")
     session._ask = answer  # type: ignore[method-assign]
     assert [row["_step"] for row in session.rows(0, max(steps, default=-1))] == steps

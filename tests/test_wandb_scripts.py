@@ -342,5 +342,5 @@ def test_gpus_of_several_nodes_are_apart() -> None:
 
     names = ("system.node1.gpu.0.temp", "system.node0.gpu.10.temp", "system.node0.gpu.2.temp",
              "system.gpu.process.0.temp")  # fmt: skip
-    found = gpu_series.Gpus().gather([Metrics(time=0.0, values=dict.fromkeys(names, 1.0))])
+    found = gpu_series.GpuSeries().gather([Metrics(time=0.0, values=dict.fromkeys(names, 1.0))])
     assert found.names == ["node0.2", "node0.10", "node1.0"]

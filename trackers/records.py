@@ -127,7 +127,7 @@ class ArtifactFile(msgspec.Struct, omit_defaults=True, kw_only=True):
     digest: str = ""
 
 
-class Artifact(Record, tag="artifact"):
+class ArtifactRecord(Record, tag="artifact"):
     """Files kept with the run. type: "model", "dataset", "file", …; a checkpoint is of type "model"."""
 
     name: str
@@ -194,7 +194,7 @@ class Finish(Record, tag="finish"):
     leaving: bool = False
 
 
-class Columns(Record, tag="columns"):
+class RankColumns(Record, tag="columns"):
     """What the numbers of a rank's rows mean, by number: names and kinds of reductions (``trackers.reductions``)."""
 
     number: int
@@ -202,7 +202,7 @@ class Columns(Record, tag="columns"):
     kinds: list[str]
 
 
-class Row(Record, tag="row"):
+class RankRow(Record, tag="row"):
     """What one rank adds to values of all ranks at a step; only in the ranks' own streams.
 
     step: None where the call gave none and only the main rank counts. values: the parts of the reductions that
@@ -214,13 +214,26 @@ class Row(Record, tag="row"):
 
 
 KINDS: tuple[type[Record], ...] = (
-    Start, Config, Metrics, Text, Media, Artifact, Summary, Define, Alert, Info, Environment, Finish,
+    Start, Config, Metrics, Text, Media, ArtifactRecord, Summary, Define, Alert, Info, Environment, Finish,
 )  # fmt: skip
 """What a run's trackers get."""
 ALL_KINDS: frozenset[type[Record]] = frozenset(KINDS)
 
 _AnyRecord = Union[
-    Start, Config, Metrics, Text, Media, Artifact, Summary, Define, Alert, Info, Environment, Finish, Columns, Row
+    Start,
+    Config,
+    Metrics,
+    Text,
+    Media,
+    ArtifactRecord,
+    Summary,
+    Define,
+    Alert,
+    Info,
+    Environment,
+    Finish,
+    RankColumns,
+    RankRow,
 ]
 # Not strict, so that "NaN" and "Infinity" become floats where a number is expected.
 _decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(_AnyRecord, strict=False)
@@ -312,11 +325,11 @@ def _line(record: Record) -> bytes:
     return line
 
 
-_SURE = frozenset({Metrics, Text, Row, Columns, Config, Summary, Environment})
+_SURE = frozenset({Metrics, Text, RankRow, RankColumns, Config, Summary, Environment})
 """Records whose fields hold what the package itself put there, or anything: a line of them can always be read."""
 
 
-_NESTED = frozenset({Start, Config, Media, Artifact, Summary, Environment})
+_NESTED = frozenset({Start, Config, Media, ArtifactRecord, Summary, Environment})
 """Records with a field that may hold anything, nested as deeply as somebody likes."""
 
 

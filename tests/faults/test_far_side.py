@@ -20,7 +20,7 @@ from trackers.journal.run_directory import RunDirectory, StreamName
 from trackers.journal.stream import StreamReader, StreamWriter
 from trackers.records import Config, Finish, Metrics, Start, encode
 from trackers.relay.delivery import delivery as module
-from trackers.relay.delivery.cursor_file import Account, read_account
+from trackers.relay.delivery.cursor_file import DeliveryState, read_account
 from trackers.relay.delivery.delivery import Delivery
 from trackers.relay.report import report
 from trackers.testing import Stored
@@ -89,7 +89,7 @@ class Line:
             self.said.append(text)
 
     @property
-    def account(self) -> Account:
+    def account(self) -> DeliveryState:
         return read_account(self.run, self.tracker)
 
     def tries(self, count: int) -> None:

@@ -331,10 +331,10 @@ def test_verdict_is_given_once_and_by_nobody_while_a_relay_lives(tmp_path: Path)
     age(run, 2 * 3600)
     relay, other = Lease(run.path / "relay.lease"), Lease(run.path / "relay.lease")
     assert relay.acquire()
-    assert not crash_record.give(run, other)
+    assert not crash_record.record_crash(run, other)
     relay.release()
-    assert crash_record.give(run, other)
-    assert crash_record.give(run, other)
+    assert crash_record.record_crash(run, other)
+    assert crash_record.record_crash(run, other)
     assert last_status(run).time == T0 + 19
     node = run.stream(StreamName("node", 0, 1))
     assert node.read_text().count('"finish"') == 1

@@ -17,7 +17,7 @@ from tests.faults.attempts import FIVE, Training, delivered, points, read, wait_
 from tests.wandb_support import online_at
 from trackers import errors, records
 from trackers.analysis.run_overview import overview
-from trackers.journal.attempts import Claims
+from trackers.journal.attempts import AttemptHistory
 from trackers.journal.lease import read_holder
 from trackers.journal.run_directory import RunDirectory, find_runs
 from trackers.journal.status import last_status
@@ -26,7 +26,7 @@ from trackers.records import Metrics, Start
 from trackers.relay.delivery.merge_order import Order
 from trackers.support import process_info
 from trackers.tracker import RunInfo
-from trackers.training.resume import Job, differences, job, notice
+from trackers.training.resume import BatchJob, differences, job, notice
 from trackers.training.run import Run
 
 STEPS = 200
@@ -262,8 +262,8 @@ def test_requeued_job_with_two_runs_tells_them_apart_by_name(monkeypatch: pytest
 def test_array_task_is_a_job_of_its_own() -> None:
     """Tasks of a SLURM array share nothing; outside of SLURM there is no job."""
     array = {"SLURM_JOB_ID": "77", "SLURM_ARRAY_JOB_ID": "70", "SLURM_ARRAY_TASK_ID": "3", "SLURM_RESTART_COUNT": "2"}
-    assert job(array) == Job("70_3", 2)
-    assert job({"SLURM_JOB_ID": "77"}) == Job("77", 0)
+    assert job(array) == BatchJob("70_3", 2)
+    assert job({"SLURM_JOB_ID": "77"}) == BatchJob("77", 0)
     assert job({}) is None
 
 
@@ -317,8 +317,8 @@ def test_each_attempt_counts_until_the_next_one_whoever_looks_when(tmp_path: Pat
     order = Order(run, tmp_path / "test.order")
     assert [record.step for record in order.read() if isinstance(record, Metrics)] == expected
     order.close()
-    assert [record.step for record in Claims(run).records() if isinstance(record, Metrics)] == expected
-    assert Claims(run).last_step() == 51
+    assert [record.step for record in AttemptHistory(run).records() if isinstance(record, Metrics)] == expected
+    assert AttemptHistory(run).last_step() == 51
 
 
 @pytest.mark.usefixtures("no_relay")

@@ -18,7 +18,7 @@ from trackers.analysis.provenance import portrait
 from trackers.journal.run_directory import RunDirectory, find_runs
 from trackers.records import Metrics
 from trackers.relay.delivery.cursor_file import read_account
-from trackers.relay.delivery.dead_letters import Rejections
+from trackers.relay.delivery.dead_letters import DeadLetters
 from trackers.relay.report import report
 from trackers.support.redaction import mask, mask_argv, mask_source
 
@@ -209,7 +209,7 @@ def test_refused_records_are_their_owners_alone(private: bool, tmp_path: Path) -
     path.parent.mkdir(parents=True)
     before = os.umask(0o002)
     try:
-        Rejections(path, private).add(Metrics(step=1, time=1.0, values={"a": 1.0}), "too long")
+        DeadLetters(path, private).add(Metrics(step=1, time=1.0, values={"a": 1.0}), "too long")
     finally:
         os.umask(before)
     assert path.stat().st_mode & 0o777 == (0o600 if private else 0o664)

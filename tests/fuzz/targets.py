@@ -89,7 +89,7 @@ def _mlflow_files(place: Path) -> None:
     import sqlite3
 
     from trackers.readers.boundary import Spared
-    from trackers.readers.mlflow.artifacts import RunFiles
+    from trackers.readers.mlflow.artifacts import ArtifactReader
     from trackers.readers.reader import SourceRun
 
     with contextlib.closing(sqlite3.connect(place / "mlflow.db")) as database:
@@ -105,7 +105,7 @@ def _mlflow_files(place: Path) -> None:
 
     Run.data.tags = tags  # type: ignore[attr-defined]
     spared = Spared(SourceRun(source="mlflow-files", id="0"))
-    for artifact in RunFiles(None, Run, f"sqlite:///{place}/mlflow.db", None).records(0.0):
+    for artifact in ArtifactReader(None, Run, f"sqlite:///{place}/mlflow.db", None).records(0.0):
         list(spared.read(artifact))
 
 

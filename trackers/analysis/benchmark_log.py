@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from trackers.benchmark import file, result
-from trackers.benchmark.steps import Steps
+from trackers.benchmark.steps import StepCollector
 from trackers.errors import NotFound, UsageError
 from trackers.readers.console_log.reader import STDIN, LogReader
 from trackers.records import Metrics, Record
@@ -36,7 +36,7 @@ def main(arguments: Sequence[str]) -> int:
     if len(runs) > 1:
         raise UsageError(f"{options.log_file} names {len(runs)} logs; give one")
     records = reader.read(runs[0])
-    steps = Steps().gather(_shown(records) if options.verbose else records)
+    steps = StepCollector().gather(_shown(records) if options.verbose else records)
     source = str(options.log_file)
     if not steps.measured:
         raise NotFound(f"{source}: no line says how long an iteration took (`elapsed time per iteration (ms)`)")

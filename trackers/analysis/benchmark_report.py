@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from trackers.analysis.benchmark_results import TOLERANCE, Result
 from trackers.analysis.comparability import WORK, work
-from trackers.analysis.tables import Table, escape_markdown, render, show
+from trackers.analysis.tables import TextTable, escape_markdown, render, show
 
 FEW = 5
 """A result of fewer step times says little."""
@@ -120,7 +120,7 @@ def _section(heading: str, found: Sequence[Result], columns: _Columns) -> str:
     rows = [[result.name, *(of(result) for _, of in columns)] for result in found]
     if all(cell is None for row in rows for cell in row[1:]):
         return f"## {heading}\n\nNo result says it.\n"
-    return f"## {heading}\n\n" + render(Table(["result", *(title for title, _ in columns)], rows), "markdown")
+    return f"## {heading}\n\n" + render(TextTable(["result", *(title for title, _ in columns)], rows), "markdown")
 
 
 def _setting(name: str) -> Callable[[Result], Any]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from trackers.benchmark import file, result
-from trackers.benchmark.steps import Steps
+from trackers.benchmark.steps import StepCollector
 from trackers.errors import NotFound, UsageError
 from trackers.readers.reader import Reader, SourceRun
 from trackers.support.atomic_write import check, write_text
@@ -24,7 +24,7 @@ def document(reader: Reader, run: SourceRun, given: dict[str, int | None] | None
     Raises:
         NotFound: the run has no two steps whose time is known.
     """
-    steps = Steps().gather(reader.read(run))
+    steps = StepCollector().gather(reader.read(run))
     if not steps.measured:
         raise NotFound(f"run {run.name!r} ({run.source}) has no two steps whose times are known: nothing to export")
     logged = steps.config.get("log.format")

@@ -11,8 +11,8 @@ import msgspec
 
 from trackers import records
 from trackers.analysis.comparison import differing_settings
-from trackers.analysis.run_stats import Facts
-from trackers.analysis.where import Condition
+from trackers.analysis.run_stats import RunStats
+from trackers.analysis.where import RunFilter
 from trackers.errors import NotFound, UsageError
 from trackers.records import plain_name
 
@@ -22,7 +22,7 @@ MODES = ("min", "max")
 class Ranked(msgspec.Struct):
     """run: its facts. value: its best. step: where it had it; None for results. config: what differs among all."""
 
-    run: Facts
+    run: RunStats
     value: float
     step: int | None
     config: dict[str, Any]
@@ -35,7 +35,7 @@ class Ranked(msgspec.Struct):
 
 
 def best(
-    runs: Sequence[Facts], metric: str, mode: str | None = None, where: str | None = None, top: int | None = 1
+    runs: Sequence[RunStats], metric: str, mode: str | None = None, where: str | None = None, top: int | None = 1
 ) -> list[Ranked]:
     """Runs in order of a metric, the best first.
 
@@ -51,7 +51,7 @@ def best(
     """
     if mode not in (None, *MODES):
         raise UsageError(f"unknown mode {mode!r}: known are {', '.join(MODES)}")
-    chosen = [run for run in runs if condition(run)] if where and (condition := Condition(where)) else list(runs)
+    chosen = [run for run in runs if condition(run)] if where and (condition := RunFilter(where)) else list(runs)
     if not chosen:
         raise NotFound(f"none of {len(runs)} runs fulfils {where!r}{_unknown(runs, where)}" if where else "no runs")
     if not any(metric in run.folds or plain_name(metric) in run.summary for run in chosen):
@@ -70,7 +70,7 @@ def best(
     ]
 
 
-def _value(run: Facts, metric: str, mode: str) -> list[tuple[float, int | None]]:
+def _value(run: RunStats, metric: str, mode: str) -> list[tuple[float, int | None]]:
     """The run's value and its step, if it has a number that isn't NaN."""
     fold = run.folds.get(metric)
     if fold is not None:
@@ -81,7 +81,7 @@ def _value(run: Facts, metric: str, mode: str) -> list[tuple[float, int | None]]
     return [(value, step)] if known and value is not None else []
 
 
-def _unknown(runs: Sequence[Facts], where: str) -> str:
+def _unknown(runs: Sequence[RunStats], where: str) -> str:
     """Of a condition that nobody fulfils, the first setting that no run has, and what there is instead."""
     settings = sorted({name for run in runs for name in run.config})
     for name in re.findall(r"\bconfig\.([A-Za-z_][\w.]*)", where):
@@ -91,7 +91,7 @@ def _unknown(runs: Sequence[Facts], where: str) -> str:
     return ""
 
 
-def _nothing(runs: Sequence[Facts], metric: str) -> str:
+def _nothing(runs: Sequence[RunStats], metric: str) -> str:
     names = sorted({name for run in runs for name in (*run.folds, *(f"final/{result}" for result in run.summary))})
     if metric in names:
         return f"{metric!r} is nowhere a number in {len(runs)} runs"

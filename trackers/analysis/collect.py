@@ -16,9 +16,9 @@ from typing import NamedTuple
 import msgspec
 
 from trackers._version import __version__
-from trackers.analysis.run_stats import VERSION, Facts, facts
+from trackers.analysis.run_stats import VERSION, RunStats, facts
 from trackers.errors import NotFound, Unavailable
-from trackers.journal.fingerprint_cache import Shelf, mark_of
+from trackers.journal.fingerprint_cache import FingerprintCache, mark_of
 from trackers.journal.run_directory import RunDirectory
 from trackers.journal.status import observe
 from trackers.readers import helpers as files
@@ -36,7 +36,7 @@ _VERSION = f"facts {VERSION} of {__version__}"
 class Gathered(NamedTuple):
     """runs: in the order of the sources, the runs of one source newest first; each once. lost: why others are not."""
 
-    runs: list[Facts]
+    runs: list[RunStats]
     lost: list[str]
 
 
@@ -49,7 +49,7 @@ def gather(sources: Iterable[str], root: Path | None = None) -> Gathered:
     Raises:
         NotFound: a source names nothing, or nothing that can be read. UsageError: it can't be understood.
     """
-    found: dict[str, list[Facts]] = {}
+    found: dict[str, list[RunStats]] = {}
     lost: list[str] = []
     for source in sources:
         if source in found:
@@ -69,11 +69,11 @@ def gather(sources: Iterable[str], root: Path | None = None) -> Gathered:
     return Gathered(list(once.values()), lost)
 
 
-def _other(reader: Reader, run: SourceRun) -> Facts:
+def _other(reader: Reader, run: SourceRun) -> RunStats:
     version = str(getattr(reader, "version", lambda run: "")(run))
-    shelf = Shelf(f"facts of {run.source}", _VERSION)
-    kept = shelf.get("", version, Facts)
-    if isinstance(kept, Facts):
+    shelf = FingerprintCache(f"facts of {run.source}", _VERSION)
+    kept = shelf.get("", version, RunStats)
+    if isinstance(kept, RunStats):
         return kept
     from trackers.readers.run_data import RunData
 
@@ -84,18 +84,18 @@ def _other(reader: Reader, run: SourceRun) -> Facts:
     return found
 
 
-def _own(runs: Sequence[RunDirectory]) -> tuple[list[Facts], list[str]]:
-    shelves: dict[Path, Shelf] = {}
-    found: dict[int, Facts] = {}
+def _own(runs: Sequence[RunDirectory]) -> tuple[list[RunStats], list[str]]:
+    shelves: dict[Path, FingerprintCache] = {}
+    found: dict[int, RunStats] = {}
     missing: list[int] = []
     marks: list[str] = []
     for number, run in enumerate(runs):
         folder = run.path.parent
         if folder not in shelves:
-            shelves[folder] = Shelf(f"facts of {folder.resolve()}", _VERSION)
+            shelves[folder] = FingerprintCache(f"facts of {folder.resolve()}", _VERSION)
         marks.append(mark_of(run.path))
-        kept = shelves[folder].get(run.path.name, marks[number], Facts)
-        if isinstance(kept, Facts):
+        kept = shelves[folder].get(run.path.name, marks[number], RunStats)
+        if isinstance(kept, RunStats):
             if kept.status in ("running", "crashed"):  # it may have died without a word since, or only been silent
                 kept.status = observe(run).name
             found[number] = kept
@@ -113,7 +113,7 @@ def _own(runs: Sequence[RunDirectory]) -> tuple[list[Facts], list[str]]:
     return [found[number] for number in sorted(found)], lost
 
 
-def _read(paths: Sequence[Path]) -> list[Facts | str]:
+def _read(paths: Sequence[Path]) -> list[RunStats | str]:
     """The facts of each run's directory, or why there are none."""
     size = sum(_bytes(path) for path in paths)
     workers = min(WORKERS, _cores(), len(paths), 1 + int(size / SHARED_BYTES))
@@ -124,13 +124,13 @@ def _read(paths: Sequence[Path]) -> list[Facts | str]:
     answers = [[read_one(path) for path in shares[0]]]
     for helper, share in zip(helpers, shares[1:], strict=True):
         answers.append(_answers(helper, share))
-    found: list[Facts | str] = [""] * len(paths)
+    found: list[RunStats | str] = [""] * len(paths)
     for number, share_answers in enumerate(answers):
         found[number::workers] = share_answers
     return found
 
 
-def read_one(path: Path) -> Facts | str:
+def read_one(path: Path) -> RunStats | str:
     """The facts of one run of ours, read anew, or why it can't be read."""
     try:
         with boundary(str(path)):
@@ -161,13 +161,13 @@ def _start(share: Sequence[Path]) -> subprocess.Popen[bytes]:
     return helper
 
 
-def _answers(helper: subprocess.Popen[bytes], share: Sequence[Path]) -> list[Facts | str]:
+def _answers(helper: subprocess.Popen[bytes], share: Sequence[Path]) -> list[RunStats | str]:
     """What a helper read; what it failed to is read here."""
     assert helper.stdout is not None
     with helper:
         content = helper.stdout.read()
     try:
-        found: list[Facts | str] = msgspec.msgpack.decode(content, type=list[Facts | str])
+        found: list[RunStats | str] = msgspec.msgpack.decode(content, type=list[RunStats | str])
     except (msgspec.DecodeError, TypeError):
         found = []
     return found if len(found) == len(share) else [read_one(path) for path in share]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from trackers.analysis.run_stats import Facts
+from trackers.analysis.run_stats import RunStats
 from trackers.analysis.tables import show
 from trackers.metrics import roles
 
@@ -39,21 +39,21 @@ def work(config: Mapping[str, Any], names: Sequence[str]) -> tuple[tuple[str, st
     return tuple(sorted(found)) or None
 
 
-def _remarks(run: Facts) -> list[str]:
+def _remarks(run: RunStats) -> list[str]:
     return [*([run.note] if run.note else []), *run.speed.remarks]
 
 
-def _memory_kind(run: Facts) -> str | None:
+def _memory_kind(run: RunStats) -> str | None:
     return None if run.use.memory_gb is None else run.use.memory_kind or "unknown"
 
 
-def unfair(
-    runs: Sequence[Facts],
+def comparability_warnings(
+    runs: Sequence[RunStats],
     *,
-    base: Facts | None = None,
+    base: RunStats | None = None,
     steps_per_s: bool = False,
     wall: bool = False,
-    no_speedup: Sequence[Facts] = (),
+    no_speedup: Sequence[RunStats] = (),
 ) -> list[str]:
     """What a reader of the comparison must know.
 
@@ -101,13 +101,13 @@ def unfair(
     return found
 
 
-def _without(runs: Sequence[Facts], why: str) -> list[str]:
+def _without(runs: Sequence[RunStats], why: str) -> list[str]:
     which = ", ".join(run.name or run.id for run in runs[:SHOWN])
     chosen = "(--baseline NAME chooses another)"
     return [f"no speed-up of {which}{_more(len(runs))}: {why} {chosen}"] if runs else []
 
 
-def _different(runs: Sequence[Facts], of: Callable[[Facts], Any]) -> str:
+def _different(runs: Sequence[RunStats], of: Callable[[RunStats], Any]) -> str:
     """The values that runs have, in words, if they have more than one; what some don't say isn't compared."""
     values = list(dict.fromkeys(value for run in runs if (value := of(run)) is not None))
     if len(values) < 2:

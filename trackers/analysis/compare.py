@@ -13,9 +13,9 @@ import msgspec
 
 from trackers import records
 from trackers.analysis.collect import gather
-from trackers.analysis.comparability import unfair
+from trackers.analysis.comparability import comparability_warnings
 from trackers.analysis.comparison import FIGURES, Comparison, differing_settings
-from trackers.analysis.run_stats import Facts
+from trackers.analysis.run_stats import RunStats
 from trackers.benchmark.speed import WALL_SAMPLES, WALL_STEPS, alike
 from trackers.errors import NotFound, UsageError
 from trackers.metrics import roles
@@ -47,7 +47,7 @@ def compare_runs(
     return found
 
 
-def compare(runs: Sequence[Facts], keys: Sequence[str] | None = None, *, baseline: str | None = None) -> Comparison:
+def compare(runs: Sequence[RunStats], keys: Sequence[str] | None = None, *, baseline: str | None = None) -> Comparison:
     """Compare runs whose facts are known; otherwise as :func:`compare_runs`.
 
     Raises:
@@ -61,12 +61,12 @@ def compare(runs: Sequence[Facts], keys: Sequence[str] | None = None, *, baselin
     rows = [_row(run, chosen, differing, base) for run in runs]
     basis = {row.pop("speedup_basis") for row in rows} - {""}
     without = [run for run, row in zip(runs, rows, strict=True) if row["speedup"] is None and run.speed.steps_per_s]
-    warnings = unfair(runs, steps_per_s=bool(basis & {"steps/s", WALL_STEPS}), base=base,
+    warnings = comparability_warnings(runs, steps_per_s=bool(basis & {"steps/s", WALL_STEPS}), base=base,
                       wall=bool(basis & {WALL_SAMPLES, WALL_STEPS}), no_speedup=without)  # fmt: skip
     return Comparison(rows, chosen, differing, base.source if base is not None else "", warnings)
 
 
-def chosen_keys(runs: Sequence[Facts], keys: Sequence[str] | None = None) -> list[str]:
+def chosen_keys(runs: Sequence[RunStats], keys: Sequence[str] | None = None) -> list[str]:
     """The metrics that are asked for and that some run has; those that more runs have come first.
 
     Raises:
@@ -117,7 +117,7 @@ def efficiency(times: float | None, gpus: int | None, baseline_gpus: int | None 
     return times / (gpus / baseline_gpus) * 100
 
 
-def named(runs: Sequence[Facts], name: str) -> Facts:
+def named(runs: Sequence[RunStats], name: str) -> RunStats:
     """The run of this id, name or source.
 
     Raises:
@@ -130,14 +130,14 @@ def named(runs: Sequence[Facts], name: str) -> Facts:
     raise NotFound(f"{name!r} isn't among the runs compared: {known}")
 
 
-def _baseline(runs: Sequence[Facts], name: str | None) -> Facts | None:
+def _baseline(runs: Sequence[RunStats], name: str | None) -> RunStats | None:
     if name is not None:
         return named(runs, name)
     fast = [run for run in runs if run.speed.samples_per_s] or [run for run in runs if run.speed.steps_per_s]
     return min(fast, key=lambda run: run.gpus or 1) if len(runs) > 1 and fast else None
 
 
-def _row(run: Facts, keys: Sequence[str], differing: Sequence[str], base: Facts | None) -> dict[str, Any]:
+def _row(run: RunStats, keys: Sequence[str], differing: Sequence[str], base: RunStats | None) -> dict[str, Any]:
     times, basis = _speedup(run, base)
     return {
         "run_name": run.name or run.id,
@@ -165,13 +165,13 @@ def _row(run: Facts, keys: Sequence[str], differing: Sequence[str], base: Facts 
 _SAME = ("source", "id", "project", "group", "tags", "status", "attempts", "steps", "gpus", "gpu_name")
 
 
-def _speedup(run: Facts, base: Facts | None) -> tuple[float | None, str]:
+def _speedup(run: RunStats, base: RunStats | None) -> tuple[float | None, str]:
     """By what both did over the same clock."""
     pair = alike(run.speed, base.speed) if base is not None else None
     return (speedup(*pair[1:]), pair[0]) if pair is not None else (None, "")
 
 
-def _figures(run: Facts, key: str) -> dict[str, Any]:
+def _figures(run: RunStats, key: str) -> dict[str, Any]:
     fold = run.folds.get(key)
     found = {what: run.value(key, what) for what in FIGURES}
     if key.startswith(records.SUMMARY_PREFIX):
@@ -181,7 +181,7 @@ def _figures(run: Facts, key: str) -> dict[str, Any]:
     return found
 
 
-def _first(run: Facts, names: Sequence[str], what: str, results: Sequence[str]) -> Any:
+def _first(run: RunStats, names: Sequence[str], what: str, results: Sequence[str]) -> Any:
     for name in names:
         value = run.value(name, what)
         if value is not None:
@@ -189,7 +189,7 @@ def _first(run: Facts, names: Sequence[str], what: str, results: Sequence[str]) 
     return next((run.summary[name] for name in results if name in run.summary), None)
 
 
-def _iterations(run: Facts) -> int:
+def _iterations(run: RunStats) -> int:
     if run.iterations:
         return run.iterations
     stated = run.summary.get("total_iterations", run.summary.get("total_steps"))

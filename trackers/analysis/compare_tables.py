@@ -10,7 +10,7 @@ from typing import Any
 from trackers.analysis.comparison import QUANTITIES, Comparison
 from trackers.analysis.groups import SPEEDS, Groups
 from trackers.analysis.statistics import Spread
-from trackers.analysis.tables import MISSING, Table, show
+from trackers.analysis.tables import MISSING, TextTable, show
 
 FEW = 6
 """So many runs stand side by side."""
@@ -18,7 +18,7 @@ KEYS, SETTINGS = 6, 8
 """So many metrics and differing settings are shown where none were asked for."""
 
 
-def side_by_side(found: Comparison, keys: Sequence[str], settings: Sequence[str], figures: Sequence[str]) -> Table:
+def side_by_side(found: Comparison, keys: Sequence[str], settings: Sequence[str], figures: Sequence[str]) -> TextTable:
     """A column for each run."""
     rows = [["status", *(run["status"] or None for run in found.runs)], ["steps", *_column(found, "steps")]]
     rows += [[f"config.{name}", *(run["config"].get(name) for run in found.runs)] for name in settings]
@@ -28,10 +28,10 @@ def side_by_side(found: Comparison, keys: Sequence[str], settings: Sequence[str]
             if any(value is not None for value in values):
                 rows.append([f"{key} {figure}" if not key.startswith("final/") else key, *values])
     rows += [[title, *_column(found, name)] for title, name in _quantities(found)]
-    return Table(["run", *_distinct(found)], rows)
+    return TextTable(["run", *_distinct(found)], rows)
 
 
-def a_line_each(found: Comparison, keys: Sequence[str], settings: Sequence[str], figures: dict[str, str]) -> Table:
+def a_line_each(found: Comparison, keys: Sequence[str], settings: Sequence[str], figures: dict[str, str]) -> TextTable:
     """A row for each run, with one figure of each metric."""
     shown = _quantities(found)
     headers = ["run", "status", "steps", *settings, *(_titled(key, figures[key]) for key in keys)]
@@ -40,10 +40,10 @@ def a_line_each(found: Comparison, keys: Sequence[str], settings: Sequence[str],
          *(run["metrics"].get(key, {}).get(figures[key]) for key in keys), *(run[name_] or None for _, name_ in shown)]
         for name, run in zip(_distinct(found), found.runs, strict=True)
     ]  # fmt: skip
-    return Table([*headers, *(title for title, _ in shown)], rows, texts=2)
+    return TextTable([*headers, *(title for title, _ in shown)], rows, texts=2)
 
 
-def by_group(found: Groups, keys: Sequence[str], *, apart: bool = False) -> Table:
+def by_group(found: Groups, keys: Sequence[str], *, apart: bool = False) -> TextTable:
     """A row for each group.
 
     Args:
@@ -60,7 +60,7 @@ def by_group(found: Groups, keys: Sequence[str], *, apart: bool = False) -> Tabl
         rows.append([group.label, len(group.runs), *cells])
     if apart:
         titles = [f"{title} {part}" for title in titles for part in ("n", "mean", "std", "low", "high")]
-    return Table([found.by, "n", *titles], rows)
+    return TextTable([found.by, "n", *titles], rows)
 
 
 def chosen_settings(found: Comparison, patterns: Sequence[str] | None) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from trackers import records
-from trackers.analysis.tables import Table
+from trackers.analysis.tables import TextTable
 
 FIGURES = ("final", "best", "last", "min", "max")
 """What can be compared of a metric. final: the result of its name. best: by ``define_metric``, else by its name."""
@@ -65,7 +65,7 @@ class Comparison(msgspec.Struct):
         return pandas.DataFrame(table.rows, columns=table.headers)
 
 
-def by_run(found: Comparison) -> Table:
+def by_run(found: Comparison) -> TextTable:
     """Everything, a row for each run: for CSV and DataFrames."""
     fields = ("run_name", "source", "id", "project", "group", "status", "attempts", "steps", "gpus", "gpu_name")
     more = [name for _, name in QUANTITIES if name not in fields]
@@ -77,7 +77,7 @@ def by_run(found: Comparison) -> Table:
          *(run["metrics"].get(key, {}).get(figure) for key, figure in figures), *(run[name] for name in more)]
         for run in found.runs
     ]  # fmt: skip
-    return Table(headers, rows)
+    return TextTable(headers, rows)
 
 
 def differing_settings(configs: Sequence[Mapping[str, Any]]) -> list[str]:

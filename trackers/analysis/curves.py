@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from trackers.analysis.run_stats import Facts, facts
+from trackers.analysis.run_stats import RunStats, facts
 from trackers.analysis.tables import plain
 from trackers.errors import NotFound, UsageError
 from trackers.metrics import roles
@@ -39,7 +39,7 @@ class PlottedRun:
         return list(dict.fromkeys(name for block in self.data.blocks() for name in block.names))
 
     @cached_property
-    def facts(self) -> Facts:
+    def facts(self) -> RunStats:
         """What is known of the run as a whole."""
         return facts(self.data.run, self.data.blocks(), self.data.records(), self.data.status)
 

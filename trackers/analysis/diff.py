@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from trackers.analysis.provenance import Portrait
+from trackers.analysis.provenance import Provenance
 from trackers.records import name_floats
 
 PARTS = ("config", "argv", "git", "packages", "hardware")
@@ -23,7 +23,7 @@ class Difference(msgspec.Struct):
     second: Any
 
 
-def diff(first: Portrait, second: Portrait) -> list[Difference]:
+def diff(first: Provenance, second: Provenance) -> list[Difference]:
     """Everything that isn't the same, part by part; of uncommitted changes the lines that differ."""
     found = _mappings("config", first.config, second.config)
     found += _mappings("argv", _command(first), _command(second))
@@ -54,7 +54,7 @@ def _same(one: Any, other: Any) -> bool:
     return bool(one == other or (one != one and other != other))
 
 
-def _command(of: Portrait) -> dict[str, Any]:
+def _command(of: Provenance) -> dict[str, Any]:
     """The command line by name: options with their values, other words by their place."""
     found: dict[str, Any] = {}
     if of.program:

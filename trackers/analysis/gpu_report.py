@@ -18,7 +18,7 @@ from trackers.analysis.gpu_series import (
     MEMORY_FRACTION,
     POWER,
     TEMPERATURE,
-    Gpus,
+    GpuSeries,
     Point,
     Stats,
     average,
@@ -63,7 +63,7 @@ class GpuReport(msgspec.Struct):
     energy_from: str = ""
 
 
-class Reports(msgspec.Struct):
+class GpuReports(msgspec.Struct):
     """gpus: by number, with the node's where there are several. total: over all of them; None for a single one
     and where none was seen by itself. summed: what the trainer logged over all GPUs (``gpu/…``), by name."""
 
@@ -72,14 +72,14 @@ class Reports(msgspec.Struct):
     logged: dict[str, Stats] = {}
 
 
-def gpu_report(records: Iterable[Record], run: str = "this run") -> Reports:
+def gpu_report(records: Iterable[Record], run: str = "this run") -> GpuReports:
     """Figures of a run's GPUs.
 
     Raises:
         NotFound: it has none; the message says what to check.
     """
-    gpus = Gpus().gather(_renamed(records))
-    found = Reports(gpus={name: _one(gpus, name) for name in gpus.names})
+    gpus = GpuSeries().gather(_renamed(records))
+    found = GpuReports(gpus={name: _one(gpus, name) for name in gpus.names})
     found.logged = {name: _stats(points) for name, points in sorted(gpus.others.items())}
     if not found.gpus and not found.logged:
         raise NotFound(
@@ -120,7 +120,7 @@ def _renamed(records: Iterable[Record]) -> Iterator[Record]:
             yield Metrics(step=record.step, time=record.time, values=values)
 
 
-def _one(gpus: Gpus, name: str) -> GpuReport:
+def _one(gpus: GpuSeries, name: str) -> GpuReport:
     fields = gpus.series[name]
     report = GpuReport(
         memory=gpus.stats(name, MEMORY),

@@ -38,7 +38,7 @@ class Stats(msgspec.Struct):
     maximum: float
 
 
-class Gpus:
+class GpuSeries:
     """Series by GPU and field. ``others``: series of other metrics, by name (``gpu/compute_util_avg``)."""
 
     def __init__(self) -> None:
@@ -46,7 +46,7 @@ class Gpus:
         self.others: dict[str, list[Point]] = {}
         self._peaks: dict[tuple[str, str], float] = {}
 
-    def gather(self, records: Iterable[Record], *, others: str = "gpu/") -> Gpus:
+    def gather(self, records: Iterable[Record], *, others: str = "gpu/") -> GpuSeries:
         """Take samples in; ``others``: what names of other metrics begin with."""
         for record in records:
             if isinstance(record, Metrics):

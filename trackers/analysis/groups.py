@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from trackers.analysis.comparison import FIGURES, differing_settings
-from trackers.analysis.run_stats import Facts
+from trackers.analysis.run_stats import RunStats
 from trackers.analysis.statistics import Spread, spread
 from trackers.analysis.tables import show
 from trackers.errors import UsageError
@@ -37,7 +37,7 @@ class Groups(msgspec.Struct):
     groups: list[Group]
 
 
-def by(runs: Sequence[Facts], what: str, keys: Sequence[str], figure: str | None = None) -> Groups:
+def by(runs: Sequence[RunStats], what: str, keys: Sequence[str], figure: str | None = None) -> Groups:
     """Sum up runs.
 
     Args:
@@ -50,7 +50,7 @@ def by(runs: Sequence[Facts], what: str, keys: Sequence[str], figure: str | None
     """
     if figure is not None and figure not in FIGURES:
         raise UsageError(f"unknown figure {figure!r}: known are {', '.join(FIGURES)}")
-    members: dict[str, list[Facts]] = {}
+    members: dict[str, list[RunStats]] = {}
     for label, run in labelled(runs, what):
         members.setdefault(label, []).append(run)
     figures = {key: figure or headline(runs, key) for key in keys}
@@ -66,7 +66,7 @@ def by(runs: Sequence[Facts], what: str, keys: Sequence[str], figure: str | None
     return Groups(what, figures, groups)
 
 
-def headline(runs: Sequence[Facts], key: str) -> str:
+def headline(runs: Sequence[RunStats], key: str) -> str:
     """The figure that says most of a metric: the result of its name where all runs have one, else the best, else
     (where no value is better than another) the last."""
     if all(run.value(key, "final") is not None for run in runs):
@@ -74,7 +74,7 @@ def headline(runs: Sequence[Facts], key: str) -> str:
     return "best" if any(run.direction(key) for run in runs) else "last"
 
 
-def labelled(runs: Sequence[Facts], what: str) -> Iterable[tuple[str, Facts]]:
+def labelled(runs: Sequence[RunStats], what: str) -> Iterable[tuple[str, RunStats]]:
     """Each run with the label of its group, or of each of its groups; see :func:`by`.
 
     Raises:
@@ -95,7 +95,7 @@ def labelled(runs: Sequence[Facts], what: str) -> Iterable[tuple[str, Facts]]:
     raise UsageError(f"--by {what!r} isn't known: seed, group, tag or config.KEY")
 
 
-def _without_seeds(runs: Sequence[Facts]) -> list[tuple[str, Facts]]:
+def _without_seeds(runs: Sequence[RunStats]) -> list[tuple[str, RunStats]]:
     configs = [
         {name: value for name, value in run.config.items() if name.rpartition(".")[2].lower() not in SEEDS}
         for run in runs

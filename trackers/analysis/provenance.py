@@ -23,7 +23,7 @@ _APART = frozenset({"packages", "git", "argv", "args", "program", "executable", 
 _GIT = {"remote_url": "remote"}
 
 
-class Portrait(msgspec.Struct, kw_only=True):
+class Provenance(msgspec.Struct, kw_only=True):
     """Everything is empty where the source doesn't say. Secrets are masked.
 
     program: the script's path, ``-m package``, or ``<notebook>``. config: flat. git: commit, branch, remote, dirty,
@@ -43,9 +43,9 @@ class Portrait(msgspec.Struct, kw_only=True):
     hardware: dict[str, Any] = {}
 
 
-def portrait(data: RunData) -> Portrait:
+def portrait(data: RunData) -> Provenance:
     """A run's portrait, from its identity where it is one of ours, and from what was recorded of its environment."""
-    found = Portrait(name=data.run.name or data.run.id, source=data.run.source)
+    found = Provenance(name=data.run.name or data.run.id, source=data.run.source)
     found.config = dict(records.flatten(mask(data.config), "."))
     machine: dict[str, Any] = {}
     for record in data.records():
@@ -67,7 +67,7 @@ def portrait(data: RunData) -> Portrait:
     return found
 
 
-def _take_identity(data: RunData, found: Portrait) -> None:
+def _take_identity(data: RunData, found: Provenance) -> None:
     patch = found.git.pop("patch_file", None)
     try:
         info = RunDirectory(data.run.directory).read_info() if data.run.directory else None
@@ -84,7 +84,7 @@ def _take_identity(data: RunData, found: Portrait) -> None:
     found.hardware.setdefault("host", info.host)
 
 
-def command(of: Portrait) -> str:
+def command(of: Provenance) -> str:
     """The command line that starts the run again, quoted for a POSIX shell.
 
     Raises:
@@ -112,7 +112,7 @@ def quote(word: str) -> str:
     return f"$'{text}'"
 
 
-def remarks(of: Portrait) -> list[str]:
+def remarks(of: Provenance) -> list[str]:
     """What whoever runs it again must know: commit, uncommitted changes, ranks, masked secrets."""
     found = []
     if of.git.get("commit"):

@@ -137,7 +137,7 @@ def _versions(config: dict[str, Any]) -> dict[str, str]:
     return {name: str(value) for name, value in named.items() if value is not None}
 
 
-def _session(run: PlottedRun) -> sessions.Session | None:
+def _session(run: PlottedRun) -> sessions.SessionSummary | None:
     """A session's own figures; None of a run that is none."""
     source = run.data.run.source
     if not source.startswith(SESSION):

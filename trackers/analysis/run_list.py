@@ -9,7 +9,7 @@ import msgspec
 
 from trackers.analysis.run_overview import Overview, glance
 from trackers.errors import TrackersError
-from trackers.journal.fingerprint_cache import Shelf, mark_of
+from trackers.journal.fingerprint_cache import FingerprintCache, mark_of
 from trackers.journal.run_directory import RunDirectory, run_places
 from trackers.readers.boundary import boundary
 
@@ -27,7 +27,7 @@ class Standing(NamedTuple):
     why: str = ""
 
 
-class Line(msgspec.Struct, array_like=True):
+class RunLine(msgspec.Struct, array_like=True):
     """One run. last: some of its last values; more: there are others."""
 
     project: str
@@ -44,7 +44,7 @@ class Line(msgspec.Struct, array_like=True):
 class Listing(NamedTuple):
     """lines: the oldest run first. lost: why others are not among them."""
 
-    lines: list[Line]
+    lines: list[RunLine]
     lost: list[str]
 
 
@@ -54,13 +54,13 @@ def listing(root: Path, project: str = "") -> Listing:
     Args:
         project: only this project's; "": all.
     """
-    shelf = Shelf(f"listing of {root.resolve()}", _VERSION)
+    shelf = FingerprintCache(f"listing of {root.resolve()}", _VERSION)
     lines, lost, there = [], [], set()
     for path in run_places(root):
         there.add(path)
         mark = mark_of(path, deliveries=True)
-        line = shelf.get(path, mark, Line)
-        if not isinstance(line, Line):
+        line = shelf.get(path, mark, RunLine)
+        if not isinstance(line, RunLine):
             try:
                 with boundary(path):
                     view = glance(RunDirectory(path))
@@ -78,8 +78,8 @@ def listing(root: Path, project: str = "") -> Listing:
     return Listing(sorted(lines, key=lambda line: line.created), lost)
 
 
-def _line(view: Overview) -> Line:
-    return Line(
+def _line(view: Overview) -> RunLine:
+    return RunLine(
         project=view.info.project,
         id=view.info.id,
         name=view.info.name,

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from trackers import records
-from trackers.journal.attempts import Claims
+from trackers.journal.attempts import AttemptHistory
 from trackers.journal.run_directory import RunDirectory
 from trackers.journal.status import observe
 from trackers.journal.stream import tail
@@ -47,7 +47,7 @@ class Overview(msgspec.Struct, kw_only=True):
 def glance(run: RunDirectory) -> Overview:
     """Quick: reads the ends of the streams only. Results and values logged long ago may be missing."""
     view = Overview(info=run.read_info(), status=observe(run))
-    claims = Claims(run)
+    claims = AttemptHistory(run)
     for name in run.stream_names():
         if name.writer in ("rank", "reducer"):
             for record in claims.kept(name, tail(run.stream(name))):
@@ -59,7 +59,7 @@ def glance(run: RunDirectory) -> Overview:
 def overview(run: RunDirectory) -> Overview:
     """Complete: reads every record once. What a newer attempt superseded doesn't count."""
     view = Overview(info=run.read_info(), status=observe(run))
-    for record in Claims(run).records():
+    for record in AttemptHistory(run).records():
         view.records += 1
         _take(view, record)
     view.trackers = report(run, view.info.trackers)

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from trackers import records
-from trackers.analysis.speed import Use, speed, use
+from trackers.analysis.speed import ResourceUse, speed, use
 from trackers.benchmark.speed import Speed
 from trackers.metrics import roles
 from trackers.metrics.groups import group_of
@@ -25,7 +25,7 @@ LONGEST = 2000
 """Results that are longer texts are cut: a comparison shows a line of them."""
 
 
-class Fold(msgspec.Struct, array_like=True):
+class MetricStats(msgspec.Struct, array_like=True):
     """One metric's whole series. count: its values, nans of them NaN. last: as logged last; may be NaN.
 
     low, high, mean: of what isn't NaN (infinities count); None where all is. The steps: of the first value that is
@@ -44,7 +44,7 @@ class Fold(msgspec.Struct, array_like=True):
     mean: float | None = None
 
 
-class Facts(msgspec.Struct, kw_only=True):
+class RunStats(msgspec.Struct, kw_only=True):
     """One run.
 
     source, id, name, project, group, tags, notes, created, status, note: as :class:`SourceRun` has them.
@@ -67,7 +67,7 @@ class Facts(msgspec.Struct, kw_only=True):
     note: str = ""
     config: dict[str, Any] = {}
     summary: dict[str, Any] = {}
-    folds: dict[str, Fold] = {}
+    folds: dict[str, MetricStats] = {}
     goals: dict[str, str] = {}
     steps: int | None = None
     loss: str = ""
@@ -77,7 +77,7 @@ class Facts(msgspec.Struct, kw_only=True):
     gpus: int | None = None
     gpu_name: str = ""
     speed: Speed = msgspec.field(default_factory=Speed)
-    use: Use = msgspec.field(default_factory=Use)
+    use: ResourceUse = msgspec.field(default_factory=ResourceUse)
 
     def direction(self, name: str) -> str | None:
         """Which of a metric's values are better: as defined, else by its name; None where neither says."""
@@ -101,13 +101,13 @@ class Facts(msgspec.Struct, kw_only=True):
         return {"min": fold.low, "max": fold.high, "last": fold.last}.get(what)
 
 
-def facts(run: SourceRun, blocks: Sequence[Block], others: Sequence[Record], status: str = "") -> Facts:
+def facts(run: SourceRun, blocks: Sequence[Block], others: Sequence[Record], status: str = "") -> RunStats:
     """Fold a run's metrics and other records.
 
     Args:
         status: where no record says how the run ended.
     """
-    found = Facts(**{name: getattr(run, name) for name in _SHARED})
+    found = RunStats(**{name: getattr(run, name) for name in _SHARED})
     found.status = status or run.status
     config: dict[str, Any] = {}
     begun: dict[int, float] = {}
@@ -151,11 +151,11 @@ def facts(run: SourceRun, blocks: Sequence[Block], others: Sequence[Record], sta
 _SHARED = ("source", "id", "name", "project", "group", "tags", "notes", "created", "note")
 
 
-def folds(blocks: Sequence[Block]) -> dict[str, Fold]:
+def folds(blocks: Sequence[Block]) -> dict[str, MetricStats]:
     """Each metric's fold, in the order of first appearance."""
     import numpy as np
 
-    found: dict[str, Fold] = {}
+    found: dict[str, MetricStats] = {}
     newest: dict[str, int] = {}
     ends: dict[str, list[tuple[float, int]]] = {}
     totals: dict[str, list[tuple[float, int]]] = {}
@@ -177,7 +177,7 @@ def folds(blocks: Sequence[Block]) -> dict[str, Fold]:
             sums = (np.nansum(block.values, axis=0) if any(nans) else block.values.sum(axis=0)).tolist()
         size = len(block.rows)
         for place, name in enumerate(block.names):
-            fold = found.setdefault(name, Fold())
+            fold = found.setdefault(name, MetricStats())
             fold.count += size
             fold.nans += nans[place]
             if first is not None and last is not None:
@@ -195,7 +195,9 @@ def folds(blocks: Sequence[Block]) -> dict[str, Fold]:
     return found
 
 
-def _extremes(fold: Fold, ends: list[tuple[float, int]], block: Block, place: int, low_at: int, high_at: int) -> None:
+def _extremes(
+    fold: MetricStats, ends: list[tuple[float, int]], block: Block, place: int, low_at: int, high_at: int
+) -> None:
     """Take a block's smallest and largest value, if they are: of equal ones the first logged.
 
     Args:
@@ -258,7 +260,7 @@ def _goals(defined: list[Define], names: list[str]) -> dict[str, str]:
     return goals
 
 
-def _gpus(found: Facts, world: int) -> int | None:
+def _gpus(found: RunStats, world: int) -> int | None:
     said = roles.setting(found.config, roles.GPU_COUNTS)
     if said is not None and said >= 1 and math.isfinite(said):
         return int(said)

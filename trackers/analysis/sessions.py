@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from trackers.analysis.comparability import unfair
+from trackers.analysis.comparability import comparability_warnings
 from trackers.analysis.compare import efficiency, speedup
-from trackers.analysis.run_stats import Facts, facts
+from trackers.analysis.run_stats import RunStats, facts
 from trackers.analysis.statistics import durations, mean, weighted
 from trackers.analysis.tables import MISSING, plain, show
 from trackers.benchmark import speed
@@ -17,7 +17,7 @@ from trackers.errors import NotFound
 from trackers.metrics import roles
 from trackers.readers import helpers
 from trackers.readers.boundary import boundary
-from trackers.readers.columns import Columns
+from trackers.readers.columns import ColumnBlocks
 from trackers.readers.helpers import unix
 from trackers.readers.reader import SourceRun
 from trackers.readers.session import COMMUNICATION, END, SessionReader, read_summary
@@ -31,7 +31,7 @@ LOSS = "train_loss"
 _HEAD = "system.gpu."
 
 
-class Gpu(NamedTuple):
+class GpuUse(NamedTuple):
     """One GPU over a session, in percent; None where nothing says. average: weighted by time."""
 
     label: str
@@ -40,7 +40,7 @@ class Gpu(NamedTuple):
     memory: float | None
 
 
-class Operation(NamedTuple):
+class CommunicationSummary(NamedTuple):
     """One kind of communication. mb: data of all calls together; average_mb, average_ms: of those that say."""
 
     name: str
@@ -50,14 +50,14 @@ class Operation(NamedTuple):
     average_ms: float | None
 
 
-class Session(NamedTuple):
+class SessionSummary(NamedTuple):
     """One session. facts: its metrics and speed. duration_s: from its start to its end, or to its last record."""
 
-    facts: Facts
+    facts: RunStats
     mode: str
     duration_s: float | None
-    gpus: list[Gpu]
-    operations: list[Operation]
+    gpus: list[GpuUse]
+    operations: list[CommunicationSummary]
 
     @property
     def gpu_count(self) -> int:
@@ -70,7 +70,7 @@ class Session(NamedTuple):
         return _mean([gpu.average for gpu in self.gpus])
 
 
-def sessions(directory: Path, session_id: str = "") -> tuple[list[Session], list[str]]:
+def sessions(directory: Path, session_id: str = "") -> tuple[list[SessionSummary], list[str]]:
     """All sessions below a directory, the oldest first, and why some couldn't be read.
 
     Args:
@@ -99,7 +99,7 @@ def sessions(directory: Path, session_id: str = "") -> tuple[list[Session], list
     return sorted(found, key=lambda session: session.facts.created), lost
 
 
-def read(path: Path) -> Session:
+def read(path: Path) -> SessionSummary:
     """One session.
 
     Raises:
@@ -120,11 +120,11 @@ def read(path: Path) -> Session:
     series = _series(blocks)
     if known.speed.steps_per_s is None and known.steps and duration:
         known.speed.steps_per_s, known.speed.basis = known.steps / duration, WHOLE
-    return Session(known, str(session.get("mode") or ""), duration, _gpus(series), _operations(blocks))
+    return SessionSummary(known, str(session.get("mode") or ""), duration, _gpus(series), _operations(blocks))
 
 
-def _read(reader: SessionReader, run: SourceRun) -> tuple[Columns, list[Any]]:
-    columns = Columns()
+def _read(reader: SessionReader, run: SourceRun) -> tuple[ColumnBlocks, list[Any]]:
+    columns = ColumnBlocks()
     return columns, columns.add(reader.read(run))
 
 
@@ -144,7 +144,7 @@ def _series(blocks: Sequence[Any]) -> dict[str, tuple[Any, Any]]:
     return found
 
 
-def _gpus(series: dict[str, tuple[Any, Any]]) -> list[Gpu]:
+def _gpus(series: dict[str, tuple[Any, Any]]) -> list[GpuUse]:
     labels = {name[len(_HEAD) :].removesuffix(".max").rpartition(".")[0] for name in series if name.startswith(_HEAD)}
     found = []
     for label in sorted(labels, key=lambda label: (len(label), label)):
@@ -153,7 +153,7 @@ def _gpus(series: dict[str, tuple[Any, Any]]) -> list[Gpu]:
         highest = [*used, *series.get(f"{head}gpu.max", ((), ()))[1]]
         peak = max((value for value in highest if math.isfinite(value)), default=None)
         memory_times, memory = series.get(f"{head}memoryAllocated", ((), ()))
-        found.append(Gpu(label, _over_time(times, used), peak, _over_time(memory_times, memory)))
+        found.append(GpuUse(label, _over_time(times, used), peak, _over_time(memory_times, memory)))
     return found
 
 
@@ -162,7 +162,7 @@ def _over_time(times: Any, values: Any) -> float | None:
     return weighted(values, seconds if (seconds > 0).any() else [1.0] * len(values))
 
 
-def _operations(blocks: Sequence[Any]) -> list[Operation]:
+def _operations(blocks: Sequence[Any]) -> list[CommunicationSummary]:
     """Each kind of communication: a record may stand for several calls, whose size and time are one call's."""
     import numpy as np
 
@@ -184,7 +184,7 @@ def _operations(blocks: Sequence[Any]) -> list[Operation]:
         known = np.concatenate(parts["calls"])
         calls = int(known[np.isfinite(known)].sum())
         mb, average_mb = _weighed(parts["mb"])
-        listed.append(Operation(operation, calls, mb, average_mb, _weighed(parts["ms"])[1]))
+        listed.append(CommunicationSummary(operation, calls, mb, average_mb, _weighed(parts["ms"])[1]))
     return sorted(listed, key=lambda operation: -operation.calls)
 
 
@@ -198,7 +198,7 @@ def _weighed(parts: Sequence[tuple[Any, Any]]) -> tuple[float | None, float | No
     return (total, total / count) if count else (None, None)
 
 
-def overview(session: Session) -> Iterator[str]:
+def overview(session: SessionSummary) -> Iterator[str]:
     """The lines of one session."""
     known = session.facts
     loss = next((known.folds[name] for name in (LOSS, *roles.LOSSES) if name in known.folds), None)
@@ -218,7 +218,7 @@ def overview(session: Session) -> Iterator[str]:
         )
 
 
-def comparison(found: Sequence[Session]) -> Iterator[str]:
+def comparison(found: Sequence[SessionSummary]) -> Iterator[str]:
     """Sessions of one GPU against sessions of several, with speed-up and efficiency for each number of GPUs.
 
     What is neither (several processes without a GPU each) is listed apart.
@@ -255,13 +255,13 @@ def comparison(found: Sequence[Session]) -> Iterator[str]:
         yield ""
         yield f"🚀 Multi-GPU Speedup{label}: {_number(times, '.2f', 'x')}{basis}"
         yield f"📊 GPU Efficiency{label}: {_number(efficiency(times, count), '.1f', '%')}"
-    warnings = unfair([session.facts for session in found])
+    warnings = comparability_warnings([session.facts for session in found])
     if warnings:
         yield ""
         yield from (f"⚠️  {plain(text)}" for text in warnings)
 
 
-def communication(found: Sequence[Session]) -> Iterator[str]:
+def communication(found: Sequence[SessionSummary]) -> Iterator[str]:
     """What each session communicated; without bandwidths: these files don't say how long a transfer itself took."""
     for number, session in enumerate(found):
         if number:
@@ -281,7 +281,7 @@ def communication(found: Sequence[Session]) -> Iterator[str]:
                 yield f"      Avg duration: {operation.average_ms:.2f}ms"
 
 
-def _averages(title: str, group: Sequence[Session]) -> Iterator[str]:
+def _averages(title: str, group: Sequence[SessionSummary]) -> Iterator[str]:
     yield f"{title}:"
     yield f"  Steps/sec: {_number(_mean([session.facts.speed.steps_per_s for session in group]), '.2f')}"
     samples = _mean([session.facts.speed.samples_per_s for session in group])
@@ -290,7 +290,7 @@ def _averages(title: str, group: Sequence[Session]) -> Iterator[str]:
     yield f"  GPU utilization: {_number(_mean([session.gpu_percent for session in group]), '.1f', '%')}"
 
 
-def _speedup(single: Sequence[Session], several: Sequence[Session]) -> tuple[float | None, str]:
+def _speedup(single: Sequence[SessionSummary], several: Sequence[SessionSummary]) -> tuple[float | None, str]:
     """How many times as fast, on average, by what :func:`trackers.benchmark.speed.alike` allows, and a remark on it.
 
     Sessions that don't say their samples/s are left out where others do.

@@ -16,11 +16,11 @@ from trackers.benchmark.speed import (
     KINDS,
     WINDOWED,
     Counted,
-    Mean,
     Meter,
+    PositiveMean,
     Rate,
     Speed,
-    Timed,
+    StepTimes,
     figures,
     marks_of,
 )
@@ -30,7 +30,7 @@ from trackers.readers.columns import STEPLESS, Block
 J_PER_KWH = 3.6e6
 
 
-class Use(msgspec.Struct):
+class ResourceUse(msgspec.Struct):
     """gpu_percent: utilisation, averaged over time and GPUs. memory_gb: the peak of one GPU, GB of 1e9 bytes.
 
     memory_kind: "device" (all that is in use there), "torch" (what PyTorch allocated) or "reserved" (what it held for
@@ -87,12 +87,12 @@ def meter(blocks: Sequence[Block], starts: Sequence[float]) -> Meter:
             continue
         points = _points(named[name], starts, role.factor)
         if kind == roles.STEP_TIME:
-            timed = found.timed[name] = Timed()
+            timed = found.timed[name] = StepTimes()
             for attempt, step, _, value in points:
                 timed.add(attempt, step, value, alone.get(attempt))
                 beside.setdefault((attempt, step), timed.weight_s)
         elif kind == roles.BATCH:
-            batches = found.batches[name] = Mean()
+            batches = found.batches[name] = PositiveMean()
             for _, _, _, value in points:
                 batches.add(value)
         elif kind in (roles.SAMPLES_COUNTED, roles.TOKENS_COUNTED):
@@ -148,10 +148,12 @@ def _marks(blocks: Sequence[Block], starts: Sequence[float]) -> list[tuple[int, 
     return [(attempt, step, time, int(marks)) for attempt, step, time, marks in _points(parts, starts)]
 
 
-def use(blocks: Sequence[Block], starts: Sequence[float], config: Mapping[str, Any], summary: Mapping[str, Any]) -> Use:
+def use(
+    blocks: Sequence[Block], starts: Sequence[float], config: Mapping[str, Any], summary: Mapping[str, Any]
+) -> ResourceUse:
     """What a run used of its GPUs; arguments as for :func:`speed`."""
     named = dict(_by_role(blocks))
-    found = Use()
+    found = ResourceUse()
     for kind in (roles.GPU_UTILISATION, roles.ONE_GPU_UTILISATION):
         means = [weighted(p.values, _weights(p.times, starts)) for p in named.get(kind, [])]
         known = [value for value in means if value is not None]

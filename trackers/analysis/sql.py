@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from trackers.analysis.collect import gather
-from trackers.analysis.run_stats import Facts
+from trackers.analysis.run_stats import RunStats
 from trackers.errors import UsageError
 from trackers.journal.run_directory import RunDirectory
 from trackers.readers import frames, helpers, registry
@@ -87,7 +87,7 @@ def _run(query: str, tables: Mapping[str, Any]) -> Any:
             raise UsageError(f"sql: {' '.join(lines[:3])[:500]}; tables: {', '.join(TABLES)}") from None
 
 
-def _tables(query: str, runs: Sequence[Facts]) -> dict[str, Any]:
+def _tables(query: str, runs: Sequence[RunStats]) -> dict[str, Any]:
     """All tables; those of single values are filled only if the query names them: they are large."""
     names = _names(runs)
     words = {word.lower() for word in re.findall(r"\w+", query)}
@@ -102,7 +102,7 @@ def _tables(query: str, runs: Sequence[Facts]) -> dict[str, Any]:
     }
 
 
-def _names(runs: Sequence[Facts]) -> list[str]:
+def _names(runs: Sequence[RunStats]) -> list[str]:
     ids = Counter(run.id for run in runs)
     paired = Counter((run.project, run.id) for run in runs)
     return [
@@ -111,7 +111,7 @@ def _names(runs: Sequence[Facts]) -> list[str]:
     ]
 
 
-def _runs_table(names: list[str], runs: Sequence[Facts]) -> Any:
+def _runs_table(names: list[str], runs: Sequence[RunStats]) -> Any:
     import pyarrow as pa
 
     texts = {"source", "name", "project", "notes", "status", "gpu_name", "memory_kind"}
@@ -152,7 +152,7 @@ def _text(value: Any) -> str | None:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _numbers(runs: Sequence[tuple[str, Facts]], wanted: Sequence[bool]) -> dict[bool, Any]:
+def _numbers(runs: Sequence[tuple[str, RunStats]], wanted: Sequence[bool]) -> dict[bool, Any]:
     """Metrics (False) and what was sampled without a step (True) of all runs, below each other."""
     import numpy as np
     import pyarrow as pa
@@ -170,7 +170,7 @@ def _numbers(runs: Sequence[tuple[str, Facts]], wanted: Sequence[bool]) -> dict[
     return {stepless: pa.concat_tables(found).unify_dictionaries() for stepless, found in parts.items()}
 
 
-def _blocks(run: Facts) -> list[Block]:
+def _blocks(run: RunStats) -> list[Block]:
     scheme, _ = registry.parse(run.source)
     if scheme == registry.OWN:
         directory = RunDirectory(run.source)

@@ -28,7 +28,7 @@ _MARKDOWN = re.compile(r"([\\`*{}\[\]()#+!|~$]|(?<![^\W_])_|_(?![^\W_]))")  # in
 _MARKDOWN_START = re.compile(r"^(\s*)([-=]|\d+\.(?=\s))")
 
 
-class Table(msgspec.Struct):
+class TextTable(msgspec.Struct):
     """headers: one for each column. rows: numbers, texts or None, as they are. title: above it, "" for none.
 
     texts: how many columns at the left are texts; the others are aligned at the right.
@@ -40,9 +40,9 @@ class Table(msgspec.Struct):
     texts: int = 1
 
 
-def render(table: Table, form: str) -> str:
+def render(table: TextTable, form: str) -> str:
     """The table in one of :data:`FORMATS`, with a newline at its end."""
-    writers: dict[str, Callable[[Table], str]] = {
+    writers: dict[str, Callable[[TextTable], str]] = {
         "table": _text, "markdown": _markdown, "csv": _csv, "latex": _latex,
     }  # fmt: skip
     return writers[form](table)
@@ -82,7 +82,7 @@ def escape_latex(text: str) -> str:
     return "".join(_LATEX.get(char, char) for char in plain(text))
 
 
-def _text(table: Table) -> str:
+def _text(table: TextTable) -> str:
     from rich.cells import cell_len
 
     def width(text: str) -> int:
@@ -100,7 +100,7 @@ def _text(table: Table) -> str:
     return "\n".join(text) + "\n"
 
 
-def _markdown(table: Table) -> str:
+def _markdown(table: TextTable) -> str:
     def line(cells: Sequence[str]) -> str:
         return f"| {' | '.join(cells)} |"
 
@@ -115,7 +115,7 @@ def _markdown_cell(value: Any) -> str:
     return show(value) if value is None or isinstance(value, (int, float)) else escape_markdown(str(value))
 
 
-def _csv(table: Table) -> str:
+def _csv(table: TextTable) -> str:
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow([plain(header) for header in table.headers])
@@ -129,7 +129,7 @@ def _csv_cell(value: Any) -> Any:
     return "" if value is None else name_floats(value)
 
 
-def _latex(table: Table) -> str:
+def _latex(table: TextTable) -> str:
     columns = "l" * table.texts + "r" * (len(table.headers) - table.texts)
     text = [f"\\begin{{tabular}}{{{columns}}}", "\\toprule"]
     if table.title:

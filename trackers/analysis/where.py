@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from trackers.analysis.run_stats import Facts
+from trackers.analysis.run_stats import RunStats
 from trackers.errors import UsageError
 
 LONGEST = 4000
@@ -31,10 +31,10 @@ _COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
 _ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
 }  # fmt: skip
-_Evaluate = Callable[[Facts], Any]
+_Evaluate = Callable[[RunStats], Any]
 
 
-class Condition:
+class RunFilter:
     """A condition that a run fulfils or doesn't.
 
     Args:
@@ -60,7 +60,7 @@ class Condition:
                 raise
             raise UsageError(f"can't read {text[:100]!r}: {type(error).__name__}") from None
 
-    def __call__(self, run: Facts) -> bool:
+    def __call__(self, run: RunStats) -> bool:
         """Whether the run fulfils it."""
         return bool(self._evaluate(run))
 
@@ -102,7 +102,7 @@ def _comparison(node: ast.Compare) -> _Evaluate:
         else:
             operators.append(_safely(_COMPARE[type(op)]))
 
-    def evaluate(run: Facts) -> bool:
+    def evaluate(run: RunStats) -> bool:
         values = [operand(run) for operand in operands]
         return all(compare(values[at], values[at + 1]) for at, compare in enumerate(operators))
 
@@ -133,7 +133,7 @@ def _arithmetic(node: ast.BinOp) -> _Evaluate:
         raise UsageError(f"{ast.unparse(node)!r}: known are + - * /")
     left, right = _compile(node.left), _compile(node.right)
 
-    def evaluate(run: Facts) -> Any:
+    def evaluate(run: RunStats) -> Any:
         one, other = left(run), right(run)
         if not _is_number(one) or not _is_number(other):
             return None

@@ -48,7 +48,7 @@ def load(name: str) -> type[Tracker]:
     return _load(name, BUILT_IN.get(name) or _plugins().get(name))
 
 
-def front(name: str) -> type[Any]:
+def precheck(name: str) -> type[Any]:
     """What can be asked of a tracker before the first step: name, needs, inside, check, place.
 
     That is a plug-in's own class. A built-in one has a precheck module, so that the tracker itself isn't loaded.
@@ -72,12 +72,12 @@ def _load(name: str, target: str | None) -> type[Any]:
 
 
 def check(name: str, options: Mapping[str, Any], *, elsewhere: bool = False) -> type[Any]:
-    """Load a tracker's front and see whether it can work, as far as can be seen without a network.
+    """Load a tracker's precheck and see whether it can work, as far as can be seen without a network.
 
     Args:
         elsewhere: its delivery runs with another Python, so its package needn't be in this one.
     """
-    cls = front(name)
+    cls = precheck(name)
     if not elsewhere:
         for module in getattr(cls, "needs", ()):
             if not _installed(module):
@@ -91,7 +91,7 @@ def check(name: str, options: Mapping[str, Any], *, elsewhere: bool = False) -> 
 def is_inside(name: str) -> bool:
     """Whether a tracker runs in training only, so that nothing is delivered to it later. One not known here doesn't."""
     try:
-        return bool(getattr(front(name), "inside", False))
+        return bool(getattr(precheck(name), "inside", False))
     except UsageError:
         return False
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from trackers.benchmark.steps import Steps
+from trackers.benchmark.steps import StepCollector
 from trackers.metrics import roles
 
 TOLERANCE = 0.02
@@ -53,7 +53,7 @@ class Notes:
                 return value
         return proven
 
-    def platform(self, steps: Steps, machine: Mapping[str, Any]) -> str:
+    def platform(self, steps: StepCollector, machine: Mapping[str, Any]) -> str:
         """cuda, rocm or cpu: of the machine that trained, by what its run says; "unknown" where it says nothing."""
         known = [word for word in steps.accelerators if word in PLATFORMS]
         if known:
@@ -76,7 +76,7 @@ class Notes:
         return "rocm" if rocm else "cuda" if cuda else "unknown"
 
 
-def _on_processor(steps: Steps, machine: Mapping[str, Any]) -> bool:
+def _on_processor(steps: StepCollector, machine: Mapping[str, Any]) -> bool:
     """Whether the run says that it trained without a GPU: by its settings, torch's build, or for want of a driver."""
     device = roles.said(steps.config, ("device", "accelerator"), (str,)) if steps.config else None
     if device is not None and device.lower() == "cpu":

@@ -19,7 +19,7 @@ from typing import Any
 
 from trackers.benchmark import speed
 from trackers.benchmark.remarks import TOLERANCE, Notes
-from trackers.benchmark.steps import Step, Steps
+from trackers.benchmark.steps import Step, StepCollector
 from trackers.metrics import roles
 from trackers.records import name_floats
 
@@ -36,7 +36,7 @@ _BUILD = re.compile(r"\+(cu|rocm)(\d[\d.]*)")
 
 
 def result(
-    steps: Steps, *, source: Mapping[str, Any], given: Mapping[str, int | None] | None = None, word: str = "log"
+    steps: StepCollector, *, source: Mapping[str, Any], given: Mapping[str, int | None] | None = None, word: str = "log"
 ) -> dict[str, Any]:
     """The document.
 
@@ -102,7 +102,12 @@ def file_name(document: Mapping[str, Any]) -> str:
 
 
 def _performance(
-    steps: Steps, measured: list[Step], gpus: int | None, ranks: int | None, batch: int | None, sequence: int | None
+    steps: StepCollector,
+    measured: list[Step],
+    gpus: int | None,
+    ranks: int | None,
+    batch: int | None,
+    sequence: int | None,
 ) -> dict[str, Any]:
     seconds = [float(step.seconds or 0.0) for step in measured]
     count = sum(step.count for step in measured)
@@ -174,13 +179,13 @@ def _formula(measured: list[Step], ranks: int | None, batch: int | None) -> str:
     return f"{said} × {step.seconds:g} s ÷ {batch}"
 
 
-def _logged_batch(steps: Steps) -> int | None:
+def _logged_batch(steps: StepCollector) -> int | None:
     """The global batch size that most rows have."""
     said = [step.global_batch for step in steps.steps if step.global_batch]
     return _whole(statistics.mode(said)) if said else None
 
 
-def _memory(steps: Steps) -> dict[str, Any]:
+def _memory(steps: StepCollector) -> dict[str, Any]:
     used, peaks = steps.used, [*steps.used, *steps.peaks]
     found: dict[str, Any] = {"unit": "GiB", "kind": None}
     if used:
@@ -202,7 +207,7 @@ def _memory(steps: Steps) -> dict[str, Any]:
     return found
 
 
-def _machine(steps: Steps) -> dict[str, Any]:
+def _machine(steps: StepCollector) -> dict[str, Any]:
     """What the run says of its machine: the GPU's name and the versions."""
     found = {"gpu": steps.gpu_name}
     for name in ("pytorch_version", "cuda_version", "rocm_version"):
@@ -215,7 +220,7 @@ def _machine(steps: Steps) -> dict[str, Any]:
     return found
 
 
-def _gpu_info(steps: Steps, machine: Mapping[str, Any], platform: str, gpus: int | None) -> dict[str, Any]:
+def _gpu_info(steps: StepCollector, machine: Mapping[str, Any], platform: str, gpus: int | None) -> dict[str, Any]:
     name = (machine["gpu"] or None) if platform != "cpu" else None
     found = {
         "device_count": gpus,

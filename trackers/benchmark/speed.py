@@ -77,7 +77,7 @@ class Speed(msgspec.Struct):
     remarks: list[str] = []
 
 
-class Timed(msgspec.Struct):
+class StepTimes(msgspec.Struct):
     """Step times of one name, in seconds.
 
     rows: values. steps, seconds: of those that count, each value as often as it speaks for steps. warm_steps,
@@ -157,7 +157,7 @@ class Timed(msgspec.Struct):
             self.seconds += count * seconds
 
 
-class Span(NamedTuple):
+class StepSpan(NamedTuple):
     """Steps of training without anything between them. end: the last one's number."""
 
     end: int
@@ -165,7 +165,7 @@ class Span(NamedTuple):
     seconds: float
 
 
-class Clock(msgspec.Struct):
+class SpanClock(msgspec.Struct):
     """The times of records. steps, seconds: of spans between steps that hold nothing but steps.
 
     whole_steps, whole_s: of earlier starts, from the first to the last record; begin, end: of this one. gaps, gaps_s:
@@ -187,7 +187,7 @@ class Clock(msgspec.Struct):
     waiting: tuple[int, int, float, int] | None = None
     last_step: int | None = None
 
-    def add(self, attempt: int, step: int, time: float, marks: int) -> Span | None:
+    def add(self, attempt: int, step: int, time: float, marks: int) -> StepSpan | None:
         """Take a record, in the order of time; returns a span between steps that is complete now.
 
         Args:
@@ -211,7 +211,7 @@ class Clock(msgspec.Struct):
         self.waiting = (attempt, step, time, marks)
         return found
 
-    def settle(self) -> Span | None:
+    def settle(self) -> StepSpan | None:
         """Take the record that is waiting for parts of it; otherwise as :meth:`add`."""
         if self.waiting is None:
             return None
@@ -235,7 +235,7 @@ class Clock(msgspec.Struct):
             return None
         self.steps += step - anchor[0]
         self.seconds += time - anchor[1]
-        return Span(step, step - anchor[0], time - anchor[1])
+        return StepSpan(step, step - anchor[0], time - anchor[1])
 
     def whole(self) -> tuple[int, float]:
         """Steps and seconds from the first to the last record of each start."""
@@ -303,7 +303,7 @@ class Rate(msgspec.Struct):
         return self.total / self.count if self.count else None
 
 
-class Mean(msgspec.Struct):
+class PositiveMean(msgspec.Struct):
     """A mean of positive numbers."""
 
     total: float = 0.0
@@ -328,9 +328,9 @@ class Meter(msgspec.Struct):
     attempt: int = 1
     starts: int = 0
     alone: int | None = None
-    timed: dict[str, Timed] = {}
-    clock: Clock = msgspec.field(default_factory=Clock)
-    batches: dict[str, Mean] = {}
+    timed: dict[str, StepTimes] = {}
+    clock: SpanClock = msgspec.field(default_factory=SpanClock)
+    batches: dict[str, PositiveMean] = {}
     counted: dict[str, dict[str, Counted]] = {}
     rates: dict[str, dict[str, Rate]] = {}
 
@@ -362,11 +362,11 @@ class Meter(msgspec.Struct):
                 continue
             number = _double(value) * role.factor
             if role.kind == roles.STEP_TIME:
-                timed = self.timed.setdefault(name, Timed())
+                timed = self.timed.setdefault(name, StepTimes())
                 timed.add(self.starts, step, number, self.alone)
                 beside[name] = timed.weight_s
             elif role.kind == roles.BATCH:
-                self.batches.setdefault(name, Mean()).add(number)
+                self.batches.setdefault(name, PositiveMean()).add(number)
             elif role.kind in _COUNTED:
                 self.counted.setdefault(role.kind, {}).setdefault(name, Counted()).add(self.starts, step, number)
             else:

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from trackers.benchmark import values as meanings
-from trackers.benchmark.speed import FIRST_STEP, WINDOWED, Meter, Span, Timed, marks_of
+from trackers.benchmark.speed import FIRST_STEP, WINDOWED, Meter, StepSpan, StepTimes, marks_of
 from trackers.benchmark.values import Meaning, meaning
 from trackers.metrics import roles, totals
 from trackers.records import Config, Environment, Metrics, Number, Record, Start, flatten, merge
@@ -50,7 +50,7 @@ class Step(msgspec.Struct, gc=False):
     rate_place: int = _UNKNOWN
 
 
-class Steps:
+class StepCollector:
     """Gathers steps from records.
 
     Attributes:
@@ -86,7 +86,7 @@ class Steps:
         self._on_gpus = False
         self._attempt = 1
 
-    def gather(self, records: Iterable[Record]) -> Steps:
+    def gather(self, records: Iterable[Record]) -> StepCollector:
         """Take all records in."""
         for record in records:
             if isinstance(record, Metrics):
@@ -251,7 +251,7 @@ class Steps:
     def _timed(self, rows: list[Step], name: str) -> None:
         """Times as the run measured them."""
         role = roles.role_of(name)
-        timed = Timed()
+        timed = StepTimes()
         alone: dict[int, int] = {}
         for row in self._rows.values():
             if FIRST_STEP in row.measured:
@@ -278,7 +278,7 @@ class Steps:
             if math.isfinite(tokens):
                 row.tokens, row.per_gpu = tokens, not of_all
 
-    def _clocked(self, rows: list[Step], spans: dict[int, Span]) -> None:
+    def _clocked(self, rows: list[Step], spans: dict[int, StepSpan]) -> None:
         """Times between records: without the spans that hold an evaluation, where others are left."""
         starts = len({row.start for row in rows})
         before: Step | None = None

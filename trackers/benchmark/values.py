@@ -89,8 +89,8 @@ def _by_role(name: str) -> Meaning | None:
 def needed(record: Record) -> Record | None:
     """What a result needs of a record, without its id; None where it needs nothing of it.
 
-    To keep that of each record, and :meth:`trackers.benchmark.steps.Steps.gather` it in the end, is the same as to
-    gather the records themselves.
+    To keep that of each record, and :meth:`trackers.benchmark.steps.StepCollector.gather` it in the end, is the same as
+    to gather the records themselves.
     """
     if isinstance(record, Metrics):
         values = {name: value for name, value in record.values.items() if meaning(name) is not None}

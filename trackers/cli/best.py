@@ -36,7 +36,7 @@ def best(
     from trackers.analysis import best as work
     from trackers.analysis.collect import gather
     from trackers.analysis.compare_tables import SETTINGS
-    from trackers.analysis.tables import Table, render
+    from trackers.analysis.tables import TextTable, render
     from trackers.errors import UsageError
 
     if not metric:
@@ -55,4 +55,4 @@ def best(
          *(entry.config.get(name) for name in settings)]
         for entry in found
     ]  # fmt: skip
-    print(render(Table(headers, rows, texts=2), "table"), end="")
+    print(render(TextTable(headers, rows, texts=2), "table"), end="")

@@ -101,7 +101,7 @@ def mistaken(options: Any) -> list[str]:
     for symbol, names in (("TRACKER", registry.parse), ("TRACKER_PYTHON", python_for)):
         try:
             for name in names(str(options[symbol])):
-                registry.front(name)
+                registry.precheck(name)
         except TrackersError as error:
             found.append(f"{symbol} ({options.source(symbol)}): {error}")
     return found

@@ -68,7 +68,7 @@ def compare(
             raise UsageError(f"--by shows one figure of each metric: --figures {wanted[0]}")
     gathered = gather(sources, directory)
     found = work.compare(gathered.runs, _words(keys) or None, baseline=baseline or None)
-    warnings = comparability.unfair(gathered.runs) if by else found.warnings  # groups have no speed-up
+    warnings = comparability.comparability_warnings(gathered.runs) if by else found.warnings  # groups have no speed-up
     for text in [*(f"left out: {reason}" for reason in gathered.lost), *warnings]:
         print(f"trackers: {printable(text)}", file=sys.stderr)
     if by:

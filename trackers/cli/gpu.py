@@ -30,13 +30,13 @@ def gpu(
     Example: trackers gpu --once
     """
     from trackers.hardware.gpus.detect import Gpus
-    from trackers.hardware.view import View
+    from trackers.hardware.view import MachineView
 
     if scope not in ("node", "job"):
         print(f"trackers: --scope {scope!r} isn't known: node or job", file=sys.stderr)
         raise typer.Exit(2)
     gpus = Gpus(lambda text: print(f"trackers: {text}", file=sys.stderr), scope=scope)
-    view = View(gpus)
+    view = MachineView(gpus)
     try:
         # Processor load, and what held some GPUs down, is measured between two readings.
         gpus.read()
@@ -58,9 +58,9 @@ def gpu(
 
 
 def _print_lines(view: object, once: bool, interval: float) -> None:
-    from trackers.hardware.view import View
+    from trackers.hardware.view import MachineView
 
-    assert isinstance(view, View)
+    assert isinstance(view, MachineView)
     while True:
         view.read()
         print(json.dumps(view.to_dict()), flush=True)
@@ -73,9 +73,9 @@ def _print_table(view: object, once: bool, interval: float) -> None:
     from rich.console import Console
     from rich.live import Live
 
-    from trackers.hardware.view import View
+    from trackers.hardware.view import MachineView
 
-    assert isinstance(view, View)
+    assert isinstance(view, MachineView)
     console = Console()
     if not console.is_terminal:
         console.width = 240

@@ -57,7 +57,7 @@ def plot(
         raise UsageError(f"unknown panel {panel!r}: known are {', '.join(PANELS)}")
     if panel and keys:
         raise UsageError("--panel and --keys: only one of them")
-    view = presets.View(x, by, smooth, log_x, log_y)
+    view = presets.PlotOptions(x, by, smooth, log_x, log_y)
     view.check()
     given = {"--by": bool(by), "--x": x != "step", "--log-x": log_x, "--log-y": log_y}
     fixed = [flag for flag in FIXED.get(panel, ()) if given[flag]]

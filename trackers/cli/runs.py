@@ -79,7 +79,7 @@ LAID_OUT = 200
 def _print_table(lines: list[Any]) -> None:
     from rich.console import Console
 
-    from trackers.analysis.tables import Table, plain, render
+    from trackers.analysis.tables import TextTable, plain, render
 
     now = time.time()
     rows = [
@@ -91,7 +91,7 @@ def _print_table(lines: list[Any]) -> None:
     ]  # fmt: skip
     console = Console()
     if not console.is_terminal or len(rows) > LAID_OUT:
-        sys.stdout.write(render(Table(list(COLUMNS), rows, texts=len(COLUMNS)), "table"))
+        sys.stdout.write(render(TextTable(list(COLUMNS), rows, texts=len(COLUMNS)), "table"))
         return
     from rich.table import Table as RichTable
     from rich.text import Text

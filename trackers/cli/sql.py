@@ -38,7 +38,7 @@ def sql(
     Example: trackers sql "select run, min(value) from metrics where name = 'val_loss' group by run order by 2"
     """
     from trackers.analysis.sql import sql as work
-    from trackers.analysis.tables import Table, render
+    from trackers.analysis.tables import TextTable, render
     from trackers.cli.common import runs_root
     from trackers.errors import UsageError
     from trackers.records import name_floats
@@ -54,7 +54,7 @@ def sql(
         print(json.dumps([name_floats(dict(zip(table.column_names, row, strict=True))) for row in rows], indent=2))
     elif table.column_names:
         left = next((k for k, column in enumerate(columns) if any(map(_is_number, column))), len(columns))
-        print(render(Table(table.column_names, rows, texts=left), form), end="")
+        print(render(TextTable(table.column_names, rows, texts=left), form), end="")
 
 
 def _value(value: Any) -> Any:

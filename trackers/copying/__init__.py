@@ -5,7 +5,7 @@ for report in copy("wandb:team/gpt2", "mlflow:sqlite:///mlflow.db#gpt2"):
     print(report)
 """
 
-from trackers.copying.report import Report
+from trackers.copying.report import CopyReport
 from trackers.copying.transfer import copy
 
-__all__ = ["Report", "copy"]
+__all__ = ["CopyReport", "copy"]

@@ -12,7 +12,7 @@ import msgspec
 NATIVE_INTEGERS = range(-(2**63), 2**64)
 
 
-class Keeps(msgspec.Struct, frozen=True, kw_only=True):
+class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     """One destination.
 
     single: numbers are float32. finite: ±inf becomes ±the largest double. wide: integers beyond 64 bits are kept
@@ -41,13 +41,17 @@ class Keeps(msgspec.Struct, frozen=True, kw_only=True):
     statuses: dict[str, str] = {}
 
 
-KEEPS: dict[str, Keeps] = {
-    "": Keeps(),
-    "wandb": Keeps(statuses={"crashed": "failed"}),
-    "mlflow": Keeps(finite=True, once=True, stepless="zero", units="mlflow"),
-    "trackio": Keeps(wide=False, units="trackio"),
-    "tensorboard": Keeps(single=True, stepless="last", files=False, media=frozenset({"image", "audio", "histogram"})),
-    "json": Keeps(stepless="top", samples=False, files=False, media=frozenset()),  # it names files, and holds none
-    "csv": Keeps(files=False, config=False, tags=False, media=frozenset()),
+KEEPS: dict[str, Capabilities] = {
+    "": Capabilities(),
+    "wandb": Capabilities(statuses={"crashed": "failed"}),
+    "mlflow": Capabilities(finite=True, once=True, stepless="zero", units="mlflow"),
+    "trackio": Capabilities(wide=False, units="trackio"),
+    "tensorboard": Capabilities(
+        single=True, stepless="last", files=False, media=frozenset({"image", "audio", "histogram"})
+    ),
+    "json": Capabilities(
+        stepless="top", samples=False, files=False, media=frozenset()
+    ),  # it names files, and holds none
+    "csv": Capabilities(files=False, config=False, tags=False, media=frozenset()),
 }
 """By tracker; "" is a directory of our own."""

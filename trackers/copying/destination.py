@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from trackers.copying.capabilities import KEEPS, Keeps
+from trackers.copying.capabilities import KEEPS, Capabilities
 from trackers.errors import NotFound, UsageError
 from trackers.journal.run_directory import RunDirectory
 from trackers.readers.mlflow.reader import split_address
@@ -49,7 +49,7 @@ class Destination(msgspec.Struct, kw_only=True):
     project: str = ""
 
     @property
-    def keeps(self) -> Keeps:
+    def keeps(self) -> Capabilities:
         """What it keeps of a run."""
         return KEEPS[self.tracker]
 

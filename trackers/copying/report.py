@@ -6,10 +6,10 @@ from typing import Any
 
 import msgspec
 
-from trackers.copying.verify import Tally
+from trackers.copying.verify import ContentDigest
 
 
-class Report(msgspec.Struct, kw_only=True):
+class CopyReport(msgspec.Struct, kw_only=True):
     """One run's copy.
 
     source, destination: sources that name the run on both sides; name: the run's. want: what the source holds, as
@@ -20,8 +20,8 @@ class Report(msgspec.Struct, kw_only=True):
     source: str
     destination: str = ""
     name: str = ""
-    want: Tally = msgspec.field(default_factory=Tally)
-    there: Tally = msgspec.field(default_factory=Tally)
+    want: ContentDigest = msgspec.field(default_factory=ContentDigest)
+    there: ContentDigest = msgspec.field(default_factory=ContentDigest)
     differences: list[str] = []
     rejected: int = 0
     said: list[str] = []

@@ -26,7 +26,7 @@ from trackers.journal.status import last_status
 from trackers.journal.stream import StreamWriter
 from trackers.readers.journal import JournalReader
 from trackers.readers.reader import Reader, SourceRun
-from trackers.records import Artifact, Finish, Info, Media, MediaFile, Record, Start
+from trackers.records import ArtifactRecord, Finish, Info, Media, MediaFile, Record, Start
 from trackers.support import confined, process_info
 from trackers.support.redaction import hide
 from trackers.support.seekable_zstd import open_file
@@ -40,7 +40,7 @@ _FILES = re.compile(rb'\{"kind":"(media|artifact)"')
 """How the lines begin that name files (``records.encode``)."""
 
 
-class Staged(msgspec.Struct, kw_only=True):
+class StagedCopy(msgspec.Struct, kw_only=True):
     """``copy.json``: what a run was staged from. complete: its stream is whole. version: see ``Reader``."""
 
     source: str = ""
@@ -79,12 +79,12 @@ def stage(
     directory = RunDirectory(place / project_folder(info.project) / info.id)
     directory.make()
     file = directory.path / "copy.json"
-    known = msgspec.convert(read_json(file), Staged, strict=False)
+    known = msgspec.convert(read_json(file), StagedCopy, strict=False)
     version = getattr(reader, "version", lambda run: "")(run)
     same = version == known.version if version else run.status not in ("", "running")
     if known.complete and same:
         return directory
-    staged = Staged(source=run.source, destination=destination.text, version=version)
+    staged = StagedCopy(source=run.source, destination=destination.text, version=version)
     directory.write_info(_merged(info, directory))
     replace_file(file, msgspec.json.encode(staged))
     if not directory.deliveries() and not destination.place:  # nothing has left it: it can begin anew
@@ -243,7 +243,7 @@ def _here(found: Iterator[Record], run: SourceRun, directory: RunDirectory) -> I
                 if record.type == "table":
                     for cell in _cells(item, directory):
                         _taken(run, cell, directory)
-        elif isinstance(record, Artifact):
+        elif isinstance(record, ArtifactRecord):
             for file in record.files:
                 file.file = _taken(run, file.file, directory) if file.file else ""
         yield record

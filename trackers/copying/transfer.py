@@ -10,7 +10,7 @@ from pathlib import Path
 
 from trackers.copying import verify as counting
 from trackers.copying.destination import Destination, parse
-from trackers.copying.report import Report
+from trackers.copying.report import CopyReport
 from trackers.copying.staging import stage
 from trackers.errors import TrackersError, Unavailable, UsageError
 from trackers.journal.helper_process import seldom_collected
@@ -39,7 +39,7 @@ def copy(
     patience_s: float = PATIENCE_S,
     begin: Callable[[SourceRun, int, int], None] = lambda run, number, count: None,
     say: Say = lambda what, done, all: None,
-) -> Iterator[Report]:
+) -> Iterator[CopyReport]:
     """Copy the runs that a source names, the oldest first; each report comes as soon as its run is there.
 
     Made again, a copy goes on where it was interrupted, and what is there already isn't written twice.
@@ -60,8 +60,8 @@ def copy(
         yield _one(reader, run, target, patience_s, say)
 
 
-def _one(reader: Reader, run: SourceRun, target: Destination, patience_s: float, say: Say) -> Report:
-    report = Report(source=run.source, name=run.name)
+def _one(reader: Reader, run: SourceRun, target: Destination, patience_s: float, say: Say) -> CopyReport:
+    report = CopyReport(source=run.source, name=run.name)
     try:
         staged = stage(reader, run, target, lambda count: say("reading", count, 0))
         if target.tracker:
@@ -81,7 +81,7 @@ def _one(reader: Reader, run: SourceRun, target: Destination, patience_s: float,
     return report
 
 
-def _read_back(source: str) -> counting.Tally:
+def _read_back(source: str) -> counting.ContentDigest:
     reader, runs = registry.open_source(source)
     (run,) = runs
     with tempfile.TemporaryDirectory(prefix="trackers-copy-") as place:
@@ -90,7 +90,7 @@ def _read_back(source: str) -> counting.Tally:
     return found
 
 
-def _deliver(run: RunDirectory, target: Destination, report: Report, patience_s: float, say: Say) -> int:
+def _deliver(run: RunDirectory, target: Destination, report: CopyReport, patience_s: float, say: Say) -> int:
     """Deliver a journal to its tracker; how many records that refused.
 
     Raises:

@@ -9,12 +9,12 @@ from typing import Any
 
 import msgspec
 
-from trackers.copying.capabilities import NATIVE_INTEGERS, Keeps
+from trackers.copying.capabilities import NATIVE_INTEGERS, Capabilities
 from trackers.formats.vendor_system_values import is_sample, returned
-from trackers.readers.columns import Block, Columns
+from trackers.readers.columns import Block, ColumnBlocks
 from trackers.records import (
     SUMMARY_PREFIX,
-    Artifact,
+    ArtifactRecord,
     Config,
     Finish,
     Info,
@@ -33,7 +33,7 @@ CHUNK = 10_000
 WORD = 2**64
 
 
-class Series(msgspec.Struct):
+class SeriesDigest(msgspec.Struct):
     """One metric. count: its points. checksum: over steps and values, whatever their order. first, last: times."""
 
     count: int = 0
@@ -42,10 +42,10 @@ class Series(msgspec.Struct):
     last: float = -math.inf
 
 
-class Tally(msgspec.Struct):
+class ContentDigest(msgspec.Struct):
     """What a run holds. texts, media: how many, by name and by type. files: of artifacts, by artifact and path."""
 
-    metrics: dict[str, Series] = {}
+    metrics: dict[str, SeriesDigest] = {}
     config: dict[str, Any] = {}
     results: dict[str, Any] = {}
     texts: dict[str, int] = {}
@@ -70,25 +70,25 @@ class Tally(msgspec.Struct):
         return f"{total:016x}"
 
 
-def tally(records: Iterable[Record], keeps: Keeps | None = None) -> Tally:
+def tally(records: Iterable[Record], keeps: Capabilities | None = None) -> ContentDigest:
     """Count records.
 
     Args:
         keeps: count them as this destination keeps them; None: as they are.
     """
-    found = Tally()
-    columns = Columns()
+    found = ContentDigest()
+    columns = ColumnBlocks()
     batch: list[Record] = []
     for record in records if keeps is None else _kept(records, keeps):
         batch.append(record)
         if len(batch) >= CHUNK:
             _count(found, columns, batch, keeps)
-            columns, batch = Columns(), []
+            columns, batch = ColumnBlocks(), []
     _count(found, columns, batch, keeps)
     return found
 
 
-def _kept(records: Iterable[Record], keeps: Keeps) -> Iterator[Record]:
+def _kept(records: Iterable[Record], keeps: Capabilities) -> Iterator[Record]:
     """Records as a destination takes them: results among metrics, steps of what has none, integers it can't hold."""
     step, top = 0, 0
     for record in records:
@@ -117,7 +117,7 @@ def _kept(records: Iterable[Record], keeps: Keeps) -> Iterator[Record]:
         yield record
 
 
-def _count(found: Tally, columns: Columns, batch: list[Record], keeps: Keeps | None) -> None:
+def _count(found: ContentDigest, columns: ColumnBlocks, batch: list[Record], keeps: Capabilities | None) -> None:
     for record in columns.add(batch):
         if isinstance(record, Config):
             merge(found.config, record.values)
@@ -128,7 +128,7 @@ def _count(found: Tally, columns: Columns, batch: list[Record], keeps: Keeps | N
                 found.texts[name] = found.texts.get(name, 0) + 1
         elif isinstance(record, Media):
             found.media[record.type] = found.media.get(record.type, 0) + len(record.items)
-        elif isinstance(record, Artifact):
+        elif isinstance(record, ArtifactRecord):
             for file in record.files:
                 name = f"{record.name}/{file.path}"
                 found.files[name] = found.files.get(name, 0) + 1
@@ -140,7 +140,7 @@ def _count(found: Tally, columns: Columns, batch: list[Record], keeps: Keeps | N
         _sum(found, block, keeps)
 
 
-def _sum(found: Tally, block: Block, keeps: Keeps | None) -> None:
+def _sum(found: ContentDigest, block: Block, keeps: Capabilities | None) -> None:
     """Add a block's points: a sum over a hash of each, so that their order doesn't matter."""
     import numpy as np
 
@@ -154,7 +154,7 @@ def _sum(found: Tally, block: Block, keeps: Keeps | None) -> None:
     words: Any = _mixed(values.view(np.uint64) ^ _mixed(block.steps.view(np.uint64))[:, None])
     low, high = float(block.times.min()), float(block.times.max())
     for place, name in enumerate(block.names):
-        series = found.metrics.setdefault(name, Series())
+        series = found.metrics.setdefault(name, SeriesDigest())
         column = words[:, place]
         if keeps is not None and keeps.once:
             moments = np.round(block.times * 1000).astype(np.int64)
@@ -175,7 +175,7 @@ def _mixed(words: Any) -> Any:
         return words ^ (words >> np.uint64(31))
 
 
-def differences(want: Tally, found: Tally, keeps: Keeps) -> Iterator[str]:
+def differences(want: ContentDigest, found: ContentDigest, keeps: Capabilities) -> Iterator[str]:
     """Each way in which a destination differs from what it should hold, as one line."""
     for name, series in want.metrics.items():
         other = found.metrics.get(name)
@@ -208,11 +208,13 @@ def differences(want: Tally, found: Tally, keeps: Keeps) -> Iterator[str]:
         yield f"status: {word}, {found.status or 'none'} there"
 
 
-def _leaves(kind: str, want: dict[str, Any], found: dict[str, Any], keeps: Keeps) -> Iterator[str]:
+def _leaves(kind: str, want: dict[str, Any], found: dict[str, Any], keeps: Capabilities) -> Iterator[str]:
     for name, value in want.items():
         if name not in found:
             yield f"{kind} {name!r} isn't there"
-        elif not _same(value if keeps.wide else _narrow(value), found[name], keeps if kind == "result" else Keeps()):
+        elif not _same(
+            value if keeps.wide else _narrow(value), found[name], keeps if kind == "result" else Capabilities()
+        ):
             yield f"{kind} {name!r}: {str(value)[:80]}, {str(found[name])[:80]} there"
 
 
@@ -225,13 +227,13 @@ def _narrow(value: Any) -> Any:
     return str(value) if type(value) is int and value not in NATIVE_INTEGERS else value
 
 
-def _same(one: Any, other: Any, keeps: Keeps) -> bool:
+def _same(one: Any, other: Any, keeps: Capabilities) -> bool:
     if isinstance(one, (int, float)) and isinstance(other, (int, float)):
-        return bool(_number(one, keeps) == _number(other, Keeps()))
+        return bool(_number(one, keeps) == _number(other, Capabilities()))
     return bool(name_floats(one) == name_floats(other))
 
 
-def _number(value: Any, keeps: Keeps) -> Any:
+def _number(value: Any, keeps: Capabilities) -> Any:
     import numpy as np
 
     try:

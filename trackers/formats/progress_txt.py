@@ -30,7 +30,7 @@ _FIELDS = {label: field for field, label in _LABELS.items()}
 BILLION = 1e9
 
 
-class Entry(NamedTuple):
+class ProgressLine(NamedTuple):
     """One line. None: it doesn't say.
 
     time: Unix seconds, written as local time to the second. job_tflops, cumulative_tflops: TFLOP/s per GPU.
@@ -62,7 +62,7 @@ class Entry(NamedTuple):
         return "\t".join(fields)
 
 
-def entries(text: str) -> Iterator[Entry]:
+def entries(text: str) -> Iterator[ProgressLine]:
     """The lines that can be told, in order; of a line that lost its end, what is whole."""
     for line in text.splitlines(keepends=True):
         pieces = [piece for piece in _HEAD.split(line) if piece]
@@ -73,7 +73,7 @@ def entries(text: str) -> Iterator[Entry]:
                 yield entry
 
 
-def _entry(text: str, whole: bool) -> Entry | None:
+def _entry(text: str, whole: bool) -> ProgressLine | None:
     stamp, *fields = text.strip("\0 ").split("\t")
     if not whole:
         fields = fields[:-1]
@@ -90,7 +90,7 @@ def _entry(text: str, whole: bool) -> Entry | None:
             found[_FIELDS[label]] = number * (BILLION if _FIELDS[label] == "tokens" else 1)
     iteration = found.pop("iteration", None)
     told = None if iteration is None else int(iteration)
-    return Entry(time, fields[0].removeprefix("Job ID: "), int(gpus), fields[2], told, **found)
+    return ProgressLine(time, fields[0].removeprefix("Job ID: "), int(gpus), fields[2], told, **found)
 
 
 def _number(text: str) -> float | None:

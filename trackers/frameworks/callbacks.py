@@ -118,9 +118,9 @@ class BenchmarkCallback:
         Raises:
             UsageError: the directory of results can't be made, or TRACKER_PROFILE can't be carried out.
         """
-        from trackers.training.benchmark_context import Setting
+        from trackers.training.benchmark_context import BenchmarkContext
 
-        here = self._here = Setting(self._wanted_run(), self._log, self._say)
+        here = self._here = BenchmarkContext(self._wanted_run(), self._log, self._say)
         rank, self._ranks = here.place(trainer)
         self._begun, self._series, self._profiler = True, None, None
         self.result = self.path = None

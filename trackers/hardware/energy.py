@@ -22,7 +22,7 @@ class _Meter(msgspec.Struct):
     method: str = ""
 
 
-class Energy:
+class EnergyCounter:
     """Adds up each GPU's energy from its first reading on."""
 
     def __init__(self) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from trackers.hardware.gpus.base import Gpu, Reading
 from trackers.hardware.host import HostReading
-from trackers.hardware.window import Fold
+from trackers.hardware.window import SampleMean
 
 GB = 1e9
 MB = 1e6
@@ -109,7 +109,7 @@ def node_prefix(node: int, nodes: int) -> str:
     return MACHINE if nodes <= 1 else f"{MACHINE}node{node}."
 
 
-def recorded(folds: Mapping[str, Fold]) -> dict[str, float]:
+def recorded(folds: Mapping[str, SampleMean]) -> dict[str, float]:
     """What is recorded of an interval: means, last values of counters, and the range where that says something."""
     values: dict[str, float] = {}
     for name, fold in folds.items():

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from trackers.hardware import metric_names
-from trackers.hardware.energy import J_PER_KWH, Energy
+from trackers.hardware.energy import J_PER_KWH, EnergyCounter
 from trackers.hardware.gpus.base import Gpu, Reading
 from trackers.hardware.host import HostReading
 from trackers.hardware.plan import Plan
@@ -72,7 +72,7 @@ class Sampling:
         self._before_j = before_j
         self._clock = clock
         self._now = now
-        self._energy = Energy()
+        self._energy = EnergyCounter()
         self._machine, self._job = Window(), Window()
         self._prefix = metric_names.node_prefix(plan.node, plan.nodes)
         self._sampled = clock()

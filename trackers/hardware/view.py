@@ -15,7 +15,7 @@ from trackers.hardware.metric_names import GB, MHZ
 NONE = "–"
 
 
-class View:
+class MachineView:
     """Reads GPUs and host together.
 
     Args:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import msgspec
 
 
-class Fold(msgspec.Struct):
+class SampleMean(msgspec.Struct):
     """What became of one name's samples. weight_s: how much time they speak for."""
 
     mean: float
@@ -21,7 +21,7 @@ class Window:
     """Folds samples until it is closed. A name that a sample lacks has no part in that sample's time."""
 
     def __init__(self) -> None:
-        self._folds: dict[str, Fold] = {}
+        self._folds: dict[str, SampleMean] = {}
         self.samples = 0
 
     def add(self, values: Mapping[str, float], weight_s: float) -> None:
@@ -30,7 +30,7 @@ class Window:
         for name, value in values.items():
             fold = self._folds.get(name)
             if fold is None:
-                self._folds[name] = Fold(value, value, value, value, weight_s)
+                self._folds[name] = SampleMean(value, value, value, value, weight_s)
                 continue
             total_s = fold.weight_s + weight_s
             # As a step from the mean so far, which stays between minimum and maximum whatever the weights.
@@ -39,7 +39,7 @@ class Window:
             fold.mean = min(max(mean, fold.minimum), fold.maximum)
             fold.last, fold.weight_s = value, total_s
 
-    def close(self) -> dict[str, Fold]:
+    def close(self) -> dict[str, SampleMean]:
         """What was folded, by name; the window is then empty."""
         folds, self._folds, self.samples = self._folds, {}, 0
         return folds

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from trackers.errors import UsageError
-from trackers.inspection.schedule import KEYS, Schedule
+from trackers.inspection.schedule import KEYS, InspectionSchedule
 from trackers.inspection.selection import Layers
 from trackers.inspection.statistics import (
     BACKWARD,
@@ -53,7 +53,7 @@ class Request(NamedTuple):
     feature: str
     tensor: str
     stats: tuple[tuple[str, Statistic], ...]
-    schedule: Schedule
+    schedule: InspectionSchedule
 
 
 class Section(NamedTuple):
@@ -164,7 +164,7 @@ def _request(space: str, feature: str, settings: Mapping[str, Any], where: str) 
     if not names or not isinstance(names, list):
         raise UsageError(f"{where}: stats is missing: a list of statistics of {tensor}")
     read = _fp8_stats if feature == "LogFp8TensorStats" else _tensor_stats
-    schedule = Schedule.read(settings, where, base=space == BASE)
+    schedule = InspectionSchedule.read(settings, where, base=space == BASE)
     return Request(space, feature, tensor, tuple(read(space, names, settings, where)), schedule)
 
 

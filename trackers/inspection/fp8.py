@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from trackers.errors import UsageError
-from trackers.inspection.moments import Part
+from trackers.inspection.moments import MomentSums
 from trackers.inspection.statistics import FP8_COLUMNS, Cast
 
 TYPES = {"E4M3": "float8_e4m3fn", "E5M2": "float8_e5m2"}
@@ -33,7 +33,7 @@ def check(torch: Any, format: str) -> None:
         )
 
 
-def rounded(torch: Any, tensor: Any, cast: Cast, amax: Any) -> Part:
+def rounded(torch: Any, tensor: Any, cast: Cast, amax: Any) -> MomentSums:
     """What a cast does to a tensor: underflows (nonzero elements that become zero), the smallest and the largest
     inverse of a scale, and the sum of squared errors.
 
@@ -47,7 +47,7 @@ def rounded(torch: Any, tensor: Any, cast: Cast, amax: Any) -> Part:
         matrix = matrix.t() if cast.columnwise else matrix
         found = (_blocks if cast.recipe == "mxfp8" else _tiles)(torch, matrix, cast.format)
     names = tuple(cast.column(name) for name in FP8_COLUMNS)
-    return Part(tensor.numel(), names, torch.stack([one.to(torch.float64) for one in found]))  # counts, too
+    return MomentSums(tensor.numel(), names, torch.stack([one.to(torch.float64) for one in found]))  # counts, too
 
 
 def _round(torch: Any, scaled: Any, format: str) -> Any:

@@ -11,7 +11,7 @@ from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 from trackers.inspection.fp8 import rounded
-from trackers.inspection.moments import Part, moments
+from trackers.inspection.moments import MomentSums, moments
 from trackers.inspection.statistics import Cast, Statistic
 
 
@@ -57,7 +57,7 @@ class Hooks:
             if set(by_tensor) & {"output", "gradient"}:
                 self._handles.append(module.register_forward_hook(layer.after, with_kwargs=True))
 
-    def remove(self) -> list[tuple[Wanted, Part]]:
+    def remove(self) -> list[tuple[Wanted, MomentSums]]:
         """Take the hooks away; what they found, in the order in which it was found."""
         for handle in (*self._handles, *self._found.handles):
             handle.remove()
@@ -74,7 +74,7 @@ class _Found:
         self.open = True
         self._torch = torch
         self._say = say
-        self._parts: list[tuple[Wanted, Part]] = []
+        self._parts: list[tuple[Wanted, MomentSums]] = []
 
     def look(self, wanted: Iterable[Wanted], tensor: Any) -> None:
         """Take the numbers of a tensor. Never raises."""
@@ -108,7 +108,7 @@ class _Found:
             parts += [rounded(torch, plain, cast, amax) for cast in wanted.casts]
         self._parts += [(wanted, part) for part in parts]
 
-    def close(self) -> list[tuple[Wanted, Part]]:
+    def close(self) -> list[tuple[Wanted, MomentSums]]:
         """What was found; nothing is taken from now on."""
         self.open = False
         self.handles.clear()

@@ -18,7 +18,7 @@ from trackers.inspection.config import TensorInspectConfig
 from trackers.inspection.eager import Eager
 from trackers.inspection.features import BASE, MEASURED, NAMESPACE, Request, Section, sections
 from trackers.inspection.hooks import Hooks, Wanted
-from trackers.inspection.schedule import Schedule
+from trackers.inspection.schedule import InspectionSchedule
 from trackers.inspection.statistics_log import TextLog
 from trackers.support.optional_torch import torch_for
 from trackers.values.coerce import number
@@ -80,7 +80,7 @@ class Inspector:
         place = config.log_dir or (Path(directory) / FOLDER if directory else None)
         self._text = TextLog(place, rank, say) if place is not None else None
         self._taken: dict[int, dict[str, Any]] = {}
-        self._plan: dict[Schedule, list[Planned]] = {}
+        self._plan: dict[InspectionSchedule, list[Planned]] = {}
         self._hooks: Hooks | None = None
         self._eager = Eager()
         self.attached = False

@@ -15,7 +15,7 @@ PIECE = 1 << 20
 """Elements of a piece on a processor: 4 MiB of float32 and as much to work in; smaller ones cost more calls."""
 
 
-class Part(NamedTuple):
+class MomentSums(NamedTuple):
     """Numbers of a tensor, or of a piece of it. row: a tensor of shape (len(names),). elements: how many."""
 
     elements: int
@@ -23,7 +23,7 @@ class Part(NamedTuple):
     row: Any
 
 
-def moments(torch: Any, tensor: Any, groups: Sequence[str], piece: int | None = None) -> list[Part]:
+def moments(torch: Any, tensor: Any, groups: Sequence[str], piece: int | None = None) -> list[MomentSums]:
     """One part for each piece of the tensor.
 
     Args:
@@ -38,13 +38,13 @@ def moments(torch: Any, tensor: Any, groups: Sequence[str], piece: int | None = 
         piece = PIECE if tensor.device.type == "cpu" else 0
     if not piece:
         wide = flat if flat.dtype in (torch.float32, torch.float64) else flat.float()
-        return [Part(wide.numel(), names, torch.stack(list(_at_once(torch, wide, chosen))))]
+        return [MomentSums(wide.numel(), names, torch.stack(list(_at_once(torch, wide, chosen))))]
     room = None
     parts = []
     for one in flat.split(piece):
         wide = one if one.dtype in (torch.float32, torch.float64) else one.float()
         room = torch.empty_like(wide) if room is None else room[: wide.numel()]
-        parts.append(Part(wide.numel(), names, torch.stack(list(_in_room(torch, wide, room, chosen)))))
+        parts.append(MomentSums(wide.numel(), names, torch.stack(list(_in_room(torch, wide, room, chosen)))))
     return parts
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from trackers.inspection.hooks import Wanted
-from trackers.inspection.moments import Part
+from trackers.inspection.moments import MomentSums
 from trackers.inspection.statistics import Whole, whole
 from trackers.reductions import Max, Reduction
 from trackers.values.deferred import Vector, number
@@ -19,7 +19,7 @@ class Values(NamedTuple):
     shared: dict[str, Any]
 
 
-def values(torch: Any, found: Sequence[tuple[Wanted, Part]], ranks: int) -> Values:
+def values(torch: Any, found: Sequence[tuple[Wanted, MomentSums]], ranks: int) -> Values:
     """The statistics of all that was found in an iteration.
 
     Several forward passes are taken together. Of several ranks, each has its part of an activation or a gradient; the
@@ -41,7 +41,7 @@ def values(torch: Any, found: Sequence[tuple[Wanted, Part]], ranks: int) -> Valu
     return Values(own, shared)
 
 
-def _moved(torch: Any, parts: Sequence[Part]) -> list[tuple[Vector, int]]:
+def _moved(torch: Any, parts: Sequence[MomentSums]) -> list[tuple[Vector, int]]:
     """Where each part's numbers will be: one copy to the host for each device."""
     places: list[Any] = [None] * len(parts)
     for device in dict.fromkeys(part.row.device for part in parts):
@@ -59,10 +59,10 @@ class _Tensor:
 
     def __init__(self, wanted: Wanted) -> None:
         self.wanted = wanted
-        self._parts: list[tuple[Part, Vector, int]] = []
+        self._parts: list[tuple[MomentSums, Vector, int]] = []
         self._whole: Whole | None = None
 
-    def add(self, part: Part, vector: Vector, place: int) -> None:
+    def add(self, part: MomentSums, vector: Vector, place: int) -> None:
         """One more part of it, whose numbers begin at this place."""
         self._parts.append((part, vector, place))
 

@@ -12,7 +12,7 @@ KEYS = ("freq", "start_step", "end_step", "start_end_list")
 
 
 @dataclass(frozen=True)
-class Schedule:
+class InspectionSchedule:
     """The iterations at which to look: multiples of ``freq`` within any of the spans.
 
     Attributes:
@@ -29,7 +29,7 @@ class Schedule:
         return any(start <= iteration and (end is None or iteration <= end) for start, end in self.spans)
 
     @classmethod
-    def read(cls, settings: Mapping[str, Any], where: str, *, base: bool = False) -> Schedule:
+    def read(cls, settings: Mapping[str, Any], where: str, *, base: bool = False) -> InspectionSchedule:
         """From a feature's settings.
 
         Args:

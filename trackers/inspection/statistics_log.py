@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from trackers.errors import UsageError
-from trackers.values.device_copy import Queue, Transfer, Waiting
+from trackers.values.device_copy import PendingRecord, Queue, Transfer
 
 FOLDER = "nvdlfw_inspect_statistics_logs"
 """Source: nvdlfw_inspect/logging.py, as of version 0.2.2."""
@@ -49,7 +49,7 @@ class TextLog:
 
         numbers = dict(values)
         if len(self._queue) or any(isinstance(value, Transfer) for value in numbers.values()):
-            self._queue.add(Waiting(numbers, build))
+            self._queue.add(PendingRecord(numbers, build))
         else:
             self._write(build(numbers))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 
-from trackers.instruments.timers import Mark, Span, Timer, Timers
+from trackers.instruments.timers import Timer, TimerMark, Timers, TimerSpan
 
 FIRST_STEP = "first-step"
 
@@ -25,25 +25,25 @@ class TrainingClock:
         self._origin = timer.mark()
         self._paused = 0
         self._device = device
-        self._apart: dict[str, list[Span]] = {}
+        self._apart: dict[str, list[TimerSpan]] = {}
         self.steps = 0
         timer.start()
 
-    def step(self) -> Mark:
+    def step(self) -> TimerMark:
         """A step ended: the clock's reading."""
         mark = self._timer.mark()
         self.steps += 1
         if self.steps == 1:
-            self._apart[FIRST_STEP] = [Span(self._timer, self._origin, mark)]
+            self._apart[FIRST_STEP] = [TimerSpan(self._timer, self._origin, mark)]
         return mark
 
-    def reading(self) -> Mark:
+    def reading(self) -> TimerMark:
         """The clock's reading now."""
         return self._timer.mark()
 
-    def span(self, first: Mark, last: Mark) -> Span:
+    def span(self, first: TimerMark, last: TimerMark) -> TimerSpan:
         """What passed between two readings."""
-        return Span(self._timer, first, last)
+        return TimerSpan(self._timer, first, last)
 
     @contextlib.contextmanager
     def pause(self, what: str) -> Iterator[None]:
@@ -63,9 +63,9 @@ class TrainingClock:
             own.stop()
             self._timer.start()
             self._paused -= 1
-            self._apart.setdefault(what, []).append(Span(own, first, own.mark()))
+            self._apart.setdefault(what, []).append(TimerSpan(own, first, own.mark()))
 
-    def take_apart(self) -> dict[str, list[Span]]:
+    def take_apart(self) -> dict[str, list[TimerSpan]]:
         """What was kept apart since the last call, by name: ``first-step`` and the pauses."""
         found, self._apart = self._apart, {}
         return found

@@ -91,14 +91,14 @@ class _Collective:
         return tuple(origin.event.elapsed_time(one.event) / MS for one in (self.first, self._last))
 
 
-class Timed:
+class TimedCollective:
     """Times its body as one collective; an exception inside is not counted."""
 
     def __init__(self, home: Communication, name: str, size: int, per_link: float, device: str) -> None:
         self._home = home
         self._what = name, size, per_link, device
 
-    def __enter__(self) -> Timed:
+    def __enter__(self) -> TimedCollective:
         self._collective = self._home.begin(*self._what)
         return self
 
@@ -125,7 +125,7 @@ class Communication:
 
     def timed(
         self, name: str, bytes: int, kind: str = "all_reduce", ranks: int | None = None, device: str = "auto"
-    ) -> Timed:
+    ) -> TimedCollective:
         """A context manager around one collective, or several; what is asynchronous must be waited for in it.
 
         Args:
@@ -135,7 +135,7 @@ class Communication:
             ranks: how many take part; default all.
             device: "cpu" for a collective of the host's (gloo) in a process that uses CUDA: by the processor's clock.
         """
-        return Timed(self, name, int(bytes), self._per_link(kind, ranks), device)
+        return TimedCollective(self, name, int(bytes), self._per_link(kind, ranks), device)
 
     def watch(self, model: Any, hook: Callable[..., Any] | None = None, state: Any = None) -> None:
         """Time the collectives of a model that is wrapped by DDP, FSDP, or ``fully_shard``.

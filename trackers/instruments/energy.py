@@ -13,16 +13,16 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from trackers.hardware.energy import LONGEST_GAP_S
-from trackers.hardware.energy import Energy as Meters
+from trackers.hardware.energy import EnergyCounter as Meters
 from trackers.hardware.gpus.base import Reading
-from trackers.instruments.timers import Span, cuda_in_use
+from trackers.instruments.timers import TimerSpan, cuda_in_use
 from trackers.reductions import Known
 from trackers.values.deferred import number
 
 ENERGY, POWER = "iter-energy/gpu", "power/gpu"
 
 
-class Source(Protocol):
+class EnergySource(Protocol):
     """GPUs that can be read, as :class:`trackers.hardware.gpus.detect.Gpus`."""
 
     def read(self) -> Sequence[Reading]: ...
@@ -30,7 +30,7 @@ class Source(Protocol):
     def close(self) -> None: ...
 
 
-class Energy:
+class RunEnergy:
     """Adds up what the GPU uses while training runs.
 
     Args:
@@ -38,7 +38,7 @@ class Energy:
         ranks: with several, the values are a mean over all ranks' GPUs.
     """
 
-    def __init__(self, say: Callable[[str], None], source: Source | None = None, ranks: int = 1) -> None:
+    def __init__(self, say: Callable[[str], None], source: EnergySource | None = None, ranks: int = 1) -> None:
         self._source = own_gpu(say) if source is None else source
         self._ranks = ranks
         self._meters = Meters()
@@ -71,7 +71,7 @@ class Energy:
         whole, self._whole = self._whole, self._from_j is not None
         return used_j if whole else None
 
-    def values(self, steps: int, span: Span) -> dict[str, Any]:
+    def values(self, steps: int, span: TimerSpan) -> dict[str, Any]:
         """What to log: joules per iteration and GPU, and that divided by the time of an iteration.
 
         Args:
@@ -119,7 +119,7 @@ class Energy:
         return self._meters.used_j(readings[0])
 
 
-def own_gpu(say: Callable[[str], None]) -> Source:
+def own_gpu(say: Callable[[str], None]) -> EnergySource:
     """This rank's GPU alone: by the UUID that torch knows it by, which no renumbering touches, else by its number."""
     from trackers.hardware.gpus.detect import Gpus
     from trackers.hardware.gpus.visible import visible

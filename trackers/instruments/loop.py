@@ -20,25 +20,25 @@ from trackers.instruments import timer_log
 from trackers.instruments.clock import TrainingClock
 from trackers.instruments.eta import Remaining
 from trackers.instruments.measured_peak import Peak
-from trackers.instruments.memory import Memory
+from trackers.instruments.memory import MemoryReader
 from trackers.instruments.options import Measure
 from trackers.instruments.progress_counters import Consumed
 from trackers.instruments.throughput import Throughput, rate
-from trackers.instruments.timers import Interval, Mark, Span, Timers
+from trackers.instruments.timers import Interval, TimerMark, Timers, TimerSpan
 from trackers.reductions import Max
 from trackers.values.deferred import number
 
 ITERATION = "iteration"
 
 
-class Pace:
+class StepRate:
     """How quick steps were. Its numbers may be known later, on a GPU; ``run.log`` takes them as they are.
 
     Attributes:
         step_s: the mean time of a step, seconds. span, steps: how long, and how many.
     """
 
-    def __init__(self, span: Span, steps: int) -> None:
+    def __init__(self, span: TimerSpan, steps: int) -> None:
         self.span = span
         self.steps = steps
         self.step_s = number([span], lambda: span.elapsed_s / steps)
@@ -135,13 +135,13 @@ class Loop:
 
             self._norms = Norms(model, per_layer=measure.layer_norms, zeros=measure.zeros, group=group)
             self._hook(optimizer)
-        self._memory = Memory(measure.memory_keys, say) if measure.memory else None
+        self._memory = MemoryReader(measure.memory_keys, say) if measure.memory else None
         self._remaining = Remaining(total_steps, start_step, measure.runtime_unit) if total_steps is not None else None
         self._begun_s = time.monotonic()
         self._clock = TrainingClock(device, say)
         self._interval: Interval = timers.interval()
-        self._last: tuple[Mark, int] | None = None
-        self._paced: tuple[Mark, int] | None = None
+        self._last: tuple[TimerMark, int] | None = None
+        self._paced: tuple[TimerMark, int] | None = None
         self._throughput, self._peak = None, None
         if measure.throughput:
             if measure.peak_tflops is None and (flops_per_token is not None or flops_per_step is not None):
@@ -185,13 +185,13 @@ class Loop:
             yield
         self._log(dict(self._consumed.at_checkpoint(self.steps)), self.steps)
 
-    def pace(self) -> Pace | None:
+    def pace(self) -> StepRate | None:
         """How quick steps have been since this was last asked; None before the second step. Pauses don't count."""
         mark, before = self._clock.reading(), self._paced
         self._paced = mark, self._clock.steps
         if before is None or self._clock.steps == before[1]:
             return None
-        return Pace(self._clock.span(before[0], mark), self._clock.steps - before[1])
+        return StepRate(self._clock.span(before[0], mark), self._clock.steps - before[1])
 
     def step(self, samples: int | None = None, tokens: int | None = None) -> None:
         """A step has ended: the optimizer has stepped. Logs what is due; never raises.
@@ -257,7 +257,7 @@ class Loop:
     def _due(self, step: int) -> bool:
         return step % self._measure.interval == 0 or step == self._total_steps
 
-    def _first(self, mark: Mark) -> None:
+    def _first(self, mark: TimerMark) -> None:
         """The first step compiles and allocates: what it took is logged on its own."""
         self._last = mark, self.steps
         self._paced = mark, self._clock.steps
@@ -271,7 +271,7 @@ class Loop:
         self._gradients = {}
         self._log(found, self.steps)
 
-    def _publish(self, mark: Mark, without: Set[str] = frozenset()) -> None:
+    def _publish(self, mark: TimerMark, without: Set[str] = frozenset()) -> None:
         assert self._last is not None
         first, step = self._last
         self._last = mark, self.steps

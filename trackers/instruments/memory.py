@@ -33,7 +33,7 @@ KEYS: Mapping[str, str] = {
 """The allocator's statistics and what document 4 calls them (``retires`` is its spelling)."""
 
 
-class Memory:
+class MemoryReader:
     """Reads memory. Statistics of bytes are logged in gigabytes (1e9), and a name's "bytes" is "gigabytes" then.
 
     Args:

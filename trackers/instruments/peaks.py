@@ -35,7 +35,7 @@ SOURCES = {
 """Where the figures of a family stand."""
 
 
-class Part(NamedTuple):
+class DevicePeak(NamedTuple):
     """A device: what its name matches, TFLOP/s by precision, and the key of its source."""
 
     pattern: str
@@ -43,10 +43,10 @@ class Part(NamedTuple):
     source: str
 
 
-def _part(pattern: str, source: str, **tflops: float) -> Part:
+def _part(pattern: str, source: str, **tflops: float) -> DevicePeak:
     if "bf16" in tflops:  # the same on every part that has both, but where said otherwise
         tflops.setdefault("fp16", tflops["bf16"])
-    return Part(pattern, tflops, source)
+    return DevicePeak(pattern, tflops, source)
 
 
 # The first match counts: a part's variants come before the part.
@@ -89,7 +89,7 @@ PARTS = (
 )
 
 
-def part(name: str) -> Part | None:
+def part(name: str) -> DevicePeak | None:
     """The part of this name, as torch and the drivers give it; None for one that isn't listed, or for a slice (MIG)."""
     if re.search(r"\bMIG\b", name):
         return None

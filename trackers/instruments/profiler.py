@@ -25,7 +25,7 @@ PREFIX = "perf_logs"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Schedule:
+class ProfilerSchedule:
     """Which steps are traced, counted in steps; ``directory``: where traces go."""
 
     wait: int = 10
@@ -46,7 +46,7 @@ class Schedule:
                 raise UsageError(f"profile: {name}={value!r}: give a whole number of steps, {least} or more")
 
     @classmethod
-    def from_options(cls, option: Callable[[str, Any], Any]) -> Schedule | None:
+    def from_options(cls, option: Callable[[str, Any], Any]) -> ProfilerSchedule | None:
         """As the options say; None where TRACKER_PROFILE is off.
 
         Args:
@@ -79,7 +79,7 @@ class Profiler:
 
     def __init__(
         self,
-        schedule: Schedule,
+        schedule: ProfilerSchedule,
         *,
         home: str | Path = ".",
         name: str = "",

@@ -1,6 +1,7 @@
 """What a callback measures of each step, kept small: times by the GPU's own clock, loss, learning rate, memory.
 
-Nothing waits for a GPU: times and losses are read once it has come so far, and for certain in :meth:`Series.settle`.
+Nothing waits for a GPU: times and losses are read once it has come so far, and for certain in
+:meth:`StepSeries.settle`.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 from trackers.instruments.clock import TrainingClock
-from trackers.instruments.timers import Mark, Span, cuda_in_use
+from trackers.instruments.timers import TimerMark, TimerSpan, cuda_in_use
 from trackers.records import Metrics, Number, Record
 from trackers.values.deferred import Scalar, number
 
@@ -25,11 +26,11 @@ APART_EACH = 256
 
 
 class _Pending(NamedTuple):
-    span: Span
+    span: TimerSpan
     loss: Scalar | None
 
 
-class Series:
+class StepSeries:
     """The steps of one start of training, from when it is made.
 
     Args:
@@ -42,7 +43,7 @@ class Series:
         self._first = start_step
         self._now = now
         self._clock = TrainingClock(device, say)
-        self._last: Mark = self._clock.reading()
+        self._last: TimerMark = self._clock.reading()
         self._pending: deque[_Pending] = deque()
         self._seconds = array("d")
         self._losses: list[Number | None] = []

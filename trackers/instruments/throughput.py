@@ -10,14 +10,14 @@ from collections import deque
 from typing import Any, NamedTuple
 
 from trackers.instruments.clock import TrainingClock
-from trackers.instruments.timers import Mark, Span
+from trackers.instruments.timers import TimerMark, TimerSpan
 from trackers.values.deferred import number
 
 TERA = 1e12
 
 
 class _Point(NamedTuple):
-    mark: Mark
+    mark: TimerMark
     steps: int
     samples: int | None
     tokens: int | None
@@ -55,7 +55,7 @@ class Throughput:
         self._points: deque[_Point] = deque(maxlen=max(1, window) + 1)
         self._interval: _Point | None = None
 
-    def step(self, mark: Mark, samples: int | None = None, tokens: int | None = None) -> None:
+    def step(self, mark: TimerMark, samples: int | None = None, tokens: int | None = None) -> None:
         """A step ended. mark: the clock's reading; samples, tokens: of this step, None where it isn't known."""
         last = self._points[-1] if self._points else None
         if last is None:  # the end of the first step: where measuring begins
@@ -108,7 +108,7 @@ class Throughput:
         return None if self._per_token is None or tokens is None else self._per_token * tokens
 
 
-def rate(span: Span, count: float) -> Any:
+def rate(span: TimerSpan, count: float) -> Any:
     """So much per second of a span; a number that may be known later. NaN for a span without time."""
     return number([span], lambda: count / span.elapsed_s if span.elapsed_s > 0 else float("nan"))
 

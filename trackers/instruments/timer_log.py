@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from trackers.instruments.timers import Span, Timers
+from trackers.instruments.timers import Timers, TimerSpan
 from trackers.reductions import All, Max, Min
 from trackers.values.deferred import number
 
@@ -16,7 +16,7 @@ EVERY_S = 1.0
 """Where no loop says when, a single rank logs its timers at most so often, once training has logged a further step."""
 
 
-def values(spans: Mapping[str, Span], iterations: int) -> dict[str, Any]:
+def values(spans: Mapping[str, TimerSpan], iterations: int) -> dict[str, Any]:
     """What to log: by timer, the seconds it measured divided by the iterations of that time.
 
     A timer whose body ended by an exception has ``{timer}-interrupted``, how many times, too; or alone, if no body

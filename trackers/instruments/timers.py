@@ -31,7 +31,7 @@ MAX_PENDING = 4096
 MS_PER_S = 1000.0
 
 
-class Mark:
+class TimerMark:
     """A timer's sums at one moment. On a GPU they are known (``ready``) once it has come so far.
 
     ``closed`` is known at once: how many measurements were queued on a GPU.
@@ -71,7 +71,7 @@ class Timer:
         self._begun: Any = None
         self._depth = 0
         self._group: Any = None
-        self._reset = Mark()
+        self._reset = TimerMark()
 
     def __enter__(self) -> Timer:
         if self._begun is not None:
@@ -138,7 +138,7 @@ class Timer:
         """Let ``elapsed`` answer with so many seconds, and what is measured from here on."""
         mark = self.mark()
         self.settle()
-        self._reset = Mark(mark.total_s - float(value), mark.count, mark.interrupted, mark.closed)
+        self._reset = TimerMark(mark.total_s - float(value), mark.count, mark.interrupted, mark.closed)
 
     def active_time(self) -> float:
         """Seconds measured so far, whatever was reset. Waits as ``elapsed`` does."""
@@ -146,10 +146,10 @@ class Timer:
         self.settle()
         return self.total_s
 
-    def lap(self, reset: bool = True) -> Span:
+    def lap(self, reset: bool = True) -> TimerSpan:
         """What was measured since the last reset, without waiting: it may be known later."""
         mark = self.mark()
-        span = Span(self, self._reset, mark)
+        span = TimerSpan(self, self._reset, mark)
         if reset:
             self._reset = mark
         return span
@@ -201,13 +201,13 @@ class Timer:
         """Started and not stopped yet."""
         return self._begun is not None
 
-    def mark(self) -> Mark:
+    def mark(self) -> TimerMark:
         """The sums now; a timer that runs is counted up to here, and again from here on."""
         if self._begun is not None:
             now = time.perf_counter()
             self.total_s += now - self._begun
             self._begun = now
-        return Mark(self.total_s, self.count, self.interrupted)
+        return TimerMark(self.total_s, self.count, self.interrupted)
 
     def drain(self) -> None:
         """Take in what has been measured meanwhile, without waiting."""
@@ -281,7 +281,7 @@ class EventTimer(Timer):
         self._cuda = cuda
         self._free: list[Any] = []
         self._closed = 0
-        self._pending: deque[_Pair | Mark] = deque()
+        self._pending: deque[_Pair | TimerMark] = deque()
 
     def __enter__(self) -> Timer:
         if self._begun is not None:
@@ -302,12 +302,12 @@ class EventTimer(Timer):
         self._close(whole=True)
         self._begun = None
 
-    def mark(self) -> Mark:
+    def mark(self) -> TimerMark:
         """The sums now; known once the GPU has come so far."""
         if self._begun is not None:
             self._close(whole=False)
             self._begun = self._record()
-        mark = Mark(interrupted=self.interrupted, closed=self._closed, ready=False)
+        mark = TimerMark(interrupted=self.interrupted, closed=self._closed, ready=False)
         self._pending.append(mark)
         self.drain()
         return mark
@@ -318,7 +318,7 @@ class EventTimer(Timer):
             return
         while self._pending:
             head = self._pending[0]
-            if isinstance(head, Mark):
+            if isinstance(head, TimerMark):
                 head.total_s, head.count, head.ready = self.total_s, self.count, True
             elif not self._add(head):
                 return
@@ -444,24 +444,24 @@ class Interval:
         self._timers = timers
         self._marks = {timer: timer.mark() for timer in timers}
 
-    def take(self) -> dict[str, Span]:
+    def take(self) -> dict[str, TimerSpan]:
         """What each timer measured since the last call (or since the interval was made), by its name."""
         spans = {}
         for timer in self._timers:
             mark = timer.mark()
-            span = Span(timer, self._marks.get(timer) or Mark(), mark)
+            span = TimerSpan(timer, self._marks.get(timer) or TimerMark(), mark)
             self._marks[timer] = mark
             if span.used:
                 spans[timer.name] = span
         return spans
 
 
-class Span:
+class TimerSpan:
     """What one timer measured between two moments."""
 
     __slots__ = ("_first", "_last", "_timer")
 
-    def __init__(self, timer: Timer, first: Mark, last: Mark) -> None:
+    def __init__(self, timer: Timer, first: TimerMark, last: TimerMark) -> None:
         self._timer = timer
         self._first = first
         self._last = last

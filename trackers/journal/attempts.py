@@ -17,7 +17,7 @@ from trackers.records import Metrics, Record, Start, Text
 _TAIL_BYTES = 1 << 20
 
 
-class Claims:
+class AttemptHistory:
     """The attempts of a run as they are now."""
 
     def __init__(self, run: RunDirectory) -> None:

@@ -27,7 +27,7 @@ class _Content(msgspec.Struct, array_like=True):
     entries: dict[str, tuple[str, msgspec.Raw]] = {}
 
 
-class Shelf:
+class FingerprintCache:
     """What is kept under one key.
 
     Args:

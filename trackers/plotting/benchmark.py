@@ -13,7 +13,7 @@ from trackers.analysis.tables import show
 from trackers.metrics import roles
 from trackers.plotting.curve_math import line
 from trackers.plotting.figure import Bar, Panel, Picture
-from trackers.plotting.presets import View
+from trackers.plotting.presets import PlotOptions
 from trackers.support.optional import need
 
 KINDS = {"torch": "allocated", "": "kind unknown"}
@@ -25,7 +25,7 @@ LISTED = 8
 """So many runs' settings stand below the panels."""
 
 
-class Memory(msgspec.Struct):
+class GpuMemory(msgspec.Struct):
     """What one GPU held, GB. kind: device, torch, reserved, or "" where nothing says."""
 
     kind: str
@@ -47,7 +47,7 @@ class Measured(msgspec.Struct):
     step_s: float | None = None
     step_low_s: float | None = None
     step_high_s: float | None = None
-    memory: list[Memory] = []
+    memory: list[GpuMemory] = []
     losses: tuple[Any, Any] = ((), ())
     rates: tuple[Any, Any] = ((), ())
     settings: str = ""
@@ -56,7 +56,7 @@ class Measured(msgspec.Struct):
 def of_result(result: Result, style: int) -> Measured:
     """A result of document 0's."""
     memory = [
-        Memory(kind, peak, average)
+        GpuMemory(kind, peak, average)
         for kind, peak, average in (
             (result.memory_kind, result.memory_peak_gb, result.memory_avg_gb),
             ("reserved", result.reserved_peak_gb, result.reserved_avg_gb),
@@ -82,7 +82,7 @@ def of_run(run: PlottedRun) -> Measured:
         found.per_gpu = speed.tokens_per_s / (facts.gpus or 1)
     found.step_s = 1 / speed.steps_per_s if speed.steps_per_s else None
     if use.memory_gb is not None:
-        found.memory = [Memory(use.memory_kind, use.memory_gb)]
+        found.memory = [GpuMemory(use.memory_kind, use.memory_gb)]
     named = run.of_role(roles.STEP_TIME)
     if named is not None:
         times = run.points(named[0]).values * named[1]
@@ -98,7 +98,7 @@ def of_run(run: PlottedRun) -> Measured:
     return found
 
 
-def benchmark(runs: Sequence[PlottedRun], view: View) -> Picture:
+def benchmark(runs: Sequence[PlottedRun], view: PlotOptions) -> Picture:
     """The six panels of any runs."""
     return six([of_run(run) for run in runs], view)
 
@@ -110,10 +110,10 @@ def of_results(results: Sequence[Result]) -> Picture:
         MissingPackage: no NumPy.
     """
     need("numpy", "a plot")
-    return six([of_result(result, style) for style, result in enumerate(results)], View())
+    return six([of_result(result, style) for style, result in enumerate(results)], PlotOptions())
 
 
-def six(found: Sequence[Measured], view: View) -> Picture:
+def six(found: Sequence[Measured], view: PlotOptions) -> Picture:
     """The picture. Throughput is in tokens where any says them, else in samples."""
     tokens = any(one.tokens_per_s is not None for one in found)
     panels = [
@@ -145,7 +145,7 @@ def _memory(found: Sequence[Measured]) -> Panel:
     return Panel(f"Peak memory of one GPU (GB{of}{whiskers})", bars=bars, empty="no result says it")
 
 
-def _curves(title: str, y_label: str, values: Iterable[tuple[Measured, tuple[Any, Any]]], view: View) -> Panel:
+def _curves(title: str, y_label: str, values: Iterable[tuple[Measured, tuple[Any, Any]]], view: PlotOptions) -> Panel:
     lines = [line(one.label, *curve, view.scale(), style=one.style) for one, curve in values]
     return Panel(title, "step", y_label, lines, log_x=view.log_x, log_y=view.log_y, empty="no result says it")
 

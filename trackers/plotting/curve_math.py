@@ -20,7 +20,7 @@ LARGEST = 1e305
 """Beyond it a value is marked as infinity is: an axis around it would end beyond the largest double."""
 
 
-class Line(msgspec.Struct):
+class Curve(msgspec.Struct):
     """One curve, thinned. x ascends; y is NaN where the curve is broken.
 
     smooth_x, smooth_y: the smoothed curve, empty for none. low, high: a band around y. nans, highs, lows: the x of
@@ -57,7 +57,7 @@ class Scale(NamedTuple):
     bins: int = BINS
 
 
-def line(label: str, x: Any, y: Any, scale: Scale, *, style: int = 0, dashed: bool = False) -> Line:
+def line(label: str, x: Any, y: Any, scale: Scale, *, style: int = 0, dashed: bool = False) -> Curve:
     """A curve from all its points, in any order; an x that isn't finite, or has no place on the axis, is left out."""
     import numpy as np
 
@@ -70,7 +70,7 @@ def line(label: str, x: Any, y: Any, scale: Scale, *, style: int = 0, dashed: bo
     nan = np.isnan(y)
     high, low = y > LARGEST, y < -LARGEST
     finite = (np.abs(y) <= LARGEST) & (y > 0 if scale.log_y else True)
-    found = Line(label, x[:0], y[:0], count=len(x), style=style, dashed=dashed)
+    found = Curve(label, x[:0], y[:0], count=len(x), style=style, dashed=dashed)
     if not len(x):
         return found
     bins = bins_of(x, scale)
@@ -93,7 +93,7 @@ def line(label: str, x: Any, y: Any, scale: Scale, *, style: int = 0, dashed: bo
     return found
 
 
-def thinner(found: Line, bins: int, log_x: bool) -> Line:
+def thinner(found: Curve, bins: int, log_x: bool) -> Curve:
     """A curve with fewer points, chosen in the same way; bands stay as they are."""
     scale = Scale(smooth=0, log_x=log_x, bins=bins)
     again = msgspec.structs.replace(found)
@@ -187,7 +187,7 @@ def smooth(values: Any, weight: float) -> Any:
         return np.clip(means, np.min(values), np.max(values))  # rounding makes no curve of what is constant
 
 
-def band(label: str, lines: Sequence[Line], *, style: int = 0, bins: int = 400, log_x: bool = False) -> Line:
+def band(label: str, lines: Sequence[Curve], *, style: int = 0, bins: int = 400, log_x: bool = False) -> Curve:
     """Mean and standard deviation (n - 1) of several runs' curves, where at least one of them is.
 
     Runs are interpolated between their points, never beyond them; smoothed curves are taken where there are any.
@@ -199,7 +199,7 @@ def band(label: str, lines: Sequence[Line], *, style: int = 0, bins: int = 400, 
              for one in lines]  # fmt: skip
     pairs = [(x[np.isfinite(y)], y[np.isfinite(y)]) for x, y in pairs]
     pairs = [(x, y) for x, y in pairs if len(x)]
-    found = Line(label, np.zeros(0), np.zeros(0), count=sum(one.count for one in lines), style=style)
+    found = Curve(label, np.zeros(0), np.zeros(0), count=sum(one.count for one in lines), style=style)
     for name in ("nans", "highs", "lows"):
         setattr(found, name, np.unique(np.concatenate([np.asarray(getattr(one, name), np.float64) for one in lines])))
     if not pairs:

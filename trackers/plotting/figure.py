@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from trackers.plotting.curve_math import Line
+from trackers.plotting.curve_math import Curve
 from trackers.records import name_floats
 
 NAMED = 5
@@ -39,7 +39,7 @@ class Panel(msgspec.Struct):
     title: str
     x_label: str = ""
     y_label: str = ""
-    lines: list[Line] = []
+    lines: list[Curve] = []
     bars: list[Bar] = []
     distributions: list[Distribution] = []
     log_x: bool = False
@@ -55,7 +55,7 @@ class Panel(msgspec.Struct):
     @property
     def styles(self) -> set[int]:
         """Those of the runs that it has something of."""
-        shown: list[Line | Bar | Distribution] = [*self.lines, *self.bars, *self.distributions]
+        shown: list[Curve | Bar | Distribution] = [*self.lines, *self.bars, *self.distributions]
         return {one.style for one in shown}
 
 

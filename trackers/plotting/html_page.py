@@ -12,7 +12,7 @@ import msgspec
 
 from trackers.analysis.tables import plain
 from trackers.plotting.colours import COLOURS, DASHES
-from trackers.plotting.curve_math import Line, thinner
+from trackers.plotting.curve_math import Curve, thinner
 from trackers.plotting.figure import Picture, as_builtins
 from trackers.support.atomic_write import write_text
 
@@ -75,7 +75,7 @@ def _data(picture: Picture) -> Any:
     return shown
 
 
-def _rounded(line: Line) -> Line:
+def _rounded(line: Curve) -> Curve:
     """With as many digits as a screen shows; counts and steps stay whole."""
     import numpy as np
 

@@ -12,7 +12,7 @@ from typing import Any
 from trackers.analysis.tables import plain, show
 from trackers.errors import UsageError
 from trackers.plotting.colours import SECOND, colour, dashes
-from trackers.plotting.curve_math import Line
+from trackers.plotting.curve_math import Curve
 from trackers.plotting.figure import Bar, Panel, Picture
 from trackers.support.atomic_write import write
 from trackers.support.optional import need
@@ -132,7 +132,7 @@ def _between(low: float, high: float) -> Any:
     return FuncFormatter(lambda value, _: f"{value:g}") if low > 0 and high / low < 20 else NullFormatter()
 
 
-def _line(axes: Any, line: Line, many: bool) -> None:
+def _line(axes: Any, line: Curve, many: bool) -> None:
     import numpy as np
 
     look: dict[str, Any] = {"color": colour(line.style), "solid_joinstyle": "bevel", "dash_joinstyle": "bevel"}
@@ -156,7 +156,7 @@ def _line(axes: Any, line: Line, many: bool) -> None:
         axes.plot(np.asarray(line.x)[alone], y[alone], linestyle="", marker="o", markersize=2.6, color=look["color"])
 
 
-def _marks(axes: Any, lines: Sequence[Line]) -> None:
+def _marks(axes: Any, lines: Sequence[Curve]) -> None:
     """NaN at the lower edge, infinities where they point; the legend names them."""
     for name, marker, height, _ in MARKS:
         for line in lines:

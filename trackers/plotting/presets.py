@@ -14,7 +14,7 @@ from trackers.analysis.curves import X_AXES, PlottedRun, chosen
 from trackers.errors import NotFound, UsageError
 from trackers.metrics import roles
 from trackers.metrics.groups import group_of
-from trackers.plotting.curve_math import Line, Scale, band, line
+from trackers.plotting.curve_math import Curve, Scale, band, line
 from trackers.plotting.figure import Distribution, Panel, Picture
 
 KEYS = 6
@@ -30,7 +30,7 @@ _GPU_FIELDS = (
 )  # fmt: skip
 
 
-class View(msgspec.Struct):
+class PlotOptions(msgspec.Struct):
     """How the user wants it. x: one of X_AXES. by: seed, group, tag or config.KEY, "" for a line each run."""
 
     x: str = "step"
@@ -51,7 +51,7 @@ class View(msgspec.Struct):
             raise UsageError(f"--smooth {self.smooth:g} isn't from 0 (none) to below 1")
 
 
-def metrics(runs: Sequence[PlottedRun], view: View, patterns: Sequence[str] = ()) -> Picture:
+def metrics(runs: Sequence[PlottedRun], view: PlotOptions, patterns: Sequence[str] = ()) -> Picture:
     """A panel for each metric.
 
     Raises:
@@ -67,7 +67,7 @@ def metrics(runs: Sequence[PlottedRun], view: View, patterns: Sequence[str] = ()
     return _picture(runs, [_curves(runs, key, key, view) for key in keys], view, notes=notes)
 
 
-def training(runs: Sequence[PlottedRun], view: View) -> Picture:
+def training(runs: Sequence[PlottedRun], view: PlotOptions) -> Picture:
     """Document 1's three panels: loss, distribution of step times, model FLOPs utilisation."""
     panels = [
         _curves(runs, _named(roles.LOSSES), "Training loss", view),
@@ -77,7 +77,7 @@ def training(runs: Sequence[PlottedRun], view: View) -> Picture:
     return _picture(runs, panels, view, columns=3)
 
 
-def validation(runs: Sequence[PlottedRun], view: View) -> Picture:
+def validation(runs: Sequence[PlottedRun], view: PlotOptions) -> Picture:
     """Training against validation loss, in one panel; training's is dashed."""
     ours = _curves(runs, _named(roles.VALIDATION_LOSSES), "Training and validation loss", view)
     theirs = _curves(runs, _named(roles.LOSSES), "", view)
@@ -88,7 +88,7 @@ def validation(runs: Sequence[PlottedRun], view: View) -> Picture:
     return _picture(runs, [ours], view, columns=1, dashed="training" if theirs.lines else "")
 
 
-def gpu(runs: Sequence[PlottedRun], view: View) -> Picture:
+def gpu(runs: Sequence[PlottedRun], view: PlotOptions) -> Picture:
     """A row for each GPU: utilisation, memory, power, temperature over time, as far as they were sampled.
 
     Raises:
@@ -116,10 +116,10 @@ def gpu(runs: Sequence[PlottedRun], view: View) -> Picture:
                 x, y = (points.times - run.began) / size, points.values * (to_wandb * factor)
                 lines.append(line(run.label, x, y, scale, style=run.style))
             panels.append(Panel(f"GPU {name}", f"time ({unit})", title, lines, empty="not sampled"))
-    return _picture(runs, panels, View(), columns=len(fields))
+    return _picture(runs, panels, PlotOptions(), columns=len(fields))
 
 
-def sessions(runs: Sequence[PlottedRun], view: View) -> Picture:
+def sessions(runs: Sequence[PlottedRun], view: PlotOptions) -> Picture:
     """Document 2's sessions: loss, learning rate, and each GPU's utilisation and memory."""
     timed = msgspec.structs.replace(view, x="time")
     use = [(name, gpu_series.COMPUTE, "utilisation") for name in _gpus(runs)]
@@ -137,7 +137,7 @@ def _gpus(runs: Sequence[PlottedRun]) -> list[str]:
     return sorted(names, key=_numbers)
 
 
-PANELS: dict[str, Callable[[Sequence[PlottedRun], View], Picture]] = {
+PANELS: dict[str, Callable[[Sequence[PlottedRun], PlotOptions], Picture]] = {
     "training": training, "validation": validation, "gpu": gpu,
 }  # fmt: skip
 """Ready-made pictures by name; document 0's is :mod:`trackers.plotting.benchmark`'s."""
@@ -151,7 +151,7 @@ def _curves(
     runs: Sequence[PlottedRun],
     key: str | Callable[[PlottedRun], str | None],
     title: str,
-    view: View,
+    view: PlotOptions,
     *,
     keep: Callable[[Any], Any] | None = None,
     unit: str = "",
@@ -175,7 +175,7 @@ def _curves(
     return panel
 
 
-def _banded(runs: Sequence[PlottedRun], lines: list[Line], view: View) -> list[Line]:
+def _banded(runs: Sequence[PlottedRun], lines: list[Curve], view: PlotOptions) -> list[Curve]:
     if not view.by:
         return lines
     of = {one.label: one for one in lines}
@@ -199,7 +199,7 @@ def grouped(runs: Sequence[PlottedRun], by: str) -> dict[str, list[PlottedRun]]:
 def _picture(
     runs: Sequence[PlottedRun],
     panels: list[Panel],
-    view: View,
+    view: PlotOptions,
     *,
     columns: int | None = None,
     dashed: str = "",

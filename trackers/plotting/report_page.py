@@ -30,7 +30,7 @@ def save(runs: Sequence[PlottedRun], markdown: str, path: Path, *, title: str) -
 
 def charts(runs: Sequence[PlottedRun]) -> Picture:
     """Metrics of the runs, then document 0's panels but those that stand among the metrics."""
-    view = presets.View()
+    view = presets.PlotOptions()
     measured = benchmark.benchmark(runs, view)
     panels = [panel for panel in measured.panels if not panel.blank]
     try:

@@ -7,7 +7,7 @@ from typing import Any
 
 from trackers.analysis.tables import plain
 from trackers.plotting.colours import colour
-from trackers.plotting.curve_math import Line
+from trackers.plotting.curve_math import Curve
 from trackers.plotting.figure import Panel, Picture
 from trackers.plotting.matplotlib_figure import short
 from trackers.support.optional import need
@@ -102,7 +102,7 @@ def _marks(panel: Panel) -> None:
             plotext.scatter(places, [height] * len(places), marker=marker)
 
 
-def segments(line: Line) -> Iterator[tuple[list[float], list[float]]]:
+def segments(line: Curve) -> Iterator[tuple[list[float], list[float]]]:
     """The parts of a curve between its gaps, as logged: there is no place for a smoothed one beside it."""
     import numpy as np
 

@@ -17,7 +17,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
-from trackers.ranks.contribution import Contribution
+from trackers.ranks.contribution import ReductionRow
 from trackers.records import Finish, Number, Record
 from trackers.reductions import Layout
 from trackers.values.device_copy import Transfer, capturing, on_gpu
@@ -31,7 +31,7 @@ UNINITIALISED = (
 )
 
 
-class Gather(Transfer):
+class PendingGather(Transfer):
     """An all-gather on its way. ``value`` is every rank's vector, or [] where it failed or isn't wanted.
 
     Args:
@@ -93,7 +93,7 @@ class Gather(Transfer):
 
 
 class Collective:
-    """The way by a collective, see :class:`trackers.ranks.contribution.Across`.
+    """The way by a collective, see :class:`trackers.ranks.contribution.Transport`.
 
     Args:
         main: the rank that records. problem: called with what couldn't be done.
@@ -116,7 +116,7 @@ class Collective:
         """A collective takes its time."""
         return False
 
-    def begin(self, step: int | None, time: float, added: Contribution) -> dict[Any, Any]:
+    def begin(self, step: int | None, time: float, added: ReductionRow) -> dict[Any, Any]:
         """Launch the collective."""
         torch = sys.modules.get("torch")
         distributed = getattr(torch, "distributed", None)
@@ -135,12 +135,12 @@ class Collective:
             work = gather(gathered, sent, async_op=True)
             wanted = distributed.get_rank() == self._main
             hosted = distributed.get_backend() == "gloo"
-            return {0: Gather(work, gathered, sent, size, wanted=wanted, failed=self._problem, hosted=hosted)}
+            return {0: PendingGather(work, gathered, sent, size, wanted=wanted, failed=self._problem, hosted=hosted)}
         except RuntimeError as error:
             self._problem(f"values across ranks: the collective failed: {error}")
             return {}
 
-    def end(self, step: int | None, time: float, added: Contribution, arrived: Mapping[Any, Any]) -> dict[str, Number]:
+    def end(self, step: int | None, time: float, added: ReductionRow, arrived: Mapping[Any, Any]) -> dict[str, Number]:
         """Reduce, on the main rank."""
         vectors = arrived.get(0)
         if not vectors:  # no collective was launched, perhaps for want of torch
@@ -167,7 +167,7 @@ class Collective:
     def close(self, finish: Finish) -> None:
         """The group is training's to destroy."""
 
-    def _sent(self, torch: Any, distributed: Any, added: Contribution, size: int) -> Any:
+    def _sent(self, torch: Any, distributed: Any, added: ReductionRow, size: int) -> Any:
         """This rank's vector; where it can't be put together, one of zeros: the others wait for it in any case."""
         try:
             return self._vector(torch, distributed, added, size)
@@ -182,7 +182,7 @@ class Collective:
             return torch.device("cuda", torch.cuda.current_device())
         return on_gpu or torch.device("cpu")
 
-    def _vector(self, torch: Any, distributed: Any, added: Contribution, size: int) -> Any:
+    def _vector(self, torch: Any, distributed: Any, added: ReductionRow, size: int) -> Any:
         parts = added.parts
         on_gpu = [place for place, part in enumerate(parts) if getattr(part, "is_cuda", False) is True]
         numbers = (

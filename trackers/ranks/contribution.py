@@ -55,7 +55,7 @@ def nothing_else(values: Mapping[Any, Any]) -> bool:
     return True
 
 
-class Contribution:
+class ReductionRow:
     """The reductions of one call.
 
     Args:
@@ -134,7 +134,7 @@ def layout(names: tuple[str, ...], kinds: tuple[str, ...]) -> Layout:
     return found
 
 
-class Across(Protocol):
+class Transport(Protocol):
     """How values get from every rank to the main one.
 
     By files (``trackers.ranks.file_transport``) or by a collective (``trackers.ranks.collective_transport``).
@@ -143,7 +143,7 @@ class Across(Protocol):
     """
 
     def move(self, value: Any) -> Any:
-        """How a value leaves an accelerator: see :class:`Contribution`."""
+        """How a value leaves an accelerator: see :class:`ReductionRow`."""
 
     def batch(self, parts: list[Any]) -> list[Any]:
         """How several do at once."""
@@ -151,10 +151,10 @@ class Across(Protocol):
     def quick(self, step: int | None, time: float, values: Mapping[str, Any]) -> bool:
         """Take a call in few steps, if it is like an earlier one and nothing is in its way. False: nothing was done."""
 
-    def begin(self, step: int | None, time: float, added: Contribution) -> dict[Any, Any]:
+    def begin(self, step: int | None, time: float, added: ReductionRow) -> dict[Any, Any]:
         """Begin to bring a call's contribution there. The answer: what to wait for, see ``pending.Waiting``."""
 
-    def end(self, step: int | None, time: float, added: Contribution, arrived: Mapping[Any, Any]) -> dict[str, Number]:
+    def end(self, step: int | None, time: float, added: ReductionRow, arrived: Mapping[Any, Any]) -> dict[str, Number]:
         """What was waited for has arrived. The answer: values of all ranks that are to be recorded by this process."""
 
     def note(self, record: Record) -> None:
@@ -164,22 +164,22 @@ class Across(Protocol):
         """This rank has ended so."""
 
 
-class Alone:
+class LocalTransport:
     """The only rank: what it has is the value of all ranks at once."""
 
     move = staticmethod(hold)
     batch = staticmethod(batched)
 
     def quick(self, step: int | None, time: float, values: Mapping[str, Any]) -> bool:
-        """See :class:`Across`."""
+        """See :class:`Transport`."""
         return False
 
-    def begin(self, step: int | None, time: float, added: Contribution) -> dict[Any, Any]:
-        """See :class:`Across`."""
+    def begin(self, step: int | None, time: float, added: ReductionRow) -> dict[Any, Any]:
+        """See :class:`Transport`."""
         return added.waiting
 
-    def end(self, step: int | None, time: float, added: Contribution, arrived: Mapping[Any, Any]) -> dict[str, Number]:
-        """See :class:`Across`."""
+    def end(self, step: int | None, time: float, added: ReductionRow, arrived: Mapping[Any, Any]) -> dict[str, Number]:
+        """See :class:`Transport`."""
         return added.layout.reduce({0: added.row(arrived)})
 
     def note(self, record: Record) -> None:
@@ -189,7 +189,7 @@ class Alone:
         """Nothing waits."""
 
 
-class Astray:
+class DisconnectedTransport:
     """One of several ranks that nothing connects: it says so where a value of all ranks is logged, and records none.
 
     Args:
@@ -202,16 +202,16 @@ class Astray:
         self._text = text
 
     def quick(self, step: int | None, time: float, values: Mapping[str, Any]) -> bool:
-        """See :class:`Across`."""
+        """See :class:`Transport`."""
         return False
 
-    def begin(self, step: int | None, time: float, added: Contribution) -> dict[Any, Any]:
-        """See :class:`Across`."""
+    def begin(self, step: int | None, time: float, added: ReductionRow) -> dict[Any, Any]:
+        """See :class:`Transport`."""
         self._problem(self._text)
         return {}
 
-    def end(self, step: int | None, time: float, added: Contribution, arrived: Mapping[Any, Any]) -> dict[str, Number]:
-        """See :class:`Across`."""
+    def end(self, step: int | None, time: float, added: ReductionRow, arrived: Mapping[Any, Any]) -> dict[str, Number]:
+        """See :class:`Transport`."""
         return {}
 
     def note(self, record: Record) -> None:

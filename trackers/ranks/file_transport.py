@@ -13,8 +13,8 @@ from typing import Any
 
 from trackers.journal.run_directory import StreamName
 from trackers.journal.stream import StreamWriter
-from trackers.ranks.contribution import NUMBERS, Contribution
-from trackers.records import Columns, Finish, Number, Record, Row, Start, encode, line_encoder
+from trackers.ranks.contribution import NUMBERS, ReductionRow
+from trackers.records import Finish, Number, RankColumns, RankRow, Record, Start, encode, line_encoder
 from trackers.reductions import KINDS, Layout, Reduction
 from trackers.support import process_info
 from trackers.values.device_copy import batched, hold
@@ -27,7 +27,7 @@ SETTLE_S = 10.0
 
 
 class RankStream:
-    """Writes rows: the way by files, see :class:`trackers.ranks.contribution.Across`.
+    """Writes rows: the way by files, see :class:`trackers.ranks.contribution.Transport`.
 
     Args:
         folder: the launch's.
@@ -52,7 +52,8 @@ class RankStream:
         self._pid = os.getpid()
 
     def quick(self, step: int | None, time: float, values: Mapping[str, Any]) -> bool:
-        """See :class:`trackers.ranks.contribution.Across`. May raise where the values are no mapping of reductions."""
+        """See :class:`trackers.ranks.contribution.Transport`. May raise where the values are no mapping of
+        reductions."""
         known = self._quick.get(tuple(values))
         if known is None or time > self._look_at or os.getpid() != self._pid:
             return False
@@ -62,17 +63,17 @@ class RankStream:
         parts = [part for reduction in values.values() for part in reduction.parts]
         if not NUMBERS.issuperset(map(type, parts)) or not math.isfinite(sum(parts)):
             return False
-        line = line_encoder(Row(step=step, time=time, columns=number, values=parts)) + b"\n"
+        line = line_encoder(RankRow(step=step, time=time, columns=number, values=parts)) + b"\n"
         written = os.write(writer.fd, line)
         if written != len(line):
             writer.repair(line, written)
         return True
 
-    def begin(self, step: int | None, time: float, added: Contribution) -> dict[Any, Any]:
+    def begin(self, step: int | None, time: float, added: ReductionRow) -> dict[Any, Any]:
         """Wait for nothing but values on an accelerator."""
         return added.waiting
 
-    def end(self, step: int | None, time: float, added: Contribution, arrived: Mapping[Any, Any]) -> dict[str, Number]:
+    def end(self, step: int | None, time: float, added: ReductionRow, arrived: Mapping[Any, Any]) -> dict[str, Number]:
         """Append the row; the relay records the values."""
         self.add(step, time, added.layout, added.row(arrived))
         return {}
@@ -92,13 +93,13 @@ class RankStream:
             lines = b""
             if number is None:
                 number = self._numbers[layout] = len(self._numbers)
-                columns = Columns(time=time, number=number, names=list(layout.names), kinds=list(layout.kinds))
+                columns = RankColumns(time=time, number=number, names=list(layout.names), kinds=list(layout.kinds))
                 lines = encode(columns)
                 self._quick[layout.names] = tuple(KINDS[kind] for kind in layout.kinds), number, writer
             try:
-                line = encode(Row(step=step, time=time, columns=number, values=row))
+                line = encode(RankRow(step=step, time=time, columns=number, values=row))
             except OverflowError:  # an integer that JSON's readers don't take
-                line = encode(Row(step=step, time=time, columns=number, values=[v and float(v) for v in row]))
+                line = encode(RankRow(step=step, time=time, columns=number, values=[v and float(v) for v in row]))
             writer.write(lines + line)
             if time > self._look_at:
                 self._look_at = time + LOOK_S

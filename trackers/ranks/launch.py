@@ -24,7 +24,7 @@ import msgspec
 
 from trackers.journal.run_directory import RunDirectory, StreamName
 from trackers.journal.stream import find_finish, last_record, tail
-from trackers.records import Row
+from trackers.records import RankRow
 from trackers.support import confined, process_info
 from trackers.tracker import RunInfo
 
@@ -228,5 +228,5 @@ def tidy(folder: Path) -> None:
 def last_step(folder: Path, rank: int) -> int | None:
     """The step of the last row of a rank; None where it left none."""
     found = [path for name, path in rank_streams(folder).items() if name.number == rank]
-    steps = [record.step for path in found for record in tail(path) if isinstance(record, Row)]
+    steps = [record.step for path in found for record in tail(path) if isinstance(record, RankRow)]
     return steps[-1] if steps else None

@@ -10,12 +10,12 @@ from typing import Any
 
 from trackers.errors import MissingPackage, UsageError
 from trackers.ranks import launch
-from trackers.ranks.contribution import Across, Alone, Astray
+from trackers.ranks.contribution import DisconnectedTransport, LocalTransport, Transport
 from trackers.ranks.file_transport import RankStream
 from trackers.support.confined import local
 
 
-class Way:
+class RankTransport:
     """A process among the ranks of its job.
 
     Args:
@@ -58,16 +58,16 @@ class Way:
         """This is the rank that logs."""
         return self.rank == self.main
 
-    def open(self, problem: Callable[[str], None]) -> Across:
+    def open(self, problem: Callable[[str], None]) -> Transport:
         """The way itself. Nothing is made on disk before there is something to add."""
         if self.ranks <= 1:
-            return Alone()
+            return LocalTransport()
         if self._torch:
             from trackers.ranks.collective_transport import Collective
 
             return Collective(self.main, problem)
         if self.folder is None:
-            return Astray(problem, launch.LOST)
+            return DisconnectedTransport(problem, launch.LOST)
         return RankStream(self.folder, self.rank, self.ranks, problem)
 
 

@@ -32,21 +32,21 @@ STRAY_S = 3600.0
 """A part that no index names is deleted after so long: its writer died, or a reader still used it."""
 
 
-class Part(msgspec.Struct):
+class CachePart(msgspec.Struct):
     """One pair of files. name: their common stem. records: in both."""
 
     name: str
     records: int
 
 
-class Index(msgspec.Struct, kw_only=True):
+class CacheIndex(msgspec.Struct, kw_only=True):
     """What ``index.json`` holds. state: how far the source was read, in the reader's own words."""
 
     version: int = 0
     key: str = ""
     state: dict[str, Any] = {}
     count: int = 0
-    parts: list[Part] = []
+    parts: list[CachePart] = []
 
 
 class Cached:
@@ -93,9 +93,9 @@ class Cache:
 
     def append(self, state: dict[str, Any], count: int, blocks: list[Block], others: list[Record]) -> None:
         """Keep what came since the state that is kept now. Failures leave the entry as it was: it is a cache."""
-        index = self._index() or Index(version=VERSION, key=self._key)
+        index = self._index() or CacheIndex(version=VERSION, key=self._key)
         size = sum(len(block.rows) for block in blocks) + len(others)
-        small: list[Part] = []
+        small: list[CachePart] = []
         while index.parts and index.parts[-1].records <= 2 * (size + sum(part.records for part in small)):
             small.insert(0, index.parts.pop())
         with contextlib.suppress(OSError, ValueError):
@@ -113,14 +113,14 @@ class Cache:
             (self.path / "index.json").unlink(missing_ok=True)
         self.append(state, count, blocks, others)
 
-    def _index(self) -> Index | None:
+    def _index(self) -> CacheIndex | None:
         try:
-            index = msgspec.json.decode((self.path / "index.json").read_bytes(), type=Index)
+            index = msgspec.json.decode((self.path / "index.json").read_bytes(), type=CacheIndex)
         except (OSError, msgspec.DecodeError):
             return None
         return index if index.version == VERSION and index.key == self._key else None
 
-    def _read(self, parts: list[Part]) -> tuple[list[Block], list[Record]]:
+    def _read(self, parts: list[CachePart]) -> tuple[list[Block], list[Record]]:
         if not parts:
             return [], []
         from pyarrow import ArrowException, parquet
@@ -136,7 +136,7 @@ class Cache:
             others.extend(records.decode_block((self.path / f"{part.name}.jsonl").read_bytes()))
         return columns.joined(blocks), others
 
-    def _write(self, blocks: list[Block], others: list[Record], size: int) -> Part:
+    def _write(self, blocks: list[Block], others: list[Record], size: int) -> CachePart:
         from pyarrow import parquet
 
         name = f"part-{secrets.token_hex(6)}"
@@ -149,7 +149,7 @@ class Cache:
             use_dictionary=["shape"],
             write_statistics=False,
         )
-        return Part(name, size)
+        return CachePart(name, size)
 
     def _tidy(self, named: set[str]) -> None:
         now = time.time()

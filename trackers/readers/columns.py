@@ -52,7 +52,7 @@ class Block(NamedTuple):
     values: Any
 
 
-class Columns:
+class ColumnBlocks:
     """Collects Metrics records into blocks.
 
     Attributes:

@@ -13,7 +13,7 @@ from trackers.readers.columns import BOOLEAN, FLOAT, INTEGER, STEPLESS, Block
 from trackers.records import Number
 
 
-class Series(msgspec.Struct):
+class MetricOverview(msgspec.Struct):
     """One metric at a glance. count: its points. first, last: their smallest and largest step, None without steps.
     value: the last one logged. time: when."""
 
@@ -72,18 +72,18 @@ class _Column(NamedTuple):
     kind: int
 
 
-def series(blocks: Sequence[Block]) -> dict[str, Series]:
+def series(blocks: Sequence[Block]) -> dict[str, MetricOverview]:
     """Each metric at a glance, in the order of first appearance."""
     import numpy as np
 
-    found: dict[str, Series] = {}
+    found: dict[str, MetricOverview] = {}
     newest: dict[str, int] = {}
     for block in sorted(blocks, key=lambda block: int(block.rows[0])):
         stepped = block.steps[block.steps != STEPLESS]
         low, high = (int(stepped.min()), int(stepped.max())) if len(stepped) else (None, None)
         end = int(np.argmax(block.rows))
         for place, name in enumerate(block.names):
-            one = found.setdefault(name, Series())
+            one = found.setdefault(name, MetricOverview())
             one.count += len(block.rows)
             if low is not None and high is not None:
                 one.first = low if one.first is None else min(one.first, low)

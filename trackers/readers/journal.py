@@ -14,14 +14,14 @@ from typing import Any
 
 from trackers import records
 from trackers.errors import NotFound, UsageError
-from trackers.journal.attempts import Claims
+from trackers.journal.attempts import AttemptHistory
 from trackers.journal.run_directory import RunDirectory, StreamName, find_run, find_runs, is_run, project_folder
 from trackers.journal.status import observe
 from trackers.journal.stream import BLOCK_BYTES, HOLE_BYTES, MARK_BYTES, StreamReader
 from trackers.readers import helpers as places
 from trackers.readers.boundary import bounded
 from trackers.readers.cache import Cache
-from trackers.readers.columns import Block, Columns, joined, kept, need_analysis
+from trackers.readers.columns import Block, ColumnBlocks, joined, kept, need_analysis
 from trackers.readers.merge import merged
 from trackers.readers.reader import SourceRun
 from trackers.records import Finish, Record
@@ -53,7 +53,7 @@ class JournalReader:
         """See :class:`trackers.readers.reader.Reader`. Media and artifacts lie in the run's directory."""
         directory = RunDirectory(run.directory)
         directory.read_info()
-        claims = Claims(directory)
+        claims = AttemptHistory(directory)
         streams = [_kept(claims, name, directory.stream(name)) for name in directory.stream_names()]
         for record in merged(streams):
             if type(record) is not Finish:
@@ -70,7 +70,7 @@ class JournalReader:
         """
         need_analysis()
         directory = RunDirectory(run.directory)
-        claims = Claims(directory)
+        claims = AttemptHistory(directory)
         found: list[Block] = []
         others: list[Record] = []
         base = 0
@@ -143,7 +143,7 @@ def blocks(path: Path, offset: int = 0) -> Iterator[tuple[list[Record], int]]:
             yield found, offset
 
 
-def _kept(claims: Claims, name: StreamName, path: Path) -> Iterator[list[Record]]:
+def _kept(claims: AttemptHistory, name: StreamName, path: Path) -> Iterator[list[Record]]:
     for found, _ in blocks(path):
         yield claims.kept(name, found)
 
@@ -155,7 +155,7 @@ def _stream(path: Path, keep: bool = True) -> tuple[list[Block], list[Record], i
     if cached is not None and not _holds(path, cached.state):
         cached = None
     offset = start = int(cached.state["offset"]) if cached is not None else 0
-    taken = Columns(cached.count if cached is not None else 0)
+    taken = ColumnBlocks(cached.count if cached is not None else 0)
     others: list[Record] = []
     for found, end in blocks(path, start):
         offset = end

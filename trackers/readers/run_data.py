@@ -13,11 +13,11 @@ from trackers import records
 from trackers.errors import NotFound, UsageError
 from trackers.readers import frames, helpers, registry
 from trackers.readers.cache import Cache
-from trackers.readers.columns import Block, Columns, need_analysis
-from trackers.readers.frames import Frame, Series
+from trackers.readers.columns import Block, ColumnBlocks, need_analysis
+from trackers.readers.frames import Frame, MetricOverview
 from trackers.readers.progress_bar import Progress, progress
 from trackers.readers.reader import Reader, SourceRun
-from trackers.records import Artifact, Config, Finish, Info, Media, Record, Start, Summary, Text, plain_name
+from trackers.records import ArtifactRecord, Config, Finish, Info, Media, Record, Start, Summary, Text, plain_name
 
 SHOWN = 20
 """So many runs are listed where one had to be named."""
@@ -88,12 +88,12 @@ class RunData:
         """Names of all metrics, in the order of their first appearance, and of the results (``final/…``)."""
         return list(self.series())
 
-    def series(self) -> dict[str, Series]:
+    def series(self) -> dict[str, MetricOverview]:
         """Each metric's count, first and last step and last value; each result's value, as ``final/<name>``."""
         found = frames.series(self._blocks)
         for name, value in self.summary.items():
             if isinstance(value, (int, float)):
-                found.setdefault(records.final_name(name), Series(count=1, value=value))
+                found.setdefault(records.final_name(name), MetricOverview(count=1, value=value))
         return found
 
     def metrics(self, keys: Sequence[str] | str | None = None, long: bool = False) -> Frame:
@@ -131,17 +131,17 @@ class RunData:
             return found
         return [record for record in self._again(files) if isinstance(record, Media)]
 
-    def artifacts(self, files: Path | str | None = None) -> list[Artifact]:
+    def artifacts(self, files: Path | str | None = None) -> list[ArtifactRecord]:
         """Files kept with the run, relative to ``run.directory``.
 
         Args:
             files: where to put those of W&B's runs, on a server or staged beside an offline run; None: such artifacts
                 are left out.
         """
-        found = [record for record in self._others if isinstance(record, Artifact)]
+        found = [record for record in self._others if isinstance(record, ArtifactRecord)]
         if files is None or found:
             return found
-        return [record for record in self._again(files) if isinstance(record, Artifact)]
+        return [record for record in self._again(files) if isinstance(record, ArtifactRecord)]
 
     def records(self) -> list[Record]:
         """All records that aren't metrics."""
@@ -210,7 +210,7 @@ def _read(reader: Reader, run: SourceRun) -> tuple[list[Block], list[Record]]:
         if cached is not None:
             run.note = str(state.get("note") or "")
             return cached.blocks, cached.others
-    columns, others = Columns(), []
+    columns, others = ColumnBlocks(), []
     batch: list[Record] = []
     tell: Progress | None = None
     count = 0

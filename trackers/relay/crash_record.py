@@ -15,7 +15,7 @@ from trackers.support.failpoints import failpoint
 from trackers.tracker import Status
 
 
-def give(run: RunDirectory, lease: Lease) -> bool:
+def record_crash(run: RunDirectory, lease: Lease) -> bool:
     """Write the finish record that a run lacks, if its processes are gone. True if nothing is lacking now.
 
     Args:

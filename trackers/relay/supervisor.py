@@ -145,9 +145,9 @@ class Supervisor:
         """Look after everything once. False when nothing is left to do."""
         self._tend_children()
         if self._sampler is not None:
-            self._sampler.tend()
+            self._sampler.poll()
         if self._reducing is not None:
-            self._reducing.tend()
+            self._reducing.poll()
         if not self._ended_at and self._has_ended():
             self._ended_at = time.monotonic()
         if not self._ended_at or self._awaits_exit():

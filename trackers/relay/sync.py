@@ -157,7 +157,7 @@ class RunSync:
             return True
         if self._reducing.ending or observe(self.run).name != "running":
             return self._reducing.end()
-        self._reducing.tend()
+        self._reducing.poll()
         return True
 
     def _see_the_end(self) -> None:
@@ -165,7 +165,7 @@ class RunSync:
         if now - self._looked < VERDICT_S:
             return
         self._looked = now
-        crash_record.give(self.run, self._lease)
+        crash_record.record_crash(self.run, self._lease)
         holder = self._lease.holder()
         self.held_by = str(holder) if holder is not None and not holder.dead() else ""
 

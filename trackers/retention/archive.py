@@ -27,7 +27,7 @@ VERSION = 1
 _PART = ".part"
 
 
-class Entry(msgspec.Struct):
+class ArchivedFile(msgspec.Struct):
     """A packed file: its path in the run's directory, and what it was: bytes, SHA-256, time, permissions."""
 
     path: str
@@ -41,7 +41,7 @@ class Manifest(msgspec.Struct):
     """The content of ``archive.json``."""
 
     version: int = VERSION
-    files: list[Entry] = []
+    files: list[ArchivedFile] = []
 
 
 class Change(msgspec.Struct):
@@ -100,7 +100,7 @@ def archive(run: RunDirectory, older_than_s: float = 0.0) -> Change:
         if kept:
             raise UsageError(f"run {run.path} stays as it is: {kept}")
         before = {entry.path: entry for entry in read_manifest(run).files} if run.archived() else {}
-        found: list[tuple[Path, Entry, os.stat_result]] = []
+        found: list[tuple[Path, ArchivedFile, os.stat_result]] = []
         for path in packable(run):
             found.append((path, *_packed(run, path)))
             hold.beat()
@@ -158,7 +158,7 @@ def restore(run: RunDirectory) -> Change:
     return Change(before=packed, after=sum(entry.size for entry in manifest.files))
 
 
-def _withdraw(run: RunDirectory, before: dict[str, Entry], plain: list[Path]) -> None:
+def _withdraw(run: RunDirectory, before: dict[str, ArchivedFile], plain: list[Path]) -> None:
     """Have the run as it was: those files are there unpacked."""
     for path in plain:
         with contextlib.suppress(FileNotFoundError):
@@ -169,7 +169,7 @@ def _withdraw(run: RunDirectory, before: dict[str, Entry], plain: list[Path]) ->
         confined.remove(run.archive)
 
 
-def _packed(run: RunDirectory, path: Path) -> tuple[Entry, os.stat_result]:
+def _packed(run: RunDirectory, path: Path) -> tuple[ArchivedFile, os.stat_result]:
     """Pack a file beside itself and read that back."""
     seen = os.stat(path)
     target = packed_path(path)
@@ -186,10 +186,10 @@ def _packed(run: RunDirectory, path: Path) -> tuple[Entry, os.stat_result]:
             confined.remove(part)
         raise
     failpoint("archive.rename.after")
-    return Entry(str(path.relative_to(run.path)), *content, seen.st_mtime_ns, seen.st_mode & 0o7777), seen
+    return ArchivedFile(str(path.relative_to(run.path)), *content, seen.st_mtime_ns, seen.st_mode & 0o7777), seen
 
 
-def _unpack(target: Path, entry: Entry) -> None:
+def _unpack(target: Path, entry: ArchivedFile) -> None:
     part = target.with_name(f".{target.name}.{secrets.token_hex(8)}{_PART}")
     source = packed_path(target)
     try:
@@ -215,7 +215,7 @@ def _unpack(target: Path, entry: Entry) -> None:
     failpoint("restore.rename.after")
 
 
-def _restore_metadata(fd: int, entry: Entry) -> None:
+def _restore_metadata(fd: int, entry: ArchivedFile) -> None:
     """Give a file its permissions, without those that let a program run as somebody else, and its time."""
     os.fchmod(fd, entry.mode & 0o777)
     with contextlib.suppress(OverflowError, ValueError):

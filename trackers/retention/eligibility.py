@@ -124,7 +124,7 @@ def _outside(run: RunDirectory, info: RunInfo, name: str, url: str) -> bool:
         return True
     place = ""
     with contextlib.suppress(UsageError, OSError):
-        asked = getattr(registry.front(name), "place", None)
+        asked = getattr(registry.precheck(name), "place", None)
         place = str(asked(info)) if asked is not None else ""
     if registry.is_inside(name) or place in ("", _OFFLINE):
         return False

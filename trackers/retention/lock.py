@@ -15,7 +15,7 @@ ALLOW_S = 3600.0
 """A file of a run is packed, or read back, in less time: so long may pass between two signs of life."""
 
 
-class Hold:
+class RunLock:
     """The leases, held. Each is given back as it was found: free."""
 
     def __init__(self, run: RunDirectory) -> None:
@@ -52,13 +52,13 @@ class Hold:
 
 
 @contextlib.contextmanager
-def held(run: RunDirectory) -> Iterator[Hold]:
+def held(run: RunDirectory) -> Iterator[RunLock]:
     """A run held for a block.
 
     Raises:
         UsageError: somebody else works on it.
     """
-    hold = Hold(run)
+    hold = RunLock(run)
     try:
         hold.acquire()
         yield hold

@@ -30,7 +30,7 @@ DELETE_AFTER_S = 30 * 86400.0
 _PART = ".part"
 
 
-class Due(NamedTuple):
+class DueLog(NamedTuple):
     """A log for which it is time. action: "compress", "delete", or "extract" its benchmark's result and then delete it;
     "keep", with a reason, where it mustn't be."""
 
@@ -47,7 +47,7 @@ def due(
     delete_after_s: float = DELETE_AFTER_S,
     *,
     extract: bool = False,
-) -> list[Due]:
+) -> list[DueLog]:
     """The ``*.log`` and ``*.log.gz`` below a directory that weren't written for so long; those of runs aren't loose.
 
     A log that a benchmark's result can be had from is only deleted where that result lies below the directory.
@@ -70,16 +70,18 @@ def due(
         age_s = now - status.st_mtime
         if path.name.endswith(".log") and age_s > compress_after_s:
             busy = (status.st_dev, status.st_ino) in open_now
-            found.append(Due(path, size, "keep", "a process has it open") if busy else Due(path, size, "compress"))
+            found.append(
+                DueLog(path, size, "keep", "a process has it open") if busy else DueLog(path, size, "compress")
+            )
         elif path.name.endswith(".log.gz") and age_s > delete_after_s:
             try:
                 missing = results.lack(path)
             except TrackersError as error:
-                found.append(Due(path, size, "keep", str(error)))
+                found.append(DueLog(path, size, "keep", str(error)))
                 continue
             action = "delete" if not missing else "extract" if extract else "keep"
             reason = "" if action != "keep" else "its benchmark's result isn't here: --extract writes it first"
-            found.append(Due(path, size, action, reason, folder))
+            found.append(DueLog(path, size, action, reason, folder))
     return found
 
 
@@ -129,7 +131,7 @@ def _result(log: Path) -> dict[str, Any] | None:
         return None
 
 
-def carry_out(entry: Due) -> int:
+def carry_out(entry: DueLog) -> int:
     """Compress or delete a log, with its result extracted before; return how many bytes were freed.
 
     Raises:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 
-class Place(NamedTuple):
+class NodePlace(NamedTuple):
     """node: this machine's number among ``nodes``. first: no other rank of this machine has a lower local rank."""
 
     node: int = 0
@@ -24,7 +24,7 @@ class Place(NamedTuple):
         return 0 if rank == 0 else self.nodes - 1
 
 
-def place(environ: Mapping[str, str] | None = None) -> Place:
+def place(environ: Mapping[str, str] | None = None) -> NodePlace:
     """This process's place; the only machine where no launcher says otherwise."""
     environ = os.environ if environ is None else environ
     for node, nodes, local in (
@@ -34,7 +34,7 @@ def place(environ: Mapping[str, str] | None = None) -> Place:
         count = next((number(environ, name) for name in nodes if environ.get(name)), None)
         own = number(environ, node)
         if own is not None and count is not None and count > 1 and own < count:
-            return Place(own, count, number(environ, local) in (0, None))
+            return NodePlace(own, count, number(environ, local) in (0, None))
     for rank, world, local_world, local in (
         ("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "LOCAL_RANK"),
         ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
@@ -42,8 +42,8 @@ def place(environ: Mapping[str, str] | None = None) -> Place:
         own, ranks, here = number(environ, rank), number(environ, world), number(environ, local_world)
         if own is not None and ranks and here and ranks > here and own < ranks:
             # Ranks fill one machine after the other, as torchrun and mpirun's default do.
-            return Place(own // here, -(-ranks // here), number(environ, local) in (0, None))
-    return Place()
+            return NodePlace(own // here, -(-ranks // here), number(environ, local) in (0, None))
+    return NodePlace()
 
 
 def number(environ: Mapping[str, str], name: str) -> int | None:

@@ -17,7 +17,7 @@ from typing import Any
 
 from trackers.records import ALL_KINDS, Config, Metrics, Record, Summary
 from trackers.testing import streams
-from trackers.testing.driver import Driver, Job, Process, import_path, number, python_path, resolve
+from trackers.testing.driver import Driver, DriverJob, Process, import_path, number, python_path, resolve
 from trackers.testing.stored import Limits, Stored, differences, expected
 from trackers.tracker import Cursor, RunInfo, Status
 
@@ -56,8 +56,8 @@ class Trial:
         hold_after: int | None = None,
         status: Status | None = FINISHED,
     ) -> Process:
-        """The same in a process of its own; see :class:`Job`."""
-        job = Job(
+        """The same in a process of its own; see :class:`DriverJob`."""
+        job = DriverJob(
             tracker=import_path(self.bench.tracker),
             info=self.info,
             records=str(self.info.path("records.jsonl")),

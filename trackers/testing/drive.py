@@ -12,12 +12,12 @@ from pathlib import Path
 
 import msgspec
 
-from trackers.testing.driver import Job
+from trackers.testing.driver import DriverJob
 
 
 def main(arguments: list[str]) -> None:
     """Carry out the job in the file that the only argument names."""
-    job = msgspec.json.decode(Path(arguments[0]).read_bytes(), type=Job)
+    job = msgspec.json.decode(Path(arguments[0]).read_bytes(), type=DriverJob)
     progress = os.dup(1)
     os.dup2(2, 1)
 

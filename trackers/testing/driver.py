@@ -88,7 +88,7 @@ class Driver:
         os.replace(new, self.file)
 
 
-class Job(msgspec.Struct, kw_only=True):
+class DriverJob(msgspec.Struct, kw_only=True):
     """What a delivering process is told: see ``trackers.testing.drive``.
 
     die_after: the number of the batch after whose ``write``, and before whose commit, the process kills itself.
@@ -159,7 +159,7 @@ class Process:
     Raises ``AssertionError`` with the end of the process's stderr when it fails of itself.
     """
 
-    def __init__(self, job: Job, directory: Path, records: Sequence[Record]) -> None:
+    def __init__(self, job: DriverJob, directory: Path, records: Sequence[Record]) -> None:
         Path(job.records).write_bytes(b"".join(encode(record) for record in records))
         file = directory / "job.json"
         file.write_bytes(msgspec.json.encode(job))

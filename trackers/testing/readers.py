@@ -15,7 +15,7 @@ from pathlib import Path
 
 from trackers.errors import NotFound
 from trackers.readers.reader import Reader, SourceRun
-from trackers.records import ALL_KINDS, Artifact, Finish, Media, Record, encode
+from trackers.records import ALL_KINDS, ArtifactRecord, Finish, Media, Record, encode
 from trackers.testing.stored import Limits, Stored, differences, expected
 from trackers.tracker import RunInfo, Status
 
@@ -103,7 +103,7 @@ def _check_records(reader: type[Reader], run: SourceRun, files: Path | None) -> 
     for record in second:
         _require(math.isfinite(record.time), f"a record without a time: {record}")
         names = [item.file for item in record.items] if isinstance(record, Media) else []
-        names += [file.file for file in record.files] if isinstance(record, Artifact) else []
+        names += [file.file for file in record.files] if isinstance(record, ArtifactRecord) else []
         for name in filter(None, names):
             _require(Path(run.directory, name).is_file(), f"{name!r} isn't in {run.directory}")
     ends = [place for place, record in enumerate(second) if isinstance(record, Finish)]

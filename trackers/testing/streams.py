@@ -9,8 +9,8 @@ from typing import Any
 
 from trackers.records import (
     Alert,
-    Artifact,
     ArtifactFile,
+    ArtifactRecord,
     Config,
     Define,
     Environment,
@@ -136,7 +136,7 @@ def one_of_each(directory: Path) -> list[Record]:
         Media(name="weights", type="histogram", items=[histogram], **at),
         Media(name="samples", type="table", items=[table], **at),
         Media(name="images", type="image", items=[image, image], **at),
-        Artifact(name="checkpoint", type="model", files=[file], aliases=["latest"], metadata={"loss": 0.5}, **at),
+        ArtifactRecord(name="checkpoint", type="model", files=[file], aliases=["latest"], metadata={"loss": 0.5}, **at),
         Summary(time=T0 + 3, values={"best_loss": 0.5}),
         Define(time=T0 + 3, name="val_*", summary=["min"]),
         Alert(time=T0 + 3, title="slow", text="half the usual rate", level="WARN"),

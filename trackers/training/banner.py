@@ -46,7 +46,7 @@ def html(info: RunInfo, status: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def _with_place(name: str, info: RunInfo) -> str:
-    place = getattr(registry.front(name), "place", None)
+    place = getattr(registry.precheck(name), "place", None)
     where = mask_source(escaped(str(place(info)))) if place is not None else ""
     return f"{name} ({where})" if where else name
 

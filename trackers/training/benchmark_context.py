@@ -13,7 +13,7 @@ from trackers.support import process_info
 
 if TYPE_CHECKING:
     from trackers.instruments.profiler import Profiler
-    from trackers.instruments.step_series import Series
+    from trackers.instruments.step_series import StepSeries
 
 RESULTS = "benchmark_results"
 SAID: Mapping[str, tuple[str, ...]] = {
@@ -35,7 +35,7 @@ UNGIVEN = ("max_steps", "micro_batch_size")
 """Sizes that no two sources can contradict each other in: they are part of the configuration."""
 
 
-class Setting:
+class BenchmarkContext:
     """Where a benchmark is measured.
 
     Args:
@@ -101,20 +101,20 @@ class Setting:
             if missing:
                 self._run.config.update(missing)
 
-    def series(self, device: str, start_step: int) -> Series:
+    def series(self, device: str, start_step: int) -> StepSeries:
         """What measures the steps."""
-        from trackers.instruments.step_series import Series
+        from trackers.instruments.step_series import StepSeries
 
-        return Series(device, self._say, self._clock.now, start_step)
+        return StepSeries(device, self._say, self._clock.now, start_step)
 
     def profiler(self, start_step: int) -> Profiler | None:
         """The run's profiler, or one of one's own; None where TRACKER_PROFILE is off."""
-        from trackers.instruments.profiler import Profiler, Schedule
+        from trackers.instruments.profiler import Profiler, ProfilerSchedule
 
         if self._run is not None:
             drive = getattr(self._run, "_drive_profiler", None)
             return drive(start_step) if drive is not None else None
-        schedule = Schedule.from_options(self._option)
+        schedule = ProfilerSchedule.from_options(self._option)
         return None if schedule is None else Profiler(schedule, say=self._say, start_step=start_step)
 
     def log(self, values: Mapping[str, Any], step: int) -> None:
@@ -123,7 +123,7 @@ class Setting:
             self._run.log(values, step)
 
     def end(
-        self, series: Series, ranks: int, platform: str, status: str, more: Mapping[str, Any]
+        self, series: StepSeries, ranks: int, platform: str, status: str, more: Mapping[str, Any]
     ) -> tuple[dict[str, Any], Path]:
         """Write the result; returns it and its file.
 
@@ -135,7 +135,7 @@ class Setting:
         """
         from trackers.benchmark import file
         from trackers.benchmark.result import result
-        from trackers.benchmark.steps import Steps
+        from trackers.benchmark.steps import StepCollector
         from trackers.hardware import sysinfo
         from trackers.instruments.accelerator import accelerator
         from trackers.records import Config, Environment, Start
@@ -144,7 +144,7 @@ class Setting:
         settings: dict[str, Any] = {} if run is None else run.config.as_dict()
         machine = {**sysinfo.gpus(), **accelerator(), **({"accelerator": platform} if platform else {})}
         about: dict[str, Any] = {name: self._sizes[name] for name in UNGIVEN if name in self._sizes}
-        steps = Steps().gather(
+        steps = StepCollector().gather(
             [
                 Start(time=self._began, rank=0, world_size=ranks),
                 Config(time=self._began, values={**about, **settings}),

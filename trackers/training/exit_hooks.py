@@ -49,7 +49,7 @@ class Endable(Protocol):
     def adopt(self) -> bool: ...
 
 
-class Ending:
+class ExitHooks:
     """Watches how this process ends, and ends the runs that are still open accordingly.
 
     ``sys.exit`` and ``exit`` are wrapped while runs are open. They do what they did before.
@@ -249,5 +249,5 @@ def _text(value: object) -> str:
         return f"<{type(value).__name__}>"
 
 
-ending = Ending()
+ending = ExitHooks()
 """The one of this process."""

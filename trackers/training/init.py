@@ -18,12 +18,12 @@ from trackers._version import __version__
 from trackers.backends import registry
 from trackers.errors import NotFound, UsageError
 from trackers.formats.json_values import mapping, text
-from trackers.journal.attempts import Claims
+from trackers.journal.attempts import AttemptHistory
 from trackers.journal.helper_process import python_for
 from trackers.journal.messages import Message, show
 from trackers.journal.run_directory import RunDirectory, check_id, in_journal
 from trackers.ranks import launch
-from trackers.ranks.transport import Way, runs_root
+from trackers.ranks.transport import RankTransport, runs_root
 from trackers.records import MAX_STEP, Config, Environment, Record, Start
 from trackers.relay.client import RelayClient
 from trackers.support import cluster_nodes, name_clash, process_info
@@ -141,10 +141,10 @@ def init(
         if mode == "disabled" or not names:
             return _become(NullRun(config=settings, project=str(resolved["TRACKER_PROJECT"] or "")))
         word = resumption.word(resume or resolved.get("TRACKER_RESUME"))
-        way = Way(rank, resolved, asked=reduce is not None)
+        way = RankTransport(rank, resolved, asked=reduce is not None)
         if not way.is_main:
             for tracker in names:
-                registry.front(tracker)
+                registry.precheck(tracker)
             return _become(_beside(way, resolved, settings, mode, word))
         _check(names, resolved, mode)
         run = _begin(names, resolved, settings, mode, word, _whole_step(step, word), job_type, way)
@@ -174,7 +174,7 @@ def _begin(
     resume: str | None,
     step: int | None,
     job_type: str | None,
-    way: Way,
+    way: RankTransport,
 ) -> Run:
     program, argv = process_info.program()
     cwd = Path.cwd()
@@ -248,7 +248,7 @@ def _begin(
     environment.place_nccl(names, way.folder or run.path, way.rank)
     if told := environment.tell(way.ranks):
         writer.write(records.encode(Environment(time=start.time, values=told)))
-    inside = [tracker for tracker in names if inline or getattr(registry.front(tracker), "inside", False)]
+    inside = [tracker for tracker in names if inline or getattr(registry.precheck(tracker), "inside", False)]
     beside = [tracker for tracker in names if tracker not in inside]
     delivered = beside if mode == "online" else []
     relay = RelayClient(run, info, delivered, start=bool(options["TRACKER_RELAY"]) and not inline)
@@ -271,21 +271,21 @@ def _begin(
     return result
 
 
-def _inside(run: RunDirectory, info: RunInfo, names: list[str], way: Way | None) -> Any:
+def _inside(run: RunDirectory, info: RunInfo, names: list[str], way: RankTransport | None) -> Any:
     """Trackers in this process; with ``way``, values across ranks too."""
     from trackers.relay.aggregation.worker import Inside
-    from trackers.training.inline import FanOut  # the deliveries' code is loaded only where they run here
+    from trackers.training.inline import InlineDelivery  # the deliveries' code is loaded only where they run here
 
     def say(text: str) -> None:
         show(Message(time.time(), text))
 
     if way is None or way.folder is None:
-        return FanOut(run, names, say)
+        return InlineDelivery(run, names, say)
     wait_s = float(info.option("TRACKER_REDUCE_WAIT", 10))
-    return FanOut(run, names, say, Inside(run, int(info.attempts[-1]["number"]), wait_s, say))
+    return InlineDelivery(run, names, say, Inside(run, int(info.attempts[-1]["number"]), wait_s, say))
 
 
-def _beside(way: Way, options: Any, config: dict[str, Any], mode: str, resume: str | None) -> NullRun:
+def _beside(way: RankTransport, options: Any, config: dict[str, Any], mode: str, resume: str | None) -> NullRun:
     """The run of a rank that isn't the main one. Its id is known unless the main rank looks for an earlier run."""
     project = str(options["TRACKER_PROJECT"] or "")
     if way.ranks <= 1:
@@ -302,7 +302,7 @@ def _beside(way: Way, options: Any, config: dict[str, Any], mode: str, resume: s
     return run
 
 
-def _sample_here(way: Way, options: Any, problem: Callable[[str], None]) -> Callable[[Any], None]:
+def _sample_here(way: RankTransport, options: Any, problem: Callable[[str], None]) -> Callable[[Any], None]:
     """Sample the hardware of a machine that has no relay, if this rank is the first one there.
 
     Returns:
@@ -334,7 +334,7 @@ def _sample_here(way: Way, options: Any, problem: Callable[[str], None]) -> Call
 
 
 def _attempt(
-    info: RunInfo, number: int, now: float, changed: dict[str, Any], rewind: int | None, way: Way
+    info: RunInfo, number: int, now: float, changed: dict[str, Any], rewind: int | None, way: RankTransport
 ) -> dict[str, Any]:
     """What ``run.json`` says of an attempt."""
     entry: dict[str, Any] = {
@@ -360,11 +360,11 @@ def _attempt(
     return entry
 
 
-def _continue(info: RunInfo, found: resumption.Place, step: int | None) -> tuple[int, dict[str, Any], float]:
+def _continue(info: RunInfo, found: resumption.WritingPlace, step: int | None) -> tuple[int, dict[str, Any], float]:
     """Take over what a continued run keeps; the first step, how the config differs, and the last record's time."""
     if found.before is None:
         return (0 if step is None else step + 1), {}, 0.0
-    claims = Claims(found.run)
+    claims = AttemptHistory(found.run)
     changed = resumption.take_over(info, found.before, claims)
     last = resumption.last_step(found, claims) if step is None else step
     return (0 if last is None else last + 1), changed, claims.last_time()
@@ -384,7 +384,7 @@ def _check(names: list[str], options: Any, mode: str) -> None:
     elsewhere = python_for(str(options.get("TRACKER_PYTHON") or ""))
     for name in names:
         if mode == "offline" and not options["TRACKER_INLINE"]:
-            registry.front(name)  # packages and logins matter where it will be delivered
+            registry.precheck(name)  # packages and logins matter where it will be delivered
         else:
             registry.check(name, options, elsewhere=name in elsewhere)
 

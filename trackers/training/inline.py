@@ -11,7 +11,7 @@ from trackers.relay.aggregation.worker import Inside
 from trackers.relay.delivery.delivery import Delivery, Stop
 
 
-class FanOut:
+class InlineDelivery:
     """Pumps the journal into trackers, in the caller's thread. One that fails never keeps another from its records.
 
     Args:
@@ -48,7 +48,7 @@ class FanOut:
         self._pumping = True
         try:
             if self._reducing is not None:
-                self._reducing.tend()
+                self._reducing.poll()
             for entry in list(self._entries):
                 self._pump_one(entry)
         finally:

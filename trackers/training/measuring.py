@@ -88,7 +88,7 @@ class Measuring(Inspecting, Profiling):
             UsageError: an argument that makes no sense, or a start_step that is missing. MissingPackage: norms
                 without torch.
         """
-        from trackers.instruments.energy import Energy
+        from trackers.instruments.energy import RunEnergy
         from trackers.instruments.loop import Loop
         from trackers.instruments.options import Measure, check_numbers
         from trackers.metrics import checkpoint_keys
@@ -140,7 +140,9 @@ class Measuring(Inspecting, Profiling):
             group=group,
             device=device,
             communication=self.communications,
-            energy=Energy(self._recorder.problem, ranks=ranks if self.logs_together else 1) if wanted.energy else None,
+            energy=RunEnergy(self._recorder.problem, ranks=ranks if self.logs_together else 1)
+            if wanted.energy
+            else None,
             look=getattr(self._recorder, "look", lambda: None),
         )
         self._loop.profiler = self._drive_profiler(self._loop.steps)

@@ -31,11 +31,11 @@ class Profiling:
         """
         if self._profiler is not None or not self._is_main():
             return None
-        from trackers.instruments.profiler import Profiler, Schedule
+        from trackers.instruments.profiler import Profiler, ProfilerSchedule
         from trackers.support import process_info
 
         info = self._recorder.info
-        schedule = Schedule.from_options(info.option)
+        schedule = ProfilerSchedule.from_options(info.option)
         if schedule is None:
             return None
         self._profiler = Profiler(

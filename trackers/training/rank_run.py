@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from trackers.errors import reason
-from trackers.ranks.contribution import PLAIN, Across, Contribution, reductions
+from trackers.ranks.contribution import PLAIN, ReductionRow, Transport, reductions
 from trackers.records import MAX_STEP, Finish
 from trackers.support.process_info import Clock
 from trackers.support.redaction import mask_source
@@ -19,7 +19,7 @@ from trackers.training.disabled import NullRun
 from trackers.training.exit_hooks import Exit, exception_exit, exit_of, given_code
 from trackers.training.measuring import Measuring
 from trackers.values.coerce import whole_step
-from trackers.values.device_copy import Queue, Waiting
+from trackers.values.device_copy import PendingRecord, Queue
 
 DRAIN_S = 10.0
 
@@ -32,7 +32,7 @@ class RankRecorder:
         step: of the last call. counts: a call has said at which step training is.
     """
 
-    def __init__(self, info: RunInfo, across: Across) -> None:
+    def __init__(self, info: RunInfo, across: Transport) -> None:
         self.info = info
         self.step = -1
         self.following = 0
@@ -70,7 +70,7 @@ class RankRecorder:
         problems: list[str] = []
         found = reductions(values, problems)
         if found:
-            added = Contribution(found, self._across.move, self._across.batch)
+            added = ReductionRow(found, self._across.move, self._across.batch)
             problems += added.problems
 
             def build(arrived: dict[Any, Any]) -> bytes:
@@ -82,7 +82,7 @@ class RankRecorder:
                 self._across.end(step, now, added, waiting)
             else:
                 with self._lock:
-                    self._queue.add(Waiting(waiting, build))
+                    self._queue.add(PendingRecord(waiting, build))
         elif len(self._queue):
             with self._lock:
                 self._queue.drain()

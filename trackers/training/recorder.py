@@ -13,19 +13,19 @@ from pathlib import Path
 from typing import Any
 
 from trackers import errors, records
-from trackers.journal.attempts import Claims
+from trackers.journal.attempts import AttemptHistory
 from trackers.journal.run_directory import RunDirectory
 from trackers.journal.status import last_status
 from trackers.journal.stream import StreamWriter
 from trackers.metrics.summary import SummaryFold
-from trackers.ranks.contribution import Across, Alone, Contribution, nothing_else
+from trackers.ranks.contribution import LocalTransport, ReductionRow, Transport, nothing_else
 from trackers.records import MAX_STEP, Config, Define, Finish, Metrics, Number, Record, Summary, Text
 from trackers.relay.client import RelayClient
 from trackers.support import process_info
 from trackers.support.redaction import mask, mask_source, mask_text
 from trackers.tracker import RunInfo
 from trackers.values.coerce import Split, whole_step
-from trackers.values.device_copy import Queue, Transfer, Waiting, transfer
+from trackers.values.device_copy import PendingRecord, Queue, Transfer, transfer
 
 POLL_S = 1.0
 """How often a logging process looks after the disk and the relay, and prints what the relay has to say."""
@@ -57,7 +57,7 @@ class Recorder:
         clock: Callable[[], float],
         first_step: int,
         inside: Any,
-        across: Across | None = None,
+        across: Transport | None = None,
     ) -> None:
         self.info = info
         self.run = run
@@ -74,7 +74,7 @@ class Recorder:
         self.offset = clock() - time.monotonic()
         self.poll_at = self.now() + POLL_S
         self.results: dict[str, Any] = {}
-        self.across: Across = across or Alone()
+        self.across: Transport = across or LocalTransport()
         self.late: Callable[[], Record | None] | None = None
         self._inside = inside
         self._queue = Queue(self.append)
@@ -128,7 +128,7 @@ class Recorder:
         else:
             split.add(values)
         across = self.across
-        added = Contribution(split.reductions, across.move, across.batch) if split.reductions else None
+        added = ReductionRow(split.reductions, across.move, across.batch) if split.reductions else None
         for problem in split.problems + (added.problems if added is not None else []):
             self.problem(f"log: {problem}")
         told = {name: mask_text(text) for name, text in split.texts.items()}
@@ -151,7 +151,7 @@ class Recorder:
                 return
             if moving or len(self._queue):
                 self.fast = False
-                self._queue.add(Waiting(waiting, build))
+                self._queue.add(PendingRecord(waiting, build))
             else:
                 self.append(build(waiting))
             if results:
@@ -162,7 +162,7 @@ class Recorder:
         if now > self.poll_at or not self.fast:
             self.poll(now)
 
-    def _combined(self, added: Contribution, arrived: dict[Any, Number], step: int, now: float) -> dict[str, Number]:
+    def _combined(self, added: ReductionRow, arrived: dict[Any, Number], step: int, now: float) -> dict[str, Number]:
         """This rank's own numbers, and those of all ranks where nobody else records them."""
         own = {name: value for name, value in arrived.items() if type(name) is str}
         for name, value in self.across.end(step, now, added, arrived).items():
@@ -244,7 +244,7 @@ class Recorder:
 
         with self._lock:
             if len(self._queue) or any(isinstance(value, Transfer) for value in split.numbers.values()):
-                self._queue.add(Waiting(split.numbers, build))
+                self._queue.add(PendingRecord(split.numbers, build))
             elif not self._is_over("summary"):
                 self.append(build(split.numbers))
 
@@ -268,7 +268,7 @@ class Recorder:
 
     def logged(self) -> Iterable[Record]:
         """Every record of the run so far that counts, read from its streams."""
-        return Claims(self.run).records()
+        return AttemptHistory(self.run).records()
 
     def last_logged(self) -> dict[str, Any]:
         """The last value of each name, read from the streams."""

@@ -13,7 +13,7 @@ import msgspec
 
 from trackers import records
 from trackers.errors import NotFound, UsageError
-from trackers.journal.attempts import Claims
+from trackers.journal.attempts import AttemptHistory
 from trackers.journal.lease import Lease
 from trackers.journal.run_directory import RunDirectory, StreamName, find_runs, is_run, new_id, project_folder
 from trackers.journal.status import observe
@@ -33,14 +33,14 @@ SHOWN = 5
 """So many differences are named in one line."""
 
 
-class Job(msgspec.Struct, frozen=True):
+class BatchJob(msgspec.Struct, frozen=True):
     """A batch job as its scheduler counts it. restart: how often it was requeued; it keeps its id."""
 
     id: str
     restart: int = 0
 
 
-def job(environ: Mapping[str, str] | None = None) -> Job | None:
+def job(environ: Mapping[str, str] | None = None) -> BatchJob | None:
     """The SLURM job that this process is part of, each task of an array a job of its own; None outside of one.
 
     Source: https://slurm.schedmd.com/sbatch.html, SLURM_RESTART_COUNT and "OUTPUT ENVIRONMENT VARIABLES".
@@ -51,10 +51,10 @@ def job(environ: Mapping[str, str] | None = None) -> Job | None:
     if array and task:
         number = f"{array}_{task}"
     restart = environ.get("SLURM_RESTART_COUNT", "0")
-    return Job(number, int(restart) if restart.isdigit() else 0) if number else None
+    return BatchJob(number, int(restart) if restart.isdigit() else 0) if number else None
 
 
-class Place(NamedTuple):
+class WritingPlace(NamedTuple):
     """Where a process writes. before: ``run.json`` of the run that it goes on with, None for a new one.
     alive: that run was still running. made: directories that weren't there before, the innermost first."""
 
@@ -88,7 +88,7 @@ def word(resume: Any) -> str | None:
     return found
 
 
-def place(root: Path, run_id: str, resume: str | None, name: str, info: RunInfo, hint: str = "") -> Place:
+def place(root: Path, run_id: str, resume: str | None, name: str, info: RunInfo, hint: str = "") -> WritingPlace:
     """The run that ``init`` asks for, with a stream of its own that no other process has.
 
     Args:
@@ -123,7 +123,7 @@ def place(root: Path, run_id: str, resume: str | None, name: str, info: RunInfo,
                 raise PermissionError(13, "Permission denied")
             attempt = only or run.attempt() + 1
             writer = StreamWriter(run.stream(StreamName("rank", 0, attempt)), exclusive=True)
-            return Place(run, writer, attempt, before, alive, made)
+            return WritingPlace(run, writer, attempt, before, alive, made)
         except FileExistsError:  # another process was quicker: this one is a later attempt, or takes another run
             continue
         except OSError as error:
@@ -193,7 +193,7 @@ def find(folder: Path, name: str, info: RunInfo) -> RunDirectory | None:
     return best
 
 
-def _same_job(before: RunInfo, own: Job | None) -> tuple[bool, bool]:
+def _same_job(before: RunInfo, own: BatchJob | None) -> tuple[bool, bool]:
     """Of the same batch job? And of an earlier life of it?"""
     last = before.attempts[-1] if before.attempts else {}
     if own is None or last.get("job") != own.id:
@@ -273,7 +273,7 @@ def notice(changed: Mapping[str, Mapping[str, Any]]) -> str:
     return f"the config differs from the last attempt's: {', '.join(parts)}{more}"
 
 
-def take_over(info: RunInfo, before: RunInfo, claims: Claims) -> dict[str, dict[str, Any]]:
+def take_over(info: RunInfo, before: RunInfo, claims: AttemptHistory) -> dict[str, dict[str, Any]]:
     """Give ``info`` what a continued run keeps.
 
     Args:
@@ -300,7 +300,7 @@ def take_over(info: RunInfo, before: RunInfo, claims: Claims) -> dict[str, dict[
     return changed
 
 
-def last_step(found: Place, claims: Claims) -> int | None:
+def last_step(found: WritingPlace, claims: AttemptHistory) -> int | None:
     """The last step that was logged, though it may be in values across ranks that nobody has reduced yet."""
     last = claims.last_step()
     entry = found.before.attempts[-1] if found.before is not None and found.before.attempts else {}
@@ -310,7 +310,7 @@ def last_step(found: Place, claims: Claims) -> int | None:
     return max((step for step in (last, left) if step is not None), default=None)
 
 
-def configs(claims: Claims) -> list[records.Config]:
+def configs(claims: AttemptHistory) -> list[records.Config]:
     """The Config records of all attempts, in order."""
     return [record for path in claims.paths() for record in _configs(path)]
 

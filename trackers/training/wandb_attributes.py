@@ -44,12 +44,12 @@ def of_run(name: str, ours: list[str]) -> Any:
 
         return without_effect
     if name in RUN_REFUSED:
-        return Refused(f"run.{name}")
+        return RefusedName(f"run.{name}")
     near = difflib.get_close_matches(name, [key for key in ours if not key.startswith("_")], n=1)
     raise AttributeError(f"a run has no {name!r}" + (f": did you mean {near[0]!r}?" if near else ""))
 
 
-class Refused:
+class RefusedName:
     """A function or a part of W&B that isn't provided: using it raises :class:`NotProvided`."""
 
     def __init__(self, name: str) -> None:

@@ -15,9 +15,19 @@ from typing import Any, NoReturn
 
 from trackers.errors import TrackersError, Unavailable, UsageError
 from trackers.training.wandb_arguments import NotProvided, Settings, init_arguments, said, warn
-from trackers.training.wandb_attributes import GRADIENTS, HINTS, Refused, refusal
+from trackers.training.wandb_attributes import GRADIENTS, HINTS, RefusedName, refusal
 
-__all__ = ["AlertLevel", "NoRun", "NotProvided", "Refused", "Settings", "init_arguments", "known", "lookup", "refusal"]
+__all__ = [
+    "AlertLevel",
+    "NoRun",
+    "NotProvided",
+    "RefusedName",
+    "Settings",
+    "init_arguments",
+    "known",
+    "lookup",
+    "refusal",
+]
 
 WANDB_NAMES = (
     "__version__", "init", "finish", "setup", "save", "sweep", "controller", "agent", "config", "log", "summary",
@@ -80,7 +90,7 @@ def lookup(name: str) -> Any:
     if name in _OURS:
         return _OURS[name]
     if name in FUNCTIONS or name in NAMESPACES:
-        return Refused(name)
+        return RefusedName(name)
     if name in CLASSES:
         return _CLASSES[name]
     near = difflib.get_close_matches(name, known(), n=1)
@@ -227,5 +237,5 @@ _OURS: dict[str, Any] = {
     "Settings": Settings, "finish": finish, "join": finish, "login": login, "setup": setup, "teardown": teardown,
     "require": require, "watch": watch, "unwatch": unwatch, "pin_config_keys": pin_config_keys,
     "log_model": log_model, "termlog": termlog, "termwarn": termwarn, "termerror": termerror, "util": util,
-    "helper": Refused("helper"), "generate_id": util.generate_id,
+    "helper": RefusedName("helper"), "generate_id": util.generate_id,
 }  # fmt: skip

@@ -199,7 +199,7 @@ def record(
     policy: str = "copy",
     metadata: Mapping[str, Any] | None = None,
     announce: Callable[[str], object] | None = None,
-) -> records.Artifact:
+) -> records.ArtifactRecord:
     """The record of an artifact, or of the file or directory at a path; its files are kept as they are now.
 
     ``metadata["path"]`` is where a path pointed.
@@ -212,7 +212,7 @@ def record(
     known = mask({**(artifact.metadata if isinstance(artifact, Artifact) else {}), **(metadata or {})})
     names = [aliases] if isinstance(aliases, str) else [str(alias) for alias in aliases or ()]
     if isinstance(artifact, Artifact):
-        return records.Artifact(
+        return records.ArtifactRecord(
             step=step,
             time=time,
             name=name or artifact.name,
@@ -233,7 +233,7 @@ def record(
     else:
         files = [snapshot(path, store, policy, None, announce)]
     guessed = "model" if path.suffix.lower() in CHECKPOINTS else "file"
-    return records.Artifact(
+    return records.ArtifactRecord(
         step=step,
         time=time,
         name=name or path.name or "files",

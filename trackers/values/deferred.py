@@ -18,7 +18,7 @@ class Awaited(Protocol):
         """Asks, never waits."""
 
 
-class Later(Transfer):
+class DeferredNumber(Transfer):
     """A number computed from what is still on its way. ``run.log`` takes it as it takes a tensor."""
 
     def __init__(self, sources: Sequence[Awaited], compute: Callable[[], Number]) -> None:
@@ -33,8 +33,8 @@ class Later(Transfer):
 
 
 def number(sources: Sequence[Awaited], compute: Callable[[], Number]) -> Any:
-    """The number itself where all is known, else a :class:`Later`."""
-    later = Later(sources, compute)
+    """The number itself where all is known, else a :class:`DeferredNumber`."""
+    later = DeferredNumber(sources, compute)
     return later.value() if later.ready() else later
 
 
@@ -58,7 +58,7 @@ class Vector:
 
 
 def elements(names: Sequence[str], tensor: Any) -> dict[str, Any]:
-    """The numbers of a one-dimensional tensor by name: numbers, or a :class:`Later` each where they are on a GPU."""
+    """The numbers of a one-dimensional tensor by name; :class:`DeferredNumber` for those on a GPU."""
     vector = Vector(tensor)
     return {name: number([vector], lambda place=place: vector.value(place)) for place, name in enumerate(names)}  # type: ignore[misc]
 

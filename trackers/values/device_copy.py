@@ -188,7 +188,7 @@ def batched(values: list[Any]) -> list[Any]:
     return values
 
 
-class Waiting:
+class PendingRecord:
     """A record some of whose numbers are still on their way.
 
     Attributes:
@@ -232,14 +232,14 @@ class Queue:
 
     def __init__(self, write: Callable[[bytes], None]) -> None:
         self._write = write
-        self._entries: deque[bytes | Waiting] = deque()
+        self._entries: deque[bytes | PendingRecord] = deque()
         self.lost = 0
         self.why = "the accelerator hadn't delivered them"
 
     def __len__(self) -> int:
         return len(self._entries)
 
-    def add(self, entry: bytes | Waiting) -> None:
+    def add(self, entry: bytes | PendingRecord) -> None:
         self._entries.append(entry)
         if len(self._entries) > MAX_PENDING:
             self._pass_one()
@@ -249,7 +249,7 @@ class Queue:
         """Write what is ready, in order, without waiting."""
         while self._entries:
             head = self._entries[0]
-            if isinstance(head, Waiting) and not head.ready():
+            if isinstance(head, PendingRecord) and not head.ready():
                 return
             self._pass_one()
 
@@ -266,7 +266,7 @@ class Queue:
 
     def _pass_one(self) -> None:
         head = self._entries.popleft()
-        if isinstance(head, Waiting):
+        if isinstance(head, PendingRecord):
             line, lost = head.line()
             self.lost += lost
             self.why = head.error or self.why

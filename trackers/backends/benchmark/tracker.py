@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 from trackers.backends.benchmark.precheck import BenchmarkPrecheck
 from trackers.backends.shared.append_file import (
     DIGESTS,
-    Damaged,
+    FileShrunk,
     OwnedFile,
     digests,
     path_key,
@@ -27,7 +27,7 @@ from trackers.backends.shared.append_file import (
 from trackers.backends.shared.directory import option_directory
 from trackers.benchmark import file
 from trackers.benchmark.result import result
-from trackers.benchmark.steps import Steps
+from trackers.benchmark.steps import StepCollector
 from trackers.benchmark.values import needed
 from trackers.records import ALL_KINDS, Record, decode_block, encode, escaped
 from trackers.support import confined
@@ -53,7 +53,7 @@ class BenchmarkTracker(BenchmarkPrecheck):
         answer = None
         try:
             self._kept.open(int(state.get("length", 0)))
-        except Damaged:
+        except FileShrunk:
             self._kept.open()
             self._state["seq"], answer = 0, Cursor(0)
         state["length"] = self._kept.length
@@ -81,7 +81,7 @@ class BenchmarkTracker(BenchmarkPrecheck):
     def close(self, status: Status) -> None:
         """Write the result, if the run has ended."""
         if status.name != "running":
-            steps = Steps().gather(self._records())
+            steps = StepCollector().gather(self._records())
             if steps.steps:
                 info = self._info
                 source = {"file": escaped(str(Path(info.directory).resolve())), "format": "run", "run_id": info.id,

@@ -62,7 +62,7 @@ def field_of(name: str) -> str:
     return "" if _NOT_OTHERS.fullmatch(name) else OTHER
 
 
-class Mean:
+class WeightedMean:
     """A mean of values with weights."""
 
     __slots__ = ("total", "weight")
@@ -81,7 +81,7 @@ class Mean:
         return self.total / self.weight
 
 
-class Interval:
+class ConsoleInterval:
     """The steps after ``since`` up to ``step``.
 
     Attributes:
@@ -95,10 +95,10 @@ class Interval:
         self.fields: set[str] = set()
         self.latest: set[str] = set()
         self._last: dict[str, Number] = {}
-        self._means: dict[str, Mean] = {}
-        self._losses: dict[str, Mean] = {}
+        self._means: dict[str, WeightedMean] = {}
+        self._losses: dict[str, WeightedMean] = {}
         self._others: dict[str, Number] = {}
-        self._timers: dict[str, Mean] = {}
+        self._timers: dict[str, WeightedMean] = {}
         self._step_time = ""
         self._rows = self._bad = 0
 
@@ -122,16 +122,16 @@ class Interval:
             found.add(field)
             if field == LOSS:
                 losses.append(value)
-                self._losses.setdefault(name, Mean()).add(value)
+                self._losses.setdefault(name, WeightedMean()).add(value)
             elif field == OTHER:
                 self._others[name] = value
             elif field == TIMER:
-                self._timers.setdefault(name, Mean()).add(value, covers(name, step))
+                self._timers.setdefault(name, WeightedMean()).add(value, covers(name, step))
             elif field == TIME:
                 self._add_time(name, value, covers(name, step))
             elif field in _MEANS:
                 seconds = float(values[ITERATION]) if timed and field != "energy_j" else 1.0
-                self._means.setdefault(field, Mean()).add(value, covers(name, step) * (seconds or 1.0))
+                self._means.setdefault(field, WeightedMean()).add(value, covers(name, step) * (seconds or 1.0))
             elif field in _COUNTS:
                 self._last[field] = self._last.get(field, 0) + value
             else:
@@ -190,7 +190,9 @@ class Interval:
         self._step_time = self._step_time or name
         if name == self._step_time:
             role = roles.role_of(name)
-            self._means.setdefault(TIME, Mean()).add(float(value) * 1000 * (role.factor if role else 1.0), steps)
+            self._means.setdefault(TIME, WeightedMean()).add(
+                float(value) * 1000 * (role.factor if role else 1.0), steps
+            )
 
     def _mean(self, field: str) -> float | None:
         return self._means[field].value if field in self._means else None

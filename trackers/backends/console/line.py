@@ -10,7 +10,7 @@ import time
 from collections import deque
 from collections.abc import Iterator, Mapping
 
-from trackers.backends.console.interval import ITERATION, LOSS, TIMER, Interval, field_of
+from trackers.backends.console.interval import ITERATION, LOSS, TIMER, ConsoleInterval, field_of
 from trackers.backends.shared.step_rows import is_eval
 from trackers.formats.megatron_line import STRAGGLER_ENDS, validation
 from trackers.records import Number
@@ -24,7 +24,7 @@ MARKERS = frozenset({ITERATION, FIRST, "lm loss"})
 """Names that the logging of a whole training loop brings along: runs that have one get these lines."""
 
 
-class Lines:
+class ConsoleLines:
     """The lines of one attempt.
 
     Args:
@@ -46,8 +46,8 @@ class Lines:
         self._option = timing_option
         self._timed = timed
         self._ends = ends
-        self._now: Interval | None = None
-        self._waiting: deque[tuple[Interval, float]] = deque()
+        self._now: ConsoleInterval | None = None
+        self._waiting: deque[tuple[ConsoleInterval, float]] = deque()
         self._expected: set[str] = set()
         self._covered: dict[str, int] = {}
         self._due_s: float | None = None
@@ -55,7 +55,7 @@ class Lines:
     def add(self, step: int, time: float, values: Mapping[str, Number], late: bool = False) -> Iterator[str]:
         """Take a record's values; the lines that are due. late: it is of all ranks, so training may be ahead of it."""
         if self._now is None or (not late and step < self._now.since and any(field_of(n) == LOSS for n in values)):
-            self._now = Interval(step - 1)  # the second: training itself goes back
+            self._now = ConsoleInterval(step - 1)  # the second: training itself goes back
         if FIRST in values:
             self._covered[""] = step
             if self._timed:
@@ -96,7 +96,7 @@ class Lines:
         """The interval is over: its line waits for what is late."""
         assert self._now is not None
         self._waiting.append((self._now, self.clock()))
-        self._now = Interval(self._now.step)
+        self._now = ConsoleInterval(self._now.step)
         self._due_s = None
 
     def _fold(self, step: int, time: float, values: Mapping[str, Number]) -> None:

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, TextIO
 
-from trackers.backends.console.line import MARKERS, Lines
+from trackers.backends.console.line import MARKERS, ConsoleLines
 from trackers.backends.console.precheck import ConsolePrecheck
 from trackers.backends.shared.step_rows import is_eval
 from trackers.formats.megatron_line import SAMPLES, STRAGGLER_ENDS
@@ -76,7 +76,7 @@ class ConsoleTracker(ConsolePrecheck):
             self._interval = INTERVAL
         self._style = str(info.option("TRACKER_CONSOLE_STYLE", "auto"))
         self._values = int(info.option("TRACKER_CONSOLE_VALUES", VALUES))
-        self._lines = Lines(
+        self._lines = ConsoleLines(
             self._interval,
             str(info.option("TRACKER_TIMING_OPTION", "minmax")),
             timed=int(info.option("TRACKER_TIMING_LEVEL", 0)) >= 0 and bool(info.option("TRACKER_LOG_TIMERS", True)),

@@ -20,7 +20,7 @@ import msgspec
 from trackers.backends.csv.precheck import CsvPrecheck
 from trackers.backends.shared.append_file import (
     DIGESTS,
-    Damaged,
+    FileShrunk,
     OwnedFile,
     digests,
     file_name,
@@ -40,7 +40,7 @@ FIXED = ("step", "time")
 """The first columns. A metric of one of these names gets a column of its own behind them."""
 
 
-class Table(msgspec.Struct):
+class CsvState(msgspec.Struct):
     """The tracker's state. columns: names of metrics and texts, in order. length: of the file. seq: highest taken."""
 
     columns: list[str] = []
@@ -70,7 +70,7 @@ class CsvTracker(CsvPrecheck):
         self._temporary = self._directory / ".metrics.csv.tmp"
         remove_temporary(self._temporary)
         remove_temporary(self._directory / ".summary.csv.tmp")
-        self._table = msgspec.convert(dict(state).get("table", {}), Table)
+        self._table = msgspec.convert(dict(state).get("table", {}), CsvState)
         state["url"] = str(self._file.path)
         answer = None
         try:
@@ -78,9 +78,9 @@ class CsvTracker(CsvPrecheck):
                 self._check_header()
                 self._file.open(self._table.length)
                 return None
-        except Damaged:
+        except FileShrunk:
             answer = Cursor(0)
-        self._table = Table()
+        self._table = CsvState()
         self._file.open()
         self._file.append(_line((*FIXED,)))
         self._table.length = self._file.length
@@ -178,9 +178,9 @@ class CsvTracker(CsvPrecheck):
                 found = next(table_rows(table), [])
                 size = table.seek(0, io.SEEK_END)
         except (FileNotFoundError, UnicodeDecodeError, csv.Error) as error:
-            raise Damaged(str(error)) from error
+            raise FileShrunk(str(error)) from error
         if found != [*FIXED, *_headers(self._table.columns)] or size < self._table.length:
-            raise Damaged(f"{self._file.path} isn't what was committed")
+            raise FileShrunk(f"{self._file.path} isn't what was committed")
 
 
 def _headers(columns: Sequence[str]) -> list[str]:

@@ -23,7 +23,7 @@ import msgspec
 from trackers.backends.json.precheck import JsonPrecheck
 from trackers.backends.shared.append_file import (
     DIGESTS,
-    Damaged,
+    FileShrunk,
     digests,
     file_name,
     remove,
@@ -36,14 +36,14 @@ from trackers.backends.shared.append_file import (
 )
 from trackers.backends.shared.directory import option_directory
 from trackers.backends.shared.json_document import Lists
-from trackers.backends.shared.step_rows import Rows, Totals, iso, whole
+from trackers.backends.shared.step_rows import IterationRows, IterationTotals, iso, whole
 from trackers.benchmark.speed import Meter, step_s
 from trackers.formats.artifact_place import claim
 from trackers.records import (
     ALL_KINDS,
     SUMMARY_PREFIX,
     Alert,
-    Artifact,
+    ArtifactRecord,
     Config,
     Environment,
     Finish,
@@ -81,7 +81,7 @@ METADATA_NAMES = ("world_size", "device", "dtype", "compile", "use_zero1", "back
 """What document 1 keeps as metadata, wherever a config or the environment has it."""
 
 
-class Book(msgspec.Struct):
+class JsonState(msgspec.Struct):
     """The tracker's state: what a new process must know to go on.
 
     file: name of the log. lengths, generation: of the lists. seq: highest record taken. rewound: newest attempt
@@ -96,8 +96,8 @@ class Book(msgspec.Struct):
     rewound: int = 0
     time: float = 0.0
     losses: bool = False
-    rows: Rows = msgspec.field(default_factory=Rows)
-    totals: Totals = msgspec.field(default_factory=Totals)
+    rows: IterationRows = msgspec.field(default_factory=IterationRows)
+    totals: IterationTotals = msgspec.field(default_factory=IterationTotals)
     begun: list[tuple[int, float]] = []
     meter: Meter = msgspec.field(default_factory=Meter)
     config: dict[str, Any] = {}
@@ -127,14 +127,14 @@ class JsonTracker(JsonPrecheck):
         self._saved_at, self._saved_bytes, self._saved_rows = float("-inf"), 0, 0
         self._changed = False
         remove_temporary(self._temporary)
-        self._book = msgspec.convert(dict(state).get("book", {}), Book)
+        self._book = msgspec.convert(dict(state).get("book", {}), JsonState)
         if self._book.file and not self._may_replace(self._book.file):
             self._book.file = ""
         answer = None
         try:
             self._lists.open(self._book.lengths, self._book.generation)
-        except Damaged:
-            self._book, answer = Book(file=self._book.file), Cursor(0)
+        except FileShrunk:
+            self._book, answer = JsonState(file=self._book.file), Cursor(0)
             self._lists.open({}, 0)
         if not self._book.file:
             self._book.file = self._reserve()
@@ -223,7 +223,7 @@ class JsonTracker(JsonPrecheck):
             raise
         self._commit(book)
 
-    def _commit(self, book: Book) -> None:
+    def _commit(self, book: JsonState) -> None:
         self._book = book
         self._state["book"] = _state(book)
         self._state[DIGESTS] = dict(self._digests)
@@ -231,7 +231,7 @@ class JsonTracker(JsonPrecheck):
 
     def _rewind(self, step: int, attempt: int) -> None:
         """Drop what an earlier attempt logged above ``step``."""
-        totals = Totals()
+        totals = IterationTotals()
 
         def wanted(name: str, item: dict[str, Any]) -> bool:
             keep = item.get("iter") is None or item["iter"] <= step
@@ -249,7 +249,7 @@ class JsonTracker(JsonPrecheck):
         self._commit(book)
         self._saved_bytes = 0
 
-    def _measured(self, book: Book) -> Meter:
+    def _measured(self, book: JsonState) -> Meter:
         """What speed is made of, by the iterations and evaluations that are left."""
         names = book.rows.names
         iterations, evals = copy.deepcopy(book.rows).settled(everything=True)
@@ -267,7 +267,7 @@ class JsonTracker(JsonPrecheck):
             meter.take(step, time_, values)
         return meter
 
-    def _record(self, record: Record, book: Book) -> None:
+    def _record(self, record: Record, book: JsonState) -> None:
         step = book.rows.top if record.step is None else record.step
         if isinstance(record, Metrics):
             self._metrics(record, step, book)
@@ -279,7 +279,7 @@ class JsonTracker(JsonPrecheck):
                 fields = {key: value for key, value in msgspec.to_builtins(item).items() if value not in (None, "", {})}
                 named = {"iter": step, "name": record.name, "type": record.type, **fields}
                 self._add("media", {**named, "timestamp": iso(record.time)}, book)
-        elif isinstance(record, Artifact):
+        elif isinstance(record, ArtifactRecord):
             self._artifact(record, step, book)
         elif isinstance(record, Alert):
             fields = {"title": record.title, "text": record.text, "level": record.level}
@@ -302,7 +302,7 @@ class JsonTracker(JsonPrecheck):
         elif isinstance(record, Finish):
             book.finish = {"status": record.status, "exit_code": record.exit_code, "time": record.time}
 
-    def _metrics(self, record: Metrics, step: int, book: Book) -> None:
+    def _metrics(self, record: Metrics, step: int, book: JsonState) -> None:
         values: dict[str, Any] = {}
         for name, value in record.values.items():
             if name.startswith(SUMMARY_PREFIX):
@@ -326,7 +326,7 @@ class JsonTracker(JsonPrecheck):
         for row in evals:
             self._add("eval_steps", row, book)
 
-    def _iteration(self, row: dict[str, Any], book: Book) -> None:
+    def _iteration(self, row: dict[str, Any], book: JsonState) -> None:
         name = _list_of(row, book)
         book.losses = book.losses or (name == "training_iterations" and "loss" in row)
         self._add(name, whole(row) if name == "training_iterations" else row, book)
@@ -335,7 +335,7 @@ class JsonTracker(JsonPrecheck):
         """What stands for NaN or an infinity, which JSON doesn't have."""
         return None if self._null else name_floats(value)
 
-    def _artifact(self, record: Artifact, step: int, book: Book) -> None:
+    def _artifact(self, record: ArtifactRecord, step: int, book: JsonState) -> None:
         timestamp = iso(record.time)
         if record.type not in CHECKPOINT_TYPES:
             files = msgspec.to_builtins(record.files)
@@ -350,7 +350,7 @@ class JsonTracker(JsonPrecheck):
         item.update(path=record.metadata.get("path", stored), name=record.name, timestamp=timestamp)
         self._add("checkpoints", item, book)
 
-    def _add(self, name: str, item: dict[str, Any], book: Book) -> None:
+    def _add(self, name: str, item: dict[str, Any], book: JsonState) -> None:
         _fold(book.totals, name, item)
         if not (self._evals_only and name in ("training_iterations", "samples")):
             self._lists.add(name, item)
@@ -410,7 +410,7 @@ class JsonTracker(JsonPrecheck):
             summary["reason"] = status.reason
         return self._lists.pieces(head, {"metadata": self._metadata(book), "summary": summary}, waiting)
 
-    def _metadata(self, book: Book) -> dict[str, Any]:
+    def _metadata(self, book: JsonState) -> dict[str, Any]:
         info = self._info
         found: dict[str, Any] = {"world_size": book.world_size or 1}
         for source in (book.environment, book.config or info.config):
@@ -430,7 +430,7 @@ class JsonTracker(JsonPrecheck):
 _INFINITY = float("inf")
 
 
-def _list_of(row: Mapping[str, Any], book: Book) -> str:
+def _list_of(row: Mapping[str, Any], book: JsonState) -> str:
     """Where a row of training values belongs: once a run has losses, an iteration is what has one."""
     losses = book.losses or any("loss" in other.values for other in book.rows.iterations)
     return "samples" if losses and "loss" not in row else "training_iterations"
@@ -452,7 +452,7 @@ def _logged(rows: Iterable[Mapping[str, Any]], names: Mapping[str, str]) -> Iter
         yield datetime.fromisoformat(row["timestamp"]).timestamp() if evaluation else row["time"], row["iter"], values
 
 
-def _fold(totals: Totals, name: str, item: Mapping[str, Any]) -> None:
+def _fold(totals: IterationTotals, name: str, item: Mapping[str, Any]) -> None:
     if name == "training_iterations":
         totals.add_iteration(item)
     elif name == "eval_steps":
@@ -461,5 +461,5 @@ def _fold(totals: Totals, name: str, item: Mapping[str, Any]) -> None:
         totals.checkpoints += 1
 
 
-def _state(book: Book) -> Any:
+def _state(book: JsonState) -> Any:
     return name_floats(msgspec.to_builtins(book))

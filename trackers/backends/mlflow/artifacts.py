@@ -22,7 +22,7 @@ from typing import Any
 from trackers.backends.shared import media_files
 from trackers.errors import Rejected
 from trackers.formats.mlflow_names import map_file
-from trackers.records import Artifact, Media, MediaFile, Record, name_floats
+from trackers.records import ArtifactRecord, Media, MediaFile, Record, name_floats
 from trackers.support.failpoints import failpoint
 from trackers.tracker import RunInfo, State
 
@@ -34,7 +34,7 @@ TABLES_TAG = "mlflow.loggedArtifacts"
 """mlflow/utils/mlflow_tags.py: they make MLflow show its image and table views."""
 
 
-class RunFiles:
+class ArtifactStore:
     """The artifacts of one run.
 
     Args:
@@ -168,7 +168,7 @@ class RunFiles:
         if item.caption:
             self.put_json(f"{stem}.caption.json", {"caption": item.caption})
 
-    def artifact(self, record: Artifact) -> None:
+    def artifact(self, record: ArtifactRecord) -> None:
         """The files of an artifact, and a description of it.
 
         Raises:

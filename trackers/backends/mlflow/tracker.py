@@ -20,13 +20,13 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from trackers.backends.mlflow.artifacts import RunFiles
+from trackers.backends.mlflow.artifacts import ArtifactStore
 from trackers.backends.mlflow.client import Requests, milliseconds
 from trackers.backends.mlflow.precheck import MlflowPrecheck
 from trackers.backends.mlflow.run import find_or_create
 from trackers.backends.mlflow.store import connect, has_point, identity, translated
 from trackers.backends.mlflow.uri import local_folder, show, tracking_uri, without_password
-from trackers.backends.shared.append_file import Damaged
+from trackers.backends.shared.append_file import FileShrunk
 from trackers.errors import Rejected, Unavailable
 from trackers.formats import vendor_system_names
 from trackers.formats.mlflow_artifact_uri import refusal
@@ -34,7 +34,7 @@ from trackers.formats.mlflow_names import map_name
 from trackers.records import (
     SUMMARY_PREFIX,
     Alert,
-    Artifact,
+    ArtifactRecord,
     Config,
     Environment,
     Info,
@@ -74,7 +74,7 @@ class MlflowTracker(MlflowPrecheck):
     """Delivers a run to MLflow in requests up to its limits; MLflow ignores what it has (key, step, time, value)."""
 
     accepts: frozenset[type[Record]] = frozenset(
-        {Alert, Artifact, Config, Environment, Info, Media, Metrics, Start, Summary, Text}
+        {Alert, ArtifactRecord, Config, Environment, Info, Media, Metrics, Start, Summary, Text}
     )
     deadline_s = 1800.0
     """Long, for checkpoints are uploaded whole; a server that hangs is noticed by the request's own time limit."""
@@ -87,7 +87,7 @@ class MlflowTracker(MlflowPrecheck):
         self._run_id = ""
         self._samples: dict[str, str] = {}
         self._requests: Requests
-        self._files: RunFiles
+        self._files: ArtifactStore
 
     def open(self, info: RunInfo, state: State) -> Cursor | None:
         self._info, self._state, self._uri = info, state, tracking_uri(info)
@@ -114,7 +114,7 @@ class MlflowTracker(MlflowPrecheck):
                 for tag in ENDING_TAGS & run.data.tags.keys():
                     self._client.delete_tag(self._run_id, tag)
             refused = refusal(self._uri, run.info.artifact_uri, self._run_id)
-            self._files = RunFiles(self._client, self._run_id, info, state, refused)
+            self._files = ArtifactStore(self._client, self._run_id, info, state, refused)
             self._requests = Requests(self._client, self._run_id, self._mapped, run.data.params)
         return Cursor(0) if lost else None
 
@@ -132,7 +132,7 @@ class MlflowTracker(MlflowPrecheck):
                     self._files.text(record, "alerts", f"[{record.level}] {record.title}: {record.text}".rstrip(": "))
                 elif isinstance(record, Media):
                     self._files.media(record)
-                elif isinstance(record, Artifact):
+                elif isinstance(record, ArtifactRecord):
                     self._files.artifact(record)
                 elif isinstance(record, Start):
                     self._rewind(record)
@@ -159,7 +159,7 @@ class MlflowTracker(MlflowPrecheck):
             if status.name != "running" and not self._state.get("again"):
                 run = self._client.get_run(self._run_id)
                 if self._lacks(run):
-                    raise Damaged(f"{without_password(self._uri)} lacks points of the run: they are delivered again")
+                    raise FileShrunk(f"{without_password(self._uri)} lacks points of the run: they are delivered again")
             if status.name != "running":
                 self._results(status)
                 self._requests.tag("trackers.status", status.name)
@@ -188,7 +188,7 @@ class MlflowTracker(MlflowPrecheck):
             self._state.pop("again", None)
         there = there or "again" in self._state  # it was sent twice: a store that drops it isn't asked for ever
         if identity(self._uri) != self._seen or not there:
-            raise Damaged(f"{without_password(self._uri)} was deleted or replaced: the run is delivered again")
+            raise FileShrunk(f"{without_password(self._uri)} was deleted or replaced: the run is delivered again")
 
     def _lacks(self, run: Any) -> bool:
         """Whether the store is behind what was sent to it: the newest points, and the run's own files where they lie on

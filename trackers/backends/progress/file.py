@@ -12,7 +12,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from trackers.backends.shared.append_file import Damaged, unavailable
+from trackers.backends.shared.append_file import FileShrunk, unavailable
 from trackers.support import confined
 from trackers.support.failpoints import failpoint
 
@@ -88,7 +88,7 @@ class ProgressFile:
         try:
             size = os.fstat(fd).st_size
             if size < length:
-                raise Damaged(f"{self.path} was cut while it was written")
+                raise FileShrunk(f"{self.path} was cut while it was written")
             begin = max(0, size - TAIL_BYTES)
             os.lseek(fd, begin, os.SEEK_SET)
             torn = os.read(fd, size - begin).rpartition(b"\n")[2]

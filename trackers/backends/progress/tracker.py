@@ -22,9 +22,9 @@ import msgspec
 from trackers.backends.progress.file import ProgressFile
 from trackers.backends.progress.precheck import ProgressPrecheck
 from trackers.backends.shared.directory import option_directory
-from trackers.formats.progress_txt import NAME, SAVED, STARTING, Entry, entries
+from trackers.formats.progress_txt import NAME, SAVED, STARTING, ProgressLine, entries
 from trackers.metrics import checkpoint_keys
-from trackers.records import Artifact, Finish, Metrics, Number, Record, Start, is_sample
+from trackers.records import ArtifactRecord, Finish, Metrics, Number, Record, Start, is_sample
 from trackers.support import confined
 from trackers.tracker import Cursor, RunInfo, State, Status, Verified
 
@@ -35,7 +35,7 @@ ROUNDING = 0.006
 """How far a number in the file is off at most: it has three digits."""
 
 
-class Job(msgspec.Struct):
+class AttemptEntry(msgspec.Struct):
     """One attempt. time, last: its start and its last sign of life, Unix seconds."""
 
     attempt: int
@@ -45,7 +45,7 @@ class Job(msgspec.Struct):
     job_id: str = ""
 
 
-class Book(msgspec.Struct):
+class ProgressState(msgspec.Struct):
     """The tracker's state.
 
     length: how far the file was looked through or written. begin: where this run's first line is; None before it.
@@ -57,7 +57,7 @@ class Book(msgspec.Struct):
     length: int = 0
     begin: int | None = None
     seq: int = 0
-    jobs: list[Job] = []
+    jobs: list[AttemptEntry] = []
     base: float | None = None
     marked: bool = False
     waiting: tuple[int, float] | None = None
@@ -66,18 +66,18 @@ class Book(msgspec.Struct):
 class ProgressTracker(ProgressPrecheck):
     """Appends to ``progress.txt`` in ``PROGRESS_DIR``, or in the run's directory."""
 
-    accepts: ClassVar[frozenset[type[Record]]] = frozenset({Start, Metrics, Artifact, Finish})
+    accepts: ClassVar[frozenset[type[Record]]] = frozenset({Start, Metrics, ArtifactRecord, Finish})
 
     def open(self, info: RunInfo, state: State) -> Cursor | None:
         """Find what was committed; a file that has lost lines of ours gets them again."""
         self._info, self._state = info, state
         self._file = ProgressFile((option_directory(info, "PROGRESS_DIR") or Path(info.directory)) / NAME)
-        self._book = msgspec.convert(dict(state).get("book", {}), Book)
+        self._book = msgspec.convert(dict(state).get("book", {}), ProgressState)
         self._earlier: tuple[int, float, list[float]] | None = None
         state["url"] = str(self._file.path)
         answer = None
         if self._file.size() < self._book.length:
-            self._book, answer = Book(), Cursor(0)
+            self._book, answer = ProgressState(), Cursor(0)
         self._file.look(self._book.length)
         return answer
 
@@ -105,27 +105,29 @@ class ProgressTracker(ProgressPrecheck):
             self._settle(book, lines)
             self._commit(book, lines)
 
-    def _commit(self, book: Book, lines: list[str]) -> None:
+    def _commit(self, book: ProgressState, lines: list[str]) -> None:
         if lines:
             book.length = self._file.put(lines, book.length)
         self._book = book
         self._state["book"] = msgspec.to_builtins(book)
 
-    def _fold(self, record: Record, book: Book, lines: list[str]) -> None:
+    def _fold(self, record: Record, book: ProgressState, lines: list[str]) -> None:
         if isinstance(record, Start):
             newest = book.jobs[-1].attempt if book.jobs else 0
             if record.id.startswith("rank-") and record.attempt > newest:
                 self._settle(book, lines)
-                job = Job(record.attempt, record.time, record.time, record.world_size, self._job_id(record.attempt))
+                job = AttemptEntry(
+                    record.attempt, record.time, record.time, record.world_size, self._job_id(record.attempt)
+                )
                 book.jobs.append(job)
-                self._add(Entry(record.time, job.job_id, job.gpus, STARTING), book, lines)
+                self._add(ProgressLine(record.time, job.job_id, job.gpus, STARTING), book, lines)
             return
         if book.waiting is not None and (record.step or 0) > book.waiting[0]:
             self._settle(book, lines)
         if isinstance(record, Metrics) and checkpoint_keys.ITERATION in record.values:
             book.marked, book.waiting = True, None
             self._saved(record.time, record.values, book, lines)
-        elif isinstance(record, Artifact) and record.type in CHECKPOINTS and not book.marked:
+        elif isinstance(record, ArtifactRecord) and record.type in CHECKPOINTS and not book.marked:
             self._settle(book, lines)
             step = record.metadata.get("iter", record.step)
             if isinstance(step, int):
@@ -135,18 +137,18 @@ class ProgressTracker(ProgressPrecheck):
         if isinstance(record, Finish):
             self._settle(book, lines)
 
-    def _settle(self, book: Book, lines: list[str]) -> None:
+    def _settle(self, book: ProgressState, lines: list[str]) -> None:
         """Write a checkpoint that only an artifact told of: its values didn't come."""
         waiting, book.waiting = book.waiting, None
         if waiting is not None:
             self._saved(waiting[1], {checkpoint_keys.ITERATION: waiting[0]}, book, lines)
 
-    def _saved(self, time: float, values: dict[str, Number], book: Book, lines: list[str]) -> None:
-        job = book.jobs[-1] if book.jobs else Job(0, self._info.created, time)
+    def _saved(self, time: float, values: dict[str, Number], book: ProgressState, lines: list[str]) -> None:
+        job = book.jobs[-1] if book.jobs else AttemptEntry(0, self._info.created, time)
         flops, job_flops = values.get(checkpoint_keys.FLOPS), values.get(checkpoint_keys.JOB_FLOPS)
         if book.base is None and flops is not None and job_flops is not None:
             book.base = max(0.0, flops - job_flops)
-        entry = Entry(
+        entry = ProgressLine(
             time,
             job.job_id,
             job.gpus,
@@ -159,7 +161,7 @@ class ProgressTracker(ProgressPrecheck):
         )
         self._add(entry, book, lines)
 
-    def _cumulative(self, flops: float, time: float, book: Book) -> float | None:
+    def _cumulative(self, flops: float, time: float, book: ProgressState) -> float | None:
         """Operations that count ÷ GPU-seconds of all jobs; those before this run only where the file tells of them."""
         used = sum((job.last - job.time) * job.gpus for job in book.jobs[:-1])
         used += sum((time - job.time) * job.gpus for job in book.jobs[-1:])
@@ -175,7 +177,7 @@ class ProgressTracker(ProgressPrecheck):
         """GPU-seconds of the jobs that wrote to the file before this run, and the operations at their checkpoints."""
         if self._earlier is None or self._earlier[0] != begin:
             used_s, saved = 0.0, []
-            begun: Entry | None = None
+            begun: ProgressLine | None = None
             last = 0.0
             for entry in entries(self._file.read(begin)):
                 if entry.event == STARTING:
@@ -188,7 +190,7 @@ class ProgressTracker(ProgressPrecheck):
             self._earlier = begin, used_s, saved
         return self._earlier[1:]
 
-    def _add(self, entry: Entry, book: Book, lines: list[str]) -> None:
+    def _add(self, entry: ProgressLine, book: ProgressState, lines: list[str]) -> None:
         line = entry.line()
         if book.begin is None:
             book.begin = self._file.place(line)

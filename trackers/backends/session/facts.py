@@ -31,7 +31,7 @@ _WANTED = frozenset(
 _LONGEST = 300
 
 
-class Facts(msgspec.Struct):
+class SessionFacts(msgspec.Struct):
     """What is known so far.
 
     settings: those of the configuration that matter here, by their path ("model.name"). distributed, variables: what

@@ -11,19 +11,19 @@ import msgspec
 
 from trackers.backends.session import log_lines as lines
 from trackers.backends.session import nccl
-from trackers.backends.session.facts import Facts, forced_by
+from trackers.backends.session.facts import SessionFacts, forced_by
 from trackers.backends.session.files import COMMUNICATION, SNAPSHOTS, TRAINING
 from trackers.backends.session.gpus import Snapshots, warnings
-from trackers.backends.session.pages import MAIN, MULTIGPU, PERFORMANCE, UNKNOWN, Pages, Place
-from trackers.backends.session.settings import Settings
+from trackers.backends.session.pages import MAIN, MULTIGPU, PERFORMANCE, UNKNOWN, PagePosition, Pages
+from trackers.backends.session.settings import SessionSettings
 from trackers.backends.session.steps import COMMUNICATION as TIMED
-from trackers.backends.session.steps import Mark, Row, Steps, beside, between, kind_of, slow
-from trackers.backends.session.summary import Totals, iso
+from trackers.backends.session.steps import LineSteps, StepRow, StepTime, beside, between, kind_of, slow
+from trackers.backends.session.summary import SessionTotals, iso
 from trackers.benchmark import speed
 from trackers.records import (
     SUMMARY_PREFIX,
     Alert,
-    Artifact,
+    ArtifactRecord,
     Config,
     Environment,
     Finish,
@@ -52,7 +52,7 @@ class Evaluation(msgspec.Struct):
     values: dict[str, Number]
 
 
-class Book(msgspec.Struct):
+class SessionState(msgspec.Struct):
     """What a new process must know to go on.
 
     attempt: the newest. since: when it began. told: lines of its head so far. finish: how it ended, by its own word.
@@ -62,17 +62,17 @@ class Book(msgspec.Struct):
     attempt: int = 0
     since: float = 0.0
     told: list[str] = []
-    place: Place = msgspec.field(default_factory=Place)
+    place: PagePosition = msgspec.field(default_factory=PagePosition)
     finish: Finish | None = None
     ended: str = ""
     seq: int = 0
-    facts: Facts = msgspec.field(default_factory=Facts)
-    steps: Steps = msgspec.field(default_factory=Steps)
+    facts: SessionFacts = msgspec.field(default_factory=SessionFacts)
+    steps: LineSteps = msgspec.field(default_factory=LineSteps)
     evaluation: Evaluation | None = None
     meter: speed.Meter = msgspec.field(default_factory=speed.Meter)
     begun: list[tuple[int, float]] = []
     snapshots: Snapshots = msgspec.field(default_factory=Snapshots)
-    totals: Totals = msgspec.field(default_factory=Totals)
+    totals: SessionTotals = msgspec.field(default_factory=SessionTotals)
     attributes: dict[str, Any] = {}
 
     def speed(self) -> speed.Speed:
@@ -81,10 +81,10 @@ class Book(msgspec.Struct):
         return speed.figures(copy.deepcopy(self.meter), facts.settings, self.totals.results, facts.gpus_that_train)
 
 
-class Fold:
+class SessionFold:
     """Takes records, and keeps what is to be written in ``pages.texts`` (by log) and ``items`` (list and entry)."""
 
-    def __init__(self, name: str, info: RunInfo, settings: Settings, book: Book) -> None:
+    def __init__(self, name: str, info: RunInfo, settings: SessionSettings, book: SessionState) -> None:
         self.book = book
         self.pages = Pages(book.place, settings)
         self.items: list[tuple[str, dict[str, Any]]] = []
@@ -115,7 +115,7 @@ class Fold:
             book.totals.results.update({plain_name(name): name_floats(v) for name, v in record.values.items()})
         elif isinstance(record, Alert):
             self._alert(record)
-        elif isinstance(record, Artifact):
+        elif isinstance(record, ArtifactRecord):
             for row in book.steps.ready(aged=0):
                 self._row(row)
             self.pages.say(MAIN, record.time, logging.INFO, f"Saved {record.type}: {record.name}")
@@ -191,7 +191,7 @@ class Fold:
                 self.end(book.finish.status, book.finish.reason, book.finish.exit_code, book.finish.time)
             self.pages.blank()
             book.facts.restart()
-            book.steps = Steps(top=record.from_step)
+            book.steps = LineSteps(top=record.from_step)
             book.told, book.finish, book.since = [], None, record.time
             self.pages.hold()
         book.attempt = record.attempt
@@ -292,7 +292,7 @@ class Fold:
         for row in steps.ready():
             self._row(row)
 
-    def _row(self, row: Row) -> None:
+    def _row(self, row: StepRow) -> None:
         """The lines of a step."""
         book, settings = self.book, self._settings
         steps, total = book.steps, book.facts.total_steps
@@ -302,7 +302,7 @@ class Fold:
             shown = beside(row, step_s, batch)
             if step_s is None and isinstance(shown.get("step_duration"), (int, float)):
                 step_s = shown["step_duration"] if shown["step_duration"] > 0 else None
-            steps.line = Mark(row.step, row.time)
+            steps.line = StepTime(row.step, row.time)
             loss = row.loss()
             rate = next((value for name, value in row.values.items() if kind_of(name) == "rate"), None)
             line = lines.step_line(row.step, total, loss[1] if loss else None, rate, 1 / step_s if step_s else None)

@@ -32,7 +32,7 @@ _FIELDS = ("name", "utilization", "memory_used_mb", "memory_total_mb", "memory_p
 _HOST = {"cpu": "cpu_percent", "memory_percent": "memory_percent"}
 
 
-class Use(msgspec.Struct):
+class GpuTotals(msgspec.Struct):
     """One GPU over a session: sums over snapshots, in percent, and the highest utilisation."""
 
     snapshots: int = 0
@@ -47,7 +47,7 @@ class Snapshots(msgspec.Struct):
 
     taken: dict[str, float] = {}
     count: int = 0
-    use: dict[str, Use] = {}
+    use: dict[str, GpuTotals] = {}
 
     def take(
         self, time: float, values: Mapping[str, Number], gpus: Mapping[str, Mapping[str, Any]], every_s: float
@@ -74,7 +74,7 @@ class Snapshots(msgspec.Struct):
         return {"gpus": entries, "system": {field: host.get(field) for field in ("cpu_percent", "memory_percent")}}
 
     def _count(self, label: str, entry: Mapping[str, Any]) -> None:
-        use = self.use.setdefault(label, Use())
+        use = self.use.setdefault(label, GpuTotals())
         busy, full = entry["utilization"], entry["memory_percent"]
         if busy is not None:
             use.snapshots += 1

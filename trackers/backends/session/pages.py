@@ -7,7 +7,7 @@ import logging
 import msgspec
 
 from trackers.backends.session.log_lines import main_line, process_line
-from trackers.backends.session.settings import Settings
+from trackers.backends.session.settings import SessionSettings
 
 MAIN, MULTIGPU, PERFORMANCE = "main", "multigpu", "performance"
 
@@ -15,7 +15,7 @@ UNKNOWN = "�-?"
 """Stands in a line that is held back for the word that only the head knows."""
 
 
-class Place(msgspec.Struct):
+class PagePosition(msgspec.Struct):
     """Where the text stands. waiting: the head isn't written yet, and ``held`` is what follows it, each with its log.
 
     block: the main log ends with lines that stand together, behind which an empty line belongs.
@@ -33,7 +33,7 @@ class Pages:
         place: where the text stands; it is changed.
     """
 
-    def __init__(self, place: Place, settings: Settings) -> None:
+    def __init__(self, place: PagePosition, settings: SessionSettings) -> None:
         self.place = place
         self.texts: dict[str, list[str]] = {MAIN: [], MULTIGPU: [], PERFORMANCE: []}
         self._levels = dict.fromkeys((MAIN, PERFORMANCE), settings.training_level)

@@ -16,7 +16,7 @@ LEVELS = ("TRAINING_LOG_LEVEL", "MULTIGPU_LOG_LEVEL")
 _FALSE = (False, "n", "false", "False", "0", 0)
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
+class SessionSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Document 2's settings, with its defaults.
 
     log_steps, performance_steps, multigpu_steps: between two lines. snapshot_s: between two snapshots of the GPUs.
@@ -34,10 +34,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     sampled: bool = True
 
 
-def settings(info: RunInfo) -> Settings:
+def settings(info: RunInfo) -> SessionSettings:
     """As a run's options say."""
     sampled = info.option("TRACKER_SAMPLE", True) not in _FALSE and info.option("TRACKER_RELAY", True) not in _FALSE
-    return Settings(
+    return SessionSettings(
         log_steps=max(1, int(info.option("SESSION_LOG_INTERVAL_STEPS", 50))),
         performance_steps=max(1, int(info.option("SESSION_PERFORMANCE_LOG_STEPS", 100))),
         snapshot_s=float(info.option("SESSION_GPU_SNAPSHOT_INTERVAL", 10)),

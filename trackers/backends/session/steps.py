@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from trackers.backends.session.settings import Settings
+from trackers.backends.session.settings import SessionSettings
 from trackers.metrics import roles
 from trackers.metrics.groups import group_of
 from trackers.records import Number
@@ -28,7 +28,7 @@ RATES = ("learning_rate", "lr", "learning-rate", "train/learning_rate", "train/l
 COMMUNICATION = "communication/"
 
 
-class Due(msgspec.Struct):
+class LinesDue(msgspec.Struct):
     """Which lines a step gets."""
 
     main: bool = False
@@ -41,12 +41,12 @@ class Due(msgspec.Struct):
         return self.main or self.multigpu or self.performance
 
 
-class Row(msgspec.Struct):
+class StepRow(msgspec.Struct):
     """A step that gets a line. age: newer steps seen since."""
 
     step: int
     time: float
-    due: Due
+    due: LinesDue
     values: dict[str, Number] = {}
     age: int = 0
 
@@ -55,17 +55,17 @@ class Row(msgspec.Struct):
         return next(((name, self.values[name]) for name in LOSSES if name in self.values), None)
 
 
-class Mark(msgspec.Struct):
+class StepTime(msgspec.Struct):
     """A step, and when it was logged."""
 
     step: int
     time: float
 
 
-class Pace(msgspec.Struct):
+class StepSums(msgspec.Struct):
     """What was measured of steps since a line. time_s: the sum of step times, of which there are ``count``."""
 
-    since: Mark | None = None
+    since: StepTime | None = None
     time_s: float = 0.0
     count: int = 0
 
@@ -77,26 +77,28 @@ class Pace(msgspec.Struct):
 
     def begin(self, step: int, time: float) -> None:
         """A line was written."""
-        self.since, self.time_s, self.count = Mark(step, time), 0.0, 0
+        self.since, self.time_s, self.count = StepTime(step, time), 0.0, 0
 
 
-class Steps(msgspec.Struct):
+class LineSteps(msgspec.Struct):
     """The steps of one attempt, as far as lines matter.
 
     top: the newest step. rate, batch: samples/s and samples of a step as last logged.
     """
 
-    rows: list[Row] = []
+    rows: list[StepRow] = []
     top: int | None = None
-    line: Mark | None = None
-    pace: Pace = msgspec.field(default_factory=Pace)
+    line: StepTime | None = None
+    pace: StepSums = msgspec.field(default_factory=StepSums)
     rate: float | None = None
     batch: float | None = None
 
-    def add(self, step: int, time: float, values: Mapping[str, Number], settings: Settings, total: int | None) -> None:
+    def add(
+        self, step: int, time: float, values: Mapping[str, Number], settings: SessionSettings, total: int | None
+    ) -> None:
         """Take what was logged of training at a step."""
         if self.line is None:
-            self.line = Mark(step, time)
+            self.line = StepTime(step, time)
             self.pace.begin(step, time)
         if self.top is None or step > self.top:
             for row in self.rows:
@@ -104,7 +106,7 @@ class Steps(msgspec.Struct):
             due = due_at(step, self.top, settings, total)
             self.top = step
             if due.any:
-                self.rows.append(Row(step, time, due))
+                self.rows.append(StepRow(step, time, due))
         for row in reversed(self.rows):
             if row.step == step:
                 row.values.update(values)
@@ -123,7 +125,7 @@ class Steps(msgspec.Struct):
         elif kind == roles.BATCH:
             self.batch = value
 
-    def ready(self, everything: bool = False, aged: int = 1) -> list[Row]:
+    def ready(self, everything: bool = False, aged: int = 1) -> list[StepRow]:
         """Take out the rows that no later record is waited for.
 
         Args:
@@ -138,11 +140,11 @@ class Steps(msgspec.Struct):
         return found
 
 
-def due_at(step: int, before: int | None, settings: Settings, total: int | None) -> Due:
+def due_at(step: int, before: int | None, settings: SessionSettings, total: int | None) -> LinesDue:
     """The lines of a step, where ``before`` is the newest step so far: at it, or where it went past one that is due."""
     last = max(0, step - 1 if before is None else before)
     tenth = total is not None and step * PARTS // total > last * PARTS // total
-    return Due(
+    return LinesDue(
         main=step <= FIRST or tenth or _passed(step, last, settings.log_steps) or settings.training_level <= 10,
         multigpu=_passed(step, last, settings.multigpu_steps) or settings.multigpu_level <= 10,
         performance=_passed(step, last, settings.performance_steps),
@@ -153,7 +155,7 @@ def _passed(step: int, last: int, every: int) -> bool:
     return step // every > last // every
 
 
-def between(mark: Mark | None, step: int, time: float) -> float | None:
+def between(mark: StepTime | None, step: int, time: float) -> float | None:
     """Seconds of a step since a mark; None where no time has passed, or no step."""
     if mark is None or step <= mark.step or time <= mark.time:
         return None
@@ -175,7 +177,7 @@ def kind_of(name: str) -> str:
     return {"validation": "evaluation", "gpu": "hardware", "system": "hardware"}.get(group, "training")
 
 
-def beside(row: Row, step_s: float | None, batch: float | None) -> dict[str, Any]:
+def beside(row: StepRow, step_s: float | None, batch: float | None) -> dict[str, Any]:
     """What stands on the line below a step: its time and rate, logged or worked out, then all else that was logged."""
     shown: dict[str, Any] = {}
     rest: dict[str, Any] = {}

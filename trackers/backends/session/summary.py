@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from trackers.backends.session.facts import Facts
+from trackers.backends.session.facts import SessionFacts
 from trackers.backends.session.gpus import Snapshots
 from trackers.backends.session.log_lines import MB, RULE, clean, duration, fixed, metric
 from trackers.benchmark.speed import LOG_FORMAT, Speed, lines
@@ -16,7 +16,7 @@ from trackers.records import Number
 from trackers.tracker import RunInfo, Status
 
 
-class Operation(msgspec.Struct):
+class CommunicationTotals(msgspec.Struct):
     """One kind of communication. calls: collectives. size_bytes, took_ms: of all that say."""
 
     calls: int = 0
@@ -24,7 +24,7 @@ class Operation(msgspec.Struct):
     took_ms: float | None = None
 
 
-class Totals(msgspec.Struct):
+class SessionTotals(msgspec.Struct):
     """What is counted over a session.
 
     began, ended: of the first record and the last. top,
@@ -37,14 +37,14 @@ class Totals(msgspec.Struct):
     top: int | None = None
     loss: Number | None = None
     evaluation: dict[str, Number] = {}
-    operations: dict[str, Operation] = {}
+    operations: dict[str, CommunicationTotals] = {}
     warnings: int = 0
     results: dict[str, Any] = {}
     names: dict[str, str] = {}
 
     def count(self, operation: str, calls: int, size: float | None, took_ms: float | None) -> None:
         """Take one entry of communication; size and time are of one collective."""
-        total = self.operations.setdefault(operation, Operation())
+        total = self.operations.setdefault(operation, CommunicationTotals())
         total.calls += calls
         if size is not None:
             total.size_bytes = (total.size_bytes or 0.0) + size * calls
@@ -60,8 +60,8 @@ def iso(time: float) -> str:
 def session(
     name: str,
     info: RunInfo,
-    facts: Facts,
-    totals: Totals,
+    facts: SessionFacts,
+    totals: SessionTotals,
     batch: float | None,
     attributes: Mapping[str, Any],
     status: Status | None,
@@ -99,7 +99,7 @@ def session(
     return found
 
 
-def text(head: Mapping[str, Any], totals: Totals, speed: Speed, snapshots: Snapshots) -> Iterator[str]:
+def text(head: Mapping[str, Any], totals: SessionTotals, speed: Speed, snapshots: Snapshots) -> Iterator[str]:
     """The summary for people, in the words of document 2's analysis."""
     yield "TRAINING SESSION SUMMARY"
     yield RULE

@@ -18,15 +18,15 @@ import msgspec
 
 from trackers.backends.session import nccl, summary
 from trackers.backends.session.files import TRAINING, SessionFiles
-from trackers.backends.session.fold import HEAD_S, Book, Fold, logged
+from trackers.backends.session.fold import HEAD_S, SessionFold, SessionState, logged
 from trackers.backends.session.precheck import SessionPrecheck
 from trackers.backends.session.settings import settings
-from trackers.backends.shared.append_file import DIGESTS, Damaged, digests, unseen, verified
+from trackers.backends.shared.append_file import DIGESTS, FileShrunk, digests, unseen, verified
 from trackers.backends.shared.directory import option_directory
 from trackers.benchmark.speed import Meter
 from trackers.records import (
     Alert,
-    Artifact,
+    ArtifactRecord,
     Config,
     Environment,
     Finish,
@@ -61,14 +61,14 @@ class Kept(msgspec.Struct):
     generation: int = 0
     nccl: dict[str, int] = {}
     rewound: int = 0
-    book: Book = msgspec.field(default_factory=Book)
+    book: SessionState = msgspec.field(default_factory=SessionState)
 
 
 class SessionTracker(SessionPrecheck):
     """Writes ``SESSION_DIR/training_YYYYmmdd_HHMMSS/``; where training's directory isn't there, to the run's own."""
 
     accepts: ClassVar[frozenset[type[Record]]] = frozenset(
-        {Alert, Artifact, Config, Environment, Finish, Info, Metrics, Start, Summary, Text}
+        {Alert, ArtifactRecord, Config, Environment, Finish, Info, Metrics, Start, Summary, Text}
     )
     clock = staticmethod(time.monotonic)
 
@@ -100,7 +100,7 @@ class SessionTracker(SessionPrecheck):
             return answer
         try:
             self._files.open(self._kept.logs, self._kept.lists, self._kept.generation)
-        except Damaged:
+        except FileShrunk:
             answer = Cursor(0)
             self._kept = Kept(name=self._kept.name)
             self._files.open({}, {}, 0)
@@ -155,8 +155,8 @@ class SessionTracker(SessionPrecheck):
             nccl.collect(self._places, self._places[0])
         self._files.close()
 
-    def _fold(self) -> Fold:
-        return Fold(self._kept.name, self._info, self._settings, copy.deepcopy(self._kept.book))
+    def _fold(self) -> SessionFold:
+        return SessionFold(self._kept.name, self._info, self._settings, copy.deepcopy(self._kept.book))
 
     def _take(self, batch: Sequence[Record]) -> None:
         if not batch:
@@ -168,7 +168,7 @@ class SessionTracker(SessionPrecheck):
         self._commit(fold)
         self._quiet_since = self.clock()
 
-    def _commit(self, fold: Fold) -> None:
+    def _commit(self, fold: SessionFold) -> None:
         self._files.append({log: "".join(texts) for log, texts in fold.pages.texts.items()}, fold.items)
         self._kept.book = fold.book
         self._store()

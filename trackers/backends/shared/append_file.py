@@ -31,7 +31,7 @@ READ_BYTES = 1 << 20
 _R = TypeVar("_R", bound=Record)
 
 
-class Damaged(Unavailable):
+class FileShrunk(Unavailable):
     """The file is gone, or shorter than what was committed: its tracker rebuilds it from the journal at ``open``."""
 
     reopen = True
@@ -78,13 +78,13 @@ class OwnedFile:
                 os.ftruncate(self._fd, length)
                 failpoint("owned.cut.after")
         except FileNotFoundError:
-            raise Damaged(f"{self.path} is gone") from None
+            raise FileShrunk(f"{self.path} is gone") from None
         except OSError as error:
             self.close()
             raise unavailable("open", self.path, error) from error
         if size < length:
             self.close()
-            raise Damaged(f"{self.path} has {size} bytes instead of {length}")
+            raise FileShrunk(f"{self.path} has {size} bytes instead of {length}")
         self._length = length
         known = self._digests.get(path_key(self.path))
         if length == 0:
@@ -128,13 +128,13 @@ class OwnedFile:
             own = os.fstat(self._fd)
             found = self.path.lstat()
         except FileNotFoundError:
-            raise Damaged(f"{self.path} was removed while it was written") from None
+            raise FileShrunk(f"{self.path} was removed while it was written") from None
         except OSError as error:
             raise unavailable("read", self.path, error) from error
         if own.st_size < self._length:
-            raise Damaged(f"{self.path} was cut while it was written")
+            raise FileShrunk(f"{self.path} was cut while it was written")
         if not os.path.samestat(own, found):
-            raise Damaged(f"{self.path} was replaced while it was written")
+            raise FileShrunk(f"{self.path} was replaced while it was written")
 
     def cut(self, length: int) -> None:
         """Take back what was appended behind ``length``.

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from trackers.backends.shared.append_file import Damaged, Digests, OwnedFile
+from trackers.backends.shared.append_file import Digests, FileShrunk, OwnedFile
 from trackers.records import name_floats
 from trackers.support import confined
 
@@ -205,14 +205,14 @@ def _chunks(path: Path, length: int) -> Iterator[bytes]:
     try:
         source = confined.open_file(path, root=path.parents[1])
     except FileNotFoundError:
-        raise Damaged(f"{path} is gone") from None
+        raise FileShrunk(f"{path} is gone") from None
     with source:
         source.seek(1)
         left = length - 1
         while left > 0:
             chunk = source.read(min(CHUNK_BYTES, left))
             if not chunk:
-                raise Damaged(f"{path} is shorter than it was written")
+                raise FileShrunk(f"{path} is shorter than it was written")
             left -= len(chunk)
             yield chunk
 

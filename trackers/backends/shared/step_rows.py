@@ -35,7 +35,7 @@ WINDOW = 16
 EVAL_WINDOW = 4
 
 
-class Row(msgspec.Struct):
+class IterationRow(msgspec.Struct):
     """An iteration or an evaluation that may still grow.
 
     guessed: keys that a later record may overwrite. timed: which of TIME_NAMES its ``time_ms`` is from. lent: names of
@@ -53,7 +53,7 @@ class Row(msgspec.Struct):
     before: int = 0
 
 
-class Totals(msgspec.Struct):
+class IterationTotals(msgspec.Struct):
     """What the summary is made of, folded over all rows that can't change any more."""
 
     iterations: int = 0
@@ -102,7 +102,7 @@ class Totals(msgspec.Struct):
         }
 
 
-class Rows(msgspec.Struct):
+class IterationRows(msgspec.Struct):
     """The rows that may still grow, and what is carried from one to the next.
 
     anchor_step, anchor_time: where the time of an iteration begins; began: the start that it is the first of. loss,
@@ -110,8 +110,8 @@ class Rows(msgspec.Struct):
     names: the logged name of each that is stored under another, as it came first; ``time_ms`` where it was logged.
     """
 
-    iterations: list[Row] = []
-    evals: list[Row] = []
+    iterations: list[IterationRow] = []
+    evals: list[IterationRow] = []
     anchor_step: int | None = None
     anchor_time: float = 0.0
     began: float | None = None
@@ -142,7 +142,7 @@ class Rows(msgspec.Struct):
         row = self._find(self.iterations, step, named, timed)
         apart_s = sum(apart for name in APART_NAMES if (apart := positive(values.get(name))) is not None)
         if row is None:
-            row = Row(step, {"iter": step}, timed=timed)
+            row = IterationRow(step, {"iter": step}, timed=timed)
             self.iterations.append(row)
             row.before = 0 if self.anchor_step is None else step - self.anchor_step
             elapsed_ms = self._elapsed_ms(step, time, apart_s)
@@ -186,7 +186,7 @@ class Rows(msgspec.Struct):
         self.rate = self.rate if own_rate is None else own_rate
         row = self._find(self.evals, step, named)
         if row is None or not training.keys().isdisjoint(self._held(row, training)):
-            row = Row(step, {"iter": step, "train_loss": loss, "val_loss": None, "lr": self.rate})
+            row = IterationRow(step, {"iter": step, "train_loss": loss, "val_loss": None, "lr": self.rate})
             row.values["timestamp"] = iso(time)
             row.guessed = ["train_loss", *(() if "val_loss" in named else ("val_loss",))]
             self.evals.append(row)
@@ -200,7 +200,7 @@ class Rows(msgspec.Struct):
             self.anchor_time = time  # what follows is timed without the evaluation
         self._training_part(step, time, training, row)
 
-    def _training_part(self, step: int, time: float, training: Mapping[str, Any], evaluation: Row) -> None:
+    def _training_part(self, step: int, time: float, training: Mapping[str, Any], evaluation: IterationRow) -> None:
         """An evaluation's record may hold training values too: they go to the iteration where it has room."""
         row = next((row for row in reversed(self.iterations) if row.step == step), None)
         loss = next((name for name in LOSS_NAMES if name in training), None)
@@ -226,7 +226,7 @@ class Rows(msgspec.Struct):
             else:
                 _keep(evaluation, name, value)
 
-    def _is_iteration(self, row: Row) -> bool:
+    def _is_iteration(self, row: IterationRow) -> bool:
         """Whether what an evaluation's record said of training is an iteration: not where the run's losses have another
         name."""
         lent, row.lent = row.lent or {}, None
@@ -246,7 +246,7 @@ class Rows(msgspec.Struct):
         if key != name or key in ("loss", "mfu", "time_ms"):
             self.names.setdefault(key, name)
 
-    def _held(self, evaluation: Row, training: Mapping[str, Any]) -> set[str]:
+    def _held(self, evaluation: IterationRow, training: Mapping[str, Any]) -> set[str]:
         """Names of training's values that an evaluation holds, or lent where these have others."""
         found = set(evaluation.values.get("logged", {}).values())
         for row in self.iterations:
@@ -255,14 +255,14 @@ class Rows(msgspec.Struct):
                 found |= {name for key, name in lent.items() if training.get(name, values[key]) != values[key]}
         return found
 
-    def _lender(self, step: int, lent: Mapping[str, str]) -> Row | None:
+    def _lender(self, step: int, lent: Mapping[str, str]) -> IterationRow | None:
         """The evaluation of a step that training's values came with: one that has none of those names itself."""
         for row in self.evals:
             if row.step == step and not set(lent.values()) & set(row.values.get("logged", {}).values()):
                 return row
         return None
 
-    def _own(self, row: Row, time: float, named: Mapping[str, Any]) -> None:
+    def _own(self, row: IterationRow, time: float, named: Mapping[str, Any]) -> None:
         """An iteration that was made of an evaluation's values gets its own: those go back where these take their
         place."""
         lent, row.lent = row.lent or {}, None
@@ -302,7 +302,9 @@ class Rows(msgspec.Struct):
         """Whether there is an iteration of this step that has room for these values."""
         return self._find(self.iterations, step, values) is not None
 
-    def _find(self, rows: list[Row], step: int, named: Mapping[str, Any], timed: int | None = None) -> Row | None:
+    def _find(
+        self, rows: list[IterationRow], step: int, named: Mapping[str, Any], timed: int | None = None
+    ) -> IterationRow | None:
         """The newest row of a step, if it has none of these names, but for a ``time_ms`` of another name's."""
         for row in reversed(rows):
             if row.step == step:
@@ -391,7 +393,7 @@ def whole(row: Mapping[str, Any]) -> dict[str, Any]:
     return {**known, "mfu": NO_MFU if known.get("mfu") is None else known["mfu"]}
 
 
-def _keep(evaluation: Row, name: str, value: Any) -> None:
+def _keep(evaluation: IterationRow, name: str, value: Any) -> None:
     """Put a value of training into an evaluation, under a key that tells a reader its name."""
     key = "train_loss" if name in LOSS_NAMES else "lr" if name in RATE_NAMES else name
     logged = evaluation.values.setdefault("logged", {})

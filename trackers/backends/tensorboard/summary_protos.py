@@ -14,7 +14,7 @@ from tensorboard.plugins.image import plugin_data_pb2 as image_pb2
 from tensorboard.plugins.text import plugin_data_pb2 as text_pb2
 
 from trackers.backends.shared import media_files
-from trackers.records import Artifact, Media, MediaFile, name_floats
+from trackers.records import ArtifactRecord, Media, MediaFile, name_floats
 from trackers.tracker import RunInfo
 
 TABLE_ROWS = 1000
@@ -53,7 +53,7 @@ def media(tag: str, record: Media, info: RunInfo) -> Iterator[Any]:
             yield text(_numbered(tag, number), _mention(record, item))
 
 
-def artifact(record: Artifact) -> str:
+def artifact(record: ArtifactRecord) -> str:
     """An artifact's files as text: TensorBoard stores none."""
     rows = [[file.path, file.size, file.uri or file.file, file.digest] for file in record.files]
     heading = f"{_escape(record.type)} **{_escape(record.name)}** {_escape(', '.join(record.aliases))}\n\n"

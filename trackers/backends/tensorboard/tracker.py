@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from trackers.backends.shared.append_file import Damaged, OwnedFile, file_name, remove, unseen
+from trackers.backends.shared.append_file import FileShrunk, OwnedFile, file_name, remove, unseen
 from trackers.backends.shared.directory import option_directory
 from trackers.backends.tensorboard.precheck import TensorboardPrecheck
 from trackers.errors import Unavailable
@@ -29,7 +29,7 @@ from trackers.records import (
     ALL_KINDS,
     SUMMARY_PREFIX,
     Alert,
-    Artifact,
+    ArtifactRecord,
     Config,
     Environment,
     Info,
@@ -114,10 +114,10 @@ class TensorboardTracker(TensorboardPrecheck):
         try:
             for name, length in self._marks.files.items():
                 if not (confined.plain(name) and name.endswith(SUFFIX)):
-                    raise Damaged(f"{name} is no event file of ours")
+                    raise FileShrunk(f"{name} is no event file of ours")
                 if (self._directory / name).stat().st_size < length:
-                    raise Damaged(name)
-        except (Damaged, FileNotFoundError):
+                    raise FileShrunk(name)
+        except (FileShrunk, FileNotFoundError):
             self._marks, answer = Marks(), Cursor(0)
         self._marks.folder = self._folder
         if not self._marks.files:
@@ -197,7 +197,7 @@ class TensorboardTracker(TensorboardPrecheck):
                     remove(stale)
                 names.append(first)
             file = self._owned(names[-1]).open(self._marks.files.get(names[-1], 0))
-        except Damaged as error:
+        except FileShrunk as error:
             # Only while running: open found it whole. The next open starts over.
             raise Unavailable(f"{error}; the event files are written anew at the next start") from error
         if file.length == 0:
@@ -240,7 +240,7 @@ class TensorboardTracker(TensorboardPrecheck):
             from trackers.backends.tensorboard import summary_protos
 
             event.summary.value.extend(summary_protos.media(self._tag(record.name, record.type), record, self._info))
-        elif isinstance(record, Artifact):
+        elif isinstance(record, ArtifactRecord):
             from trackers.backends.tensorboard import summary_protos
 
             self._add_text(event.summary, f"trackers/artifacts/{record.name}", summary_protos.artifact(record))

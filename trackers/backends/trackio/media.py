@@ -11,7 +11,7 @@ from typing import Any
 from trackers.backends.shared import media_files
 from trackers.backends.trackio.store import Files, Store
 from trackers.errors import Rejected
-from trackers.records import Artifact, Media, MediaFile
+from trackers.records import ArtifactRecord, Media, MediaFile
 from trackers.tracker import RunInfo
 
 INTEGERS = range(-(2**63), 2**64)
@@ -99,7 +99,7 @@ def _file(info: RunInfo, kind: str, item: MediaFile) -> tuple[bytes | Path, str]
     return media_files.path(info, item), item.format
 
 
-def artifact_files(info: RunInfo, record: Artifact) -> Files:
+def artifact_files(info: RunInfo, record: ArtifactRecord) -> Files:
     """An artifact record as one version of a trackio artifact. A name it would refuse has "_" in those places.
 
     Raises:

@@ -13,8 +13,8 @@ from trackers.backends.trackio.store import (
     TIMEOUT_S,
     AlertRow,
     Files,
-    Row,
     RunKey,
+    TrackioRow,
     alert_entry,
     iso,
     log_entry,
@@ -77,7 +77,7 @@ class ServerStore:
         found = self._call("get_run_summary", project=self._key.project, run_id=self._key.run_id)
         return str(found["run"]) if isinstance(found, dict) and found.get("run") else None
 
-    def log(self, rows: Sequence[Row], config: dict[str, Any] | None) -> None:
+    def log(self, rows: Sequence[TrackioRow], config: dict[str, Any] | None) -> None:
         for start in range(0, len(rows), REQUEST_ROWS):
             entries = []
             for row in rows[start : start + REQUEST_ROWS]:
@@ -85,7 +85,7 @@ class ServerStore:
                 entries.append({**entry, "step": row.step, "config": config if row is rows[0] else None})
             self._call("bulk_log", logs=self._jsonable(entries), hf_token=None)
 
-    def log_system(self, rows: Sequence[Row]) -> None:
+    def log_system(self, rows: Sequence[TrackioRow]) -> None:
         for start in range(0, len(rows), REQUEST_ROWS):
             entries = [
                 {**log_entry(self._key, self.name, row), "timestamp": iso(row.time)}

@@ -30,7 +30,7 @@ TIMEOUT_S = 30.0
 UNKNOWN = object()
 
 
-class Row(NamedTuple):
+class TrackioRow(NamedTuple):
     """One row of a run. step: None for the table of system metrics, which has times only."""
 
     log_id: str
@@ -75,9 +75,9 @@ class Store(Protocol):
     def known_name(self) -> str | None:
         """The run's name there, if it is there."""
 
-    def log(self, rows: Sequence[Row], config: dict[str, Any] | None) -> None: ...
+    def log(self, rows: Sequence[TrackioRow], config: dict[str, Any] | None) -> None: ...
 
-    def log_system(self, rows: Sequence[Row]) -> None: ...
+    def log_system(self, rows: Sequence[TrackioRow]) -> None: ...
 
     def alert(self, rows: Sequence[AlertRow]) -> None: ...
 
@@ -121,7 +121,7 @@ class LocalStore:
             runs = SQLiteStorage.get_run_records(self._key.project)
         return next((str(run["name"]) for run in runs if run["id"] == self._key.run_id), None)
 
-    def log(self, rows: Sequence[Row], config: dict[str, Any] | None) -> None:
+    def log(self, rows: Sequence[TrackioRow], config: dict[str, Any] | None) -> None:
         from trackio.sqlite_storage import SQLiteStorage
 
         failpoint("trackio.log.before")
@@ -138,7 +138,7 @@ class LocalStore:
             )
         failpoint("trackio.log.after")
 
-    def log_system(self, rows: Sequence[Row]) -> None:
+    def log_system(self, rows: Sequence[TrackioRow]) -> None:
         from trackio.sqlite_storage import SQLiteStorage
 
         with translated():
@@ -276,7 +276,7 @@ class FragmentStore(LocalStore):
         self._writer: Any = None
         self._last: Path | None = None
 
-    def log(self, rows: Sequence[Row], config: dict[str, Any] | None) -> None:
+    def log(self, rows: Sequence[TrackioRow], config: dict[str, Any] | None) -> None:
         from trackio import fragments
 
         entries = [
@@ -285,7 +285,7 @@ class FragmentStore(LocalStore):
         ]
         self._append([fragments.metric_record(entry) for entry in entries])
 
-    def log_system(self, rows: Sequence[Row]) -> None:
+    def log_system(self, rows: Sequence[TrackioRow]) -> None:
         from trackio import fragments
 
         self._append([fragments.system_metric_record(self._entry(row)) for row in rows])
@@ -308,7 +308,7 @@ class FragmentStore(LocalStore):
         self._seen = None
         return super().holds(log_ids, rows)
 
-    def _entry(self, row: Row) -> dict[str, Any]:
+    def _entry(self, row: TrackioRow) -> dict[str, Any]:
         return {**log_entry(self._key, self.name, row), "timestamp": iso(row.time)}
 
     def _append(self, records: list[dict[str, Any]]) -> None:
@@ -360,7 +360,7 @@ def iso(time: float) -> str:
     return datetime.fromtimestamp(time, timezone.utc).isoformat()
 
 
-def isos(rows: Sequence[Row]) -> list[str]:
+def isos(rows: Sequence[TrackioRow]) -> list[str]:
     """``iso`` of each row's time, rounded as datetime does it; a second's text is made once."""
     found, second, text = [], math.nan, ""
     for row in rows:
@@ -375,7 +375,7 @@ def isos(rows: Sequence[Row]) -> list[str]:
     return found
 
 
-def log_entry(key: RunKey, name: str, row: Row) -> dict[str, Any]:
+def log_entry(key: RunKey, name: str, row: TrackioRow) -> dict[str, Any]:
     """A row as trackio's servers and fragments take it."""
     return {
         "project": key.project,

@@ -13,16 +13,25 @@ import shlex
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from trackers.backends.shared.append_file import Damaged
+from trackers.backends.shared.append_file import FileShrunk
 from trackers.backends.trackio.media import INTEGERS, artifact_files, media_values, plain
 from trackers.backends.trackio.precheck import TrackioPrecheck
-from trackers.backends.trackio.store import AlertRow, FragmentStore, LocalStore, Row, RunKey, Store, iso, translated
+from trackers.backends.trackio.store import (
+    AlertRow,
+    FragmentStore,
+    LocalStore,
+    RunKey,
+    Store,
+    TrackioRow,
+    iso,
+    translated,
+)
 from trackers.errors import Rejected
 from trackers.formats import vendor_system_names
 from trackers.records import (
     SUMMARY_PREFIX,
     Alert,
-    Artifact,
+    ArtifactRecord,
     Config,
     Environment,
     Info,
@@ -56,7 +65,7 @@ class TrackioTracker(TrackioPrecheck):
     """Delivers a run to trackio. A run's id there is ours, so that whoever delivers, it is one run."""
 
     accepts: frozenset[type[Record]] = frozenset(
-        {Alert, Artifact, Config, Environment, Info, Media, Metrics, Start, Summary, Text}
+        {Alert, ArtifactRecord, Config, Environment, Info, Media, Metrics, Start, Summary, Text}
     )
     deadline_s: ClassVar[float] = 300
     batch_records: ClassVar[int] = 5000
@@ -144,11 +153,11 @@ class TrackioTracker(TrackioPrecheck):
             Damaged: somebody deleted it, or put another one in its place; the next ``open`` delivers anew.
         """
         if not self._is_same():
-            raise Damaged(f"the rows of run {self._info.id} are gone from trackio: they are delivered again")
+            raise FileShrunk(f"the rows of run {self._info.id} are gone from trackio: they are delivered again")
 
     def write(self, records: Sequence[Record], cursor: Cursor) -> None:
         self._look()
-        state, rows, system, alerts = self._state, list[Row](), list[Row](), list[AlertRow]()
+        state, rows, system, alerts = self._state, list[TrackioRow](), list[TrackioRow](), list[AlertRow]()
         own = f"{self._info.id}:"
         counted, fresh, fresh_samples = int(state.get("counted", 0)), 0, 0
         self._step_seen = int(state.get("step", 0))  # where a batch that failed in between began, too
@@ -158,21 +167,21 @@ class TrackioTracker(TrackioPrecheck):
             if isinstance(record, Metrics):
                 values = self._numbers(record.values)
                 if record.step is None:
-                    system.append(Row(log_id, None, record.time, self._samples(values)))
+                    system.append(TrackioRow(log_id, None, record.time, self._samples(values)))
                     fresh_samples += record.seq > counted
                 elif values or not record.values:
-                    rows.append(Row(log_id, self._step(record), record.time, values))
+                    rows.append(TrackioRow(log_id, self._step(record), record.time, values))
             elif isinstance(record, Text):
                 texts = {self._named(name): text for name, text in record.values.items()}
-                rows.append(Row(log_id, self._step(record), record.time, texts))
+                rows.append(TrackioRow(log_id, self._step(record), record.time, texts))
             elif isinstance(record, Media):
                 step = self._step(record)
                 media = media_values(self._info, self._store, record, step)
-                rows.append(Row(log_id, step, record.time, {self._named(name): v for name, v in media.items()}))
+                rows.append(TrackioRow(log_id, step, record.time, {self._named(name): v for name, v in media.items()}))
             elif isinstance(record, Alert):
                 level = LEVELS.get(record.level.upper(), "warn")
                 alerts.append(AlertRow(log_id, record.step, record.time, record.title, record.text, level))
-            elif isinstance(record, Artifact):
+            elif isinstance(record, ArtifactRecord):
                 self._store.artifact(artifact_files(self._info, record))
             elif isinstance(record, Start):
                 if record.from_step is not None:
@@ -211,10 +220,10 @@ class TrackioTracker(TrackioPrecheck):
         self._state["dirty"] = True
         if status.name != "running" and "row" not in self._state:
             # A run without a row has no configuration, and isn't listed.
-            self._send([Row(f"{self._info.id}:end", self._state.get("step", 0), status.time, {})])
+            self._send([TrackioRow(f"{self._info.id}:end", self._state.get("step", 0), status.time, {})])
         self._send([])
         if status.name != "running" and self._lacks_rows() and not self._state.get("again"):
-            raise Damaged(f"trackio lacks rows of run {self._info.id}: they are delivered again")
+            raise FileShrunk(f"trackio lacks rows of run {self._info.id}: they are delivered again")
 
     def _left(self) -> int:
         """The rows with a step that are left after a rewind, as far as that can be told."""
@@ -235,14 +244,14 @@ class TrackioTracker(TrackioPrecheck):
         self._state.pop("first", None)
         return True
 
-    def _send(self, rows: list[Row]) -> None:
+    def _send(self, rows: list[TrackioRow]) -> None:
         """Rows, with the configuration when it has changed; alone it rides on a row that is there already."""
         config = self._config() if self._state["dirty"] else None
         if not rows:
             known = self._state.get("row")
             if config is None or known is None:
                 return
-            rows = [Row(known[0], known[1], known[2], {})]
+            rows = [TrackioRow(known[0], known[1], known[2], {})]
         self._store.log(rows, config)
         self._state["dirty"] = False
         self._state["row"] = rows[0][:3]

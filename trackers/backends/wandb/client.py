@@ -51,7 +51,7 @@ REFUSED = (401, 403, 404)
 STATUS = re.compile(r"(?:status|error|HTTP|code)\D{0,12}\b([45]\d\d)\b|\b([45]\d\d) (?:[A-Z][a-z]+)", re.IGNORECASE)
 
 
-class Session:
+class WandbSession:
     """A run opened with ``wandb.init``. ``run`` is wandb's own object."""
 
     def __init__(self, info: RunInfo, *, resume: bool, fields: dict[str, Any], rewind: int | None = None) -> None:

@@ -27,14 +27,14 @@ RESERVED = frozenset({"_step", "_runtime", "_timestamp", "_wandb", STEP})
 """Names in a row that are W&B's, or ours: a user's values of these names get the prefix ``logged/``."""
 
 
-class Mark(msgspec.Struct, array_like=True):
+class RowStart(msgspec.Struct, array_like=True):
     """Where a row begins: it holds records after ``seq``, and the row before it has the W&B step ``last``."""
 
     seq: int
     last: int
 
 
-class Row(msgspec.Struct):
+class HistoryRow(msgspec.Struct):
     """One row. begin: ``seq`` before its first record. number: W&B's ``_step``. step: the training step.
     time: Unix seconds of its first record. media: whether a value has files. held: the destination has it."""
 
@@ -139,7 +139,7 @@ class There:
         return all(name in left or (name not in nested and _outer(name) in nested) for name in wanted)
 
 
-class Rows:
+class HistoryRows:
     """Builds rows from records, one after the other.
 
     Args:
@@ -151,17 +151,17 @@ class Rows:
 
     def __init__(
         self,
-        emit: Callable[[Row], None],
+        emit: Callable[[HistoryRow], None],
         last: int = -1,
         there: There | None = None,
-        begin: Mark | None = None,
+        begin: RowStart | None = None,
     ) -> None:
         self._emit = emit
         self.there = there or There()
-        self.again = begin or Mark(0, -1)
-        self._row: Row | None = None
+        self.again = begin or RowStart(0, -1)
+        self._row: HistoryRow | None = None
         self._sent = False
-        self._begin = Mark(0, last)
+        self._begin = RowStart(0, last)
         self.last = last
 
     def add(self, record: Metrics | Text | Media, values: dict[str, Any]) -> None:
@@ -176,7 +176,7 @@ class Rows:
         if number is not None:
             self.end()
             if isinstance(record, Media):
-                self._emit(Row(record.seq - 1, number, record.step, record.time, values, media=True, held=True))
+                self._emit(HistoryRow(record.seq - 1, number, record.step, record.time, values, media=True, held=True))
             return
         row = self._row
         if row is not None and self._fits(row, record, values):
@@ -186,9 +186,9 @@ class Rows:
         self.end()
         wanted = self.last + 1 if record.step is None else record.step
         number = max(wanted, self.last + 1) if wanted <= MAX_STEP else self.last + 1
-        self._begin = Mark(record.seq - 1, self.last)
+        self._begin = RowStart(record.seq - 1, self.last)
         self.last = number
-        self._row = Row(record.seq - 1, number, record.step, record.time, values, isinstance(record, Media))
+        self._row = HistoryRow(record.seq - 1, number, record.step, record.time, values, isinstance(record, Media))
         self._sent = False
 
     def end(self) -> None:
@@ -207,28 +207,28 @@ class Rows:
         """True if a row waits for more values."""
         return self._row is not None and not self._sent
 
-    def mark(self, seq: int) -> Mark:
+    def mark(self, seq: int) -> RowStart:
         """From where to begin again after ``seq`` was delivered: there, or where the row at hand began."""
         if self.there:
             return self.again
-        return Mark(seq, self.last) if self._row is None or self._sent else self._begin
+        return RowStart(seq, self.last) if self._row is None or self._sent else self._begin
 
-    def _fits(self, row: Row, record: Record, values: Mapping[str, Any]) -> bool:
+    def _fits(self, row: HistoryRow, record: Record, values: Mapping[str, Any]) -> bool:
         if self._sent or not (_joins(row, record) if is_sample(record) else _same_step(row, record)):
             return False
         return row.values.keys().isdisjoint(values)
 
 
-def _same_step(row: Row, record: Record) -> bool:
+def _same_step(row: HistoryRow, record: Record) -> bool:
     return record.step is not None and record.step == row.step
 
 
-def _joins(row: Row, record: Record) -> bool:
+def _joins(row: HistoryRow, record: Record) -> bool:
     """Samples of the hardware join the training step at hand, which is theirs or later: they take no row from it."""
     return row.step is not None and (record.step is None or record.step <= row.step)
 
 
-def remember(marks: list[Mark], mark: Mark) -> None:
+def remember(marks: list[RowStart], mark: RowStart) -> None:
     """Append a mark; keep at most :data:`MARKS`, dense for recent ones and ever sparser for older ones."""
     if marks and marks[-1] == mark:
         return
@@ -238,9 +238,9 @@ def remember(marks: list[Mark], mark: Mark) -> None:
         marks[:half] = marks[:half:2]
 
 
-def resume_mark(marks: Iterable[Mark], held: int) -> Mark:
+def resume_mark(marks: Iterable[RowStart], held: int) -> RowStart:
     """The newest mark before which the destination has every row, if its last ``_step`` is ``held``."""
-    return max((mark for mark in marks if mark.last <= held), key=lambda mark: mark.seq, default=Mark(0, -1))
+    return max((mark for mark in marks if mark.last <= held), key=lambda mark: mark.seq, default=RowStart(0, -1))
 
 
 def row_values(record: Metrics | Text | Media, media: Any = None) -> dict[str, Any]:

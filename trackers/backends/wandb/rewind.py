@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import re
 
-from trackers.backends.wandb.client import Session
+from trackers.backends.wandb.client import WandbSession
 from trackers.backends.wandb.history_rows import STEP
 from trackers.backends.wandb.summary import Definitions
 from trackers.errors import DeliveryError
@@ -25,7 +25,9 @@ TRIES = 4
 logger = logging.getLogger("trackers.wandb")
 
 
-def reopen(session: Session, info: RunInfo, state: State, attempt: int, step: int) -> tuple[Session, int | None]:
+def reopen(
+    session: WandbSession, info: RunInfo, state: State, attempt: int, step: int
+) -> tuple[WandbSession, int | None]:
     """Open a run again that was just closed, its rows above a training step forgotten.
 
     Args:
@@ -41,7 +43,7 @@ def reopen(session: Session, info: RunInfo, state: State, attempt: int, step: in
     kept = last_kept(session, step)
     if kept is not None:
         try:
-            found = Session(info, resume=True, fields={}, rewind=kept)
+            found = WandbSession(info, resume=True, fields={}, rewind=kept)
         except DeliveryError as error:
             said = REFUSAL.search(str(error))
             if said is None:
@@ -58,10 +60,10 @@ def reopen(session: Session, info: RunInfo, state: State, attempt: int, step: in
     state["not_rewound"] = [*state.get("not_rewound", []), attempt]
     state["rewind_tries"] = 0
     state.save()
-    return Session(info, resume=True, fields={}), None
+    return WandbSession(info, resume=True, fields={}), None
 
 
-def last_kept(session: Session, step: int) -> int | None:
+def last_kept(session: WandbSession, step: int) -> int | None:
     """The ``_step`` behind which the server's rows are all of later training steps; None if there is no such place.
 
     Rows without a training step count as what they lie between.
@@ -78,7 +80,7 @@ def last_kept(session: Session, step: int) -> int | None:
     return kept
 
 
-def count_again(session: Session, definitions: Definitions, last: int, seq: int) -> None:
+def count_again(session: WandbSession, definitions: Definitions, last: int, seq: int) -> None:
     """Minima, maxima and means over the rows that were kept: those of the records up to number ``seq``."""
     for row in session.rows(0, last):
         definitions.see(None, {name: value for name, value in row.items() if not name.startswith("_")})

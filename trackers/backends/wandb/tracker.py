@@ -29,14 +29,24 @@ from typing import Any, cast
 from trackers.backends.shared import media_files
 from trackers.backends.wandb import client, datastore_writer, login, rewind, system_metrics
 from trackers.backends.wandb import media as wandb_media
-from trackers.backends.wandb.history_rows import STEP, Held, Mark, Row, Rows, There, remember, resume_mark, row_values
+from trackers.backends.wandb.history_rows import (
+    STEP,
+    Held,
+    HistoryRow,
+    HistoryRows,
+    RowStart,
+    There,
+    remember,
+    resume_mark,
+    row_values,
+)
 from trackers.backends.wandb.precheck import WandbPrecheck
 from trackers.backends.wandb.sent_log import Sent
 from trackers.backends.wandb.summary import Definitions
 from trackers.errors import DeliveryError, Rejected, Unavailable
 from trackers.records import (
     Alert,
-    Artifact,
+    ArtifactRecord,
     Config,
     Define,
     Finish,
@@ -81,7 +91,7 @@ def inside(path: str) -> str:
 class WandbTracker(WandbPrecheck):
     """W&B as a tracker. ``restart_after_error``: after a failure, open it in a new process."""
 
-    accepts = frozenset({Start, Config, Metrics, Text, Media, Artifact, Summary, Define, Alert, Info, Finish})
+    accepts = frozenset({Start, Config, Metrics, Text, Media, ArtifactRecord, Summary, Define, Alert, Info, Finish})
     deadline_s = 1800.0
     batch_records = 1000
     restart_after_error = True
@@ -90,10 +100,10 @@ class WandbTracker(WandbPrecheck):
         """Open the run in W&B and find out which rows it has. See :class:`trackers.tracker.Tracker`."""
         self._info = info
         self._state = state
-        self._marks = [Mark(*mark) for mark in state.get("marks", [])]
+        self._marks = [RowStart(*mark) for mark in state.get("marks", [])]
         self._config: dict[str, Any] = dict(state.get("config") or info.config)
         self._config.setdefault("run_name", info.name)
-        self._session = client.Session(info, resume=bool(state), fields=self._fields())
+        self._session = client.WandbSession(info, resume=bool(state), fields=self._fields())
         self._run = self._session.run
         with self._giving_up():
             return self._begin()
@@ -108,7 +118,7 @@ class WandbTracker(WandbPrecheck):
             self._sent_file, state, self._session.agent, system_metrics.node(self._info)
         )
         held = self._held_step()
-        filed = Mark(*state.get("filed", (0, -1)))
+        filed = RowStart(*state.get("filed", (0, -1)))
         cleaned = not self._session.online and filed.last > held
         uploaded = state.get("media_from")
         marks = [mark for mark in self._marks if uploaded is None or mark.seq <= uploaded]
@@ -126,7 +136,7 @@ class WandbTracker(WandbPrecheck):
         self._asked = self._advanced = self._changed = client.monotonic()
         self._taken = mark.seq
         self._marks = [kept for kept in self._marks if kept.seq <= mark.seq]
-        self._rows = Rows(self._send, held, There(self._held_rows(mark.last + 1, held)), mark)
+        self._rows = HistoryRows(self._send, held, There(self._held_rows(mark.last + 1, held)), mark)
         self._growing = datastore_writer.Growing(self._session.file)
         self._scratch = tempfile.TemporaryDirectory(prefix="trackers-wandb-")
         self._reapply()
@@ -279,9 +289,9 @@ class WandbTracker(WandbPrecheck):
         last = self._rows.last if number is None else number
         self._marks = [mark for mark in self._marks if mark.last <= last]
         if number is None:
-            self._rows = Rows(self._send, last, self._rows.there, self._rows.again)
+            self._rows = HistoryRows(self._send, last, self._rows.there, self._rows.again)
         else:
-            self._rows = Rows(self._send, last)
+            self._rows = HistoryRows(self._send, last)
         self._sent = self._confirmed = last
         self._advanced = self._changed = client.monotonic()
         self._media = []
@@ -307,7 +317,7 @@ class WandbTracker(WandbPrecheck):
                 self._rename(record)
             elif isinstance(record, Alert):
                 self._alert(record)
-            elif isinstance(record, Artifact):
+            elif isinstance(record, ArtifactRecord):
                 self._artifact(record)
         except Exception as error:
             client.raise_translated(error)
@@ -315,7 +325,7 @@ class WandbTracker(WandbPrecheck):
     def _update_config(self, values: dict[str, Any]) -> None:
         self._run.config.update(values, allow_val_change=True)
 
-    def _send(self, row: Row) -> None:
+    def _send(self, row: HistoryRow) -> None:
         values = {"_timestamp": row.time, **row.values}
         if row.step is not None:
             values[STEP] = row.step
@@ -353,7 +363,7 @@ class WandbTracker(WandbPrecheck):
         self._run.alert(record.title, record.text, level=AlertLevel(record.level.upper()), wait_duration=0)
         self._sent_file.alert(record.id)
 
-    def _artifact(self, record: Artifact) -> None:
+    def _artifact(self, record: ArtifactRecord) -> None:
         import wandb
         from wandb.sdk.artifacts.artifact_manifest_entry import ArtifactManifestEntry
 
@@ -423,7 +433,7 @@ class WandbTracker(WandbPrecheck):
         """Remember up to where the rows were seen in the offline file: whoever uploads it may remove it afterwards."""
         self._confirmed = max(self._confirmed, self._growing.look())
         seen = resume_mark(self._marks, self._confirmed)
-        if seen.seq > Mark(*self._state.get("filed", (0, -1))).seq:
+        if seen.seq > RowStart(*self._state.get("filed", (0, -1))).seq:
             self._state["filed"] = [seen.seq, seen.last]
 
     @contextlib.contextmanager

@@ -45,7 +45,7 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _report(directory: Path, found: list[sessions.Session]) -> Path:
+def _report(directory: Path, found: list[sessions.SessionSummary]) -> Path:
     path = directory / REPORT
     text = "\n".join([*sessions.comparison(found), "", "", "COMMUNICATION", sessions.RULE, "",
                       *sessions.communication(found), ""])  # fmt: skip
@@ -53,13 +53,13 @@ def _report(directory: Path, found: list[sessions.Session]) -> Path:
     return path
 
 
-def _plot(directory: Path, found: list[sessions.Session]) -> Path:
+def _plot(directory: Path, found: list[sessions.SessionSummary]) -> Path:
     from trackers.analysis.curves import open_runs
     from trackers.plotting import matplotlib_figure, presets
 
     path = directory / PLOT
     matplotlib_figure.save(
-        presets.sessions(open_runs([session.facts.source for session in found]), presets.View()), path
+        presets.sessions(open_runs([session.facts.source for session in found]), presets.PlotOptions()), path
     )
     return path
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from trackers.analysis import benchmark_report
 from trackers.analysis.benchmark_results import PATTERN, Result, results
-from trackers.analysis.tables import Table, plain, render
+from trackers.analysis.tables import TextTable, plain, render
 from trackers.errors import MissingPackage, UsageError
 from trackers.support import atomic_write
 
@@ -63,7 +63,7 @@ def _table(found: Sequence[Result]) -> str:
     headers = ["result", "GPU", "GPUs", "tokens/s/GPU", "tokens/s", "step s", "peak GB"]
     rows = [[one.name, one.gpu or one.platform, one.gpus, one.tokens_per_s_per_gpu, one.tokens_per_s, one.step_s,
              one.memory_peak_gb] for one in found]  # fmt: skip
-    return render(Table(headers, rows, texts=2), "table")
+    return render(TextTable(headers, rows, texts=2), "table")
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Sequence
 
-from trackers.analysis.gpu_series import COMPUTE, Gpus, average, stats
+from trackers.analysis.gpu_series import COMPUTE, GpuSeries, average, stats
 from trackers.analysis.tables import plain
 from trackers.cli.scripts import wandb_query
 from trackers.cli.scripts.wandb_query import Query
@@ -56,7 +56,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _averages(query: Query, run: SourceRun, keys: Sequence[str]) -> dict[str, float]:
-    gpus = Gpus().gather(query.records(run), others="")
+    gpus = GpuSeries().gather(query.records(run), others="")
     found = {}
     for key in keys:
         if key in gpus.others:

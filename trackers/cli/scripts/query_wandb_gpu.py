@@ -17,7 +17,7 @@ from trackers.analysis.gpu_series import (
     MEMORY_FRACTION,
     POWER,
     TEMPERATURE,
-    Gpus,
+    GpuSeries,
     Stats,
     as_json,
     stats,
@@ -49,7 +49,7 @@ def history(arguments: Sequence[str]) -> int:
     options = made.parse_args(arguments)
     query = Query(options)
     run = query.run(options.run_name, options.run_id)
-    gpus = Gpus().gather(query.records(run))
+    gpus = GpuSeries().gather(query.records(run))
     if not gpus.series and not gpus.others:
         return _nothing(wandb_query.head(run), TRY_FULL)
     if options.json:
@@ -81,9 +81,9 @@ def system(arguments: Sequence[str]) -> int:
     options = made.parse_args(arguments)
     query = Query(options)
     run = query.run(options.run_name, options.run_id)
-    gpus = Gpus().gather(query.system(run), others="\0")
+    gpus = GpuSeries().gather(query.system(run), others="\0")
     if not gpus.series:  # delivered from elsewhere: the samples lie in the history
-        gpus = Gpus().gather(query.records(run), others="\0")
+        gpus = GpuSeries().gather(query.records(run), others="\0")
     if not gpus.series:
         return _nothing(wandb_query.head(run), TRY_HISTORY)
     if options.json:
@@ -120,7 +120,7 @@ def _memory(used: Stats | None, fraction: Stats | None) -> None:
         print(f"    {label}:  {getattr(used, name) / GIB:.2f} GB{percent}")
 
 
-def _total(gpus: Gpus) -> None:
+def _total(gpus: GpuSeries) -> None:
     found = gpus.total(MEMORY)
     if found is not None:
         count = sum(MEMORY in fields for fields in gpus.series.values())
@@ -140,7 +140,7 @@ def _nothing(head: str, other: str) -> int:
     return 1
 
 
-def _as_json(gpus: Gpus) -> dict[str, Any]:
+def _as_json(gpus: GpuSeries) -> dict[str, Any]:
     """All figures of all fields, in W&B's units: bytes, percent, W, °C."""
     each = {gpu: as_json({field: gpus.stats(gpu, field) for field in gpus.series[gpu]}) for gpu in gpus.names}
     total = as_json({MEMORY: gpus.total(MEMORY), POWER: gpus.total(POWER)})

@@ -33,7 +33,7 @@ class Posted:
         return self._rows if self._work is None else [_decode(bytes(row.tolist())) for row in self._rows]
 
 
-class Gather:
+class TextGather:
     """Brings ranks' texts together. Every rank makes one at the same place, and posts the same number of times."""
 
     def __init__(self) -> None:

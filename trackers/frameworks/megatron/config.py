@@ -15,7 +15,7 @@ from trackers.backends import registry
 from trackers.errors import UnknownTracker, UsageError
 from trackers.formats.timer_report import check_option
 from trackers.instruments.eta import UNITS
-from trackers.instruments.memory import KEYS, Memory
+from trackers.instruments.memory import KEYS, MemoryReader
 from trackers.instruments.options import Measure
 from trackers.instruments.timers import LEVELS
 from trackers.support import logging_setup
@@ -198,7 +198,7 @@ class LoggerConfig:
         _named("modules_to_filter", logging_setup.prefixes, self.modules_to_filter)
         if self.logging_level is not None:
             _named("logging_level", logging_setup.level, self.logging_level)
-        Memory.check(self.memory_keys)
+        MemoryReader.check(self.memory_keys)
         if self.comet_project and "comet" not in registry.known():
             raise UnknownTracker(
                 "comet_project: Comet isn't supported, and no plug-in is called 'comet': leave the comet_* fields out; "

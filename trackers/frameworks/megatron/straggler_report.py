@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from trackers.frameworks.megatron.all_gather import Gather, Posted, wait
+from trackers.frameworks.megatron.all_gather import Posted, TextGather, wait
 from trackers.values.deferred import Awaited
 
 MOST = 64
@@ -15,7 +15,7 @@ MOST = 64
 FINISH_S = 3.0
 
 
-class Report:
+class StragglerLines:
     """Lines of one interval.
 
     Args:
@@ -49,20 +49,20 @@ class _Known:
     """A report whose own values are known. posted: what it told the others. lined: its line is printed, or left to
     ``print_all``. told: nothing of other ranks is awaited any more."""
 
-    def __init__(self, report: Report) -> None:
+    def __init__(self, report: StragglerLines) -> None:
         self.report = report
         self.posted: Posted | None = None
         self.lined = False
         self.told = report.told is None
 
 
-class Reports:
+class StragglerReports:
     """Prints reports in order, as they become known."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say = say
-        self._gather = Gather()
-        self._waiting: deque[Report] = deque()
+        self._gather = TextGather()
+        self._waiting: deque[StragglerLines] = deque()
         self._known: deque[_Known] = deque()
 
     @property
@@ -70,7 +70,7 @@ class Reports:
         """Whether they have nothing of other ranks."""
         return self._gather.alone
 
-    def add(self, report: Report) -> None:
+    def add(self, report: StragglerLines) -> None:
         """Print it when it is known."""
         self._waiting.append(report)
         self.advance()
@@ -140,7 +140,7 @@ class Reports:
             if not entry.lined:
                 self._try(entry.report.print_own)
 
-    def _post(self, report: Report) -> Posted:
+    def _post(self, report: StragglerLines) -> Posted:
         assert report.told is not None
         value = None
         try:

@@ -10,9 +10,9 @@ from typing import Any
 
 from trackers.formats.megatron_line import is_forward
 from trackers.formats.timer_report import report as timer_report
-from trackers.frameworks.megatron.straggler_report import Report, Reports
+from trackers.frameworks.megatron.straggler_report import StragglerLines, StragglerReports
 from trackers.instruments.timer_log import SUFFIX
-from trackers.instruments.timers import NullTimer, Span, Timer, Timers
+from trackers.instruments.timers import NullTimer, Timer, Timers, TimerSpan
 from trackers.reductions import Max
 from trackers.values.deferred import number
 
@@ -37,7 +37,7 @@ class MegatronTimers:
         *,
         rank: int,
         ranks: int,
-        reports: Reports,
+        reports: StragglerReports,
         log: Callable[[dict[str, Any], int], Any],
         write: Callable[[str], Any],
         say: Callable[[str], None],
@@ -87,7 +87,7 @@ class MegatronTimers:
                 if prints and text is not None:
                     self._write(text)
 
-            self._reports.add(Report(list(spans.values()), lambda: None, told, print_all))
+            self._reports.add(StragglerLines(list(spans.values()), lambda: None, told, print_all))
         except Exception as error:
             self._say(f"timers.log: {type(error).__name__}: {error}")
 
@@ -136,7 +136,7 @@ class MegatronTimers:
 
     def _laps(
         self, names: Sequence[str] | str | None, normalizer: float, reset: bool, barrier: bool
-    ) -> tuple[dict[str, Span], float]:
+    ) -> tuple[dict[str, TimerSpan], float]:
         if barrier:
             self._timers.wait_for_all()
         if not isinstance(normalizer, (int, float)) or not normalizer > 0:
@@ -152,5 +152,5 @@ class MegatronTimers:
         return timer_report(times, self._option) or None
 
 
-def _milliseconds(spans: Mapping[str, Span], divisor: float) -> dict[str, float]:
+def _milliseconds(spans: Mapping[str, TimerSpan], divisor: float) -> dict[str, float]:
     return {name: 1000 * span.elapsed_s / divisor for name, span in spans.items() if span.elapsed_s > 0}

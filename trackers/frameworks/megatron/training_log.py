@@ -15,12 +15,12 @@ from trackers.formats.timer_report import report as timer_report
 from trackers.frameworks.megatron.config import LoggerConfig
 from trackers.frameworks.megatron.losses import Losses, scalar
 from trackers.frameworks.megatron.straggler import DATA, FORWARD_PART, StragglerDetectionConfig, StragglerTimer
-from trackers.frameworks.megatron.straggler_report import Report, Reports
+from trackers.frameworks.megatron.straggler_report import StragglerLines, StragglerReports
 from trackers.frameworks.megatron.timers import MegatronTimers
 from trackers.instruments.clock import TrainingClock
-from trackers.instruments.energy import ENERGY, POWER, Energy, own_gpu
+from trackers.instruments.energy import ENERGY, POWER, RunEnergy, own_gpu
 from trackers.instruments.loop import Loop
-from trackers.instruments.memory import PREFIX, Memory
+from trackers.instruments.memory import PREFIX, MemoryReader
 from trackers.instruments.options import check_numbers
 from trackers.instruments.timers import Timers, cuda_in_use
 from trackers.metrics import checkpoint_keys
@@ -159,12 +159,12 @@ class MegatronLog:
         self._traces = self._traced.interval()
         self._gpu = own_gpu(self.say) if config.log_energy or tells else None
         together_ranks = self.ranks if together else 1
-        self._energy = Energy(self.say, self._gpu, ranks=together_ranks) if config.log_energy else None
+        self._energy = RunEnergy(self.say, self._gpu, ranks=together_ranks) if config.log_energy else None
         self._losses = Losses(self.say)
         self._skipped = 0
         prints = process_info.rank() == self.ranks - 1
         self._write = (write or _print) if prints else (lambda text: None)
-        self._reports = Reports(self.say)
+        self._reports = StragglerReports(self.say)
         self.timers = MegatronTimers(
             run.timers, self._traced if tells else None, config.timing_log_option, rank=process_info.rank(),
             ranks=self.ranks, reports=self._reports, log=lambda values, step: run.log(values, step=step),
@@ -279,7 +279,7 @@ class MegatronLog:
                 measured |= self._summarize(iteration, shown, scale, size, skipped_samples, found)
             except Exception as error:  # the other ranks count on this one's word all the same
                 self.say(f"training_log: the line of iteration {iteration}: {type(error).__name__}: {error}")
-                self._reports.add(Report([], lambda: None, dict, lambda rows: None))
+                self._reports.add(StragglerLines([], lambda: None, dict, lambda rows: None))
         if measured:
             self.run.log(measured, step=iteration)
 
@@ -306,7 +306,7 @@ class MegatronLog:
                 values = {f"{key}{line.VALIDATION}": float(loss.value()) for key, loss in scalars.items()}
                 self._print([line.validation(iteration, values)])
 
-            self._reports.add(Report(list(scalars.values()), print_line))
+            self._reports.add(StragglerLines(list(scalars.values()), print_line))
         except Exception as error:
             self.say(f"validation_log: {type(error).__name__}: {error}")
 
@@ -449,7 +449,7 @@ class MegatronLog:
         scalars += [known for known in (scale, step_s, *shown_rates.values()) if known is not None]
         mine = {} if joint else own  # one rank's isn't the mean of all
         self._reports.add(
-            Report(
+            StragglerLines(
                 [*scalars, *spans.values(), *traces.values()],
                 lambda: print_line({name: float(value.value()) for name, value in mine.items()}),
                 told, print_all, joint,
@@ -503,7 +503,7 @@ class MegatronLog:
         return {name: float(value) for name, value in told.items() if value is not None}
 
     def _report_memory(self, iteration: int) -> None:
-        values = Memory(self.config.memory_keys, self.say).values()
+        values = MemoryReader(self.config.memory_keys, self.say).values()
         told = [f"{name.removeprefix(PREFIX)}: {value}" for name, value in values.items()]
         head = f"[Rank {process_info.rank()}] (after {iteration} iterations) memory (GB)"
         self._print([line.SEPARATOR.join([head, *told])])

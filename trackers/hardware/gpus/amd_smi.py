@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from trackers.hardware.gpus import amd_throttle
-from trackers.hardware.gpus.base import Absence, Fields, Gpu, GpuLost, Reading, SourceLost, one_line
+from trackers.hardware.gpus.base import Absence, DriverFields, Gpu, GpuLost, Reading, SourceLost, one_line
 
 UW_PER_W = 1e6
 UJ_PER_J = 1e6
@@ -46,7 +46,7 @@ class AmdSource:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._smi = _load()
-        self._fields = Fields("AMD", say, _classify)
+        self._fields = DriverFields("AMD", say, _classify)
         self._absence = Absence("AMD", say, clock)
         self._handles: dict[str, Any] = {}
         self._no_edge: set[str] = set()

@@ -1,7 +1,7 @@
 """What a GPU is and what a reading of it holds, whatever its vendor: SI units, and absent where it can't be had.
 
-Sources (:class:`Source`) give readings; nothing else in the package knows a vendor. A field that a driver doesn't
-have is None for good and said once (:class:`Fields`); one that fails once is None once, and said where it goes on
+Sources (:class:`GpuSource`) give readings; nothing else in the package knows a vendor. A field that a driver doesn't
+have is None for good and said once (:class:`DriverFields`); one that fails once is None once, and said where it goes on
 failing. It is never 0 instead.
 """
 
@@ -65,7 +65,7 @@ class SourceLost(Exception):
     """A driver is gone: its source gives nothing any more. The message is one line."""
 
 
-class Source(Protocol):
+class GpuSource(Protocol):
     """The GPUs of one vendor, opened once."""
 
     name: str
@@ -82,7 +82,7 @@ class Source(Protocol):
         """Release the driver."""
 
 
-class Fields:
+class DriverFields:
     """Asks a driver for single values, and remembers which it doesn't have.
 
     Args:

@@ -9,7 +9,7 @@ from pathlib import Path
 from trackers.hardware.gpus import visible as scopes
 from trackers.hardware.gpus.amd_smi import AmdSource
 from trackers.hardware.gpus.amd_sysfs import DRM, SysfsSource
-from trackers.hardware.gpus.base import Gpu, Reading, Source, SourceLost
+from trackers.hardware.gpus.base import Gpu, GpuSource, Reading, SourceLost
 from trackers.hardware.gpus.nvidia import NvidiaSource
 
 NVIDIA_DEVICE = Path("/dev/nvidiactl")
@@ -49,7 +49,7 @@ class Gpus:
         nvidia = _nvidia(say, choose)
         # Beside NVIDIA's GPUs the kernel's files are most likely those of the processor's own graphics.
         amd = _amd(say, choose, None if nvidia is not None or (drm == DRM and not AMD_DEVICE.exists()) else drm)
-        self._sources: list[Source] = [source for source in (nvidia, amd) if source is not None]
+        self._sources: list[GpuSource] = [source for source in (nvidia, amd) if source is not None]
         labels = [gpu.label for gpu in self.gpus]
         self._shared = len(labels) != len(set(labels))
 
@@ -79,7 +79,7 @@ class Gpus:
             source.close()
 
 
-def _nvidia(say: Callable[[str], None], choose: Callable[[Sequence[Gpu]], list[Gpu]]) -> Source | None:
+def _nvidia(say: Callable[[str], None], choose: Callable[[Sequence[Gpu]], list[Gpu]]) -> GpuSource | None:
     try:
         return NvidiaSource(say, choose)
     except ImportError:
@@ -91,7 +91,9 @@ def _nvidia(say: Callable[[str], None], choose: Callable[[Sequence[Gpu]], list[G
     return None
 
 
-def _amd(say: Callable[[str], None], choose: Callable[[Sequence[Gpu]], list[Gpu]], drm: Path | None) -> Source | None:
+def _amd(
+    say: Callable[[str], None], choose: Callable[[Sequence[Gpu]], list[Gpu]], drm: Path | None
+) -> GpuSource | None:
     try:
         return AmdSource(say, choose)
     except ImportError:

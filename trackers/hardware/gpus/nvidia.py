@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from trackers.hardware.gpus.base import Absence, Fields, Gpu, GpuLost, Reading, SourceLost, one_line
+from trackers.hardware.gpus.base import Absence, DriverFields, Gpu, GpuLost, Reading, SourceLost, one_line
 
 MW_PER_W = 1000.0
 MJ_PER_J = 1000.0
@@ -64,7 +64,7 @@ class NvidiaSource:
         except pynvml.NVMLError as error:
             raise SourceLost(one_line(error)) from error
         self._say = say
-        self._fields = Fields("NVIDIA", say, _classify)
+        self._fields = DriverFields("NVIDIA", say, _classify)
         self._absence = Absence("NVIDIA", say, clock)
         self._handles: dict[str, Any] = {}
         self._parents: dict[str, Any] = {}

@@ -27,7 +27,7 @@ SHAPES = 16
 """So many forms of lines are tried before a line is read field by field."""
 
 
-class Fields:
+class FieldReader:
     """Reads fields into mappings. One for each log: it learns which keys there are and how their lines look.
 
     ``keys``: what the log called each name that was read.

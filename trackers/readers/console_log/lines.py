@@ -15,7 +15,7 @@ from typing import NamedTuple
 import msgspec
 
 from trackers.readers.console_log import prefixes, timestamps
-from trackers.readers.console_log.fields import Fields, parse
+from trackers.readers.console_log.fields import FieldReader, parse
 from trackers.readers.console_log.names import is_known
 from trackers.records import Number
 
@@ -49,14 +49,14 @@ _PREFIX_BYTES = 512
 """A line's head (stamps, rank, file) is no longer; what precedes is another line that lost its end."""
 
 
-class Row(msgspec.Struct, gc=False):
+class LogRow(msgspec.Struct, gc=False):
     """One line's values.
 
     step: the iteration; -1 where the line means the last one before it. total: how many there will be.
     kind: train, eval, memory. place, end: where in the line the head that names the iteration begins and ends.
     time: Unix seconds of the line's stamp. source: the rank that wrote it, else what a launcher's prefix says of who
     did, "" if unsaid; world: of so many. label: what the prefix says.
-    cut: the line lacks its end. values: by our name, none until :meth:`Lines.fill`, where it isn't filled already.
+    cut: the line lacks its end. values: by our name, none until :meth:`LineReader.fill`, where it isn't filled already.
     """
 
     step: int
@@ -80,7 +80,7 @@ class Row(msgspec.Struct, gc=False):
         return hash(self.line[self.end :])
 
 
-class Lines:
+class LineReader:
     """Reads lines of one log.
 
     Args:
@@ -91,13 +91,13 @@ class Lines:
     """
 
     def __init__(self, year: int) -> None:
-        self.fields = Fields()
+        self.fields = FieldReader()
         self.text = self.label = b""
         self._stamped = False  # lines have times of their own: a launcher's don't count
         self._year = year
         self._piped = False  # some line ended in "|", as Megatron's do: one that doesn't was cut
 
-    def rows(self, line: bytes) -> Sequence[Row]:
+    def rows(self, line: bytes) -> Sequence[LogRow]:
         """The rows that begin in a line: mostly none or one; two where a line lost its end and another follows.
 
         Their values aren't read yet.
@@ -121,12 +121,12 @@ class Lines:
                 row.time = timestamps.find(prefix.text, self._year)
         return found
 
-    def _told(self, found: Sequence[Row]) -> Sequence[Row]:
+    def _told(self, found: Sequence[LogRow]) -> Sequence[LogRow]:
         """Rows of a line: whether lines have times of their own."""
         self._stamped = self._stamped or any(row.time is not None for row in found)
         return found
 
-    def _at_once(self, line: bytes) -> Row | None:
+    def _at_once(self, line: bytes) -> LogRow | None:
         """The row of a line that has the usual head; None where it must be looked for."""
         head = _HEAD.match(line)
         if head is None:
@@ -141,7 +141,7 @@ class Lines:
             return self._quick(line, head, end, None)
         return None
 
-    def _search(self, line: bytes) -> Sequence[Row]:
+    def _search(self, line: bytes) -> Sequence[LogRow]:
         """The rows of a line without colours."""
         at = line.find(b"iteration ")
         if at < 0:
@@ -168,7 +168,7 @@ class Lines:
             return [row]
         return []
 
-    def fill(self, row: Row, whole: bool) -> None:
+    def fill(self, row: LogRow, whole: bool) -> None:
         """Read a row's values. whole: the line has its newline."""
         text = row.line[row.end :].rstrip(b" \t\r\n")
         values: dict[str, Number] = {}
@@ -190,7 +190,7 @@ class Lines:
             else:
                 row.values = self.fields.piped(text)
 
-    def goes_on(self, line: bytes, row: Row) -> dict[str, Number]:
+    def goes_on(self, line: bytes, row: LogRow) -> dict[str, Number]:
         """The values of a line that continues a row's: fields alone, none of which the row has. {} if it doesn't.
 
         Args:
@@ -205,21 +205,21 @@ class Lines:
         values = self.fields.piped(self._uncut(row, text, line.endswith(b"\n")))
         return {} if values.keys() & row.values.keys() else values
 
-    def _quick(self, line: bytes, head: re.Match[bytes], end: int, values: dict[str, Number] | None) -> Row:
+    def _quick(self, line: bytes, head: re.Match[bytes], end: int, values: dict[str, Number] | None) -> LogRow:
         date, minute, second, rank, world, step, total = head.groups()
         base = None if date is None else timestamps.minute_start(date, minute)
         time = None if base is None else base + int(second)
         filled = values is not None
         ranked = rank is not None
-        return Row(
+        return LogRow(
             int(step), TRAIN, "Primus" if ranked else "Megatron", line, 0, end, time, int(total),
             int(world) if ranked else None, rank.decode() if ranked else "", False, filled, values or {},
         )  # fmt: skip
 
     def _row(
         self, line: bytes, place: int, end: int, step: int, kind: str, total: bytes | None = None, format: str = ""
-    ) -> Row:
-        row = Row(step, kind, format or "Megatron", line, place, end)
+    ) -> LogRow:
+        row = LogRow(step, kind, format or "Megatron", line, place, end)
         head = line[max(0, place - _PREFIX_BYTES) : place]
         row.time = timestamps.find(head, self._year)
         if total:
@@ -232,7 +232,7 @@ class Lines:
             row.source = next(text for text in match.groups() if text is not None).decode()
         return row
 
-    def _step(self, line: bytes) -> list[Row]:
+    def _step(self, line: bytes) -> list[LogRow]:
         match = _MAXTEXT.search(line)
         if match is not None:
             return [self._row(line, match.start(), match.end(), int(match[1]), TRAIN, format="MaxText")]
@@ -246,7 +246,7 @@ class Lines:
         step = int(match[2].replace(b",", b""))
         return [self._row(line, match.start(), match.end(), step, kind, format="TorchTitan")]
 
-    def _uncut(self, row: Row, text: bytes, whole: bool) -> bytes:
+    def _uncut(self, row: LogRow, text: bytes, whole: bool) -> bytes:
         """Without a last value that may have lost its end."""
         if text.endswith(b"|"):
             self._piped = True
@@ -254,7 +254,7 @@ class Lines:
         row.cut = row.cut or not whole or self._piped
         return text.rpartition(b"|")[0] if row.cut else text
 
-    def _titan(self, row: Row, text: bytes) -> None:
+    def _titan(self, row: LogRow, text: bytes) -> None:
         fields = list(_TITAN_FIELD.finditer(text))
         # Its last field ends in "%"; nothing else tells a line that was cut within a number.
         row.cut = not row.line.endswith(b"\n") and not text.endswith(b"%")
@@ -267,12 +267,12 @@ class Lines:
             else:
                 self._named(row, field[1], field[2], row.values)
 
-    def _named(self, row: Row, key: bytes, value: bytes, values: dict[str, Number]) -> None:
+    def _named(self, row: LogRow, key: bytes, value: bytes, values: dict[str, Number]) -> None:
         if row.kind == EVAL and key:
             key = b"loss validation" if key == b"loss" else key + b" validation"
         self.fields.add(key, value, values)
 
-    def _eval(self, row: Row, text: bytes) -> None:
+    def _eval(self, row: LogRow, text: bytes) -> None:
         evaluated = _evaluation(row.line, row.place)
         word = b"test" if evaluated is not None and evaluated.is_test else b"validation"
         for part in text.split(b"|"):
@@ -282,7 +282,7 @@ class Lines:
                 if key.endswith(end):
                     self.fields.add(key.removesuffix(end).strip() + b" " + word + unit, value, row.values)
 
-    def _memory(self, row: Row, text: bytes) -> None:
+    def _memory(self, row: LogRow, text: bytes) -> None:
         match = _MEMORY.match(row.line, row.place)
         for part in text.split(b"|"):
             key, _, value = part.partition(b":")

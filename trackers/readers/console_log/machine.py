@@ -25,7 +25,7 @@ LINES = 20_000
 """Arguments and machines are told at the start: so many lines without values are looked through."""
 
 
-class Facts:
+class MachineFacts:
     """Gathers what lines without values say. ``arguments``: the program's own; ``machine``: gpu and versions."""
 
     def __init__(self) -> None:

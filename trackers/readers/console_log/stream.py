@@ -10,8 +10,8 @@ from functools import partial
 from typing import Any, BinaryIO, cast
 
 from trackers.errors import NotFound
-from trackers.readers.console_log.lines import COLOR, KNOWN, MEMORY, TRAIN, Lines, Row
-from trackers.readers.console_log.machine import Facts
+from trackers.readers.console_log.lines import COLOR, KNOWN, MEMORY, TRAIN, LineReader, LogRow
+from trackers.readers.console_log.machine import MachineFacts
 from trackers.records import Config, Environment, Finish, Metrics, Record, Start
 
 LINE_BYTES = 1 << 20
@@ -43,8 +43,8 @@ class LogStream:
     def __init__(self, name: str, time: float, year: int, restarts: Sequence[int] = ()) -> None:
         self._limits = [min(restarts[number:], default=None) for number in range(len(restarts))]
         self._limit: int | None = None  # of the row at hand
-        self.lines = Lines(year)
-        self.facts = Facts()
+        self.lines = LineReader(year)
+        self.facts = MachineFacts()
         self.attempt = 0
         self.rows = 0
         self.total: int | None = None
@@ -54,7 +54,7 @@ class LogStream:
         self._name = name
         self._clock = time
         self._first = b""
-        self._pending: Row | None = None
+        self._pending: LogRow | None = None
         self._told = 0  # names of values that were said in Config records
         self._arguments = 0
         self._machine = 0
@@ -118,7 +118,7 @@ class LogStream:
             self._first = line.strip()
         self.facts.see(text)
 
-    def _admit(self, row: Row, line: bytes) -> tuple[Record, ...] | None:
+    def _admit(self, row: LogRow, line: bytes) -> tuple[Record, ...] | None:
         """What must be said before a row: mostly nothing. None: the row is another's copy and doesn't count."""
         if row.kind != TRAIN:
             return self._admit_other(row)
@@ -143,7 +143,7 @@ class LogStream:
         self._latest = row.time if row.time is not None else self._latest
         return began
 
-    def _admit_other(self, row: Row) -> tuple[Record, ...] | None:
+    def _admit_other(self, row: LogRow) -> tuple[Record, ...] | None:
         if row.step < 0:
             row.step = self._pending.step if self._pending is not None else self._step
         key = (row.kind, row.step, row.source if row.kind == MEMORY else "")
@@ -152,14 +152,14 @@ class LogStream:
         self._copies.put(key, row.tail)
         return self._begin(row) if self.attempt == 0 else ()
 
-    def _complete(self, row: Row, line: bytes) -> None:
+    def _complete(self, row: LogRow, line: bytes) -> None:
         """A copy of a line that was cut may have what was lost."""
         pending = self._pending
         if pending is not None and pending.cut and pending.step == row.step and pending.kind == row.kind:
             self.lines.fill(row, line.endswith(b"\n"))
             pending.values = {**row.values, **pending.values}
 
-    def _begin(self, row: Row) -> tuple[Record, ...]:
+    def _begin(self, row: LogRow) -> tuple[Record, ...]:
         self.attempt += 1
         self._copies.clear()
         self._newest.clear()
@@ -169,14 +169,14 @@ class LogStream:
         world = row.world or 0
         return (Start(time=self._clock, attempt=self.attempt, rank=0, world_size=world, from_step=above),)
 
-    def _flush(self, row: Row) -> Metrics | None:
+    def _flush(self, row: LogRow) -> Metrics | None:
         """The record of the row at hand, which is complete now."""
         self._pending = None
         if not row.values or (self._limit is not None and row.step > self._limit):
             return None
         return Metrics(step=row.step, time=self._clock, values=row.values)
 
-    def _is_news(self, row: Row) -> bool:
+    def _is_news(self, row: LogRow) -> bool:
         """Count a row and set the clock by it. Whether it, or what preceded it, says something of the run itself."""
         if not row.values:
             return False
@@ -192,7 +192,7 @@ class LogStream:
             or len(self.facts.arguments) != self._arguments
         )
 
-    def _describe(self, row: Row) -> list[Record]:
+    def _describe(self, row: LogRow) -> list[Record]:
         """Records of what is new about the run itself."""
         config: dict[str, Any] = {}
         if len(self.facts.arguments) != self._arguments:
@@ -291,7 +291,7 @@ class _Copies:
             self._old, self._new = self._new, {}
 
 
-def _seconds(row: Row) -> float:
+def _seconds(row: LogRow) -> float:
     """How long an iteration took, by its line; 0.0 where that isn't said."""
     if "perf/iter_ms" in row.values:
         return max(0.0, float(row.values["perf/iter_ms"])) / 1000.0

@@ -21,8 +21,8 @@ from trackers.readers.merge import merged
 from trackers.readers.reader import SourceRun
 from trackers.records import (
     Alert,
-    Artifact,
     ArtifactFile,
+    ArtifactRecord,
     Config,
     Environment,
     Finish,
@@ -182,13 +182,13 @@ def _note(item: Mapping[str, Any], kind: str, began: float, run: SourceRun) -> I
         files = [ArtifactFile(**file) for file in item.get("files", [])]
         files = [file for file in files if not file.file or _is_runs(run, file.file)]
         metadata = item.get("metadata", {})
-        yield Artifact(name=item["name"], type=item["type"], files=files, metadata=metadata, **at)
+        yield ArtifactRecord(name=item["name"], type=item["type"], files=files, metadata=metadata, **at)
     else:
         path = str(item.get("path", ""))
         known = {"val_loss": item["val_loss"]} if item.get("val_loss") is not None else {}
         name = item.get("name") or f"checkpoint-{item.get('iter')}"
         file = [ArtifactFile(path=Path(path).name or "checkpoint", uri=path)] if path else []
-        yield Artifact(name=name, type="model", files=file, metadata=known, **at)
+        yield ArtifactRecord(name=name, type="model", files=file, metadata=known, **at)
 
 
 def _benchmark(log: Log) -> Iterator[Record]:

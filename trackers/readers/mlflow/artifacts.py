@@ -17,7 +17,7 @@ from typing import Any
 from trackers.formats.mlflow_artifact_uri import local_store, refusal
 from trackers.formats.mlflow_names import unmap
 from trackers.readers.helpers import warn
-from trackers.records import Alert, Artifact, ArtifactFile, Media, MediaFile, Record, Text
+from trackers.records import Alert, ArtifactFile, ArtifactRecord, Media, MediaFile, Record, Text
 from trackers.support import confined
 
 FOLDERS = 10_000
@@ -38,7 +38,7 @@ _VERSION = re.compile(r"step-(\d+)-[0-9a-f]+")
 _ALERT = re.compile(r"\[(INFO|WARN|WARNING|ERROR)\] (.*?)(?:: (.*))?", re.DOTALL)
 
 
-class RunFiles:
+class ArtifactReader:
     """The artifacts of one run.
 
     directory: what files are relative to: the store itself where it is on this machine, else ``files``, or "".
@@ -164,7 +164,7 @@ class RunFiles:
                                       size=entry.get("size", 0), digest=entry.get("digest", "")))  # fmt: skip
         files = [file for file in files if file.file or file.uri]
         if files or not about.get("files"):
-            yield Artifact(
+            yield ArtifactRecord(
                 step=about.get("step"),
                 time=time,
                 name=about["name"],
@@ -185,7 +185,7 @@ class RunFiles:
                 found.append(ArtifactFile(path=inside, file=local, size=Path(self.directory, local).stat().st_size))
         if found:
             kind = "model" if any(file.path == "MLmodel" for file in found) else "file"
-            yield Artifact(time=time, name=name, type=kind, files=found)
+            yield ArtifactRecord(time=time, name=name, type=kind, files=found)
 
     def _tables(self) -> list[str]:
         try:

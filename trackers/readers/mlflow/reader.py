@@ -28,7 +28,7 @@ from trackers.formats.mlflow_names import map_name, unmap
 from trackers.readers import helpers as places
 from trackers.readers.boundary import Spared, bounded
 from trackers.readers.bounded_http import bound, pages
-from trackers.readers.mlflow.artifacts import RunFiles
+from trackers.readers.mlflow.artifacts import ArtifactReader
 from trackers.readers.reader import SourceRun
 from trackers.records import SUMMARY_PREFIX, SYSTEM_PREFIX, Config, Environment, Finish, Metrics, Record, Summary
 
@@ -91,7 +91,7 @@ class MlflowReader:
         with translated(uri):
             client = self._client(uri)
             native = client.get_run(run.native["run_id"])
-            place = RunFiles(client, native, str(run.native["uri"]), files)
+            place = ArtifactReader(client, native, str(run.native["uri"]), files)
             run.directory = place.directory
             yield from _describe(native, place, run)
             yield from _metrics(client, native, place.names)
@@ -147,7 +147,7 @@ def split_address(where: str) -> tuple[str, str]:
     return uri, rest
 
 
-def _describe(native: Any, place: RunFiles, run: SourceRun) -> Iterator[Record]:
+def _describe(native: Any, place: ArtifactReader, run: SourceRun) -> Iterator[Record]:
     config = place.config if place.config is not None else dict(native.data.params)
     if config:
         yield Config(time=run.created, values=config)
@@ -155,7 +155,7 @@ def _describe(native: Any, place: RunFiles, run: SourceRun) -> Iterator[Record]:
         yield Environment(time=run.created, values=place.environment)
 
 
-def _end(native: Any, place: RunFiles, run: SourceRun) -> Iterator[Record]:
+def _end(native: Any, place: ArtifactReader, run: SourceRun) -> Iterator[Record]:
     ended = (native.info.end_time or 0) / 1000 or run.created
     results = dict(place.summary)
     for key, value in native.data.metrics.items():

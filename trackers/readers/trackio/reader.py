@@ -26,8 +26,8 @@ from trackers.readers.trackio.media import media
 from trackers.records import (
     SUMMARY_PREFIX,
     Alert,
-    Artifact,
     ArtifactFile,
+    ArtifactRecord,
     Config,
     Environment,
     Finish,
@@ -202,7 +202,7 @@ def _artifacts(run: SourceRun) -> Iterator[Record]:
                     digest=f"sha256:{file['digest']}" if inside else "",
                 )
             )
-        yield Artifact(
+        yield ArtifactRecord(
             time=places.unix(manifest["created_at"]) or run.created,
             name=manifest["name"],
             type=manifest["type"],

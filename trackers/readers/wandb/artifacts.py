@@ -12,7 +12,7 @@ from typing import Any
 
 from trackers.readers.helpers import warn
 from trackers.readers.wandb.fetch import patiently
-from trackers.records import Artifact, ArtifactFile
+from trackers.records import ArtifactFile, ArtifactRecord
 from trackers.support import confined
 
 INTERNAL = ("run_table", "wandb-history", "wandb-run-history", "job")
@@ -24,7 +24,7 @@ LATEST = "latest"
 """An alias that W&B gives by itself."""
 
 
-def artifacts(remote: Any, directory: Path, time: float) -> Iterator[Artifact]:
+def artifacts(remote: Any, directory: Path, time: float) -> Iterator[ArtifactRecord]:
     """Each artifact of a run, in the order of their making; files are fetched into ``directory``, each once.
 
     Args:
@@ -36,7 +36,7 @@ def artifacts(remote: Any, directory: Path, time: float) -> Iterator[Artifact]:
             yield _artifact(logged, directory, time)
 
 
-def _artifact(logged: Any, directory: Path, time: float) -> Artifact:
+def _artifact(logged: Any, directory: Path, time: float) -> ArtifactRecord:
     version = str(logged.name)
     folder = f"{FOLDER}/{re.sub(r'[^A-Za-z0-9._-]+', '-', version)}"
     metadata = dict(logged.metadata or {})
@@ -54,7 +54,7 @@ def _artifact(logged: Any, directory: Path, time: float) -> Artifact:
         if not target.is_file() or (entry.size is not None and target.stat().st_size != entry.size):
             _download(logged, path, directory / folder)
         files.append(ArtifactFile(path=path, file=f"{folder}/{path}", size=target.stat().st_size))
-    return Artifact(
+    return ArtifactRecord(
         time=_time(logged.created_at, time),
         name=name,
         type=logged.type,

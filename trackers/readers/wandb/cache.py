@@ -30,7 +30,7 @@ KEEP_S = 60 * 24 * 3600.0
 """An entry that nobody has read for so long is deleted."""
 
 
-class Part(msgspec.Struct):
+class RowsFile(msgspec.Struct):
     """One file of rows. last: the highest ``_step`` in it."""
 
     name: str
@@ -38,7 +38,7 @@ class Part(msgspec.Struct):
     last: int
 
 
-class Index(msgspec.Struct, kw_only=True):
+class WandbCacheIndex(msgspec.Struct, kw_only=True):
     """What ``index.json`` holds.
 
     created: of the run, as the server says it: another run of the same name begins anew.
@@ -50,7 +50,7 @@ class Index(msgspec.Struct, kw_only=True):
     key: str = ""
     created: str = ""
     token: str = ""
-    parts: list[Part] = []
+    parts: list[RowsFile] = []
     events: str = ""
     event_count: int = 0
     events_there: int = 0
@@ -68,7 +68,7 @@ class RunCache:
     def __init__(self, key: str, created: str) -> None:
         base = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "trackers", "wandb")
         self.path = base / hashlib.sha256(key.encode()).hexdigest()[:32]
-        self._fresh = Index(version=VERSION, key=key, created=created)
+        self._fresh = WandbCacheIndex(version=VERSION, key=key, created=created)
         self.index = self._load()
 
     @property
@@ -85,7 +85,7 @@ class RunCache:
         """Keep more rows of the history, which come after those that are kept."""
         if rows:
             last = max(int(row["_step"]) for row in rows)
-            self.index.parts.append(Part(self._write(rows), len(rows), last))
+            self.index.parts.append(RowsFile(self._write(rows), len(rows), last))
             self._save()
 
     def set_events(self, rows: Sequence[dict[str, Any]], token: str, there: int) -> None:
@@ -151,16 +151,16 @@ class RunCache:
                 for text in batch.column(0).to_pylist():
                     yield json.loads(text)
 
-    def _load(self) -> Index:
+    def _load(self) -> WandbCacheIndex:
         with contextlib.suppress(OSError, msgspec.DecodeError):
-            index = msgspec.json.decode((self.path / "index.json").read_bytes(), type=Index)
+            index = msgspec.json.decode((self.path / "index.json").read_bytes(), type=WandbCacheIndex)
             names = [part.name for part in index.parts] + ([index.events] if index.events else [])
             whole = all((self.path / name).is_file() for name in names)
             same = (index.version, index.key, index.created) == (VERSION, self._fresh.key, self._fresh.created)
             if whole and same:
                 os.utime(self.path)
                 return index
-        return msgspec.json.decode(msgspec.json.encode(self._fresh), type=Index)
+        return msgspec.json.decode(msgspec.json.encode(self._fresh), type=WandbCacheIndex)
 
     def _save(self) -> None:
         self.path.mkdir(parents=True, exist_ok=True)

@@ -22,7 +22,7 @@ from trackers.readers.boundary import Spared, bounded
 from trackers.readers.reader import SourceRun
 from trackers.readers.wandb import rows
 from trackers.readers.wandb.rows import Decoder
-from trackers.readers.wandb.staged_artifacts import Staged
+from trackers.readers.wandb.staged_artifacts import StagedArtifacts
 from trackers.records import Config, Environment, Finish, Media, Record, Start, merge
 from trackers.support import confined
 
@@ -90,12 +90,12 @@ class _Reading:
         self._begun = False
         self._directory = Path(os.path.commonpath([path.resolve().parent / "files" for path in paths]))
         self._here = self._directory
-        self._staged: Staged | None = None
+        self._staged: StagedArtifacts | None = None
         if files is not None:
             self._directory = files
             folders = [path.resolve().parent.parent for path in paths]
             near = [place for folder in folders for place in (folder.parent, folder)]
-            self._staged = Staged(files, [*dict.fromkeys(near), Path.cwd()])
+            self._staged = StagedArtifacts(files, [*dict.fromkeys(near), Path.cwd()])
         run.directory = str(self._directory)
 
     def file(self, path: Path) -> Iterator[Record]:

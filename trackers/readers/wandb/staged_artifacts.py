@@ -20,13 +20,13 @@ from pathlib import Path
 from typing import Any
 
 from trackers.readers.wandb.artifacts import FOLDER, INTERNAL, LATEST
-from trackers.records import Artifact, ArtifactFile
+from trackers.records import ArtifactFile, ArtifactRecord
 from trackers.support import confined
 
 SHOWN = 3
 
 
-class Staged:
+class StagedArtifacts:
     """The artifacts of one reading.
 
     Args:
@@ -41,7 +41,7 @@ class Staged:
         self._seen: set[tuple[str, str]] = set()
         self.missing: list[str] = []
 
-    def artifact(self, logged: Any, time: float) -> Iterator[Artifact]:
+    def artifact(self, logged: Any, time: float) -> Iterator[ArtifactRecord]:
         """The artifact of an ``ArtifactRecord``; none where it is W&B's own, or came before."""
         if logged.type in INTERNAL or (logged.name, logged.digest) in self._seen:
             return
@@ -58,7 +58,7 @@ class Staged:
                 files.append(ArtifactFile(path=path, file=f"{folder}/{path}", size=size))
             else:
                 self.missing.append(f"{name}/{path}")
-        yield Artifact(
+        yield ArtifactRecord(
             time=time,
             name=name,
             type=logged.type,

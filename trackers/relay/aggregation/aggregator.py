@@ -12,15 +12,15 @@ from collections.abc import Callable, Collection, Sequence
 
 from trackers import records
 from trackers.errors import NotFound
-from trackers.journal.attempts import Claims
+from trackers.journal.attempts import AttemptHistory
 from trackers.journal.run_directory import RunDirectory, StreamName
 from trackers.metrics.summary import SummaryFold
 from trackers.ranks.launch import end_of, folder_of, rank_streams, span, tidy
 from trackers.records import Metrics, Number, Summary
 from trackers.reductions import KINDS
-from trackers.relay.aggregation.output import Reduced, SeriesState, State
+from trackers.relay.aggregation.output import OutputState, Reduced, SeriesState
 from trackers.relay.aggregation.rank_reader import ALIVE, DEAD, ENDED, FAILED, FINISHED, STOPPED, UNSEEN, RankFile
-from trackers.relay.aggregation.window import Cell, Gathering, Series, Steps
+from trackers.relay.aggregation.window import Cell, Gathering, StepRanges, WindowCells
 from trackers.support import confined
 
 LOOK_S = 0.5
@@ -71,16 +71,16 @@ class Reducer:
         self._looked = -1e9
         self._word: dict[int, str] = {}
         self._without: dict[int, int] = {}
-        superseded = Claims(run)
+        superseded = AttemptHistory(run)
         self._until, self._limit = superseded.until(attempt), superseded.limit(attempt)
         state = self._reduced.state
         self._defines = list(state.defines)
         self._marked, self._time = set(state.marked), state.time
         self._gathering.seeds = self._reduced.seeds
         for name, kept in state.series.items():
-            owed = {rank: Steps(spans) for rank, spans in kept.owed.items()}
+            owed = {rank: StepRanges(spans) for rank, spans in kept.owed.items()}
             givers = set(self._ranks) - set(kept.never)
-            series = Series(name, KINDS[kept.kind], self._ranks, givers=givers, owed=owed)
+            series = WindowCells(name, KINDS[kept.kind], self._ranks, givers=givers, owed=owed)
             series.awaited -= set(kept.waived)
             self._gathering.series[name] = series
 
@@ -122,7 +122,7 @@ class Reducer:
         """Leave everything as it is; another one can go on."""
         self._reduced.close()
 
-    def _counts(self, row: records.Row) -> bool:
+    def _counts(self, row: records.RankRow) -> bool:
         if self._until is not None and row.time > self._until:
             return False
         return self._limit is None or (row.step or 0) <= self._limit
@@ -169,7 +169,7 @@ class Reducer:
                 self._say(f"{who} {are}{why}: from here on values across ranks are recorded without")
         self._gone = gone
 
-    def _behind(self, series: Series, opened: float) -> Collection[int] | None:
+    def _behind(self, series: WindowCells, opened: float) -> Collection[int] | None:
         """Who is too late for a series' first cell; None: it can wait."""
         due = opened + self._wait_s
         if time.monotonic() < due:
@@ -212,8 +212,8 @@ class Reducer:
             self._keep_streams()
         return True
 
-    def _records(self, ready: list[tuple[Series, Cell]]) -> list[records.Record]:
-        groups: dict[tuple[int | None, float], list[tuple[Series, Cell]]] = {}
+    def _records(self, ready: list[tuple[WindowCells, Cell]]) -> list[records.Record]:
+        groups: dict[tuple[int | None, float], list[tuple[WindowCells, Cell]]] = {}
         for series, cell in ready:
             groups.setdefault((cell.step, cell.time), []).append((series, cell))
         found: list[records.Record] = []
@@ -281,7 +281,7 @@ class Reducer:
             return False
         return not any(series.cells for series in self._gathering.series.values())
 
-    def _results(self, ready: list[tuple[Series, Cell]]) -> list[bytes]:
+    def _results(self, ready: list[tuple[WindowCells, Cell]]) -> list[bytes]:
         """What ``define_metric`` asked for, of values across ranks."""
         for rank, file in self._by_rank.items():
             if file.state() not in ENDED:
@@ -299,7 +299,7 @@ class Reducer:
         values = {name: value for name, value in fold.results().items() if name not in given}
         return [records.encode(Summary(time=self._time, values=values))] if values else []
 
-    def _records_of(self, ready: list[tuple[Series, Cell]]) -> list[records.Record]:
+    def _records_of(self, ready: list[tuple[WindowCells, Cell]]) -> list[records.Record]:
         found: list[records.Record] = []
         for series, cell in ready:
             values: dict[str, Number] = {}
@@ -307,7 +307,7 @@ class Reducer:
             found.append(Metrics(step=cell.step, time=cell.time, values=values))
         return found
 
-    def _state(self, done: bool) -> State:
+    def _state(self, done: bool) -> OutputState:
         partly = self._gathering.open_names([line for file in self._files.values() for line in file.partly()])
         series = {}
         for name, one in self._gathering.series.items():
@@ -317,7 +317,7 @@ class Reducer:
             series[name] = SeriesState(kind=one.kind.kind, never=never, waived=waived, owed=owed)
         marks = dict(self._reduced.state.streams)
         marks |= {str(name): file.mark(partly) for name, file in self._files.items()}
-        return State(
+        return OutputState(
             streams=marks,
             series=series,
             defines=self._defines,

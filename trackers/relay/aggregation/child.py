@@ -53,7 +53,7 @@ class Reducing:
         """It was asked to end and hasn't yet."""
         return self._ended and not self.over
 
-    def tend(self) -> None:
+    def poll(self) -> None:
         """Start it when there is something to reduce. Takes microseconds."""
         if self.over:
             return
@@ -76,7 +76,7 @@ class Reducing:
             if self._process is not None and not self._ended:
                 self._process.terminate()
             self._ended = True
-        self.tend()
+        self.poll()
         if self._process is None and not self.over and not self._has_work():
             self.over = True
         if not self.over and now - self._grew_at(now) > self._wait_s + END_S:

@@ -18,8 +18,8 @@ from trackers import records
 from trackers.journal.run_directory import RunDirectory, StreamName, read_json, replace_file
 from trackers.journal.stream import StreamReader, StreamWriter
 from trackers.records import Define, Metrics, Start, Summary
-from trackers.relay.aggregation.rank_reader import Mark
-from trackers.relay.aggregation.window import Steps
+from trackers.relay.aggregation.rank_reader import StreamPosition
+from trackers.relay.aggregation.window import StepRanges
 from trackers.support import process_info
 from trackers.support.failpoints import failpoint
 
@@ -30,7 +30,7 @@ _SUFFIX = re.compile(r"/(min|max|rank_\d+)$")
 
 class SeriesState(msgspec.Struct, omit_defaults=True):
     """What must be known of a name. never: ranks that never logged it. waived: ranks that aren't waited for.
-    owed: by rank, see ``gathering.Steps``."""
+    owed: by rank, see ``gathering.StepRanges``."""
 
     kind: str
     never: list[int] = []
@@ -38,12 +38,12 @@ class SeriesState(msgspec.Struct, omit_defaults=True):
     owed: dict[int, list[list[int]]] = {}
 
 
-class State(msgspec.Struct, omit_defaults=True):
+class OutputState(msgspec.Struct, omit_defaults=True):
     """size: of the stream of results before ``lines``. marked: ranks that were said to be missing. done: it is over."""
 
     size: int = 0
     lines: str = ""
-    streams: dict[str, Mark] = {}
+    streams: dict[str, StreamPosition] = {}
     series: dict[str, SeriesState] = {}
     defines: list[Define] = []
     marked: list[int] = []
@@ -56,12 +56,12 @@ def state_path(run: RunDirectory, attempt: int) -> Path:
     return run.path / f"{WRITER}.{attempt}.json"
 
 
-def read_state(run: RunDirectory, attempt: int) -> State:
+def read_state(run: RunDirectory, attempt: int) -> OutputState:
     """As it was left; a fresh one where there is none, or it is damaged."""
     try:
-        return msgspec.convert(read_json(state_path(run, attempt)), State, strict=False)
+        return msgspec.convert(read_json(state_path(run, attempt)), OutputState, strict=False)
     except msgspec.ValidationError:
-        return State()
+        return OutputState()
 
 
 class Reduced:
@@ -77,7 +77,7 @@ class Reduced:
         self._path = run.stream(StreamName(WRITER, 0, attempt))
         self._writer: StreamWriter | None = None
         self.state = read_state(run, attempt)
-        self.seeds: dict[str, Steps] = {}
+        self.seeds: dict[str, StepRanges] = {}
         if self._path.exists() or self.state.lines:
             self._recover()
 
@@ -96,14 +96,14 @@ class Reduced:
             for record in found:
                 if isinstance(record, (Metrics, Summary)) and record.step is not None:
                     for name in {part for full in record.values for part in (full, _SUFFIX.sub("", full))}:
-                        self.seeds.setdefault(name, Steps()).add(record.step)
+                        self.seeds.setdefault(name, StepRanges()).add(record.step)
 
     def _open(self) -> StreamWriter:
         if self._writer is None:
             self._writer = StreamWriter(self._path)
         return self._writer
 
-    def append(self, lines: list[bytes], state: State) -> bool:
+    def append(self, lines: list[bytes], state: OutputState) -> bool:
         """Pass lines on, with the state that is true once they are there. False: not now; nothing was done.
 
         Args:

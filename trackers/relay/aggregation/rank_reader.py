@@ -13,8 +13,8 @@ import msgspec
 from trackers import records
 from trackers.journal.run_directory import StreamName
 from trackers.journal.stream import StreamReader
-from trackers.records import Define, Finish, Record, Row, Start
-from trackers.relay.aggregation.window import Columns, Line
+from trackers.records import Define, Finish, RankRow, Record, Start
+from trackers.relay.aggregation.window import StreamColumns, WindowRow
 from trackers.support import process_info
 
 BLOCK = 500
@@ -28,7 +28,7 @@ FINISHED, FAILED, DEAD, STOPPED, ALIVE, UNSEEN = "finished", "failed", "dead", "
 ENDED = frozenset({FINISHED, FAILED, DEAD})
 
 
-class Mark(msgspec.Struct, omit_defaults=True):
+class StreamPosition(msgspec.Struct, omit_defaults=True):
     """How far a stream is used up: everything before ``offset``, the rows at ``done`` and, of those in ``partly``, all
     values but the named. columns: where its column records before that lie.
     """
@@ -47,17 +47,17 @@ class RankFile:
         current: monotonic time of the last look that read it to its end; 0.0 while there is more.
     """
 
-    def __init__(self, name: StreamName, path: Path, mark: Mark | None = None) -> None:
+    def __init__(self, name: StreamName, path: Path, mark: StreamPosition | None = None) -> None:
         self.name = name
         self.rank = name.number
         self.path = path
-        self.lines: deque[Line] = deque()
+        self.lines: deque[WindowRow] = deque()
         self.rows = False
         self.current = 0.0
-        self._mark = mark or Mark()
+        self._mark = mark or StreamPosition()
         self._skip = set(self._mark.done)
         self._reader = StreamReader(path, self._mark.offset)
-        self._columns: dict[int, Columns] = {}
+        self._columns: dict[int, StreamColumns] = {}
         self._columns_at = list(self._mark.columns)
         self._finish: Finish | None = None
         self._died = 0.0
@@ -67,7 +67,7 @@ class RankFile:
             for record in StreamReader(path, offset).read(1):
                 self._note(record)
 
-    def read(self, defines: list[Define]) -> Iterator[tuple[Row, Line, Columns, list[str] | None]]:
+    def read(self, defines: list[Define]) -> Iterator[tuple[RankRow, WindowRow, StreamColumns, list[str] | None]]:
         """The next rows, each with what its numbers mean and which of them count (None: all)."""
         if len(self.lines) >= MOST_LINES:
             self.current = 0.0
@@ -79,11 +79,11 @@ class RankFile:
         self.current = now if len(found) < BLOCK else 0.0
         for record in found:
             offset = records.offset_of(record)
-            if isinstance(record, Row):
+            if isinstance(record, RankRow):
                 columns = self._columns.get(record.columns)
                 self.rows = True
                 if columns is not None and offset not in self._skip and len(record.values) == columns.width:
-                    line = Line(offset, len(columns.places))
+                    line = WindowRow(offset, len(columns.places))
                     self.lines.append(line)
                     yield record, line, columns, self._mark.partly.get(offset)
             elif isinstance(record, Define):
@@ -92,8 +92,8 @@ class RankFile:
                 self._note(record, offset)
 
     def _note(self, record: Record, offset: int | None = None) -> None:
-        if isinstance(record, records.Columns):
-            self._columns[record.number] = Columns(record.names, record.kinds)
+        if isinstance(record, records.RankColumns):
+            self._columns[record.number] = StreamColumns(record.names, record.kinds)
             if offset is not None:
                 self._columns_at.append(offset)
         elif isinstance(record, Finish):
@@ -101,7 +101,7 @@ class RankFile:
         elif isinstance(record, Start):
             self.start = record
 
-    def mark(self, partly: dict[Line, list[str]]) -> Mark:
+    def mark(self, partly: dict[WindowRow, list[str]]) -> StreamPosition:
         """How far the stream is used up now. partly: of lines that are used up in part, the names still open."""
         lines = self.lines
         while lines and not lines[0].left:
@@ -111,14 +111,14 @@ class RankFile:
         done += [at for at in self._mark.done if at >= self._reader.offset]  # not come to yet, after a restart
         open_names = {line.offset: names for line, names in partly.items()}
         open_names |= {at: names for at, names in self._mark.partly.items() if at >= self._reader.offset}
-        return Mark(offset, done, open_names, [at for at in self._columns_at if at < offset])
+        return StreamPosition(offset, done, open_names, [at for at in self._columns_at if at < offset])
 
     @property
     def reason(self) -> str:
         """Why it failed; "" where it didn't or doesn't say."""
         return self._finish.reason if self._finish is not None else ""
 
-    def partly(self) -> list[Line]:
+    def partly(self) -> list[WindowRow]:
         """Lines some of whose values are used up."""
         return [line for line in self.lines if 0 < line.left < line.width]
 

@@ -20,7 +20,7 @@ from trackers.reductions import KINDS, Reduction
 PASSED = -1
 
 
-class Line:
+class WindowRow:
     """One row of a rank's stream. width: values in it. left: how many of them are still in open cells."""
 
     __slots__ = ("left", "offset", "width")
@@ -31,7 +31,7 @@ class Line:
         self.left = width
 
 
-class Steps:
+class StepRanges:
     """Steps in order, in few bytes where they follow a pattern: ``[first, last, stride]`` for each stretch."""
 
     __slots__ = ("spans",)
@@ -78,11 +78,11 @@ class Cell:
         self.time = time
         self.opened = opened
         self.main = False
-        self.parts: dict[int, tuple[Sequence[Number], Line]] = {}
+        self.parts: dict[int, tuple[Sequence[Number], WindowRow]] = {}
         self.missing: tuple[int, ...] = ()
 
 
-class Series:
+class WindowCells:
     """One name's cells.
 
     Args:
@@ -101,7 +101,7 @@ class Series:
         ranks: Collection[int],
         *,
         givers: Collection[int] = (),
-        owed: dict[int, Steps] | None = None,
+        owed: dict[int, StepRanges] | None = None,
     ) -> None:
         self.name = name
         self.kind = kind
@@ -113,7 +113,7 @@ class Series:
         # By rank: the number of the last cell that it added to, counted over all cells there ever were.
         self._marks: dict[int, int] = dict.fromkeys(ranks, PASSED)
 
-    def add(self, rank: int, step: int | None, time: float, parts: Sequence[Number], line: Line, *, main: bool,
+    def add(self, rank: int, step: int | None, time: float, parts: Sequence[Number], line: WindowRow, *, main: bool,
             now: float) -> bool:  # fmt: skip
         """Put a rank's part where it belongs. False: its cell was completed without it."""
         self.givers.add(rank)
@@ -183,7 +183,7 @@ class Series:
         cell.missing = tuple(missing)
         if cell.step is not None:
             for rank in missing:
-                self.owed.setdefault(rank, Steps()).add(cell.step)
+                self.owed.setdefault(rank, StepRanges()).add(cell.step)
         for _, line in cell.parts.values():
             line.left -= 1
         return cell
@@ -209,12 +209,12 @@ class Gathering:
     def __init__(self, ranks: Collection[int], main: int, complain: Callable[[str], None]) -> None:
         self.ranks = set(ranks)
         self.main = main
-        self.series: dict[str, Series] = {}
-        self.seeds: dict[str, Steps] = {}
+        self.series: dict[str, WindowCells] = {}
+        self.seeds: dict[str, StepRanges] = {}
         self.late: dict[int, int] = {}
         self._complain = complain
 
-    def add(self, rank: int, step: int | None, time: float, line: Line, columns: Columns,
+    def add(self, rank: int, step: int | None, time: float, line: WindowRow, columns: StreamColumns,
             values: Sequence[float | None], now: float, only: Collection[str] | None = None) -> None:  # fmt: skip
         """Take one row. only: the names in it that count; the others were passed on in an earlier life."""
         late = False
@@ -225,8 +225,8 @@ class Gathering:
                 continue
             series = self.series.get(name)
             if series is None:
-                owed = {r: Steps(self.seeds[name].spans) for r in self.ranks} if name in self.seeds else None
-                series = self.series[name] = Series(name, kind, self.ranks, owed=owed)
+                owed = {r: StepRanges(self.seeds[name].spans) for r in self.ranks} if name in self.seeds else None
+                series = self.series[name] = WindowCells(name, kind, self.ranks, owed=owed)
             elif series.kind is not kind:
                 self._complain(
                     f"{name}: rank {rank} logs it as {kind.__name__}, another rank as {series.kind.__name__}: "
@@ -242,8 +242,8 @@ class Gathering:
             self.late[rank] = self.late.get(rank, 0) + 1
 
     def ready(
-        self, gone: Collection[int], behind: Callable[[Series, float], Collection[int] | None]
-    ) -> list[tuple[Series, Cell]]:
+        self, gone: Collection[int], behind: Callable[[WindowCells, float], Collection[int] | None]
+    ) -> list[tuple[WindowCells, Cell]]:
         """Cells that are complete, in order.
 
         Args:
@@ -263,9 +263,9 @@ class Gathering:
                 found.append((series, series.pop(missing)))
         return found
 
-    def open_names(self, lines: Collection[Line]) -> dict[Line, list[str]]:
+    def open_names(self, lines: Collection[WindowRow]) -> dict[WindowRow, list[str]]:
         """Of some lines, the names that are still in open cells."""
-        found: dict[Line, list[str]] = {line: [] for line in lines}
+        found: dict[WindowRow, list[str]] = {line: [] for line in lines}
         for name, series in self.series.items() if found else ():
             for cell in series.cells:
                 for _, line in cell.parts.values():
@@ -274,7 +274,7 @@ class Gathering:
         return found
 
 
-class Columns:
+class StreamColumns:
     """What a stream's rows hold. places: name, kind, and where its parts lie. width: numbers in a row."""
 
     __slots__ = ("places", "width")

@@ -109,7 +109,7 @@ class Inside:
         self._next = 0.0
         self._failed = False
 
-    def tend(self) -> None:
+    def poll(self) -> None:
         """Reduce what has come, a few times a second."""
         now = time.monotonic()
         if now < self._next or self._failed:
@@ -128,12 +128,12 @@ class Inside:
     def finish(self) -> None:
         """Reduce the rest; waits for ranks that are still at work as long as a value does."""
         self._next = 0.0
-        self.tend()
+        self.poll()
         if self._work is not None:
             self._work.end()
             while not self._failed and not self._work.done:
                 self._next = 0.0
-                self.tend()
+                self.poll()
                 time.sleep(0.01)
             self._work.close()
         self._lease.release()

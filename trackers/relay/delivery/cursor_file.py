@@ -9,7 +9,7 @@ import msgspec
 from trackers.journal.run_directory import RunDirectory, read_json
 
 
-class Account(msgspec.Struct, kw_only=True):
+class DeliveryState(msgspec.Struct, kw_only=True):
     """What is known of a delivery: the content of ``delivery/<tracker>.json``.
 
     delivered, rejected: records, up to number ``counted``. skipped: by kind, records that the tracker doesn't take.
@@ -43,9 +43,11 @@ class Account(msgspec.Struct, kw_only=True):
     time: float = 0.0
 
 
-def read_account(run: RunDirectory, tracker: str) -> Account:
+def read_account(run: RunDirectory, tracker: str) -> DeliveryState:
     """What the file says; a fresh account where it is missing or damaged."""
     try:
-        return msgspec.convert({"tracker": tracker, **read_json(run.delivery_state(tracker))}, Account, strict=False)
+        return msgspec.convert(
+            {"tracker": tracker, **read_json(run.delivery_state(tracker))}, DeliveryState, strict=False
+        )
     except msgspec.ValidationError:
-        return Account(tracker=tracker)
+        return DeliveryState(tracker=tracker)

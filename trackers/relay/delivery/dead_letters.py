@@ -13,7 +13,7 @@ from trackers.records import Record
 from trackers.support import confined
 
 
-class Rejections:
+class DeadLetters:
     """The file of one tracker. ``ids``: of the records in it.
 
     Args:

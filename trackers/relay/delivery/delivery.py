@@ -1,7 +1,7 @@
 """One tracker's delivery: read records behind the cursor, give them to the tracker, commit the cursor.
 
 The loop is a method that does one step, so that the same code runs in a process of its own (the relay), by hand
-(``trackers sync``) and inside training (``FanOut``).
+(``trackers sync``) and inside training (``InlineDelivery``).
 """
 
 from __future__ import annotations
@@ -23,9 +23,8 @@ from trackers.journal.messages import RECOVERED
 from trackers.journal.run_directory import RunDirectory, replace_file
 from trackers.journal.status import last_status
 from trackers.records import Record, storable
-from trackers.relay.delivery.cursor_file import Account as Account
 from trackers.relay.delivery.cursor_file import read_account as read_account
-from trackers.relay.delivery.dead_letters import Rejections
+from trackers.relay.delivery.dead_letters import DeadLetters
 from trackers.relay.delivery.merge_order import Order, Position
 from trackers.support import confined
 from trackers.support.failpoints import failpoint
@@ -115,7 +114,7 @@ class Delivery:
         self._uncommitted = False
         self._idle_s = IDLE_S[0]
         self._ticked = 0.0
-        self._rejections = Rejections(
+        self._rejections = DeadLetters(
             run.delivery / f"{name}.rejected.jsonl", bool(self.info.option("TRACKER_PRIVATE", True))
         )
 

@@ -25,7 +25,7 @@ from trackers.journal.run_directory import RunDirectory, StreamName
 from trackers.journal.status import outlived
 from trackers.journal.stream import FinishSearch, StreamReader, cut_torn_tail
 from trackers.records import Finish, Record, Start, offset_of
-from trackers.relay.delivery.order_log import Switch, Switches
+from trackers.relay.delivery.order_log import OrderLog, Switch
 from trackers.relay.delivery.truncation import holds
 from trackers.support import confined
 from trackers.support.failpoints import failpoint
@@ -64,7 +64,7 @@ class Order:
     def __init__(self, run: RunDirectory, path: Path, position: Position | None = None) -> None:
         self._run = run
         self._path = path
-        self._switches = Switches()
+        self._switches = OrderLog()
         self._settled = 0
         self._latest = 0.0
         self._fd = confined.open_fd(path, os.O_RDWR | os.O_CREAT)

@@ -19,7 +19,7 @@ class Switch(msgspec.Struct, frozen=True):
     start: int
 
 
-class Switches:
+class OrderLog:
     """A sequence of switches, by ascending ``seq``."""
 
     def __init__(self) -> None:

@@ -78,7 +78,7 @@ class Sampler:
         else:
             time.sleep(timeout_s)
 
-    def tend(self) -> None:
+    def poll(self) -> None:
         """Start it when it is due, and see whether it still works. Takes microseconds."""
         if self._over or self._ending:
             return

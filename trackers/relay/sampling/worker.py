@@ -29,7 +29,7 @@ LOOK_S = 0.5
 """Between looks for the end of a run: each reads from a filesystem that many machines share."""
 
 
-class Steps:
+class StepFollower:
     """The newest step in a stream that somebody else writes: only its end is read, and only when it has grown."""
 
     ENDS = (4096, 65536)
@@ -98,7 +98,7 @@ def sample(run: RunDirectory, messages: Messages, plan: Plan, over: Callable[[],
         _Told(gpus, plan.beat_fd),
         Host(plan.pid or None, str(run.path), say),
         lambda record: writer.write(records.encode(record)),
-        Steps(rank),
+        StepFollower(rank),
         before_j=before_j,
         clock=time.monotonic,
         now=clock.now,
