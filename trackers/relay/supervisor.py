@@ -284,7 +284,7 @@ class Supervisor:
             if code is None:
                 self._end_if_stuck(child)
             else:
-                self._bury(child, code)
+                self._reap(child, code)
 
     def _start(self, child: Child) -> None:
         try:
@@ -297,12 +297,12 @@ class Supervisor:
                 info=self.info,
             )
         except OSError as error:
-            self._postpone(child, f"its delivery can't be started: {error}")
+            self._back_off(child, f"its delivery can't be started: {error}")
             return
         child.started = time.monotonic()
         child.again = False
 
-    def _bury(self, child: Child, code: int) -> None:
+    def _reap(self, child: Child, code: int) -> None:
         child.process = None
         if code == DONE and not child.again:
             child.done = True
@@ -316,9 +316,9 @@ class Supervisor:
             if time.monotonic() - child.started > 60.0:
                 child.deaths = 0
             reason = f"signal {-code}" if code < 0 else f"exit code {code}"
-            self._postpone(child, f"its delivery died ({reason}) and is started again; see {self.run.relay_log}")
+            self._back_off(child, f"its delivery died ({reason}) and is started again; see {self.run.relay_log}")
 
-    def _postpone(self, child: Child, text: str) -> None:
+    def _back_off(self, child: Child, text: str) -> None:
         low, high = RESTART_S
         child.start_at = time.monotonic() + min(high, low * 2 ** min(child.deaths, 10)) * random.uniform(0.7, 1.0)
         child.deaths += 1

@@ -61,7 +61,7 @@ class Reducing:
         if self._process is not None:
             code = self._process.poll()
             if code is not None:
-                self._bury(now, code)
+                self._reap(now, code)
         elif now >= self._look_at:
             self._look_at = now + LOOK_S
             if self._has_work():
@@ -115,17 +115,17 @@ class Reducing:
         try:
             self._process = helper_process.start(self._run, arguments, avoid=self._avoid, new_session=self._own_session)
         except OSError as error:
-            self._postpone(time.monotonic(), f"the reducer can't be started: {error}")
+            self._back_off(time.monotonic(), f"the reducer can't be started: {error}")
 
-    def _bury(self, now: float, code: int) -> None:
+    def _reap(self, now: float, code: int) -> None:
         self._process = None
         if code == 0:
             self._look_at = now + LOOK_S
             self.over = self._ended
         else:
-            self._postpone(now, f"the reducer died ({f'signal {-code}' if code < 0 else f'exit code {code}'})")
+            self._back_off(now, f"the reducer died ({f'signal {-code}' if code < 0 else f'exit code {code}'})")
 
-    def _postpone(self, now: float, text: str) -> None:
+    def _back_off(self, now: float, text: str) -> None:
         self._look_at = now + RESTART_S[min(self._deaths, len(RESTART_S) - 1)]
         self._deaths += 1
         if self._deaths > 2:

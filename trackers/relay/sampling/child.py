@@ -90,7 +90,7 @@ class Sampler:
         self._listen(now)
         code = self._process.poll()
         if code is not None:
-            self._bury(now, f"signal {-code}" if code < 0 else f"exit code {code}")
+            self._reap(now, f"signal {-code}" if code < 0 else f"exit code {code}")
         elif now - self._heard > HANG_S + self._plan.interval_s:
             self._leave()
             self._say(f"hardware sampling stopped: a driver hasn't answered for {HANG_S:.0f} s; all else goes on")
@@ -163,7 +163,7 @@ class Sampler:
             self._began = self._sampled = False
         except OSError as error:
             os.close(reading)
-            self._bury(time.monotonic(), f"it can't be started: {error}")
+            self._reap(time.monotonic(), f"it can't be started: {error}")
         finally:
             os.close(writing)
 
@@ -178,7 +178,7 @@ class Sampler:
         else:
             self._done = True
 
-    def _bury(self, now: float, reason: str) -> None:
+    def _reap(self, now: float, reason: str) -> None:
         self._close(over=self._deaths >= len(RESTART_S))
         if self._over:
             died = f"it died {self._deaths + 1} times, the last with {reason}"
