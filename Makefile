@@ -94,7 +94,7 @@ bench: $(DEV_ENV)  ## measure the promised figures on this machine
 
 gpu-check: $(DEV_ENV)  ## on this machine's GPUs: values against nvidia-smi's (CAPTURE=file keeps both), and that nothing waits
 	@$(PYTHON) -m tests.hardware.gpu_check $(if $(CAPTURE),--capture $(CAPTURE))
-	@$(PYTHON) -m pytest -n 0 tests/test_instruments_gpu.py tests/test_ranks_gpu.py
+	@$(PYTHON) -m pytest -n 0 tests/instruments/test_gpu.py tests/ranks/test_gpu.py
 
 docs-pictures: $(DEMO_ENV)  ## draw docs/pictures anew; needs chromium and chromedriver
 	@$(PYTHON) scripts/make_plots.py

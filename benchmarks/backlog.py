@@ -14,8 +14,8 @@ import psutil
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks.common import Figure, main
+from tests.fakes.wandb_server import Fault, WandbServer
 from tests.faults import backlog
-from tests.wandb_server import Fault, WandbServer
 from trackers.journal import helper_process
 from trackers.journal.run_directory import RunDirectory
 from trackers.relay.delivery.cursor_file import read_account

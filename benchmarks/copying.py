@@ -128,7 +128,7 @@ MEASURED = """
 import sys
 from pathlib import Path
 import numpy, pyarrow.parquet, trackers.copying, trackers.relay.delivery.delivery
-from trackers import registry
+from trackers.backends import registry
 from trackers.readers import registry as readers
 from trackers.copying.transfer import copy
 if sys.argv[2].startswith("trackio"):

@@ -12,7 +12,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks.common import ROOT, TRACKERS, Figure, main
-from tests.wandb_server import Fault, WandbServer
+from tests.fakes.wandb_server import Fault, WandbServer
 from trackers.journal.run_directory import RunDirectory
 from trackers.relay.delivery.cursor_file import read_account
 

@@ -14,7 +14,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks.common import Figure, main
-from tests.wandb_server import Fault, WandbServer
+from tests.fakes.wandb_server import Fault, WandbServer
 
 INIT_S = 0.5
 LONGEST_MS = 100.0

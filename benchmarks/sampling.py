@@ -51,7 +51,7 @@ print("took:", time.perf_counter() - began)
 @contextlib.contextmanager
 def stand_ins(**knobs: int) -> Iterator[dict[str, str]]:
     """Environment in which NVIDIA's library is a stand-in with these values."""
-    from tests.hardware.standin import Drivers, build, compiler
+    from tests.fakes.gpu_drivers.standin import Drivers, build, compiler
 
     if compiler() is None:
         raise RuntimeError("needs a C compiler: the GPU driver's stand-in is compiled")

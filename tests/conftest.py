@@ -22,7 +22,7 @@ import pytest
 from xdist.scheduler import LoadFileScheduling
 
 import trackers
-from tests.hardware.standin import Drivers, build, compiler
+from tests.fakes.gpu_drivers.standin import Drivers, build, compiler
 from trackers.training.run import Run
 
 MARK = "TRACKERS_TEST"

@@ -10,7 +10,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-CONFTEST = Path(__file__).with_name("conftest.py")
+from tests import ROOT
+
+CONFTEST = ROOT / "tests/conftest.py"
 
 
 def run_pytest(directory: Path, body: str) -> subprocess.CompletedProcess[str]:

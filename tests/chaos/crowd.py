@@ -21,7 +21,7 @@ from typing import Any
 
 from tests import stores
 from tests.conftest import environment
-from tests.wandb_server import WandbServer
+from tests.fakes.wandb_server import WandbServer
 from trackers.journal.run_directory import RunDirectory
 from trackers.relay.report import report
 

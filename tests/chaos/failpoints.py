@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.chaos.prepared import Journal
+from tests.fakes.wandb_server import WandbServer
 from tests.faults.test_failpoints import finish, journal, kill_at, mlflow_tables, points, server, verify
-from tests.wandb_server import WandbServer
 
 __all__ = ["journal", "mlflow_tables", "server"]
 

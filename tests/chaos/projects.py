@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.test_copy_wandb import copy_project
-from tests.wandb_server import WandbServer
-from tests.wandb_support import server
+from tests.backends.wandb.support import server
+from tests.copying.test_wandb import copy_project
+from tests.fakes.wandb_server import WandbServer
 
 __all__ = ["server"]
 RUNS = 200

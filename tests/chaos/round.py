@@ -145,7 +145,7 @@ class Round:
         if "wandb" not in self.plan.trackers:
             yield
             return
-        command = [sys.executable, "-m", "tests.wandb_server"]
+        command = [sys.executable, "-m", "tests.fakes.wandb_server"]
         env = {name: value for name, value in self._env.items() if name != MARK}
         with subprocess.Popen(
             command, cwd=ROOT, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 
-from tests.support import T0, run_info
+from tests.helpers import T0, run_info
 from trackers.journal.helper_process import command
 from trackers.journal.run_directory import RunDirectory, StreamName
 from trackers.journal.stream import StreamWriter

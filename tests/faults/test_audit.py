@@ -12,7 +12,7 @@ from tests.chaos import prepared
 from tests.chaos.audit import Findings, Said, audit, read
 from tests.chaos.prepared import Journal, deliver
 from tests.chaos.script import START_CONFIG, call
-from tests.wandb_server import WandbServer
+from tests.fakes.wandb_server import WandbServer
 from trackers.testing import Point, Stored
 
 MUTANTS = {

@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from tests.chaos import mutants
 from tests.faults.models import MODELS, Model
-from tests.support import T0, run_info
+from tests.helpers import T0, run_info
 from trackers import errors
 from trackers.backends import registry
 from trackers.journal import run_directory

@@ -16,8 +16,8 @@ import pytest
 from tests.chaos import prepared
 from tests.chaos.audit import audit, read
 from tests.chaos.prepared import Journal, deliver
+from tests.fakes.wandb_server import WandbServer
 from tests.faults.driven import ROOT
-from tests.wandb_server import WandbServer
 from trackers.journal.run_directory import RunDirectory
 from trackers.journal.stream import StreamReader
 from trackers.records import Metrics
@@ -49,7 +49,7 @@ SUPERVISOR = ("relay.finish.before", "relay.finish.after")
 LEASE = ("lease.create.half", "lease.claim.after")
 """The second is killed at in :mod:`tests.faults.test_lease`."""
 APPENDED = ("progress.write.before", "progress.write.after")
-"""Killed at in :mod:`tests.test_progress`."""
+"""Killed at in :mod:`tests.backends.progress.test_tracker`."""
 REDUCER = ("reducer.state.before", "reducer.append.before", "reducer.append.after")
 
 
@@ -215,7 +215,7 @@ def test_kill_while_a_lease_is_made(journal: Journal, tmp_path: Path) -> None:
 REDUCE = """
 import sys
 from trackers import records
-from trackers.relay.aggregation.output import Reduced, State
+from trackers.relay.aggregation.output import Reduced, OutputState as State
 from trackers.journal.run_directory import RunDirectory
 reduced = Reduced(RunDirectory(sys.argv[1]), 1)
 for number in range(int(reduced.state.time), 10):

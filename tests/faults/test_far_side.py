@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from tests import servers
-from tests.fault_proxy import Fault, FaultProxy
+from tests.fakes import servers
+from tests.fakes.fault_proxy import Fault, FaultProxy
+from tests.fakes.wandb_server import WandbServer
 from tests.faults.driven import Training, wait_for
+from tests.helpers import T0, run_info
 from tests.stores import read_mlflow, read_trackio, read_wandb_server
-from tests.support import T0, run_info
-from tests.wandb_server import WandbServer
 from trackers.journal.run_directory import RunDirectory, StreamName
 from trackers.journal.stream import StreamReader, StreamWriter
 from trackers.records import Config, Finish, Metrics, Start, encode

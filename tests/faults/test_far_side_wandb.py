@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from tests import servers
-from tests.fault_proxy import FaultProxy
+from tests.backends.wandb.support import quick, server
+from tests.fakes import servers
+from tests.fakes.fault_proxy import FaultProxy
+from tests.fakes.wandb_server import Fault, WandbServer
 from tests.faults.test_far_side import ANSWERS, Line, recorded
+from tests.helpers import T0
 from tests.stores import read_mlflow, read_trackio, read_wandb_server
-from tests.support import T0
-from tests.wandb_server import Fault, WandbServer
-from tests.wandb_support import quick, server
 from trackers.backends.wandb import tracker as backend
 from trackers.journal.run_directory import RunDirectory, StreamName
 from trackers.journal.stream import StreamWriter

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from tests.faults.driven import ROOT, Training, wait_for
+from tests.helpers import T0, run_info
 from tests.stores import read_csv, read_json
-from tests.support import T0, run_info
 from trackers.journal.lease import Lease, read_holder
 from trackers.journal.run_directory import RunDirectory, StreamName
 from trackers.journal.status import SILENT_S, last_status, observe

@@ -18,7 +18,7 @@ from trackers.journal.lease import Lease, read_holder
 WORK = """
 import os, sys, time, json
 from pathlib import Path
-from trackers.relay import lease as module
+from trackers.journal import lease as module
 module.STALE_S = module.HALF_WRITTEN_S = 0.25
 path, rounds = Path(sys.argv[1]), int(sys.argv[2])
 guard = path.with_name("guard")

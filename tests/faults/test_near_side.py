@@ -17,12 +17,12 @@ from typing import Any
 import pytest
 
 import trackers
+from tests.backends.wandb.support import server
+from tests.fakes.scripted import Scripted, got
+from tests.fakes.wandb_server import WandbServer
 from tests.faults.driven import ROOT, Training, wait_for
-from tests.scripted import Scripted, got
+from tests.helpers import T0, run_info
 from tests.stores import read_csv, read_json, read_tensorboard, read_trackio, read_wandb_server
-from tests.support import T0, run_info
-from tests.wandb_server import WandbServer
-from tests.wandb_support import server
 from trackers import errors
 from trackers.backends import registry
 from trackers.journal import stream
@@ -346,7 +346,7 @@ def test_clock_carries_on_after_a_jump(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunDirectory:
     """A finished run of a hundred steps, undelivered; its tracker keeps what it gets in a file."""
-    monkeypatch.setitem(registry.BUILT_IN, "scripted", "tests.scripted:Scripted")
+    monkeypatch.setitem(registry.BUILT_IN, "scripted", "tests.fakes.scripted:Scripted")
     monkeypatch.setattr(Scripted, "plan", staticmethod(lambda call, records: None))
     monkeypatch.setattr(Scripted, "answer", None)
     monkeypatch.setattr(Scripted, "url", "")

@@ -11,13 +11,13 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.backends.wandb.support import online_at
+from tests.fakes.gpu_drivers.standin import FLAGS, compiler
+from tests.fakes.wandb_server import WandbServer
 from tests.faults.attempts import FIVE, points, read
 from tests.faults.driven import ROOT, wait_for
 from tests.faults.test_far_side import recorded
-from tests.hardware.standin import FLAGS, compiler
 from tests.stores import read_csv
-from tests.wandb_server import WandbServer
-from tests.wandb_support import online_at
 from trackers.journal.lease import read_holder
 from trackers.journal.run_directory import RunDirectory
 from trackers.journal.status import last_status

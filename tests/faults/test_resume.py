@@ -13,8 +13,8 @@ import pytest
 
 import trackers
 from tests import stores
+from tests.backends.wandb.support import online_at
 from tests.faults.attempts import FIVE, Training, delivered, points, read, wait_for
-from tests.wandb_support import online_at
 from trackers import errors, records
 from trackers.analysis.run_overview import overview
 from trackers.journal.attempts import AttemptHistory

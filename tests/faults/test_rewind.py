@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 import trackers
+from tests.backends.wandb.support import online_at
+from tests.fakes.wandb_server import Fault, WandbServer
 from tests.faults.attempts import FIVE, Training, delivered, points, read
+from tests.helpers import T0, Driver, run_info, stream
 from tests.stores import event_directory, read_wandb_file
-from tests.support import T0, Driver, run_info, stream
-from tests.wandb_server import Fault, WandbServer
-from tests.wandb_support import online_at
 from trackers import errors
 from trackers.analysis.run_overview import glance, overview
 from trackers.backends.wandb.tracker import WandbTracker

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.chaos import prepared
-from tests.support import T0, run_info
+from tests.helpers import T0, run_info
 from trackers.journal.run_directory import RunDirectory, StreamName
 from trackers.journal.stream import StreamWriter
 from trackers.records import Environment, Finish, Metrics, Record, Start, encode

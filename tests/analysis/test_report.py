@@ -1,0 +1,222 @@
+"""``trackers report``: figures are those of the journal, names are shown as they are, pages open in a browser."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import plotting
+from tests import browser as chromium
+from tests.analysis.support import said_in_one_line, write_run
+from tests.cli.test_scripts import POOR as POOR_SESSIONS
+from tests.cli.test_scripts import write_session
+from tests.plotting.test_html_page import data_of, needs_browser
+from tests.plotting.test_presets import NASTY, POOR, losses
+from trackers.analysis import report
+from trackers.analysis.curves import open_runs
+from trackers.analysis.tables import show
+from trackers.cli import report as command
+from trackers.plotting import report_page
+
+
+def cells(text: str, heading: str) -> dict[str, list[str]]:
+    """A section's table: each row's cells by its first."""
+    section = text.split(f"## {heading}\n", 1)[1].split("\n## ", 1)[0]
+    rows = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in section.splitlines() if line[:1] == "|"]
+    return {row[0]: row[1:] for row in rows}
+
+
+def test_figures_are_the_journals() -> None:
+    """Step times, throughput and metrics are pandas' own of the run's metrics."""
+    rows = [(step, step * 0.5, {"train_loss": 3.0 - step / 100, "perf/iter_time_sec": 0.1 + (step % 7) / 100})
+            for step in range(200)]  # fmt: skip
+    write_run("a", rows, config={"global_batch_size": 16, "seq_length": 64})
+    write_run("b", losses(50), config={"global_batch_size": 16, "seq_length": 64, "lr": 0.5})
+    runs = open_runs(["a", "b"])
+    text = report.markdown(runs, when="now")
+    frame = runs[0].data.metrics().to_pandas()
+    times = frame["perf/iter_time_sec"][1:]
+    step_times = cells(text, "Step time")["a"]
+    assert step_times[1:] == [show(float(value)) for value in (times.mean(), times.min(), times.max(), times.std())]
+    speed = cells(text, "Throughput")["a"]
+    assert speed[0] == speed[1] == show(16 * 64 / float(times.mean()))
+    metrics = cells(text, "Metrics")
+    assert metrics["train_loss last"][0] == show(float(frame["train_loss"].iloc[-1]))
+    assert metrics["train_loss min"][0] == show(float(frame["train_loss"].min()))
+    settings = cells(text, "Configuration")
+    assert settings["b"][settings["result"].index("lr")] == "0.5"
+    assert settings["a"][settings["result"].index("lr")] == "–"
+
+
+def test_winner_has_its_reason() -> None:
+    """The run that makes the most tokens per second on each GPU wins, and by how much is said."""
+    for name, seconds in (("slow", 0.2), ("fast", 0.1)):
+        write_run(name, [(step, step, {"loss": 1.0, "perf/iter_time_sec": seconds}) for step in range(9)],
+                  config={"global_batch_size": 4, "seq_length": 8})  # fmt: skip
+    text = report.markdown(open_runs(["slow", "fast"]), when="now")
+    assert "## Winner: fast\n" in text
+    assert "100.0 % more than slow" in text
+
+
+def test_report_leads_with_metrics_and_names_no_winner_of_other_work() -> None:
+    """What was trained for comes first; a model of another size wins nothing by its speed."""
+    for name, seconds, layers in (("small", 0.1, 2), ("large", 0.2, 24)):
+        write_run(name, [(step, step, {"loss": 1.0, "perf/iter_time_sec": seconds}) for step in range(9)],
+                  config={"global_batch_size": 4, "seq_length": 8, "model": {"n_layer": layers}})  # fmt: skip
+    text = report.markdown(open_runs(["small", "large"]), when="now")
+    headings = [line for line in text.splitlines() if line.startswith("## ")]
+    assert headings[:2] == ["## Metrics", "## Winner: none"]
+    assert report.escape_markdown("n_layer differs (2, 24)") in text
+
+
+def test_winner_by_samples_where_nobody_counts_tokens(tmp_path: Path) -> None:
+    """Pictures a second win, too; the page shows loss and learning rate once, and its title once."""
+    for name, seconds in (("slow", 0.2), ("fast", 0.1)):
+        values = {"train_loss": 1.0, "learning_rate": 0.1, "perf/iter_time_sec": seconds}
+        write_run(name, [(step, step, values) for step in range(9)], config={"global_batch_size": 4, "num_gpus": 2})
+    runs = open_runs(["slow", "fast"])
+    text = report.markdown(runs, when="now")
+    assert "## Winner: fast\n\n20 samples/s per GPU, 100.0 % more than slow" in text
+    report_page.save(runs, text, tmp_path / "page.html", title="Report of 2 runs")
+    page = (tmp_path / "page.html").read_text()
+    titles = [panel["title"] for panel in data_of(page)["picture"]["panels"]]
+    assert titles == ["train_loss", "learning_rate", "Seconds a step (mean; min to max)", "Samples/s, all GPUs"]
+    assert page.count("<h1>") == 1
+
+
+def test_sessions_have_document_2s_comparison() -> None:
+    """Sessions are compared as ``analyze_logs`` does, beside the tables; other runs have no such part."""
+    paths = [str(write_session(name, gpus, rate, 1.0)) for name, gpus, rate in (("one", 1, 1.0), ("two", 2, 1.5))]
+    text = report.markdown(open_runs(paths), when="now")
+    assert "🚀 Multi-GPU Speedup: 1.50x" in text
+    assert "gradient_sync: 4 occurrences" in text
+    write_run("a", losses(5))
+    assert "## Sessions" not in report.markdown(open_runs(["a"]), when="now")
+
+
+def test_names_are_shown_as_they_are(tmp_path: Path) -> None:
+    """Names with Markdown, HTML, LaTeX and terminal characters are no markup, neither in Markdown nor on the page."""
+    names = (*NASTY, "<img src=x onerror=boom()>", "[x](javascript:boom())", "# heading", "```")
+    for number, name in enumerate(names):
+        write_run(f"r{number}", losses(5, number), name=name, config={"<b>k</b>|`": f"{name}{number}"})
+    runs = open_runs(["digits"])
+    text = report.markdown(runs, when="now")
+    assert "\x1b" not in text
+    page = report_page.as_html(text)
+    assert not re.search(r"<(img|script|b|a)[ >]", page)
+    assert {"th", "td", "table", "div", "h1", "h2", "p", "ul", "li", "thead", "tbody", "tr"} >= set(
+        re.findall(r"</?([a-z0-9]+)", page)
+    )
+    for name in ("$x_{$", "\\textbf{x} 100 %", "&lt;script&gt;alert(1)&lt;/script&gt;", "a|b*_`", "# heading"):
+        assert f"<td>{name}</td>" in page
+
+
+def test_markdowns_own_html_is_shown_and_not_obeyed() -> None:
+    """Should a name come this far as it is, the page shows it."""
+    page = report_page.as_html("<script>boom()</script>\n\na <b onclick=boom()>name</b>")
+    assert "&lt;script&gt;boom()&lt;/script&gt;" in page
+    assert "a &lt;b onclick=boom()&gt;name&lt;/b&gt;" in page
+    assert not re.search(r"<(script|b)[ >]", page)
+
+
+@pytest.mark.parametrize("kind", [*POOR, "empty"])
+def test_poor_runs_are_reported(kind: str) -> None:
+    """All NaN, no steps, one value, nothing at all: alone and beside a whole run, what is missing is –."""
+    write_run("poor", POOR.get(kind, []))
+    write_run("whole", losses(20), config={"global_batch_size": 4, "seq_length": 8})
+    for sources in (["poor"], ["poor", "whole"]):
+        runs = open_runs(sources)
+        text = report.markdown(runs, when="now")
+        if len(sources) == 1:
+            assert "## Throughput\n\nNo result says it.\n" in text
+        else:
+            assert cells(text, "Throughput")["poor"] == ["–"] * 4
+        report_page.save(runs, text, Path("out/page.html"), title="Poor")
+        assert len(data_of(Path("out/page.html").read_text())["picture"]["legend"]) == len(sources)
+
+
+@pytest.mark.parametrize("content", POOR_SESSIONS)
+def test_poor_sessions_are_reported(content: Any) -> None:
+    """Sessions whose fields are missing are reported beside a whole one."""
+    write_session("single", 1, 1.0, 1.0)
+    Path("logs/poor_summary.json").write_text(json.dumps(content))
+    text = report.markdown(open_runs(["session:logs"]), when="now")
+    assert "## Sessions" in text
+    assert "–" in text
+
+
+@needs_browser
+def test_page_opens_in_a_browser(tmp_path: Path) -> None:
+    """Report and charts stand on one page without a word on the console, on a phone too; zoom and legend work."""
+    for number in range(8):
+        write_run(f"r{number}", losses(200, number), name=NASTY[number % len(NASTY)] + str(number),
+                  config={"global_batch_size": 4, "seq_length": 8, "lr": number})  # fmt: skip
+    runs = open_runs(["digits"])
+    path = tmp_path / "report.html"
+    report_page.save(runs, report.markdown(runs, when="now"), path, title="Eight")
+    with chromium.browser(tmp_path, width=500, height=900) as window:
+        window.open(path)
+        assert window.console() == []
+        assert window.script("return document.querySelectorAll('canvas').length") >= 6
+        assert window.script("return document.querySelectorAll('table').length") >= 7
+        assert window.script("return document.documentElement.scrollWidth <= innerWidth")
+        before = window.script("return charts[0].box.x1")
+        window.drag("canvas", -100, 100)
+        assert window.script("return charts[0].box.x1") < before
+        window.script("document.querySelector('#legend button').click()")
+        assert window.script("return charts[0].visible().length") == 7
+        assert window.console() == []
+
+
+WRONG = [
+    (("a", "-o", "out.pdf"), 2, "a report is .md or .html"),
+    (("a", "-o", "a.txt/out.md"), 2, "a.txt/out.md can't be written: "),
+    (("nosuchrun",), 1, "nosuchrun"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "code", "said"), WRONG, ids=[" ".join(entry[0]) for entry in WRONG])
+def test_wrong_input_is_one_line(
+    arguments: tuple[str, ...],
+    code: int,
+    said: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What is wrong is one line on stderr."""
+    write_run("a", losses(5))
+    Path("a.txt").write_text("")
+    ended, error = said_in_one_line(["report", *arguments], capsys, monkeypatch)
+    assert ended == code
+    assert said in error
+
+
+def test_benchmark_measures() -> None:
+    """The benchmark of plots and reports draws what it measures, and its bounds are the promised ones."""
+    figures = {figure.name.strip(): figure for figure in plotting.measure(True, 2, 2)}
+    assert figures["plot of 2 runs x 1,000 points, read before"].at_most == 3.0
+    assert figures["its size"].at_most == 5.0
+    assert figures["its size"].verdict == "pass"
+    if not chromium.missing():
+        assert figures["a frame while it pans"].value > 0
+
+
+def test_command_prints_and_saves(capsys: pytest.CaptureFixture[str]) -> None:
+    """Markdown goes to the terminal or a file, whose directory is made; --json holds what was compared."""
+    write_run("a", losses(20))
+    command.report(["a"])
+    assert capsys.readouterr().out.startswith("# Report of 1 run\n")
+    for name in ("new/report.md", "new/report.html"):
+        command.report(["a"], output=Path(name))
+        assert capsys.readouterr().out == f"Saved {name}\n"
+    assert Path("new/report.md").read_text().startswith("# Report of 1 run\n")
+    command.report(["a"], title="Wide *and* deep")
+    assert capsys.readouterr().out.startswith("# Wide \\*and\\* deep\n")
+    command.report(["a"], as_json=True)
+    found = json.loads(capsys.readouterr().out)
+    assert math.isfinite(found["runs"][0]["final_loss"])

@@ -1,0 +1,715 @@
+"""The MLflow tracker against MLflow's own SQLite store, read back with MLflow's client."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import logging
+import math
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from tests import ROOT
+from tests.helpers import T0, Driver, run_info, stream, training
+from tests.stores import read_mlflow
+from trackers.backends.mlflow import store as mlflow_store
+from trackers.backends.mlflow.store import first_moment
+from trackers.backends.mlflow.tracker import MlflowTracker
+from trackers.backends.mlflow.uri import show, tracking_uri
+from trackers.errors import ConfigError, Refused, Rejected
+from trackers.formats.mlflow_artifact_uri import refusal
+from trackers.formats.mlflow_names import FILE_LENGTH, NAME_LENGTH, map_file, map_name, unmap
+from trackers.records import (
+    Alert,
+    ArtifactFile,
+    ArtifactRecord,
+    Config,
+    Environment,
+    Info,
+    Media,
+    MediaFile,
+    Metrics,
+    Summary,
+    Text,
+)
+from trackers.tracker import RunInfo, State, Status
+
+
+@pytest.fixture(scope="module")
+def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """MLflow's tables, made once: its migrations take seconds."""
+    from mlflow import MlflowClient
+
+    file = tmp_path_factory.mktemp("mlflow") / "mlflow.db"
+    MlflowClient(tracking_uri=f"sqlite:///{file}").search_experiments()
+    return file
+
+
+@pytest.fixture
+def info(tmp_path: Path, empty_database: Path) -> RunInfo:
+    """A run whose training works in ``tmp_path``/work, where MLflow's database is."""
+    work = tmp_path / "work"
+    work.mkdir()
+    shutil.copyfile(empty_database, work / "mlflow.db")
+    return run_info(
+        tmp_path / "run", cwd=str(work), program="train.py", argv=["train.py", "--lr", "1"], user="ada", notes="try"
+    )
+
+
+def client(info: RunInfo) -> Any:
+    from mlflow import MlflowClient
+
+    return MlflowClient(tracking_uri=f"sqlite:///{info.cwd}/mlflow.db")
+
+
+def stored(info: RunInfo) -> Any:
+    """The one run in MLflow that stands for ours."""
+    api = client(info)
+    runs = api.search_runs([e.experiment_id for e in api.search_experiments()], f"tags.`trackers.run_id` = '{info.id}'")
+    assert len(runs) == 1
+    return runs[0]
+
+
+def history(info: RunInfo, name: str) -> list[tuple[int, int, float]]:
+    """Step, time in milliseconds and value of each point."""
+    points = client(info).get_metric_history(stored(info).info.run_id, name)
+    return sorted((p.step, p.timestamp, p.value) for p in points)
+
+
+def artifacts(info: RunInfo) -> dict[str, Path]:
+    """Every artifact of the run, by its path there."""
+    root = Path(stored(info).info.artifact_uri.removeprefix("file://"))
+    return {str(path.relative_to(root)): path for path in root.rglob("*") if path.is_file()}
+
+
+def deliver(info: RunInfo, *records: Any, status: Status | None = None) -> Driver:
+    driver = Driver(MlflowTracker, info)
+    driver.deliver(stream(records), status=status)
+    return driver
+
+
+def test_run_arrives_whole(info: RunInfo) -> None:
+    """1,000 steps of ten values arrive with their steps, times and values, under the run's name, tags and times."""
+    driver = Driver(MlflowTracker, info)
+    driver.deliver(training(1000), batch=333)
+    for k in range(10):
+        expected = [(step, round((T0 + step / 10) * 1000), step + k / 10) for step in range(1000)]
+        assert history(info, f"metric_{k}") == expected
+    run = stored(info)
+    assert run.info.run_name == "baseline"
+    assert (run.info.status, run.info.start_time) == ("FINISHED", round(T0 * 1000))
+    assert run.info.end_time == round((T0 + 1000) * 1000)
+    assert run.data.params == {"lr": "0.001", "model/depth": "4"}
+    assert run.data.tags["tags"] == "first"
+    assert json.loads(run.data.tags["trackers.tags"]) == ["first"]
+    assert run.data.tags["mlflow.note.content"] == "try"
+    assert run.data.tags["mlflow.source.name"] == "train.py"
+    assert run.data.tags["mlflow.user"] == "ada"
+    assert run.data.tags["trackers.command"] == "train.py --lr 1"
+    assert client(info).get_experiment(run.info.experiment_id).name == "digits"
+    assert json.loads(artifacts(info)["config.json"].read_text()) == {"lr": 1e-3, "model": {"depth": 4}}
+    assert Path(run.info.artifact_uri).is_relative_to(Path(info.cwd, "mlruns"))
+    assert driver.state["url"] == f"mlflow ui --backend-store-uri sqlite:///{info.cwd}/mlflow.db"
+
+
+RUN = "0123456789abcdef0123456789abcdef"
+SERVER = "http://mlflow.lab:5000"
+HERE = "sqlite:////data/mlflow.db"
+
+
+@pytest.mark.parametrize(
+    ("tracking", "store", "named", "allowed"),
+    [
+        (HERE, f"/data/mlruns/1/{RUN}/artifacts", "", True),
+        (HERE, f"file:///data/mlruns/1/{RUN}/artifacts", "", True),
+        (HERE, "file:///home/victim/.ssh", "", False),
+        (HERE, f"file:///home/victim/.ssh/{RUN}/artifacts/../..", "", False),
+        (HERE, "/", "", False),
+        (HERE, "s3://bucket/1/x/artifacts", "", True),
+        (HERE, "https://elsewhere/artifacts", "", False),
+        (SERVER, f"file:///data/mlruns/1/{RUN}/artifacts", "", False),
+        (SERVER, f"file:///data/mlruns/1/{RUN}/artifacts", "/data/mlruns", True),
+        (SERVER, f"file:///data/mlruns/../../home/victim/{RUN}/artifacts", "/data/mlruns", False),
+        (SERVER, f"/data/mlruns2/1/{RUN}/artifacts", "/data/mlruns", False),
+        (SERVER, f"mlflow-artifacts:/1/{RUN}/artifacts", "", True),
+        (SERVER, f"mlflow-artifacts://mlflow.lab:5000/1/{RUN}/artifacts", "", True),
+        (SERVER, f"mlflow-artifacts://evil:5000/1/{RUN}/artifacts", "", False),
+        (SERVER, f"MLFLOW-ARTIFACTS://evil/1/{RUN}/artifacts", "", False),
+        (SERVER, f"http://mlflow.lab:5000/api/{RUN}", "", True),
+        (SERVER, f"http://mlflow.lab:5001/api/{RUN}", "", False),
+        (SERVER, f"https://mlflow.lab/api/{RUN}", "", False),
+        (SERVER, "sftp://me@evil/artifacts", "", False),
+        (SERVER, "sftp://me@store/artifacts", "/x, sftp://me@store", True),
+        (SERVER, "ftp://evil/", "", False),
+        (SERVER, "hdfs://evil/", "", False),
+        (SERVER, "runs:/abc/artifacts", "", False),
+        (SERVER, "gs://bucket/x", "", True),
+        (SERVER, "abfss://c@account.dfs.core.windows.net/x", "", True),
+        (SERVER, "abfss://c@evil.com/x", "", False),
+        ("databricks", "/home/victim", "", False),
+        ("databricks", "dbfs:/databricks/mlflow", "", True),
+    ],
+)
+def test_artifact_store_that_nobody_named_is_refused(tracking: str, store: str, named: str, allowed: bool) -> None:
+    """A server's answer names no directory of this machine and no other host; a database none but a run's own."""
+    reason = refusal(tracking, store, RUN, {"MLFLOW_ARTIFACT_ROOT": named})
+    assert (reason == "") is allowed
+    assert allowed or "MLFLOW_ARTIFACT_ROOT" in reason
+
+
+def test_database_sends_nobody_to_files_of_others(info: RunInfo, tmp_path: Path, caplog: Any) -> None:
+    """A database that names another directory for a run has nothing read from there, and nothing written."""
+    import sqlite3
+
+    from trackers import load
+
+    victim = tmp_path / "victim"
+    victim.mkdir()
+    (victim / "id_rsa").write_text("precious")
+    driver = deliver(info, Metrics(step=1, time=T0, values={"loss": 1.0}))
+    folder = Path(stored(info).info.artifact_uri)
+    with contextlib.closing(sqlite3.connect(f"{info.cwd}/mlflow.db")) as database, database:
+        database.execute("update runs set artifact_uri = ?", (f"file://{victim}",))
+    again = Driver(MlflowTracker, info, state=driver.state)
+    again.open()
+    with pytest.raises(Rejected, match="MLFLOW_ARTIFACT_ROOT"):
+        again.write(stream([Text(time=T0, values={"note": "x"})], first_seq=100))
+    assert [path.name for path in victim.iterdir()] == ["id_rsa"]
+    data = load(f"mlflow:sqlite:///{info.cwd}/mlflow.db#digits")
+    assert data.artifacts(tmp_path / "fetched") == []
+    assert "isn't a run's folder of artifacts" in caplog.text
+    with contextlib.closing(sqlite3.connect(f"{info.cwd}/mlflow.db")) as database, database:
+        database.execute("update runs set artifact_uri = ?", (str(folder),))
+    folder.parent.mkdir(parents=True)
+    folder.symlink_to(victim)
+    assert load(f"mlflow:sqlite:///{info.cwd}/mlflow.db#digits").artifacts(tmp_path / "fetched") == []
+
+
+def test_state_that_names_another_run_is_not_followed(info: RunInfo) -> None:
+    """A delivery's state is a file in the run: it can't have another run of the store written to."""
+    other = client(info).create_run("0", tags={"trackers.run_id": "other"}).info.run_id
+    driver = Driver(MlflowTracker, info, state={"native_id": other})
+    driver.deliver(stream([Metrics(step=1, time=T0, values={"loss": 1.0})]))
+    assert client(info).get_run(other).data.metrics == {}
+    assert history(info, "loss") == [(1, round(T0 * 1000), 1.0)]
+
+
+def test_redelivery_changes_nothing(info: RunInfo) -> None:
+    """A kill between write and commit, and a lost cursor, double neither points nor files nor runs."""
+    records = [
+        *training(50, finish=False),
+        *stream([Text(step=1, time=T0, values={"out": "hello"}), Summary(time=T0, values={"a": 1})], first_seq=53),
+    ]
+    driver = Driver(MlflowTracker, info)
+    driver.open()
+    driver.write(records[:20])
+    driver.write(records, batch=25, commit=False)
+    driver.deliver(records)
+    files = sorted(artifacts(info))
+    again = Driver(MlflowTracker, info)
+    again.deliver(records)
+    assert [step for step, _, _ in history(info, "metric_1")] == list(range(50))
+    assert len(history(info, "final/a")) == 1
+    assert sorted(artifacts(info)) == files
+    assert artifacts(info)["text/out.jsonl"].read_text().count("\n") == 1
+
+
+def test_created_run_is_found_after_a_kill(info: RunInfo) -> None:
+    """A run that was created but whose id was never stored is found again by its tag."""
+    MlflowTracker().open(info, State())
+    driver = Driver(MlflowTracker, info)
+    driver.open()
+    assert stored(info).info.run_id == driver.state["native_id"]
+
+
+def test_forgotten_run_gets_its_whole_history_again(info: RunInfo, empty_database: Path) -> None:
+    """When the store no longer knows the run, delivery begins again at the first record."""
+    records = training(10)
+    driver = Driver(MlflowTracker, info)
+    driver.deliver(records)
+    driver.state["native_id"] = "0" * 32
+    client(info).set_tag(stored(info).info.run_id, "trackers.run_id", "another")
+    driver.deliver(records)
+    assert len(history(info, "metric_0")) == 10
+    assert stored(info).data.params == {"lr": "0.001", "model/depth": "4"}
+
+
+def test_deleted_run_is_refused_with_the_way_back(info: RunInfo) -> None:
+    """A run that a user deleted is neither made anew nor are its records rejected one by one."""
+    driver = Driver(MlflowTracker, info)
+    driver.open()
+    client(info).delete_run(driver.state["native_id"])
+    with pytest.raises(Refused, match="restore"):
+        driver.write(training(3))
+    with pytest.raises(Refused, match="mlflow runs restore --run-id"):
+        Driver(MlflowTracker, info, state=driver.state).open()
+
+
+def test_resume_goes_on_in_the_same_run(info: RunInfo) -> None:
+    """A closed run is RUNNING again when it is resumed, and ends once more."""
+    records = training(20)
+    driver = Driver(MlflowTracker, info)
+    driver.deliver(records[:10], status=Status("preempted", time=T0 + 5))
+    assert stored(info).info.status == "KILLED"
+    driver.open()
+    assert stored(info).info.status == "RUNNING"
+    driver.write(records)
+    driver.close(Status("running", time=T0 + 6))
+    assert stored(info).info.status == "RUNNING"
+    driver.open()
+    driver.close()
+    assert stored(info).info.status == "FINISHED"
+    assert len(history(info, "metric_0")) == 20
+
+
+@pytest.mark.parametrize(
+    ("status", "native"),
+    [("finished", "FINISHED"), ("failed", "FAILED"), ("crashed", "KILLED"), ("preempted", "KILLED")],
+)
+def test_close_tells_the_status(info: RunInfo, status: Any, native: str) -> None:
+    """Each end becomes a status of MLflow; our own word, the exit code and the true time stay with it."""
+    deliver(info, status=Status(status, exit_code=3, time=T0 + 7, reason="because"))
+    run = stored(info)
+    assert (run.info.status, run.info.end_time) == (native, round((T0 + 7) * 1000))
+    assert run.data.tags["trackers.status"] == status
+    assert run.data.tags["trackers.exit_code"] == "3"
+    assert run.data.tags["trackers.reason"] == "because"
+
+
+def test_results_are_logged_once(info: RunInfo) -> None:
+    """A result is one point with its last value, also after a crash; text results are tags."""
+    driver = Driver(MlflowTracker, info)
+    driver.open()
+    records = stream(
+        [
+            Metrics(step=7, time=T0, values={"loss": 1.0}),
+            Summary(time=T0 + 1, values={"best": 3.0, "final/model": "small", "at": float("nan")}),
+            Summary(time=T0 + 2, values={"final/best": 2.5}),
+        ]
+    )
+    driver.write(records)
+    driver.open()
+    driver.close(Status("crashed", time=T0 + 9))
+    assert history(info, "final/best") == [(7, round((T0 + 2) * 1000), 2.5)]
+    assert math.isnan(stored(info).data.metrics["final/at"])
+    assert stored(info).data.tags["final/model"] == "small"
+    assert json.loads(artifacts(info)["summary.json"].read_text())["final/best"] == 2.5
+
+
+def test_steps_and_values_keep_as_mlflow_can(info: RunInfo) -> None:
+    """Steps repeat and go back, NaN stays, infinities are the largest doubles, integers are doubles."""
+    deliver(
+        info,
+        Metrics(step=5, time=T0, values={"x": 1.0, "nan": float("nan"), "up": math.inf, "down": -math.inf}),
+        Metrics(step=5, time=T0, values={"x": 2.0}),
+        Metrics(step=2, time=T0 + 1, values={"x": True, "big": 2**70, "huge": 10**400}),
+        Metrics(time=T0 + 2, values={"x": 4}),
+    )
+    ms = round(T0 * 1000)
+    assert history(info, "x") == [(0, ms + 2000, 4.0), (2, ms + 1000, 1.0), (5, ms, 1.0), (5, ms, 2.0)]
+    metrics = stored(info).data.metrics
+    assert math.isnan(metrics["nan"])
+    assert (metrics["up"], metrics["down"]) == (sys.float_info.max, -sys.float_info.max)
+    assert (metrics["big"], metrics["huge"]) == (float(2**70), sys.float_info.max)
+
+
+def test_refused_names_arrive_under_readable_ones(info: RunInfo) -> None:
+    """No name that MLflow refuses costs its batch, and the original of each is kept with the run."""
+    names = ["mean@1", "timing(s)/gen", "AR[100]", "a//b", "/a", "..", "a\n", "", "l" * 300, "plain/name"]
+    deliver(info, Metrics(step=1, time=T0, values={name: number for number, name in enumerate(names)}))
+    originals = json.loads(artifacts(info)["metric_names.json"].read_text())
+    found = {unmap(name, originals): value for name, value in stored(info).data.metrics.items()}
+    assert found == {name: number for number, name in enumerate(names)}
+    assert stored(info).data.metrics["plain/name"] == 9
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.one_of(st.text(max_size=20), st.text("_xHAF28/.()", max_size=12)), max_size=10))
+@example(["_x28_", "(", "_x28("])
+def test_names_map_back_and_never_meet(names: list[str]) -> None:
+    """Every name has one mapped name that MLflow takes, and is found again from that alone."""
+    from mlflow.utils.validation import _validate_metric_name
+
+    for name in names:
+        mapped = map_name(name)
+        _validate_metric_name(mapped)
+        assert len(mapped) <= NAME_LENGTH
+        assert unmap(mapped) == name
+        assert "/" not in map_file(name)
+        assert len(map_file(name)) <= FILE_LENGTH
+    assert len({map_name(name) for name in names}) == len(set(names))
+
+
+def test_long_and_changed_params_are_kept(info: RunInfo, caplog: pytest.LogCaptureFixture) -> None:
+    """A long value is shortened and named in one warning, a changed one becomes a tag; config.json has both whole."""
+    long = "x" * 20_000
+    with caplog.at_level(logging.WARNING, "trackers.mlflow"):
+        deliver(
+            info,
+            Config(
+                time=T0, values={"long": long, "lr": 1, "list": [1, 2], "none": None, "nul": "a\0b", "k@": "", "e": {}}
+            ),
+            Config(time=T0, values={"lr": 2, **{f"p{k}": "é" * 5000 for k in range(150)}}),
+        )
+    assert [record.getMessage() for record in caplog.records if "shortened: long" in record.getMessage()]
+    run = stored(info)
+    assert len(run.data.params["long"]) == 6000
+    assert run.data.params["lr"] == "1"
+    assert run.data.tags["config_changed.lr"] == "2"
+    assert run.data.params["list"] == "[1, 2]"
+    assert run.data.params["k_x40_"] == ""
+    assert run.data.params["p149"] == "é" * 5000
+    config = json.loads(artifacts(info)["config.json"].read_text())
+    assert (config["long"], config["lr"], config["nul"]) == (long, 2, "a\0b")
+
+
+def test_step_beyond_64_bits_is_rejected_alone(info: RunInfo) -> None:
+    """What no database column holds is refused before it is sent."""
+    with pytest.raises(Rejected, match="64 bits"):
+        deliver(info, Metrics(step=2**63, time=T0, values={"x": 1}))
+
+
+def test_text_and_alerts_are_files(info: RunInfo) -> None:
+    """Texts are lines of one file per name, which begins anew before it grows large; alerts are such a text."""
+    texts = [Text(step=step, time=T0 + step, values={"gen/out": f"{step} " * 3000}) for step in range(12)]
+    deliver(info, *texts, Alert(time=T0, title="slow", text="very", level="WARN"))
+    found = artifacts(info)
+    parts = ["text/gen~out.jsonl", "text/gen~out.2.jsonl"]
+    lines = [json.loads(line) for part in parts for line in found[part].read_text().splitlines()]
+    assert [line["step"] for line in lines] == list(range(12))
+    assert lines[11]["text"] == "11 " * 3000
+    assert json.loads(found["text/alerts.jsonl"].read_text())["text"] == "[WARN] slow: very"
+
+
+def test_media_are_where_mlflow_shows_them(info: RunInfo, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pictures, tables with pictures, histograms, sounds and videos are files, one each however often they come."""
+    import numpy
+    from PIL import Image
+
+    pixels = numpy.linspace(0, 1, 48).reshape(4, 4, 3)
+    numpy.save(info.path("a.npy"), pixels)
+    numpy.save(info.path("v.npy"), numpy.zeros((2, 8, 8, 3), "uint8"))
+    numpy.save(info.path("s.npy"), numpy.zeros(100))
+    cell = {"_type": "image", "format": "npy", "file": "a.npy"}
+    table = {"columns": ["text", "image"], "rows": [["one", cell], ["two"]]}
+    records = [
+        Media(step=3, time=T0, name="samples/(x)", type="image", items=[MediaFile(format="npy", file="a.npy")]),
+        Media(step=3, time=T0, name="t", type="table", items=[MediaFile(format="json", data=table)]),
+        Media(
+            step=3,
+            time=T0,
+            name="h",
+            type="histogram",
+            items=[MediaFile(format="json", data={"counts": [1, 2], "edges": [0, 1, 2]})],
+        ),
+        Media(step=3, time=T0, name="v", type="video", items=[MediaFile(format="npy", file="v.npy", fps=2)]),
+        Media(step=3, time=T0, name="s", type="audio", items=[MediaFile(format="npy", file="s.npy", sample_rate=100)]),
+    ]
+    deliver(info, *records)
+    deliver(info, *records)
+    found = artifacts(info)
+    kinds = sorted((path.split("/")[0], Path(path).suffix) for path in found)
+    assert kinds == [
+        ("audio", ".wav"),
+        ("histograms", ".json"),
+        ("images", ".png"),
+        ("images", ".webp"),
+        ("table_images", ".png"),
+        ("table_images", ".webp"),
+        ("tables", ".json"),
+        ("video", ".gif"),
+    ]
+    picture = next(path for path in found if path.startswith("images") and path.endswith(".png"))
+    assert picture.startswith(f"images/samples~_x28_x_x29_+step+3+timestamp+{round(T0 * 1000)}+")
+    assert Image.open(found[picture]).getpixel((3, 3)) == (244, 250, 255)
+    assert stored(info).data.tags["mlflow.loggedImages"] == "True"
+    path = next(path for path in found if path.startswith("tables"))
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{info.cwd}/mlflow.db")  # it asks its default store
+    loaded = client(info).load_table(stored(info).info.experiment_id, path)
+    assert loaded["text"].tolist() == ["one", "two"]
+
+
+def test_missing_media_file_is_rejected(info: RunInfo) -> None:
+    """A picture whose file is gone rejects its record, and says which file."""
+    gone = Media(step=1, time=T0, name="x", type="image", items=[MediaFile(format="npy", file="media/gone.npy")])
+    with pytest.raises(Rejected, match=r"media/gone\.npy is gone"):
+        deliver(info, gone)
+
+
+def test_artifacts_keep_every_version(info: RunInfo) -> None:
+    """Two versions of one artifact lie beside each other with all their files and what is known of them."""
+    info.path("one.bin").write_bytes(b"one")
+    info.path("two.bin").write_bytes(b"two")
+    files = [ArtifactFile(path="sub/model.pt", file="one.bin"), ArtifactFile(path="ref", uri="s3://b/k")]
+    deliver(
+        info,
+        ArtifactRecord(step=1, time=T0, name="model", type="model", files=files, aliases=["best"]),
+        ArtifactRecord(
+            step=2, time=T0, name="model", type="model", files=[ArtifactFile(path="model.pt", file="two.bin")]
+        ),
+    )
+    found = {path: file.read_bytes() for path, file in artifacts(info).items() if path.endswith("model.pt")}
+    assert sorted(found.values()) == [b"one", b"two"]
+    about = [json.loads(f.read_text()) for p, f in artifacts(info).items() if p.endswith("artifact.json")]
+    first = next(entry for entry in about if entry["step"] == 1)
+    assert first["aliases"] == ["best"]
+    assert first["files"][1]["uri"] == "s3://b/k"
+
+
+def test_environment_and_changed_attributes_arrive(info: RunInfo) -> None:
+    """What the run ran on is a file; a new name, note, group and tags replace the old ones."""
+    deliver(
+        info,
+        Environment(time=T0, values={"gpu": "none"}),
+        Info(time=T0, name="renamed", tags=["a", "b"], notes="new", group="g2"),
+    )
+    run = stored(info)
+    assert run.info.run_name == "renamed"
+    assert (run.data.tags["tags"], run.data.tags["mlflow.note.content"], run.data.tags["group"]) == ("a,b", "new", "g2")
+    assert json.loads(artifacts(info)["environment.json"].read_text()) == {"gpu": "none"}
+
+
+def test_kill_while_the_database_is_made_costs_nothing(tmp_path: Path) -> None:
+    """SIGKILL in the midst of MLflow's migrations: the next delivery makes the database, and nothing is left over."""
+    work = tmp_path / "work dir%"
+    work.mkdir()
+    info = run_info(tmp_path / "run", cwd=str(work))
+    code = (
+        "import os, sys, threading, time, msgspec; from pathlib import Path\n"
+        "from trackers.backends.mlflow import store as mlflow_store; from trackers.tracker import RunInfo\n"
+        "info = msgspec.json.decode(sys.argv[1], type=RunInfo)\n"
+        "def kill():\n"
+        "    while not any(p.stat().st_size > 50_000 for p in Path(info.cwd).glob('*mlflow.db*new')):\n"
+        "        time.sleep(0.001)\n"
+        "    os.kill(os.getpid(), 9)\n"
+        "threading.Thread(target=kill, daemon=True).start()\n"
+        "mlflow_store.connect(info)\n"
+    )
+    text = msgspec.json.encode(info).decode()
+    done = subprocess.run([sys.executable, "-c", code, text], capture_output=True, text=True, check=False)
+    assert done.returncode == -9, done.stderr
+    assert not (work / "mlflow.db").exists()
+    driver = Driver(MlflowTracker, info)
+    driver.deliver(training(20))
+    stored = read_mlflow(info, driver.state, uri=tracking_uri(info))
+    assert [point.step for point in stored.metrics["metric_1"]] == list(range(20))
+    assert {path.name for path in work.iterdir()} <= {"mlflow.db", "mlruns"}
+
+
+def test_runs_that_start_together_share_a_new_database(tmp_path: Path) -> None:
+    """Four processes meet in a directory without a database: one experiment, one parent of the group, four runs."""
+    code = (
+        "import sys; from pathlib import Path; from tests.helpers import *\n"
+        "from trackers.backends.mlflow.tracker import MlflowTracker\n"
+        "here = Path(sys.argv[1])\n"
+        "info = run_info(here / sys.argv[2], id=sys.argv[2], cwd=str(here), group='it\\'s \"one\"',\n"
+        "                options={'MLFLOW_NESTED': True})\n"
+        "Driver(MlflowTracker, info).deliver(training(3))\n"
+    )
+    root = ROOT
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    runs = [subprocess.Popen([*command, f"run{k}"], cwd=root, stderr=subprocess.PIPE) for k in range(4)]
+    for run in runs:
+        errors = run.communicate()[1]
+        assert run.returncode == 0, errors.decode()
+    api = client(run_info(tmp_path / "x", cwd=str(tmp_path)))
+    experiments = api.search_experiments()
+    assert sorted(e.name for e in experiments) == ["Default", "digits"]
+    found = api.search_runs([e.experiment_id for e in experiments], run_view_type=3)
+    parents = {run.info.run_id: run for run in found if "trackers.group" in run.data.tags}
+    children = [run for run in found if "trackers.run_id" in run.data.tags]
+    assert [run.info.run_name for run in parents.values()] == ['it\'s "one"']
+    assert all("no metrics of its own" in run.data.tags["mlflow.note.content"] for run in parents.values())
+    assert {run.data.tags["mlflow.parentRunId"] for run in children} == set(parents)
+    assert sorted(run.data.tags["trackers.run_id"] for run in children) == ["run0", "run1", "run2", "run3"]
+    assert {run.info.status for run in found} == {"FINISHED"}
+
+
+def test_group_can_be_a_tag_alone(info: RunInfo) -> None:
+    """Unless MLFLOW_NESTED says so no parent is made: every run in the list is one that somebody began."""
+    info.group = "ratio"
+    deliver(info)
+    assert stored(info).data.tags["group"] == "ratio"
+    assert "mlflow.parentRunId" not in stored(info).data.tags
+    everything = client(info).search_runs([stored(info).info.experiment_id], run_view_type=3)
+    assert [run.info.run_name for run in everything] == [info.name]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('{"team": "nlp", "stage": "a,b=c", "trackers.run_id": "mine"}', {"team": "nlp", "stage": "a,b=c"}),
+        ("team=nlp, stage = a=b,, lone", {"team": "nlp", "stage": "a=b", "lone": ""}),
+        ("{no json", {"{no json": ""}),
+    ],
+)
+def test_tags_for_mlflow_are_tags_of_its_own(text: str, expected: dict[str, str], info: RunInfo) -> None:
+    """``MLFLOW_TAGS``, as people type it and as ``LoggerConfig(mlflow_tags=…)`` gives it: one tag for each pair, commas
+    in values and all; what names the run stays ours."""
+    info.options = {"MLFLOW_TAGS": text}
+    deliver(info)
+    found = stored(info).data.tags
+    assert {name: found[name] for name in expected} == expected
+    assert found["trackers.run_id"] == info.id
+    assert "team" not in found["tags"]
+
+
+def test_options_choose_store_and_experiment(info: RunInfo) -> None:
+    """A relative SQLite file lies where training runs; the experiment has the name that the option gives."""
+    info.options = {"MLFLOW_TRACKING_URI": "sqlite:///mlflow.db", "MLFLOW_EXPERIMENT": "other"}
+    deliver(info, Metrics(step=1, time=T0, values={"x": 1}))
+    assert client(info).get_experiment(stored(info).info.experiment_id).name == "other"
+
+
+def test_abandoned_lock_is_taken_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lock whose holder was killed doesn't stop later runs."""
+    monkeypatch.setattr("trackers.backends.mlflow.store.LOCK_STALE_S", -1.0)
+    lock = tmp_path / "x.db.trackers-lock"
+    lock.touch()
+    monkeypatch.setattr("trackers.backends.mlflow.store.LOCK_WAIT_S", 60.0)
+    with first_moment(f"sqlite:///{tmp_path}/x.db"):
+        assert lock.exists()
+    assert not lock.exists()
+
+
+def test_lock_of_a_killed_process_is_taken_over_at_once(tmp_path: Path) -> None:
+    """On the machine of its holder nobody waits a minute for a lock whose holder is seen to be dead."""
+    lock = tmp_path / "x.db.trackers-lock"
+    code = (
+        "import os, signal, sys; from trackers.backends.mlflow.store import first_moment\n"
+        "with first_moment(sys.argv[1]): os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    uri = f"sqlite:///{tmp_path}/x.db"
+    subprocess.run([sys.executable, "-c", code, uri], check=False)
+    assert lock.exists()
+    before = lock.read_text()
+    with first_moment(uri):
+        assert lock.read_text() != before
+    assert not lock.exists()
+
+
+def test_lock_that_another_waiter_got_meanwhile_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two that see a dead holder's lock, the slower one doesn't take away what the quicker one has made since."""
+    lock = tmp_path / "x.db.trackers-lock"
+    lock.write_text(f"{socket.gethostname()} 1 0.0 dead")
+    judge = mlflow_store._is_gone
+
+    def slow(holder: str) -> bool:
+        gone = judge(holder)
+        lock.write_text("another's")
+        return gone
+
+    monkeypatch.setattr(mlflow_store, "_is_gone", slow)
+    mlflow_store._drop_stale(lock)
+    assert lock.read_text() == "another's"
+    assert [path.name for path in tmp_path.glob("x.db*")] == [lock.name]
+
+
+def test_lock_is_given_back_only_by_its_holder(tmp_path: Path) -> None:
+    """A holder that was taken for dead leaves the lock of whoever followed it; its own it takes away."""
+    lock = tmp_path / "x.db.trackers-lock"
+    with first_moment(f"sqlite:///{tmp_path}/x.db"):
+        lock.write_text("another's")
+    assert lock.read_text() == "another's"
+    lock.unlink()
+    with first_moment(f"sqlite:///{tmp_path}/x.db"):
+        assert lock.exists()
+    assert not lock.exists()
+
+
+def test_lock_whose_heir_died_too_is_got(tmp_path: Path) -> None:
+    """Who died while it took a dead holder's lock away keeps nobody out for longer than a stale lock does."""
+    lock = tmp_path / "x.db.trackers-lock"
+    holder = f"{socket.gethostname()} 1 0.0 dead"
+    lock.write_text(holder)
+    claim = tmp_path / f"{lock.name}.{hashlib.sha256(holder.encode()).hexdigest()[:12]}"
+    claim.touch()
+    mlflow_store._drop_stale(lock)
+    assert lock.exists()  # it may live
+    os.utime(claim, (1, 1))
+    with first_moment(f"sqlite:///{tmp_path}/x.db"):
+        assert lock.read_text() != holder
+    assert not list(tmp_path.glob("x.db.trackers-lock*"))
+
+
+@pytest.mark.parametrize(
+    "uri", ["./mlruns", "file:///tmp/mlruns", "/tmp/mlruns", "ftp://x", "http://", "sqlite://x.db"]
+)
+def test_unusable_address_is_refused_at_init(uri: str) -> None:
+    """What MLflow wouldn't take is an error with the way out before the first step."""
+    with pytest.raises(ConfigError, match="MLFLOW_TRACKING_URI"):
+        MlflowTracker.check({"MLFLOW_TRACKING_URI": uri})
+
+
+@pytest.mark.parametrize("uri", ["", "sqlite:///a.db", "http://h:5000", "postgresql://u:p@h/d", "databricks"])
+def test_usable_address_passes(uri: str) -> None:
+    """Addresses that MLflow takes pass, and no vendor is needed to see it."""
+    MlflowTracker.check({"MLFLOW_TRACKING_URI": uri})
+
+
+def test_addresses_are_shown_without_passwords() -> None:
+    """Neither a page's address nor a command shows what one logs in with."""
+    assert show("https://me:secret@host/ml/", "1", "r") == "https://host/ml/#/experiments/1/runs/r"
+    assert "secret" not in show("postgresql://me:secret@host/db", "1", "r")
+
+
+def test_default_store_is_where_training_ran(tmp_path: Path) -> None:
+    """Without an address it is mlflow.db in training's directory, odd characters in its name included."""
+    odd = tmp_path / "a b?#"
+    odd.mkdir()
+    uri = tracking_uri(run_info(tmp_path / "run", cwd=str(odd)))
+    from sqlalchemy import make_url
+
+    assert make_url(uri).database == str(odd / "mlflow.db")
+
+
+def test_value_that_an_old_server_does_not_know_again_is_no_failure(
+    info: RunInfo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Servers before 3.16 refuse a request with a NaN they have; the rest of it arrives, nothing is rejected."""
+    from mlflow import MlflowClient
+    from mlflow.exceptions import MlflowException
+
+    real, has = MlflowClient.log_batch, set()
+
+    def log_batch(self: Any, run_id: str, metrics: Any = (), **more: Any) -> Any:
+        again = [m.key for m in metrics if math.isnan(m.value) and (m.key, m.step) in has]
+        if again:
+            raise MlflowException("(sqlite3.IntegrityError) UNIQUE constraint failed: metrics.key, metrics.timestamp")
+        has.update((m.key, m.step) for m in metrics if math.isnan(m.value))
+        return real(self, run_id, metrics=metrics, **more)
+
+    monkeypatch.setattr(MlflowClient, "log_batch", log_batch)
+    driver = Driver(MlflowTracker, info)
+    records = stream([Metrics(step=s, time=T0 + s, values={"a": float(s), "n": math.nan}) for s in range(40)])
+    driver.open()
+    driver.write(records[:20], batch=20, commit=False)
+    driver.deliver(records, batch=7)
+    stored = read_mlflow(info, driver.state, uri=tracking_uri(info))
+    assert [point.step for point in stored.metrics["a"]] == list(range(40))
+    assert [point.step for point in stored.metrics["n"]] == list(range(40))
+
+
+def test_changed_artifact_address_is_read_anew() -> None:
+    """A run's cache counts only as long as the server names the same place for its artifacts."""
+    from types import SimpleNamespace
+
+    from trackers.readers.mlflow.reader import _version
+
+    def said(place: str) -> str:
+        known = {"status": "FINISHED", "end_time": 1, "run_name": "r", "artifact_uri": place}
+        data = SimpleNamespace(_metric_objs=[], params={}, tags={})
+        return _version("http://127.0.0.1:9", SimpleNamespace(info=SimpleNamespace(**known), data=data))
+
+    assert said("mlflow-artifacts:/1/a") == said("mlflow-artifacts:/1/a") != said("file:///home/victim")

@@ -1,0 +1,123 @@
+"""Stored media read back for the vendors: arrays, encoded files, tables, and what is broken."""
+
+from __future__ import annotations
+
+import io
+import os
+import wave
+from pathlib import Path
+from typing import Any
+
+import numpy
+import pytest
+from PIL import Image
+
+from tests.helpers import run_info
+from trackers.backends.shared import media_files
+from trackers.errors import Rejected
+from trackers.records import MediaFile
+from trackers.tracker import RunInfo
+
+
+@pytest.fixture
+def info(tmp_path: Path) -> RunInfo:
+    return run_info(tmp_path / "run")
+
+
+def array(info: RunInfo, values: Any, **fields: Any) -> MediaFile:
+    numpy.save(info.path("a.npy"), values)
+    return MediaFile(format="npy", file="a.npy", **fields)
+
+
+@pytest.mark.parametrize(
+    ("values", "mode", "first"),
+    [
+        (numpy.array([[True, False]]), "L", 255),
+        (numpy.array([[7, 300], [-1, 0]]), "L", 7),
+        (numpy.array([[0.5, 1.0]]), "L", 128),
+        (numpy.array([[-1.0, 1.0]]), "L", 0),
+        (numpy.array([[255.0, float("nan")]]), "L", 255),
+        (numpy.full((2, 5, 1), 9, "uint8"), "L", 9),
+        (numpy.full((2, 5, 3), 9, "uint8"), "RGB", (9, 9, 9)),
+        (numpy.full((4, 5, 6), 9, "uint8"), "RGBA", (9, 9, 9, 9)),
+    ],
+)
+def test_array_is_an_image_as_its_kind_says(info: RunInfo, values: Any, mode: str, first: Any) -> None:
+    """Booleans, integers, floats of every range, and channels first or last become the pixels they mean."""
+    picture = media_files.image(info, array(info, values))
+    assert (picture.mode, picture.getpixel((0, 0))) == (mode, first)
+    assert Image.open(io.BytesIO(media_files.png(info, array(info, values)))).size == picture.size
+
+
+@pytest.mark.parametrize("values", [numpy.zeros((0, 3)), numpy.zeros(4), numpy.zeros((5, 7, 9)), numpy.array(["a"])])
+def test_array_that_is_no_image_is_rejected(info: RunInfo, values: Any) -> None:
+    """What has no pixels rejects its record instead of failing the delivery."""
+    with pytest.raises(Rejected, match="is not an image"):
+        media_files.image(info, array(info, values))
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["../victim", "/etc/hostname", "media/../../victim", "link", "folder/victim", "pipe", "gone", "media", "a\0b"],
+)
+def test_file_that_is_not_the_runs_is_rejected(info: RunInfo, name: str) -> None:
+    """What a record names is read only if it is a regular file in the run, through no link."""
+    victim = info.path().parent / "victim"
+    victim.write_text("precious")
+    info.path("media").mkdir()
+    info.path("link").symlink_to(victim)
+    info.path("folder").symlink_to(victim.parent)
+    os.mkfifo(info.path("pipe"))
+    with pytest.raises(Rejected):
+        media_files.path(info, MediaFile(format="file", file=name))
+
+
+def test_broken_files_are_rejected(info: RunInfo) -> None:
+    """Truncated pictures, sounds, videos, tables and histograms reject their record alone."""
+    info.path("x").write_bytes(b"\x89PNG broken")
+    broken = MediaFile(format="npy", file="x")
+    readers = (media_files.image, media_files.wav, media_files.gif, media_files.table, media_files.histogram)
+    for reader in readers:
+        with pytest.raises(Rejected):
+            reader(info, broken)
+    with pytest.raises(Rejected, match="not an image"):
+        media_files.image(info, MediaFile(format="png", file="x"))
+
+
+def test_files_stay_inside_the_runs_directory(info: RunInfo, tmp_path: Path) -> None:
+    """A record that points elsewhere is rejected, whatever lies there."""
+    (tmp_path / "secret").write_text("x")
+    for file in ("../secret", str(tmp_path / "secret"), "gone", ""):
+        with pytest.raises(Rejected):
+            media_files.path(info, MediaFile(format="png", file=file))
+
+
+def test_sound_and_video_are_encoded(info: RunInfo) -> None:
+    """Samples become 16-bit WAV at their rate, frames an animated GIF of their speed."""
+    sound = media_files.wav(info, array(info, numpy.array([[0.0, 1.0], [-1.0, 5.0]]), sample_rate=100))
+    with wave.open(io.BytesIO(sound)) as read:
+        assert (read.getnchannels(), read.getframerate(), read.getnframes()) == (2, 100, 2)
+        assert numpy.frombuffer(read.readframes(2), "<i2").tolist() == [0, 32767, -32767, 32767]
+    colours = numpy.arange(3, dtype="uint8")[:, None, None, None] * numpy.full((1, 3, 8, 9), 100, "uint8")
+    with Image.open(io.BytesIO(media_files.gif(info, array(info, colours, fps=10)))) as video:
+        assert (video.size, getattr(video, "n_frames", 1), video.info["duration"]) == ((9, 8), 3, 100)
+
+
+def test_cells_of_tables_tell_media_from_values() -> None:
+    """Only what training stored as media is taken for it; one or several of one kind."""
+    image = {"_type": "image", "format": "png", "file": "a.png", "caption": "c"}
+    assert media_files.cell(image) == ("image", [MediaFile(format="png", file="a.png", caption="c")])
+    several = media_files.cell([image, image])
+    assert several is not None
+    assert len(several[1]) == 2
+    for value in (
+        1,
+        "x",
+        [],
+        {},
+        {"_type": "image"},
+        [image, 1],
+        [image, {**image, "_type": "audio"}],
+        {**image, "file": 3},
+    ):
+        assert media_files.cell(value) is None

@@ -1,0 +1,608 @@
+"""The TensorBoard tracker, read back by TensorBoard's own loaders."""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests import ROOT
+from tests.fakes.servers import tensorboard_server
+from tests.helpers import T0, Driver, run_info, stream, training
+from tests.stores import read_tensorboard
+from trackers.backends.tensorboard.tracker import TensorboardTracker
+from trackers.errors import Rejected, UsageError
+from trackers.formats.tensorboard_event import Framer, crc32c, unframe
+from trackers.records import (
+    ArtifactFile,
+    ArtifactRecord,
+    Config,
+    Finish,
+    Media,
+    MediaFile,
+    Metrics,
+    Record,
+    Start,
+    Summary,
+    Text,
+)
+from trackers.tracker import RunInfo, Status
+
+
+def events(directory: Path) -> list[Any]:
+    """All events below a directory, by TensorBoard's directory loader, and so checked against their checksums."""
+    from tensorboard.backend.event_processing import directory_loader, event_file_loader, io_wrapper
+
+    loader = directory_loader.DirectoryLoader(
+        str(directory),
+        event_file_loader.TimestampedEventFileLoader,
+        path_filter=io_wrapper.IsTensorFlowEventsFile,
+    )
+    return list(loader.Load())
+
+
+def accumulator(directory: Path) -> Any:
+    """TensorBoard's own accumulator, which keeps every point."""
+    from tensorboard.backend.event_processing import event_accumulator
+
+    found = event_accumulator.EventAccumulator(str(directory), size_guidance={"scalars": 0, "tensors": 0, "images": 0})
+    found.Reload()
+    return found
+
+
+def scalars(directory: Path) -> dict[str, list[tuple[int, float, float]]]:
+    found = accumulator(directory)
+    return {tag: [(e.step, e.value, e.wall_time) for e in found.Scalars(tag)] for tag in found.Tags()["scalars"]}
+
+
+def strings(directory: Path, tag: str) -> list[str]:
+    """What the text plugin would show under a tag, oldest first."""
+    return [e.tensor_proto.string_val[0].decode() for e in accumulator(directory).Tensors(tag)]
+
+
+def single(value: float) -> float:
+    return float(struct.unpack("f", struct.pack("f", value))[0])
+
+
+def driver(tmp_path: Path, **fields: Any) -> Driver:
+    return Driver(TensorboardTracker, run_info(tmp_path / "run", **fields))
+
+
+def content(directory: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(directory.iterdir())}
+
+
+def test_run_of_a_thousand_steps_reads_back_whole(tmp_path: Path) -> None:
+    """A thousand steps of ten values come back from TensorBoard's loader with their steps and times, as float32."""
+    run = driver(tmp_path)
+    run.deliver(training(1000))
+    found = scalars(tmp_path / "run/tensorboard/baseline")
+    assert set(found) == {f"metric_{k}" for k in range(10)}
+    for k in range(10):
+        assert found[f"metric_{k}"] == [(step, single(step + k / 10), T0 + step / 10) for step in range(1000)]
+
+
+def test_rust_loader_reads_the_same(tmp_path: Path) -> None:
+    """The data server that TensorBoard starts by default serves every point, text and histogram."""
+    import grpc
+    import tensorboard_data_server
+    from tensorboard.data.proto import data_provider_pb2, data_provider_pb2_grpc
+
+    histogram = MediaFile(format="json", data={"counts": [1, 2], "edges": [0.0, 0.5, 1.0]})
+    more = [
+        Text(step=3, time=T0, values={"note": "hello"}),
+        Media(step=3, time=T0, name="weights", type="histogram", items=[histogram]),
+    ]
+    records = training(100, finish=False)
+    run = driver(tmp_path)
+    run.deliver([*records, *stream(more, first_seq=len(records) + 1)])
+    port_file = tmp_path / "port"
+    server = subprocess.Popen(
+        [
+            *(tensorboard_data_server.server_binary(), "--logdir", str(tmp_path / "run/tensorboard/baseline")),
+            *(
+                "--host",
+                "127.0.0.1",
+                "--port",
+                "0",
+                "--port-file",
+                str(port_file),
+                "--die-after-stdin",
+                "--reload",
+                "once",
+                "-v",
+            ),
+            *("--samples-per-plugin", "scalars=all"),
+        ],
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    try:
+        assert server.stderr is not None
+        for line in server.stderr:
+            if b"Finished load cycle" in line:
+                break
+        with grpc.insecure_channel(f"127.0.0.1:{port_file.read_text().strip()}") as channel:
+            stub = data_provider_pb2_grpc.TensorBoardDataProviderStub(channel)
+            request = data_provider_pb2.ReadScalarsRequest(
+                plugin_filter=data_provider_pb2.PluginFilter(plugin_name="scalars"),
+                downsample=data_provider_pb2.Downsample(num_points=1000),
+            )
+            (entry,) = stub.ReadScalars(request).runs
+            tags = {tag.tag_name: list(tag.data.value) for tag in entry.tags}
+            assert tags["metric_3"] == [single(step + 0.3) for step in range(100)]
+            listing = stub.ListTensors(
+                data_provider_pb2.ListTensorsRequest(plugin_filter=data_provider_pb2.PluginFilter(plugin_name="text"))
+            )
+            assert "note" in {tag.tag_name for entry in listing.runs for tag in entry.tags}
+            listing = stub.ListTensors(
+                data_provider_pb2.ListTensorsRequest(
+                    plugin_filter=data_provider_pb2.PluginFilter(plugin_name="histograms")
+                )
+            )
+            assert "weights" in {tag.tag_name for entry in listing.runs for tag in entry.tags}
+    finally:
+        server.communicate()
+
+
+def test_odd_values_become_what_float32_holds(tmp_path: Path) -> None:
+    """NaN and infinities stay, bools are 0 and 1, what float32 can't hold is infinite."""
+    odd = {
+        "nan": math.nan,
+        "inf": math.inf,
+        "low": -math.inf,
+        "big": 2**70,
+        "huge": 10**400,
+        "wide": 1e300,
+        "yes": True,
+    }
+    run = driver(tmp_path)
+    run.deliver(stream([Start(time=T0), Metrics(step=1, time=T0, values=odd)]))
+    found = {tag: points[0][1] for tag, points in scalars(tmp_path / "run/tensorboard/baseline").items()}
+    assert math.isnan(found.pop("nan"))
+    expected = {"inf": math.inf, "low": -math.inf, "big": float(2**70), "huge": math.inf, "wide": math.inf, "yes": 1.0}
+    assert found == expected
+
+
+def test_names_with_every_printable_character_are_kept(tmp_path: Path) -> None:
+    """TensorBoard takes any name, and none is changed."""
+    names = [f"a{chr(c)}b" for c in range(32, 127)] + ["Verlust/größe", "损失", "🙂", "x" * 5000, " lead", "/lead"]
+    run = driver(tmp_path)
+    run.deliver(stream([Metrics(step=0, time=T0, values=dict.fromkeys(names, 1.0))]))
+    assert set(scalars(tmp_path / "run/tensorboard/baseline")) == set(names)
+
+
+def test_repeated_and_backward_steps_stay(tmp_path: Path) -> None:
+    """Points that repeat a step or go back are kept beside the others by TensorBoard's Python loader."""
+    steps = [5, 5, 3, 9, 1, 9]
+    records = [Start(time=T0), *(Metrics(step=s, time=T0 + k, values={"a": k}) for k, s in enumerate(steps))]
+    run = driver(tmp_path)
+    run.deliver(stream(records))
+    assert [(s, v) for s, v, _ in scalars(tmp_path / "run/tensorboard/baseline")["a"]] == [
+        (s, k) for k, s in enumerate(steps)
+    ]
+
+
+def test_metric_without_step_gets_the_last_one(tmp_path: Path) -> None:
+    """A sample that has no step lies beside the step before it."""
+    run = driver(tmp_path)
+    run.deliver(stream([Metrics(step=7, time=T0, values={"a": 1}), Metrics(time=T0 + 1, values={"gpu": 2})]))
+    assert scalars(tmp_path / "run/tensorboard/baseline")["gpu"] == [(7, 2.0, T0 + 1)]
+
+
+def test_rewind_purges_what_was_superseded(tmp_path: Path) -> None:
+    """An attempt that starts again from a checkpoint replaces the later points, and only those."""
+    first = [Start(time=T0), *(Metrics(step=s, time=T0 + s, values={"a": s}) for s in range(10))]
+    second = [
+        Start(time=T0 + 20, attempt=2, from_step=4),
+        Metrics(step=5, time=T0 + 21, values={"a": 50}),
+        Start(time=T0 + 22, attempt=2, from_step=4, node=1),
+        Metrics(step=6, time=T0 + 23, values={"a": 60}),
+    ]
+    run = driver(tmp_path)
+    run.deliver(stream([*first, *second]))
+    points = [(s, v) for s, v, _ in scalars(tmp_path / "run/tensorboard/baseline")["a"]]
+    assert points == [(0, 0), (1, 1), (2, 2), (3, 3), (4, 4), (5, 50), (6, 60)]
+
+
+def test_results_and_config_make_one_row_of_hparams(tmp_path: Path) -> None:
+    """``final/`` values are scalars, written once, in the run's own directory; the config is flattened."""
+    from tensorboard.plugins.hparams import metadata
+
+    records = [
+        Config(time=T0, values={"lr": 1e-3, "model": {"depth": 4, "act": "relu"}, "bad": math.nan, "tied": True}),
+        Metrics(step=3, time=T0, values={"a": 1.0, "final/accuracy": 0.5}),
+        Summary(time=T0, values={"best": 9.0, "final/note": "good", "lost": math.nan}),
+        Summary(time=T0, values={"final/best": 2.0}),
+        Config(time=T0, values={"lr": 2e-3}),
+    ]
+    run = driver(tmp_path)
+    run.deliver(stream(records), status=Status("failed", 3, T0 + 9))
+    directory = tmp_path / "run/tensorboard/baseline"
+    found = scalars(directory)
+    assert found["final/best"] == [(3, 2.0, T0 + 9)]
+    assert found["final/accuracy"] == [(3, 0.5, T0 + 9)]
+    assert math.isnan(found["final/lost"][0][1])
+    tensors = accumulator(directory)
+    assert strings(directory, "final/note") == ["good"]
+    assert strings(directory, "trackers/status") == ["failed (exit code 3)"]
+
+    def plugin(tag: str) -> bytes:
+        return bytes(tensors.SummaryMetadata(tag).plugin_data.content)
+
+    start = metadata.parse_session_start_info_plugin_data(plugin(metadata.SESSION_START_INFO_TAG))
+    assert start.hparams["lr"].number_value == 2e-3
+    assert start.hparams["model/depth"].number_value == 4
+    assert start.hparams["model/act"].string_value == "relu"
+    assert start.hparams["bad"].string_value == "NaN"
+    assert start.hparams["tied"].bool_value is True
+    end = metadata.parse_session_end_info_plugin_data(plugin(metadata.SESSION_END_INFO_TAG))
+    assert (end.status, end.end_time_secs) == (2, T0 + 9)  # STATUS_FAILURE
+
+
+def test_hparams_page_of_tensorboard_lists_the_run(tmp_path: Path) -> None:
+    """TensorBoard's hparams backend finds one session group with the config and the results."""
+    from tensorboard.backend.event_processing import data_provider, plugin_event_multiplexer
+    from tensorboard.context import RequestContext
+    from tensorboard.plugins.base_plugin import TBContext
+    from tensorboard.plugins.hparams import api_pb2, backend_context, list_session_groups
+
+    logdir = tmp_path / "tb"
+    run = driver(tmp_path, options={"TENSORBOARD_DIR": str(logdir)})
+    run.deliver(stream([Config(time=T0, values={"lr": 0.5}), Summary(time=T0, values={"best": 2.0})]))
+    multiplexer = plugin_event_multiplexer.EventMultiplexer().AddRunsFromDirectory(str(logdir))
+    multiplexer.Reload()
+    provider = data_provider.MultiplexerDataProvider(multiplexer, str(logdir))
+    context = backend_context.Context(TBContext(data_provider=provider))
+    request = RequestContext()
+    wanted = api_pb2.ListSessionGroupsRequest(slice_size=10, allowed_statuses=[1], include_metrics=True)
+    wanted.col_params.add(metric=api_pb2.MetricName(tag="final/best"))
+    groups = list_session_groups.Handler(request, context, "", wanted).run().session_groups
+    assert len(groups) == 1
+    assert groups[0].hparams["lr"].number_value == 0.5
+    assert [value.value for value in groups[0].metric_values] == [2.0]
+
+
+SWEEP = ["größe 🙂", "a/b:c", "same", "same", *(f"lr-{k}" for k in range(4, 12))]
+
+
+@pytest.fixture(scope="module")
+def board(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str]]:
+    """A project of twelve runs of one group, the first of which failed without a result, served by TensorBoard."""
+    home = tmp_path_factory.mktemp("board")
+    project = home / "runs/digits"
+    for number, name in enumerate(SWEEP):
+        values: dict[str, Any] = {"lr": 10.0**-number}
+        if number % 2:
+            values["momentum"] = 0.9
+        records: list[Record] = [Config(time=T0, values=values), Metrics(step=1, time=T0, values={"loss": number})]
+        if number:
+            records.append(Summary(time=T0, values={"final/best": float(number)}))
+        run = Driver(TensorboardTracker, run_info(project / f"id{number}", id=f"id{number}", name=name, group="ratio"))
+        run.deliver(stream(records), status=Status("finished" if number else "failed", 0, T0 + 1))
+        assert run.state["url"] == f"tensorboard --logdir {project}"
+    server = tensorboard_server(project, home / "tensorboard.log")
+    server.start()
+    try:
+        yield home, server.url
+    finally:
+        server.stop()
+
+
+def asked(url: str, body: Any = None) -> Any:
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(url, data, {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        return json.load(answer)
+
+
+def test_tensorboard_lists_the_runs_of_a_project_by_name(board: tuple[Path, str]) -> None:
+    """Each run is listed under its own name, whatever characters that has and though another has it, too."""
+    names = ["größe 🙂", "a_b_c", *SWEEP[2:]]
+    assert sorted(asked(f"{board[1]}/data/runs")) == sorted(
+        f"id{number}/tensorboard/{name}" for number, name in enumerate(names)
+    )
+
+
+def test_each_run_of_a_sweep_is_a_row_of_its_own(board: tuple[Path, str]) -> None:
+    """Runs of one group aren't averaged; every run's settings and results are columns, the group is one of them."""
+    experiment = asked(f"{board[1]}/data/plugin/hparams/experiment", {"includeMetrics": True})
+    assert {info["name"] for info in experiment["hparamInfos"]} == {"lr", "momentum", "group"}
+    assert "final/best" in {info["name"]["tag"] for info in experiment["metricInfos"]}
+    wanted = {"startIndex": 0, "sliceSize": 100, "allowedStatuses": ["STATUS_SUCCESS", "STATUS_FAILURE"],
+              "includeMetrics": True}  # fmt: skip
+    groups = asked(f"{board[1]}/data/plugin/hparams/session_groups", wanted)["sessionGroups"]
+    rows = {}
+    for row in groups:
+        (session,) = row["sessions"]
+        assert row["name"] == f"{SWEEP[int(session['name'].split('/')[0][2:])]}-{session['name'].split('/')[0]}"
+        results = [value["value"] for value in row["metricValues"] if value["name"]["tag"] == "final/best"]
+        settings = row["hparams"]
+        rows[session["name"].split("/")[0]] = settings["lr"], settings["group"], settings.get("momentum"), results
+    assert rows == {
+        f"id{number}": (10.0**-number, "ratio", 0.9 if number % 2 else None, [number] if number else [])
+        for number in range(12)
+    }
+
+
+def test_run_stays_in_the_folder_that_it_began_in(tmp_path: Path) -> None:
+    """Renamed, resumed, without its state or begun by an older version: a run has one folder, and every point once."""
+    for number, options in enumerate(({}, {"TENSORBOARD_DIR": str(tmp_path / "tb")})):
+        home = tmp_path / f"run{number}"
+        parent = tmp_path / "tb/digits" if options else home / "tensorboard"
+        records = training(10, finish=False)
+        run = Driver(TensorboardTracker, run_info(home, options=options))
+        run.deliver(records, status=Status("running"))
+        (folder,) = parent.iterdir()
+        more = [*records, *stream([Metrics(step=10, time=T0 + 9, values={"metric_0": 10.0})], first_seq=13)]
+        for state, cursor in ((run.state, run.cursor), ({}, 0)):
+            run = Driver(TensorboardTracker, run_info(home, options=options, name="another"), state, cursor)
+            run.deliver(more)
+            assert list(parent.iterdir()) == [folder]
+            assert [point[0] for point in scalars(folder)["metric_0"]] == list(range(11))
+    older = tmp_path / "older/tensorboard"
+    run = Driver(TensorboardTracker, run_info(tmp_path / "older"))
+    run.deliver(training(5))
+    for path in (older / "baseline").iterdir():
+        path.rename(older / path.name)
+    (older / "baseline").rmdir()
+    del run.state["marks"]["folder"]
+    for state, cursor in ((run.state, run.cursor), ({}, 0)):
+        run = Driver(TensorboardTracker, run.info, state, cursor)
+        run.deliver(training(5))
+        assert not [path for path in older.iterdir() if path.is_dir()]
+        assert len(scalars(older)["metric_0"]) == 5
+
+
+def test_media_are_what_their_plugins_read(tmp_path: Path) -> None:
+    """Images, sounds, histograms and tables arrive under their plugins; what can't be shown names its file."""
+    import numpy
+    from PIL import Image
+
+    info = run_info(tmp_path / "run")
+    media = tmp_path / "run/media"
+    media.mkdir()
+    Image.new("RGB", (4, 3), "red").save(media / "a.png")
+    numpy.save(media / "b.npy", numpy.zeros((3, 4, 3), "uint8"))
+    numpy.save(media / "c.npy", numpy.zeros(100, "float32"))
+    (media / "d.mp4").write_bytes(b"movie")
+    png = MediaFile(format="png", file="media/a.png", caption="a <b>")
+    npy = MediaFile(format="npy", file="media/b.npy", width=4, height=3)
+    table = MediaFile(format="json", data={"columns": ["<i>", "b|c"], "rows": [["<script>", 1], ["x\ny", None]]})
+    histogram = MediaFile(format="json", data={"counts": [3, 4], "edges": [0, 1, 2]})
+    sound = MediaFile(format="npy", file="media/c.npy", sample_rate=8000)
+    movie = MediaFile(format="mp4", file="media/d.mp4")
+    records = [
+        Media(step=1, time=T0, name="pictures", type="image", items=[png, npy]),
+        Media(step=1, time=T0, name="sound", type="audio", items=[sound]),
+        Media(step=1, time=T0, name="weights", type="histogram", items=[histogram]),
+        Media(step=1, time=T0, name="samples", type="table", items=[table]),
+        Media(step=1, time=T0, name="movie", type="video", items=[movie]),
+        ArtifactRecord(step=1, time=T0, name="ckpt", type="model", files=[ArtifactFile(path="ckpt.pt", size=3)]),
+    ]
+    Driver(TensorboardTracker, info).deliver(stream(records))
+    directory = tmp_path / "run/tensorboard/baseline"
+    found = accumulator(directory)
+    pictures = found.Tensors("pictures")[0].tensor_proto.string_val
+    assert [pictures[0], pictures[1]] == [b"4", b"3"]
+    assert all(picture.startswith(b"\x89PNG") for picture in pictures[2:4])
+    assert len(pictures) == 4
+    assert found.Tensors("sound")[0].tensor_proto.string_val[0].startswith(b"RIFF")
+    assert list(found.Tensors("weights")[0].tensor_proto.double_val) == [0, 1, 3, 1, 2, 4]
+    shown = strings(directory, "samples")[0]
+    assert "&lt;script&gt;" in shown
+    assert "&#124;" in shown
+    assert "media/d.mp4" in strings(directory, "movie")[0]
+    assert "ckpt.pt" in strings(directory, "trackers/artifacts/ckpt")[0]
+    plugins = {tag: found.SummaryMetadata(tag).plugin_data.plugin_name for tag in ("pictures", "sound", "weights")}
+    assert plugins == {"pictures": "images", "sound": "audio", "weights": "histograms"}
+
+
+def test_record_with_a_lost_file_is_rejected_and_leaves_no_trace(tmp_path: Path) -> None:
+    """A medium whose file is gone rejects its batch, and the others of that batch can come again."""
+    run = driver(tmp_path)
+    good = Metrics(step=1, time=T0, values={"a": 1.0})
+    lost = Media(step=1, time=T0, name="p", type="image", items=[MediaFile(format="png", file="media/no.png")])
+    records = stream([good, lost])
+    run.open()
+    with pytest.raises(Rejected, match=r"no\.png"):
+        run.write(records)
+    run.write(records[:1])
+    run.close()
+    assert len(scalars(tmp_path / "run/tensorboard/baseline")["a"]) == 1
+
+
+def test_one_name_for_two_kinds_of_data_stays_visible(tmp_path: Path) -> None:
+    """TensorBoard shows one kind under a tag, so the second kind of a name gets a tag of its own."""
+    run = driver(tmp_path)
+    run.deliver(stream([Metrics(step=1, time=T0, values={"a": 1}), Text(step=1, time=T0, values={"a": "words"})]))
+    assert strings(tmp_path / "run/tensorboard/baseline", "a/text") == ["words"]
+    assert scalars(tmp_path / "run/tensorboard/baseline")["a"] == [(1, 1.0, T0)]
+
+
+def test_repeated_batch_changes_nothing(tmp_path: Path) -> None:
+    """A batch that comes again, whole or overlapping, is ignored within a process."""
+    records = training(50)
+    run, plain = driver(tmp_path / "a"), driver(tmp_path / "b")
+    plain.deliver(records)
+    run.open()
+    run.write(records[:30], commit=False)
+    run.write(records[:20], commit=False)
+    run.write(records)
+    run.close()
+    assert content(tmp_path / "a/run/tensorboard/baseline") == content(tmp_path / "b/run/tensorboard/baseline")
+
+
+def test_kill_before_the_commit_leaves_no_double(tmp_path: Path) -> None:
+    """What was written behind the committed length is cut off, and the file ends byte for byte as without a kill."""
+    records = training(50)
+    run, plain = driver(tmp_path / "a"), driver(tmp_path / "b")
+    plain.deliver(records)
+    for stop in (10, 11, 30, len(records)):
+        run.open()
+        run.write(records[:stop], batch=7)
+        run.write(records[: stop + 15], commit=False)
+        torn = next((tmp_path / "a/run/tensorboard/baseline").iterdir())
+        torn.write_bytes(torn.read_bytes()[:-3])
+    run.deliver(records)
+    assert content(tmp_path / "a/run/tensorboard/baseline") == content(tmp_path / "b/run/tensorboard/baseline")
+
+
+def test_run_that_goes_on_after_its_end_has_one_end(tmp_path: Path) -> None:
+    """A resumed run gets a second file, one status and one set of results; ending twice alike writes nothing."""
+    records = [*training(10, finish=False), *stream([Summary(time=T0, values={"best": 1.0})], first_seq=13)]
+    run = driver(tmp_path)
+    run.deliver(records, status=Status("crashed", None, T0 + 5))
+    directory = tmp_path / "run/tensorboard/baseline"
+    before = content(directory)
+    run.deliver(records, status=Status("crashed", None, T0 + 5))
+    assert content(directory) == before
+    more = stream([Start(time=T0 + 6, attempt=2), Metrics(step=10, time=T0 + 7, values={"metric_0": 10})], first_seq=14)
+    run.deliver([*records, *more])
+    assert len(content(directory)) == 2
+    assert strings(directory, "trackers/status") == ["finished (exit code 0)"]
+    found = scalars(directory)
+    assert [value for _, value, _ in found["final/best"]] == [1.0]
+    assert [step for step, _, _ in found["metric_0"]] == list(range(11))
+
+
+def test_pause_writes_no_end(tmp_path: Path) -> None:
+    """A delivery that ends while the run goes on writes neither results nor a status, and goes on in its file."""
+    records = training(10)
+    run = driver(tmp_path)
+    run.open()
+    run.write(records[:5])
+    run.close(Status("running"))
+    assert "trackers/status" not in accumulator(tmp_path / "run/tensorboard/baseline").Tags()["tensors"]
+    run.deliver(records)
+    assert len(content(tmp_path / "run/tensorboard/baseline")) == 1
+
+
+@pytest.mark.parametrize("damage", ["gone", "short"])
+def test_damaged_file_is_written_anew(tmp_path: Path, damage: str) -> None:
+    """A file that someone deleted or shortened is rebuilt from the first record."""
+    records = training(50)
+    run = driver(tmp_path)
+    run.deliver(records)
+    directory = tmp_path / "run/tensorboard/baseline"
+    before = content(directory)
+    (path,) = directory.iterdir()
+    if damage == "gone":
+        path.unlink()
+    else:
+        path.write_bytes(path.read_bytes()[:100])
+    run.deliver(records)
+    assert content(directory) == before
+
+
+def test_log_directory_holds_runs_apart(tmp_path: Path) -> None:
+    """With TENSORBOARD_DIR two runs of one name lie side by side, under names that people know."""
+    logdir = tmp_path / "tb dir"
+    for run_id in ("one", "two"):
+        info = run_info(tmp_path / run_id, id=run_id, name="a/b", options={"TENSORBOARD_DIR": str(logdir)})
+        run = Driver(TensorboardTracker, info)
+        run.deliver(training(3))
+        assert run.state["url"] == f"tensorboard --logdir '{logdir}'"
+    assert sorted(p.name for p in (logdir / "digits").iterdir()) == ["a_b-one", "a_b-two"]
+    assert len(scalars(logdir / "digits/a_b-two")["metric_0"]) == 3
+
+
+def test_check_refuses_a_file_as_directory(tmp_path: Path) -> None:
+    """A log directory that can't be made is said before the first step."""
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match="not a directory"):
+        TensorboardTracker.check({"TENSORBOARD_DIR": str(tmp_path / "file/below")})
+
+
+def test_neither_tensorflow_nor_torch_is_imported(tmp_path: Path) -> None:
+    """A whole delivery in a fresh process loads neither TensorFlow nor torch, not even indirectly."""
+    code = (
+        "import sys; from pathlib import Path; from tests.helpers import *\n"
+        "from trackers.backends.tensorboard.tracker import TensorboardTracker\n"
+        "assert not any(m.split('.')[0] in ('tensorboard', 'numpy', 'google') for m in sys.modules)\n"
+        f"Driver(TensorboardTracker, run_info(Path({str(tmp_path / 'run')!r}))).deliver(training(3))\n"
+        "print(sorted({m.split('.')[0] for m in sys.modules} & {'tensorflow', 'torch', 'numpy', 'tensorboardX'}))"
+    )
+    root = ROOT
+    done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+@given(st.lists(st.binary(max_size=300), max_size=8), st.integers(0, 20))
+@settings(deadline=None, max_examples=100)
+def test_frames_come_back_up_to_a_torn_tail(records: list[bytes], torn: int) -> None:
+    """Framed records read back as they were; a torn tail costs the last ones only, and never raises."""
+    framer = Framer()
+    data = b"".join(framer.frame(record) for record in records)
+    assert list(unframe(data)) == records
+    kept = list(unframe(data[: max(0, len(data) - torn)]))
+    assert kept == records[: len(kept)]
+
+
+@given(st.binary(max_size=200))
+@settings(deadline=None)
+def test_checksum_is_tensorboards(data: bytes) -> None:
+    """Our CRC-32C equals the one in TensorBoard's own reader."""
+    from tensorboard.compat.tensorflow_stub import pywrap_tensorflow
+
+    assert crc32c(data) == pywrap_tensorflow.crc32c(data)
+
+
+def test_frame_with_a_flipped_bit_is_noticed() -> None:
+    """A changed byte in a complete record is an error, not data."""
+    data = bytearray(Framer().frame(b"hello"))
+    data[14] ^= 1
+    with pytest.raises(ValueError, match="corrupt"):
+        list(unframe(bytes(data)))
+
+
+def test_status_of_a_run_that_never_logged(tmp_path: Path) -> None:
+    """An empty run still gets a file that loads, with its status."""
+    info: RunInfo = run_info(tmp_path / "run")
+    Driver(TensorboardTracker, info).deliver(stream([Finish(time=T0, status="crashed")]), status=Status("crashed"))
+    assert strings(tmp_path / "run/tensorboard/baseline", "trackers/status") == ["crashed"]
+    assert isinstance(events(tmp_path / "run/tensorboard/baseline")[0].wall_time, float)
+
+
+def test_every_event_is_framed_soundly(tmp_path: Path) -> None:
+    """TensorBoard's directory loader reads as many events as our own reader, the version first."""
+    run = driver(tmp_path)
+    run.deliver(training(20))
+    (path,) = (tmp_path / "run/tensorboard/baseline").iterdir()
+    found = events(tmp_path / "run/tensorboard/baseline")
+    assert len(found) == len(list(unframe(path.read_bytes())))
+    assert found[0].file_version == "brain.Event:2"
+    records: list[Record] = training(20)
+    assert len(found) == len(records) + 1  # version and tail come, the Finish record has no event
+
+
+def test_streams_beside_training_begin_no_session(tmp_path: Path) -> None:
+    """One START for each attempt, at its first step: a loader may forget what lies at and above a later one's."""
+    info = run_info(tmp_path / "run")
+    records = [
+        Start(time=T0, rank=0),
+        Config(time=T0, values={"lr": 0.5}),
+        Start(time=T0 + 0.1),
+        Metrics(time=T0 + 1, step=0, values={"loss": 1.0}),
+        Start(time=T0 + 1.5),
+        Metrics(time=T0 + 2, step=1, values={"loss": 0.5}),
+        Start(time=T0 + 3, rank=0, attempt=2),
+        Start(time=T0 + 3.1, attempt=2),
+        Metrics(time=T0 + 4, step=2, values={"loss": 0.25}),
+    ]
+    Driver(TensorboardTracker, info).deliver(stream(records))
+    stored = read_tensorboard(info)
+    assert stored.config == {"lr": 0.5}
+    assert [point.step for point in stored.metrics["loss"]] == [0, 1, 2]
+    found = events(info.path("tensorboard/baseline"))
+    assert [event.step for event in found if event.session_log.status == event.session_log.START] == [0, 2]

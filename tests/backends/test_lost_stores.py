@@ -1,0 +1,310 @@
+"""Somebody deletes, replaces or puts back what a tracker wrote, or what is known of its delivery: all comes once."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests import stores
+from tests.helpers import T0, run_info
+from trackers.journal.run_directory import RunDirectory, StreamName, replace_file
+from trackers.journal.stream import StreamWriter
+from trackers.records import Alert, Config, Finish, Media, MediaFile, Metrics, Start, Summary, Text, encode
+from trackers.relay.delivery import delivery as module
+from trackers.relay.delivery.cursor_file import read_account
+from trackers.relay.delivery.delivery import Delivery
+from trackers.support.process_info import boot_id, process_start
+from trackers.tracker import RunInfo
+
+STEPS = 40
+FILES = ("json", "csv", "tensorboard", "session", "benchmark", "progress")
+STORES = ("trackio", "mlflow")
+
+
+@pytest.fixture(autouse=True)
+def _places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "RETRY_S", (0.0, 0.0))
+    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "out/trackio"))
+    import trackio.utils  # noqa: F401
+
+    for imported in [known for name, known in sys.modules.items() if name.partition(".")[0] == "trackio"]:
+        for name, path in (("TRACKIO_DIR", ""), ("MEDIA_DIR", "media"), ("ARTIFACTS_DIR", "artifacts")):
+            if hasattr(imported, name):
+                monkeypatch.setattr(imported, name, tmp_path / "out/trackio" / path)
+
+
+def a_run(home: Path, out: Path, run_id: str) -> RunDirectory:
+    """A finished run of forty steps with samples, texts, a result, a checkpoint and an alert."""
+    run = RunDirectory(home)
+    run.make()
+    options = {
+        f"{name}_DIR": str(out / name.lower())
+        for name in ("JSON", "CSV", "TENSORBOARD", "SESSION", "BENCHMARK", "PROGRESS")
+    }
+    options["MLFLOW_TRACKING_URI"] = f"sqlite:///{out}/mlflow/mlflow.db"
+    run.write_info(
+        run_info(home, id=run_id, options=options, cwd=str(out), tags=["first"], config={"lr": 0.5, "batch_size": 4})
+    )
+    writer = StreamWriter(run.stream(StreamName("rank", 0, 1)))
+    writer.write(encode(Start(time=T0)))
+    writer.write(encode(Config(time=T0, values={"lr": 0.5, "batch_size": 4})))
+    for step in range(STEPS):
+        values = {"loss": step / 4, "perf/step_time": 0.5, "perf/tokens_per_sec": 100.0}
+        writer.write(encode(Metrics(step=step, time=T0 + step, values=values)))
+        if step % 8 == 3:
+            writer.write(encode(Text(step=step, time=T0 + step + 0.1, values={"note": f"at {step}"})))
+            saved = {"checkpoint/iteration": step}
+            writer.write(encode(Metrics(step=step, time=T0 + step + 0.2, values=saved)))
+    histogram = MediaFile(format="json", data={"counts": [1, 2], "edges": [0.0, 0.5, 1.0]})
+    writer.write(encode(Media(step=9, time=T0 + STEPS, name="weights", type="histogram", items=[histogram])))
+    writer.write(encode(Alert(time=T0 + STEPS, title="look")))
+    writer.write(encode(Summary(time=T0 + STEPS, values={"final/best": 0.25})))
+    writer.write(encode(Finish(time=T0 + STEPS + 1, status="finished", exit_code=0)))
+    writer.release()
+    samples = StreamWriter(run.stream(StreamName("sampler", 0, 1)))
+    for step in range(0, STEPS, 4):
+        samples.write(encode(Metrics(time=T0 + step + 0.5, values={"system.cpu": float(step)})))
+    samples.release()
+    return run
+
+
+def deliver(run: RunDirectory, name: str, harm: Callable[[], object] = lambda: None, at: int = -1) -> None:
+    """Deliver in batches; ``harm`` is done after so many steps."""
+    work = Delivery(run, name, say=lambda text: None, alone=False)
+    work._limit = 7 if name in FILES else 20
+    for number in range(400):
+        if number == at:
+            harm()
+        if work.step() is None:
+            work._order.close()
+            return
+    raise AssertionError(f"the delivery doesn't come to an end: {read_account(run, name).error}")
+
+
+def held(run: RunDirectory, name: str, out: Path) -> Any:
+    """Everything that a tracker's store holds of the run, as its own readers see it."""
+    info: RunInfo = run.read_info()
+    if name == "trackio":
+        found = stores.read_trackio(info)
+        return found, _counts(out / "trackio/digits.db", info.id)
+    if name == "mlflow":
+        return stores.read_mlflow(info)
+    if name == "tensorboard":
+        (folder,) = (out / "tensorboard/digits").iterdir()
+        return stores.read_tensorboard(info, directory=folder)
+    files = sorted(path for path in (out / name).rglob("*") if path.is_file())
+    return {path.relative_to(out).as_posix(): _settled(path) for path in files}
+
+
+def _counts(path: Path, run_id: str) -> list[int]:
+    """Samples and alerts of a run in trackio's database."""
+
+    database = sqlite3.connect(path)
+    try:
+        query = "SELECT count(*) FROM {} WHERE run_id = ?"
+        return [database.execute(query.format(table), [run_id]).fetchone()[0] for table in ("system_metrics", "alerts")]
+    finally:
+        database.close()
+
+
+def _settled(path: Path) -> Any:
+    """A file's content without what says when it was written."""
+    text = path.read_text("utf-8")
+    if path.suffix == ".json":
+        document = json.loads(text)
+        for part in (document, document.get("metadata", {}), document.get("session", {})):
+            for name in ("timestamp", "generated", "created", "written"):
+                part.pop(name, None) if isinstance(part, dict) else None
+        return document
+    return text
+
+
+class Expected:
+    """What a store holds after a delivery that nobody disturbed, and runs to compare with it."""
+
+    def __init__(self, home: Path, name: str) -> None:
+        self.home, self.out, self.name = home, home / "out", name
+        run = self.run("whole")
+        deliver(run, name)
+        self.whole = self.held(run)
+
+    def run(self, run_id: str) -> RunDirectory:
+        """Another run of the same records. Files of earlier runs are removed; the stores of vendors hold many."""
+        if self.name in FILES:
+            shutil.rmtree(self.out, ignore_errors=True)
+        return a_run(self.home / run_id, self.out, run_id)
+
+    def held(self, run: RunDirectory) -> Any:
+        """What the store holds of a run, without its id."""
+        found = held(run, self.name, self.out)
+        return json.loads(json.dumps(found).replace(run.path.name, "ID")) if isinstance(found, dict) else found
+
+
+@pytest.mark.parametrize("name", [*FILES, *STORES])
+def test_store_that_is_lost_while_it_is_open_is_filled_anew(name: str, tmp_path: Path) -> None:
+    """Deleted, replaced or overwritten by an older copy, early, in the middle or at the end: all is there, once."""
+    expected = Expected(tmp_path, name)
+    place = expected.out / name
+    for harm in ("put back", "overwritten", "deleted"):
+        for at in (2, 5, 8) if name in FILES else (3,):
+            run = expected.run(f"{harm.replace(' ', '-')}{at}")
+            older = tmp_path / f"older-{run.path.name}"
+            if harm != "deleted":
+                deliver_some(run, name, 1 if name in STORES else 3)
+                if not place.exists():
+                    continue  # it writes at the end alone
+                shutil.copytree(place, older)
+
+            def lose(harm: str = harm, older: Path = older) -> None:
+                if harm != "overwritten":
+                    shutil.rmtree(place, ignore_errors=True)
+                if older.exists():
+                    shutil.copytree(older, place, dirs_exist_ok=True, copy_function=shutil.copyfile)
+
+            deliver(run, name, lose, at)
+            assert expected.held(run) == expected.whole, f"{harm} after {at} steps"
+
+
+def deliver_some(run: RunDirectory, name: str, steps: int) -> None:
+    """A delivery that is killed after so many steps."""
+    work = Delivery(run, name, say=lambda text: None, alone=False)
+    work._limit = 7 if name in FILES else 20
+    for _ in range(steps):
+        work.step()
+    work._order.close()
+
+
+@pytest.mark.parametrize("name", [*FILES, *STORES])
+def test_delivery_with_any_earlier_state_changes_nothing(name: str, tmp_path: Path) -> None:
+    """State, order of the streams, or both, deleted or put back from any time: all is there, once."""
+    expected = Expected(tmp_path, name)
+    run = expected.run("harmed")
+    copies = [tmp_path / "none"]
+    copies[0].mkdir()
+    for number in range(3):
+        deliver_some(run, name, 2)
+        copies.append(tmp_path / f"copy{number}")
+        shutil.copytree(run.delivery, copies[-1])
+    cases = [(files, copy) for files in (f"{name}.json", f"{name}.*") for copy in copies]
+    for files, copy in cases if name in FILES else (cases[2], cases[4], cases[7]):
+        for path in run.delivery.glob(files):
+            path.unlink()
+        for path in copy.glob(files):
+            shutil.copy(path, run.delivery)
+        deliver(run, name)
+        assert expected.held(run) == expected.whole, f"{files} of {copy.name}"
+
+
+def test_run_that_is_deleted_in_trackio_is_delivered_anew(tmp_path: Path) -> None:
+    """By trackio's own means, while its delivery is open: the run is there again, whole."""
+    from trackio.sqlite_storage import SQLiteStorage
+
+    expected = Expected(tmp_path, "trackio")
+    run = expected.run("deleted")
+    deliver(run, "trackio", lambda: SQLiteStorage.delete_run("digits", "baseline", run_id="deleted"), at=2)
+    assert expected.held(run) == expected.whole
+
+
+def damage(path: Path, at: float) -> None:
+    """Change one byte of a file, so that its length stays."""
+    content = bytearray(path.read_bytes())
+    place = min(len(content) - 2, int(at * len(content)))
+    content[place] = ord("0") if content[place] != ord("0") else ord("1")
+    path.write_bytes(content)
+
+
+def verified(run: RunDirectory, name: str) -> dict[str, Any]:
+    """What ``trackers sync --verify`` finds and mends, done in this process."""
+    account = read_account(run, name)
+    account.verify = True
+    replace_file(run.delivery_state(name), msgspec.json.encode(account))
+    deliver(run, name)
+    return read_account(run, name).verified
+
+
+@pytest.mark.parametrize("name", ["json", "csv", "tensorboard", "session", "benchmark"])
+def test_verify_finds_damage_of_equal_length_and_mends_it(name: str, tmp_path: Path) -> None:
+    """One changed byte anywhere in any file of a tracker is found, named, and written anew from the journal; a second
+    look, and one at files that nobody touched, finds nothing."""
+    expected = Expected(tmp_path, name)
+    run = expected.run("damaged")
+    deliver(run, name)
+    assert verified(run, name)["damaged"] == []
+    own = [path for folder in (expected.out / name, run.path / name) if folder.exists() for path in folder.rglob("*")]
+    files = [path for path in own if path.is_file() and path.stat().st_size > 1]
+    assert files
+    for path in files:
+        for at in (0.0, 0.3, 0.999):
+            damage(path, at)
+            found = verified(run, name)["damaged"]
+            assert any(str(path) in text or "held less" in text for text in found), f"{path.name} at {at}: {found}"
+            assert expected.held(run) == expected.whole
+            again = verified(run, name)
+            assert again["damaged"] == []
+            assert "bytes" in again["checked"]
+    account = read_account(run, name)  # as an older version left it
+    account.state.pop("digests", None)
+    replace_file(run.delivery_state(name), msgspec.json.encode(account))
+    assert bool(verified(run, name)["damaged"]) == (name != "tensorboard")
+    assert expected.held(run) == expected.whole
+
+
+def test_sync_verify_says_what_it_read_back_and_mended(tmp_path: Path) -> None:
+    """The command names each tracker's files, what was damaged and what can't be read back; a run that goes on is
+    refused. A run whose delivery/ was removed is delivered like any other."""
+    run = a_run(tmp_path / "runs/digits/said", tmp_path / "out", "said")
+    shutil.rmtree(run.delivery)
+
+    def sync(*more: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "trackers", "sync", str(run.path), "--to", "json,progress", *more]
+        return subprocess.run(command, capture_output=True, text=True, timeout=120)
+
+    assert sync().returncode == 0
+    (log,) = (tmp_path / "out/json").iterdir()
+    damage(log, 0.5)
+    done = sync("--verify")
+    assert done.returncode == 0, done.stderr
+    assert "json: delivered" in done.stdout
+    assert f"1 damaged and written anew: {log} (other content than was written)" in done.stdout
+    assert "not verified: others write to" in done.stdout
+    lines = [json.loads(line) for line in sync("--verify", "--json").stdout.splitlines()]
+    found = {line["tracker"]: line["verified"] for line in lines if line["state"] == "delivered"}
+    assert found["json"]["damaged"] == []
+    assert found["json"]["checked"].endswith(" bytes")
+    going_on = RunDirectory(tmp_path / "runs/digits/goes-on")
+    going_on.make()
+    here: dict[str, Any] = {"pid": os.getpid(), "pid_start": process_start(os.getpid()), "boot_id": boot_id(),
+                            "host": socket.gethostname()}  # fmt: skip
+    going_on.write_info(run_info(going_on.path, id="goes-on", trackers=["json"], **here))
+    StreamWriter(going_on.stream(StreamName("rank", 0, 1))).write(encode(Start(time=T0, **here)))
+    command = [sys.executable, "-m", "trackers", "sync", str(going_on.path), "--verify"]
+    refused = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert refused.returncode == 2
+    assert "goes on: verify it when it has ended" in refused.stderr
+
+
+def test_verify_brings_back_what_a_store_lacks(tmp_path: Path) -> None:
+    """Rows that somebody deleted in trackio are there again, and counted; MLflow gets everything again."""
+    expected = Expected(tmp_path, "trackio")
+    run = expected.run("lacking")
+    deliver(run, "trackio")
+    database = sqlite3.connect(tmp_path / "out/trackio/digits.db")
+    with database:
+        database.execute("DELETE FROM metrics WHERE run_id = 'lacking' AND step BETWEEN 3 AND 9")
+    database.close()
+    assert verified(run, "trackio")["missing"] == 10
+    (there, counts), (whole, wanted) = expected.held(run), expected.whole
+    assert sorted(there.metrics["loss"]) == sorted(whole.metrics["loss"])
+    assert (sorted(there.texts["note"]), counts) == (sorted(whole.texts["note"]), wanted)
+    assert verified(run, "trackio")["missing"] == 0

@@ -1,0 +1,427 @@
+"""The trackio tracker against trackio's local store, read back with plain SQL and trackio's own commands."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import os
+import sqlite3
+import subprocess
+import sys
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from tests.helpers import T0, Driver, run_info, stream, training
+from trackers.backends.trackio.store import TrackioRow, isos
+from trackers.backends.trackio.tracker import TrackioTracker
+from trackers.errors import ConfigError, Rejected, Unavailable
+from trackers.records import (
+    Alert,
+    ArtifactFile,
+    ArtifactRecord,
+    Config,
+    Environment,
+    Info,
+    Media,
+    MediaFile,
+    Metrics,
+    Summary,
+    Text,
+)
+from trackers.tracker import RunInfo, Status
+
+
+@pytest.fixture
+def info(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunInfo:
+    """A run, and trackio's directories, which it computes once at import, in this test's own."""
+    import trackio.utils
+
+    directory = Path(os.environ["TRACKIO_DIR"])
+    for module in [module for name, module in sys.modules.items() if name.partition(".")[0] == "trackio"]:
+        for name, path in (("TRACKIO_DIR", ""), ("MEDIA_DIR", "media"), ("ARTIFACTS_DIR", "artifacts")):
+            if hasattr(module, name):
+                monkeypatch.setattr(module, name, directory / path)
+    assert directory / "media" == trackio.utils.MEDIA_DIR
+    return run_info(tmp_path / "run", group="ratio", user="ada", notes="try")
+
+
+def query(sql: str, *values: Any) -> list[tuple[Any, ...]]:
+    database = sqlite3.connect(Path(os.environ["TRACKIO_DIR"], "digits.db"))
+    try:
+        return database.execute(sql, values).fetchall()
+    finally:
+        database.close()
+
+
+def rows() -> list[tuple[int, float, dict[str, Any]]]:
+    """Step, Unix time and values of each row, as they were stored one after the other."""
+    found = query("SELECT step, timestamp, metrics FROM metrics ORDER BY id")
+    return [(step, datetime.fromisoformat(at).timestamp(), json.loads(values)) for step, at, values in found]
+
+
+def config() -> dict[str, Any]:
+    found = query("SELECT config FROM configs")
+    assert len(found) == 1
+    values: dict[str, Any] = json.loads(found[0][0])
+    return values
+
+
+def deliver(info: RunInfo, *records: Any, status: Status | None = None) -> Driver:
+    driver = Driver(TrackioTracker, info)
+    driver.deliver(stream(records), status=status)
+    return driver
+
+
+def command(*arguments: str) -> Any:
+    """What trackio's own command line answers, as JSON."""
+    script = Path(sys.executable).with_name("trackio")
+    done = subprocess.run([script, *arguments, "--json"], capture_output=True, text=True, check=True)
+    return json.loads(done.stdout)
+
+
+def test_run_arrives_whole(info: RunInfo) -> None:
+    """1,000 steps of ten values arrive with their steps, times and values; config, group, tags and notes too."""
+    Driver(TrackioTracker, info).deliver(training(1000), batch=333)
+    expected = [
+        (step, pytest.approx(T0 + step / 10, abs=1e-5), {f"metric_{k}": step + k / 10 for k in range(10)})
+        for step in range(1000)
+    ]
+    assert rows() == expected
+    assert query("SELECT DISTINCT run_id, run_name FROM metrics") == [("abcd1234", "baseline")]
+    stored = config()
+    assert (stored["lr"], stored["model"]) == (1e-3, {"depth": 4})
+    assert (stored["_Group"], stored["_Username"]) == ("ratio", "ada")
+    assert (stored["trackers/tags"], stored["trackers/notes"]) == (["first"], "try")
+    assert stored["_Created"].startswith("2025-11-21T01:20:00")
+
+
+def test_trackios_own_commands_see_the_run(info: RunInfo) -> None:
+    """`trackio list` and `trackio get` show what was delivered, results among the configuration."""
+    Driver(TrackioTracker, info).deliver([*training(5), *stream([Summary(time=T0, values={"best": 2.5})], first_seq=8)])
+    assert command("list", "runs", "--project", "digits")["runs"] == ["baseline"]
+    run = command("get", "run", "--project", "digits", "--run", "baseline")
+    assert (run["num_logs"], run["last_step"], run["config"]["final/best"]) == (5, 4, 2.5)
+    metric = command("get", "metric", "--project", "digits", "--run", "baseline", "--metric", "metric_3")
+    assert [(point["step"], point["value"]) for point in metric["values"]] == [(k, k + 0.3) for k in range(5)]
+
+
+def test_store_that_has_forgotten_the_run_gets_all_of_it(info: RunInfo) -> None:
+    """A run's directory that goes on elsewhere, or a database that somebody deleted: nothing of the beginning lacks."""
+    records = training(50, finish=False)
+    driver = Driver(TrackioTracker, info)
+    driver.deliver(records[:30])
+    for path in Path(os.environ["TRACKIO_DIR"]).glob("digits.db*"):
+        path.unlink()
+    driver.deliver(records)
+    assert [step for step, _, _ in rows()] == list(range(50))
+    assert config()["lr"] == 1e-3
+    driver.deliver(records)
+    assert len(rows()) == 50
+
+
+def test_redelivery_changes_nothing(info: RunInfo) -> None:
+    """A kill between write and commit, and a lost cursor, double neither rows nor alerts nor versions nor files."""
+    info.path("a.bin").write_bytes(b"a")
+    info.path("a.png").write_bytes(b"png")
+    records = [
+        *training(50, finish=False),
+        *stream(
+            [
+                Metrics(time=T0, values={"gpu": 1}),
+                Alert(time=T0, title="slow"),
+                ArtifactRecord(step=1, time=T0, name="m", files=[ArtifactFile(path="a.bin", file="a.bin")]),
+                Media(step=1, time=T0, name="i", type="image", items=[MediaFile(format="png", file="a.png")]),
+            ],
+            first_seq=53,
+        ),
+    ]
+    driver = Driver(TrackioTracker, info)
+    driver.open()
+    driver.write(records[:20])
+    driver.write(records, batch=25, commit=False)
+    driver.deliver(records)
+    Driver(TrackioTracker, info).deliver(records)
+    assert [step for step, _, _ in rows()] == [*range(50), 1]
+    for table in ("system_metrics", "alerts", "artifact_versions"):
+        assert query(f"SELECT COUNT(*) FROM {table}") == [(1,)]
+    media = Path(os.environ["TRACKIO_DIR"], "media")
+    assert len([path for path in media.rglob("*") if path.is_file()]) == 1
+
+
+def test_resume_goes_on_in_the_same_run(info: RunInfo) -> None:
+    """Another tracker object goes on with the run that is there, whose status is true at every moment."""
+    records = training(20)
+    driver = Driver(TrackioTracker, info)
+    driver.deliver(records[:10], status=Status("preempted", time=T0))
+    assert config()["trackers/status"] == "preempted"
+    driver.open()
+    driver.write(records[:15])
+    assert config()["trackers/status"] == "running"
+    driver.write(records)
+    driver.close(Status("crashed", exit_code=-9, time=T0))
+    assert (config()["trackers/status"], config()["trackers/exit_code"]) == ("crashed", -9)
+    assert [step for step, _, _ in rows()] == list(range(20))
+
+
+def test_runs_of_one_name_stay_apart(info: RunInfo, tmp_path: Path) -> None:
+    """Two runs that share a name are two runs, whatever their order."""
+    other = run_info(tmp_path / "other", id="other")
+    for who in (info, other, info):
+        Driver(TrackioTracker, who).deliver(training(3))
+    assert query("SELECT run_id, COUNT(*) FROM metrics GROUP BY run_id ORDER BY run_id") == [
+        ("abcd1234", 3),
+        ("other", 3),
+    ]
+
+
+def test_steps_and_values_keep_as_trackio_can(info: RunInfo, caplog: pytest.LogCaptureFixture) -> None:
+    """Steps repeat and go back, NaN and infinities keep their names, only integers above 64 bits are skipped."""
+    with caplog.at_level(logging.WARNING, "trackers.trackio"):
+        deliver(
+            info,
+            Metrics(step=5, time=T0, values={"x": float("nan"), "up": math.inf, "down": -math.inf}),
+            Metrics(step=5, time=T0, values={"x": 2**64 - 1, "y": 2**64, "ok": True}),
+            Metrics(step=2, time=T0, values={"x": 0.1}),
+        )
+    assert [(step, values) for step, _, values in rows()] == [
+        (5, {"x": "NaN", "up": "Infinity", "down": "-Infinity"}),
+        (5, {"x": 2**64 - 1, "ok": True}),
+        (2, {"x": 0.1}),
+    ]
+    assert "skips integers above 64 bits, as in 'y'" in caplog.text
+
+
+def test_odd_names_are_kept(info: RunInfo) -> None:
+    """Every name is kept, but those that trackio reserves get its prefix; texts lie beside numbers."""
+    names = ["mean@1", "a//b", "", "é\n", "step", "time", "__x", "_y"]
+    deliver(
+        info,
+        Metrics(step=1, time=T0, values={name: 1 for name in names}),  # noqa: C420
+        Text(step=2, time=T0, values={"metrics": "hello"}),
+    )
+    assert rows()[0][2] == dict.fromkeys(["mean@1", "a//b", "", "é\n", "__step", "__time", "____x", "_y"], 1)
+    assert rows()[1][2] == {"__metrics": "hello"}
+
+
+def test_samples_without_step_are_system_metrics(info: RunInfo) -> None:
+    """A hardware sample goes where trackio keeps those, with its time, and takes no step of the run."""
+    deliver(info, Metrics(time=T0 + 5, values={"gpu/0/power_w": 300.0}))
+    [(at, values)] = query("SELECT timestamp, metrics FROM system_metrics")
+    assert datetime.fromisoformat(at).timestamp() == pytest.approx(T0 + 5, abs=1e-5)
+    assert json.loads(values) == {"gpu/0/power_w": 300.0}
+
+
+def test_results_and_late_changes_are_in_the_configuration(info: RunInfo) -> None:
+    """Results are never rows; the last value counts, and what changes later replaces what was there."""
+    deliver(
+        info,
+        Metrics(step=1, time=T0, values={"loss": 1.0}),
+        Config(time=T0, values={"a": {"b": 1, "c": 2}, "_hidden": 1, "n": float("nan"), "big": 2**70}),
+        Config(time=T0, values={"a": {"b": 3}}),
+        Metrics(step=2, time=T0, values={"final/x": 1}),
+        Summary(time=T0, values={"best": 3.0, "final/best": float("inf")}),
+        Environment(time=T0, values={"gpu": "none"}),
+        Info(time=T0, tags=["a", "b"], notes="new", group="g2"),
+    )
+    stored = config()
+    assert stored["a"] == {"b": 3, "c": 2}
+    assert (stored["__hidden"], stored["n"], stored["big"]) == (1, "NaN", str(2**70))
+    assert (stored["final/best"], stored["final/x"]) == ("Infinity", 1)
+    assert stored["_Environment"] == {"gpu": "none"}
+    assert (stored["trackers/tags"], stored["trackers/notes"], stored["_Group"]) == (["a", "b"], "new", "g2")
+    assert [values for _, _, values in rows()] == [{"loss": 1.0}]
+
+
+def test_name_changed_before_the_first_row_is_the_runs_name(info: RunInfo) -> None:
+    """A name that a script gives its run right after the start is the one that trackio shows."""
+    deliver(info, Info(time=T0, name="renamed"), Metrics(step=1, time=T0, values={"x": 1}))
+    assert query("SELECT DISTINCT run_name FROM metrics") == [("renamed",)]
+
+
+def test_later_name_is_kept_without_doubling_rows(info: RunInfo) -> None:
+    """A run with rows keeps the name it has, for trackio's renaming drops the ids by which it knows rows."""
+    records = [*training(3, finish=False), *stream([Info(time=T0, name="renamed")], first_seq=6)]
+    driver = Driver(TrackioTracker, info)
+    driver.deliver(records, batch=2)
+    driver.cursor = 0
+    driver.deliver(records, batch=2)
+    assert query("SELECT run_name, COUNT(*) FROM metrics GROUP BY run_name") == [("baseline", 3)]
+    assert config()["trackers/name"] == "renamed"
+
+
+def test_run_without_rows_is_there(info: RunInfo) -> None:
+    """A run that logged nothing is listed with its configuration and status."""
+    deliver(info, Config(time=T0, values={"lr": 1}), status=Status("failed", exit_code=1, time=T0 + 3))
+    assert (config()["lr"], config()["trackers/status"]) == (1, "failed")
+    assert command("list", "runs", "--project", "digits")["runs"] == ["baseline"]
+
+
+def test_media_are_trackios_own_types(info: RunInfo) -> None:
+    """Pictures, sounds, videos, pages, tables and histograms are what trackio's own classes would have stored."""
+    import numpy
+    from PIL import Image
+
+    numpy.save(info.path("a.npy"), numpy.full((4, 6, 3), 0.5))
+    numpy.save(info.path("s.npy"), numpy.zeros(100))
+    numpy.save(info.path("v.npy"), numpy.zeros((2, 3, 8, 8), "uint8"))
+    cell = {"_type": "image", "format": "npy", "file": "a.npy"}
+    table = {"columns": ["x", "x", "i"], "rows": [[1, float("nan"), cell], ["two", 2**70, [cell, cell]]]}
+    array = MediaFile(format="npy", file="a.npy", caption="grey")
+    items: list[tuple[str, str, list[MediaFile]]] = [
+        ("i", "image", [array]),
+        ("many", "image", [array, array]),
+        ("s", "audio", [MediaFile(format="npy", file="s.npy", sample_rate=100)]),
+        ("v", "video", [MediaFile(format="npy", file="v.npy")]),
+        ("p", "html", [MediaFile(format="html", data="<b>hi</b>")]),
+        ("t", "table", [MediaFile(format="json", data=table)]),
+        ("h", "histogram", [MediaFile(format="json", data={"counts": [1, 2], "edges": [0, 1, 2]})]),
+    ]
+    deliver(info, *(Media(step=3, time=T0, name=name, type=kind, items=found) for name, kind, found in items))
+    values: dict[str, Any] = {}
+    for step, _, row in rows():
+        assert step == 3
+        values.update(row)
+    media = Path(os.environ["TRACKIO_DIR"], "media")
+    assert {name: value["_type"] for name, value in values.items()} == {
+        "i": "trackio.image",
+        "many/0": "trackio.image",
+        "many/1": "trackio.image",
+        "s": "trackio.audio",
+        "v": "trackio.video",
+        "p": "trackio.html",
+        "t": "trackio.table",
+        "h": "trackio.histogram",
+    }
+    assert values["i"]["caption"] == "grey"
+    assert values["i"]["file_path"].startswith("digits/baseline/3/")
+    with Image.open(media / values["i"]["file_path"]) as picture:
+        assert (picture.size, picture.getpixel((0, 0))) == ((6, 4), (128, 128, 128))
+    assert (media / values["s"]["file_path"]).read_bytes().startswith(b"RIFF")
+    assert (media / values["v"]["file_path"]).read_bytes().startswith(b"GIF8")
+    assert (media / values["p"]["file_path"]).read_text() == "<b>hi</b>"
+    first, second = values["t"]["_value"]
+    assert (first["x"], first["x (2)"], second["x (2)"]) == (1, "NaN", str(2**70))
+    assert (media / first["i"]["file_path"]).is_file()
+    assert [image["_type"] for image in second["i"]] == ["trackio.image"] * 2
+    assert values["h"] == {"_type": "trackio.histogram", "bins": [0.0, 1.0, 2.0], "values": [1.0, 2.0]}
+
+
+def test_media_stay_in_the_projects_folder(info: RunInfo, tmp_path: Path) -> None:
+    """A run's name that is a path leads nowhere else."""
+    info.name = "../../escape"
+    info.path("a.png").write_bytes(b"png")
+    deliver(info, Media(step=1, time=T0, name="i", type="image", items=[MediaFile(format="png", file="a.png")]))
+    assert rows()[0][2]["i"]["file_path"].startswith("digits/abcd1234/1/")
+
+
+def test_artifacts_are_versions(info: RunInfo) -> None:
+    """Each content of an artifact is a version that trackio gives back, with aliases, references and metadata."""
+    import trackio.artifact
+    from trackio.sqlite_storage import SQLiteStorage
+
+    assert trackio.artifact.Artifact
+    info.path("one").write_bytes(b"one")
+    info.path("two").write_bytes(b"two")
+    one = [ArtifactFile(path="sub/m.pt", file="one"), ArtifactFile(path="far", uri="s3://b/k", size=7)]
+    deliver(
+        info,
+        ArtifactRecord(
+            step=1, time=T0, name="my model", type="model", files=one, aliases=["v7"], metadata={"a": 2**70}
+        ),
+        ArtifactRecord(step=2, time=T0, name="my model", type="model", files=[ArtifactFile(path="m.pt", file="two")]),
+    )
+    first = SQLiteStorage.get_artifact_manifest("digits", "my_model", "v0")
+    last = SQLiteStorage.get_artifact_manifest("digits", "my_model", "latest")
+    assert first is not None
+    assert last is not None
+    assert (first["aliases"], first["metadata"]) == (["v7_"], {"a": str(2**70)})
+    assert {entry["path"]: entry.get("ref") for entry in first["manifest"]} == {"sub/m.pt": None, "far": "s3://b/k"}
+    assert [entry["path"] for entry in last["manifest"]] == ["m.pt"]
+    blobs = Path(os.environ["TRACKIO_DIR"], "artifacts")
+    assert sorted(path.read_bytes() for path in blobs.rglob("*") if path.is_file()) == [b"one", b"two"]
+
+
+def test_alerts_keep_level_and_time(info: RunInfo) -> None:
+    """An alert is trackio's own, with its level, step and time."""
+    deliver(
+        info, Alert(step=4, time=T0, title="slow", text="very", level="ERROR"), Alert(time=T0, title="?", level="odd")
+    )
+    found = query("SELECT title, text, level, step FROM alerts ORDER BY id")
+    assert found == [("slow", "very", "error", 4), ("?", "", "warn", None)]
+
+
+def test_locked_database_is_tried_again(info: RunInfo, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While another process holds the database, delivery is Unavailable; the same batch arrives afterwards."""
+    from trackio.sqlite_storage import SQLiteStorage
+
+    driver = Driver(TrackioTracker, info)
+    driver.open()
+    driver.write(training(5)[:5])
+    connect = sqlite3.connect
+    holder = connect(Path(os.environ["TRACKIO_DIR"], "digits.db"))
+    holder.execute("BEGIN EXCLUSIVE")
+    with monkeypatch.context() as patch:  # trackio would wait 30 s
+        patch.setattr(sqlite3, "connect", lambda path, timeout: connect(path, timeout=0.1))
+        with pytest.raises(Unavailable, match="locked"):
+            driver.write(training(5))
+    holder.rollback()
+    holder.close()
+    driver.write(training(5))
+    assert [step for step, _, _ in rows()] == list(range(5))
+    assert SQLiteStorage.get_log_count("digits", "baseline") == 5
+
+
+def test_fragments_are_imported_by_trackio(info: RunInfo, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In trackio's mode for network filesystems the run arrives as fragments, once after its own import."""
+    monkeypatch.setenv("TRACKIO_STORAGE_MODE", "jsonl")
+    driver = Driver(TrackioTracker, info)
+    driver.deliver(training(20))
+    driver.cursor = 0
+    driver.deliver(training(20))
+    assert not Path(os.environ["TRACKIO_DIR"], "digits.db").exists()
+    from trackio import fragments
+
+    for file in sorted(fragments.local_inbox_dir().rglob("*.jsonl"), key=lambda path: path.stat().st_mtime_ns):
+        fragments.import_records(fragments.parse_fragment_bytes(file.read_bytes()))
+    assert [(step, values["metric_1"]) for step, _, values in rows()] == [(k, k + 0.1) for k in range(20)]
+    assert config()["trackers/status"] == "finished"
+    assert rows()[7][1] == pytest.approx(T0 + 0.7, abs=1e-5)
+
+
+def test_what_trackio_cannot_hold_is_rejected(info: RunInfo) -> None:
+    """A step beyond 64 bits and a picture without its file reject their record alone."""
+    with pytest.raises(Rejected, match="64 bits"):
+        deliver(info, Metrics(step=2**63, time=T0, values={"x": 1}))
+    with pytest.raises(Rejected, match="is gone"):
+        deliver(info, Media(step=1, time=T0, name="i", type="image", items=[MediaFile(format="png", file="gone.png")]))
+
+
+@pytest.mark.parametrize("url", ["localhost:7860", "ftp://host", "http://"])
+def test_unusable_address_is_refused_at_init(url: str) -> None:
+    """What isn't an address of a server is an error before the first step."""
+    with pytest.raises(ConfigError, match="TRACKIO_SERVER_URL"):
+        TrackioTracker.check({"TRACKIO_SERVER_URL": url})
+
+
+def test_shown_command_finds_the_run(info: RunInfo) -> None:
+    """The command that users are shown names the project, the directory and a port of their own."""
+    info.options = {"TRACKIO_PORT": 7999}
+    driver = Driver(TrackioTracker, info)
+    driver.open()
+    where = os.environ["TRACKIO_DIR"]
+    assert driver.state["url"] == f"TRACKIO_DIR={where} GRADIO_SERVER_PORT=7999 trackio show --project digits"
+
+
+@given(st.lists(st.floats(-1e9, 4e9), min_size=1, max_size=20))
+@example([1700000000.9999998, 1700000000.9999999, 1700000001.0000001, 1.5, 1.0000005, -0.25])
+def test_times_of_a_batch_are_datetimes(times: list[float]) -> None:
+    """The texts made for a batch are to the character what datetime makes of each time."""
+    assert isos([TrackioRow("", 0, time, {}) for time in times]) == [
+        datetime.fromtimestamp(time, timezone.utc).isoformat() for time in times
+    ]

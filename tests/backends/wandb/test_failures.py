@@ -1,0 +1,407 @@
+"""W&B as a tracker when things go wrong: each row once, whatever dies, and every failure told apart."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import random
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests import ROOT
+from tests.backends.wandb.support import ID, assert_is_training, driver, offline_rows, picture, sync, user_row
+from tests.fakes.wandb_server import Fault, WandbServer
+from tests.fakes.wandb_store import Run
+from tests.helpers import T0, Driver, run_info, stream, training
+from tests.relay.test_relay import wait_for
+from trackers.backends.wandb import client
+from trackers.backends.wandb import tracker as backend
+from trackers.backends.wandb.tracker import WandbTracker
+from trackers.errors import DeliveryError, Fatal, Refused, Unavailable
+from trackers.formats.wandb_datastore import HEADER, MAGIC
+from trackers.records import Alert, Finish, Media, Metrics, Record
+from trackers.support.process_info import process_start
+from trackers.tracker import Status
+
+pytest_plugins = ["tests.backends.wandb.support"]
+
+
+@pytest.mark.parametrize("mode", ["online", "offline"])
+def test_lost_state_gives_each_row_once(mode: str, server: WandbServer, tmp_path: Path) -> None:
+    """With cursor and state gone, delivering from the start adds only what is missing."""
+    records = training(60)
+    options = {"WANDB_MODE": mode}
+    driver(tmp_path, options=options).deliver(records[:40], status=Status("running"))
+    driver(tmp_path, options=options).deliver(records)
+    assert_is_training(server.runs[ID].history if mode == "online" else offline_rows(tmp_path), 60)
+
+
+def beside_training(steps: int) -> list[Record]:
+    """Training, and samples of its machine as they are taken meanwhile: before, and while, W&B's agent runs."""
+    start = time.time() - 3
+    found: list[Record] = []
+    for step in range(steps):
+        at = start + step / 5
+        found.append(Metrics(step=step, time=at, values={"loss": float(step)}, id=f"rank-0.1:{step}"))
+        if step % 3 == 0:
+            sample = {"system.cpu": float(step), "system.gpu.0.powerWatts": 200.0}
+            found.append(Metrics(time=at + 0.1, values=sample, id=f"sampler-0.1:{step}"))
+        if step % 10 == 9:
+            found.append(Metrics(step=step - 5, time=at + 0.15, values={"val": 1.0}, id=f"rank-0.1:v{step}"))
+    found.insert(5, Alert(time=start, title="look", id="rank-0.1:alert"))
+    found.append(Metrics(time=start + steps, values={"system.cpu": 9.0}, id="sampler-0.1:last"))
+    return [msgspec.structs.replace(record, seq=seq) for seq, record in enumerate(found, 1)]
+
+
+@pytest.mark.parametrize("mode", ["online", "offline"])
+def test_rows_follow_from_the_records_and_what_is_there(mode: str, server: WandbServer, tmp_path: Path) -> None:
+    """Delivered again with any earlier state or none, after W&B's agent has ended: the same rows, and no more.
+
+    Samples that the agent stood for stay left out; an alert comes once.
+    """
+    records = beside_training(40)
+    info = {"options": {"WANDB_MODE": mode}, "host": socket.gethostname()}
+    lives = {"pid": os.getpid(), "pid_start": process_start(os.getpid())}
+    states: list[tuple[dict[str, Any], int]] = [({}, 0)]
+    run = driver(tmp_path, **info, **lives)
+    for end in (21, len(records)):
+        run.deliver(records[:end], batch=7, status=Status("running"))
+        states.append((copy.deepcopy(run.state), run.cursor))
+
+    def rows() -> list[dict[str, Any]]:
+        return server.runs[ID].history if mode == "online" else offline_rows(tmp_path)
+
+    before = rows()
+    assert [user_row(row)["loss"] for row in before if "loss" in row] == [float(step) for step in range(40)]
+    samples = sum("system/cpu" in row for row in before)
+    assert 0 < samples < 14, "the agent covers some of the samples"
+    for state, cursor in states:
+        ended = driver(tmp_path, **info, pid=2**22, pid_start=1.0).info
+        again = Driver(WandbTracker, ended, copy.deepcopy(state), cursor)
+        again.deliver(records, batch=11)
+        assert rows() == before
+    assert mode == "offline" or len(server.runs[ID].alerts) == 1
+
+
+def test_verify_brings_back_rows_that_the_server_lost(server: WandbServer, tmp_path: Path) -> None:
+    """Every row is looked for by its step, time and names; what isn't there comes again, behind the others."""
+    records = training(20)
+    run = driver(tmp_path)
+    run.deliver(records)
+    lines = server.runs[ID].lines["wandb-history.jsonl"]
+    for number, line in enumerate([line for place, line in sorted(lines.items()) if place not in (4, 5, 11)]):
+        lines[number] = line
+    for number in range(17, 20):
+        del lines[number]
+    again = Driver(WandbTracker, run.info, run.state, run.cursor)
+    again.open()
+    assert again.tracker is not None
+    assert again.tracker.held() == 17  # type: ignore[attr-defined]
+    found = again.tracker.verify()  # type: ignore[attr-defined]
+    state = dict(again._live)
+    again.close(Status("running"))
+    again.state, again.cursor = state, found.cursor.seq
+    again.deliver(records, status=Status("finished", 0))
+    rows = server.runs[ID].history
+    assert sorted(row["global_step"] for row in rows) == list(range(20))
+    assert [row["global_step"] for row in rows[17:]] == [4, 5, 11]
+
+
+def test_cleaned_offline_files_are_not_written_again(
+    server: WandbServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Synced, removed by ``wandb clean``, resumed and synced again: the server has every row once. Without the state,
+    which alone tells, all rows are written."""
+    records = training(60, finish=False)
+    run = driver(tmp_path, options={"WANDB_MODE": "offline"})
+
+    def clean() -> None:
+        command = [sys.executable, "-m", "wandb", "clean", "--min-hours", "0", "--force"]
+        places = {**os.environ, "WANDB_DIR": str(tmp_path / "run")}
+        subprocess.run(command, check=True, capture_output=True, timeout=60, env=places)
+
+    for end in (30, 62):
+        run.deliver(records[:end], status=Status("running" if end == 30 else "finished", 0))
+        sync(tmp_path)
+        assert_is_training(server.runs[ID].history, end - 2)
+        clean()
+        assert offline_rows(tmp_path) == []
+    assert "count as uploaded" in caplog.text
+    Driver(WandbTracker, run.info).deliver(records)
+    assert_is_training(offline_rows(tmp_path), 60)
+
+
+def test_offline_file_of_a_client_killed_as_it_began_keeps_no_rows_from_the_server(
+    server: WandbServer, tmp_path: Path
+) -> None:
+    """``wandb sync`` ends at a file without a record: the next delivery removes it, and every row arrives."""
+    run = driver(tmp_path, options={"WANDB_MODE": "offline"})
+    for torn in (HEADER.size, HEADER.size - 3, 0):
+        empty = tmp_path / f"run/wandb/offline-run-2020010{torn}_000000-{ID}/run-{ID}.wandb"
+        empty.parent.mkdir(parents=True)
+        empty.write_bytes(HEADER.pack(*MAGIC)[:torn])
+    run.deliver(training(30))
+    sync(tmp_path)
+    assert_is_training(server.runs[ID].history, 30)
+
+
+def test_rows_seen_in_an_offline_file_count_once_it_is_gone(
+    server: WandbServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file that is removed while it is written: what was seen in it isn't written again, all that follows is."""
+    monkeypatch.setattr(backend, "ASK_S", 0.0)
+    records = training(60)
+    run = driver(tmp_path, options={"WANDB_MODE": "offline"})
+    run.open()
+
+    def filed() -> bool:
+        run.write(records[:32])
+        run.cursor = 0
+        return bool(run.state.get("filed"))
+
+    wait_for(filed)
+    last = run.state["filed"][1]
+    shutil.rmtree(tmp_path / "run/wandb")
+    run.cursor = 32
+    with pytest.raises(Unavailable, match="removed while it was written"):
+        run.write(records)
+    again = Driver(WandbTracker, run.info, run.state, 32)
+    again.deliver(records)
+    assert [row["_step"] for row in offline_rows(tmp_path)] == list(range(last + 1, 60))
+
+
+def test_open_answers_with_what_the_server_holds(server: WandbServer, tmp_path: Path) -> None:
+    """A cursor ahead of the server is taken back to where its rows end; nothing is missing, nothing comes twice."""
+    records = training(400)
+    run = driver(tmp_path)
+    run.open()
+    run.write(records, batch=50)
+    client.abandon()
+    at_server = len(server.runs[ID].history)
+    assert run.cursor == len(records)
+    run.open()
+    assert run.cursor <= at_server + 2
+    run.write(records)
+    run.close()
+    assert_is_training(server.runs[ID].history, 400)
+
+
+def child(directory: str, store: str) -> None:
+    """Deliver 4,000 rows, a batch for each line on standard input; state and cursor are kept in a file."""
+    file = Path(store)
+    kept = json.loads(file.read_text()) if file.exists() else {"state": {}, "cursor": 0}
+    run = Driver(WandbTracker, run_info(Path(directory)), **kept)
+    run.open()
+    records = training(4000)
+    for _ in sys.stdin:
+        start = run.cursor
+        if start == len(records):
+            break
+        run.write([record for record in records if record.seq <= start + 100])
+        file.with_suffix(".new").write_text(json.dumps({"state": run.state, "cursor": run.cursor}))
+        file.with_suffix(".new").replace(file)
+        print(run.cursor, flush=True)
+    run.close()
+    print("closed", flush=True)
+
+
+@pytest.mark.parametrize("mode", ["online", "offline"])
+def test_killed_deliverer_leaves_each_row_once(mode: str, server: WandbServer, tmp_path: Path) -> None:
+    """The delivering process dies by SIGKILL five times while it sends 4,000 rows: each arrives once, with its time."""
+    command = [
+        sys.executable,
+        "-c",
+        "import sys; from tests.backends.wandb.test_failures import child; child(*sys.argv[1:])",
+    ]
+    command += [str(tmp_path / "run"), str(tmp_path / "state.json")]
+    environment = {**os.environ, "WANDB_MODE": mode, "PYTHONPATH": str(ROOT)}
+    picks = random.Random(7)
+    for kill in (True, True, True, True, True, False):
+        batches = picks.randint(2, 9) if kill else 10_000
+        with subprocess.Popen(
+            command, cwd=tmp_path, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as process:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            for _ in range(batches):
+                process.stdin.write("\n")
+                process.stdin.flush()
+                answer = process.stdout.readline().strip()
+                if answer == "closed":
+                    break
+                assert answer.isdigit(), "the deliverer died by itself"
+            if kill:
+                process.kill()
+            else:
+                assert answer == "closed"
+    if mode == "offline":
+        assert_is_training(offline_rows(tmp_path), 4000)
+        sync(tmp_path)
+    held: Run = server.runs[ID]
+    assert_is_training(held.history, 4000)
+    assert held.values == {"lr": 1e-3, "model": {"depth": 4}, "run_name": "baseline"}
+
+
+def test_image_whose_upload_was_cut_is_uploaded_again(server: WandbServer, tmp_path: Path) -> None:
+    """The client dies when the row is at the server and its image isn't: the next delivery uploads the image."""
+    run = driver(tmp_path)
+    server.fault = Fault("hang", match="/uploads/.*media")
+    run.open()
+    image = Media(step=1, time=T0, name="image", type="image", items=[picture(tmp_path / "run")])
+    records = stream([image, Metrics(step=2, time=T0, values={"a": 1.0}), Finish(time=T0, status="finished")])
+    run.write(records)
+    assert isinstance(run.tracker, WandbTracker)
+    run.tracker._confirm(0)
+    client.abandon()
+    server.fault = None
+    held = server.runs[ID]
+    path = held.history[0]["image"]["path"]
+    assert path not in held.files
+    run.open()
+    run.write(records)
+    run.close()
+    assert held.files[path].startswith(b"\x89PNG")
+    assert len(held.history) == 2
+
+
+def attempt(call: Callable[[], Any]) -> DeliveryError:
+    with pytest.raises(DeliveryError) as caught:
+        call()
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("fault", "kind"),
+    [
+        (Fault("status", status=401), Refused),
+        (Fault("status", status=403), Refused),
+        (Fault("status", status=404), Refused),
+        (Fault("status", status=429, retry_after_s=1), Unavailable),
+        (Fault("status", status=500), Unavailable),
+        (Fault("status", status=502), Unavailable),
+        (Fault("garbage"), Unavailable),
+        (Fault("drop"), Unavailable),
+        (Fault("hang"), Unavailable),
+        (Fault("refuse"), Unavailable),
+    ],
+    ids=lambda value: f"{value.kind}{value.status}" if isinstance(value, Fault) else "",
+)
+@pytest.mark.usefixtures("quick")
+def test_each_failure_of_the_server_is_told_apart(
+    fault: Fault, kind: type[DeliveryError], server: WandbServer, tmp_path: Path
+) -> None:
+    """What the server answers at open decides what happens next; once it is well, the same object's successor works."""
+    server.fault = fault
+    run = driver(tmp_path)
+    error = attempt(run.open)
+    assert type(error) is kind, error
+    assert "\n" not in str(error)
+    server.fault = None
+    run.deliver(training(3))
+    assert_is_training(server.runs[ID].history, 3)
+
+
+def test_disabled_stops_the_delivery_and_writes_nothing(server: WandbServer, tmp_path: Path) -> None:
+    """WANDB_MODE=disabled is taken at its word: neither a server nor a file gets the run."""
+    run = driver(tmp_path, options={"WANDB_MODE": "disabled"})
+    assert isinstance(attempt(run.open), Fatal)
+    assert server.requests == []
+    assert offline_rows(tmp_path) == []
+
+
+@pytest.mark.parametrize("status", [404, 500])
+@pytest.mark.usefixtures("quick")
+def test_rows_that_the_server_refuses_are_not_called_delivered(
+    status: int, server: WandbServer, tmp_path: Path
+) -> None:
+    """The client gives up its uploads in silence: close says so, and the next delivery brings the rows."""
+    run = driver(tmp_path)
+    server.fault = Fault("status", match="file_stream", status=status)
+    run.open()
+    run.write(training(10))
+    assert isinstance(attempt(run.close), Unavailable)
+    server.fault = None
+    run.deliver(training(10))
+    assert_is_training(server.runs[ID].history, 10)
+
+
+@pytest.mark.usefixtures("quick")
+def test_server_that_dies_during_the_run_is_noticed(
+    server: WandbServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What can't be confirmed isn't piled up in the client: write raises, and goes on when the server is back."""
+    monkeypatch.setattr(backend, "ASK_S", 0.0)
+    run = driver(tmp_path)
+    records = training(100)
+    run.open()
+    run.write(records[:50])
+    server.fault = Fault("refuse")
+    assert isinstance(attempt(lambda: run.write(records)), Unavailable)
+    server.fault = None
+    run.deliver(records)
+    assert_is_training(server.runs[ID].history, 100)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("returned error 401: no", Refused),
+        ("HTTP 404: not found", Refused),
+        ("status 429", Unavailable),
+        ("dial tcp 127.0.0.1:40403: connection refused", Unavailable),
+        ("please upgrade wandb", Fatal),
+    ],
+)
+def test_messages_of_the_client_are_translated(text: str, kind: type[DeliveryError]) -> None:
+    """A status is read from the client's words; a port that looks like one isn't."""
+    from wandb.errors import CommError
+
+    assert type(client.translate(CommError(text))) is kind
+
+
+def test_rows_that_nonsense_was_answered_to_are_sent_again(server: WandbServer, tmp_path: Path) -> None:
+    """Something else answers 200 for W&B, once: the client believes it; the rows it took so arrive all the same."""
+    records = training(400)
+    run = driver(tmp_path)
+    run.open()
+    server.fault = Fault("garbage", match="file_stream", count=1)
+
+    def until_noticed() -> None:
+        run.write(records[:200], batch=50)
+        while True:
+            assert run.tracker is not None
+            run.tracker.tick()
+            time.sleep(0.05)
+
+    with pytest.raises(Unavailable, match="wasn't W&B"):
+        until_noticed()
+    assert not server.runs[ID].history
+    run.deliver(records)
+    assert_is_training(server.runs[ID].history, 400)
+
+
+def test_client_that_is_ended_while_it_sends_says_why(
+    server: WandbServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client that is ended for nonsense in a call fails with that reason, not with its lost connection."""
+    run = driver(tmp_path)
+    run.open()
+    session = run.tracker._session  # type: ignore[union-attr]
+
+    def cut(*_: object, **__: object) -> None:
+        session._watch.seen = True
+        raise ConnectionError("Connection lost")
+
+    monkeypatch.setattr(session, "log", cut)
+    with pytest.raises(Unavailable, match="wasn't W&B"):
+        run.write(training(20))

@@ -1,0 +1,202 @@
+"""Records as W&B's rows: nothing dropped, nothing twice, whatever comes again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.backends.wandb.support import metrics
+from trackers.backends.wandb.client import WandbSession
+from trackers.backends.wandb.history_rows import (
+    MARKS,
+    Held,
+    HistoryRow,
+    HistoryRows,
+    RowStart,
+    There,
+    remember,
+    resume_mark,
+    row_values,
+)
+from trackers.records import Metrics, Record
+
+RECORDS = st.lists(
+    st.tuples(st.none() | st.integers(0, 6), st.sets(st.sampled_from("abc"), min_size=1)), min_size=1, max_size=30
+)
+
+
+def built(records: list[Record], **fields: Any) -> list[HistoryRow]:
+    rows: list[HistoryRow] = []
+    builder = HistoryRows(rows.append, **fields)
+    for record in records:
+        assert isinstance(record, Metrics)
+        builder.add(record, row_values(record))
+    builder.end()
+    return rows
+
+
+def held_row(row: HistoryRow) -> Held:
+    return Held(row.number, row.step, row.time, frozenset({*row.values, "_step", "_timestamp", "_runtime"}))
+
+
+@given(RECORDS)
+def test_rows_keep_every_value_in_order_with_rising_steps(shape: list[tuple[int | None, set[str]]]) -> None:
+    """Whatever the steps: every value lies in one row, in order, and W&B's steps rise, never below the training's."""
+    records = metrics(*((step, {name: float(place) for name in names}) for place, (step, names) in enumerate(shape)))
+    rows = built(records)
+    assert sum(len(row.values) for row in rows) == sum(len(names) for _, names in shape)
+    numbers = [row.number for row in rows]
+    assert numbers == sorted(set(numbers))
+    assert all(row.number >= (row.step or 0) for row in rows)
+
+
+def test_step_that_leaves_no_room_above_costs_no_later_row() -> None:
+    """A step at the end of 64 bits, of an older journal or another source, keeps its row and every later one."""
+    rows = built(metrics((3, {"a": 1.0}), (2**63 - 1, {"a": 2.0}), (5, {"a": 3.0}), (None, {"a": 4.0})))
+    assert [(row.number, row.step, row.values["a"]) for row in rows] == [
+        (3, 3, 1.0), (4, 2**63 - 1, 2.0), (5, 5, 3.0), (6, None, 4.0),
+    ]  # fmt: skip
+
+
+@given(RECORDS, st.data())
+def test_rows_built_again_complete_what_the_destination_holds(
+    shape: list[tuple[int | None, set[str]]], data: st.DataObject
+) -> None:
+    """Sent early or not, lost from any row on, begun again at any mark that is left: each value lies there once."""
+    records = metrics(*((step, {name: float(place) for name in names}) for place, (step, names) in enumerate(shape)))
+    rows: list[HistoryRow] = []
+    builder = HistoryRows(rows.append)
+    marks = []
+    for record in records:
+        assert isinstance(record, Metrics)
+        builder.add(record, row_values(record))
+        marks.append(builder.mark(record.seq))
+        if data.draw(st.booleans()):
+            builder.flush()
+    builder.end()
+    held = data.draw(st.sampled_from([-1, *(row.number for row in rows)]))
+    there = [row for row in rows if row.number <= held]
+    mark = data.draw(st.sampled_from([RowStart(0, -1), *(mark for mark in marks if mark.last <= held)]))
+    held_rows = There(held_row(row) for row in there if row.number > mark.last)
+    again = built([record for record in records if record.seq > mark.seq], last=held, there=held_rows, begin=mark)
+    assert all(row.number > held for row in again)
+    final = there + again
+    assert [row.number for row in final] == sorted({row.number for row in final})
+    found = sorted((name, value) for row in final for name, value in row.values.items())
+    assert found == sorted((name, float(place)) for place, (_, names) in enumerate(shape) for name in names)
+
+
+@given(st.lists(st.tuples(st.integers(1, 5), st.integers(0, 3)), max_size=300), st.integers(-1, 400))
+def test_marks_stay_few_and_never_skip_a_row(steps: list[tuple[int, int]], held: int) -> None:
+    """However many marks are taken, few are kept, and the one to resume from has no row unknown to the destination."""
+    marks: list[RowStart] = []
+    seq, last = 0, -1
+    for more, rows in steps:
+        seq, last = seq + more, last + rows
+        remember(marks, RowStart(seq, last))
+    assert len(marks) <= MARKS
+    mark = resume_mark(marks, held)
+    assert mark.last <= held
+    assert mark == RowStart(0, -1) or mark in marks
+
+
+EVENTS = st.lists(
+    st.tuples(
+        st.sampled_from(["train", "train", "train", "sample", "other"]),
+        st.sets(st.sampled_from("abc"), min_size=1),
+        st.integers(0, 2),
+        st.integers(0, 3),
+    ),
+    min_size=1,
+    max_size=40,
+)
+
+
+def streams_of(events: list[tuple[str, set[str], int, int]]) -> dict[str, list[Metrics]]:
+    """Training, a sampler and late values with steps of their own, each in order of time; a time is unique."""
+    found: dict[str, list[Metrics]] = {}
+    step = 0
+    for place, (kind, names, more, back) in enumerate(events):
+        step += more if kind == "train" else 0
+        prefix = {"train": "", "sample": "system/", "other": "val/"}[kind]
+        values = {prefix + name: float(place) for name in names}
+        at = None if kind == "sample" else step if kind == "train" else max(0, step - back)
+        stream = {"train": "rank-0.1", "sample": "sampler-0.1", "other": "node-0.1"}[kind]
+        record = Metrics(step=at, time=1e9 + place + back / 10, values=values, id=f"{stream}:{place}")
+        found.setdefault(stream, []).append(record)
+    return found
+
+
+def interleaved(streams: dict[str, list[Metrics]], choose: Callable[[list[str]], str]) -> list[Metrics]:
+    """One order of all records, in which each stream keeps its own."""
+    left = {name: list(records) for name, records in streams.items()}
+    found = []
+    while any(left.values()):
+        name = choose(sorted(name for name, records in left.items() if records))
+        found.append(msgspec.structs.replace(left[name].pop(0), seq=len(found) + 1))
+    return found
+
+
+@given(EVENTS, st.data())
+def test_rows_delivered_again_in_any_order_are_the_same(
+    events: list[tuple[str, set[str], int, int]], data: st.DataObject
+) -> None:
+    """All state lost, the order of the streams too, the destination at any row, and cut off again: each value once."""
+    streams = streams_of(events)
+    destination: list[HistoryRow] = []
+
+    def deliver(records: list[Metrics], stop: int, mark: RowStart | None = None) -> list[RowStart]:
+        last = max((row.number for row in destination), default=-1)
+        begin = mark or RowStart(0, -1)
+        there = There(held_row(row) for row in destination if row.number > begin.last)
+        builder = HistoryRows(destination.append, last, there, begin)
+        marks = []
+        for record in records[:stop]:
+            if record.seq > begin.seq:
+                builder.add(record, row_values(record))
+                if data.draw(st.integers(0, 3)) == 0:
+                    builder.flush()
+                marks.append(builder.mark(record.seq))
+        builder.flush() if stop < len(records) else builder.end()
+        return marks
+
+    live = interleaved(streams, lambda names: data.draw(st.sampled_from(names)))
+    deliver(live, data.draw(st.integers(0, len(live))))
+    del destination[data.draw(st.integers(0, len(destination))) :]
+    anew = interleaved(streams, lambda names: min(names, key=lambda name: (name != "node-0.1", name)))
+    marks = deliver(anew, data.draw(st.integers(0, len(anew))))
+    del destination[data.draw(st.integers(0, len(destination))) :]
+    last = max((row.number for row in destination), default=-1)
+    deliver(
+        anew, len(anew), data.draw(st.sampled_from([RowStart(0, -1), *(mark for mark in marks if mark.last <= last)]))
+    )
+    deliver(anew, len(anew))
+    assert [row.number for row in destination] == sorted({row.number for row in destination})
+    found = sorted((name, value) for row in destination for name, value in row.values.items())
+    wanted = sorted((name, value) for records in streams.values() for r in records for name, value in r.values.items())
+    assert found == wanted
+
+
+@given(st.sets(st.integers(0, 3000) | st.integers(0, 2**53), max_size=30), st.integers(0, 2500), st.integers(0, 2**40))
+def test_rows_of_any_steps_are_fetched_in_few_requests(sparse: set[int], dense: int, begin: int) -> None:
+    """Steps that count tokens lie far apart: each row comes once, in order, and gaps cost few requests."""
+    steps = sorted(sparse | set(range(begin, begin + dense)))
+    asked = []
+
+    def answer(query: str, limits: dict[str, Any]) -> dict[str, Any]:
+        asked.append(limits)
+        there = [step for step in steps if limits["minStep"] <= step < limits["maxStep"]]
+        sampled = there[:: -(-len(there) // limits["pageSize"]) or 1]  # as W&B answers where there are more
+        return {"project": {"run": {"history": [json.dumps({"_step": step}) for step in sampled]}}}
+
+    session = WandbSession.__new__(WandbSession)
+    session.run = SimpleNamespace(entity="e", project="p", id="r")
+    session._ask = answer  # type: ignore[method-assign]
+    assert [row["_step"] for row in session.rows(0, max(steps, default=-1))] == steps
+    assert len(asked) < 40 * (len(sparse) + 2) + dense // 100

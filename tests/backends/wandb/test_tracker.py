@@ -1,0 +1,403 @@
+"""W&B as a tracker: the real client, online against the stand-in, and offline into files that are read back."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import os
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.backends.wandb.support import ID, assert_is_training, driver, metrics, offline_rows, picture, sync, user_row
+from tests.fakes.wandb_server import WandbServer
+from tests.helpers import T0, Driver, run_info, stream, training
+from trackers.backends.wandb import settings
+from trackers.backends.wandb import tracker as backend
+from trackers.backends.wandb.tracker import WandbTracker
+from trackers.errors import Rejected
+from trackers.records import (
+    Alert,
+    ArtifactFile,
+    ArtifactRecord,
+    Config,
+    Define,
+    Finish,
+    Info,
+    Media,
+    MediaFile,
+    Metrics,
+    Record,
+    Start,
+    Summary,
+    Text,
+)
+from trackers.support.process_info import process_start
+from trackers.tracker import Status, Tracker
+
+pytest_plugins = ["tests.backends.wandb.support"]
+
+
+def test_online_holds_the_whole_run(server: WandbServer, tmp_path: Path) -> None:
+    """1,000 steps of ten values arrive with steps, times, configuration, names, tags and results."""
+    results = stream([Summary(time=T0, values={"final/best_val_loss": 0.25})], first_seq=2000)
+    run = driver(tmp_path, group="ratio", notes="a note", job_type="train")
+    run.deliver(training(1000) + results)
+
+    held = server.runs[ID]
+    assert_is_training(held.history, 1000)
+    assert held.values == {"lr": 1e-3, "model": {"depth": 4}, "run_name": "baseline"}
+    assert (held.display_name, held.project, held.tags) == ("baseline", "digits", ["first"])
+    assert (held.group, held.notes, held.job_type) == ("ratio", "a note", "train")
+    assert held.summary["final/best_val_loss"] == 0.25
+    assert not any("final/best_val_loss" in row for row in held.history)
+    assert (held.state, held.exit_code) == ("finished", 0)
+    assert run.state["url"] == f"{server.url}/someone/digits/runs/{ID}"
+    assert run.state["native_id"] == ID
+
+
+def test_offline_holds_the_whole_run_and_syncs(server: WandbServer, tmp_path: Path) -> None:
+    """The offline file holds the same, and ``wandb sync`` of it gives the server the same run."""
+    run = driver(tmp_path, options={"WANDB_OFFLINE": True}, group="ratio")
+    results = stream([Summary(time=T0, values={"final/best": 0.25})], first_seq=2000)
+    run.deliver(training(1000) + results)
+
+    assert_is_training(offline_rows(tmp_path), 1000)
+    assert server.requests == []
+    assert "wandb sync" in run.state["url"]
+    sync(tmp_path)
+    held = server.runs[ID]
+    assert_is_training(held.history, 1000)
+    assert held.values == {"lr": 1e-3, "model": {"depth": 4}, "run_name": "baseline"}
+    assert (held.display_name, held.tags, held.group, held.state) == ("baseline", ["first"], "ratio", "finished")
+    assert held.summary["final/best"] == 0.25
+
+
+def test_metadata_is_that_of_training(server: WandbServer, tmp_path: Path) -> None:
+    """W&B shows the training script, its arguments, interpreter, host, user and commit: not the deliverer's."""
+    driver(
+        tmp_path,
+        program="/home/user/project/train.py",
+        argv=["--lr", "0.1"],
+        cwd="/home/user/project",
+        python="/opt/python",
+        host="node-7",
+        user="somebody",
+        git={"root": "/home/user", "commit": "c" * 40, "remote": "https://example.org/r.git"},
+    ).deliver(training(3))
+    shown = server.runs[ID].metadata
+    assert (shown["program"], shown["codePath"]) == ("/home/user/project/train.py", "project/train.py")
+    assert (shown["args"], shown["executable"]) == (["--lr", "0.1"], "/opt/python")
+    assert (shown["host"], shown["username"]) == ("node-7", "somebody")
+    assert shown["git"] == {"commit": "c" * 40, "remote": "https://example.org/r.git"}
+    assert shown["startedAt"].startswith("2025-11-21T01:20:00")
+    assert not server.runs[ID].events, "another machine's load was taken for the training's"
+
+
+def test_system_metrics_are_those_of_a_training_that_runs_here(server: WandbServer, tmp_path: Path) -> None:
+    """Delivered while the training runs on this host, the run gets W&B's own system metrics, of that process."""
+    here = {"host": socket.gethostname(), "pid": os.getpid(), "pid_start": process_start(os.getpid())}
+    driver(tmp_path, program="train.py", **here).deliver(training(3))
+    assert any(name.startswith("system.proc.") for event in server.runs[ID].events for name in event)
+    assert server.runs[ID].metadata["program"] == "train.py"
+    assert settings.settings(run_info(tmp_path, **here))["x_stats_pid"] == os.getpid()
+    gone = run_info(tmp_path, host=socket.gethostname(), pid=os.getpid(), pid_start=here["pid_start"] - 1)
+    assert settings.settings(gone)["x_disable_stats"]
+
+
+ODD = [
+    (5, {"a": 1.0}),
+    (5, {"b": 2.0}),
+    (5, {"a": 3.0}),
+    (3, {"a": 4.0}),
+    (3, {"c": 5.0}),
+    (9, {"a": math.nan, "b": math.inf, "c": -math.inf}),
+    (None, {"late": 6.0}),
+    (4, {"val": 7.0}),
+    (20, {"a": True, "big": 2**53 + 1}),
+]
+ODD_ROWS = [
+    (5, 5, {"a": 1.0, "b": 2.0}),
+    (6, 5, {"a": 3.0}),
+    (7, 3, {"a": 4.0, "c": 5.0}),
+    (9, 9, {"a": math.nan, "b": math.inf, "c": -math.inf}),
+    (10, 9, {"late": 6.0}),
+    (11, 4, {"val": 7.0}),
+    (20, 20, {"a": True, "big": 2**53 + 1}),
+]
+
+
+@pytest.mark.parametrize("mode", ["online", "offline"])
+def test_backward_repeated_and_late_steps_are_all_kept(mode: str, server: WandbServer, tmp_path: Path) -> None:
+    """No value is dropped whatever its step; values of one step share a row; NaN and infinities stay themselves."""
+    driver(tmp_path, options={"WANDB_MODE": mode}).deliver(metrics(*ODD))
+    rows = server.runs[ID].history if mode == "online" else offline_rows(tmp_path)
+    found = [(row["_step"], row["global_step"], user_row(row)) for row in rows]
+    assert repr(sorted_rows(found)) == repr(sorted_rows(ODD_ROWS))
+
+
+def sorted_rows(rows: list[tuple[int, int, dict[str, Any]]]) -> list[Any]:
+    plain = (int, float, bool)
+    return [
+        (number, step, sorted((k, float(v) if isinstance(v, plain) else v) for k, v in row.items()))
+        for number, step, row in rows
+    ]
+
+
+def test_names_of_every_kind_are_kept(server: WandbServer, tmp_path: Path) -> None:
+    """Names with any printable character, dots and slashes stay; W&B's own names get a prefix and lose nothing."""
+    names = [f"a{character}b" for character in map(chr, range(32, 127))] + ["é/ü", ".", "/", "x.y.z", "final/x"]
+    own = {"_step": 1.0, "_timestamp": 2.0, "_runtime": 3.0, "global_step": 4.0}
+    values = {name: float(place) for place, name in enumerate(names)}
+    driver(tmp_path).deliver(metrics((0, {**values, **own})))
+    (row,) = server.runs[ID].history
+    assert {name: row[name] for name in names} == values
+    assert {name: row[f"logged/{name}"] for name in own} == own
+    assert (row["_step"], row["_timestamp"], row["global_step"]) == (0, T0, 0)
+
+
+def test_text_config_info_and_definitions(server: WandbServer, tmp_path: Path) -> None:
+    """Text lies in rows; later configuration, names, tags and notes override; definitions hold over a pause."""
+    losses = [0.5, 3.0, math.nan, 1.0, 2.0]
+    records = stream(
+        [
+            Define(time=T0, name="val_*", summary=["min"]),
+            Define(time=T0, name="v*_l?ss", summary=["min", "max"]),
+            Define(time=T0, name="acc", step_metric="epoch", summary=["best"], goal="maximize", hidden=True),
+            Config(time=T0, values={"model": {"width": 8}, "lr": 2.0}),
+            Text(step=0, time=T0, values={"note": "héllo"}),
+            Metrics(step=0, time=T0, values={"epoch": 0.0, "acc": 0.75}),
+            *(Metrics(step=step, time=T0, values={"val_loss": value}) for step, value in enumerate(losses, 1)),
+            Info(time=T0, name="renamed", tags=["x", "y"], notes="new"),
+        ]
+    )
+    run = driver(tmp_path)
+    run.deliver(records[:7], status=Status("running"))
+    run.deliver(records)
+    held = server.runs[ID]
+    assert held.values == {"lr": 2.0, "model": {"depth": 4, "width": 8}, "run_name": "renamed"}
+    assert (held.display_name, held.tags, held.notes) == ("renamed", ["x", "y"], "new")
+    assert held.history[0]["note"] == "héllo"
+    assert held.summary["val_loss"] == {"min": 0.5, "max": 3.0}
+    assert held.summary["acc"] == {"max": 0.75}
+    axes = json.dumps(held.config["_wandb"]["value"]["m"])
+    assert '"epoch"' in axes
+    assert '"global_step"' in axes
+
+
+def media(directory: Path) -> list[Record]:
+    import wave
+
+    import numpy
+
+    numpy.save(directory / "clip.npy", numpy.zeros((3, 8, 8, 3), dtype="uint8"))
+    with wave.open(str(directory / "tone.wav"), "wb") as tone:
+        tone.setnchannels(1)
+        tone.setsampwidth(2)
+        tone.setframerate(8000)
+        tone.writeframes(bytes(1600))
+    (directory / "page.html").write_text("<b>bold</b>")
+    image = picture(directory)
+    cell = {"_type": "image", "format": "npy", "file": "picture.npy"}
+    table = {"columns": ["text", "score", "image"], "rows": [["a", 1.5, cell], ["b", "NaN", None]]}
+    items: dict[str, tuple[str, MediaFile]] = {
+        "image": ("image", image),
+        "sound": ("audio", MediaFile(format="wav", file="tone.wav", sample_rate=8000)),
+        "clip": ("video", MediaFile(format="npy", file="clip.npy", fps=4.0)),
+        "page": ("html", MediaFile(format="html", file="page.html")),
+        "spread": ("histogram", MediaFile(format="json", data={"counts": [1] * 600, "edges": list(range(601))})),
+        "samples": ("table", MediaFile(format="json", data=table)),
+    }
+    return [Media(step=1, time=T0, name=name, type=kind, items=[item]) for name, (kind, item) in items.items()]
+
+
+def test_media_are_shown_as_w_and_b_types(server: WandbServer, tmp_path: Path) -> None:
+    """Images, sounds, videos, pages, histograms and tables arrive, each file uploaded, all in one row."""
+    run = driver(tmp_path)
+    run.deliver(stream(media(tmp_path / "run")))
+    held = server.runs[ID]
+    (row,) = held.history
+    types = {name: row[name]["_type"] for name in ("image", "sound", "clip", "page", "spread", "samples")}
+    assert types == {
+        "image": "image-file",
+        "sound": "audio-file",
+        "clip": "video-file",
+        "page": "html-file",
+        "spread": "histogram",
+        "samples": "table-file",
+    }
+    assert all(row[name]["path"] in held.files for name in ("image", "sound", "clip", "page", "samples"))
+    assert sum(row["spread"]["values"]) == 600
+    (artifact,) = server.store.artifacts  # W&B shows a table with media from the artifact that it makes of it
+    first, second = json.loads(artifact.files["samples.table.json"])["data"]
+    assert first[:2] == ["a", 1.5]
+    assert first[2]["path"] in artifact.files
+    assert second == ["b", None, None]  # W&B's tables have no NaN
+    assert held.files[row["image"]["path"]].startswith(b"\x89PNG")
+
+
+def test_media_that_are_encoded_arrive_at_each_step(server: WandbServer, tmp_path: Path) -> None:
+    """Frames that become a GIF reach the row of their own step, though the row before them is sent meanwhile."""
+    import numpy
+
+    run = driver(tmp_path)
+    records: list[Record] = []
+    for step in (1, 2, 3):
+        numpy.save(tmp_path / f"run/{step}.npy", numpy.full((3, 8, 8, 3), 50 * step, dtype="uint8"))
+        items = [MediaFile(format="npy", file=f"{step}.npy", fps=4.0)]
+        records.append(Media(step=step, time=T0, name="clip", type="video", items=items))
+    run.deliver(stream(records))
+    held = server.runs[ID]
+    assert [row["_step"] for row in held.history] == [1, 2, 3]
+    assert len({held.files[row["clip"]["path"]] for row in held.history}) == 3
+
+
+def test_missing_media_file_is_rejected_alone(server: WandbServer, tmp_path: Path) -> None:
+    """A record whose file is gone is refused; what comes after it is delivered."""
+    run = driver(tmp_path)
+    run.open()
+    gone = Media(step=1, time=T0, name="x", type="image", items=[MediaFile(format="png", file="gone.png")])
+    first, second = stream([gone, Metrics(step=2, time=T0, values={"a": 1.0})])
+    with pytest.raises(Rejected, match=r"gone\.png"):
+        run.write([first])
+    run.cursor = first.seq
+    run.write([second])
+    run.close()
+    assert [user_row(row) for row in server.runs[ID].history] == [{"a": 1.0}]
+
+
+def test_artifact_takes_no_file_from_elsewhere(server: WandbServer, tmp_path: Path) -> None:
+    """A record that names a file outside of the run is refused; a path in the artifact doesn't lead out of it."""
+    (tmp_path / "id_rsa").write_text("precious")
+    driver = Driver(WandbTracker, run_info(tmp_path / "run"))
+    driver.info.path("kept").write_bytes(b"12")
+    (tmp_path / "run/link").symlink_to(tmp_path / "id_rsa")
+    driver.open()
+    for name in ("../id_rsa", str(tmp_path / "id_rsa"), "link"):
+        record = ArtifactRecord(time=T0, name="keys", type="file", files=[ArtifactFile(path="a", file=name)])
+        with pytest.raises(Rejected):
+            driver.write(stream([record]))
+    inside = ArtifactRecord(time=T0, name="kept", type="file", files=[ArtifactFile(path="../../kept", file="kept")])
+    driver.write(stream([inside]))
+    driver.close()
+    assert [item.files for item in server.store.artifacts] == [{"kept": b"12"}]
+
+
+def test_artifacts_and_alerts_arrive_once(server: WandbServer, tmp_path: Path) -> None:
+    """Artifacts come with files, references, aliases and metadata; delivered twice they are still one, as alerts."""
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/weights.bin").write_bytes(b"weights")
+    files = [
+        ArtifactFile(path="model/weights.bin", file="weights.bin"),
+        ArtifactFile(path="data", uri="s3://bucket/key"),
+    ]
+    artifact = ArtifactRecord(
+        time=T0, name="check/point", type="model", files=files, aliases=["best"], metadata={"step": 3}, description="d"
+    )
+    records = stream([artifact, Alert(time=T0, title="diverged", text="at 3", level="WARN"), *training(3)])
+    run = driver(tmp_path)
+    run.deliver(records)
+    state = run.state
+    Driver(WandbTracker, run.info, state=state).deliver(records)
+
+    (held,) = server.store.artifacts
+    assert held.name.startswith("check-point-")
+    assert (held.type, held.description, held.metadata) == ("model", "d", {"step": 3, "name": "check/point"})
+    assert held.files == {"model/weights.bin": b"weights"}
+    assert held.references == {"data": "s3://bucket/key"}
+    assert {"best"} <= set(held.aliases)
+    (alert,) = server.runs[ID].alerts
+    assert (alert["title"], alert["text"], alert["severity"]) == ("diverged", "at 3", "WARN")
+
+
+STATUSES = [
+    (Status("finished", 0), "finished", 0),
+    (Status("failed", 7), "failed", 7),
+    (Status("failed"), "failed", 1),
+    (Status("crashed", -9), "failed", 255),
+    (Status("preempted"), "preempted", 1),
+]
+
+
+@pytest.mark.parametrize(("status", "state", "code"), STATUSES)
+def test_close_says_how_the_run_ended(
+    status: Status, state: str, code: int, server: WandbServer, tmp_path: Path
+) -> None:
+    """Each way to end shows in W&B with its exit code."""
+    driver(tmp_path).deliver(training(3), status=status)
+    assert (server.runs[ID].state, server.runs[ID].exit_code) == (state, code)
+
+
+def test_pause_leaves_the_run_running_with_every_row(server: WandbServer, tmp_path: Path) -> None:
+    """A delivery that ends while the run goes on uploads all and doesn't end the run; the next one goes on."""
+    records = training(20)
+    run = driver(tmp_path)
+    run.deliver(records[:12], status=Status("running"))
+    assert_is_training(server.runs[ID].history, 10)
+    assert server.runs[ID].state == "running"
+    run.deliver(records)
+    assert_is_training(server.runs[ID].history, 20)
+    assert server.runs[ID].state == "finished"
+
+
+def test_values_after_a_pause_within_a_step_are_kept(server: WandbServer, tmp_path: Path) -> None:
+    """A step whose values come before and after a pause gives two rows, also when the state is lost later."""
+    rows = metrics((0, {"a": 1.0}), (1, {"a": 2.0}), (1, {"b": 3.0}), (2, {"a": 4.0}), (3, {"a": 5.0}))
+    run = driver(tmp_path)
+    run.deliver(rows[:2], status=Status("running"))
+    run.deliver(rows[:4], status=Status("running"))
+    expected = [{"a": 1.0}, {"a": 2.0}, {"b": 3.0}, {"a": 4.0}]
+    assert [user_row(row) for row in server.runs[ID].history] == expected
+    driver(tmp_path).deliver(rows)
+    assert [user_row(row) for row in server.runs[ID].history] == [*expected, {"a": 5.0}]
+
+
+def test_tick_sends_a_row_that_waits(server: WandbServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The newest row doesn't wait for the next step for ever; what still comes to its step is kept too."""
+    monkeypatch.setattr(backend, "IDLE_S", 0.0)
+    run = driver(tmp_path)
+    first, second = metrics((0, {"a": 1.0}), (0, {"b": 2.0}))
+    run.open()
+    run.write([first])
+    assert isinstance(run.tracker, WandbTracker)
+    run.tracker.tick()
+    run.tracker._confirm(0)
+    assert [user_row(row) for row in server.runs[ID].history] == [{"a": 1.0}]
+    run.write([second])
+    run.close()
+    assert [user_row(row) for row in server.runs[ID].history] == [{"a": 1.0}, {"b": 2.0}]
+
+
+def test_project_entity_and_a_group_that_comes_late(
+    server: WandbServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """WANDB_PROJECT and WANDB_ENTITY choose the place; a group that W&B can't change any more is said."""
+    run = driver(tmp_path, options={"WANDB_PROJECT": "other", "WANDB_ENTITY": "team"})
+    with caplog.at_level(logging.WARNING, "trackers.wandb"):
+        run.deliver(stream([Info(time=T0, group="late")]))
+    assert (server.runs[ID].project, server.runs[ID].entity) == ("other", "team")
+    assert [record.getMessage() for record in caplog.records if record.name == "trackers.wandb"] == [
+        "a group given after the start isn't shown in W&B; give it to init"
+    ]
+
+
+def test_tracker_follows_the_protocol() -> None:
+    """The class is a tracker, needs wandb, and can be made without it."""
+    assert isinstance(WandbTracker(), Tracker)
+    assert WandbTracker.needs == ("wandb",)
+    assert {
+        Metrics,
+        Text,
+        Media,
+        ArtifactRecord,
+        Config,
+        Summary,
+        Define,
+        Alert,
+        Info,
+        Start,
+        Finish,
+    } == WandbTracker.accepts

@@ -1,0 +1,495 @@
+"""The Kconfig file, files of values, and trees of other people that source ours."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests import ROOT
+from trackers.configuration import files
+from trackers.configuration.declaration import Assignment, Declaration
+from trackers.configuration.kconfig import Tree
+from trackers.configuration.menu import Workspace
+from trackers.configuration.options import resolve
+from trackers.configuration.search_path import KCONFIG, find_root
+from trackers.errors import ConfigError
+from trackers.training.init import init as begin_run
+
+SYMBOLS = list(Tree().declarations)
+PRINTABLE = st.text(st.characters(exclude_categories=("Cs", "Cc", "Zl", "Zp")))
+
+
+def write(folder: Path, text: str, name: str = ".config") -> Path:
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, "utf-8")
+    return path
+
+
+@pytest.mark.parametrize("symbol", SYMBOLS)
+def test_symbol_is_explained(symbol: str) -> None:
+    """Every option has a prompt, a help text in sentences, and a place in the documentation."""
+    declaration = Tree().declarations[symbol]
+    assert declaration.prompt
+    assert len(declaration.help) > 20
+    assert declaration.help.endswith(".")
+    assert f"`{symbol}`" in (ROOT / "docs/configuration.md").read_text("utf-8")
+
+
+PLACES = {
+    "TENSORBOARD_DIR": "<directory>/<project>/<run name>-<run id>",
+    "JSON_DIR": "<run name>_<date>_<time>.json",
+    "CSV_DIR": "<run name>-<run id>/metrics.csv",
+    "SESSION_DIR": "training_<date>_<time>/",
+    "BENCHMARK_DIR": "benchmark_<platform>_<time>.json",
+}
+
+
+def test_help_of_a_directory_says_what_is_written_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each file lies where its option's help says."""
+    monkeypatch.chdir(tmp_path)
+    trackers = "tensorboard,json,csv,session,benchmark"
+    options = {symbol: f"dir/{symbol}" for symbol in PLACES}
+    run = begin_run(trackers, project="p", name="my run", inline=True, options=options)
+    for step in range(3):
+        run.log({"train_loss": 1.0}, step=step)
+    run.finish()
+    for symbol, place in PLACES.items():
+        assert place in Tree().declarations[symbol].help
+        folder = tmp_path / options[symbol]
+        form = place.removeprefix("<directory>/").replace("<run name>", "my run").replace("<run id>", run.id)
+        assert list(folder.glob(re.sub("<[^>]+>", "*", form))), symbol
+
+
+def test_symbols_named_by_the_documents_are_declared() -> None:
+    """The options that users were promised by name exist."""
+    promised = """TRACKER TRACKER_PROJECT TRACKER_RUN_NAME TRACKER_GROUP TRACKER_TAGS TRACKER_NOTES TRACKER_MODE
+        TRACKER_DIR TRACKER_FINISH_TIMEOUT TRACKER_RELAY TRACKER_INLINE TRACKER_PYTHON TRACKER_RUN_ID TRACKER_RESUME
+        TRACKER_RANK TRACKER_MEDIA_MAX_MB TRACKER_NICE WANDB_ENTITY WANDB_PROJECT WANDB_OFFLINE MLFLOW_TRACKING_URI
+        MLFLOW_EXPERIMENT MLFLOW_NESTED TRACKIO_SERVER_URL TRACKIO_PORT TENSORBOARD_DIR JSON_DIR JSON_SAVE_INTERVAL
+        JSON_EVAL_ONLY CSV_DIR TRACKER_LOG_INTERVAL BASELINE_RUN_ID"""
+    assert set(promised.split()) <= set(SYMBOLS)
+
+
+def test_hexadecimal_option() -> None:
+    """A hex option keeps its base in files and is a number in Python."""
+    declaration = Declaration("X", "hex", "X", "X.", "", default=0, limits=(0, 255))
+    assert declaration.text(31, "test") == "0x1f"
+    assert declaration.parse("0x1f") == 31
+    declaration.check("0xFF", "test")
+    for wrong in ("31", "0x100", "0x"):
+        with pytest.raises(ConfigError, match=r"^test: X is "):
+            declaration.check(wrong, "test")
+
+
+def test_no_symbol_is_a_secret() -> None:
+    """Keys and passwords are never options: they would be written into run.json and .config."""
+    assert not [name for name in SYMBOLS if any(word in name for word in ("KEY", "TOKEN", "SECRET", "PASSWORD"))]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('CONFIG_TRACKER_PROJCT="x"', "d:2: unknown option TRACKER_PROJCT: did you mean TRACKER_PROJECT?"),
+        ("CONFIG_FROBNICATE=y", "d:2: unknown option FROBNICATE. Known: TRACKER, "),
+        ("# CONFIG_WANDB_OFLINE is not set", "d:2: unknown option WANDB_OFLINE: did you mean WANDB_OFFLINE?"),
+        (
+            "CONFIG_TRACKIO_PORT = 5",
+            "d:2: malformed line 'CONFIG_TRACKIO_PORT = 5': write CONFIG_TRACKIO_PORT=10, without",
+        ),
+        ("CONFIG_TRACKIO_PORT= 5", "d:2: TRACKIO_PORT is a whole number, not ' 5'"),
+        ("  CONFIG_TRACKIO_PORT=5", "d:2: malformed line 'CONFIG_TRACKIO_PORT=5': it must begin at the start"),
+        ('TRACKER="wandb"', 'd:2: malformed line \'TRACKER="wandb"\': write CONFIG_TRACKER="text"'),
+        ("nonsense", "d:2: malformed line 'nonsense': write CONFIG_NAME=value"),
+        ("CONFIG_TRACKER=wandb", "d:2: TRACKER is text in double quotes"),
+        ("CONFIG_TRACKER='wandb'", "d:2: TRACKER is text in double quotes"),
+        ('CONFIG_TRACKER="wandb', "d:2: TRACKER is text in double quotes"),
+        ('CONFIG_TRACKER="wandb" # why', "d:2: TRACKER is text in double quotes"),
+        ('CONFIG_TRACKER="a"b"', "d:2: TRACKER is text in double quotes"),
+        ("CONFIG_TRACKIO_PORT=http", "d:2: TRACKIO_PORT is a whole number, not 'http'"),
+        ('CONFIG_TRACKIO_PORT="7860"', "d:2: TRACKIO_PORT is a whole number"),
+        ("CONFIG_TRACKIO_PORT=0x10", "d:2: TRACKIO_PORT is a whole number, not '0x10'"),
+        ("CONFIG_TRACKIO_PORT=1e4", "d:2: TRACKIO_PORT is a whole number, not '1e4'"),
+        ("CONFIG_TRACKIO_PORT=99999", "d:2: TRACKIO_PORT is 1 to 65535, not 99999"),
+        ("CONFIG_TRACKIO_PORT=-1", "d:2: TRACKIO_PORT is 1 to 65535, not -1"),
+        ("CONFIG_TRACKIO_PORT=" + "9" * 5000, "d:2: TRACKIO_PORT is 1 to 65535"),
+        ("CONFIG_WANDB_OFFLINE=yes", "d:2: WANDB_OFFLINE is y or n, not yes"),
+        ("CONFIG_WANDB_OFFLINE=m", "d:2: WANDB_OFFLINE is y or n, not m"),
+        ("CONFIG_WANDB_OFFLINE=True", "d:2: WANDB_OFFLINE is y or n, not True"),
+        (
+            'CONFIG_TRACKER_MODE="offlin"',
+            "d:2: TRACKER_MODE is online, offline or disabled, not 'offlin': did you mean",
+        ),
+        ('CONFIG_BASELINE_RUN_ID="abc"', "d:2: BASELINE_RUN_ID is entity/project/run_id, not 'abc'"),
+        ('CONFIG_TRACKER_RANK="first"', 'd:2: TRACKER_RANK is a rank\'s number or "last"'),
+        ('CONFIG_TRACKER_RUN_ID="../x"', "d:2: TRACKER_RUN_ID is up to 128 letters"),
+        ('CONFIG_TRACKER_RESUME="yes"', "d:2: TRACKER_RESUME is allow, must, never or auto"),
+        ('CONFIG_TRACKER_PYTHON="/usr/bin/python"', "d:2: TRACKER_PYTHON is tracker=/path/to/python"),
+        ("CONFIG_TRACKER_RELAY=n\nCONFIG_TRACKER_NICE=5", "d:3: TRACKER_NICE needs TRACKER_RELAY, which isn't so"),
+        ("CONFIG_TRACKIO_PORT=1\nCONFIG_TRACKIO_PORT=2", "d:3: TRACKIO_PORT is set to '2', but d:2 says '1': keep one"),
+        (
+            'CONFIG_TRACKER_MODE="online"\nCONFIG_TRACKER_MODE_OFFLINE=y',
+            "d:3: TRACKER_MODE is set to 'offline', but d:2",
+        ),
+    ],
+)
+def test_mistake_in_a_defconfig_names_its_line(tmp_path: Path, line: str, message: str) -> None:
+    """A mistake in a named file is one error with the file, the line and what would be right."""
+    write(tmp_path, f"# what it is for\n{line}\n", "d")
+    with pytest.raises(ConfigError) as caught:
+        resolve(defconfig="d", environ={}, cwd=tmp_path)
+    assert str(caught.value).startswith(message)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "# only a comment\n",
+        "\r\n\r\n",
+        "\ufeff# with a byte order mark\n",
+        "CONFIG_TRACKIO_PORT=1\nCONFIG_TRACKIO_PORT=1",
+    ],
+)
+def test_harmless_files_are_taken(tmp_path: Path, text: str) -> None:
+    """Empty lines, comments, Windows line ends, byte order marks and repetitions of one value are no mistakes."""
+    write(tmp_path, text, "d")
+    assert resolve(defconfig="d", environ={}, cwd=tmp_path)["TRACKER"] == "json"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "CONFIG_64BIT=y", "CONFIG_TRACER_MAX_TRACE=y", "CONFIG_TRACER_SNAPSHOT=y", "# CONFIG_TRACERS is not set",
+        "CONFIG_JUMP_LABEL=y", 'CONFIG_CC_VERSION_TEXT="gcc (Debian 12.2.0-14) 12.2.0"', "CONFIG_RELAY=y",
+        "{ not: Kconfig at all }", "[section]", "TRACKER = other", "CONFIG_X = 1",
+    ],
+)  # fmt: skip
+def test_config_of_another_program_is_left_alone(tmp_path: Path, line: str) -> None:
+    """A kernel's .config in the working directory stops nothing and changes nothing."""
+    write(tmp_path, f"CONFIG_SMP=y\n{line}\n")
+    options = resolve(environ={}, cwd=tmp_path)
+    assert {options.source(name) for name in options} == {"default"}
+
+
+@pytest.mark.parametrize(
+    ("line", "near"),
+    [
+        ('CONFIG_TRACKER_PROJCT="x"', "TRACKER_PROJECT"),
+        ('CONFIG_TRAKCER_PROJECT="x"', "TRACKER_PROJECT"),
+        ("CONFIG_WADNB_OFFLINE=y", "WANDB_OFFLINE"),
+        ("CONFIG_TRACKIO_PORT = 1", "TRACKIO_PORT"),
+    ],
+)
+def test_misspelt_option_in_config_is_an_error(tmp_path: Path, line: str, near: str) -> None:
+    """In a .config that may be another program's, what was clearly meant for us must still be right."""
+    write(tmp_path, f'CONFIG_TRACKER="csv"\n{line}\n')
+    with pytest.raises(ConfigError, match=rf"^\.config:2: .*{near}"):
+        resolve(environ={}, cwd=tmp_path)
+    write(tmp_path, line)
+    with pytest.raises(ConfigError, match=rf"^\.config:1: .*{near}"):
+        resolve(environ={}, cwd=tmp_path)
+
+
+def test_folder_named_config_is_ignored(tmp_path: Path) -> None:
+    """In a home directory .config is a folder."""
+    (tmp_path / ".config").mkdir()
+    assert resolve(environ={}, cwd=tmp_path)["TRACKER"] == "json"
+
+
+def test_file_that_is_not_utf8(tmp_path: Path) -> None:
+    """Bytes that aren't UTF-8 stop nothing in a stranger's lines, and are an error in ours."""
+    (tmp_path / ".config").write_bytes(b'CONFIG_OTHER="\xff"\n')
+    assert resolve(environ={}, cwd=tmp_path)["TRACKER_NOTES"] == ""
+    (tmp_path / ".config").write_bytes(b'CONFIG_TRACKER_NOTES="\xff"\n')
+    with pytest.raises(ConfigError, match=r"^\.config:1: TRACKER_NOTES isn't valid UTF-8"):
+        resolve(environ={}, cwd=tmp_path)
+
+
+@given(text=PRINTABLE)
+def test_any_string_survives_a_file(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
+    """Quotes, backslashes, #, $(…) and all other printable characters come out of a file as they went in."""
+    folder = tmp_path_factory.mktemp("any")
+    workspace = Workspace({}, folder)
+    workspace.tree.assign([Assignment("TRACKER_NOTES", text, "test")])
+    workspace.write()
+    options = resolve(environ={}, cwd=folder)
+    assert options["TRACKER_NOTES"] == text
+    workspace.savedefconfig(folder / "saved")
+    assert resolve(defconfig="saved", environ={}, cwd=folder)["TRACKER_NOTES"] == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["-1", "0x10", "1e-4", "a#b", 'say "x"', "back\\slash\\", "$(shell,touch ran)", "`touch ran`", "'; import os"],
+)
+def test_string_is_neither_read_nor_run(tmp_path: Path, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What looks like a number, a comment or a command is text."""
+    folder = tmp_path / "work"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    write(folder, f'CONFIG_TRACKER_NOTES="{escaped}"\n')
+    assert resolve(environ={}, cwd=folder)["TRACKER_NOTES"] == text
+    assert os.listdir(folder) == [".config"]
+
+
+def test_file_in_the_users_directory_is_not_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """kconfiglib would import a kconfigfunctions.py that happens to lie on the path; we don't let it."""
+    write(tmp_path, "raise SystemExit('ran')\n", "kconfigfunctions.py")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert resolve(environ={}, cwd=tmp_path)["TRACKER"] == "json"
+    assert "kconfigfunctions" not in sys.modules
+
+
+OTHERS = """mainmenu "Their project"
+config TRAINING
+	bool "Training"
+	default y
+config LEARNING_RATE
+	string "Learning rate"
+	default "1e-4"
+if TRAINING
+source "{kconfig}"
+endif
+"""
+
+
+@pytest.fixture
+def theirs(tmp_path: Path) -> Path:
+    """A directory with a Kconfig tree of its own that sources ours by the variable."""
+    write(tmp_path, OTHERS.format(kconfig="$(TRACKERS_KCONFIG)"), "Kconfig")
+    return tmp_path
+
+
+def test_own_tree_sources_ours(theirs: Path) -> None:
+    """One .config serves another tree's options and ours."""
+    write(theirs, 'CONFIG_TRAINING=y\nCONFIG_LEARNING_RATE="3e-4"\nCONFIG_TRACKER="wandb"\n')
+    options = resolve(environ={}, cwd=theirs)
+    assert options["TRACKER"] == "wandb"
+    assert options.source("TRACKER") == ".config:3"
+    assert "LEARNING_RATE" not in options
+    assert os.environ.get("TRACKERS_KCONFIG") is None
+
+
+def test_own_tree_switches_tracking_off(theirs: Path) -> None:
+    """Where the tree's condition around our options isn't met, nothing is tracked, and saying otherwise is an error."""
+    write(theirs, "# CONFIG_TRAINING is not set\n")
+    options = resolve(environ={}, cwd=theirs)
+    assert (options["TRACKER"], options["TRACKER_MODE"]) == ("none", "disabled")
+    assert isinstance(options["TRACKIO_PORT"], int)
+    with pytest.raises(ConfigError, match="flag --tracker: TRACKER needs TRAINING"):
+        resolve(flags={"TRACKER": "wandb"}, environ={}, cwd=theirs)
+
+
+def test_own_tree_commands_keep_their_symbols(theirs: Path) -> None:
+    """The commands write the whole tree's .config, and a defconfig of the tree may set its own symbols."""
+    write(theirs, 'CONFIG_LEARNING_RATE="3e-4"\nCONFIG_TRACKER="csv"\n', "defconfigs/mine")
+    workspace = Workspace({}, theirs)
+    workspace.defconfig("mine")
+    text = (theirs / ".config").read_text("utf-8")
+    assert 'CONFIG_LEARNING_RATE="3e-4"' in text
+    assert 'CONFIG_TRACKER="csv"' in text
+    Workspace({}, theirs).savedefconfig(theirs / "saved")
+    assert (theirs / "saved").read_text("utf-8") == 'CONFIG_LEARNING_RATE="3e-4"\nCONFIG_TRACKER="csv"\n'
+
+
+def test_own_tree_in_parts(tmp_path: Path) -> None:
+    """Our file is found through the tree's own files, by variables, patterns and relative paths; or named outright."""
+    write(tmp_path, 'source "sub/Kconfig*"\n', "Kconfig.mine")
+    write(tmp_path, 'rsource "deep/Kconfig"\n', "sub/Kconfig.one")
+    write(tmp_path, f'source "{KCONFIG}"\n', "sub/deep/Kconfig")
+    assert find_root({}, tmp_path) == KCONFIG
+    for variable in ("TRACKER_KCONFIG", "KCONFIG"):
+        environ = {variable: "Kconfig.mine"}
+        assert find_root(environ, tmp_path) == (tmp_path / "Kconfig.mine").resolve()
+        assert resolve(environ=environ, cwd=tmp_path)["TRACKER"] == "json"
+
+
+def test_unrelated_tree_is_not_run(tmp_path: Path) -> None:
+    """A Kconfig that doesn't source ours isn't parsed: its macros would run commands."""
+    write(
+        tmp_path,
+        f'config X\n\tdef_bool $(shell,touch {tmp_path}/ran && echo y)\nsource "arch/$(SRCARCH)/Kconfig"\n',
+        "Kconfig",
+    )
+    assert resolve(environ={}, cwd=tmp_path)["TRACKER"] == "json"
+    assert not (tmp_path / "ran").exists()
+    with pytest.raises(ConfigError, match="TRACKER_KCONFIG=Kconfig: doesn't source trackers' options"):
+        resolve(environ={"TRACKER_KCONFIG": "Kconfig"}, cwd=tmp_path)
+    with pytest.raises(ConfigError, match="TRACKER_KCONFIG=nowhere: no such file"):
+        resolve(environ={"TRACKER_KCONFIG": "nowhere"}, cwd=tmp_path)
+
+
+RUNS_PROGRAMS = {
+    "shell": "config X\n\tdef_bool $(shell,touch ran && echo y)\n",
+    "a computed name": "s = shell\nconfig X\n\tdef_bool $($(s),touch ran && echo y)\n",
+    "a variable": "r := $(shell,touch ran)\n",
+    "a Python function": "config X\n\tdef_bool $(pwn,y)\n",
+    "an included file": 'source "more"\n',
+    "a file elsewhere": 'source "/proc/self/environ"\n',
+    "a pipe": 'source "pipe"\n',
+    "a program by default": 'config TRACKER_PYTHON\n\tdefault "json=/evil"\n',
+}
+
+
+@pytest.mark.parametrize("kind", RUNS_PROGRAMS)
+def test_own_tree_is_data_until_it_is_named(
+    theirs: Path, kind: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Reading options runs nothing of a tree that happens to be in the directory; its .config still counts."""
+    monkeypatch.chdir(theirs)
+    monkeypatch.syspath_prepend(str(theirs))
+    monkeypatch.delitem(sys.modules, "kconfigfunctions", raising=False)
+    write(theirs, "config Y\n\tdef_bool $(shell,touch ran && echo y)\n", "more")
+    os.mkfifo(theirs / "pipe")
+    ran = "import pathlib\npathlib.Path('ran').touch()\nfunctions = {'pwn': (lambda *a: 'y', 1, 1)}\n"
+    write(theirs, ran, "kconfigfunctions.py")
+    with (theirs / "Kconfig").open("a") as tree:
+        tree.write(RUNS_PROGRAMS[kind])
+    write(theirs, 'CONFIG_TRACKER="csv"\nCONFIG_LEARNING_RATE="3e-4"\n')
+    options = resolve(environ={}, cwd=theirs)
+    assert (options["TRACKER"], options["TRACKER_PYTHON"]) == ("csv", "")
+    assert not (theirs / "ran").exists()
+    if kind != "a program by default":
+        assert "TRACKER_KCONFIG=Kconfig" in caplog.text
+        assert len(caplog.text.splitlines()) == 1
+    if kind not in ("a pipe", "a file elsewhere", "a program by default"):
+        resolve(environ={"TRACKER_KCONFIG": "Kconfig"}, cwd=theirs)
+        assert (theirs / "ran").exists()
+
+
+def test_menu_evaluates_the_directorys_tree(theirs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who asks for the menu, or one of its relatives, gets the whole tree, programs included."""
+    monkeypatch.chdir(theirs)
+    with (theirs / "Kconfig").open("a") as tree:
+        tree.write(RUNS_PROGRAMS["shell"])
+    Workspace({}, theirs).olddefconfig()
+    assert (theirs / "ran").exists()
+
+
+@pytest.mark.parametrize("name", [".config", "defconfigs/mine"])
+def test_directorys_own_file_names_no_program(tmp_path: Path, name: str, caplog: pytest.LogCaptureFixture) -> None:
+    """A program is named by the environment, a flag, an argument, or a file that is named by its path."""
+    write(tmp_path, 'CONFIG_TRACKER="csv"\nCONFIG_TRACKER_PYTHON="json=/evil"\n', name)
+    found = None if name == ".config" else "mine"
+    for _ in range(2):
+        options = resolve(defconfig=found, environ={}, cwd=tmp_path)
+        assert (options["TRACKER"], options["TRACKER_PYTHON"]) == ("csv", "")
+    assert f"{name}:2: TRACKER_PYTHON is left out" in caplog.text
+    assert len(caplog.text.splitlines()) == 1
+    assert resolve(defconfig=name, environ={}, cwd=tmp_path)["TRACKER_PYTHON"] == "json=/evil"
+    assert resolve(environ={"TRACKER_PYTHON": "json=/mine"}, cwd=tmp_path)["TRACKER_PYTHON"] == "json=/mine"
+    assert resolve(environ={"KCONFIG_CONFIG": name}, cwd=tmp_path)["TRACKER_PYTHON"] == "json=/evil"
+
+
+def test_own_tree_with_a_mistake(theirs: Path) -> None:
+    """A tree that can't be parsed, or that holds an old copy of ours, is one line."""
+    write(theirs, f'source "{KCONFIG}"\nconfig\n', "Kconfig")
+    with pytest.raises(ConfigError, match=r"Kconfig:2: ") as caught:
+        resolve(environ={}, cwd=theirs)
+    assert "\n" not in str(caught.value)
+    write(theirs, 'config TRACKER\n\tstring "Trackers"\n', "Kconfig")
+    with pytest.raises(ConfigError, match="TRACKER_PROJECT isn't declared; source trackers' own file"):
+        resolve(environ={}, cwd=theirs)
+
+
+def test_defconfigs_in_the_checkout_are_right() -> None:
+    """Each defconfig that we bring can be read, names known trackers, and says in its first line what it is for."""
+    from trackers.backends import registry
+
+    found = files.list_defconfigs(ROOT)
+    promised = "local wandb wandb-trackio all-local mlflow-server hpc-offline gpt2-local gpt2-wandb-trackio"
+    assert set(promised.split()) <= set(found)
+    for name, path in found.items():
+        options = resolve(defconfig=name, environ={}, cwd=ROOT)
+        assert registry.parse(options["TRACKER"])
+        assert set(registry.parse(options["TRACKER"])) <= set(registry.BUILT_IN)
+        assert files.describe(path).endswith(".")
+
+
+def test_defconfig_by_name_and_path(tmp_path: Path) -> None:
+    """A directory's own defconfigs come before ours; a path is taken as it is; others are named."""
+    write(tmp_path, 'CONFIG_TRACKER="csv"\n', "defconfigs/local")
+    path = write(tmp_path, 'CONFIG_TRACKER="console"\n', "elsewhere/mine")
+    local = resolve(defconfig="local", environ={}, cwd=tmp_path)
+    assert (local["TRACKER"], local.source("TRACKER")) == ("csv", "defconfigs/local:1")
+    brought = resolve(defconfig="wandb", environ={}, cwd=tmp_path)
+    assert (brought["TRACKER"], brought.source("TRACKER")) == ("wandb,json", "defconfigs/wandb:2")
+    assert resolve(defconfig="elsewhere/mine", environ={}, cwd=tmp_path).source("TRACKER") == "elsewhere/mine:1"
+    assert resolve(defconfig=str(path), environ={}, cwd=tmp_path)["TRACKER"] == "console"
+    with pytest.raises(ConfigError, match="no defconfig 'gpt2-locl': did you mean 'gpt2-local'\\? Known: all-local, "):
+        resolve(defconfig="gpt2-locl", environ={}, cwd=tmp_path)
+
+
+def test_strangers_config_is_not_overwritten(tmp_path: Path) -> None:
+    """The commands refuse to write over another program's .config."""
+    before = write(tmp_path, "CONFIG_64BIT=y\n").read_bytes()
+    for command in (
+        lambda: Workspace({}, tmp_path).defconfig("local"),
+        lambda: Workspace({}, tmp_path).olddefconfig(),
+        lambda: Workspace({}, tmp_path).allconfig(yes=True),
+    ):
+        with pytest.raises(ConfigError, match=r"\.config belongs to another Kconfig tree \(it sets CONFIG_64BIT\)"):
+            command()
+    assert (tmp_path / ".config").read_bytes() == before
+
+
+@pytest.mark.parametrize("name", list(files.list_defconfigs(ROOT)))
+def test_defconfig_round_trip(tmp_path: Path, name: str) -> None:
+    """defconfig, savedefconfig, defconfig again and olddefconfig all mean the same."""
+    (tmp_path / "defconfigs").symlink_to(ROOT / "defconfigs")
+    wanted = dict(resolve(defconfig=name, environ={}, cwd=tmp_path))
+    Workspace({}, tmp_path).defconfig(name)
+    assert dict(resolve(environ={}, cwd=tmp_path)) == wanted
+    Workspace({}, tmp_path).savedefconfig(tmp_path / "saved")
+    assert dict(resolve(defconfig="saved", environ={}, cwd=tmp_path)) == wanted
+    before = (tmp_path / ".config").read_bytes()
+    Workspace({}, tmp_path).olddefconfig()
+    assert (tmp_path / ".config").read_bytes() == before
+
+
+def test_olddefconfig_updates_and_says_what_it_drops(tmp_path: Path) -> None:
+    """An older .config keeps its values, gains new options, and loses unknown ones with a message each."""
+    write(tmp_path, 'CONFIG_TRACKER="wandb"\nCONFIG_TRACKER_ANCIENT=y\n')
+    _, dropped = Workspace({}, tmp_path).olddefconfig()
+    assert len(dropped) == 1
+    assert dropped[0].startswith(".config:2: unknown option TRACKER_ANCIENT")
+    options = resolve(environ={}, cwd=tmp_path)
+    assert options["TRACKER"] == "wandb"
+    assert options.source("TRACKIO_PORT").startswith(".config:")
+    assert "ANCIENT" in (tmp_path / ".config.old").read_text("utf-8")
+
+
+def test_all_yes_and_all_no(tmp_path: Path) -> None:
+    """allyesconfig and allnoconfig set every bool, and leave the rest at its default."""
+    for yes in (True, False):
+        Workspace({}, tmp_path).allconfig(yes)
+        options = resolve(environ={}, cwd=tmp_path)
+        bools = {name: value for name, value in options.items() if isinstance(value, bool)}
+        assert set(bools.values()) == {yes}
+        assert options["TRACKER_MODE"] == "online"
+
+
+def test_line_break_is_refused_in_a_file(tmp_path: Path) -> None:
+    """A value with a line break works as an argument but would break a file."""
+    environ = {"TRACKER_NOTES": "two\nlines"}
+    assert resolve(environ=environ, cwd=tmp_path)["TRACKER_NOTES"] == "two\nlines"
+    with pytest.raises(ConfigError, match="TRACKER_NOTES holds a line break"):
+        Workspace(environ, tmp_path).defconfig("local", ["TRACKER_NOTES"])
+    assert not (tmp_path / ".config").exists()
+
+
+def test_config_file_of_another_name(tmp_path: Path) -> None:
+    """KCONFIG_CONFIG names the file, as for every Kconfig program."""
+    environ = {"KCONFIG_CONFIG": "other.config"}
+    Workspace(environ, tmp_path).defconfig("wandb")
+    assert resolve(environ=environ, cwd=tmp_path).source("TRACKER").startswith("other.config:")
+    assert resolve(environ={}, cwd=tmp_path)["TRACKER"] == "json"

@@ -1,0 +1,129 @@
+"""The benchmarks run and say what they measured; how fast anything is, is for them to tell, never for a test."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import trackers
+from benchmarks import common, copying, delivery_rate, log_call, reading, sampling, startup, training_step
+from benchmarks.common import Figure
+from tests.fakes.gpu_drivers.standin import Drivers
+
+FEW = ("tensorboard", "json")
+
+
+def by_name(figures: list[Figure]) -> dict[str, Figure]:
+    """Figures by name; each is a finite number."""
+    assert all(figure.value >= 0 for figure in figures)
+    return {figure.name: figure for figure in figures}
+
+
+def test_log_call_measures_and_audits() -> None:
+    """Every kind of input is logged beside the floor, and the stores hold all of it."""
+    figures = by_name(log_call.measure(True, FEW, count=100))
+    assert figures["log, ten floats: median / floor"].at_most == log_call.RATIO
+    assert figures["deliveries alive during it"].verdict == "pass"
+    assert figures["values lost, doubled or wrong"].value == 0
+    assert {"one NaN of ten: median", "NumPy float32: median", "torch, 0-d on the CPU: median"} <= set(figures)
+
+
+def test_training_step_measures_and_audits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps with and without logging take turns, and every logged step arrives."""
+    monkeypatch.setattr(training_step, "BLOCK_STEPS", 10)
+    figures = by_name(training_step.measure(True, FEW))
+    assert figures["step with logging / without: median"].at_most == training_step.LIMIT
+    assert figures["values lost, doubled or wrong"].value == 0
+
+
+def test_delivery_rate_measures_and_audits() -> None:
+    """Each tracker's lag and cost are told, and every record arrives."""
+    figures = by_name(delivery_rate.live(FEW, 0.2))
+    assert figures["  json: behind at the end"].at_most == delivery_rate.LAG_S
+    assert figures["values lost, doubled or wrong"].value == 0
+
+
+def test_reading_measures_and_sums(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both readers read the same run, every value is summed up, and what a growing run costs is told."""
+    figures = by_name(reading.measure(True, steps=600))
+    assert figures["journal into columns, first read"].value > 0
+    assert any(figure.at_least == reading.SECOND for figure in figures.values())
+
+
+def test_copying_measures_and_compares() -> None:
+    """A copy is timed against the vendor's own call, agrees, and its memory is told."""
+    figures = by_name(copying.measure(True, ("tensorboard",), steps=50))
+    (share,) = [figure for name, figure in figures.items() if "own bulk call" in name]
+    assert (share.at_least, share.value > 0) == (copying.SHARE, True)
+    assert figures["tb: memory for 5,000 values"].at_most == copying.MEMORY_MB
+
+
+def test_startup_measures_fresh_processes() -> None:
+    """A fresh process says how long its start took, whatever it prints besides."""
+    assert startup.start("json") > 0
+
+
+def test_sampling_measures_the_samplers_process(drivers: Drivers, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sampler of a run with eight stand-ins for GPUs is found, and its processor time told."""
+    monkeypatch.setenv("TRACKER_SAMPLE", "y")
+    drivers.set(count=8)
+    for name, value in drivers.environment("new").items():
+        monkeypatch.setenv(name, value)
+    figures = by_name(sampling.cost(0.1))
+    assert figures["sampler, 8 GPUs at 1 Hz: processor time / time"].at_most == sampling.SHARE
+
+
+def test_script_prints_json(tmp_path: Path) -> None:
+    """With --json a machine can read every figure with its bound and verdict."""
+    code = (
+        "import sys; sys.argv[1:] = ['--json', '--quick'];"
+        "from benchmarks.common import Figure, main; main(lambda quick: [Figure('a', 2.0, 'x', at_most=1.0)], 'title')"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(common.ROOT)}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, cwd=tmp_path)
+    (figure,) = json.loads(done.stdout)
+    assert (figure["name"], figure["value"], figure["at_most"], figure["verdict"]) == ("a", 2.0, 1.0, "miss")
+
+
+@pytest.mark.parametrize(
+    ("figure", "verdict"),
+    [
+        (Figure("a", 1.0), ""),
+        (Figure("a", 1.0, at_most=1.0), "pass"),
+        (Figure("a", 1.1, at_most=1.0), "miss"),
+        (Figure("a", 1.0, at_least=1.0), "pass"),
+        (Figure("a", 0.9, at_least=1.0), "miss"),
+        (Figure("a", float("nan"), at_most=1.0), "miss"),
+    ],
+)
+def test_verdict_follows_the_bound(figure: Figure, verdict: str) -> None:
+    """A figure passes on its bound, misses beyond it, and is only reported where it has none."""
+    assert figure.verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("change", "wrong"),
+    [
+        (lambda points: points, 0),
+        (lambda points: points[1:], 1),
+        (lambda points: [points[0], *points], 1),
+        (lambda points: [(0, 9.0), *points[1:]], 1),
+        (lambda points: [*points, (7, 1.0)], 1),
+    ],
+)
+def test_audit_sees_one_wrong_value(change: Any, wrong: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """One value missing, doubled, changed or invented in a store is counted."""
+    logged = {step: dict.fromkeys(common.NAMES, step / 3) for step in range(3)}
+    points = [(step, values[common.NAMES[0]]) for step, values in logged.items()]
+    stored = dict.fromkeys(common.NAMES, points) | {common.NAMES[2]: change(points)}
+    monkeypatch.setattr(common, "_json_values", lambda info: stored)
+    run = trackers.init("json", mode="offline", options={"TRACKER_RELAY": False})
+    run.finish()
+    assert common.audit(SimpleNamespace(dir=run.dir), logged, ["json"]) == wrong

@@ -1,0 +1,32 @@
+"""Damaged files of every format end in one line, soon, and in little memory: the short form of ``make fuzz``."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests import ROOT
+from tests.fuzz.targets import TARGETS
+from trackers.readers.registry import BUILT_IN
+
+SERVERS = {"wandb"}
+"""Readers of a server's answers, which tests/readers/test_wandb_reader.py damages."""
+
+
+def test_every_reader_is_fuzzed() -> None:
+    """A reader of files that is built in has a target of its own."""
+    assert set(BUILT_IN) - SERVERS - {"run"} <= set(TARGETS)
+    assert {"run.json", "journal", "packed", "delivery"} <= set(TARGETS)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs Linux: limits of memory")
+def test_damaged_files_end_in_one_line() -> None:
+    """A few damaged inputs of each format: no traceback, none above 5 s or 500 MB; undamaged ones are read whole."""
+    command = [sys.executable, "-m", "tests.fuzz", "--count", "8", "--seed", "1"]
+    done = subprocess.run(command, cwd=ROOT, env=os.environ, capture_output=True, text=True, timeout=150, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    told = {line.partition(":")[0] for line in done.stdout.splitlines() if " inputs, " in line}
+    assert told == set(TARGETS)

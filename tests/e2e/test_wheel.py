@@ -1,0 +1,172 @@
+"""The wheel works outside the checkout, with nothing installed but what it declares it needs."""
+
+from __future__ import annotations
+
+import email
+import importlib.metadata
+import json
+import os
+import re
+import subprocess
+import sys
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests import ROOT
+
+CORE = {"msgspec", "kconfiglib", "psutil", "typer", "rich"}
+EXTRAS = {"wandb", "trackio", "tensorboard", "mlflow", "nvidia", "amd", "torch", "inspect", "archive", "analysis"}
+EXTRAS |= {"all", "dev"}
+PROGRAMS = ("analyze_logs.py", "cleanup_old_logs.sh", "compare_results.py", "compare_wandb_runs.py",
+            "extract_primus_metrics.py", "inspect_wandb_keys.py", "monitor_gpu.py", "query_wandb_gpu.py",
+            "query_wandb_gpu_full.py", "run_primus_with_benchmark.sh")  # fmt: skip
+VENDORS = ("wandb", "trackio", "tensorboard", "mlflow", "numpy", "torch", "pandas", "PIL")
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel, built from the checkout without a network."""
+    out = tmp_path_factory.mktemp("wheel")
+    pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-index", "--no-build-isolation"]
+    subprocess.run([*pip, "--wheel-dir", str(out), str(ROOT)], check=True, cwd=out)
+    (built,) = out.glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def bin_directory(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The programs of a new environment that holds the wheel and its core dependencies alone."""
+    home = tmp_path_factory.mktemp("installed") / "venv"
+    venv.create(home, with_pip=False)
+    bin_directory = home / ("Scripts" if os.name == "nt" else "bin")
+    pip = [sys.executable, "-m", "pip", "--python", str(bin_directory / "python"), "install", "--quiet"]
+    subprocess.run([*pip, "--no-deps", "--no-index", str(wheel)], check=True, cwd=home)
+    (site_packages,) = home.glob("lib/python*/site-packages") if os.name != "nt" else [home / "Lib/site-packages"]
+    for name in _closure(CORE):
+        _copy_distribution(name, site_packages)
+    return bin_directory
+
+
+def _closure(names: set[str]) -> set[str]:
+    """Distributions, and all that they need on this machine without extras."""
+    found: set[str] = set()
+    waiting = list(names)
+    while waiting:
+        name = waiting.pop()
+        if name in found:
+            continue
+        try:
+            requirements = importlib.metadata.requires(name) or []
+        except importlib.metadata.PackageNotFoundError:
+            continue  # for another platform
+        found.add(name)
+        waiting += [re.split(r"[^\w.-]", line, maxsplit=1)[0] for line in requirements if "extra ==" not in line]
+    return found
+
+
+def _copy_distribution(name: str, target: Path) -> None:
+    for file in importlib.metadata.files(name) or []:
+        if ".." in file.parts or "__pycache__" in file.parts:
+            continue
+        (target / file).parent.mkdir(parents=True, exist_ok=True)
+        (target / file).write_bytes(Path(str(file.locate())).read_bytes())
+
+
+def run(*command: str | Path, code: int = 0) -> str:
+    """What a command prints; it must end with the given exit code."""
+    result = subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=120)
+    assert result.returncode == code, result.stdout + result.stderr
+    return result.stdout + result.stderr
+
+
+def test_wheel_carries_kconfig_defconfigs_types_and_licence_and_nothing_else(wheel: Path) -> None:
+    """What the package reads at run time is in the wheel; tests and examples aren't."""
+    names = set(zipfile.ZipFile(wheel).namelist())
+    defconfigs = {f"trackers/defconfigs/{path.name}" for path in (ROOT / "defconfigs").iterdir()}
+    assert {"trackers/Kconfig", "trackers/py.typed", *defconfigs} <= names
+    sources = {path.relative_to(ROOT).as_posix() for path in (ROOT / "trackers").rglob("*.py")}
+    assert sources <= names
+    programs = {f"trackers_relay-0.1.0.data/scripts/{name}" for name in PROGRAMS}
+    assert programs <= names
+    assert {name.split("/")[0] for name in names - programs} == {"trackers", "trackers_relay-0.1.0.dist-info"}
+    assert any(name.endswith("licenses/LICENSE") for name in names)
+
+
+def test_wheel_needs_only_the_core_packages(wheel: Path) -> None:
+    """Whoever installs the package without extras gets no vendor's client with it."""
+    metadata = email.message_from_bytes(zipfile.ZipFile(wheel).read("trackers_relay-0.1.0.dist-info/METADATA"))
+    required = [line for line in metadata.get_all("Requires-Dist", []) if "extra ==" not in line]
+    assert {re.split(r"[^\w.-]", line, maxsplit=1)[0] for line in required} == CORE
+    assert "kconfiglib==14.1.0" in required
+    assert set(metadata.get_all("Provides-Extra", [])) == EXTRAS
+    assert metadata["License-Expression"] == "Apache-2.0"
+
+
+def test_installed_package_is_the_wheels_and_no_vendor_is_there(bin_directory: Path) -> None:
+    """The other tests use the wheel's files, not the checkout's, where no vendor's package is installed."""
+    code = f"""
+import importlib.util, trackers
+print(trackers.__file__)
+print([name for name in {VENDORS} if importlib.util.find_spec(name)])
+"""
+    where, vendors = run(bin_directory / "python", "-c", code).splitlines()
+    assert Path(where).is_relative_to(bin_directory.parent)
+    assert vendors == "[]"
+
+
+@pytest.mark.parametrize("program", [["trackers"], ["python", "-m", "trackers"]], ids=["script", "module"])
+def test_installed_command_line_works(bin_directory: Path, program: list[str]) -> None:
+    """Both ways to call the program show its help, and the defconfigs that the wheel carries."""
+    command = [bin_directory / program[0], *program[1:]]
+    text = run(*command, "--help")
+    assert all(word in text for word in ("ls", "show", "sync", "doctor", "menuconfig"))
+    listed = run(*command, "list-defconfigs")
+    assert all(path.name in listed for path in (ROOT / "defconfigs").iterdir())
+
+
+def test_installed_package_records_a_run(bin_directory: Path, tmp_path: Path) -> None:
+    """A script logs, and its JSON log and `trackers show` hold what it logged, with the core packages alone."""
+    script = tmp_path / "script.py"
+    script.write_text("""
+import trackers
+with trackers.init("json", project="p", name="n", config={"lr": 0.5}) as run:
+    for step in range(20):
+        run.log({"train_loss": 2 / (step + 1), "learning_rate": 0.5}, step=step)
+    run.log({"final/best": 0.1})
+""")
+    run(bin_directory / "python", script)
+    (log,) = (path for path in tmp_path.rglob("n_*.json"))
+    content = json.loads(log.read_text())
+    assert [row["loss"] for row in content["training_iterations"]] == [2 / (step + 1) for step in range(20)]
+    assert content["config"] == {"lr": 0.5}
+    shown = run(bin_directory / "trackers", "show", "latest")
+    assert "finished" in shown
+    assert "final/best" in shown
+
+
+def test_installed_wrapper_runs_a_command(bin_directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The wrapper script of the wheel runs with the environment's Python, and ends as its command does."""
+    monkeypatch.delenv("PYTHON", raising=False)  # names another interpreter; make exports its own
+    text = run(bin_directory / "run_primus_with_benchmark.sh", "bash", "-c", "echo trained; exit 7", code=7)
+    assert text.startswith("trained")
+    (log,) = Path("benchmark_results").glob("primus_training_*.log")
+    assert log.read_text() == "trained\n"
+
+
+@pytest.mark.parametrize("program", [name for name in PROGRAMS if name != "run_primus_with_benchmark.sh"])
+def test_installed_programs_run(program: str, bin_directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What stands in ``scripts/`` is there after ``pip install`` too, with the environment's Python."""
+    monkeypatch.delenv("PYTHON", raising=False)
+    if program.endswith(".py"):
+        assert (bin_directory / program).read_text().startswith(f"#!{bin_directory}/python")
+    assert "xample" in run(bin_directory / program, "--help")
+
+
+def test_tracker_without_its_package_says_what_to_install(bin_directory: Path, tmp_path: Path) -> None:
+    """Asking for a tracker whose package is missing ends in one line that names the extra."""
+    code = "import trackers; trackers.init('mlflow')"
+    text = run(bin_directory / "python", "-c", code, code=1)
+    assert text.strip().splitlines()[-1].endswith("pip install 'trackers-relay[mlflow]'")

@@ -1,0 +1,180 @@
+"""The GraphQL operations that the real wandb client uses, answered from the stand-in's store."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import time
+from collections.abc import Callable
+from typing import Any
+
+from tests.fakes.wandb_reads import ENTITY, READS, Variables, bucket
+from tests.fakes.wandb_store import Artifact, Run, Store
+
+
+def operation_name(request: dict[str, Any]) -> str:
+    """The name of the operation in a GraphQL request, or ""."""
+    found = re.search(r"(?:query|mutation)\s+(\w+)", request.get("query", ""))
+    return request.get("operationName") or (found.group(1) if found else "")
+
+
+def answer(store: Store, request: dict[str, Any], url: str) -> dict[str, Any]:
+    """The reply to one GraphQL request."""
+    name = operation_name(request)
+    resolve = OPERATIONS.get(name)
+    if resolve is None:
+        return {"errors": [{"message": f"unknown operation {name!r}"}], "data": None}
+    variables = {**(request.get("variables") or {}), "_light": "fragment LightweightRunFragment" in request["query"]}
+    return {"data": resolve(store, variables, url)}
+
+
+def _viewer(store: Store, variables: Variables, url: str) -> Any:
+    account = {"id": "1", "entity": ENTITY, "username": ENTITY, "email": "someone@localhost", "name": ENTITY}
+    more = {"flags": "{}", "teams": {"edges": []}, "apiKeys": {"edges": []}, "admin": False, "deletedAt": None}
+    return {"viewer": {**account, **more, "userEntity": {"name": ENTITY}}}
+
+
+def _upsert_run(store: Store, variables: Variables, url: str) -> Any:
+    name = variables.get("name") or base64.b64decode(variables["id"]).decode()
+    run = store.runs.get(name)
+    inserted = run is None
+    if run is None:
+        run = Run(name, variables.get("entity") or ENTITY, variables.get("project") or "uncategorized")
+        store.runs[name] = run
+    run.heartbeat = time.time()
+    for field, key in (
+        *(("display_name", "displayName"), ("group", "groupName"), ("job_type", "jobType"), ("notes", "notes")),
+        *(("tags", "tags"), ("host", "host"), ("program", "program"), ("commit", "commit"), ("repo", "repo")),
+    ):
+        if variables.get(key) is not None:
+            setattr(run, field, variables[key])
+    if variables.get("config") is not None:
+        run.config = json.loads(variables["config"])
+    if variables.get("summaryMetrics") is not None:
+        run.summary_sent = json.loads(variables["summaryMetrics"])
+    if variables.get("state") == "running":
+        run.exit_code, run.complete = None, False
+    return {"upsertBucket": {"bucket": bucket(run), "inserted": inserted}}
+
+
+def _resume_status(store: Store, variables: Variables, url: str) -> Any:
+    run = store.find(variables.get("entity"), variables.get("project"), variables.get("name"))
+    model = {"id": "2", "name": variables.get("project"), "entity": {"id": "1", "name": ENTITY}, "bucket": None}
+    if run is None:
+        return {"model": model}
+    found = {
+        **bucket(run),
+        "summaryMetrics": json.dumps(run.summary),
+        "logLineCount": run.count("output.log"),
+        "historyLineCount": run.count("wandb-history.jsonl"),
+        "eventsLineCount": run.count("wandb-events.jsonl"),
+        "historyTail": json.dumps(run.tail("wandb-history.jsonl")),
+        "eventsTail": json.dumps(run.tail("wandb-events.jsonl")),
+        "tags": run.tags,
+        "notes": run.notes,
+        "wandbConfig": json.dumps({"t": (run.config.get("_wandb") or {}).get("value", {}).get("t", {})}),
+    }
+    return {"model": {**model, "bucket": found}}
+
+
+def _rewind(store: Store, variables: Variables, url: str) -> Any:
+    run = store.runs[variables["runName"]]
+    lines = run.lines.get("wandb-history.jsonl", {})
+    keep = [lines[k] for k in sorted(lines) if json.loads(lines[k])["_step"] <= variables["metricValue"]]
+    run.lines["wandb-history.jsonl"] = dict(enumerate(keep))
+    return {"rewindRun": {"rewoundRun": bucket(run)}}
+
+
+def _create_run_files(store: Store, variables: Variables, url: str) -> Any:
+    run = store.runs[variables["run"]]
+    files = [{"name": name, "uploadUrl": f"{url}/uploads/run/{run.id}/{name}"} for name in variables["files"]]
+    return {"createRunFiles": {"runID": run.id, "uploadHeaders": [], "files": files}}
+
+
+def _alert(store: Store, variables: Variables, url: str) -> Any:
+    run = store.runs[variables["runName"]]
+    run.alerts.append({key: variables.get(key) for key in ("title", "text", "severity", "waitDuration")})
+    return {"notifyScriptableRunAlert": {"success": True}}
+
+
+def _create_artifact(store: Store, variables: Variables, url: str) -> Any:
+    given = variables["input"]
+    name, kind = given["artifactCollectionName"], given["artifactTypeName"]
+    versions = [artifact for artifact in store.artifacts if artifact.name == name]
+    found = next((artifact for artifact in versions if artifact.digest == given["digest"]), None)
+    if found is None:
+        aliases = [item["alias"] for item in given.get("aliases") or []]
+        found = Artifact(
+            id=f"a{len(store.artifacts)}",
+            name=name,
+            type=kind,
+            run=given.get("runName") or "",
+            digest=given["digest"],
+            aliases=aliases,
+            description=given.get("description"),
+            metadata=json.loads(given.get("metadata") or "null"),
+            version=len(versions),
+        )
+        store.artifacts.append(found)
+    latest = versions[-1] if versions else None
+    sequence = {
+        "id": f"s-{name}",
+        "state": "READY",
+        "latestArtifact": latest and {"id": latest.id, "versionIndex": latest.version},
+    }
+    artifact = {"id": found.id, "state": found.state, "versionIndex": found.version, "artifactSequence": sequence}
+    return {"createArtifact": {"artifact": artifact}}
+
+
+def _manifest(store: Store, variables: Variables, url: str) -> Any:
+    id = variables.get("artifactID") or variables["artifactManifestID"].removeprefix("m-")
+    file = {"id": f"f-{id}", "uploadUrl": f"{url}/uploads/manifest/{id}/manifest", "uploadHeaders": []}
+    inner = {"artifactManifest": {"id": f"m-{id}", "file": file}}
+    return {"createArtifactManifest": inner, "updateArtifactManifest": inner}
+
+
+def _artifact_files(store: Store, variables: Variables, url: str) -> Any:
+    edges = []
+    for spec in variables["input"]["artifactFiles"]:
+        id = spec["artifactID"]
+        upload = f"{url}/uploads/artifact/{id}/{spec['name']}"
+        node = {"storagePath": f"artifact/{id}/{spec['name']}", "uploadUrl": upload, "uploadHeaders": []}
+        edges.append({"node": {**node, "uploadMultipartUrls": None, "artifact": {"id": id}}})
+    return {"createArtifactFiles": {"files": {"edges": edges}}}
+
+
+def _commit_artifact(store: Store, variables: Variables, url: str) -> Any:
+    artifact = store.artifact(variables["artifactID"])
+    artifact.state = "COMMITTED"
+    return {"commitArtifact": {"artifact": {"id": artifact.id, "digest": artifact.digest}}}
+
+
+def _constant(value: Any) -> Callable[[Store, Variables, str], Any]:
+    return lambda store, variables, url: value
+
+
+OPERATIONS: dict[str, Callable[[Store, Variables, str], Any]] = {
+    "Viewer": _viewer,
+    "GetViewer": _viewer,
+    "GetDefaultEntity": _viewer,
+    "UpsertBucket": _upsert_run,
+    "RunResumeStatus": _resume_status,
+    "RewindRun": _rewind,
+    "OrganizationCoreWeaveOrganizationID": _constant({"entity": {"organization": None}}),
+    "ServerFeaturesQuery": _constant({"serverInfo": {"features": []}}),
+    "XXHashDigestsEnabled": _constant({"entity": None}),
+    "FetchArtifactDigestAlgorithm": _constant({"project": None}),
+    "OrgFeatureFlags": _constant({"organization": None}),
+    "FetchOrgEntityFromEntity": _constant({"entity": {"organization": None}}),
+    "MarkRunFilesUploaded": _constant({"markRunFilesUploaded": {"success": True}}),
+    "CreateRunFiles": _create_run_files,
+    "NotifyScriptableRunAlert": _alert,
+    "CreateArtifact": _create_artifact,
+    "CreateArtifactManifest": _manifest,
+    "UpdateArtifactManifest": _manifest,
+    "CreateArtifactFiles": _artifact_files,
+    "CommitArtifact": _commit_artifact,
+    "UseArtifact": _constant({"useArtifact": {"artifact": {"id": ""}}}),
+    **READS,
+}

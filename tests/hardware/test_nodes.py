@@ -1,0 +1,130 @@
+"""Several machines: each samples its own GPUs into the run, and says which machine it is."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.fakes.gpu_drivers.standin import Drivers
+from tests.stores import read_json
+from trackers.journal.run_directory import RunDirectory, StreamName, find_runs
+from trackers.journal.stream import StreamReader
+from trackers.records import Finish, Metrics, Summary
+from trackers.support.cluster_nodes import NodePlace, place
+
+SCRIPT = """
+import sys, time, trackers
+from pathlib import Path
+run = trackers.init("json", project="p", name="n")
+until = time.monotonic() + 60
+step = 0
+while time.monotonic() < until:
+    run.log({"train_loss": 1 / (step + 1)}, step=step)
+    step += 1
+    streams = list(Path("runs").glob("p/*/streams/sampler-*.jsonl"))
+    if len(streams) == 2 and all("energy_total_j" in stream.read_text() for stream in streams):
+        break
+    time.sleep(0.05)
+if len(sys.argv) > 1:
+    time.sleep(60)
+run.finish(timeout=60)
+"""
+
+
+@pytest.mark.parametrize(
+    ("environ", "wanted"),
+    [
+        ({}, NodePlace(0, 1, True)),
+        ({"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "4"}, NodePlace(1, 2, False)),
+        ({"GROUP_RANK": "1", "GROUP_WORLD_SIZE": "2", "LOCAL_RANK": "0", "RANK": "4"}, NodePlace(1, 2, True)),
+        ({"RANK": "1", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "4"}, NodePlace(0, 1, True)),
+        ({"SLURM_NODEID": "2", "SLURM_NNODES": "3", "SLURM_LOCALID": "0"}, NodePlace(2, 3, True)),
+        ({"SLURM_NODEID": "0", "SLURM_NNODES": "3", "SLURM_STEP_NUM_NODES": "1"}, NodePlace(0, 1, True)),
+        (
+            {"OMPI_COMM_WORLD_RANK": "2", "OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_LOCAL_SIZE": "2",
+             "OMPI_COMM_WORLD_LOCAL_RANK": "0"},
+            NodePlace(1, 2, True),
+        ),
+        ({"GROUP_RANK": "x", "GROUP_WORLD_SIZE": "2"}, NodePlace(0, 1, True)),
+    ],
+)  # fmt: skip
+def test_place_is_what_the_launcher_says(environ: dict[str, str], wanted: NodePlace) -> None:
+    """torchrun, srun and mpirun name the machine; without a launcher there is one."""
+    assert place(environ) == wanted
+
+
+def start(drivers: Drivers, home: Path, rank: int, *arguments: str) -> subprocess.Popen[str]:
+    """One rank of two, each on a machine of its own as torchrun says it; machine 1 has GPU 1."""
+    launcher = {
+        "RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "GROUP_RANK": str(rank),
+        "GROUP_WORLD_SIZE": "2", "MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "29500", "TORCHELASTIC_RUN_ID": "job",
+    }  # fmt: skip
+    return subprocess.Popen(
+        [sys.executable, "-c", SCRIPT, *arguments],
+        cwd=home,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={
+            **os.environ, **drivers.environment("new"), **launcher, "CUDA_VISIBLE_DEVICES": str(rank),
+            "TRACKER_SAMPLE": "y", "TRACKER_SAMPLE_RECORD_INTERVAL": "1",
+        },
+    )  # fmt: skip
+
+
+def wait_for_relay(run: RunDirectory) -> None:
+    """Until the run is delivered and its relay gone."""
+    until = time.monotonic() + 60
+    while (run.path / "relay.lease").exists():
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+def test_each_machine_samples_its_own(drivers: Drivers, tmp_path: Path) -> None:
+    """The names carry the machine, each has its own GPU, and all of it is delivered before the run ends."""
+    drivers.set(count=2, power__0=100_000, power__1=200_000)
+    ranks = [start(drivers, tmp_path, rank) for rank in (0, 1)]
+    errors = [rank.communicate(timeout=100)[1] for rank in ranks]
+    assert [rank.returncode for rank in ranks] == [0, 0], errors
+    (run,) = find_runs(tmp_path / "runs")
+    wait_for_relay(run)
+    for node, power in ((0, 100.0), (1, 200.0)):
+        records = StreamReader(run.stream(StreamName("sampler", node, 1))).read(10_000)
+        found = {n: v for record in records if isinstance(record, Metrics) for n, v in record.values.items()}
+        assert all(name.startswith((f"gpu/node{node}/", f"system.node{node}.")) for name in found)
+        assert found[f"gpu/node{node}/power_total_w"] == power
+        assert found[f"system.node{node}.gpu.{node}.powerWatts"] == power
+        assert isinstance(records[-1], Summary)
+        assert records[-1].values[f"energy/node{node}/total_kwh"] > 0
+    stored = read_json(run.read_info())
+    assert stored.metrics["gpu/node1/power_total_w"][0].value == 200.0
+    assert stored.summary is not None
+    assert stored.summary["energy/node1/total_kwh"] > 0
+    assert stored.status == "finished"
+    assert errors[1] == ""
+
+
+def test_machine_whose_rank_is_killed_doesnt_hold_up_the_end(drivers: Drivers, tmp_path: Path) -> None:
+    """When the other machine's rank dies, its sampler writes its last and ends; the run ends as its main rank says."""
+    drivers.set(count=2)
+    main, other = start(drivers, tmp_path, 0), start(drivers, tmp_path, 1, "hold")
+    until = time.monotonic() + 60
+    while not list(tmp_path.glob("runs/p/*/streams/sampler-1.1.jsonl")) and time.monotonic() < until:
+        time.sleep(0.05)
+    other.kill()
+    other.communicate()
+    _, error = main.communicate(timeout=100)
+    assert main.returncode == 0, error
+    (run,) = find_runs(tmp_path / "runs")
+    wait_for_relay(run)
+    until = time.monotonic() + 30
+    while not (run.path / "sampler-1.1.done").exists() and time.monotonic() < until:
+        time.sleep(0.05)
+    assert (run.path / "sampler-1.1.done").exists()
+    node = StreamReader(run.stream(StreamName("node", 0, 1))).read(1000)
+    assert isinstance(node[-1], Finish)
+    assert node[-1].status == "finished"

@@ -1,0 +1,202 @@
+"""Small files that claim much: what a file says of sizes, counts and shapes is checked against what it has."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import resource
+import shutil
+import struct
+import subprocess
+import sys
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import trackers
+from tests.analysis.support import write_run
+from tests.fuzz.mutate import wandb_file
+from trackers.analysis.run_list import listing
+from trackers.errors import Damaged, NotFound, UsageError
+from trackers.formats.tensorboard_event import Framer
+from trackers.journal.run_directory import RunDirectory
+from trackers.journal.stream import StreamReader, last_record
+from trackers.retention.backup import put_back
+from trackers.support.seekable_zstd import PackedFile, need_zstd, open_file
+
+MEMORY_BYTES = 500_000_000
+GIB = 1 << 30
+
+
+def seekable(frames: list[tuple[bytes, int]], path: Path) -> None:
+    """A packed file of frames, each with the length that the table claims for it."""
+    table = b"".join(struct.pack("<II", len(frame), size) for frame, size in frames)
+    foot = struct.pack("<IBI", len(frames), 0, 0x8F92EAB1)
+    head = struct.pack("<II", 0x184D2A5E, len(table) + len(foot))
+    path.write_bytes(b"".join(frame for frame, _ in frames) + head + table + foot)
+
+
+def packed_bomb(path: Path) -> None:
+    """A hundred kilobytes that hold three gigabytes, as the table says."""
+    frame = need_zstd().compress(bytes(2 << 20), 3)
+    seekable([(frame, 2 << 20)] * 1500, path)
+
+
+def packed_frame(path: Path) -> None:
+    """One frame of a gigabyte, honestly announced."""
+    seekable([(need_zstd().compress(bytes(256 << 20), 1), 256 << 20)], path)
+
+
+def packed_lie(path: Path) -> None:
+    """One frame that unpacks to more than the table says."""
+    seekable([(need_zstd().compress(bytes(256 << 20), 1), 1000)], path)
+
+
+def sparse(path: Path) -> None:
+    """Twelve terabytes of nothing."""
+    with open(path, "wb") as file:
+        file.truncate(12 << 40)
+
+
+@pytest.mark.parametrize("make", [packed_bomb, packed_frame, packed_lie, sparse])
+def test_packed_files_are_no_longer_than_they_claim(make: Callable[[Path], None]) -> None:
+    """Neither the table's nor a frame's own claim is believed beyond what memory and a journal's packing allow."""
+    make(Path("a.jsonl.zst"))
+    with pytest.raises(Damaged, match=r"a\.jsonl\.zst is damaged"), PackedFile(Path("a.jsonl.zst")) as file:
+        file.read(100)
+
+
+def test_what_packs_well_is_read() -> None:
+    """A journal of lines that are nearly the same is no bomb."""
+    content = b'{"kind":"metrics","step":1,"time":1.0,"values":{"loss":0.5}}\n' * 400_000
+    Path("a.jsonl").write_bytes(content)
+    from trackers.support.seekable_zstd import pack, packed_path
+
+    pack(Path("a.jsonl"), packed_path(Path("a.jsonl")))
+    os.unlink("a.jsonl")
+    assert open_file(Path("a.jsonl")).read() == content
+
+
+def events(*tensors: str) -> bytes:
+    """An event file whose tensors have such shapes, and one value each."""
+    from tensorboard.compat.proto.event_pb2 import Event
+
+    found = []
+    for shape in tensors:
+        event = Event(wall_time=1.0, step=1)
+        value = event.summary.value.add(tag="x")
+        value.tensor.dtype = 1
+        value.tensor.float_val.append(1.0)
+        for size in shape.split():
+            value.tensor.tensor_shape.dim.add(size=int(size))
+        found.append(event.SerializeToString())
+    return b"".join(map(Framer().frame, found))
+
+
+def histogram_row() -> bytes:
+    """A row of W&B's with a histogram of a million million bins."""
+    from wandb.proto import wandb_internal_pb2 as protocol
+
+    record = protocol.Record()
+    packed = '{"_type": "histogram", "values": [1], "packedBins": {"min": 0, "size": 1, "count": 1000000000000}}'
+    record.history.item.add(key="h", value_json=packed)
+    record.history.item.add(key="loss", value_json="1.0")
+    return wandb_file([record.SerializeToString()])
+
+
+def claim(size: int) -> bytes:
+    """The head of a record of an event file that is as long as this, with the right checksum, and a megabyte of it."""
+    return Framer().frame(bytes(8))[:0] + struct.pack("<Q", size) + _length_crc(size) + bytes(1 << 20)
+
+
+def _length_crc(size: int) -> bytes:
+    from trackers.formats.tensorboard_event import compiled_crc32c, crc32c, mask
+
+    return struct.pack("<I", mask((compiled_crc32c() or crc32c)(size.to_bytes(8, "little"))))
+
+
+def sources() -> dict[str, str]:
+    """Files of each kind that claim much, and what is said of them: "" where they are read, without the claim."""
+    run = Path("tb")
+    run.mkdir()
+    (run / "events.out.tfevents.1.one").write_bytes(events("", "600000000", "-1 5", "40000 40000 40000"))
+    (run / "events.out.tfevents.2.two").write_bytes(events("") + claim(2 * GIB))
+    Path("a.wandb").write_bytes(histogram_row())
+    lines = b" iteration        1/      10 | consumed samples:  8 | lm loss: 1.0E+00 |\n"
+    Path("a.log.gz").write_bytes(gzip.compress(lines) + gzip.compress(b"0" * (1 << 24), 1) * 500)  # 8 GB
+    for name in ("s.json", "s.csv", "trainer_state.json", "s_summary.json", "s.log", "s.wandb", "s.tfevents.3"):
+        sparse(Path(name))
+    known = {"tb:tb": "", "a.wandb": "", "log:a.log.gz": ""}
+    return known | {f"{scheme}:{name}": "is damaged: it claims" for scheme, name in (
+        ("json", "s.json"), ("csv", "s.csv"), ("hf", "trainer_state.json"), ("session", "s_summary.json"),
+        ("log", "s.log"), ("wandb-file", "s.wandb"), ("tb", "s.tfevents.3"))}  # fmt: skip
+
+
+READ = """
+import resource, sys, time
+import trackers
+from trackers.errors import TrackersError
+for line in sys.stdin.read().splitlines():
+    began = time.process_time()
+    try:
+        data = trackers.load(line)
+        print(line, "|", len(data.metrics()), "|", data.run.note, "|", time.process_time() - began)
+    except TrackersError as error:
+        print(line, "|", str(error), "|", "", "|", time.process_time() - began)
+peak = next(line for line in open("/proc/self/status") if line.startswith("VmHWM"))  # of this program, not its parent
+print(int(peak.split()[1]) * 1024)
+"""
+
+
+def test_claims_cost_neither_memory_nor_time() -> None:
+    """Each is read in little memory, with what it really has, or refused in one line."""
+    known = sources()
+    limit = (4 * GIB, 4 * GIB)
+    done = subprocess.run(
+        [sys.executable, "-c", READ], input="\n".join(known), capture_output=True, text=True, timeout=150, check=False,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, limit),
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    *lines, peak = done.stdout.splitlines()
+    for source, line in zip(known, lines, strict=True):
+        asked, said, note, seconds = line.split(" | ")
+        assert asked == source
+        if known[source]:
+            assert known[source] in said
+        else:
+            assert int(said) >= 1, line
+            assert source == "a.wandb" or "damaged" in note, line
+        assert float(seconds) < 20, line  # a bomb that goes off takes minutes, on any machine
+    assert int(peak) < MEMORY_BYTES
+
+
+def test_run_of_holes_is_listed() -> None:
+    """A stream and an identity of terabytes of nothing: the one is empty, the other damaged; good runs are shown."""
+    good = write_run("good", [(1, 1, {"loss": 1.0})])
+    stream = good / "streams" / "rank-1.1.jsonl"
+    sparse(stream)
+    bad = write_run("bad")
+    sparse(bad / "run.json")
+    shutil.rmtree(bad / "streams")
+    found = listing(Path("runs"))
+    assert [line.id for line in found.lines] == ["good"]
+    assert "run.json is damaged: it is longer than" in found.lost[0]
+    assert last_record(stream) is None
+    assert RunDirectory(good).sizes()["rank-1.1"] == 0
+    assert StreamReader(stream).read() == []
+    assert len(trackers.load(str(good)).metrics()) == 1
+
+
+def test_backup_with_a_sparse_file_is_refused() -> None:
+    """A backup of a kilobyte that would fill every disk: no backup of ours has a sparse file."""
+    head = tarfile.TarInfo("results/x.json")
+    head.size = 0
+    head.pax_headers = {"GNU.sparse.major": "0", "GNU.sparse.minor": "1", "GNU.sparse.name": "results/x.json",
+                        "GNU.sparse.size": str(99 << 40), "GNU.sparse.map": f"{99 << 40},0"}  # fmt: skip
+    with tarfile.open("b.tar.gz", "w:gz", format=tarfile.PAX_FORMAT) as tar:
+        tar.addfile(head)
+    with pytest.raises((UsageError, NotFound), match=r"x\.json"):
+        put_back(Path("b.tar.gz"), Path("into"), yes=True)
+    assert not list(Path().glob("into/**/*"))

@@ -1,0 +1,269 @@
+"""Damaged input is one line that names it, with what could be read; one bad run never hides the others."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import trackers
+from tests.analysis.support import write_run
+from trackers.analysis import run_overview
+from trackers.analysis.run_list import listing
+from trackers.errors import Damaged, NotFound, UsageError
+from trackers.journal.run_directory import RunDirectory
+from trackers.readers import registry
+from trackers.readers.boundary import Spared, boundary, bounded, is_bounded, why
+from trackers.readers.merge import merged
+from trackers.readers.reader import SourceRun
+from trackers.records import DEPTH, Config, Finish, Metrics, Record, Start, Text
+
+DEEP = b'{"a":' * 3000 + b"1" + b"}" * 3000
+DAMAGE: dict[str, Callable[[bytes], bytes]] = {
+    "no UTF-8": lambda content: content.replace(b'"name": "bad"', b'"name": "b\xffd"'),
+    "deep nesting": lambda content: content.replace(b"{", b'{"config": {"x": ' + DEEP + b"},", 1),
+    "too deep to be walked": lambda c: c.replace(b"{", b'{"config": {"x": ' + b"[" * 250 + b"]" * 250 + b"},", 1),
+    "a list": lambda content: b"[1, 2]",
+    "cut": lambda content: content[: len(content) // 2],
+    "zeros": lambda content: bytes(len(content)),
+    "a name that is a number": lambda content: content.replace(b'"name": "bad"', b'"name": {}'),
+    "tags that are none": lambda content: content.replace(b"{", b'{"tags": 5,', 1),
+}
+
+
+def write(run_id: str) -> Path:
+    """A finished run."""
+    return write_run(run_id, [(1, 1, {"loss": 1.0})])
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_damaged_run_hides_no_other(damage: str) -> None:
+    """``trackers ls`` shows the good runs, and says of the bad one in one line which file is damaged."""
+    write("good")
+    path = write("bad") / "run.json"
+    content = path.read_bytes()
+    path.write_bytes(DAMAGE[damage](content))
+    assert path.read_bytes() != content
+    shutil.rmtree(path.parent / "streams")  # else the journal says who the run is
+    found = listing(Path("runs"))
+    assert [line.id for line in found.lines] == ["good"]
+    assert len(found.lost) == 1
+    assert "bad" in found.lost[0]
+    assert "run.json is damaged: " in found.lost[0]
+    assert "\n" not in found.lost[0]
+    assert [data.run.id for data in trackers.load_all("runs")] == ["good"]
+    with pytest.raises(NotFound, match=r"run\.json is damaged"):
+        trackers.load(str(path.parent))
+
+
+def test_every_command_survives_a_damaged_run() -> None:
+    """ls, compare, keys, best and sql over a directory show the good runs, as if the bad one weren't there."""
+    write("good")
+    bad = write("bad")
+    (bad / "run.json").write_bytes(b'{"id": "\xff"')
+    shutil.rmtree(bad / "streams")
+    commands = [["ls", "--dir", "runs"], ["ls", "--dir", "runs", "--json"], ["compare", "runs"], ["keys", "runs"]]
+    commands += [["best", "runs", "--metric", "loss"], ["sql", "select run from runs"]]
+    code = (
+        "import sys\nfrom trackers.cli.app import app\n"
+        f"for arguments in {commands!r}:\n"
+        "    app(arguments, standalone_mode=False)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("good") >= len(commands)
+    assert "Traceback" not in done.stderr
+    assert done.stderr.count("is damaged") >= len(commands)
+
+
+@pytest.mark.parametrize("depth", [480, 990])
+def test_deep_configuration_in_a_journal_costs_itself_alone(depth: int) -> None:
+    """Every way to read the run shows the rest of it; so does what a tracker is said to have refused."""
+    from trackers.cli.app import app
+
+    path = write("deep")
+    stream = path / "streams/rank-0.1.jsonl"
+    first, *rest = stream.read_bytes().splitlines(keepends=True)
+    deep = b'{"a":' * depth + b"1" + b"}" * depth
+    line = b'{"kind":"config","time":1763688001.0,"values":' + deep + b"}\n"
+    stream.write_bytes(b"".join([first, line, *rest]))
+    refused = {"id": "x", "reason": "no", "record": deep.decode()}
+    good = {**refused, "record": '{"a": 1}'}
+    rejected = "".join(json.dumps(entry) + "\n" for entry in (refused, good, [1], {"record": 5}))
+    (path / "delivery/json.rejected.jsonl").write_text(rejected)
+    data = trackers.load(str(path))
+    assert len(data.metrics()) == 1
+    assert [type(record) for record in data.records()] == [Start, Finish]
+    for words in (["show", "--json"], ["show"], ["diff", str(path)], ["keys"], ["compare"], ["show", "--rejected"]):
+        app([*words, str(path)], standalone_mode=False)
+    assert [entry["record"] for entry in run_overview.rejected(RunDirectory(path), "json")] == [{"a": 1}]
+
+
+def test_every_reader_has_the_boundary() -> None:
+    """Built-in readers as they stand, however they are made."""
+    for scheme in registry.BUILT_IN:
+        assert is_bounded(registry.load(scheme))
+
+
+class Failing:
+    """A reader that yields what it is told, and raises what it is told."""
+
+    scheme = "failing"
+    found: tuple[Any, ...] = ()
+
+    def runs(self, where: str) -> list[SourceRun]:
+        """One run, with attributes as they may lie in a file."""
+        return [SourceRun(source="failing:x", id=5, name=["n"], tags=[1], created=float("nan"))]  # type: ignore[arg-type]
+
+    def read(self, run: SourceRun, *, files: Path | None = None) -> Iterator[Record]:
+        """What it is told."""
+        for item in self.found:
+            if isinstance(item, Exception):
+                raise item
+            yield item
+
+
+def read(*found: Any) -> tuple[list[Record], str]:
+    """What comes through the boundary, and the run's note."""
+    reader = bounded(type("Told", (Failing,), {"found": found}))()
+    (run,) = reader.runs("x")
+    return list(reader.read(run)), run.note
+
+
+@pytest.mark.parametrize(
+    "error",
+    [ValueError("bad\nvalue"), TypeError("int"), KeyError("name"), RecursionError(), MemoryError(),
+     OverflowError("big"), IndexError(), AttributeError("x"), ZeroDivisionError(), EOFError(),
+     sqlite3.DatabaseError("malformed"), UnicodeDecodeError("utf-8", b"\xff", 0, 1, "bad"), RuntimeError("vendor")],
+    ids=lambda error: type(error).__name__,
+)  # fmt: skip
+def test_any_error_is_one_line(error: Exception) -> None:
+    """What fails before the first record is Damaged; what fails later leaves those before it, and a note."""
+    with pytest.raises(Damaged, match=r"failing:x is damaged: .+") as caught:
+        read(error)
+    assert "\n" not in str(caught.value)
+    found, note = read(Metrics(time=1.0, values={"a": 1.0}), error)
+    assert len(found) == 1
+    assert note.startswith("failing:x is damaged: ")
+    assert "the 1 records before are read" in note
+
+
+def test_errors_of_ours_pass() -> None:
+    """A reader's own words, and a package that is missing, come as they are."""
+    for error in (UsageError("no such thing"), ImportError("no module")):
+        with pytest.raises(type(error), match=str(error)):
+            read(error)
+
+
+def test_run_attributes_are_what_they_must_be() -> None:
+    """Whatever lies in a file in place of a name, an id, tags or a time, a run has texts and a time."""
+    (run,) = bounded(type("Told", (Failing,), {}))().runs("x")
+    assert (run.id, run.name, run.tags, run.created) == ("5", "['n']", ["1"], 0.0)
+
+
+@pytest.mark.parametrize(
+    "record",
+    [Metrics(step="x", time=1.0, values={"a": 1}), Metrics(step=2**64, time=1.0, values={"a": 1}),  # type: ignore[arg-type]
+     Metrics(step=1.5, time=1.0, values={"a": 1}), Metrics(time=1.0, values={"a": "text"}),  # type: ignore[arg-type, dict-item]
+     Text(time=1.0, values={"a": 5}), Config(time=1.0, values=[1])],  # type: ignore[arg-type, dict-item]
+)  # fmt: skip
+def test_record_that_no_journal_holds_is_left_out(record: Record) -> None:
+    """It is counted, and the others are there."""
+    good = Metrics(step=1, time=1.0, values={"a": 1.0})
+    found, note = read(good, record, good)
+    assert found == [good, good]
+    assert "1 records are left out" in note
+
+
+def test_records_are_mended_where_they_can_be() -> None:
+    """Steps that are whole, times that no clock shows, and texts that UTF-8 can't hold."""
+    wanted = Metrics(step=2, time=7.0, values={"a\\ud800": 1})
+    deep: Any = {}
+    for _ in range(DEPTH + 50):
+        deep = {"x": deep}
+    found, note = read(
+        Metrics(step=2.0, time=7, values={"a\ud800": 1}),  # type: ignore[arg-type]
+        Metrics(step=2, time=float("nan"), values={"a\\ud800": 1}),
+        Metrics(step=2, time=1e300, values={"a\\ud800": 1}),
+        Text(time=7.0, values={"t": "x\udfff"}),
+        Config(time=7.0, values=deep),
+    )
+    assert found == [wanted, wanted, wanted, Text(time=7.0, values={"t": "x\\udfff"})]
+    assert "1 records are left out, the first: it is nested too deeply" in note
+
+
+def test_parts_are_spared() -> None:
+    """Of several parts those that are damaged are left out; a vendor's error isn't taken for damage."""
+    run = SourceRun(source="x:y", id="1")
+    spared = Spared(run, "rows")
+    parts = [iter([1]), (int(text) for text in ("2", "x", "3")), iter([4])]
+    assert [item for part in parts for item in spared.read(part, "a row")] == [1, 2, 4]
+    spared.tell()
+    assert run.note.startswith("x:y is damaged: 1 rows are left out, the first: a row: invalid literal")
+    with pytest.raises(RuntimeError):
+        list(spared.read(_ for _ in [1] if _raise(RuntimeError("vendor"))))
+
+
+def _raise(error: Exception) -> bool:
+    raise error
+
+
+def test_operating_system_is_not_taken_for_damage() -> None:
+    """A file that may not be read isn't damaged."""
+    with pytest.raises(NotFound, match=r"a file can't be read: No such file"), boundary("a file"):
+        Path("missing").read_bytes()
+    assert len(why(ValueError("x" * 5000))) <= 200
+
+
+def test_streams_with_impossible_times_end() -> None:
+    """A time that is no number doesn't keep the merging of streams from its end."""
+    nan = Metrics(time=float("nan"), values={"a": 1.0})
+    one = Metrics(time=1.0, values={"a": 1.0})
+    assert len(list(merged([iter([[nan, nan, one]]), iter([[one, nan]])]))) == 5
+
+
+def test_json_log_keeps_what_is_whole() -> None:
+    """One bad entry of a list costs this entry; the log says so."""
+    rows = [{"iter": step, "train_loss": 1.0, "time": "2026-01-01T00:00:00"} for step in range(3)]
+    media = [{"iter": 1, "name": "m"}, {"iter": 2, "name": "m", "type": "table", "format": "json", "data": {}}]
+    log = {"run_id": "a", "run_name": "r", "training_iterations": rows, "media": media, "tags": 7}
+    Path("log.json").write_text(json.dumps(log))
+    with pytest.raises(Damaged, match=r"log\.json is damaged"):
+        trackers.load("json:log.json")
+    Path("log.json").write_text(json.dumps({**log, "tags": ["a"]}))
+    data = trackers.load("json:log.json")
+    assert len(data.metrics()) == 3
+    assert len(data.media()) == 1
+    assert "1 records are left out, the first: 'type' is missing" in data.run.note
+
+
+@pytest.mark.parametrize("change", ["view", "computed", "trigger", "virtual"])
+def test_databases_with_more_than_tables_are_refused(change: str) -> None:
+    """What has no bound, or does work of its own, isn't read: a few kilobytes would take all memory or all time."""
+    from trackers.formats.foreign_sqlite import check
+
+    path = Path("a.db")
+    database = sqlite3.connect(path)
+    database.execute("CREATE TABLE other (a)")
+    if change == "view":
+        endless = "WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM r) SELECT n FROM r"
+        database.execute(f"CREATE VIEW runs AS {endless}")
+    elif change == "computed":
+        database.execute("CREATE TABLE runs (a, b AS (zeroblob(900000000)))")
+    elif change == "trigger":
+        database.execute("CREATE TABLE runs (a)")
+        database.execute("CREATE TRIGGER t BEFORE UPDATE ON runs BEGIN SELECT 1; END")
+    else:
+        database.execute("CREATE VIRTUAL TABLE runs USING fts5(a)")
+    database.commit()
+    database.close()
+    check(path, {"other", "missing"})
+    with pytest.raises(Damaged, match=r"a\.db is damaged: "):
+        check(path, {"runs"})

@@ -1,0 +1,154 @@
+"""What a W&B server, an offline run or trackio's store says of files leads nowhere: nothing else is read or written."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import trackers
+from tests.backends.wandb.support import server
+from tests.backends.wandb.test_datastore import framed
+from tests.fakes.wandb_server import WandbServer
+from tests.fakes.wandb_store import Artifact
+from tests.readers.test_wandb_reader import held
+from trackers.support import confined
+
+__all__ = ["server"]
+# The client's thread complains where a test's service was stopped before what it had opened was collected.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+
+
+@pytest.fixture
+def victim(tmp_path: Path) -> Path:
+    """A file of the reader's."""
+    path = tmp_path / "victim/id_rsa.json"
+    path.parent.mkdir()
+    path.write_text('{"columns": ["precious"], "data": [["precious"]]}')
+    return path
+
+
+def places(victim: Path, up: int) -> list[str]:
+    """Ways to name the file from a directory so deep below the one that both lie in."""
+    return [str(victim), f"{'../' * up}victim/{victim.name}", f"media/{'../' * (up + 1)}victim/{victim.name}",
+            "link/id_rsa.json", "link.json", f"file://{victim}", "..", "", "pipe.json"]  # fmt: skip
+
+
+def plant(folder: Path, victim: Path) -> None:
+    """Links to the file, and a pipe, in a directory that comes from somebody else."""
+    folder.mkdir(parents=True)
+    (folder / "link").symlink_to(victim.parent)
+    (folder / "link.json").symlink_to(victim)
+    os.mkfifo(folder / "pipe.json")
+
+
+def values(paths: list[str]) -> dict[str, Any]:
+    """A row of W&B's that names each as an image, a table, a page and a list of images."""
+    found: dict[str, Any] = {}
+    for number, path in enumerate(paths):
+        for kind in ("image-file", "table-file", "html-file", "audio-file"):
+            found[f"{kind}{number}"] = {"_type": kind, "path": path, "format": "json", "size": 1}
+        found[f"list{number}"] = {"_type": "images/separated", "filenames": [path], "count": 1, "format": "json"}
+    return found
+
+
+def check(data: trackers.RunData, victim: Path, top: Path, *, got: str = "got") -> None:
+    """Nothing of the file came along, no record names it, and nothing lies where it shouldn't."""
+    for record in [*data.media(top / got), *data.artifacts(top / got)]:
+        assert "precious" not in repr(record)
+        for item in [*getattr(record, "items", ()), *getattr(record, "files", ())]:
+            for base in (data.run.directory, str(top / got)):
+                assert not item.file or Path(base, item.file).resolve() != victim
+    assert not [path for path in (top / got).rglob("*") if path.is_file() and b"precious" in path.read_bytes()]
+    assert "precious" not in repr(data.records())
+    assert victim.read_text().count("precious") == 2
+    assert [path.name for path in victim.parent.iterdir()] == [victim.name]
+
+
+def test_offline_file_of_wandb_leads_nowhere(tmp_path: Path, victim: Path) -> None:
+    """Media and artifacts of a .wandb file that somebody else wrote."""
+    from wandb.proto import wandb_internal_pb2 as protocol
+
+    directory = tmp_path / "wandb/offline-run-20251121_000000-abcd1234"
+    plant(directory / "files", victim)
+    run, row = protocol.Record(), protocol.Record()
+    run.run.run_id, run.run.display_name, run.run.project = "abcd1234", "mine", "digits"
+    run.run.start_time.FromNanoseconds(10**18)
+    row.history.step.num = 1
+    row.history.item.add(key="loss", value_json="1.5")
+    for name, value in values(places(victim, 3)).items():
+        row.history.item.add(key=name, value_json=json.dumps(value))
+    logged = [run, row]
+    digest = base64.b64encode(hashlib.md5(b"other").digest()).decode()
+    for number, path in enumerate(["model.pt", "../../victim/new", "/new", str(victim)]):
+        record = protocol.Record()
+        record.artifact.name, record.artifact.type, record.artifact.digest = f"a{number}", "model", str(number)
+        content = record.artifact.manifest.contents.add()
+        content.path, content.local_path, content.digest, content.size = path, str(victim), digest, 5
+        logged.append(record)
+    (directory / "run-abcd1234.wandb").write_bytes(framed([record.SerializeToString() for record in logged]))
+    data = trackers.load(f"wandb-file:{tmp_path / 'wandb'}")
+    assert data.metrics()["loss"].to_pylist() == [1.5]
+    check(data, victim, tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} - {"got", "wandb", "victim"} <= {
+        "home",
+        "cache",
+        "config",
+        "state",
+    }
+
+
+def test_server_of_wandb_leads_nowhere(server: WandbServer, tmp_path: Path, victim: Path) -> None:
+    """Media and artifacts that a server names, with files that it would give by those names."""
+    run = held(server, rows=1)
+    names = places(victim, 1)
+    run.rows[0].update(values(names))
+    run.files.update(dict.fromkeys(names, b"evil"))
+    made = Artifact("QQ==", "model", "model", run.id, "0" * 32, [], None, {}, state="COMMITTED")
+    digest = base64.b64encode(hashlib.md5(b"evil").digest()).decode()
+    refused = [name for name in names if not confined.inside(name)]
+    contents: dict[str, Any] = {name: {"digest": digest, "size": 4} for name in (*refused, "../../victim/new")}
+    contents["elsewhere"] = {"digest": digest, "size": 4, "ref": f"file://{victim}"}
+    made.manifest = {
+        "version": 1,
+        "storagePolicy": "wandb-storage-policy-v1",
+        "storagePolicyConfig": {},
+        "contents": contents,
+    }
+    made.blobs = dict.fromkeys(contents, b"evil")
+    server.store.artifacts.append(made)
+    data = trackers.load("wandb:someone/digits/v2h4vzbc")
+    assert data.metrics(["loss"])["loss"].to_pylist() == [0.5]
+    check(data, victim, tmp_path)
+    (artifact,) = data.artifacts(tmp_path / "got")
+    assert [file.path for file in artifact.files] == ["elsewhere"]
+
+
+def test_store_of_trackio_leads_nowhere(tmp_path: Path, victim: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Media that trackio's database names."""
+    from tests.helpers import T0, Driver, run_info, stream
+    from trackers.backends.trackio.tracker import TrackioTracker
+    from trackers.records import Metrics
+
+    place = Path(os.environ["TRACKIO_DIR"])
+    Driver(TrackioTracker, run_info(tmp_path / "run")).deliver(stream([Metrics(step=1, time=T0, values={"loss": 1.5})]))
+    plant(place / "media", victim)
+    named = places(victim, 2) + places(victim, 3)
+    evil = {
+        f"{kind}{number}": {"_type": f"trackio.{kind}", "file_path": path, "_value": [{"a": {"file_path": path}}]}
+        for kind in ("image", "audio", "video", "html", "table")
+        for number, path in enumerate(named)
+    }
+    (database,) = place.rglob("*.db")
+    with sqlite3.connect(database) as connection:
+        connection.execute("UPDATE metrics SET metrics = ?", (json.dumps({"loss": 1.5, **evil}),))
+    connection.close()
+    data = trackers.load("trackio:digits")
+    assert data.metrics(["loss"])["loss"].to_pylist() == [1.5]
+    check(data, victim, tmp_path)

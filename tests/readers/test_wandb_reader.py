@@ -1,0 +1,633 @@
+"""W&B read back: the real client against the stand-in's answers, and its offline files."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import json
+import math
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+import trackers
+from tests.backends.wandb.support import offline_rows, picture, server
+from tests.backends.wandb.test_datastore import framed
+from tests.fakes import wandb_reads
+from tests.fakes.wandb_reads import HeldRun
+from tests.fakes.wandb_server import Fault, WandbServer
+from tests.helpers import T0, Driver, run_info, stream, training
+from trackers.backends.wandb.tracker import WandbTracker
+from trackers.errors import CredentialsMissing, NotFound, Unavailable, UsageError
+from trackers.readers.reader import Reader, SourceRun
+from trackers.readers.run_data import load
+from trackers.readers.wandb import api, fetch
+from trackers.readers.wandb.api import WandbReader
+from trackers.readers.wandb.file import WandbFileReader
+from trackers.records import (
+    ArtifactFile,
+    ArtifactRecord,
+    Config,
+    Environment,
+    Finish,
+    Media,
+    MediaFile,
+    Metrics,
+    Record,
+    Start,
+    Summary,
+    Text,
+)
+from trackers.testing import Limits, check_reader
+from trackers.tracker import Status
+
+__all__ = ["server"]
+# The client's thread complains where a test's service was stopped before what it had opened was collected.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+GPUS = 16
+
+
+def held(
+    server: WandbServer, rows: int = 100, events: int = 0, id: str = "v2h4vzbc", stride: int = 1, **fields: Any
+) -> HeldRun:
+    """A finished run of another program in the stand-in: two metrics of different cadence, sixteen GPUs."""
+    values: dict[str, Any] = {"display_name": "base", "exit_code": 0, "complete": True, "created": T0, **fields}
+    run = HeldRun(id, values.pop("entity", "someone"), values.pop("project", "digits"), **values)
+    for step in range(rows):
+        row = {"_step": step * stride, "_timestamp": T0 + step, "_runtime": step, "loss": step + 0.5}
+        if step % 10 == 0:
+            row["val/acc"] = step / 10
+        run.rows.append(row)
+    for number in range(events):
+        gpus = {f"system.gpu.{gpu}.memoryAllocatedBytes": 1e9 * gpu + number for gpu in range(GPUS)}
+        run.event_rows.append({"_timestamp": T0 + number, "_runtime": number, **gpus})
+    server.runs[id] = run
+    return run
+
+
+def read(where: str, **options: Any) -> list[Record]:
+    reader = WandbReader()
+    (run,) = reader.runs(where)
+    return list(reader.read(run, **options))
+
+
+def points(records: list[Record], name: str) -> list[tuple[int | None, float, float]]:
+    """Step, time and value of each point of a metric."""
+    return [(r.step, r.time, r.values[name]) for r in records if isinstance(r, Metrics) and name in r.values]
+
+
+def asked(server: WandbServer, operation: str) -> int:
+    return sum(request.endswith(operation) for request in server.requests)
+
+
+def test_readers_are_readers() -> None:
+    """Both classes fulfil the contract."""
+    assert isinstance(WandbReader(), Reader)
+    assert isinstance(WandbFileReader(), Reader)
+
+
+def test_history_is_complete(server: WandbServer) -> None:
+    """Twelve thousand rows come whole, with their steps and times, and metrics of another cadence with theirs."""
+    held(server, 12_000)
+    found = read("someone/digits/v2h4vzbc")
+    assert points(found, "loss") == [(step, T0 + step, step + 0.5) for step in range(12_000)]
+    assert [step for step, _, _ in points(found, "val/acc")] == list(range(0, 12_000, 10))
+
+
+def test_system_metrics_are_complete(server: WandbServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All samples of sixteen GPUs, though the server would give a sample of them; at no step, between the rows."""
+    monkeypatch.setattr(fetch, "EVENTS_FIRST", 100)
+    held(server, 100, events=3000)
+    found = read("someone/digits/v2h4vzbc")
+    for gpu in range(GPUS):
+        series = points(found, f"system.gpu.{gpu}.memoryAllocatedBytes")
+        assert series == [(None, T0 + number, 1e9 * gpu + number) for number in range(3000)]
+    times = [record.time for record in found if isinstance(record, Metrics)]
+    assert times == sorted(times)
+
+
+def test_sampled_system_metrics_are_said_to_be(server: WandbServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the server gives fewer samples than it has, the run says how many of how many."""
+    monkeypatch.setattr(wandb_reads, "EVENTS_CAP", 40)
+    held(server, 10, events=120)
+    reader = WandbReader()
+    (run,) = reader.runs("someone/digits")
+    assert len(points(list(reader.read(run)), "system.gpu.0.memoryAllocatedBytes")) == 40
+    assert run.note == "system metrics: sampled 40 of 120"
+
+
+def test_commands_say_that_samples_are_sampled(
+    server: WandbServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Whoever shows such a run says so, also the second time, from what is kept; a picture has it below."""
+    from typer.testing import CliRunner
+
+    from trackers.cli.app import app
+
+    monkeypatch.setattr(wandb_reads, "EVENTS_CAP", 40)
+    held(server, 10, events=120)
+    said = "system metrics: sampled 40 of 120"
+    source = "wandb:someone/digits/base"
+    for arguments in (
+        ["keys", source], ["keys", source], ["gpu-report", source], ["compare", source], ["report", source],
+        ["plot", source, "-o", str(tmp_path / "a.svg")],
+    ):  # fmt: skip
+        done = CliRunner().invoke(app, arguments)
+        assert done.exit_code == 0, done.output
+        assert said in done.output, arguments
+    assert said in (tmp_path / "a.svg").read_text()
+
+
+def test_progress_is_shown_on_a_terminal(
+    server: WandbServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """While history is fetched a bar counts its rows; elsewhere nothing is printed."""
+
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    held(server, 3000)
+    read("someone/digits/v2h4vzbc")
+    assert capsys.readouterr().err == ""
+    held(server, 3000, id="other", display_name="other")
+    terminal = Terminal()
+    monkeypatch.setattr("sys.stderr", terminal)
+    monkeypatch.setenv("TERM", "xterm")
+    read("someone/digits/other")
+    assert "fetching other" in terminal.getvalue()
+    assert "3000/3000" in terminal.getvalue()
+
+
+def test_run_is_loaded_as_columns(server: WandbServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``trackers.load`` gives the complete history; read again, it costs the listing alone. WANDB_MODE is no matter."""
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    held(server, 3000, events=20)
+    loaded = trackers.load("wandb:someone/digits/base")
+    assert loaded.metrics().num_rows == 3000
+    assert loaded.metrics("val/acc", long=True).num_rows == 300
+    assert loaded.system("system.gpu.*").num_rows == 20
+    server.requests.clear()
+    assert trackers.load("wandb:someone/digits/base").metrics().num_rows == 3000
+    assert {request.split()[-1] for request in server.requests} == {"Viewer", "GetDefaultEntity", "Runs"}
+
+
+def test_run_is_described(server: WandbServer) -> None:
+    """Configuration, results, environment, attributes and the end are what the server says."""
+    run = held(server, tags=["a", "b"], notes="first", group="ablation", exit_code=1)
+    run.config = {"lr": {"value": 0.1}, "model": {"value": {"depth": 4}}, "_wandb": {"value": {"m": []}}}
+    run.summary_sent = {"loss": 99.5, "final/best": 0.25, "acc": {"max": 0.9}, "_step": 99, "odd": "NaN"}
+    run.files["wandb-metadata.json"] = json.dumps({"gpu": "NVIDIA B200", "gpu_count": 4}).encode()
+    reader = WandbReader()
+    (source,) = reader.runs("someone/digits")
+    assert (source.id, source.name, source.group, source.tags, source.notes) == (
+        "v2h4vzbc", "base", "ablation", ["a", "b"], "first",
+    )  # fmt: skip
+    assert source.source == "wandb:someone/digits/v2h4vzbc"
+    assert source.created == int(T0)
+    found = list(reader.read(source))
+    assert isinstance(found[0], Start)
+    assert [r.values for r in found if isinstance(r, Config)] == [{"lr": 0.1, "model": {"depth": 4}}]
+    assert [r.values for r in found if isinstance(r, Environment)] == [{"gpu": "NVIDIA B200", "gpu_count": 4}]
+    (summary,) = (r.values for r in found if isinstance(r, Summary))
+    assert math.isnan(summary.pop("odd"))
+    assert summary == {"final/best": 0.25, "acc.max": 0.9}
+    assert isinstance(found[-1], Finish)
+    assert found[-1].status == "failed"
+
+
+@pytest.mark.parametrize(
+    ("state", "fields"),
+    [
+        ("finished", {}),
+        ("failed", {"exit_code": 3}),
+        ("running", {"exit_code": None}),
+        ("crashed", {"exit_code": None, "heartbeat": 0.0}),
+        ("preempted", {"exit_code": 1, "preempting": True}),
+    ],
+)
+def test_state_becomes_our_status(server: WandbServer, state: str, fields: dict[str, Any]) -> None:
+    """Each of W&B's states has its word here; only what has ended ends the records."""
+    held(server, **fields)
+    reader = WandbReader()
+    (run,) = reader.runs("someone/digits")
+    assert run.status == state
+    ends = [record for record in reader.read(run) if isinstance(record, Finish)]
+    assert [end.status for end in ends] == ([] if state == "running" else [state])
+
+
+def test_values_that_json_cannot_hold_are_kept(server: WandbServer) -> None:
+    """NaN and infinities, as W&B's strings or literally; texts, nested values and lists by their kind."""
+    run = held(server, 0)
+    run.rows = [
+        {"_step": 0, "_timestamp": T0, "a": "NaN", "b": "-Infinity", "c": float("inf"), "text": "hello", "l": [1, 2]},
+        {"_step": 5, "_timestamp": T0 + 1, "n": {"x": 1, "y": {"z": 2.5}}, "none": None, "yes": True},
+    ]
+    found = read("someone/digits/base")
+    (first, second) = (record for record in found if isinstance(record, Metrics))
+    assert math.isnan(first.values["a"])
+    assert (first.values["b"], first.values["c"]) == (-math.inf, math.inf)
+    assert (second.step, second.values) == (5, {"n.x": 1, "n.y.z": 2.5, "yes": True})
+    assert [r.values for r in found if isinstance(r, Text)] == [{"text": "hello", "l": "[1, 2]"}]
+
+
+def test_all_pages_of_runs_are_listed(server: WandbServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A project of more runs than a page holds is listed whole, the newest first, without their histories."""
+    monkeypatch.setattr(api, "PAGE_RUNS", 50)
+    for number in range(120):
+        held(server, 0, id=f"run{number:05d}", display_name=f"run-{number}", created=T0 + number)
+    found = WandbReader().runs("someone/digits")
+    assert [run.name for run in found] == [f"run-{number}" for number in reversed(range(120))]
+    assert asked(server, "Runs") == 3
+    assert asked(server, "HistoryPage") == 0
+
+
+def test_run_is_named_in_several_ways(server: WandbServer) -> None:
+    """By id, by name, by a glob, by its address in the browser, with the login's own entity."""
+    held(server)
+    held(server, id="other000", display_name="other", created=T0 + 1)
+    reader = WandbReader()
+    for where in ("someone/digits/v2h4vzbc", "someone/digits/base", "someone/digits/ba*",
+                  f"{server.url}/someone/digits/runs/v2h4vzbc"):  # fmt: skip
+        assert [run.id for run in reader.runs(where)] == ["v2h4vzbc"]
+    assert len(reader.runs("digits")) == 2
+    assert len(reader.runs("someone/digits/*")) == 2
+
+
+def test_two_runs_of_one_name_are_listed(server: WandbServer) -> None:
+    """A name that several runs have names none: the message has their ids."""
+    held(server)
+    held(server, id="again000")
+    with pytest.raises(NotFound, match=r"2 runs of someone/digits.*'base': .*v2h4vzbc.*name one by its id"):
+        WandbReader().runs("someone/digits/base")
+
+
+def test_what_is_missing_is_said(server: WandbServer) -> None:
+    """A project or run that isn't there, and a source that can't be one, are told apart."""
+    held(server)
+    held(server, id="other", project="letters")
+    for ask in (lambda: WandbReader().runs("someone/nope"), lambda: WandbReader().newest("someone", "nope")):
+        with pytest.raises(NotFound, match=r"no project someone/nope on .*; someone has digits, letters"):
+            ask()
+    with pytest.raises(NotFound, match=r"no project nobody/digits on .*; your login sees no project of 'nobody'"):
+        WandbReader().runs("nobody/digits")
+    with pytest.raises(NotFound, match=r"no run 'nope' in someone/digits .* there are base \(v2h4vzbc\)"):
+        WandbReader().runs("someone/digits/nope")
+    with pytest.raises(UsageError, match="give wandb:entity/project"):
+        WandbReader().runs("a/b/c/d")
+
+
+def test_missing_login_is_said(server: WandbServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a key the message names the command; so it does where the key is refused."""
+    monkeypatch.delenv("WANDB_API_KEY")
+    with pytest.raises(CredentialsMissing, match="wandb login"):
+        WandbReader().runs("someone/digits")
+    monkeypatch.setenv("WANDB_API_KEY", "k" * 40)
+    server.fault = Fault("status", "Viewer", status=401)
+    with pytest.raises(CredentialsMissing, match=r"refused.*wandb login --relogin"):
+        WandbReader().runs("someone/digits")
+
+
+def test_busy_server_is_waited_for(server: WandbServer) -> None:
+    """429 with Retry-After and 502 in between take time and lose nothing."""
+    held(server, 3000, events=10)
+    for fault in (
+        Fault("status", "HistoryPage", status=429, retry_after_s=1, count=1),
+        Fault("status", "Runs$", status=502, count=1),
+    ):
+        server.fault = fault
+        found = read("someone/digits/v2h4vzbc")
+        assert server.fault is None
+        assert len(points(found, "loss")) == 3000
+
+
+def test_history_is_fetched_once(server: WandbServer) -> None:
+    """A second reading asks for no history; a run that went on is asked for what is new alone."""
+    run = held(server, 3000, events=5, exit_code=None)
+    first = read("someone/digits/v2h4vzbc")
+    server.requests.clear()
+    assert read("someone/digits/v2h4vzbc") == first
+    assert asked(server, "HistoryPage") == asked(server, "RunFullHistory") == 0
+    run.rows += [{"_step": step, "_timestamp": T0 + step, "loss": step + 0.5} for step in range(3000, 3500)]
+    server.requests.clear()
+    assert len(points(read("someone/digits/v2h4vzbc"), "loss")) == 3500
+    assert asked(server, "HistoryPage") == 1
+
+
+def test_fetching_shows_a_bar_on_a_terminal(server: WandbServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """People see how far it is; what is kept already shows nothing."""
+
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setenv("TERM", "xterm")
+    held(server, 3000)
+    for shown in (True, False):
+        terminal = Terminal()
+        monkeypatch.setattr("sys.stderr", terminal)
+        read("someone/digits/base")
+        assert ("fetching base (v2h4vzbc)" in terminal.getvalue()) is shown
+
+
+def test_cache_needs_no_pyarrow(server: WandbServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where only wandb is installed, what was fetched is kept as packed lines, and read back the same."""
+    import importlib.util
+
+    real = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "pyarrow" else real(name))
+    held(server, 1500, events=3)
+    first = read("someone/digits/base")
+    server.requests.clear()
+    assert read("someone/digits/base") == first
+    assert len(points(first, "loss")) == 1500
+    assert asked(server, "HistoryPage") == 0
+
+
+def test_rewound_run_is_fetched_anew(server: WandbServer) -> None:
+    """A history that became shorter, or another at the same steps, isn't mixed with what was kept."""
+    run = held(server, 2000)
+    read("someone/digits/v2h4vzbc")
+    run.rows = [{**row, "loss": -1.0} for row in run.rows[:1500]]
+    assert {value for _, _, value in points(read("someone/digits/v2h4vzbc"), "loss")} == {-1.0}
+
+
+def test_interrupted_fetch_goes_on(server: WandbServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was fetched before the server went away is kept; the next reading begins behind it."""
+    monkeypatch.setattr(fetch, "KEPT_ROWS", 1000)
+    monkeypatch.setattr(fetch, "PATIENCE_S", 0.0)
+    held(server, 6000)
+    reader = WandbReader()
+    (run,) = reader.runs("someone/digits")
+    real = fetch._each
+
+    def dies(scan: Any) -> Iterator[dict[str, Any]]:
+        for number, row in enumerate(real(scan)):
+            if number == 3500:
+                raise Unavailable("wandb: gone")
+            yield row
+
+    monkeypatch.setattr(fetch, "_each", dies)
+    with pytest.raises(Unavailable):
+        list(reader.read(run))
+    monkeypatch.setattr(fetch, "_each", real)
+    server.requests.clear()
+    assert len(points(list(reader.read(run)), "loss")) == 6000
+    assert asked(server, "HistoryPage") == 3
+
+
+def test_rows_far_apart_cost_few_requests(server: WandbServer) -> None:
+    """Steps that are tokens, a million apart, don't cost a request for each thousand of them."""
+    held(server, 300, stride=1_000_000)
+    found = read("someone/digits/v2h4vzbc")
+    assert [step for step, _, _ in points(found, "loss")] == [step * 1_000_000 for step in range(300)]
+    assert asked(server, "HistoryPage") < 5
+
+
+def test_exported_history_is_read(server: WandbServer) -> None:
+    """What the server has put into Parquet files, and what came after, is one history."""
+    run = held(server, 3000)
+    run.export(2000)
+    found = read("someone/digits/v2h4vzbc")
+    assert [value for _, _, value in points(found, "loss")] == [step + 0.5 for step in range(3000)]
+
+
+def test_dead_server_is_said(server: WandbServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that can't be reached is Unavailable, after some patience."""
+    monkeypatch.setattr(fetch, "CLIENT_TIMEOUT_S", 1)
+    monkeypatch.setattr(api, "START_PATIENCE_S", 0.0)
+    server.fault = Fault("refuse")
+    with pytest.raises(Unavailable, match="can't be reached"):
+        WandbReader().runs("someone/digits")
+
+
+def delivered(tmp_path: Path, records: list[Record], **fields: Any) -> Driver:
+    made = Driver(WandbTracker, run_info(tmp_path / "run", **fields))
+    end = next((record for record in records if isinstance(record, Finish)), None)
+    status = Status(end.status, end.exit_code, end.time) if end else Status("finished", 0, T0 + 100)  # type: ignore[arg-type]
+    made.deliver(records, status=status)
+    return made
+
+
+LIMITS = Limits(big_integers="float")
+
+
+def test_our_delivery_is_read_back(server: WandbServer, tmp_path: Path) -> None:
+    """What our tracker sent to the server is read as it was logged: steps, times, NaN, names that W&B reserves."""
+    records = stream([
+        *training(20, 3, finish=False),
+        Metrics(step=21, time=T0 + 3, values={"_step": 7.0, "nan": float("nan"), "global_step": 3.0}),
+        Metrics(step=5, time=T0 + 4, values={"late": 1.0}),
+        Text(step=21, time=T0 + 5, values={"note": "hello"}),
+        Summary(time=T0 + 6, values={"final/best": 0.5}),
+        Finish(time=T0 + 7, status="finished", exit_code=0),
+    ])  # fmt: skip
+    made = delivered(tmp_path, records)
+    run = check_reader(WandbReader, "someone/digits/abcd1234", made.info, records, limits=LIMITS)
+    assert run.project == "digits"
+
+
+def test_our_offline_files_are_read_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same from the files of W&B's offline mode, without a server."""
+    monkeypatch.delenv("WANDB_DIR")
+    records = training(50, 4)
+    made = delivered(tmp_path, records, options={"WANDB_MODE": "offline"})
+    assert len(offline_rows(tmp_path)) == 50
+    where = str(tmp_path / "run/wandb")
+    run = check_reader(WandbFileReader, where, made.info, records, limits=LIMITS, missing=str(tmp_path / "nothing"))
+    assert run.status == "finished"
+
+
+NAMES = st.sampled_from(["loss", "val_loss", "a@1", "timing(s)/gen", "a//b", "_step", "größe", "x.y"])
+NUMBERS = st.one_of(
+    st.floats(), st.integers(-(2**70), 2**70), st.booleans(), st.sampled_from([1.7e308, 5e-324, 2**53 + 1, 0.1])
+)
+ROWS = st.lists(st.tuples(st.integers(0, 6), st.dictionaries(NAMES, NUMBERS, min_size=1, max_size=4)), max_size=12)
+
+
+@pytest.mark.parametrize("mode", ["online", "offline"])
+def test_random_runs_round_trip(
+    mode: str, server: WandbServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever is logged, at whatever steps, comes back from the server and from the files."""
+    count = 0
+
+    @settings(max_examples=4, deadline=None, database=None, phases=[Phase.generate],
+              suppress_health_check=list(HealthCheck))  # fmt: skip
+    @given(ROWS)
+    def round_trip(rows: list[tuple[int, dict[str, Any]]]) -> None:
+        nonlocal count
+        count += 1
+        place = tmp_path / str(count)
+        end = Finish(time=T0 + 100, status="finished", exit_code=0)
+        # What comes to one step, one after the other, is one row of W&B's, with one time.
+        groups = [list(group) for _, group in itertools.groupby(rows, key=lambda row: row[0])]
+        metrics = [Metrics(step=step, time=T0 + n / 4, values=row)
+                   for n, group in enumerate(groups) for step, row in group]  # fmt: skip
+        records = [Start(time=T0), *metrics, end]
+        made = delivered(place, stream(records), id=f"round{count:03d}", options={"WANDB_MODE": mode})
+        if mode == "online":
+            check_reader(WandbReader, f"someone/digits/{made.info.id}", made.info, records, limits=LIMITS,
+                         missing="someone/digits/none")  # fmt: skip
+        else:
+            check_reader(WandbFileReader, str(place / "run/wandb"), made.info, records, limits=LIMITS,
+                         missing=str(tmp_path / "none"))  # fmt: skip
+
+    round_trip()
+
+
+def test_media_come_with_their_files(server: WandbServer, tmp_path: Path) -> None:
+    """Images, tables and histograms are read back; files are fetched where a place for them is given."""
+    directory = tmp_path / "run"
+    directory.mkdir()
+    table = MediaFile(format="json", data={"columns": ["a", "b"], "rows": [[1, "x"], [2.5, None]]})
+    histogram = MediaFile(format="json", data={"counts": [1, 2], "edges": [0.0, 1.0, 2.0]})
+    records = stream([
+        Start(time=T0),
+        Media(step=1, time=T0, name="img", type="image", items=[picture(directory), picture(directory)]),
+        Media(step=1, time=T0, name="tab", type="table", items=[table]),
+        Media(step=1, time=T0, name="hist", type="histogram", items=[histogram]),
+    ])  # fmt: skip
+    delivered(tmp_path, records)
+    found = {r.name: r for r in read("someone/digits/abcd1234", files=tmp_path / "got") if isinstance(r, Media)}
+    assert found["hist"].items[0].data == histogram.data
+    assert found["tab"].items[0].data == table.data
+    images = found["img"].items
+    assert [(item.format, item.caption, item.width) for item in images] == [("png", "four by four", 4)] * 2
+    assert all((tmp_path / "got" / item.file).read_bytes().startswith(b"\x89PNG") for item in images)
+    without = [r.name for r in read("someone/digits/abcd1234") if isinstance(r, Media)]
+    assert without == ["hist"]
+
+
+def test_artifacts_come_with_their_files(server: WandbServer, tmp_path: Path) -> None:
+    """Files, references, aliases, description and metadata of what the run logged; W&B's own artifacts aren't ours."""
+    directory = tmp_path / "run"
+    (directory / "media").mkdir(parents=True)
+    (directory / "media/ab").write_bytes(b"weights")
+    files = [ArtifactFile(path="sub/model.pt", file="media/ab", size=7), ArtifactFile(path="r", uri="s3://b/x", size=5)]
+    table = MediaFile(format="json", data={"columns": ["a"], "rows": [[1]]})
+    records = stream([
+        Start(time=T0),
+        Media(step=1, time=T0, name="tab", type="table", items=[table]),
+        ArtifactRecord(time=T0, name="best model", type="model", files=files, aliases=["best"], description="it",
+                 metadata={"k": 1}),
+    ])  # fmt: skip
+    delivered(tmp_path, records)
+    (found,) = (r for r in read("someone/digits/abcd1234", files=tmp_path / "got") if isinstance(r, ArtifactRecord))
+    assert (found.name, found.type, found.aliases) == ("best model", "model", ["best"])
+    assert (found.description, found.metadata) == ("it", {"k": 1})
+    assert [(file.path, file.uri, file.size) for file in found.files] == [("r", "s3://b/x", 5), ("sub/model.pt", "", 7)]
+    assert (tmp_path / "got" / found.files[1].file).read_bytes() == b"weights"
+    assert not [r for r in read("someone/digits/abcd1234") if isinstance(r, ArtifactRecord)]
+
+
+def test_other_programs_offline_run_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that wandb itself wrote offline: its rows, image, results, tags and end."""
+    import numpy
+    import wandb
+
+    monkeypatch.setenv("WANDB_DIR", str(tmp_path))
+    quiet = wandb.Settings(console="off", silent=True, x_disable_stats=True)
+    run = wandb.init(project="digits", id="abcd1234", name="mine", tags=["a"], group="g", config={"lr": 1},
+                     settings=quiet)  # fmt: skip
+    run.log({"loss": 1.5, "a.b": 1, "n": {"x": 2}, "img": wandb.Image(numpy.zeros((4, 4, 3), "uint8"))}, step=3)
+    run.log({"loss": float("nan")}, step=7)
+    run.summary["best"] = 0.5
+    run.finish(exit_code=3)
+    wandb.teardown()  # its service writes on for a moment
+    reader = WandbFileReader()
+    (source,) = reader.runs(str(tmp_path))
+    assert (source.name, source.project, source.group, source.tags) == ("mine", "digits", "g", ["a"])
+    assert (source.status, source.source) == ("failed", f"wandb-file:{source.native['paths'][0]}")
+    found = list(reader.read(source))
+    rows = [r for r in found if isinstance(r, Metrics) and r.step is not None]
+    assert rows[0].values == {"loss": 1.5, "a.b": 1, "n.x": 2}
+    assert [row.step for row in rows] == [3, 7]
+    for _ in range(2):  # read, and from the cache
+        data = trackers.load(str(tmp_path / "wandb"))
+        (image,) = data.media()
+        assert Path(data.run.directory, image.items[0].file).is_file()
+    assert [r.values for r in found if isinstance(r, Summary)] == [{"best": 0.5}]
+    assert found[-1] == Finish(time=found[-1].time, status="failed", exit_code=3)
+    path = Path(source.native["paths"][0])
+    path.write_bytes(path.read_bytes()[:-200])  # its writer was killed
+    assert list(reader.read(reader.runs(str(path))[0]))[: len(rows)] == found[: len(rows)]
+
+
+def test_system_metrics_of_a_file_are_read(tmp_path: Path) -> None:
+    """What W&B's agent sampled stands in a file below names without "system."; it is at no step, at its own time."""
+    from wandb.proto import wandb_internal_pb2 as protocol
+
+    samples = []
+    for number in range(3):
+        record = protocol.Record()
+        record.stats.timestamp.FromNanoseconds(int((T0 + number) * 1e9))
+        record.stats.item.add(key="gpu.12.powerWatts", value_json=str(100.5 + number))
+        samples.append(record.SerializeToString())
+    path = tmp_path / "run-abcd1234.wandb"
+    path.write_bytes(framed(samples))
+    (run,) = WandbFileReader().runs(str(path))
+    series = points(list(WandbFileReader().read(run)), "system.gpu.12.powerWatts")
+    assert series == [(None, pytest.approx(T0 + number), 100.5 + number) for number in range(3)]
+    assert (run.id, run.status) == ("abcd1234", "running")
+
+
+def test_run_in_several_files_is_one(tmp_path: Path) -> None:
+    """A run that was resumed offline is read from all its files in turn; the newest says how it stands."""
+    from wandb.proto import wandb_internal_pb2 as protocol
+
+    for place, (day, code) in enumerate((("20251121", 1), ("20251122", 0))):
+        run, row, end = protocol.Record(), protocol.Record(), protocol.Record()
+        run.run.run_id, run.run.display_name, run.run.project = "abcd1234", "mine", "digits"
+        run.run.start_time.FromNanoseconds(int((T0 + place) * 1e9))
+        row.history.step.num = place
+        row.history.item.add(key="loss", value_json=str(place))
+        picture = {"_type": "image-file", "path": f"media/images/{place}.png", "format": "png"}
+        row.history.item.add(key="sample", value_json=json.dumps(picture))
+        end.exit.exit_code = code
+        directory = tmp_path / "wandb" / f"offline-run-{day}_000000-abcd1234"
+        (directory / "files/media/images").mkdir(parents=True)
+        (directory / f"files/media/images/{place}.png").write_bytes(day.encode())
+        content = framed([record.SerializeToString() for record in (run, row, end)])
+        (directory / "run-abcd1234.wandb").write_bytes(content)
+    reader = WandbFileReader()
+    (source,) = reader.runs(str(tmp_path))
+    assert (source.status, source.created) == ("finished", pytest.approx(T0))
+    assert [run.id for run in reader.runs(source.source.partition(":")[2])] == ["abcd1234"]
+    found = list(reader.read(source))
+    assert [(step, value) for step, _, value in points(found, "loss")] == [(0, 0), (1, 1)]
+    assert [record.status for record in found if isinstance(record, Finish)] == ["finished"]
+    for _ in range(2):  # the second time from what was kept of the first
+        data = load(str(tmp_path))
+        files = [Path(data.run.directory, item.file) for record in data.media() for item in record.items]
+        assert [file.read_bytes() for file in files] == [b"20251121", b"20251122"]
+    list(reader.read(source, files=tmp_path / "copied"))
+    assert sorted(path.name for path in (tmp_path / "copied").rglob("*.png")) == ["0.png", "1.png"]
+    assert [Path(source.directory, item.file).exists() for record in reader.read(source)
+            if isinstance(record, Media) for item in record.items] == [True, True]  # fmt: skip
+
+
+def test_missing_offline_file_is_said(tmp_path: Path) -> None:
+    """A directory without such files, and a file that isn't one, say so."""
+    with pytest.raises(NotFound, match=r"no \.wandb file there"):
+        WandbFileReader().runs(str(tmp_path))
+    (tmp_path / "run-x.wandb").write_bytes(b"hello, world")
+    with pytest.raises(NotFound, match=r"isn't a \.wandb file"):
+        WandbFileReader().runs(str(tmp_path / "run-x.wandb"))
+
+
+def test_source_run_is_stored_as_json(server: WandbServer) -> None:
+    """What a run needs to be found again are JSON values: other processes read by them."""
+    held(server)
+    import msgspec
+
+    (run,) = WandbReader().runs("someone/digits")
+    again = msgspec.json.decode(msgspec.json.encode(run), type=SourceRun)
+    assert len(points(list(WandbReader().read(again)), "loss")) == 100
+    assert WandbReader().version(again) == WandbReader().version(run)
+    assert Counter(type(record) for record in WandbReader().read(again))[ArtifactRecord] == 0

@@ -1,0 +1,106 @@
+"""Training's side of the relay: one that dies is started again, as often as makes sense, never given up for good."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.helpers import run_info
+from trackers.journal.run_directory import RunDirectory
+from trackers.relay import client as module
+from trackers.relay.client import RESTARTS, RESTARTS_WITHIN_S, RelayClient
+
+
+class Clock:
+    """The monotonic clock of the client, moved by hand."""
+
+    now = 1000.0
+
+    def __getattr__(self, name: str) -> Any:
+        import time
+
+        return (lambda: self.now) if name == "monotonic" else getattr(time, name)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    found = Clock()
+    monkeypatch.setattr(module, "time", found)
+    return found
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[subprocess.Popen[bytes]]:
+    """Relays that end at once."""
+    found: list[subprocess.Popen[bytes]] = []
+
+    def start(*arguments: Any, **more: Any) -> subprocess.Popen[bytes]:
+        found.append(subprocess.Popen([sys.executable, "-c", "raise SystemExit(1)"]))
+        found[-1].wait()
+        return found[-1]
+
+    monkeypatch.setattr(module.process, "start", start)
+    return found
+
+
+def client(tmp_path: Path) -> RelayClient:
+    run = RunDirectory(tmp_path / "run")
+    run.make()
+    return RelayClient(run, run_info(run.path), ["json"])
+
+
+def test_relay_that_dies_at_once_again_and_again_is_left_alone_for_a_while(
+    tmp_path: Path, clock: Clock, started: list[Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Ten deaths within minutes are too many: one line says so, and later it is tried again."""
+    relay = client(tmp_path)
+    relay.start()
+    for _ in range(50):
+        relay.look_after()
+        clock.now += 1
+    assert len(started) == RESTARTS + 1
+    assert capsys.readouterr().err.count("it is tried again later") == 1
+    clock.now += RESTARTS_WITHIN_S
+    relay.look_after()
+    assert len(started) == RESTARTS + 2
+
+
+def test_relay_that_dies_now_and_then_is_started_again_for_ever(
+    tmp_path: Path, clock: Clock, started: list[Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A hundred deaths in a week are each followed by a start."""
+    relay = client(tmp_path)
+    relay.start()
+    for _ in range(100):
+        clock.now += 6000
+        relay.look_after()
+    assert len(started) == 101
+    assert capsys.readouterr().err == ""
+
+
+def test_relay_that_cannot_be_started_is_tried_again(
+    tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No process or descriptor is left at the moment: said once, and started when there is one."""
+    tries: list[int] = []
+
+    def start(*arguments: Any, **more: Any) -> Any:
+        tries.append(len(tries))
+        if len(tries) < 3:
+            raise OSError(11, "Resource temporarily unavailable")
+        return subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE)
+
+    monkeypatch.setattr(module.process, "start", start)
+    relay = client(tmp_path)
+    relay.start()
+    for _ in range(5):
+        clock.now += 1
+        relay.look_after()
+    assert len(tries) == 3
+    assert capsys.readouterr().err.count("Resource temporarily unavailable") == 1
+    relay._process.stdin.close()
+    relay._process.wait()

@@ -1,0 +1,387 @@
+"""The delivery loop brings every record to its tracker once, whatever that tracker does."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.fakes.scripted import Scripted, got
+from tests.helpers import T0, run_info
+from trackers import errors
+from trackers.backends import registry
+from trackers.journal.run_directory import RunDirectory, StreamName, replace_file
+from trackers.journal.stream import StreamWriter
+from trackers.records import Finish, Metrics, Record, Start, encode
+from trackers.relay.delivery import delivery as module
+from trackers.relay.delivery.delivery import Delivery, Stop, read_account
+from trackers.tracker import Cursor
+
+STEPS = 20
+
+
+@pytest.fixture(autouse=True)
+def _scripted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(registry.BUILT_IN, "scripted", "tests.fakes.scripted:Scripted")
+    monkeypatch.setattr(module, "RETRY_S", (0.0, 0.0))
+    monkeypatch.setattr(module, "REFUSED_RETRY_S", (0.0, 0.0))
+    monkeypatch.setattr(Scripted, "plan", staticmethod(lambda call, records: None))
+    monkeypatch.setattr(Scripted, "answer", None)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunDirectory:
+    """A finished run of twenty steps."""
+    run = RunDirectory(tmp_path / "run")
+    run.make()
+    run.write_info(run_info(run.path, trackers=["scripted"]))
+    writer = StreamWriter(run.stream(StreamName("rank", 0, 1)))
+    writer.write(encode(Start(time=T0)))
+    for step in range(STEPS):
+        writer.write(encode(Metrics(step=step, time=T0 + step, values={"x": step})))
+    writer.write(encode(Finish(time=T0 + STEPS, status="failed", exit_code=3)))
+    writer.release()
+    return run
+
+
+def _plan(monkeypatch: pytest.MonkeyPatch, plan: Callable[[str, Sequence[Record]], None]) -> None:
+    monkeypatch.setattr(Scripted, "plan", staticmethod(plan))
+
+
+def _deliver(run: RunDirectory, said: list[str] | None = None, limit: int = 4) -> Delivery:
+    delivery = Delivery(run, "scripted", say=(said if said is not None else []).append, alone=False)
+    delivery._limit = limit
+    for _ in range(500):
+        if delivery.step() is None:
+            return delivery
+    raise AssertionError("the delivery doesn't come to an end")
+
+
+def _steps(run: RunDirectory) -> list[object]:
+    return [entry["step"] for entry in got(run.path) if entry.get("step") is not None]
+
+
+def test_delivery_brings_all_and_closes_with_the_status(run: RunDirectory) -> None:
+    """Every record in order, then the status with its exit code; the account says so."""
+    _deliver(run)
+    assert _steps(run) == list(range(STEPS))
+    assert got(run.path)[-1] == {"closed": "failed", "exit_code": 3}
+    account = read_account(run, "scripted")
+    assert (account.delivered, account.rejected, account.closed, account.error) == (STEPS + 2, 0, "failed", "")
+
+
+def test_delivery_again_changes_nothing_and_opens_nothing(run: RunDirectory) -> None:
+    """A run that is delivered and closed isn't touched by a second delivery."""
+    _deliver(run)
+    before = got(run.path)
+    _deliver(run)
+    assert got(run.path) == before
+    assert read_account(run, "scripted").state["opened"] == 1
+
+
+def test_unavailable_is_retried_from_the_cursor(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A destination that fails for a while gets everything afterwards, in order, and the user is told once each way."""
+    failures = iter(range(8))
+
+    def plan(call: str, records: Sequence[Record]) -> None:
+        if call == "write" and records[0].seq > 8 and next(failures, None) is not None:
+            raise errors.Unavailable("no answer from http://127.0.0.1:1")
+
+    _plan(monkeypatch, plan)
+    said: list[str] = []
+    _deliver(run, said)
+    assert _steps(run) == list(range(STEPS))
+    assert [text for text in said if "no answer" in text] == [said[0]] * len(
+        [text for text in said if "no answer" in text]
+    )
+    assert "training goes on" in said[0]
+    assert "delivering again" in said[-1]
+
+
+def test_retry_after_is_respected(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the destination asks for in Retry-After is the least pause."""
+
+    def plan(call: str, records: Sequence[Record]) -> None:
+        raise errors.Unavailable("busy", retry_after_s=7.5)
+
+    _plan(monkeypatch, plan)
+    delivery = Delivery(run, "scripted", say=lambda text: None, alone=False)
+    pause = delivery.step()
+    assert pause is not None
+    assert pause >= 7.0
+
+
+def test_one_rejected_record_stands_alone(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A refused record is found by halving, kept with its reason, and everything else arrives once."""
+
+    def plan(call: str, records: Sequence[Record]) -> None:
+        if any(record.step == 7 for record in records):
+            raise errors.Rejected("a bad name")
+
+    _plan(monkeypatch, plan)
+    said: list[str] = []
+    _deliver(run, said, limit=16)
+    assert _steps(run) == [step for step in range(STEPS) if step != 7]
+    kept = [msgspec.json.decode(line) for line in (run.delivery / "scripted.rejected.jsonl").read_bytes().splitlines()]
+    assert [entry["reason"] for entry in kept] == ["a bad name"]
+    assert msgspec.json.decode(kept[0]["record"])["step"] == 7
+    account = read_account(run, "scripted")
+    assert (account.delivered, account.rejected) == (STEPS + 1, 1)
+    assert any("show --rejected" in text for text in said)
+
+
+def test_unexpected_exception_is_isolated_like_a_rejection(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A vendor's own exception over one record costs that record only."""
+
+    def plan(call: str, records: Sequence[Record]) -> None:
+        if any(record.step == 3 for record in records):
+            raise KeyError("vendor bug")
+
+    _plan(monkeypatch, plan)
+    _deliver(run)
+    assert _steps(run) == [step for step in range(STEPS) if step != 3]
+
+
+def _in_new_processes(run: RunDirectory, said: list[str]) -> None:
+    """Deliver; what ends a process that is to be replaced is replaced, as the supervisor does."""
+    for _ in range(20):
+        delivery = Delivery(run, "scripted", say=said.append)
+        delivery._limit = 4
+        with contextlib.suppress(Stop):
+            while delivery.step() is not None:
+                pass
+            return
+    raise AssertionError("the delivery doesn't come to an end")
+
+
+def test_record_that_fails_in_every_new_process_is_isolated(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a new process sends again doesn't hide that it fails where the last one did."""
+    monkeypatch.setattr(Scripted, "restart_after_error", True, raising=False)
+    monkeypatch.setattr(Scripted, "answer", Cursor(2))
+
+    def plan(call: str, records: Sequence[Record]) -> None:
+        if any(record.step == 7 for record in records):
+            raise KeyError("vendor bug")
+
+    _plan(monkeypatch, plan)
+    said: list[str] = []
+    _in_new_processes(run, said)
+    assert {entry["step"] for entry in got(run.path) if entry.get("step") is not None} == set(range(STEPS)) - {7}
+    assert read_account(run, "scripted").rejected == 1
+
+
+def test_failure_at_each_new_process_is_told(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tracker that takes again what it had, and fails behind that each time, is told, once, and kept as the error."""
+    monkeypatch.setattr(Scripted, "restart_after_error", True, raising=False)
+    monkeypatch.setattr(Scripted, "answer", Cursor(2))
+
+    def plan(call: str, records: Sequence[Record]) -> None:
+        if any(record.step == 7 for record in records):
+            raise errors.Unavailable("no such file")
+
+    _plan(monkeypatch, plan)
+    said: list[str] = []
+    with pytest.raises(AssertionError, match="come to an end"):
+        _in_new_processes(run, said)
+    assert said == ["scripted: no such file; training goes on, its records wait in the journal, tried again by itself"]
+    assert read_account(run, "scripted").error == "no such file"
+
+
+def test_broken_tracker_stops_with_the_command_that_continues(
+    run: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If record after record fails with a strange exception, the delivery stops and says how to go on."""
+    monkeypatch.setattr(module, "STRANGE_REJECTS", 5)
+
+    def plan(call: str, records: Sequence[Record]) -> None:
+        if call == "write":
+            raise AttributeError("no such method in this version")
+
+    _plan(monkeypatch, plan)
+    said: list[str] = []
+    with pytest.raises(Stop) as stop:
+        _deliver(run, said)
+    assert not stop.value.restart
+    assert any(f"trackers sync {run.path} --to scripted" in text for text in said)
+    assert read_account(run, "scripted").stopped
+
+
+@pytest.mark.parametrize("call", ["open", "write", "close"])
+def test_trackers_mistake_leaves_its_traceback(run: RunDirectory, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
+    """Where a tracker's own code fails, the relay's log has the file and line, once, and no secret of the message."""
+
+    def plan(where: str, records: Sequence[Record]) -> None:
+        if where == call:
+            raise KeyError("https://me:hunter2hunter2@host/x")
+
+    _plan(monkeypatch, plan)
+    with contextlib.suppress(Stop):
+        _deliver(run, [])
+    log = run.relay_log.read_text()
+    assert log.count("Traceback (most recent call last)") == 1
+    assert __file__ in log
+    assert "KeyError" in log
+    assert "hunter2" not in log
+
+
+def test_expected_failure_leaves_no_traceback(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What trackers are meant to raise is no mistake of theirs."""
+    tries = iter([errors.Unavailable("away"), errors.Rejected("too long")])
+
+    def plan(call: str, records: Sequence[Record]) -> None:
+        if call == "write" and (error := next(tries, None)) is not None:
+            raise error
+
+    _plan(monkeypatch, plan)
+    _deliver(run, [])
+    assert not run.relay_log.exists()
+
+
+def test_fatal_in_open_stops(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A package that refuses to work ends its delivery at once."""
+
+    def plan(call: str, records: Sequence[Record]) -> None:
+        raise errors.Fatal("version 0.1 is refused by the server")
+
+    _plan(monkeypatch, plan)
+    with pytest.raises(Stop):
+        _deliver(run)
+    assert read_account(run, "scripted").error == "version 0.1 is refused by the server"
+
+
+def test_refused_login_in_a_process_of_its_own_asks_for_a_new_process(
+    run: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Credentials are read afresh: the process that was refused is replaced."""
+
+    def plan(call: str, records: Sequence[Record]) -> None:
+        raise errors.Refused("401 from http://127.0.0.1:1: log in again")
+
+    _plan(monkeypatch, plan)
+    delivery = Delivery(run, "scripted", say=lambda text: None)
+    with pytest.raises(Stop) as stop:
+        delivery.step()
+    assert stop.value.restart
+    assert "401" in read_account(run, "scripted").error
+
+
+def test_destination_that_holds_less_gets_it_again(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An earlier cursor from ``open`` is where delivery goes on, with the same numbers for the same records."""
+    _deliver(run)
+    first = {entry["seq"]: entry["id"] for entry in got(run.path) if "seq" in entry}
+    (run.path / "got.jsonl").unlink()
+    account = read_account(run, "scripted")
+    account.closed = ""
+    replace_file(run.delivery_state("scripted"), msgspec.json.encode(account))
+    monkeypatch.setattr(Scripted, "answer", Cursor(10))
+    _deliver(run)
+    again = {entry["seq"]: entry["id"] for entry in got(run.path) if "seq" in entry}
+    assert sorted(again) == list(range(11, STEPS + 3))
+    assert all(first[seq] == again[seq] for seq in again)
+
+
+def test_lost_and_damaged_cursor_means_from_the_start(run: RunDirectory) -> None:
+    """Without a readable cursor everything is delivered again: the tracker makes that harmless, nothing is missed."""
+    _deliver(run)
+    for damage in (b"", b"{torn", b"[]", None):
+        (run.path / "got.jsonl").unlink()
+        if damage is None:
+            run.delivery_state("scripted").unlink()
+        else:
+            run.delivery_state("scripted").write_bytes(damage)
+        _deliver(run)
+        assert _steps(run) == list(range(STEPS))
+
+
+def test_later_records_reopen_a_closed_run(run: RunDirectory) -> None:
+    """A continued run is delivered on from where it was, and closed again with its new status."""
+    _deliver(run)
+    writer = StreamWriter(run.stream(StreamName("rank", 0, 2)))
+    writer.write(encode(Start(time=T0 + 50, attempt=2)))
+    writer.write(encode(Metrics(step=STEPS, time=T0 + 51, values={"x": 1})))
+    writer.write(encode(Finish(time=T0 + 52, status="finished", exit_code=0)))
+    _deliver(run)
+    assert _steps(run) == list(range(STEPS + 1))
+    assert got(run.path)[-1] == {"closed": "finished", "exit_code": 0}
+    assert read_account(run, "scripted").state["opened"] == 2
+
+
+def test_kinds_that_a_tracker_lacks_are_skipped_and_said_once(
+    run: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Undeclared kinds never reach the tracker; those that users care for are named once, and counted."""
+    monkeypatch.setattr(Scripted, "accepts", frozenset({Start, Finish}))
+    said: list[str] = []
+    _deliver(run, said)
+    assert _steps(run) == []
+    assert read_account(run, "scripted").skipped == {"metrics": STEPS}
+    assert {text for text in said if "metrics" in text} == {said[0]}
+
+
+def test_running_run_is_waited_for(run: RunDirectory) -> None:
+    """Without a finish record the delivery doesn't end, and what is appended later arrives."""
+    stream = run.stream(StreamName("rank", 0, 1))
+    lines = stream.read_bytes().splitlines(keepends=True)
+    stream.write_bytes(b"".join(lines[:-1]))
+    delivery = Delivery(run, "scripted", say=lambda text: None, alone=False)
+    for _ in range(10):
+        assert delivery.step() is not None
+    assert _steps(run) == list(range(STEPS))
+    with stream.open("ab") as file:
+        file.write(lines[-1])
+    deadline = time.monotonic() + 10
+    while delivery.step() is not None:
+        assert time.monotonic() < deadline
+    assert got(run.path)[-1]["closed"] == "failed"
+
+
+def test_address_of_the_run_is_told_as_soon_as_it_is_known(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A link from the tracker's state is told before any record is written; a local command is not."""
+    told: list[str] = []
+
+    def plan(call: str, records: Sequence[Record]) -> None:
+        if call == "write":
+            told.append("write")
+
+    _plan(monkeypatch, plan)
+    monkeypatch.setattr(Scripted, "url", "http://127.0.0.1:5000/run/1")
+    delivery = Delivery(run, "scripted", say=lambda text: None, tell=told.append, alone=False)
+    delivery.step()
+    assert told[:2] == ["http://127.0.0.1:5000/run/1", "write"]
+
+
+def test_delivery_tells_one_outage_once_whatever_its_words(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Refused connections, then resets, then time-outs are one outage: one line, and one when it is over."""
+    words = iter(["refused", "refused", "refused", "reset by peer", "timed out", "timed out", "502"])
+
+    def plan(call: str, records: Sequence[Record]) -> None:
+        if call == "write" and (word := next(words, "")):
+            raise errors.Unavailable(word)
+
+    _plan(monkeypatch, plan)
+    said: list[str] = []
+    _deliver(run, said)
+    again = "; training goes on, its records wait in the journal, tried again by itself"
+    assert said == [f"scripted: refused{again}", "scripted: delivering again"]
+
+
+def test_delivery_that_cannot_close_says_so_and_says_when_it_could(
+    run: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An outage at the very end is told, and its end too."""
+    left = iter(range(5))
+
+    def plan(call: str, records: Sequence[Record]) -> None:
+        if call == "close" and next(left, None) is not None:
+            raise errors.Unavailable("away")
+
+    _plan(monkeypatch, plan)
+    said: list[str] = []
+    _deliver(run, said)
+    assert [line.split(";")[0] for line in said] == ["scripted: away", "scripted: delivering again"]
+    account = read_account(run, "scripted")
+    assert (account.closed, account.error, account.failures) == ("failed", "", 0)

@@ -1,0 +1,342 @@
+"""The relay beside training: real processes, real signals."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from trackers.journal import helper_process
+from trackers.journal.lease import Lease, read_holder
+from trackers.journal.run_directory import RunDirectory
+from trackers.journal.status import last_status, observe
+from trackers.relay.delivery.delivery import read_account
+from trackers.relay.report import report
+
+TRAIN = """
+import sys, time, trackers
+run = trackers.init("json", project="p", id="r", config={"lr": 1})
+for step in range(int(sys.argv[1])):
+    run.log({"loss": 1.0 / (step + 1)}, step=step)
+print("logged", flush=True)
+"""
+
+
+def wait_for(what: Callable[[], Any], seconds: float = 30.0) -> Any:
+    """Poll until ``what`` is true, and return it."""
+    deadline = time.monotonic() + seconds
+    while not (found := what()):
+        assert time.monotonic() < deadline, f"waited {seconds} s in vain"
+        time.sleep(0.02)
+    return found
+
+
+def start(code: str, *arguments: str, **more: Any) -> subprocess.Popen[str]:
+    Path("train.py").write_text(code)
+    return subprocess.Popen([sys.executable, "train.py", *arguments], stdout=subprocess.PIPE, text=True, **more)
+
+
+def run_directory() -> RunDirectory:
+    return RunDirectory("runs/p/r")
+
+
+def json_log() -> dict[str, Any]:
+    (path,) = Path("runs/p/r").glob("*_*_*.json")
+    log: dict[str, Any] = json.loads(path.read_text())
+    return log
+
+
+def read_line(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+def test_killed_training_is_delivered_and_crashed() -> None:
+    """After SIGKILL every logged record arrives, and the status is crashed, never running."""
+    process = start(TRAIN + "time.sleep(600)\n", "500")
+    assert read_line(process) == "logged"
+    process.kill()
+    process.communicate()
+    wait_for(lambda: read_account(run_directory(), "json").closed)
+    assert last_status(run_directory()).name == "crashed"
+    log = json_log()
+    assert [entry["iter"] for entry in log["training_iterations"]] == list(range(500))
+    assert log["summary"]["status"] == "crashed"
+
+
+def test_mark_preempting_makes_a_kill_a_preemption() -> None:
+    """A run that said so is preempted when it is killed."""
+    process = start(TRAIN + "run.mark_preempting()\nprint('marked', flush=True)\ntime.sleep(600)\n", "5")
+    read_line(process)
+    assert read_line(process) == "marked"
+    process.terminate()
+    process.communicate()
+    wait_for(lambda: read_account(run_directory(), "json").closed)
+    assert last_status(run_directory()).name == "preempted"
+
+
+def test_interrupt_of_the_whole_group_still_delivers() -> None:
+    """Ctrl-C reaches training only: the relay lives on and delivers."""
+    process = start(TRAIN + "time.sleep(600)\n", "300", start_new_session=True, stderr=subprocess.PIPE)
+    assert read_line(process) == "logged"
+    os.killpg(process.pid, signal.SIGINT)
+    process.communicate()
+    wait_for(lambda: read_account(run_directory(), "json").closed)
+    assert last_status(run_directory()).name == "failed"
+    assert len(json_log()["training_iterations"]) == 300
+
+
+def test_killed_relay_is_started_again_by_training() -> None:
+    """SIGKILL of the relay and its delivery: training starts a new one, and everything arrives once."""
+    code = TRAIN + (
+        "import os\nwhile not os.path.exists('stop'):\n    run.log({'loss': 1.0}); time.sleep(0.02)\nrun.finish()\n"
+    )
+    process = start(code, "200")
+    assert read_line(process) == "logged"
+    lease = Path("runs/p/r/relay.lease")
+    holder = wait_for(lambda: read_holder(lease))
+    child = wait_for(lambda: read_holder(Path("runs/p/r/delivery/json.lease")))
+    os.kill(holder.pid, signal.SIGKILL)
+    os.kill(child.pid, signal.SIGKILL)
+    wait_for(lambda: (new := read_holder(lease)) and new.pid != holder.pid)
+    Path("stop").touch()
+    process.communicate()
+    assert process.returncode == 0
+    log = json_log()
+    assert [e["iter"] for e in log["training_iterations"]] == list(range(len(log["training_iterations"])))
+    assert len(log["training_iterations"]) > 200
+    assert log["summary"]["status"] == "finished"
+
+
+def test_all_killed_at_once_sync_delivers_the_rest() -> None:
+    """All killed together: one ``trackers sync`` makes it whole, and a second changes nothing."""
+    process = start(TRAIN + "time.sleep(600)\n", "400")
+    assert read_line(process) == "logged"
+    holder = wait_for(lambda: read_holder(Path("runs/p/r/relay.lease")))
+    tree = [psutil.Process(process.pid), psutil.Process(holder.pid), *psutil.Process(holder.pid).children()]
+    for victim in tree:
+        with contextlib.suppress(psutil.NoSuchProcess):  # a delivery may leave by itself once its parent is dead
+            victim.kill()
+    process.communicate()
+    sync = [sys.executable, "-m", "trackers", "sync", "runs/p/r"]
+    done = subprocess.run(sync, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "delivered" in done.stdout
+    log = json_log()
+    assert [entry["iter"] for entry in log["training_iterations"]] == list(range(400))
+    assert log["summary"]["status"] == "crashed"
+    files = {path: path.read_bytes() for path in Path("runs").rglob("*") if path.is_file()}
+    assert subprocess.run(sync, capture_output=True, check=False).returncode == 0
+    after = {path: path.read_bytes() for path in Path("runs").rglob("*") if path.is_file()}
+    assert after == files
+
+
+def test_output_pipe_closes_with_training() -> None:
+    """``python train.py | cat`` ends when training ends, though the relay may live on."""
+    code = "import trackers, os\nrun = trackers.init('json', project='p', id='r')\nrun.log({'a': 1.0})\nos._exit(0)\n"
+    process = start(code, stderr=subprocess.STDOUT)
+    out, _ = process.communicate(timeout=20)
+    assert "run" in out
+    wait_for(lambda: read_account(run_directory(), "json").closed)
+
+
+def test_modules_beside_the_script_do_not_matter() -> None:
+    """A ``json.py`` and a ``wandb.py`` in the working directory change nothing in the relay."""
+    for name in ("json", "wandb", "msgspec", "trackers_x", "logging"):
+        Path(f"{name}.py").write_text("raise SystemExit('the wrong module')\n")
+    Path("sub").mkdir()
+    code = TRAIN + "run.finish()\n"
+    Path("sub/train.py").write_text(code)
+    done = subprocess.run([sys.executable, "sub/train.py", "10"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert json_log()["summary"]["status"] == "finished"
+
+
+def test_forked_workers_that_outlive_training_delay_nothing() -> None:
+    """A data-loader worker that holds every descriptor doesn't keep the relay from seeing the end."""
+    code = TRAIN + (
+        "import os\npid = os.fork()\nif pid == 0:\n    time.sleep(60)\n    os._exit(0)\n"
+        "print(pid, flush=True)\nos._exit(3)\n"
+    )
+    process = start(code, "20")
+    assert read_line(process) == "logged"
+    worker = int(read_line(process))
+    try:
+        wait_for(lambda: read_account(run_directory(), "json").closed)
+        assert psutil.pid_exists(worker)
+        status = last_status(run_directory())
+        assert (status.name, status.exit_code) == ("failed", 3)
+    finally:
+        os.kill(worker, signal.SIGKILL)
+        process.communicate()
+
+
+def test_finish_returns_at_its_timeout_with_the_command() -> None:
+    """A tracker that can't be reached costs finish its timeout, no more, and the line says how to deliver the rest."""
+    code = (
+        "import trackers, time\nrun = trackers.init('mlflow', project='p', id='r')\nrun.log({'a': 1.0})\n"
+        "t = time.monotonic()\nrun.finish(timeout=1.5)\nprint(time.monotonic() - t)\n"
+    )
+    env = {**os.environ, "MLFLOW_TRACKING_URI": "http://127.0.0.1:9"}
+    process = start(code, stderr=subprocess.PIPE, env=env)
+    out, err = process.communicate(timeout=60)
+    assert 1.4 < float(out) < 10
+    assert "mlflow: not delivered within 2 s; the relay goes on" in err
+    assert "trackers sync" in err
+    holder = read_holder(Path("runs/p/r/relay.lease"))
+    assert holder is not None
+    os.kill(holder.pid, signal.SIGTERM)
+    wait_for(lambda: not psutil.pid_exists(holder.pid))
+
+
+def test_relay_hides_ranks_and_gpus_and_keeps_credentials(tmp_path: Path) -> None:
+    """Helpers get credentials and proxies, no rank, no GPU, one maths thread."""
+    from trackers.journal.helper_process import environment
+
+    given = {"RANK": "3", "WORLD_SIZE": "8", "WANDB_API_KEY": "k", "HTTPS_PROXY": "p", "CUDA_VISIBLE_DEVICES": "2"}
+    env = environment(given)
+    assert "RANK" not in env
+    assert "WORLD_SIZE" not in env
+    assert (env["WANDB_API_KEY"], env["HTTPS_PROXY"]) == ("k", "p")
+    assert env["CUDA_VISIBLE_DEVICES"] == ""
+    assert env["TRACKER_JOB_CUDA_VISIBLE_DEVICES"] == "2"
+    assert env["OMP_NUM_THREADS"] == "1"
+
+
+def test_lease_is_held_by_one_and_taken_over_from_the_dead(tmp_path: Path) -> None:
+    """Two can't hold it; a holder on this machine that died is replaced at once."""
+    path = tmp_path / "x.lease"
+    first, second = Lease(path), Lease(path)
+    assert first.acquire()
+    assert not second.acquire()
+    assert first.beat()
+    first.release()
+    assert second.acquire()
+    second.release()
+    code = (
+        "import sys\nfrom pathlib import Path\nfrom trackers.journal.lease import Lease\n"
+        "assert Lease(Path(sys.argv[1])).acquire()\n"
+    )
+    subprocess.run([sys.executable, "-c", code, str(path)], check=True)
+    assert path.exists()
+    assert first.acquire()
+    assert not list(tmp_path.glob("*.taken"))
+    first.release()
+
+
+def test_lease_lost_to_another_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A holder whose lease was taken over learns it at its next sign of life."""
+    path = tmp_path / "x.lease"
+    lease = Lease(path)
+    assert lease.acquire()
+    path.write_bytes(b'{"token":"somebody else"}')
+    monkeypatch.setattr("trackers.journal.lease.BEAT_S", 0.0)
+    assert not lease.beat()
+
+
+def test_run_elsewhere_is_running_while_its_heart_beats(tmp_path: Path) -> None:
+    """For a run of another machine a fresh stream or heartbeat means running, a stale one crashed."""
+    from tests.helpers import run_info
+    from trackers.journal.run_directory import StreamName
+    from trackers.journal.stream import StreamWriter
+    from trackers.records import Start, encode
+
+    run = RunDirectory(tmp_path / "run")
+    run.make()
+    run.write_info(run_info(run.path, host="elsewhere", boot_id="b", pid=1, pid_start=1.0))
+    stream = run.stream(StreamName("rank", 0, 1))
+    StreamWriter(stream).write(encode(Start(time=1.0)))
+    assert observe(run).name == "running"
+    os.utime(stream, (1, 1))
+    status = observe(run)
+    assert status.name == "crashed"
+    assert "elsewhere" in status.reason
+
+
+def test_flush_waits_until_the_trackers_have_it() -> None:
+    """flush returns True when every tracker has what was logged so far, while the run goes on."""
+    code = (
+        "import trackers\nrun = trackers.init('json', project='p', id='r')\nrun.log({'a': 1.0})\n"
+        "print(run.flush(30), run.status()['json']['waiting_bytes'] == 0)\nrun.finish()\n"
+    )
+    out, _ = start(code).communicate(timeout=60)
+    assert out.split() == ["True", "True"]
+
+
+def test_delivery_may_use_another_python(tmp_path: Path) -> None:
+    """TRACKER_PYTHON runs one tracker's delivery with the interpreter it names, the others with this one."""
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\necho used >> {tmp_path}/used\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    env = {**os.environ, "TRACKER_PYTHON": f"json={python}"}
+    code = "import trackers\nwith trackers.init('json,csv', project='p', id='r') as run:\n    run.log({'a': 1.0})\n"
+    process = start(code, env=env)
+    process.communicate(timeout=60)
+    assert (tmp_path / "used").read_text().split() == ["used"]
+    assert read_account(run_directory(), "json").closed == read_account(run_directory(), "csv").closed == "finished"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs Linux: a pseudo-terminal")
+def test_finish_shows_progress_on_a_terminal() -> None:
+    """While trackers catch up, a terminal shows one line that is rewritten, and it is gone at the end."""
+    import pty
+
+    Path("train.py").write_text(
+        "import trackers\nrun = trackers.init('mlflow', project='p', id='r')\n"
+        "run.log({'a': 1.0})\nrun.finish(timeout=2)\n"
+    )
+    shown = b""
+    own, other = pty.openpty()
+    env = {**os.environ, "MLFLOW_TRACKING_URI": "http://127.0.0.1:9"}
+    process = subprocess.Popen([sys.executable, "train.py"], stderr=other, env=env)
+    os.close(other)
+    try:
+        while block := os.read(own, 4096):
+            shown += block
+    except OSError:
+        pass  # how Linux says that nobody has the terminal open any more
+    process.wait()
+    os.close(own)
+    assert b"delivering mlflow" in shown
+    assert b"\r\x1b[2K" in shown
+    assert shown.rstrip().endswith(b"runs/p/r")
+    holder = read_holder(Path("runs/p/r/relay.lease"))
+    assert holder is not None
+    os.kill(holder.pid, signal.SIGTERM)
+    wait_for(lambda: not psutil.pid_exists(holder.pid))
+
+
+def test_console_of_a_killed_training_waits_for_nothing() -> None:
+    """The console ended with training: nothing waits for it, and nobody is told to deliver it."""
+    code = TRAIN.replace('"json"', '"json,console"') + "import os, signal; os.kill(os.getpid(), signal.SIGKILL)\n"
+    with start(code, "30", stderr=subprocess.DEVNULL):
+        pass
+    wait_for(lambda: read_account(run_directory(), "json").closed)
+    found = report(run_directory(), ["json", "console"])
+    assert (found["json"]["state"], found["console"]["state"]) == ("delivered", "ended")
+    assert found["console"]["waiting_bytes"] == 0
+
+
+def test_collector_stands_back_only_meanwhile() -> None:
+    """While records are delivered the garbage collector is asked seldom, and afterwards as before, whatever happens."""
+    before = gc.get_threshold()
+
+    @helper_process.seldom_collected()
+    def work() -> None:
+        assert gc.get_threshold()[0] > 10 * before[0]
+        raise KeyError
+
+    with pytest.raises(KeyError):
+        work()
+    assert gc.get_threshold() == before

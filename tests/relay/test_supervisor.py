@@ -1,0 +1,33 @@
+"""The supervisor's own stream: what a relay says of a run, though an earlier relay died while it said it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.helpers import T0, run_info
+from trackers.journal.run_directory import RunDirectory, StreamName
+from trackers.journal.stream import StreamReader, StreamWriter
+from trackers.records import Environment, Record, Start, encode
+from trackers.relay.supervisor import Supervisor
+from trackers.support import process_info
+
+
+@pytest.mark.parametrize("before", [b"", encode(Start(time=T0, node=0)), encode(Start(time=T0))[:20]])
+def test_environment_is_recorded_once_though_a_relay_died_first(tmp_path: Path, before: bytes) -> None:
+    """Killed before, within or after its first line, a relay's successor still records what the run ran on."""
+    run = RunDirectory(tmp_path / "run")
+    run.make()
+    own = os.getpid(), process_info.process_start(os.getpid())
+    run.write_info(run_info(run.path, host=process_info.host(), pid=own[0], pid_start=own[1]))
+    StreamWriter(run.stream(StreamName("rank", 0, 1))).write(encode(Start(time=T0)))
+    stream = run.stream(StreamName("node", 0, 1))
+    stream.write_bytes(before)
+    for _ in range(2):
+        supervisor = Supervisor(run, [], watch=own, say=lambda text, name: None)
+        supervisor.begin()
+        supervisor.end()
+    found: list[type[Record]] = [type(record) for record in StreamReader(stream).read(10)]
+    assert found == [Start, Environment]

@@ -1,0 +1,268 @@
+"""Loose logs are compressed and deleted in time, results never; backups hold what they should and come back whole."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+import tarfile
+import time
+from pathlib import Path
+
+import pytest
+
+from tests import ROOT
+from tests.retention.support import DAY_S, files, program
+from trackers.analysis import benchmark_log
+from trackers.errors import NotFound, UsageError
+from trackers.retention.backup import make, put_back
+from trackers.retention.logs import benchmark_results, carry_out, due
+
+SCRIPT = ROOT / "scripts/cleanup_old_logs.sh"
+RESULTS = Path("benchmark_results")
+DAY = RESULTS / "2026-01-05"
+TEXT = b"[20260105 11:27:48][rank-7/8][INFO] iteration 2/10 | tokens per GPU: 13325.3\n" * 200
+
+
+def put(path: Path, days: float, content: bytes = TEXT) -> Path:
+    """A file that was written some days ago."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    when = time.time() - days * DAY_S
+    os.utime(path, (when, when))
+    return path
+
+
+@pytest.fixture(autouse=True)
+def _results() -> None:
+    """A directory of results with a dated folder, as the storage guide lays it out."""
+    put(RESULTS / "benchmark_cuda_20260105_143022.json", 400, b"{}")
+    put(DAY / "benchmark_rocm_20260105_112906.json", 400, b"{}")
+    put(RESULTS / "comparison_report.md", 400, b"# Report\n")
+    put(RESULTS / "comparison_plot.png", 400, b"png")
+    put(RESULTS / "primus_training_112906.log", 6.9)
+    put(DAY / "training_logs/primus_training_112906.log", 7.1)
+    put(DAY / "training_logs/new.log.gz", 29.9, gzip.compress(TEXT))
+    put(DAY / "training_logs/old.log.gz", 30.1, gzip.compress(TEXT))
+    put(RESULTS / "runs/digits/one/run.json", 400, b"{}")
+    put(RESULTS / "runs/digits/one/relay.log", 400)
+
+
+OLD = DAY / "training_logs/primus_training_112906.log"
+
+
+def test_script_compresses_after_7_days_and_deletes_after_30() -> None:
+    """The documented script does so in dated folders, too, keeps every result and every run, and says what is left."""
+    before = files(RESULTS)
+    done = subprocess.run(
+        [str(SCRIPT)], capture_output=True, text=True, env={**os.environ, "PYTHON": sys.executable}, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-2:] == ["Cleaned up old training logs", "Benchmark JSONs retained: 2"]
+    after = files(RESULTS)
+    assert before.keys() - after.keys() == {
+        str(OLD.relative_to(RESULTS)),
+        "2026-01-05/training_logs/old.log.gz",
+    }
+    assert after.keys() - before.keys() == {str(OLD.relative_to(RESULTS)) + ".gz"}
+    assert {name: after[name] for name in before if name in after} == {n: before[n] for n in before if n in after}
+    zipped = OLD.with_name(OLD.name + ".gz")
+    assert gzip.decompress(zipped.read_bytes()) == TEXT
+    assert time.time() - zipped.stat().st_mtime > 7 * DAY_S
+
+
+def test_script_without_a_directory_is_one_line(tmp_path: Path) -> None:
+    """Where there are no results, it says so and fails."""
+    done = subprocess.run(
+        [str(SCRIPT), "nowhere"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHON": sys.executable},
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+    assert "no directory nowhere" in done.stderr
+
+
+def test_command_changes_nothing_without_yes() -> None:
+    """``prune --logs`` says what it would do, with sizes by kind; --json tells the same."""
+    before = files(RESULTS)
+    seen = program("prune", "--logs", str(RESULTS))
+    assert seen.returncode == 0, seen.stderr
+    assert f"{OLD}  " in seen.stdout
+    assert "nothing was changed: --yes does it" in seen.stdout
+    assert "compressed logs" in seen.stdout
+    told = json.loads(program("prune", "--logs", str(RESULTS), "--json", "--compress-after", "0").stdout)
+    assert sorted(entry["action"] for entry in told["logs"]) == ["compress", "compress", "delete"]
+    assert told["benchmark_results"] == 2
+    assert told["sizes"]["logs"] == {"files": 2, "size": 2 * len(TEXT)}
+    assert files(RESULTS) == before
+
+
+PRIMUS = (ROOT / "tests/logs/document0.log").read_bytes()
+
+
+def test_log_is_deleted_once_its_result_is_kept() -> None:
+    """One whose result was never extracted stays, or is extracted first; one that says nothing of steps just goes."""
+    extracted = RESULTS / "extracted.log"
+    put(extracted, 1, PRIMUS)
+    benchmark_log.main(["--log-file", str(extracted), "--output", f"{RESULTS}/"])
+    extracted.unlink()
+    put(RESULTS / "extracted.log.gz", 40, gzip.compress(PRIMUS))
+    copied = put(RESULTS / "elsewhere/copy.log.gz", 40, gzip.compress(PRIMUS))  # of the same steps
+    other = PRIMUS.replace(b"9836.3", b"8888.8").replace(b"9702.1", b"7777.7")
+    never = put(RESULTS / "2026-02-02/never.log.gz", 40, gzip.compress(other))
+    cut = put(RESULTS / "cut.log.gz", 40, gzip.compress(other)[:-20])
+    before = benchmark_results(RESULTS)
+    actions = {entry.path.name: (entry.action, entry.reason) for entry in due(RESULTS)}
+    assert actions["extracted.log.gz"] == ("delete", "")
+    assert actions[copied.name] == ("delete", "")
+    assert actions["old.log.gz"] == ("delete", "")
+    assert actions[never.name] == ("keep", "its benchmark's result isn't here: --extract writes it first")
+    assert actions[cut.name][0] == "keep"
+    for _ in range(2):
+        done = program("prune", "--logs", "--extract", "--yes", str(RESULTS))
+        assert done.returncode == 0, done.stderr
+        assert "never.log.gz" in done.stdout or not never.exists()
+        assert not never.exists()
+        assert cut.exists()
+        assert benchmark_results(RESULTS) == before + 1
+    times = [json.loads(path.read_text()).get("raw_step_times") for path in RESULTS.glob("benchmark_*.json")]
+    assert [8.8888, 7.7777] in times
+
+
+def test_log_whose_result_cannot_be_written_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where there is no space for the result, the log stays."""
+    log = put(RESULTS / "never.log.gz", 40, gzip.compress(PRIMUS))
+    (entry,) = (entry for entry in due(RESULTS, extract=True) if entry.path == log)
+    assert entry.action == "extract"
+
+    def refuse(*arguments: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("trackers.benchmark.file.write", refuse)
+    with pytest.raises(UsageError, match="No space left"):
+        carry_out(entry)
+    assert log.exists()
+
+
+def test_open_log_is_kept() -> None:
+    """A log that a process still has open isn't touched, however long it was silent."""
+    with open(OLD, "ab"):
+        entry = next(entry for entry in due(RESULTS) if entry.path == OLD)
+        assert (entry.action, entry.reason) == ("keep", "a process has it open")
+    assert next(entry for entry in due(RESULTS) if entry.path == OLD).action == "compress"
+
+
+@pytest.mark.parametrize("point", ["logs.written", "logs.unlink.before"])
+def test_killed_compression_loses_nothing_and_goes_on(point: str) -> None:
+    """A kill leaves the log; the next call ends the work."""
+    done = program("prune", "--logs", "--yes", TRACKERS_FAILPOINT=f"{point}=kill")
+    assert done.returncode == -9
+    assert OLD.read_bytes() == TEXT
+    assert program("prune", "--logs", "--yes").returncode == 0
+    assert not OLD.exists()
+    assert gzip.decompress(OLD.with_name(OLD.name + ".gz").read_bytes()) == TEXT
+
+
+def test_other_compressed_log_is_not_overwritten() -> None:
+    """Where ``X.log.gz`` holds something else, both stay, and the command fails with a line."""
+    other = put(OLD.with_name(OLD.name + ".gz"), 1, gzip.compress(b"other"))
+    done = program("prune", "--logs", "--yes")
+    assert done.returncode == 1
+    assert "holds something else" in done.stderr
+    assert OLD.read_bytes() == TEXT
+    assert gzip.decompress(other.read_bytes()) == b"other"
+
+
+def test_damaged_write_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What doesn't read back as it was isn't kept in the log's place."""
+    from trackers.retention import logs
+
+    monkeypatch.setattr(logs, "_unzipped_digest", lambda path: "")
+    entry = next(entry for entry in due(RESULTS) if entry.path == OLD)
+    with pytest.raises(UsageError, match="doesn't read back"):
+        carry_out(entry)
+    assert [path.name for path in OLD.parent.glob("*primus*")] == [OLD.name]
+
+
+def test_backups_hold_what_they_should_and_come_back_whole() -> None:
+    """minimal: results and reports of all folders; full: everything; restored where files are missing, by tar, too."""
+    assert benchmark_results(RESULTS) == 2
+    make(RESULTS, "minimal", Path("small.tar.gz"))
+    make(RESULTS, "full", Path("all.tar.gz"))
+    with tarfile.open("small.tar.gz") as tar:
+        assert sorted(tar.getnames()) == [
+            "benchmark_results/2026-01-05/benchmark_rocm_20260105_112906.json",
+            "benchmark_results/benchmark_cuda_20260105_143022.json",
+            "benchmark_results/comparison_report.md",
+        ]
+    before = {name: entry[0] for name, entry in files(RESULTS).items()}
+    Path("there").mkdir()
+    subprocess.run(["tar", "-xzf", "../all.tar.gz"], cwd="there", check=True)
+    assert {name: entry[0] for name, entry in files(Path("there") / RESULTS).items()} == before
+    OLD.unlink()
+    assert put_back(Path("all.tar.gz"), Path(), yes=False).files == [str(OLD)]
+    assert not OLD.exists()
+    done = put_back(Path("all.tar.gz"), Path(), yes=True)
+    assert (done.files, len(done.same), done.differ) == ([str(OLD)], len(before) - 1, [])
+    assert {name: entry[0] for name, entry in files(RESULTS).items()} == before
+
+
+def test_backup_commands(tmp_path: Path) -> None:
+    """``archive --backup`` and ``restore FILE.tar.gz`` act with --yes, overwrite nothing, and fail with one line."""
+    target = Path(time.strftime("benchmarks_backup_%Y%m%d.tar.gz"))
+    assert "nothing was written" in program("archive", "--backup", "minimal").stdout
+    assert not target.exists()
+    done = program("archive", "--backup", "minimal", str(RESULTS), "--yes", "-o", str(target))
+    assert done.stdout.startswith(f"Saved {target}: 3 files"), done.stderr
+    again = program("archive", "--backup", "minimal", str(RESULTS), "--yes", "-o", str(target))
+    assert (again.returncode, again.stderr.count("\n")) == (2, 1)
+    report = RESULTS / "comparison_report.md"
+    report.write_bytes(b"mine")
+    done = program("restore", str(target), "--yes")
+    assert done.returncode == 1
+    assert f"{report} differs" in done.stderr
+    assert report.read_bytes() == b"mine"
+    for arguments, code, text in (
+        (("archive", "--backup", "half"), 2, "known are minimal, full"),
+        (("archive", "--backup", "full", "nowhere"), 1, "no directory nowhere"),
+        (("archive", "-o", "x.tar.gz"), 2, "belongs to --backup"),
+        (("restore", "nowhere.tar.gz"), 1, "no file nowhere.tar.gz"),
+    ):
+        done = program(*arguments)
+        assert (done.returncode, done.stderr.count("\n")) == (code, 1), done.stderr
+        assert text in done.stderr
+
+
+def test_hostile_backup_is_refused() -> None:
+    """A file that would lie outside of the directory isn't unpacked; one that is cut is named."""
+    with tarfile.open("bad.tar.gz", "w:gz") as tar:
+        head = tarfile.TarInfo("../escaped")
+        head.size = 1
+        tar.addfile(head, io.BytesIO(b"x"))
+    with pytest.raises(UsageError, match=r"'\.\./escaped'"):
+        put_back(Path("bad.tar.gz"), Path("benchmark_results"), yes=True)
+    assert not Path("escaped").exists()
+    make(RESULTS, "full", Path("all.tar.gz"))
+    Path("cut.tar.gz").write_bytes(Path("all.tar.gz").read_bytes()[:-60])
+    OLD.unlink()
+    with pytest.raises(NotFound, match="can't be restored whole"):
+        put_back(Path("cut.tar.gz"), Path("elsewhere"), yes=True)
+
+
+def test_every_point_of_keeping_is_killed_at() -> None:
+    """No failpoint in what archives, deletes and compresses goes without a test that kills there."""
+    import trackers
+
+    package, tests = Path(trackers.__file__).parent / "keeping", Path(__file__).parent
+    points = {
+        point for path in package.glob("*.py") for point in re.findall(r"failpoint\(\"([^\"]+)\"\)", path.read_text())
+    }
+    text = "".join(path.read_text() for path in tests.glob("test_keeping_*.py"))
+    assert len(points) > 10
+    assert {point for point in points if f'"{point}"' not in text} == set()

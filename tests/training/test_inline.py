@@ -1,0 +1,115 @@
+"""``inline=True``: the same trackers inside the training process, isolated from each other."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import trackers
+from tests.fakes.scripted import Scripted, got
+from tests.stores import read_trackio, wandb_files, wandb_records
+from trackers import errors
+from trackers.backends import registry
+from trackers.records import Record
+from trackers.relay.delivery import delivery as module
+
+
+@pytest.fixture(autouse=True)
+def _scripted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(registry.BUILT_IN, "scripted", "tests.fakes.scripted:Scripted")
+    monkeypatch.setattr(module, "RETRY_S", (0.0, 0.0))
+    monkeypatch.setattr(Scripted, "plan", staticmethod(lambda call, records: None))
+
+
+def test_inline_delivers_without_a_relay() -> None:
+    """Every record reaches every tracker, in this process; no relay and no message file appears."""
+    with trackers.init("json,trackio,scripted", project="p", inline=True) as run:
+        for step in range(20):
+            run.log({"loss": 1.0 / (step + 1)}, step=step)
+        run.log({"final/best": 0.05})
+    assert not Path(run.dir, "relay.lease").exists()
+    assert [entry["step"] for entry in got(Path(run.dir)) if entry.get("step") is not None][:20] == list(range(20))
+    assert got(Path(run.dir))[-1] == {"closed": "finished", "exit_code": 0}
+    stored = read_trackio(run._info, {})
+    assert [point.step for point in stored.metrics["loss"]] == list(range(20))
+    (path,) = Path(run.dir).glob("*_*_*.json")
+    assert json.loads(path.read_text())["summary"]["best"] == 0.05
+    assert {entry["state"] for entry in run.status().values()} == {"delivered"}
+
+
+def test_inline_says_at_the_end_what_was_not_delivered(capsys: pytest.CaptureFixture[str]) -> None:
+    """A server that was down all the time is named at the finish, with the command that delivers the rest."""
+    with trackers.init("json,mlflow", inline=True, options={"MLFLOW_TRACKING_URI": "http://127.0.0.1:9"}) as run:
+        run.log({"loss": 1.0})
+    lines = [line for line in capsys.readouterr().err.splitlines() if "not delivered" in line]
+    assert len(lines) == 1
+    assert lines[0].startswith("trackers: mlflow: not delivered")
+    assert lines[0].endswith(f"deliver with: trackers sync {run.dir}")
+
+
+def test_inline_tracker_that_raises_harms_nobody(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A tracker that breaks is named once; training and the other trackers don't notice."""
+
+    def plan(call: str, records: Sequence[Record]) -> None:
+        raise errors.Fatal("broken")
+
+    monkeypatch.setattr(Scripted, "plan", staticmethod(plan))
+    with trackers.init("scripted,json", project="p", inline=True) as run:
+        for step in range(5):
+            run.log({"loss": float(step)}, step=step)
+    (path,) = Path(run.dir).glob("*_*_*.json")
+    assert len(json.loads(path.read_text())["training_iterations"]) == 5
+    assert capsys.readouterr().err.count("scripted: broken") == 1
+    assert run.status()["scripted"]["state"] == "stopped"
+
+
+def test_inline_unavailable_tracker_does_not_make_training_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While a destination is away its records wait in the journal; when it is back they arrive, in order."""
+    away = [True]
+
+    def plan(call: str, records: Sequence[Record]) -> None:
+        if away[0]:
+            raise errors.Unavailable("away")
+
+    monkeypatch.setattr(Scripted, "plan", staticmethod(plan))
+    run = trackers.init("scripted", project="p", inline=True)
+    for step in range(10):
+        run.log({"a": float(step)}, step=step)
+    assert got(Path(run.dir)) == []
+    away[0] = False
+    run.log({"a": 10.0}, step=10)
+    run.finish()
+    assert [entry["step"] for entry in got(Path(run.dir)) if entry.get("step") is not None][:11] == list(range(11))
+
+
+def test_console_runs_inside_and_the_others_beside(capsys: pytest.CaptureFixture[str]) -> None:
+    """``console`` prints from the training process; ``json`` is delivered by the relay."""
+    with trackers.init("console,json", project="p", options={"TRACKER_LOG_INTERVAL": 1}) as run:
+        for step in range(3):
+            run.log({"train_loss": 1.0 / (step + 1)}, step=step)
+    err = capsys.readouterr().err
+    assert sum("train_loss" in line for line in err.splitlines()) == 3
+    assert run.status()["json"]["state"] == "delivered"
+
+
+def test_boxes_and_masks_keep_their_class_labels() -> None:
+    """W&B takes class labels by number; the journal has them as JSON keys; the image arrives whole."""
+    overlay = {"box_data": [{"position": {"minX": 0.1, "maxX": 0.5, "minY": 0.1, "maxY": 0.5}, "class_id": 1}]}
+    image = trackers.Image(
+        np.zeros((16, 16, 3), np.uint8),
+        boxes={"pred": {**overlay, "class_labels": {1: "cat"}}},
+        masks={"seg": {"mask_data": np.zeros((16, 16), np.uint8), "class_labels": {0: "sky"}}},
+    )
+    with trackers.init("wandb", project="p", inline=True) as run:
+        run.log({"picture": image}, step=0)
+    assert run.status()["wandb"]["rejected"] == 0
+    (path,) = wandb_files(run._info)
+    rows = [record for record in wandb_records(path) if record.WhichOneof("record_type") == "history"]
+    assert "boxes2D" in str(rows)
+    assert "mask" in str(rows)
