@@ -13,6 +13,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from tests import ROOT
+
 HERE = Path(__file__).parent
 FLAGS = ("-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-Werror")
 
@@ -81,7 +83,7 @@ class Drivers:
             capture_output=True,
             text=True,
             check=False,
-            cwd=HERE.parent.parent,
+            cwd=ROOT,
             env={**os.environ, **self.environment(*kinds), **(environ or {})},
             timeout=60,
         )
