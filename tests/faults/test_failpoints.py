@@ -246,7 +246,7 @@ def test_every_point_of_the_package_is_killed_at() -> None:
     import trackers
 
     package = Path(trackers.__file__).parent
-    files = [path for path in package.rglob("*.py") if "keeping" not in path.parts]
+    files = [path for path in package.rglob("*.py") if "retention" not in path.parts]
     there = set(re.findall(r"failpoint\(f?\"([^\"]+)\"\)", "\n".join(path.read_text() for path in files)))
     own = {point for tracker in OWN for point in OWN[tracker]}
     loop = {f"{{self.name}}.{point}" for point in LOOP}

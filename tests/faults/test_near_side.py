@@ -525,13 +525,19 @@ def test_copied_directory_is_delivered_on_another_machine(training: Training, tm
 def test_nothing_needs_locks_or_links() -> None:
     """No lock and no hard link is asked of the filesystem of the runs: network filesystems and FAT have none."""
     package = Path(errors.__file__).parent
-    places = [*package.glob("*.py"), *(package / "relay").glob("*.py")]
+    rooms = ("support", "journal", "ranks", "training", "values", "relay")
+    places = [*package.glob("*.py"), *(path for room in rooms for path in (package / room).rglob("*.py"))]
     words = ("fcntl", "flock", "lockf", "os.link(", "hardlink_to", "os.symlink", "symlink_to", "mkfifo")
     found = {(path.name, word) for path in places for word in words if word in path.read_text()}
     # Of a descriptor fcntl only asks for another number, of a process for its exit code.
-    asking = {("descriptors.py", "fcntl"), ("watched.py", "fcntl")}
-    elsewhere = {("seal.py", "os.link(")}  # in the user's configuration, and where that has no links it does without
-    assert found - {("snapshot.py", "os.link("), ("snapshot.py", "fcntl"), *asking, *elsewhere} == set()
+    asking = {("descriptors.py", "fcntl"), ("process_watch.py", "fcntl")}
+    locks = {("file_lock.py", "fcntl"), ("file_lock.py", "lockf")}  # of trackers' own stores, beside their files
+    elsewhere = {
+        ("signature.py", "os.link(")
+    }  # in the user's configuration, and where that has no links it does without
+    assert (
+        found - {("file_snapshot.py", "os.link("), ("file_snapshot.py", "fcntl"), *locks, *asking, *elsewhere} == set()
+    )
     assert not any("F_SETLK" in path.read_text() for path in places)
 
 

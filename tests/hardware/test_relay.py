@@ -254,14 +254,14 @@ def test_sampler_of_a_short_run_on_a_busy_host_is_waited_for(
 ) -> None:
     """One that hasn't begun when training ends, since its host is busy (here it is stopped as it starts), takes its
     sample all the same; where it never comes, the line says so and blames no driver."""
-    begin = sampler_module.process.start
+    begin = sampler_module.helper_process.start
 
     def stopped(*given: Any, **more: Any) -> Any:
         started = begin(*given, **more)
         os.kill(started.pid, signal.SIGSTOP)
         return started
 
-    monkeypatch.setattr(sampler_module.process, "start", stopped)
+    monkeypatch.setattr(sampler_module.helper_process, "start", stopped)
     monkeypatch.setattr(sampler_module, "END_S", 0.0)
     monkeypatch.setattr(sampler_module, "BEGINS_S", 3600.0 if comes else 0.0)
     beside = Beside(run, monkeypatch, drivers.environment("new"))

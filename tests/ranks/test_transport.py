@@ -382,7 +382,9 @@ def test_processors_carry_out_gloos_collectives(hosted: bool, tmp_path: Path, mo
         if not hosted:
             monkeypatch.setattr(dist, "get_backend", lambda: "cpu:gloo,cuda:nccl")
         made: list[bool] = []
-        monkeypatch.setattr(collective_transport, "Gather", lambda work, *more, hosted, **named: made.append(hosted))
+        monkeypatch.setattr(
+            collective_transport, "PendingGather", lambda work, *more, hosted, **named: made.append(hosted)
+        )
         way = collective_transport.Collective(0, pytest.fail)
         way.begin(0, 0.0, ReductionRow({"n": trackers.Sum(1)}, way.move, way.batch))
         assert made == [hosted]

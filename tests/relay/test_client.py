@@ -43,7 +43,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[subprocess.Popen[bytes]]:
         found[-1].wait()
         return found[-1]
 
-    monkeypatch.setattr(module.process, "start", start)
+    monkeypatch.setattr(module.helper_process, "start", start)
     return found
 
 
@@ -94,7 +94,7 @@ def test_relay_that_cannot_be_started_is_tried_again(
             raise OSError(11, "Resource temporarily unavailable")
         return subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE)
 
-    monkeypatch.setattr(module.process, "start", start)
+    monkeypatch.setattr(module.helper_process, "start", start)
     relay = client(tmp_path)
     relay.start()
     for _ in range(5):

@@ -259,10 +259,10 @@ def test_every_point_of_keeping_is_killed_at() -> None:
     """No failpoint in what archives, deletes and compresses goes without a test that kills there."""
     import trackers
 
-    package, tests = Path(trackers.__file__).parent / "keeping", Path(__file__).parent
+    package, tests = Path(trackers.__file__).parent / "retention", Path(__file__).parent
     points = {
         point for path in package.glob("*.py") for point in re.findall(r"failpoint\(\"([^\"]+)\"\)", path.read_text())
     }
-    text = "".join(path.read_text() for path in tests.glob("test_keeping_*.py"))
+    text = "".join(path.read_text() for path in tests.glob("test_*.py"))
     assert len(points) > 10
     assert {point for point in points if f'"{point}"' not in text} == set()

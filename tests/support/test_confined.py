@@ -185,6 +185,9 @@ REASONS = {
     "backends/trackio/media.py": "temporary files of its own",
     "retention/archive.py": "a directory, to have its names on the disk",
     "media/store.py": "the user's own file, that training logs",
+    "journal/checkpoints.py": "a checkpoint that training names",
+    "journal/fingerprint_cache.py": "the user's own cache",
+    "journal/signature.py": "the user's own key",
 }
 """Modules that may open a file by another way, and which."""
 

@@ -48,7 +48,7 @@ def test_plugin_is_known_by_its_entry_point(installed: dict[str, str], tmp_path:
         "print(r.__file__, cls.__module__, 'sqlite' in r.known(), 'sqlite3' in sys.modules)"
     )
     printed = run(sys.executable, "-c", code, env=installed).split()
-    assert printed == [f"{installed['SITE']}/trackers/registry.py", "trackers_sqlite", "True", "False"]
+    assert printed == [f"{installed['SITE']}/trackers/backends/registry.py", "trackers_sqlite", "True", "False"]
 
 
 def test_plugin_passes_its_own_tests(installed: dict[str, str], tmp_path: Path) -> None:
