@@ -26,13 +26,18 @@ def named_float(value: Any) -> Any:
     return NAMED_FLOATS.get(value, value) if isinstance(value, str) else value
 
 
-def read_trackio(info: RunInfo, state: Mapping[str, Any] | None = None) -> Stored:
-    """The project's SQLite file below ``TRACKIO_DIR``: rows by their order of insertion, results among the config."""
+def read_trackio(info: RunInfo, state: Mapping[str, Any] | None = None, *, by_time: bool = False) -> Stored:
+    """The project's SQLite file below ``TRACKIO_DIR``: rows by their order of insertion, results among the config.
+
+    Args:
+        by_time: rows in the order in which trackio itself reads and shows them.
+    """
     database = sqlite3.connect(Path(os.environ["TRACKIO_DIR"], f"{info.project}.db"))
     try:
         stored = Stored(texts={})
         assert stored.texts is not None
-        query = "SELECT run_name, step, timestamp, metrics FROM metrics WHERE run_id = ? ORDER BY id"
+        order = "timestamp, id" if by_time else "id"
+        query = f"SELECT run_name, step, timestamp, metrics FROM metrics WHERE run_id = ? ORDER BY {order}"
         for name, step, timestamp, metrics in database.execute(query, [info.id]):
             stored.name = name
             time = datetime.fromisoformat(timestamp).timestamp()
