@@ -183,10 +183,16 @@ def _not_json(constant: str) -> Any:
     raise AssertionError(f"{constant} is not JSON")
 
 
-def read_mlflow(info: RunInfo, state: Mapping[str, Any] | None = None, *, uri: str | None = None) -> Stored:
+def read_mlflow(
+    info: RunInfo, state: Mapping[str, Any] | None = None, *, uri: str | None = None, endings: int = 1
+) -> Stored:
     """The run with our id in its tags, through ``MlflowClient``; names by the run's own ``metric_names.json``.
 
-    Status is MLflow's word. A result is a metric ``final/…`` with one value; with more it counts as a series.
+    Status is MLflow's word. A result is a metric ``final/…`` with one value, or one for each time that the run ended,
+    of which MLflow shows the last; with more it counts as a series.
+
+    Args:
+        endings: how many times the run may have ended.
     """
     from mlflow import MlflowClient
 
@@ -201,8 +207,8 @@ def read_mlflow(info: RunInfo, state: Mapping[str, Any] | None = None, *, uri: s
     for key in run.data.metrics:
         history = sorted(client.get_metric_history(run.info.run_id, key), key=lambda metric: metric.timestamp)
         name = names.get(key, key)
-        if name.startswith("final/") and len(history) == 1:
-            stored.summary[name] = history[0].value
+        if name.startswith("final/") and len(history) <= endings:
+            stored.summary[name] = run.data.metrics[key]
         else:
             stored.metrics[name] = [Point(metric.step, metric.value, metric.timestamp / 1000) for metric in history]
     stored.texts = _mlflow_texts(client, run)

@@ -194,6 +194,7 @@ def read(
     mlflow_uri: str = "",
     wandb_runs: Mapping[str, Any] | None = None,
     deleted: bool = False,
+    attempts: int = 1,
 ) -> Stored:
     """What a tracker's store holds of a run.
 
@@ -201,11 +202,12 @@ def read(
         wandb_runs: what W&B's stand-in holds, by run id, as its ``/_runs`` shows it.
         deleted: some of its rows were deleted and brought back. In trackio's table they lie behind the others then;
             they are read in the order in which trackio reads them, by time.
+        attempts: of the run: MLflow keeps a result of each that ended.
     """
     if tracker == "wandb":
         return _read_wandb((wandb_runs or {})[info.id])
     if tracker == "mlflow":
-        return stores.read_mlflow(info, uri=mlflow_uri)
+        return stores.read_mlflow(info, uri=mlflow_uri, endings=attempts)
     if tracker == "trackio":
         return stores.read_trackio(info, by_time=deleted)
     readers: dict[str, Callable[[RunInfo], Stored]] = {

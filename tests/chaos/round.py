@@ -452,8 +452,14 @@ class Round:
         with _audit:
             for tracker in self.plan.trackers:
                 try:
-                    places = {"mlflow_uri": self.mlflow_uri, "wandb_runs": runs}
-                    stored = read(tracker, info, **places, deleted=tracker in deleted)
+                    stored = read(
+                        tracker,
+                        info,
+                        mlflow_uri=self.mlflow_uri,
+                        wandb_runs=runs,
+                        deleted=tracker in deleted,
+                        attempts=len(self.plan.attempts),
+                    )
                     self.outcome.findings.append(audit(tracker, stored, self.plan.seed, said, statuses))
                 except Exception as error:
                     lines = [f"the store can't be read: {type(error).__name__}: {error}"]
