@@ -26,13 +26,18 @@ def named_float(value: Any) -> Any:
     return NAMED_FLOATS.get(value, value) if isinstance(value, str) else value
 
 
-def read_trackio(info: RunInfo, state: Mapping[str, Any] | None = None) -> Stored:
-    """The project's SQLite file below ``TRACKIO_DIR``: rows by their order of insertion, results among the config."""
+def read_trackio(info: RunInfo, state: Mapping[str, Any] | None = None, *, by_time: bool = False) -> Stored:
+    """The project's SQLite file below ``TRACKIO_DIR``: rows by their order of insertion, results among the config.
+
+    Args:
+        by_time: rows in the order in which trackio itself reads and shows them.
+    """
     database = sqlite3.connect(Path(os.environ["TRACKIO_DIR"], f"{info.project}.db"))
     try:
         stored = Stored(texts={})
         assert stored.texts is not None
-        query = "SELECT run_name, step, timestamp, metrics FROM metrics WHERE run_id = ? ORDER BY id"
+        order = "timestamp, id" if by_time else "id"
+        query = f"SELECT run_name, step, timestamp, metrics FROM metrics WHERE run_id = ? ORDER BY {order}"
         for name, step, timestamp, metrics in database.execute(query, [info.id]):
             stored.name = name
             time = datetime.fromisoformat(timestamp).timestamp()
@@ -178,10 +183,16 @@ def _not_json(constant: str) -> Any:
     raise AssertionError(f"{constant} is not JSON")
 
 
-def read_mlflow(info: RunInfo, state: Mapping[str, Any] | None = None, *, uri: str | None = None) -> Stored:
+def read_mlflow(
+    info: RunInfo, state: Mapping[str, Any] | None = None, *, uri: str | None = None, endings: int = 1
+) -> Stored:
     """The run with our id in its tags, through ``MlflowClient``; names by the run's own ``metric_names.json``.
 
-    Status is MLflow's word. A result is a metric ``final/…`` with one value; with more it counts as a series.
+    Status is MLflow's word. A result is a metric ``final/…`` with one value, or one for each time that the run ended,
+    of which MLflow shows the last; with more it counts as a series.
+
+    Args:
+        endings: how many times the run may have ended.
     """
     from mlflow import MlflowClient
 
@@ -196,8 +207,8 @@ def read_mlflow(info: RunInfo, state: Mapping[str, Any] | None = None, *, uri: s
     for key in run.data.metrics:
         history = sorted(client.get_metric_history(run.info.run_id, key), key=lambda metric: metric.timestamp)
         name = names.get(key, key)
-        if name.startswith("final/") and len(history) == 1:
-            stored.summary[name] = history[0].value
+        if name.startswith("final/") and len(history) <= endings:
+            stored.summary[name] = run.data.metrics[key]
         else:
             stored.metrics[name] = [Point(metric.step, metric.value, metric.timestamp / 1000) for metric in history]
     stored.texts = _mlflow_texts(client, run)

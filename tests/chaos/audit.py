@@ -187,18 +187,30 @@ def _as_stored(tracker: str, value: float) -> float:
     return value
 
 
-def read(tracker: str, info: RunInfo, *, mlflow_uri: str = "", wandb_runs: Mapping[str, Any] | None = None) -> Stored:
+def read(
+    tracker: str,
+    info: RunInfo,
+    *,
+    mlflow_uri: str = "",
+    wandb_runs: Mapping[str, Any] | None = None,
+    deleted: bool = False,
+    attempts: int = 1,
+) -> Stored:
     """What a tracker's store holds of a run.
 
     Args:
         wandb_runs: what W&B's stand-in holds, by run id, as its ``/_runs`` shows it.
+        deleted: some of its rows were deleted and brought back. In trackio's table they lie behind the others then;
+            they are read in the order in which trackio reads them, by time.
+        attempts: of the run: MLflow keeps a result of each that ended.
     """
     if tracker == "wandb":
         return _read_wandb((wandb_runs or {})[info.id])
     if tracker == "mlflow":
-        return stores.read_mlflow(info, uri=mlflow_uri)
+        return stores.read_mlflow(info, uri=mlflow_uri, endings=attempts)
+    if tracker == "trackio":
+        return stores.read_trackio(info, by_time=deleted)
     readers: dict[str, Callable[[RunInfo], Stored]] = {
-        "trackio": stores.read_trackio,
         "tensorboard": stores.read_tensorboard,
         "json": stores.read_json,
         "csv": stores.read_csv,

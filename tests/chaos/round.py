@@ -448,10 +448,18 @@ class Round:
         for path in self.directory.glob("user-*.bin"):
             if path.read_bytes().replace(b"the user's own line\n", b""):
                 raise RuntimeError(f"somebody else wrote to {path}")
+        deleted = {harm.tracker for harm in self.plan.harms if harm.kind == "store damaged"}
         with _audit:
             for tracker in self.plan.trackers:
                 try:
-                    stored = read(tracker, info, mlflow_uri=self.mlflow_uri, wandb_runs=runs)
+                    stored = read(
+                        tracker,
+                        info,
+                        mlflow_uri=self.mlflow_uri,
+                        wandb_runs=runs,
+                        deleted=tracker in deleted,
+                        attempts=len(self.plan.attempts),
+                    )
                     self.outcome.findings.append(audit(tracker, stored, self.plan.seed, said, statuses))
                 except Exception as error:
                     lines = [f"the store can't be read: {type(error).__name__}: {error}"]

@@ -55,6 +55,8 @@ def _upsert_run(store: Store, variables: Variables, url: str) -> Any:
         run.summary_sent = json.loads(variables["summaryMetrics"])
     if variables.get("state") == "running":
         run.exit_code, run.complete = None, False
+    if variables.get("id"):  # a client that resumes the run; W&B has one state for it, so the last one's is over
+        run.preempting = False
     return {"upsertBucket": {"bucket": bucket(run), "inserted": inserted}}
 
 

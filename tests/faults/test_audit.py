@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -77,6 +79,21 @@ def test_broken_step_rule_is_found(journal: Journal, server: WandbServer) -> Non
     deliver(journal, "wandb", changes=["step_rule"])
     found = findings(journal, "wandb", wandb_runs={name: run.dump() for name, run in server.runs.items()})
     assert found.lost
+
+
+def test_rows_that_were_deleted_and_brought_back_lie_where_trackio_shows_them(journal: Journal, tmp_path: Path) -> None:
+    """Rows that are sent again come last in trackio's table; read by time, as trackio reads them, all is in order."""
+    copy = journal.copy(tmp_path / "copy")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRACKIO_DIR", str(copy.directory / "trackio"))
+        deliver(copy, "trackio")
+        with contextlib.closing(sqlite3.connect(copy.directory / "trackio/chaos.db")) as base, base:
+            base.execute("DELETE FROM metrics WHERE id % 7 = 3")
+        assert findings(copy, "trackio").lost
+        copy.run.delivery_state("trackio").unlink()
+        deliver(copy, "trackio")
+        assert findings(copy, "trackio").reordered
+        assert not findings(copy, "trackio", deleted=True).total()
 
 
 def stored_and_said(calls: int = 120) -> tuple[Stored, Said]:

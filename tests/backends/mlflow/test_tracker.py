@@ -40,6 +40,7 @@ from trackers.records import (
     Media,
     MediaFile,
     Metrics,
+    Start,
     Summary,
     Text,
 )
@@ -271,6 +272,24 @@ def test_resume_goes_on_in_the_same_run(info: RunInfo) -> None:
     driver.close()
     assert stored(info).info.status == "FINISHED"
     assert len(history(info, "metric_0")) == 20
+
+
+@pytest.mark.parametrize("step", [9, 3])
+def test_run_that_ended_twice_keeps_a_result_of_each_ending(step: int, info: RunInfo) -> None:
+    """MLflow shows the result of the attempt that ended last, though that one went back, and though all is sent again;
+    no result is a series of its own."""
+    first = [Metrics(step=7, time=T0, values={"loss": 1.0}), Summary(time=T0 + 1, values={"best": 3.0})]
+    back = [Start(time=T0 + 5, attempt=2, from_step=step - 1)] if step < 7 else []
+    second = [Metrics(step=step, time=T0 + 8, values={"loss": 1.0}), Summary(time=T0 + 9, values={"best": 2.0})]
+    records = stream([*first, *back, *second])
+    driver = Driver(MlflowTracker, info)
+    for count in (2, len(records)):
+        driver.deliver(records[:count], status=Status("crashed", time=T0 + 20))
+    Driver(MlflowTracker, info).deliver(records, status=Status("crashed", time=T0 + 20))
+    found = read_mlflow(info, uri=tracking_uri(info), endings=2)
+    assert found.summary == {"final/best": 2.0}
+    assert "final/best" not in found.metrics
+    assert "final/best" in read_mlflow(info, uri=tracking_uri(info)).metrics
 
 
 @pytest.mark.parametrize(

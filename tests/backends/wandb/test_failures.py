@@ -26,6 +26,7 @@ from tests.helpers import T0, Driver, run_info, stream, training
 from tests.relay.test_relay import wait_for
 from trackers.backends.wandb import client
 from trackers.backends.wandb import tracker as backend
+from trackers.backends.wandb.datastore_writer import history, offline_files
 from trackers.backends.wandb.tracker import WandbTracker
 from trackers.errors import DeliveryError, Fatal, Refused, Unavailable
 from trackers.formats.wandb_datastore import HEADER, MAGIC
@@ -107,11 +108,8 @@ def test_verify_brings_back_rows_that_the_server_lost(server: WandbServer, tmp_p
     again.open()
     assert again.tracker is not None
     assert again.tracker.held() == 17  # type: ignore[attr-defined]
-    found = again.tracker.verify()  # type: ignore[attr-defined]
-    state = dict(again._live)
-    again.close(Status("running"))
-    again.state, again.cursor = state, found.cursor.seq
-    again.deliver(records, status=Status("finished", 0))
+    again.close()
+    verify(again, records)
     rows = server.runs[ID].history
     assert sorted(row["global_step"] for row in rows) == list(range(20))
     assert [row["global_step"] for row in rows[17:]] == [4, 5, 11]
@@ -139,6 +137,58 @@ def test_cleaned_offline_files_are_not_written_again(
     assert "count as uploaded" in caplog.text
     Driver(WandbTracker, run.info).deliver(records)
     assert_is_training(offline_rows(tmp_path), 60)
+
+
+def test_verify_leaves_cleaned_offline_files_alone(server: WandbServer, tmp_path: Path) -> None:
+    """Of three offline files the first was uploaded and removed and the second lost its rows: verifying brings back
+    those of the second. Steps of the first that were logged again later change nothing."""
+    records = training(60, finish=False)
+    again = [Metrics(step=step, time=T0 + 50 + step, values={f"metric_{k}": 0.0 for k in range(10)}) for step in (3, 4)]
+    records = stream([*records, *again])
+    run = driver(tmp_path, options={"WANDB_MODE": "offline"})
+    root = tmp_path / "run/wandb"
+    for end in (20, 40, len(records)):
+        run.deliver(records[:end], status=Status("running" if end < len(records) else "finished", 0))
+    first, second, third = offline_files(root, ID)
+    uploaded, lost, kept = ([row["_step"] for row in history(path)] for path in (first, second, third))
+    shutil.rmtree(first.parent)
+    second.write_bytes(HEADER.pack(*MAGIC))
+    verify(run, records)
+    rows = offline_rows(tmp_path)
+    assert [row["_step"] for row in rows[: len(kept)]] == kept
+    assert [row["global_step"] for row in rows[len(kept) :]] == lost
+    assert uploaded
+    assert uploaded[-1] < lost[0]
+    verify(run, records)
+    assert offline_rows(tmp_path) == rows
+
+
+def test_verify_asks_no_cleaned_offline_file_that_nothing_is_known_of(server: WandbServer, tmp_path: Path) -> None:
+    """Where the delivery's state was lost in between, it isn't known what a removed file held: nothing comes again."""
+    records = training(40, finish=False)
+    run = driver(tmp_path, options={"WANDB_MODE": "offline"})
+    run.deliver(records[:20], status=Status("running"))
+    Driver(WandbTracker, run.info).deliver(records)
+    run = Driver(WandbTracker, run.info)
+    run.deliver(records)
+    first, *others = offline_files(tmp_path / "run/wandb", ID)
+    shutil.rmtree(first.parent)
+    run.open()
+    found = run.tracker.verify()  # type: ignore[union-attr]
+    run.close()
+    assert "isn't known" in found.unchecked
+    assert found.cursor is None
+    assert offline_rows(tmp_path) == [row for path in others for row in history(path)]
+
+
+def verify(run: Driver, records: list[Record]) -> None:
+    """Have a delivered run read back, and what is missing delivered again, as the delivery does."""
+    run.open()
+    found = run.tracker.verify()  # type: ignore[union-attr]
+    state = dict(run._live)
+    run.close(Status("running"))
+    run.state, run.cursor = state, found.cursor.seq
+    run.deliver(records, status=Status("finished", 0))
 
 
 def test_offline_file_of_a_client_killed_as_it_began_keeps_no_rows_from_the_server(

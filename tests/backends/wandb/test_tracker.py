@@ -6,6 +6,7 @@ import json
 import logging
 import math
 import os
+import shutil
 import socket
 from pathlib import Path
 from typing import Any
@@ -328,6 +329,21 @@ def test_close_says_how_the_run_ended(
 ) -> None:
     """Each way to end shows in W&B with its exit code."""
     driver(tmp_path).deliver(training(3), status=status)
+    assert (server.runs[ID].state, server.runs[ID].exit_code) == (state, code)
+
+
+@pytest.mark.parametrize("mode", ["online", "offline"])
+@pytest.mark.parametrize(("status", "state", "code"), STATUSES)
+def test_run_that_goes_on_after_a_preemption_ends_as_its_last_attempt(
+    status: Status, state: str, code: int, mode: str, server: WandbServer, tmp_path: Path
+) -> None:
+    """A preempted run that is resumed shows how the resumed one ended, offline files after ``wandb sync``, too."""
+    run = driver(tmp_path, options={"WANDB_MODE": mode})
+    for end, last in ((10, Status("preempted")), (23, status)):
+        run.deliver(training(20)[:end], status=last)
+        if mode == "offline":
+            sync(tmp_path)
+            shutil.rmtree(tmp_path / "run/wandb")
     assert (server.runs[ID].state, server.runs[ID].exit_code) == (state, code)
 
 

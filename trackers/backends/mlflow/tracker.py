@@ -156,12 +156,11 @@ class MlflowTracker(MlflowPrecheck):
     def close(self, status: Status) -> None:
         self._look()
         with translated(self._uri):
-            if status.name != "running" and not self._state.get("again"):
-                run = self._client.get_run(self._run_id)
-                if self._lacks(run):
-                    raise FileShrunk(f"{without_password(self._uri)} lacks points of the run: they are delivered again")
             if status.name != "running":
-                self._results(status)
+                run = self._client.get_run(self._run_id)
+                if self._lacks(run) and not self._state.get("again"):
+                    raise FileShrunk(f"{without_password(self._uri)} lacks points of the run: they are delivered again")
+                self._results(run)
                 self._requests.tag("trackers.status", status.name)
                 if status.exit_code is not None:
                     self._requests.tag("trackers.exit_code", str(status.exit_code))
@@ -179,7 +178,7 @@ class MlflowTracker(MlflowPrecheck):
         """See that the database's file is the one that was opened, and that it has what was sent last.
 
         Raises:
-            Damaged: it was deleted, replaced or overwritten; the next ``open`` delivers what it lacks.
+            FileShrunk: it was deleted, replaced or overwritten; the next ``open`` delivers what it lacks.
         """
         newest = self._state.get("newest", {})
         last = next(reversed(newest), None)
@@ -239,11 +238,14 @@ class MlflowTracker(MlflowPrecheck):
         self._state["final"][final_name(name)] = [name_floats(value), record.time, step]
         self._wait("summary.json")
 
-    def _results(self, status: Status) -> None:
+    def _results(self, run: Any) -> None:
+        """Add the results as one point each. MLflow shows the point of the highest step: where the run ended before and
+        then went back, that of its earlier ending, so the new point is put beside it."""
+        steps = {metric.key: metric.step for metric in run.data._metric_objs}
         for name, (value, at, step) in self._state["final"].items():
             number = _number(value)
             if number is not None:
-                self._requests.metric(name, number, at, step)
+                self._requests.metric(name, number, at, max(step, steps.get(self._mapped(name), step)))
             else:
                 self._requests.tag(self._mapped(name), _text(value)[:TAG_LENGTH])
 

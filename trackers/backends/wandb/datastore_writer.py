@@ -129,6 +129,48 @@ def there(paths: Iterable[Path], first: int = 0) -> Iterator[Held]:
                 yield held_row({**own, "_step": record.history.step.num}, known.setdefault(keys, keys))
 
 
+class Shares:
+    """Which records have their rows in which offline file. ``kept`` is what survives a restart: JSON values.
+
+    A file that is gone was uploaded: its records must not come again. Which they were is told by their numbers, from
+    a file's first row to the last that was seen in it. Of a file that was there before anything was noted, it isn't
+    known.
+    """
+
+    def __init__(self, kept: list[list[Any]] | None, directory: Path, there: Iterable[Path]) -> None:
+        """Take what is known, and look which of the files are gone.
+
+        Args:
+            directory: the ``wandb`` directory. there: the files of the run in it.
+        """
+        if kept is None:
+            kept = [[path.parent.name, -1, -1] for path in there]
+        self.kept = kept
+        self._gone = [share for share in self.kept if not (directory / share[0]).exists()]
+
+    def gone(self) -> int:
+        """How many files are gone that had rows."""
+        return sum(begin < 0 or begin < end for _, begin, end in self._gone)
+
+    def known(self) -> bool:
+        """Whether it is known of each file that is gone which records it held."""
+        return all(begin >= 0 for _, begin, _ in self._gone)
+
+    def uploaded(self, seq: int) -> bool:
+        """Whether the record with this number was in a file that is gone."""
+        return any(begin < seq <= end for _, begin, end in self._gone)
+
+    def begin(self, path: Path, seq: int) -> None:
+        """A file gets its first row: its record is the next after ``seq``; those before are in earlier files."""
+        self.reach(seq)
+        self.kept.append([path.parent.name, seq, seq])
+
+    def reach(self, seq: int) -> None:
+        """The records up to this number have their rows in the newest file, or before it."""
+        if self.kept and self.kept[-1] not in self._gone and self.kept[-1][1] >= 0:
+            self.kept[-1][2] = max(self.kept[-1][2], seq)
+
+
 class Growing:
     """An offline file that another process writes, read as it grows."""
 

@@ -118,6 +118,12 @@ class WandbTracker(WandbPrecheck):
             self._sent_file, state, self._session.agent, system_metrics.node(self._info)
         )
         held = self._held_step()
+        self._begun = self._session.online
+        self._shares = datastore_writer.Shares(
+            [] if self._begun else state.get("files"), self._root(), self._earlier_files()
+        )
+        if not self._session.online:
+            state["files"] = self._shares.kept
         filed = RowStart(*state.get("filed", (0, -1)))
         cleaned = not self._session.online and filed.last > held
         uploaded = state.get("media_from")
@@ -168,16 +174,20 @@ class WandbTracker(WandbPrecheck):
         """Have every row looked for by its step, time and names. See :class:`trackers.tracker.Tracker`."""
         if not self._session.online and not self._earlier_files():
             return Verified("", unchecked="the offline files are gone; W&B's server can't be asked offline")
+        if not self._shares.known():
+            return Verified("", unchecked="offline files are gone, and which rows they held isn't known")
         self._state["marks"] = []
         self._state.pop("filed", None)
-        return Verified("every row by its step, time and names", cursor=Cursor(0))
+        gone = self._shares.gone()
+        files = f"{gone} offline files that are" if gone > 1 else "an offline file that is"
+        but = f" but those of {files} gone" if gone else ""
+        return Verified(f"every row by its step, time and names{but}", cursor=Cursor(0))
 
     def held(self) -> int | None:
         """How many rows there are of this run."""
         if self._session.online:
             return sum(1 for _ in self._session.there(0, self._session.held()))
-        paths = datastore_writer.offline_files(client.directory(self._info) / "wandb", self._info.id)
-        return sum(1 for _ in datastore_writer.there(paths))
+        return sum(1 for _ in datastore_writer.there(datastore_writer.offline_files(self._root(), self._info.id)))
 
     def close(self, status: Status) -> None:
         """Upload everything, make sure that the server has it, and end the run so; see the module's text."""
@@ -230,6 +240,9 @@ class WandbTracker(WandbPrecheck):
         for path in paths:
             datastore_writer.repair(path)
         kept = [path for path in paths if not datastore_writer.drop_empty(path)]
+        dropped = {path.parent.name for path in set(paths) - set(kept)}
+        if "files" in self._state:  # what was removed here wasn't uploaded
+            self._state["files"] = [share for share in self._state["files"] if share[0] not in dropped]
         return max(map(datastore_writer.last_step, kept), default=-1)
 
     def _held_rows(self, first: int, last: int) -> Iterable[Held]:
@@ -240,8 +253,15 @@ class WandbTracker(WandbPrecheck):
             return self._session.there(first, last)
         return datastore_writer.there(self._earlier_files(), first)
 
+    def _root(self) -> Path:
+        """The directory of W&B's offline files."""
+        return client.directory(self._info) / "wandb"
+
     def _earlier_files(self) -> list[Path]:
-        paths = datastore_writer.offline_files(client.directory(self._info) / "wandb", self._info.id)
+        """The run's offline files but the open one; none online."""
+        if self._session.online:
+            return []
+        paths = datastore_writer.offline_files(self._root(), self._info.id)
         return [path for path in paths if path.parent != self._session.files]
 
     def _reapply(self) -> None:
@@ -256,7 +276,9 @@ class WandbTracker(WandbPrecheck):
     def _take(self, record: Record) -> None:
         if isinstance(record, Metrics) and self._coverage.covers(record):
             return
-        if isinstance(record, (Metrics, Text, Media)):
+        if isinstance(record, (Metrics, Text, Media)) and self._shares.uploaded(record.seq):
+            self._rows.end()
+        elif isinstance(record, (Metrics, Text, Media)):
             media = None
             if isinstance(record, Media):
                 # Made at once, so that what W&B won't take is refused with this record, not with the row's last one.
@@ -329,6 +351,10 @@ class WandbTracker(WandbPrecheck):
         values = {"_timestamp": row.time, **row.values}
         if row.step is not None:
             values[STEP] = row.step
+        if not self._begun and not row.held:
+            self._begun = True
+            self._shares.begin(self._session.file, row.begin)
+            self._state.save()  # before the row is in the file
         try:
             self._session.log(values, row.number, upload_only=row.held)
         except Exception as error:
@@ -433,6 +459,7 @@ class WandbTracker(WandbPrecheck):
         """Remember up to where the rows were seen in the offline file: whoever uploads it may remove it afterwards."""
         self._confirmed = max(self._confirmed, self._growing.look())
         seen = resume_mark(self._marks, self._confirmed)
+        self._shares.reach(seen.seq)
         if seen.seq > RowStart(*self._state.get("filed", (0, -1))).seq:
             self._state["filed"] = [seen.seq, seen.last]
 
