@@ -152,6 +152,18 @@ def leave(run: Run) -> str:
 
 
 @pytest.mark.usefixtures("no_relay")
+def test_resumed_run_keeps_its_name_and_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    """Another name for a run that goes on is not taken in silence; the same name is no matter."""
+    begin(id="again", name="first").finish()
+    begin(id="again", resume="must", name="first").finish()
+    assert "keeps the name" not in capsys.readouterr().err
+    resumed = begin(id="again", resume="must", name="second")
+    assert resumed.name == "first"
+    resumed.finish()
+    assert "run again keeps the name 'first': name='second' isn't taken" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("no_relay")
 def test_config_differences_are_recorded_and_said(capsys: pytest.CaptureFixture[str]) -> None:
     """What changed between attempts stands in run.json and on one line; a change made while training counts."""
     first = begin(id="again", config={"lr": 0.1, "model": {"depth": 4}, "seed": 1})

@@ -210,6 +210,10 @@ def test_identity_in_a_journal_is_data(tmp_path: Path) -> None:
     path.write_bytes(json.dumps({"kind": "start", "time": T0, "run": {"options": deep}}).encode() + b"\n")
     with pytest.raises(NotFound):  # a record that is nested so deep is damage, and there is no other
         run.read_info()
+    with path.open("ab") as stream:
+        stream.write(encode(Metrics(step=1, time=T0 + 1, values={"loss": 1.0})))
+    assert (run.read_info().id, run.read_info().project, run.read_info().created) == ("r", "p", T0 + 1)
+    assert trackers.load(str(run.path)).keys() == ["loss"]
     for said in ({"id": 5}, {"id": "x", "name": [], "project": "p"}, {"id": "x"}, {"attempts": 3}):
         path.write_bytes(json.dumps({"kind": "start", "time": T0, "run": said}).encode() + b"\n")
         assert run.read_info().id == "r"

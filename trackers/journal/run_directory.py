@@ -208,9 +208,9 @@ class RunDirectory:
         return info
 
     def info_by_journal(self) -> RunInfo | None:
-        """Who the run is, as its attempts wrote it at the head of their streams; None where no stream begins so.
+        """Who the run is, as its attempts wrote it at the head of their streams; None where no stream has a record.
 
-        Attempts of earlier versions say no more than where they ran: id and project are the directory's, then.
+        Id and project are the directory's where the heads don't say them: those of earlier versions, and damaged ones.
         """
         if (self.path / DOOMED).exists():
             return None
@@ -218,7 +218,10 @@ class RunDirectory:
         heads = [(name.attempt, StreamReader(self.stream(name)).read(2)) for name in ranks]
         starts = [(number, head[0]) for number, head in heads if head and isinstance(head[0], Start)]
         if not starts:
-            return None
+            times = [record.time for _, head in heads for record in head]
+            name, project = self.path.name, unquote(self.path.parent.name)
+            known = RunInfo(id=name, name=name, project=project, trackers=self.deliveries())
+            return msgspec.structs.replace(known, created=min(times)) if times else None
         config: dict[str, Any] = {}
         for _, head in heads:
             for record in head[1:]:

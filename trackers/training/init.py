@@ -260,6 +260,8 @@ def _begin(
     result = Run(recorder, _forget)
     ending.add(result)
     show(Message(now, line(info, names)))
+    if wanted and found.before is not None and mask_source(name) != info.name:
+        show(Message(now, f"run {info.id} keeps the name {info.name!r}: name={name!r} isn't taken for a resumed run"))
     if changed:
         show(Message(now, resumption.notice(changed)))
     if found.before is not None and found.alive:
