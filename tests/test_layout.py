@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -368,3 +369,27 @@ def test_kit_exports_are_pinned() -> None:
         "ConformanceError", "Driver", "Limits", "Point", "ReaderError", "Report", "Stored", "check_reader",
         "check_tracker", "checks", "number",
     ]  # fmt: skip
+
+
+TEXTS = [
+    path
+    for folder in ("trackers", "tests", "docs", "examples", "scripts", "benchmarks", "defconfigs", ".")
+    for path in sorted((ROOT.parent / folder).glob("*" if folder == "." else "**/*"))
+    if path.suffix in {".py", ".md", ".sh", ".js", ".mk", ".toml", ".yaml", ".yml"}
+    or path.name in {"Kconfig", "Makefile"}
+]
+"""Files that people read: code, docs, help of options, recipes."""
+
+UNKNOWN = re.compile(r"\bdocument\s+[0-9]|document[0-9]|\bDESIGN[.]md", re.IGNORECASE)
+"""References to documents that the repository doesn't hold. Name the format: "session log", "benchmark result"."""
+
+
+def test_texts_refer_to_nothing_that_readers_lack() -> None:
+    """A format is called by its name, never by the number of a document that no reader of the repository has."""
+    assert len(TEXTS) > 400
+    found = [
+        f"{path.relative_to(ROOT.parent)}: {match[0]!r}"
+        for path in TEXTS
+        for match in UNKNOWN.finditer(path.read_text())
+    ]
+    assert not found, "; ".join(found)

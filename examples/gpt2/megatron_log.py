@@ -1,4 +1,4 @@
-"""The same training, logged as Megatron does it: document 4's names in every tracker, its lines on the console.
+"""The same training, logged as Megatron does it: Megatron's names in every tracker, its lines on the console.
 
     python examples/gpt2/megatron_log.py --tracker tensorboard,json --max-iters 200 --log-interval 20
     torchrun --nproc-per-node 4 examples/gpt2/megatron_log.py --tracker json

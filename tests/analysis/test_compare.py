@@ -107,7 +107,7 @@ def test_speedup_counts_samples_and_efficiency_gpus() -> None:
 
 
 def test_speedup_and_efficiency_known() -> None:
-    """Document 2's example: 1.54 against 0.83 is 1.855 times, 92.8 % of two GPUs; zero and unknown give none."""
+    """A session log's example: 1.54 against 0.83 is 1.855 times, 92.8 % of two GPUs; zero and unknown give none."""
     times = speedup(1.54, 0.83)
     assert times == pytest.approx(1.8554, abs=1e-4)
     assert efficiency(times, 2) == pytest.approx(92.77, abs=0.01)
@@ -180,7 +180,7 @@ def test_runs_come_in_the_order_asked_for_and_once() -> None:
 
 
 def test_document_1_reads_json_logs_and_prints_them(tmp_path: Path) -> None:
-    """Document 1's own lines print its runs: by file name, -100 not averaged as MFU, a missing value as nan."""
+    """The training JSON log's own snippet prints runs: by file name, MFU without -100, a missing value as nan."""
     log = {"run_name": "run_a", "start_time": "2023-10-31T16:23:45", "config": {"lr": 1},
            "training_iterations": [{"iter": 0, "loss": 11.0, "time_ms": 900.0, "mfu": -100.0},
                                    {"iter": 1, "loss": 10.5, "time_ms": 100.0, "mfu": 30.0}],

@@ -1,4 +1,4 @@
-"""``trackers bench-export``: document 0's result from runs of every kind, and ``compare`` reads it back."""
+"""``trackers bench-export``: a benchmark result from runs of every kind, and ``compare`` reads it back."""
 
 from __future__ import annotations
 

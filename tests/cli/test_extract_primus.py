@@ -1,4 +1,4 @@
-"""``scripts/extract_primus_metrics.py``: document 0's result, derived from a log, true where the log proves it."""
+"""``scripts/extract_primus_metrics.py``: a benchmark result, derived from a log, true where the log proves it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def line(step: int, ms: float, rest: str = "", rank: str = "[rank-7/8]") -> str:
 
 def test_script_writes_the_documented_file(tmp_path: Path) -> None:
     """From a checkout, with the document's own log: its name, its fields, and on stdout what came out."""
-    done = run("--log-file", str(LOGS / "document0.log"), cwd=tmp_path)
+    done = run("--log-file", str(LOGS / "primus-excerpt.log"), cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     (path,) = (tmp_path / "benchmark_results").iterdir()
     assert path.name.startswith("benchmark_rocm_2026")
@@ -59,7 +59,7 @@ def test_script_writes_the_documented_file(tmp_path: Path) -> None:
 
 def test_sequence_length_is_derived(tmp_path: Path) -> None:
     """Batch size from consumed samples and length from throughput: the document's 2048 was 8192, which is named."""
-    document = extract(tmp_path, LOGS / "document0.log", "--sequence-length", "2048")
+    document = extract(tmp_path, LOGS / "primus-excerpt.log", "--sequence-length", "2048")
     assert document["training_config"]["global_batch_size"] == 128
     assert document["training_config"]["sequence_length"] == 8192
     assert document["raw_step_times"] == [9.8363, 9.7021]
@@ -72,7 +72,7 @@ def test_sequence_length_is_derived(tmp_path: Path) -> None:
 
 def test_contradiction_is_named_on_stderr(tmp_path: Path) -> None:
     """What is given against the log's word is named where people see it; the log's counts."""
-    done = run("--log-file", str(LOGS / "document0.log"), "--num-gpus", "4", "--output", str(tmp_path / "o.json"))
+    done = run("--log-file", str(LOGS / "primus-excerpt.log"), "--num-gpus", "4", "--output", str(tmp_path / "o.json"))
     assert done.returncode == 0
     assert b"num_gpus is 8 in the log, not 4 as given" in done.stderr
     assert json.loads((tmp_path / "o.json").read_text())["training_config"]["num_gpus"] == 8
@@ -167,7 +167,7 @@ def test_gpus_that_no_line_counts_are_not_one(tmp_path: Path) -> None:
 
 def test_gzip_and_standard_input_are_read(tmp_path: Path) -> None:
     """The log may be gzipped or piped in; the output may be a directory."""
-    packed = gzip.compress((LOGS / "document0.log").read_bytes())
+    packed = gzip.compress((LOGS / "primus-excerpt.log").read_bytes())
     done = run("--log-file", "-", "--output", str(tmp_path) + "/", cwd=tmp_path, content=packed)
     assert done.returncode == 0, done.stderr
     assert len(list(tmp_path.glob("benchmark_rocm_*.json"))) == 1

@@ -23,7 +23,7 @@ from trackers.cli import main as trackers_main
 from trackers.cli.app import app
 from trackers.cli.scripts import analyze_logs, compare_results, main, monitor_gpu, run_primus
 
-LOG = ROOT / "tests/logs/document0.log"
+LOG = ROOT / "tests/logs/primus-excerpt.log"
 SESSION = {
     "session": {"id": "one", "start_time": "2024-12-06T14:00:00", "end_time": "2024-12-06T14:01:00", "gpu_count": 1},
     "training_metrics": [{"step": k, "loss": 3.0, "learning_rate": 1e-4, "timestamp": f"2024-12-06T14:00:{k:02d}",

@@ -15,7 +15,7 @@ import pytest
 from tests import ROOT
 
 SCRIPT = ROOT / "scripts/run_primus_with_benchmark.sh"
-LOG = ROOT / "tests/logs/document0.log"
+LOG = ROOT / "tests/logs/primus-excerpt.log"
 
 
 def environment() -> dict[str, str]:

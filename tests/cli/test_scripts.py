@@ -30,7 +30,7 @@ def stamp(seconds: float) -> str:
 
 
 def write_session(name: str, gpus: int, rate: float, loss: float, *, metrics: dict[str, Any] | None = None) -> Path:
-    """A session of document 2 with 1000 steps at a rate, its GPUs busy at 80 %, then 90 % for twice as long."""
+    """A session with 1000 steps at a rate, its GPUs busy at 80 %, then 90 % for twice as long."""
     duration = 1000 / rate
     snapshots = [
         {"timestamp": stamp(t), "gpus": [
@@ -212,7 +212,7 @@ def test_report_that_cannot_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def benchmark(**changes: Any) -> dict[str, Any]:
-    """Document 0's example, as its own text has it; a change replaces a member, None removes it."""
+    """The format's example of a benchmark result; a change replaces a member, None removes it."""
     content: dict[str, Any] = {
         "platform": "rocm",
         "gpu_info": {"device_count": 8, "device_name": "AMD Instinct MI300X", "total_memory_gb": 191.98,
@@ -241,7 +241,7 @@ def write_benchmark(name: str, content: Any) -> Path:
 
 
 def result(**changes: Any) -> Result:
-    """A result read from document 0's example with changes."""
+    """A benchmark result read from the format's example with changes."""
     return from_document(benchmark(**changes), Path("benchmark_x.json"))
 
 
@@ -268,7 +268,7 @@ def test_comparison_report_has_all_of_document_0(capsys: pytest.CaptureFixture[s
 
 
 def test_contradicting_result_is_derived_and_said() -> None:
-    """Document 0's own example: 128 × 2048 ÷ 9.754 is 26,876 tokens/s, not 107,501; 8192 would explain it."""
+    """The format's own example: 128 × 2048 ÷ 9.754 is 26,876 tokens/s, not 107,501; 8192 would explain it."""
     found = result(performance_metrics={"avg_step_time_seconds": 9.754, "tokens_per_second": 107501})
     assert found.tokens_per_s == pytest.approx(26876, abs=1)
     assert "states 107,501 tokens/s" in found.remarks[0]

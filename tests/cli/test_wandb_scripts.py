@@ -1,4 +1,4 @@
-"""Document 3's four programs, against the stand-in through the real client, and against offline files."""
+"""The four scripts that query W&B, against the stand-in through the real client, and against offline files."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ def test_energy_total_needs_every_gpu() -> None:
 
 
 def test_job_values_sum_and_average_all_gpus() -> None:
-    """Document 3's names: means over GPUs, totals of all of them and not GPU 0's, GB of 1e9 bytes."""
+    """The ``gpu/`` names: means over GPUs, totals of all of them and not GPU 0's, GB of 1e9 bytes."""
     readings = [
         reading("0", compute_frac=0.5, memory_busy_frac=0.2, memory_used_bytes=10**9, memory_total_bytes=8 * 10**9,
                 power_w=100.0, temp_c=50.0),

@@ -80,7 +80,7 @@ def start() -> Iterator[Start]:
 
 
 def test_documents_configuration_is_read() -> None:
-    """Document 4's example, from a mapping, from a file, and from a file that holds the whole configuration."""
+    """Megatron Bridge's example, from a mapping, from a file, and from a file that holds the whole configuration."""
     Path("features.yaml").write_text(DOCUMENTED)
     Path("whole.yaml").write_text("tensor_inspect: {enabled: false, features: features.yaml, log_dir: here}\n")
     config = TensorInspectConfig.from_file("features.yaml")

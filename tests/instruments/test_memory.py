@@ -1,4 +1,4 @@
-"""Memory: the allocator's statistics under document 4's names, and the process's where there is no GPU."""
+"""Memory: the allocator's statistics under Megatron's names, and the process's where there is no GPU."""
 
 from __future__ import annotations
 

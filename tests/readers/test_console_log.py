@@ -156,7 +156,7 @@ def test_rocm_and_hip_memory_are_apart() -> None:
 
 def test_wrapped_line_is_joined() -> None:
     """The document's own line, wrapped over three lines, is one row."""
-    assert rows(read(LOGS / "document0.log")) == {
+    assert rows(read(LOGS / "primus-excerpt.log")) == {
         2: {
             "consumed_samples": 256,
             "perf/iter_ms": 9836.3,

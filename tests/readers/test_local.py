@@ -217,7 +217,7 @@ def test_random_runs_round_trip(tracker: str, tmp_path: Path, store: dict[str, s
     def round_trip(rows: list[tuple[int, dict[str, Any]]]) -> None:
         nonlocal count
         count += 1
-        if tracker == "json":  # document 1 has one row a step, and keeps training apart from evaluations
+        if tracker == "json":  # the training JSON log has one row a step, and keeps training apart from evaluations
             rows = [(number, row) for number, (_, row) in enumerate(map(one_kind, rows))]
         records: list[Record] = [
             Metrics(step=step, time=T0 + number / 4, values=row) for number, (step, row) in enumerate(rows)

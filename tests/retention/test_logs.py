@@ -103,7 +103,7 @@ def test_command_changes_nothing_without_yes() -> None:
     assert files(RESULTS) == before
 
 
-PRIMUS = (ROOT / "tests/logs/document0.log").read_bytes()
+PRIMUS = (ROOT / "tests/logs/primus-excerpt.log").read_bytes()
 
 
 def test_log_is_deleted_once_its_result_is_kept() -> None:

@@ -154,7 +154,7 @@ def test_megatrons_configuration_sets_the_same(handler: Kept, monkeypatch: pytes
 
 
 def test_megatrons_configuration_can_come_from_options(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Options that are set fill the fields; those that aren't leave document 4's defaults."""
+    """Options that are set fill the fields; those that aren't leave ``LoggerConfig``'s defaults."""
     assert (LoggerConfig.from_options().logging_level, LoggerConfig.from_options().filter_warnings) == (20, True)
     monkeypatch.setenv("TRACKER_MODULES_TO_FILTER", "a, b.c")
     flags = {"TRACKER_LOGGING_LEVEL": "15", "TRACKER_FILTER_WARNINGS": False, "TRACKER_SET_LEVEL_FOR_ALL_LOGGERS": True}

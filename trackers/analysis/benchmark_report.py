@@ -1,4 +1,4 @@
-"""Document 0's comparison report, in Markdown: winner, hardware, configuration, speed, memory, variance, timestamps."""
+"""Comparison of benchmark results in Markdown: winner, hardware, configuration, speed, memory, variance, timestamps."""
 
 from __future__ import annotations
 

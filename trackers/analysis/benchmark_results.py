@@ -1,4 +1,4 @@
-"""Benchmark results as document 0's programs and ours write them (``benchmark_*.json``), whatever they lack.
+"""Benchmark results (``benchmark_*.json``), as other programs and this package write them, whatever they lack.
 
 What a result doesn't state is derived from what it does; where both are there and disagree, the derived one counts,
 since it is made the same way for all results, and ``remarks`` says so.

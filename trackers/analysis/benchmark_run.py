@@ -1,4 +1,4 @@
-"""Document 0's result of a benchmark from any run, wherever it is, and the file that it goes to."""
+"""Makes a benchmark result from a run of any source, and names the file that it is written to."""
 
 from __future__ import annotations
 

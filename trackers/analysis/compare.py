@@ -199,5 +199,5 @@ def _iterations(run: RunStats) -> int:
 
 
 def _nan(value: Any) -> Any:
-    """Document 1 formats these as numbers."""
+    """The value, or NaN if it is no number: callers format it as a number."""
     return value if isinstance(value, (int, float)) and not isinstance(value, bool) else math.nan

@@ -1,4 +1,4 @@
-"""``trackers report``: what runs of any source did, in Markdown; sessions of document 2 have their own part."""
+"""``trackers report``: a Markdown report of runs of any source; session logs have a section of their own."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ _VERSIONS = ("pytorch", "cuda", "rocm")
 
 
 def markdown(runs: Sequence[PlottedRun], *, when: str, title: str = "") -> str:
-    """The report: metrics, then document 0's comparison (winner with its reason, hardware, configuration, throughput,
-    step times, memory, variance, timestamps); document 2's comparison of those runs that are sessions.
+    """The report: metrics, then the comparison of benchmark results (winner with its reason, hardware, configuration,
+    throughput, step times, memory, variance, timestamps), then the comparison of those runs that are sessions.
 
     Args:
         when: the time at its top. title: its headline; default how many runs there are.

@@ -1,4 +1,4 @@
-"""Document 2's sessions, compared: one GPU against several, GPU use, communication; as text."""
+"""Comparison of session logs as text: one GPU against several, GPU use, communication."""
 
 from __future__ import annotations
 

@@ -237,7 +237,7 @@ def _weights(times: Any, starts: Sequence[float]) -> Any:
 
 
 def _stated_memory(config: Mapping[str, Any], summary: Mapping[str, Any]) -> tuple[float | None, str]:
-    """Document 0's result: its ``gb`` are GiB where it says so."""
+    """Memory that a benchmark result states, and its kind; its ``gb`` are GiB where it says so."""
     factor = roles.GIB if summary.get("unit") == "GiB" else 1.0
     for name in ("peak_memory_allocated_gb", "avg_memory_allocated_gb"):
         value = _positive(summary.get(name))

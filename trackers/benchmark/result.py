@@ -1,4 +1,4 @@
-"""Document 0's result of a benchmark, ``benchmark_{platform}_{timestamp}.json``, from a run's steps.
+"""Benchmark result, ``benchmark_{platform}_{timestamp}.json``, made from a run's steps.
 
 What the run itself says or proves counts; what is given besides fills what it doesn't say. Where the two disagree, or
 the run disagrees with itself, ``contradictions`` names it. What isn't known is null, but tokens per second of

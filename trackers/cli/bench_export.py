@@ -1,4 +1,4 @@
-"""``trackers bench-export``: document 0's benchmark result from any run."""
+"""``trackers bench-export``: a benchmark result from any run."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def report(
 ) -> None:
     """Compare runs in a report: winner and why, hardware, configuration, speed, step times, memory, metrics.
 
-    Of document 2's sessions also their speed-up, efficiency and communication. A page (.html) has charts besides.
+    For session logs it adds speed-up, efficiency and communication. A page (.html) also has charts.
 
     Example: trackers report baseline wider -o report.html; trackers report logs/*/*_summary.json -o sessions.md
     """

@@ -1,4 +1,4 @@
-"""Document 4's summary line, its line of an evaluation and its report of stragglers, as text."""
+"""Megatron's training line, its line of an evaluation and its report of stragglers, as text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 SEPARATOR = " | "
 VALIDATION, PERPLEXITY = " validation", " validation ppl"
-"""How document 4's names of evaluations end."""
+"""Suffixes of Megatron's names of evaluations."""
 PPL_MOST = 20.0
 """Losses above it have this one's perplexity."""
 VS_SAMPLES = " vs samples"

@@ -1,4 +1,4 @@
-"""Timers' values in the words of document 4: lines for people, ``{timer}-time`` for trackers."""
+"""Timers' values as Megatron reports them: lines for people, ``{timer}-time`` for trackers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NAME_WIDTH = 48
 
 
 def report(times_ms: Mapping[str, Sequence[float | None]], option: str = "minmax") -> str:
-    """Document 4's lines: one header, then one row for each timer, or for each timer and rank.
+    """Megatron's lines: one header, then one row for each timer, or for each timer and rank.
 
     Args:
         times_ms: by timer, each rank's milliseconds per iteration in order; None for a rank that has none.

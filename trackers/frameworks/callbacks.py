@@ -1,4 +1,4 @@
-"""``BenchmarkCallback``: measures a PyTorch loop's steps and writes document 0's result, with a run or without.
+"""``BenchmarkCallback``: measures a PyTorch loop's steps and writes a benchmark result, with a run or without.
 
     trainer = lightning.Trainer(callbacks=[trackers.BenchmarkCallback(global_batch_size=128, sequence_length=8192)])
 

@@ -1,4 +1,4 @@
-"""A plug-in for NeMo-Run: forwards credentials to the job, and sets document 4's ``logger.*`` fields.
+"""A plug-in for NeMo-Run: forwards credentials to the job, and sets the recipe's ``logger.*`` fields.
 
     import nemo_run as run
     from trackers.frameworks.nemo import TrackersPlugin

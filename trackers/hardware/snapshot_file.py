@@ -1,4 +1,4 @@
-"""A recording of GPU snapshots: the JSON of document 2, whole after each snapshot, and what it says in sum.
+"""A JSON file of GPU snapshots, complete after each snapshot, and its summary.
 
 Megabytes are 1e6 bytes, percent 0 to 100. What a GPU doesn't tell is null, and in no average.
 """
@@ -96,7 +96,7 @@ class Recording:
 
 
 def snapshot(gpus: Gpus, readings: Sequence[Reading], host: HostReading) -> dict[str, Any]:
-    """One reading of everything, as document 2 has it; ``power_w`` besides."""
+    """One reading of all GPUs and the host, in the form of a session log, with ``power_w`` added."""
     return {
         "timestamp": datetime.now().isoformat(timespec="milliseconds"),
         "gpus": [_gpu(gpus.label(reading.gpu), reading) for reading in readings],
@@ -189,7 +189,7 @@ def _mean(rows: Sequence[Mapping[str, Any]], field: str) -> float | None:
 
 
 def summary(recording: Mapping[str, Any], title: str) -> str:
-    """A recording in words, a line for each GPU, as document 2 shows sessions."""
+    """Summary of a recording as text, a line for each GPU, in the form of a session's summary."""
     config = recording["monitoring_config"]
     seconds = float(config["duration_seconds"])
     lines = [

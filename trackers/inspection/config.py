@@ -1,4 +1,4 @@
-"""How tensor inspection is asked for: document 4's configuration, from code or from a YAML file."""
+"""Configuration of tensor inspection (Megatron Bridge's ``TensorInspectConfig``), from code or from a YAML file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Energy of this process's GPU per iteration, and its power, under document 4's names.
+"""Energy of this process's GPU per iteration, and its power, under Megatron's names.
 
 By the hardware's own counter where there is one, else by power over time (see :mod:`trackers.hardware.energy`). Each
 rank reads its own GPU and nothing waits for another: across ranks the values are a mean over the GPUs that can tell.

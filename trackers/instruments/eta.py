@@ -8,7 +8,7 @@ UNITS = {"seconds": 1.0, "minutes": 60.0, "hours": 3600.0, "days": 86400.0}
 
 
 class Remaining:
-    """Estimates the time left, as document 4's ``time/…`` values.
+    """Estimates the time left, as ``time/…`` values.
 
     The remaining time is elapsed ÷ fraction × (1 - fraction), both counted since this start. Pauses for evaluation
     and checkpoints count, since more of them will come; the first step, which compiles, doesn't as soon as there is

@@ -1,4 +1,4 @@
-"""Memory under document 4's names: the CUDA allocator's own books, or the process's where there is no GPU.
+"""Memory under Megatron's names: statistics of the CUDA allocator, or the process's memory where there is no GPU.
 
 ``torch.cuda.memory_stats`` reads what the caching allocator has counted on the host
 (https://docs.pytorch.org/docs/stable/generated/torch.cuda.memory.memory_stats.html): no GPU is asked.
@@ -30,7 +30,7 @@ KEYS: Mapping[str, str] = {
     "num_alloc_retries": "mem-alloc-retires",
     "allocation.all.current": "mem-allocated-count",
 }
-"""The allocator's statistics and what document 4 calls them (``retires`` is its spelling)."""
+"""The allocator's statistics and Megatron's names of them (``retires`` is its spelling)."""
 
 
 class MemoryReader:
@@ -38,7 +38,7 @@ class MemoryReader:
 
     Args:
         keys: which of the allocator's statistics: a mapping from statistic to name, or just their names, which may
-            be given in one text with commas. Default: document 4's.
+            be given in one text with commas. Default: Megatron's.
         say: called, once, with a line that names statistics which the allocator doesn't have.
     """
 

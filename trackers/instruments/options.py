@@ -45,7 +45,7 @@ class Measure:
         throughput: rates; window: steps they are taken over; peak_tflops: one device's, None for the table's.
         runtime: the remaining time; runtime_unit: seconds, minutes, hours or days.
         memory: every memory_interval steps (0: as the others); memory_keys: the allocator's statistics, "" for
-            document 4's.
+            Megatron's.
         norms, layer_norms, zeros: of parameters and gradients, each parameter's, zeros in gradients.
         energy: of the GPUs, per iteration.
         world_size: log how many ranks train. counts: log samples and tokens that went through so far.

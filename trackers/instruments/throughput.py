@@ -1,4 +1,4 @@
-"""Batches, samples, tokens and floating-point operations per second, under document 4's names.
+"""Batches, samples, tokens and floating-point operations per second, under Megatron's names.
 
 Rates are those of a window of steps: what lies inside it divided by the time between its first and last reading, on a
 clock that leaves evaluation, checkpoints and the first step out. All counts are of all ranks together.

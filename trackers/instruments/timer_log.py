@@ -1,4 +1,4 @@
-"""Timers' values for the trackers: ``{timer}-time`` in seconds per iteration, as document 4 names them."""
+"""Timers' values for the trackers: ``{timer}-time`` in seconds per iteration, as Megatron names them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Named timers by level, as Megatron has them: below a microsecond each, and nothing at all above the level.
 
-Levels are document 4's: 0 the whole iteration, 1 what happens once in each, 2 what happens often, -1 no timer. A
+Levels are Megatron's: 0 the whole iteration, 1 what happens once in each, 2 what happens often, -1 no timer. A
 timer adds up what it measures for as long as it lives. Whoever reads does so through an :class:`Interval` of his own,
 so that the console's, the trackers' and a user's readings don't disturb each other.
 """

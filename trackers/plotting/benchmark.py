@@ -1,4 +1,7 @@
-"""Document 0's six panels: tokens/s per GPU, step time, throughput, memory, loss, learning rate; and the settings."""
+"""Comparison of benchmark results in six panels: tokens/s per GPU, step time, throughput, memory, loss, learning rate.
+
+Below them are the results' settings.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +57,7 @@ class Measured(msgspec.Struct):
 
 
 def of_result(result: Result, style: int) -> Measured:
-    """A result of document 0's."""
+    """A benchmark result."""
     memory = [
         GpuMemory(kind, peak, average)
         for kind, peak, average in (
@@ -104,7 +107,7 @@ def benchmark(runs: Sequence[PlottedRun], view: PlotOptions) -> Picture:
 
 
 def of_results(results: Sequence[Result]) -> Picture:
-    """The six panels of document 0's results.
+    """The six panels of benchmark results.
 
     Raises:
         MissingPackage: no NumPy.
@@ -160,7 +163,7 @@ def _bars(title: str, values: Iterable[tuple[Measured, float | None]], *, whiske
 
 
 def _settings(gpus: int | None, gpu: str, config: Mapping[str, Any]) -> str:
-    """Document 0's table of settings, in a line."""
+    """The settings of a benchmark result, in a line."""
     machine = f"{gpus} × {gpu or 'GPU'}" if gpus else gpu
     said = [f"{word} {show(config[name])}" for name, word in SETTINGS if config.get(name) is not None]
     return ", ".join(filter(None, [machine, *said]))

@@ -1,4 +1,4 @@
-"""Which panels make a picture: chosen metrics, or document 1's training, validation, GPUs."""
+"""Choice of a picture's panels: named metrics, or a preset for training, validation or GPUs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from trackers.plotting.figure import Distribution, Panel, Picture
 KEYS = 6
 """So many metrics are drawn where none were asked for."""
 WARMUP = 5
-"""Steps that document 1 leaves out of the distribution of step times."""
+"""Number of first steps left out of the distribution of step times."""
 HISTOGRAM = 30
 _X = {"step": "step", "tokens": "tokens"}
 _UNITS = (("h", 3600.0), ("min", 60.0), ("s", 1.0))
@@ -68,7 +68,7 @@ def metrics(runs: Sequence[PlottedRun], view: PlotOptions, patterns: Sequence[st
 
 
 def training(runs: Sequence[PlottedRun], view: PlotOptions) -> Picture:
-    """Document 1's three panels: loss, distribution of step times, model FLOPs utilisation."""
+    """Three panels: loss, distribution of step times, model FLOPs utilisation."""
     panels = [
         _curves(runs, _named(roles.LOSSES), "Training loss", view),
         step_times([(run.label, run.style, _step_ms(run)) for run in runs]),
@@ -120,7 +120,7 @@ def gpu(runs: Sequence[PlottedRun], view: PlotOptions) -> Picture:
 
 
 def sessions(runs: Sequence[PlottedRun], view: PlotOptions) -> Picture:
-    """Document 2's sessions: loss, learning rate, and each GPU's utilisation and memory."""
+    """Session logs: loss, learning rate, and each GPU's utilisation and memory."""
     timed = msgspec.structs.replace(view, x="time")
     use = [(name, gpu_series.COMPUTE, "utilisation") for name in _gpus(runs)]
     use += [(name, gpu_series.MEMORY_FRACTION, "memory") for name in _gpus(runs)]
@@ -140,7 +140,7 @@ def _gpus(runs: Sequence[PlottedRun]) -> list[str]:
 PANELS: dict[str, Callable[[Sequence[PlottedRun], PlotOptions], Picture]] = {
     "training": training, "validation": validation, "gpu": gpu,
 }  # fmt: skip
-"""Ready-made pictures by name; document 0's is :mod:`trackers.plotting.benchmark`'s."""
+"""Presets by name; the one for benchmark results is in :mod:`trackers.plotting.benchmark`."""
 
 
 def _named(names: Sequence[str]) -> Callable[[PlottedRun], str | None]:

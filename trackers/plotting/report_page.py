@@ -12,7 +12,7 @@ from trackers.plotting import benchmark, html_page, presets
 from trackers.plotting.figure import Picture
 
 TITLES = {benchmark.LOSS: roles.LOSSES, benchmark.RATE: roles.LEARNING_RATES}
-"""Document 0's panels that show a metric, and what that is called."""
+"""Panels of benchmark results that show a metric, and that metric's name."""
 
 
 def save(runs: Sequence[PlottedRun], markdown: str, path: Path, *, title: str) -> None:
@@ -29,7 +29,7 @@ def save(runs: Sequence[PlottedRun], markdown: str, path: Path, *, title: str) -
 
 
 def charts(runs: Sequence[PlottedRun]) -> Picture:
-    """Metrics of the runs, then document 0's panels but those that stand among the metrics."""
+    """Metrics of the runs, then the panels of benchmark results that show none of these metrics."""
     view = presets.PlotOptions()
     measured = benchmark.benchmark(runs, view)
     panels = [panel for panel in measured.panels if not panel.blank]

@@ -1,4 +1,4 @@
-"""Document 2's ``*_summary.json``: a multi-GPU session's metrics, GPU snapshots and timed communication.
+"""Session logs' ``*_summary.json``: a multi-GPU session's metrics, GPU snapshots and timed communication.
 
 The loss and learning rate of the main process are ``train_loss`` and ``learning_rate`` (or what ``session.names`` says
 that they were logged as), beside them what its ``metrics`` hold; other processes' come below ``rank_N/``. Snapshots
@@ -95,7 +95,7 @@ def session_id(path: Path, content: Mapping[str, Any]) -> str:
 
 
 def _status(session: Mapping[str, Any]) -> str:
-    """How it ended; document 2's own program wrote an end for those that finished only."""
+    """How the session ended; the format's original writer recorded an end only for sessions that finished."""
     return str(session.get("status") or ("finished" if session.get("end_time") else ""))
 
 

@@ -1,4 +1,4 @@
-"""Python's own logging as document 4 configures it: a level by name or number, and what is left out.
+"""Python's own logging, set up with Megatron Bridge's fields: a level by name or number, and filters.
 
 Where nothing is asked for, nothing is touched.
 """

@@ -1,4 +1,4 @@
-"""Document 4's full line, timers and stragglers from what runs log, compared with their journals value by value."""
+"""Megatron's training line, timers and stragglers from what runs log, compared with their journals value by value."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def row(step: int, **values: Number) -> Metrics:
 
 
 def test_line_is_megatrons(tmp_path: Path) -> None:
-    """Every field that a run can log is on its line, in document 4's order and forms."""
+    """Every field that a run can log is on its line, in Megatron's order and forms."""
     values: dict[str, Number] = {
         "iteration-time": 2.70134, "throughput/tflops/device": 210.52, "iter-energy/gpu": 1234.56, "power/gpu": 456.78,
         "learning-rate": 1.587349e-4, "batch-size": 256, "consumed-samples": 3_104_000, "skipped-train-samples": 12,
@@ -163,7 +163,7 @@ def test_evaluations_results_and_texts_are_told(tmp_path: Path) -> None:
 
 
 def test_style_follows_the_run_unless_it_is_chosen(tmp_path: Path) -> None:
-    """A run whose loop is measured has full lines by itself, any other document 3's; both can be asked for."""
+    """A run whose loop is measured has full lines by itself, any other short ones; both can be asked for."""
     plain = [row(4, loss=1.0)]
     looped = [Metrics(step=4, time=T0, values={"iteration-time": 0.5, "loss": 1.0})]
     assert printed(tmp_path, plain, TRACKER_CONSOLE_STYLE="auto") == ["step 4 | loss 1.0000"]

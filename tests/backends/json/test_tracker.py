@@ -1,4 +1,4 @@
-"""The JSON log: document 1's file, and that its own samples work on it."""
+"""The training JSON log: its fields, and that the format's own code samples work on it."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def logged(tmp_path: Path, records: list[Record], status: Status | None = None, 
 
 
 def gpt2(steps: int = 101) -> list[Record]:
-    """A run as document 1 shows it: a loss each step, an evaluation and a checkpoint each fifty."""
+    """A run as the format's example shows it: a loss each step, an evaluation and a checkpoint each fifty."""
     records: list[Record] = [
         Start(time=T0, world_size=2),
         Config(time=T0, values={"dtype": "bfloat16", "device": "cuda"}),
@@ -82,7 +82,7 @@ def gpt2(steps: int = 101) -> list[Record]:
 
 
 def test_log_has_the_documents_fields(tmp_path: Path) -> None:
-    """Every field of document 1's example is there, with the values that the run logged."""
+    """Every field of the format's example is there, with the values that the run logged."""
     log = logged(tmp_path, gpt2(), Status("failed", 1, T0 + 200), name="my_experiment")
     stamp = datetime.fromtimestamp(T0)
     assert only(tmp_path / "run").name == f"my_experiment_{stamp:%Y%m%d_%H%M%S}.json"
@@ -108,7 +108,7 @@ def test_log_has_the_documents_fields(tmp_path: Path) -> None:
 
 
 def test_documents_samples_work(tmp_path: Path) -> None:
-    """The snippets of document 1 (plots' lists, the DataFrame, the table of summaries) run on the log as they are."""
+    """The format's snippets (plots' lists, the DataFrame, the table of summaries) run on the log as they are."""
     run = driver(tmp_path)
     run.deliver(stream(gpt2()))
     with only(tmp_path / "run").open() as f:
@@ -418,7 +418,7 @@ def test_no_value_is_lost(tmp_path_factory: pytest.TempPathFactory, rows: list[t
 
 
 def test_automatic_name_carries_its_time_once(tmp_path: Path) -> None:
-    """A run named after the script and the time has that time once in its file's name, as document 1 shows."""
+    """A run named after the script and the time has that time once in its file's name."""
     stamp = datetime.fromtimestamp(T0).strftime("%Y%m%d_%H%M%S")
     info = run_info(tmp_path / "run", name=f"train_{stamp}")
     Driver(JsonTracker, info).deliver(training(3))
@@ -426,7 +426,7 @@ def test_automatic_name_carries_its_time_once(tmp_path: Path) -> None:
 
 
 def test_log_says_what_its_names_were(tmp_path: Path) -> None:
-    """Names that document 1 gives to values are mapped in the log itself, so that nothing is read back as another."""
+    """Names that the format gives to values are mapped in the log itself, so that nothing is read back as another."""
     records = stream(
         [
             Metrics(step=1, time=T0, values={"train_loss": 2.0, "perf/mfu": 30.0, "iter": 7}),

@@ -1,4 +1,4 @@
-"""Document 2's session logs as a fold over records: lines, cadence, warnings, modes, endings, values."""
+"""Session logs as a fold over records: lines, cadence, warnings, modes, endings, values."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def sampled_stream(records: Sequence[Record]) -> list[Record]:
 
 
 def test_main_log_is_the_documents(tmp_path: Path) -> None:
-    """Head, configuration, step line with its metrics, evaluation: character by character as document 2 shows them."""
+    """Head, configuration, step line with its metrics, evaluation: character by character as in the example."""
     evaluation = Metrics(step=50, time=T0 + 22.1, values={"eval_loss": 1.8765, "eval_perplexity": 6.5432})
     found = deliver(tmp_path, [*begin(), *rows(49), Metrics(step=50, time=T0 + 22, values={
         "train_loss": 2.1234, "lr": 1.5e-4, "step_duration": 0.4, "samples_per_second": 5.0}), evaluation])  # fmt: skip
@@ -134,7 +134,7 @@ def test_cadence_is_the_documents(tmp_path: Path) -> None:
 
 
 def test_settings_change_the_cadence(tmp_path: Path) -> None:
-    """Document 2's settings are options: step and performance interval, snapshots, communication."""
+    """A session log's settings are options: step and performance interval, snapshots, communication."""
     options = {
         "SESSION_LOG_INTERVAL_STEPS": 30,
         "SESSION_PERFORMANCE_LOG_STEPS": 40,

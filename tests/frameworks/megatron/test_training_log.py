@@ -1,4 +1,4 @@
-"""Document 4's logging: configuration, names one by one, lines to the letter, on one process and on four."""
+"""Megatron's logging: configuration, names one by one, lines to the letter, on one process and on four."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def call(log: MegatronLog, iteration: int, loss: Any = 2.0, rate: float | None =
 
 
 def test_config_has_the_documents_fields_and_defaults() -> None:
-    """Every field of document 4 is there with its default; the later ones are off."""
+    """Every field of Megatron Bridge's ``LoggerConfig`` is there with its default; the later ones are off."""
     fields = {field.name: field.default for field in dataclasses.fields(LoggerConfig)}
     assert {name: fields.pop(name) for name in DEFAULTS} == DEFAULTS
     on = {"mlflow_log_artifacts", "barrier_with_L1_time"}
@@ -566,7 +566,7 @@ def example(launcher: tuple[str, ...], environ: dict[str, str], *flags: str) -> 
 
 @pytest.mark.parametrize("ranks", [1, 4])
 def test_gpt2_logs_every_documented_name(ranks: int, drivers: Drivers) -> None:
-    """One process and four: each sample name of document 4 that a CPU can give, with the true values, and its lines;
+    """One process and four: each of Megatron's names that a CPU can give, with the true values, and its lines;
     energy and power of GPUs whose driver is a stand-in, asked for by the flag or by the environment."""
     drivers.set(count=ranks)
     launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)) if ranks > 1 else ()

@@ -1,4 +1,4 @@
-"""Document 4's names at W&B, through its real client: values against consumed samples have them as their x axis."""
+"""Megatron's names at W&B, through its real client: values against consumed samples have them as their x axis."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_values_against_samples_have_their_axis_online(server: WandbServer) -> N
 
 
 def test_files_of_wandb_lie_where_the_configuration_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    """``wandb_save_dir`` is relative to where training was started, as in document 4's example, and is made."""
+    """``wandb_save_dir`` is relative to where training was started, as in Megatron Bridge's example, and is made."""
     monkeypatch.setenv("WANDB_DIR", "elsewhere")
     run = train(wandb_save_dir="./runs/saved")
     (path,) = Path("runs/saved/wandb").glob("offline-run-*/*.wandb")

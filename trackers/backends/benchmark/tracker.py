@@ -1,4 +1,4 @@
-"""Document 0's result of a run: ``benchmark_{platform}_{timestamp}.json`` in ``BENCHMARK_DIR``, however the run ends.
+"""Benchmark result of a run: ``benchmark_{platform}_{timestamp}.json`` in ``BENCHMARK_DIR``, however the run ends.
 
 What a result needs of each record is kept in an append-only file in the run's directory (``benchmark/``); the result is
 made of it when the run ends, by the code that ``trackers bench-export`` uses. A run has one file: a later attempt, or

@@ -1,4 +1,4 @@
-"""What a run logged between two of document 4's lines, as far as they tell it.
+"""Values that a run logged between two Megatron training lines, as far as the lines show them.
 
 Losses are means over what there is of them; times and rates are weighted by the steps that each of them covers. So an
 interval of any length is true, the first one too.
@@ -17,7 +17,7 @@ from trackers.metrics import roles
 from trackers.records import Number
 
 MOST_OTHERS = 8
-"""How many values that document 4 doesn't name are on a line."""
+"""Maximum number of values on a line beyond those of Megatron's own."""
 
 ITERATION = "iteration-time"
 LOSS, TIMER, OTHER, TIME = "loss", "timer", "other", "elapsed_ms"

@@ -1,4 +1,4 @@
-"""Document 4's lines as a run logs: one for each interval of steps, as soon as all that it tells has come.
+"""Megatron training lines, one for each interval of steps, printed as soon as all values of the line have arrived.
 
 Values across ranks come late. With several ranks, an interval that lacks a field which the one before had waits for
 it, but not for long; training doesn't wait at all.

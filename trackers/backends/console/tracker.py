@@ -1,4 +1,4 @@
-"""A run on the user's terminal: document 3's short line, or document 4's full one.
+"""A run on the user's terminal: a short line, or Megatron's training line.
 
     step 100 | train_loss 2.1234 | learning_rate 1.50e-04
     [2025-12-25 08:40:22] iteration        2/      50 | consumed samples:          256 | … | lm loss: 1.189062E+01 |
@@ -38,7 +38,7 @@ from trackers.support.terminal import write_line
 from trackers.tracker import Cursor, RunInfo, State, Status
 
 INTERVAL = 10
-"""Steps between two lines where ``TRACKER_LOG_INTERVAL`` says nothing, as in document 3's trainer."""
+"""Default number of steps between two lines (``TRACKER_LOG_INTERVAL``)."""
 
 TEXT_CHARS = 200
 """How much of a text is shown."""

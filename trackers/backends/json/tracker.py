@@ -1,4 +1,4 @@
-"""The JSON log of document 1: one file per run, valid at every moment, with a summary however the run ends.
+"""The training JSON log: one file per run, valid at every moment, with a summary however the run ends.
 
 Its lists grow in append-only files in the run's directory (``json/``); the log is put together from them, at
 most 10 s or 10 % behind while the run goes on, so that the cost of all saves stays in proportion to the run.
@@ -78,7 +78,7 @@ SMALL_BYTES = 1 << 20
 
 CHECKPOINT_TYPES = ("model", "checkpoint")
 METADATA_NAMES = ("world_size", "device", "dtype", "compile", "use_zero1", "backend", "precision")
-"""What document 1 keeps as metadata, wherever a config or the environment has it."""
+"""Fields of the log's metadata, taken from the config or the environment where either has them."""
 
 
 class JsonState(msgspec.Struct):

@@ -1,4 +1,4 @@
-"""Snapshots of GPUs and host, from the sampler's records: what document 2 keeps of each, and when it warns.
+"""Snapshots of GPUs and host in a session log, made from the sampler's records, and the warnings about them.
 
 A snapshot holds the means of the sampler's interval and the highest utilisation in it. MB are 1e6 bytes, percent 0 to
 100; what a GPU doesn't tell is null.

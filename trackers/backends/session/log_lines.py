@@ -1,4 +1,4 @@
-"""The lines of document 2's logs, from values to text.
+"""The lines of session logs, from values to text.
 
 A part whose value isn't known is left out; None, negative and NaN are shown as they are. MB and GB are 1e6 and 1e9
 bytes.

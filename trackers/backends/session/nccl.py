@@ -77,7 +77,7 @@ def level_of(line: str) -> int:
 
 
 def timeout(text: str) -> str:
-    """Document 2's warning where a text speaks of a collective that took too long; "" where it doesn't."""
+    """The warning for a text about a collective that timed out; "" for any other text."""
     who, what = _WHO.search(text), _TIMEOUT.search(text)
     if who is None or what is None or not (_TIMEOUT.search(text, who.end()) or _WHO.search(text, what.end())):
         return ""
@@ -85,5 +85,5 @@ def timeout(text: str) -> str:
 
 
 def failed_start(text: str) -> str:
-    """Document 2's error where an exception says that ranks didn't come together; "" where it doesn't."""
+    """The error for an exception that says that ranks didn't connect; "" for any other."""
     return f"Distributed backend initialization failed: {text}" if _INITIALIZATION.search(text) else ""

@@ -1,4 +1,4 @@
-"""What a session's logs hold, and how often: document 2's settings and its two levels, as the run's options say."""
+"""Settings of session logs, read from the run's options: what is written, how often, and the two logging levels."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _FALSE = (False, "n", "false", "False", "0", 0)
 
 
 class SessionSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Document 2's settings, with its defaults.
+    """Settings of session logs, with their defaults.
 
     log_steps, performance_steps, multigpu_steps: between two lines. snapshot_s: between two snapshots of the GPUs.
     communication: lines and entries of each timed communication. training_level: of the main and the performance log.

@@ -66,7 +66,7 @@ def session(
     attributes: Mapping[str, Any],
     status: Status | None,
 ) -> dict[str, Any]:
-    """The summary's ``session``: document 2's fields, and behind them whose session it is and how it ended."""
+    """The summary's ``session``: the format's fields, then the run that it belongs to and how it ended."""
     ended = status is not None and status.name != "running"
     last = status.time if status is not None and ended and status.time else totals.ended or info.created
     began = totals.began or info.created
@@ -100,7 +100,7 @@ def session(
 
 
 def text(head: Mapping[str, Any], totals: SessionTotals, speed: Speed, snapshots: Snapshots) -> Iterator[str]:
-    """The summary for people, in the words of document 2's analysis."""
+    """The summary as text (``summary.txt``)."""
     yield "TRAINING SESSION SUMMARY"
     yield RULE
     yield f"  Session: {head['id']}"

@@ -1,4 +1,4 @@
-"""Document 2's session logs: ``training_YYYYmmdd_HHMMSS/`` with three logs and two summaries, however the run ends.
+"""Session logs: ``training_YYYYmmdd_HHMMSS/`` with three logs and two summaries, however the run ends.
 
 One delivery writes them for all ranks, so there is one session id: the run's start time. The logs grow line by line;
 the summaries are at most 10 s or 10 % behind while the run goes on, and complete when it has ended or was killed.

@@ -19,7 +19,7 @@ from trackers.records import name_floats
 from trackers.support import confined
 
 DOCUMENTED = ("training_iterations", "eval_steps", "checkpoints")
-"""Lists that every log has, empty or not, in the order of document 1."""
+"""Lists that every log has, empty or not, in the format's order."""
 
 MORE = ("samples", "text", "media", "artifacts", "alerts")
 """Lists that a log has when there is something in them."""

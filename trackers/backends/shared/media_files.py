@@ -1,6 +1,6 @@
 """Media as training stored them, in the shapes that the vendors' clients take.
 
-Training writes media raw (DESIGN.md, "Media and files"); a delivery turns them into pictures and tables here.
+Training stores media raw; a delivery turns them into pictures and tables here.
 Files are only read, and a file that is missing or broken rejects the one record that names it.
 """
 

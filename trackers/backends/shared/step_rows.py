@@ -1,4 +1,4 @@
-"""What becomes of each record in document 1's JSON log: iterations, evaluations, checkpoints, totals.
+"""Turns records into entries of the training JSON log: iterations, evaluations, checkpoints, totals.
 
 Names are mapped as users of that log know them: ``train_loss`` or ``loss`` is an iteration's ``loss``, ``lr`` or
 ``learning_rate`` an evaluation's ``lr``, and a ``val_…`` value makes an evaluation. Every other value keeps its
@@ -85,7 +85,7 @@ class IterationTotals(msgspec.Struct):
             self.best_val_loss = loss
 
     def summary(self, step_s: float | None) -> dict[str, Any]:
-        """Document 1's summary; what isn't known is null.
+        """The log's summary; what isn't known is null.
 
         Args:
             step_s: seconds of a step while stepping.
@@ -343,7 +343,7 @@ def is_eval(name: str) -> bool:
 
 
 def iso(time: float) -> str:
-    """Unix seconds as document 1 writes times: local, with microseconds."""
+    """A time in Unix seconds as the log writes it: local, with microseconds."""
     return datetime.fromtimestamp(time).isoformat(timespec="microseconds")
 
 

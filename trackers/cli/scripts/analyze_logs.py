@@ -1,4 +1,4 @@
-"""``analyze_logs``: document 2's analysis of the sessions below a directory."""
+"""``analyze_logs``: analysis of the session logs below a directory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``compare_results``: document 0's comparison of the results below a directory."""
+"""``compare_results``: comparison of the benchmark results below a directory."""
 
 from __future__ import annotations
 

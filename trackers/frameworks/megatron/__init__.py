@@ -1,4 +1,4 @@
-"""Megatron's logging on a run: document 4's configuration, its names in every tracker, its lines on the console.
+"""Megatron's logging on a run: its configuration, its names in every tracker, its lines on the console.
 
 from trackers.frameworks.megatron import LoggerConfig, start
 log = start(LoggerConfig(wandb_project="p", wandb_exp_name="e"), train_iters=1000, global_batch_size=256)

@@ -1,4 +1,4 @@
-"""Document 4's ``LoggerConfig``, and what its fields are as options of a run."""
+"""Megatron Bridge's ``LoggerConfig``, and the option of a run that stands for each of its fields."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``training_log`` as Megatron calls it, once an iteration: document 4's names in every tracker, its lines on paper."""
+"""``training_log`` as Megatron calls it, once an iteration: Megatron's names in every tracker, its lines as text."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def check_arguments(given: Mapping[str, Any]) -> None:
 
 
 class MegatronLog:
-    """Logs a training as document 4 says. Made by ``trackers.frameworks.megatron.start``, on every rank.
+    """Logs a training as Megatron does. Made by ``trackers.frameworks.megatron.start``, on every rank.
 
     Args:
         run: where values go. config: what is wanted.

@@ -1,4 +1,4 @@
-"""JSON files: the training log of document 1, ours or another writer's, and the benchmark result of document 0.
+"""JSON files: training JSON logs, from this package or another writer, and benchmark results.
 
 Our own logs are read list by list, line by line, merged by time, so that a long one needs no more memory than a
 short one; their ``names`` give back what each value was logged as. A log without times gets them from its start and
@@ -192,7 +192,7 @@ def _note(item: Mapping[str, Any], kind: str, began: float, run: SourceRun) -> I
 
 
 def _benchmark(log: Log) -> Iterator[Record]:
-    """Document 0: durations of single steps as a series, everything else as configuration and results."""
+    """A benchmark result: durations of single steps as a series, everything else as configuration and results."""
     head = log.head
     end = places.unix(head.get("timestamp")) or log.path.stat().st_mtime
     settings: dict[str, Any] = {

@@ -412,7 +412,7 @@ class Delivery:
         failpoint(f"{self.name}.commit.after")
 
     def _failed(self, error: errors.DeliveryError) -> float:
-        """What DESIGN.md's table says for each kind of failure. Returns the pause until the next try."""
+        """Handles a failure by its kind (:mod:`trackers.errors`). Returns the pause until the next try, in seconds."""
         self.account.failures += 1
         failures = self.account.failures
         text = f"{self.name}: {error}"
