@@ -45,7 +45,7 @@ endef
 # menuconfig, defconfig-NAME and what else makes a .config.
 include config.mk
 
-.PHONY: help demo test test-failed test-oldest check audit fuzz chaos chaos-crowd chaos-failpoints copy-project bench gpu-check docs-pictures wheel clean
+.PHONY: help demo test test-failed test-oldest check audit fuzz chaos chaos-crowd chaos-failpoints copy-project bench gpu-check docs-pictures new-tracker wheel clean
 
 help:  ## this list
 	@grep -hE '^[a-z][a-z-]*:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 24
@@ -99,6 +99,9 @@ gpu-check: $(DEV_ENV)  ## on this machine's GPUs: values against nvidia-smi's (C
 docs-pictures: $(DEMO_ENV)  ## draw docs/pictures anew; needs chromium and chromedriver
 	@$(PYTHON) scripts/make_plots.py
 	@$(PYTHON) scripts/make_pictures.py
+
+new-tracker:  ## write the files of a new built-in tracker, which pass the conformance kit: NAME=x
+	@$(BASE_PYTHON) scripts/new_tracker.py $(or $(NAME),$(error say its name: make new-tracker NAME=x))
 
 wheel: $(ENV)  ## build the wheel into dist/
 	@$(PYTHON) -m pip wheel --quiet --no-deps --wheel-dir dist .

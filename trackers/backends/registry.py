@@ -15,20 +15,24 @@ GROUP = "trackers.trackers"
 """Entry-point group of tracker plug-ins: name = "package.module:Class"."""
 
 BUILT_IN: dict[str, str] = {
-    "wandb": "trackers.backends.wandb.tracker:WandbTracker",
-    "trackio": "trackers.backends.trackio.tracker:TrackioTracker",
-    "tensorboard": "trackers.backends.tensorboard.tracker:TensorboardTracker",
-    "mlflow": "trackers.backends.mlflow.tracker:MlflowTracker",
-    "json": "trackers.backends.json.tracker:JsonTracker",
-    "csv": "trackers.backends.csv.tracker:CsvTracker",
-    "benchmark": "trackers.backends.benchmark.tracker:BenchmarkTracker",
-    "session": "trackers.backends.session.tracker:SessionTracker",
-    "console": "trackers.backends.console.tracker:ConsoleTracker",
-    "progress": "trackers.backends.progress.tracker:ProgressTracker",
+    name: f"trackers.backends.{name}.tracker:{name.capitalize()}Tracker"
+    for name in (
+        "wandb",
+        "trackio",
+        "tensorboard",
+        "mlflow",
+        "json",
+        "csv",
+        "benchmark",
+        "session",
+        "console",
+        "progress",
+    )
 }
-"""The same form as an entry point, so that both are loaded by one function."""
+"""The built-in trackers, one line each, in the form of entry points, so that both are loaded by one function.
 
-_PRECHECKS = "trackers.backends.{}.precheck:{}Precheck"
+The folder ``trackers/backends/NAME`` holds ``NameTracker`` in ``tracker.py`` and ``NamePrecheck`` in ``precheck.py``.
+"""
 
 NONE = "none"
 
@@ -54,8 +58,9 @@ def precheck(name: str) -> type[Any]:
     That is a plug-in's own class. A built-in one has a precheck module, so that the tracker itself isn't loaded.
     """
     target = BUILT_IN.get(name) or _plugins().get(name)
-    ours = target is not None and target.startswith("trackers.backends.")
-    return _load(name, _PRECHECKS.format(name, name.capitalize()) if ours else target)
+    if target is not None and target.startswith("trackers.backends."):
+        target = f"trackers.backends.{name}.precheck:{name.capitalize()}Precheck"
+    return _load(name, target)
 
 
 def _load(name: str, target: str | None) -> type[Any]:

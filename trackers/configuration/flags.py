@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from trackers.backends import registry
 from trackers.configuration.declaration import Declaration
 from trackers.configuration.kconfig import Tree
 from trackers.errors import UsageError
@@ -43,6 +44,8 @@ def flags_from_args(namespace: argparse.Namespace) -> tuple[dict[str, Any], str 
 
 def _add(group: argparse._ArgumentGroup, declaration: Declaration) -> None:
     help_text = declaration.help.replace("%", "%%")
+    if declaration.symbol == "TRACKER":
+        help_text += f" Built in: {', '.join(sorted(registry.BUILT_IN))}."
     if declaration.kind == "bool":
         group.add_argument(declaration.flag, action=argparse.BooleanOptionalAction, default=None, help=help_text)
     elif declaration.choices:
