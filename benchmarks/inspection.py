@@ -44,8 +44,7 @@ def pass_figures(rounds: int) -> list[Figure]:
     """All eight statistics of a tensor, beside two of them as torch has them."""
     import torch
 
-    from trackers.inspection.moments import moments
-    from trackers.inspection.statistics import COLUMNS
+    from trackers.inspection.statistics import COLUMNS, moments
 
     found = []
     for size in SIZES:

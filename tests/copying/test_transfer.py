@@ -20,8 +20,7 @@ from tests.analysis.support import write_run
 from trackers import errors
 from trackers.cli.app import app
 from trackers.copying import CopyReport, copy, staging
-from trackers.copying.capabilities import KEEPS
-from trackers.copying.verify import differences, tally
+from trackers.copying.verify import KEEPS, differences, tally
 from trackers.errors import NotFound, UsageError
 from trackers.readers.run_data import load, load_all
 from trackers.records import ArtifactFile, ArtifactRecord, Finish, Media, MediaFile, Metrics, Record, encode

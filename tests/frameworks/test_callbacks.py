@@ -20,7 +20,7 @@ import trackers
 from tests.fakes.cuda import Cuda
 from tests.helpers import Time
 from trackers.errors import UsageError
-from trackers.hardware import sysinfo
+from trackers.hardware import host
 from trackers.instruments import timers
 from trackers.training.run import Run
 
@@ -226,7 +226,7 @@ def test_gpu_is_waited_for_once_at_the_end(monkeypatch: pytest.MonkeyPatch) -> N
     cuda = FakeCuda()
     module = SimpleNamespace(cuda=cuda, __version__="2.9.0", version=SimpleNamespace(hip=None, cuda="12.8"))
     monkeypatch.setitem(sys.modules, "torch", module)
-    monkeypatch.setattr(sysinfo, "gpus", dict)
+    monkeypatch.setattr(host, "gpus", dict)
     callback = trackers.BenchmarkCallback(global_batch_size=2, sequence_length=8)
     callback.on_train_start()
     for milliseconds in (9000.0, 250.0, 750.0):

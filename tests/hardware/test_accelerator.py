@@ -12,7 +12,7 @@ import pytest
 
 import trackers
 from tests.fakes.cuda import Cuda
-from trackers.hardware import sysinfo
+from trackers.hardware import host
 from trackers.instruments.accelerator import accelerator
 from trackers.training.rank_run import RankRun
 from trackers.training.run import Run
@@ -77,20 +77,20 @@ def test_run_records_it_once_it_is_sure(monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
 def test_kernel_shows_cards_and_drivers(tmp_path: Path) -> None:
     """NVIDIA's and AMD's cards by the kernel's files; a machine with neither has no driver."""
-    assert sysinfo.gpus(tmp_path) == {"gpu_drivers": []}
+    assert host.gpus(tmp_path) == {"gpu_drivers": []}
     card = tmp_path / "sys/class/drm/card0/device"
     card.mkdir(parents=True)
     for name, text in {"vendor": "0x1002", "product_name": "AMD Instinct MI300X", "mem_info_vram_total": "1"}.items():
         (card / name).write_text(text + "\n")
     (tmp_path / "dev").mkdir()
     (tmp_path / "dev/kfd").write_text("")
-    assert sysinfo.gpus(tmp_path) == {"gpu_drivers": ["amd"], "gpu": "AMD Instinct MI300X"}
+    assert host.gpus(tmp_path) == {"gpu_drivers": ["amd"], "gpu": "AMD Instinct MI300X"}
     (tmp_path / "dev/nvidiactl").write_text("")
-    assert sysinfo.gpus(tmp_path)["gpu_drivers"] == ["nvidia", "amd"]
+    assert host.gpus(tmp_path)["gpu_drivers"] == ["nvidia", "amd"]
     gpu = tmp_path / "proc/driver/nvidia/gpus/0000:3b:00.0"
     gpu.mkdir(parents=True)
     (gpu / "information").write_text("Model: \t\t NVIDIA H200\nIRQ:   \t\t 24\n")
-    assert sysinfo.gpus(tmp_path)["gpu"] == "NVIDIA H200"
+    assert host.gpus(tmp_path)["gpu"] == "NVIDIA H200"
 
 
 def test_other_ranks_neither_trace_nor_tell(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,9 +15,8 @@ from torch.utils.checkpoint import checkpoint
 
 from tests.inspection.test_statistics import NothingMoves
 from trackers.inspection import TensorInspectConfig
-from trackers.inspection.eager import Eager
 from trackers.inspection.features import TENSORS
-from trackers.inspection.inspector import Inspector
+from trackers.inspection.inspector import Eager, Inspector
 from trackers.inspection.statistics import TENSOR_STATS
 from trackers.inspection.statistics_log import TextLog
 from trackers.values import deferred

@@ -15,10 +15,9 @@ from torch import nn
 
 from trackers.errors import MissingPackage, UsageError
 from trackers.inspection import TensorInspectConfig, nvinspect
-from trackers.inspection.config import read_yaml
+from trackers.inspection.config import InspectionSchedule, read_yaml
 from trackers.inspection.features import CARRIED_OUT, sections
 from trackers.inspection.inspector import Inspector
-from trackers.inspection.schedule import InspectionSchedule
 from trackers.inspection.selection import Layers, names, unwrapped
 from trackers.inspection.statistics_log import TextLog
 

@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 from tests.instruments.test_norms import WAITING, NothingWaits
 from trackers.inspection import fp8
 from trackers.inspection.hooks import Wanted
-from trackers.inspection.moments import moments
 from trackers.inspection.results import values
-from trackers.inspection.statistics import FP8_STATS, TENSOR_STATS, Cast, fp8_statistic
+from trackers.inspection.statistics import FP8_STATS, TENSOR_STATS, Cast, fp8_statistic, moments
 
 FLOATS = st.floats(width=32, allow_nan=False, allow_infinity=False, min_value=-(2.0**60), max_value=2.0**60)
 SMALL = st.floats(width=32, allow_nan=False, allow_infinity=False, min_value=-(2.0**-100), max_value=2.0**-100)

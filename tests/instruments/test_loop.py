@@ -16,7 +16,7 @@ from tests.instruments.test_norms import NothingWaits
 from trackers.errors import UsageError
 from trackers.instruments import clock as clocks
 from trackers.instruments import loop as loops
-from trackers.instruments import measured_peak as peaks
+from trackers.instruments import peaks
 from trackers.instruments import timers as timer_module
 from trackers.instruments.loop import Loop
 from trackers.instruments.options import Measure

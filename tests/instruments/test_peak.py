@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import nn
 
-from trackers.instruments import measured_peak
-from trackers.instruments.measured_peak import Peak
+from trackers.instruments import peaks
+from trackers.instruments.peaks import Peak
 
 FP32, TF32, BF16, FP16, FP8 = 66.9, 494.7, 989.4, 989.4, 1978.9
 
@@ -18,9 +18,7 @@ FP32, TF32, BF16, FP16, FP8 = 66.9, 494.7, 989.4, 989.4, 1978.9
 @pytest.fixture(autouse=True)
 def h100(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A GPU by name; torch's settings are put back."""
-    monkeypatch.setattr(
-        measured_peak, "cuda_in_use", lambda: SimpleNamespace(get_device_name=lambda: "NVIDIA H100 80GB HBM3")
-    )
+    monkeypatch.setattr(peaks, "cuda_in_use", lambda: SimpleNamespace(get_device_name=lambda: "NVIDIA H100 80GB HBM3"))
     dtype = torch.get_autocast_dtype("cuda")
     yield
     torch.backends.cuda.matmul.fp32_precision = "none"
@@ -113,9 +111,9 @@ def test_closed_before_the_first_step(said: list[str]) -> None:
 
 def test_unknown_device_has_no_peak(monkeypatch: pytest.MonkeyPatch, said: list[str]) -> None:
     """It is said, with the option that sets one; a processor has none, in silence."""
-    monkeypatch.setattr(measured_peak, "cuda_in_use", lambda: SimpleNamespace(get_device_name=lambda: "Abacus 3"))
+    monkeypatch.setattr(peaks, "cuda_in_use", lambda: SimpleNamespace(get_device_name=lambda: "Abacus 3"))
     assert Peak(nn.Linear(2, 2, dtype=torch.bfloat16), None, said.append).settle() is None
     assert said == ["loop: no peak is known for Abacus 3: no utilisation is logged; TRACKER_PEAK_TFLOPS sets one"]
-    monkeypatch.setattr(measured_peak, "cuda_in_use", lambda: None)
+    monkeypatch.setattr(peaks, "cuda_in_use", lambda: None)
     assert Peak(nn.Linear(2, 2), None, said.append).settle() is None
     assert len(said) == 1

@@ -18,7 +18,7 @@ from trackers.formats.timer_report import report
 from trackers.instruments import timer_log, timers
 from trackers.instruments.timers import NULL, Timer, Timers
 from trackers.records import Metrics
-from trackers.support.optional_torch import torch_for
+from trackers.support.optional import torch_for
 from trackers.training.run import Run
 from trackers.values.deferred import DeferredNumber
 

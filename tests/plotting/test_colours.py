@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from trackers.plotting.colours import COLOURS
+from trackers.plotting.figure import COLOURS
 
 # Machado, Oliveira, Fernandes 2009, severity 1.0: https://www.inf.ufrgs.br/~oliveira/pubs_files/CVD_Simulation/
 SIGHT = {

@@ -21,7 +21,7 @@ from trackers.journal.run_directory import RunDirectory
 from trackers.relay.delivery.cursor_file import DeliveryState, read_account
 from trackers.relay.sync import sync
 from trackers.retention.archive import archive, packable, restore
-from trackers.retention.eligibility import DAY_S, why_kept
+from trackers.retention.lock import DAY_S, why_kept
 
 
 @pytest.fixture(scope="module")

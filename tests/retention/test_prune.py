@@ -17,7 +17,7 @@ from trackers.journal.run_directory import RunDirectory
 from trackers.relay.delivery.cursor_file import read_account
 from trackers.retention import prune
 from trackers.retention.archive import archive
-from trackers.retention.eligibility import why_kept, why_not_deleted
+from trackers.retention.lock import why_kept, why_not_deleted
 from trackers.retention.sizes import LOOSE_KINDS, Size, loose_sizes, run_sizes, show_size, total
 
 RUN = Path("runs/digits/one")

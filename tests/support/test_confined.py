@@ -172,7 +172,7 @@ def test_path_that_leads_elsewhere_is_not_inside(path: object) -> None:
 ROOT = Path(trackers.__file__).parent
 WAYS_AROUND = ("open", "read_bytes", "read_text", "write_bytes", "write_text", "touch")
 HANDLES_RUNS = ("journal/*.py", "support/seekable_zstd.py", "ranks/launch.py", "analysis/run_overview.py",
-                "analysis/run_list.py", "relay/**/*.py", "media/store.py", "retention/archive.py",
+                "analysis/run_list.py", "relay/**/*.py", "media/base.py", "retention/archive.py",
                 "backends/**/*.py")  # fmt: skip
 """Modules whose paths lie below a run."""
 REASONS = {
@@ -184,7 +184,7 @@ REASONS = {
     "backends/wandb/media.py": "temporary files of its own; media come through pixels.path",
     "backends/trackio/media.py": "temporary files of its own",
     "retention/archive.py": "a directory, to have its names on the disk",
-    "media/store.py": "the user's own file, that training logs",
+    "media/base.py": "the user's own file, that training logs",
     "journal/checkpoints.py": "a checkpoint that training names",
     "journal/fingerprint_cache.py": "the user's own cache",
     "journal/signature.py": "the user's own key",

@@ -16,7 +16,7 @@ import msgspec
 from trackers.benchmark import values as meanings
 from trackers.benchmark.speed import FIRST_STEP, WINDOWED, Meter, StepSpan, StepTimes, marks_of
 from trackers.benchmark.values import Meaning, meaning
-from trackers.metrics import roles, totals
+from trackers.metrics import groups, roles
 from trackers.records import Config, Environment, Metrics, Number, Record, Start, flatten, merge
 
 CLOCK = "times of records"
@@ -102,7 +102,7 @@ class StepCollector:
             elif isinstance(record, Start) and record.rank is not None:
                 self._start(record)
         self.config = dict(flatten(self._settings, "."))
-        self.total = totals.steps(self._settings)
+        self.total = groups.steps(self._settings)
         self._settle()
         return self
 

@@ -55,7 +55,7 @@ def archive(
     from trackers.journal.run_directory import RunDirectory
     from trackers.retention.archive import archive as work
     from trackers.retention.archive import packable
-    from trackers.retention.eligibility import DAY_S, chosen, why_kept
+    from trackers.retention.lock import DAY_S, chosen, why_kept
     from trackers.support.seekable_zstd import need_zstd
 
     def keeps(run: RunDirectory) -> str:
@@ -92,7 +92,7 @@ def restore(
     from trackers.journal.run_directory import RunDirectory
     from trackers.retention.archive import restore as work
     from trackers.retention.backup import is_backup
-    from trackers.retention.eligibility import chosen
+    from trackers.retention.lock import chosen
     from trackers.support.seekable_zstd import need_zstd
 
     def act(run: RunDirectory) -> int:

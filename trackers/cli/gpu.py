@@ -30,7 +30,7 @@ def gpu(
     Example: trackers gpu --once
     """
     from trackers.hardware.gpus.detect import Gpus
-    from trackers.hardware.view import MachineView
+    from trackers.hardware.monitor import MachineView
 
     if scope not in ("node", "job"):
         print(f"trackers: --scope {scope!r} isn't known: node or job", file=sys.stderr)
@@ -58,7 +58,7 @@ def gpu(
 
 
 def _print_lines(view: object, once: bool, interval: float) -> None:
-    from trackers.hardware.view import MachineView
+    from trackers.hardware.monitor import MachineView
 
     assert isinstance(view, MachineView)
     while True:
@@ -73,7 +73,7 @@ def _print_table(view: object, once: bool, interval: float) -> None:
     from rich.console import Console
     from rich.live import Live
 
-    from trackers.hardware.view import MachineView
+    from trackers.hardware.monitor import MachineView
 
     assert isinstance(view, MachineView)
     console = Console()

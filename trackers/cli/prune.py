@@ -49,7 +49,7 @@ def prune(
     Example: trackers prune --older-than 90 --yes; trackers prune --logs benchmark_results --yes
     """
     from trackers.errors import TrackersError
-    from trackers.retention.eligibility import DAY_S, chosen, why_not_deleted
+    from trackers.retention.lock import DAY_S, chosen, why_not_deleted
     from trackers.retention.prune import begun, delete, finish
     from trackers.retention.sizes import show_size
 

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from trackers.copying.capabilities import KEEPS, Capabilities
+from trackers.copying.verify import KEEPS, Capabilities
 from trackers.errors import NotFound, UsageError
 from trackers.journal.run_directory import RunDirectory
 from trackers.readers.mlflow.reader import split_address

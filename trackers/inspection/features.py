@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from trackers.errors import UsageError
-from trackers.inspection.schedule import KEYS, InspectionSchedule
+from trackers.inspection.config import KEYS, InspectionSchedule
 from trackers.inspection.selection import Layers
 from trackers.inspection.statistics import (
     BACKWARD,

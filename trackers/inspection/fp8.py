@@ -11,8 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from trackers.errors import UsageError
-from trackers.inspection.moments import MomentSums
-from trackers.inspection.statistics import FP8_COLUMNS, Cast
+from trackers.inspection.statistics import FP8_COLUMNS, Cast, MomentSums
 
 TYPES = {"E4M3": "float8_e4m3fn", "E5M2": "float8_e5m2"}
 LARGEST = {"E4M3": 448.0, "E5M2": 57344.0}

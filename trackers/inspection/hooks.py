@@ -11,8 +11,7 @@ from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 from trackers.inspection.fp8 import rounded
-from trackers.inspection.moments import MomentSums, moments
-from trackers.inspection.statistics import Cast, Statistic
+from trackers.inspection.statistics import Cast, MomentSums, Statistic, moments
 
 
 class Wanted(NamedTuple):

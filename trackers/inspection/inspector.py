@@ -2,6 +2,8 @@
 
 An iteration's values are logged at the number of steps finished before it: its weights are theirs. Nothing waits for
 a GPU, and what goes wrong once training has begun is said once and stops nothing.
+
+Running what torch.compile has made as it was written, for a while: hooks see nothing of the compiled code.
 """
 
 from __future__ import annotations
@@ -10,17 +12,15 @@ import tempfile
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from trackers.errors import UsageError
 from trackers.inspection import fp8, nvinspect, results, selection
-from trackers.inspection.config import TensorInspectConfig
-from trackers.inspection.eager import Eager
+from trackers.inspection.config import InspectionSchedule, TensorInspectConfig
 from trackers.inspection.features import BASE, MEASURED, NAMESPACE, Request, Section, sections
 from trackers.inspection.hooks import Hooks, Wanted
-from trackers.inspection.schedule import InspectionSchedule
 from trackers.inspection.statistics_log import TextLog
-from trackers.support.optional_torch import torch_for
+from trackers.support.optional import torch_for
 from trackers.values.coerce import number
 from trackers.values.device_copy import transfer
 
@@ -268,3 +268,34 @@ def _no_layer(section: Section, linear: Sequence[str]) -> str:
         f"tensor inspection: {section.name} matches no layer by {section.layers.describe()}; "
         f"the model's linear layers are {names or 'none'}"
     )
+
+
+class Eager:
+    """One that may ask for it. torch has one stance for the process: it is left when nobody asks any more.
+
+    torch 2.6 or later can; with an earlier one compiled layers aren't looked at.
+    """
+
+    _asking: ClassVar[set[int]] = set()
+    _stance: ClassVar[Any] = None
+
+    def hold(self, torch: Any) -> None:
+        """From now on, until ``release``."""
+        set_stance = getattr(torch.compiler, "set_stance", None)
+        if set_stance is None or id(self) in Eager._asking:
+            return
+        if not Eager._asking:
+            try:
+                Eager._stance = set_stance("force_eager")
+            except RuntimeError:  # called from within a compiled region
+                return
+        Eager._asking.add(id(self))
+
+    def release(self) -> None:
+        """Not any more."""
+        if id(self) not in Eager._asking:
+            return
+        Eager._asking.discard(id(self))
+        if not Eager._asking:
+            stance, Eager._stance = Eager._stance, None
+            stance.__exit__(None, None, None)

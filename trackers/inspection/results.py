@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from trackers.inspection.hooks import Wanted
-from trackers.inspection.moments import MomentSums
-from trackers.inspection.statistics import Whole, whole
+from trackers.inspection.statistics import MomentSums, Whole, whole
 from trackers.reductions import Max, Reduction
 from trackers.values.deferred import Vector, number
 

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from trackers.errors import UsageError
 from trackers.instruments.timers import cuda_in_use
-from trackers.support.optional_torch import torch_for
+from trackers.support.optional import torch_for
 from trackers.values.deferred import number
 from trackers.values.device_copy import capturing
 

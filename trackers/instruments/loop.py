@@ -7,6 +7,10 @@
 
 Everything it logs is at the number of finished steps. Nothing in it waits for a GPU, and no fault of its own stops
 training: it is said once, and that instrument is left out from then on.
+
+A training loop where nothing is recorded.
+
+What training has gone through: samples, tokens and floating-point operations, those before this start included.
 """
 
 from __future__ import annotations
@@ -19,12 +23,13 @@ from typing import Any
 from trackers.instruments import timer_log
 from trackers.instruments.clock import TrainingClock
 from trackers.instruments.eta import Remaining
-from trackers.instruments.measured_peak import Peak
 from trackers.instruments.memory import MemoryReader
 from trackers.instruments.options import Measure
-from trackers.instruments.progress_counters import Consumed
+from trackers.instruments.peaks import Peak
 from trackers.instruments.throughput import Throughput, rate
-from trackers.instruments.timers import Interval, TimerMark, Timers, TimerSpan
+from trackers.instruments.timers import NULL, Interval, NullTimer, TimerMark, Timers, TimerSpan
+from trackers.metrics import checkpoint_keys
+from trackers.records import Number
 from trackers.reductions import Max
 from trackers.values.deferred import number
 
@@ -62,7 +67,7 @@ class Loop:
         micro_batch_size: samples that go through a rank at once. ranks: how many train together.
         together: times and memory are logged as values of all ranks; else they are this rank's own.
         flops_per_token, flops_per_step: see :mod:`trackers.instruments.flops`. precision: of the matrix products:
-            bf16, fp16, fp8, tf32, fp32, fp4; default as :mod:`trackers.instruments.measured_peak` finds it.
+            bf16, fp16, fp8, tf32, fp32, fp4; default as :mod:`trackers.instruments.peaks` finds it.
         model: a module, or several. optimizer: one, or several: gradients are measured just before it steps.
         group: see :class:`trackers.instruments.norms.Norms`.
         device: "cuda", "cpu" or "auto", as for timers.
@@ -376,3 +381,118 @@ class Loop:
             self._gradients = self._norms.gradients(getattr(optimizer, "grad_scale", None))
         except Exception as error:
             self._failed("norms", error)
+
+
+class NullLoop:
+    """A loop that measures nothing: see :class:`trackers.instruments.loop.Loop`."""
+
+    steps = 0
+
+    def __init__(self) -> None:
+        self.timers = Timers(-1)
+
+    def timer(self, name: str, level: int = 0, device: str = "auto") -> NullTimer:
+        """A timer that measures nothing."""
+        return NULL
+
+    def pause(self, what: str) -> contextlib.AbstractContextManager[None]:
+        """Nothing."""
+        return contextlib.nullcontext()
+
+    def checkpoint(self) -> contextlib.AbstractContextManager[None]:
+        """Nothing."""
+        return contextlib.nullcontext()
+
+    def step(self, samples: int | None = None, tokens: int | None = None) -> None:
+        """Counts, and nothing else."""
+        self.steps += 1
+
+    def pace(self) -> None:
+        """Unknown."""
+
+    def close(self) -> None:
+        """Nothing."""
+
+
+BATCH, SAMPLES, TOKENS = "batch-size", "consumed-samples", "consumed-tokens"
+
+
+class Consumed:
+    """Counts, of all ranks together. What isn't said for a step isn't known from then on.
+
+    Args:
+        start_step: steps that were done before this start.
+        samples_per_step, tokens_per_step: to guess what they took by, where the next three aren't given.
+        samples, tokens, flops: gone through before this start.
+        flops_per_token, flops_per_step: operations; the first needs counted tokens.
+
+    Attributes:
+        batch: samples of the last step. samples, tokens, flops: so far; None where that isn't known.
+        job_flops: since this start.
+    """
+
+    def __init__(
+        self,
+        start_step: int = 0,
+        *,
+        samples_per_step: int | None = None,
+        tokens_per_step: int | None = None,
+        samples: int | None = None,
+        tokens: int | None = None,
+        flops: float | None = None,
+        flops_per_token: float | None = None,
+        flops_per_step: float | None = None,
+    ) -> None:
+        self._per_token, self._per_step = flops_per_token, flops_per_step
+        self.batch = samples_per_step
+        self.samples = _times(samples_per_step, start_step) if samples is None else samples
+        self.tokens = _times(tokens_per_step, start_step) if tokens is None else tokens
+        self.flops = self._operations(start_step, self.tokens) if flops is None else flops
+        self.job_flops = self._operations(0, 0)
+
+    def step(self, samples: int | None, tokens: int | None) -> None:
+        """A step ended."""
+        more = self._operations(1, tokens)
+        self.batch = samples
+        self.samples, self.tokens = _plus(self.samples, samples), _plus(self.tokens, tokens)
+        self.flops = _sum(self.flops, more)
+        self.job_flops = _sum(self.job_flops, more)
+
+    def values(self) -> dict[str, Number]:
+        """What a loop logs of it."""
+        return _known({BATCH: self.batch, SAMPLES: self.samples, TOKENS: self.tokens})
+
+    def at_checkpoint(self, step: int) -> dict[str, Number]:
+        """What a checkpoint saved at this step is recorded by."""
+        return {
+            checkpoint_keys.ITERATION: step,
+            **_known(
+                {
+                    checkpoint_keys.SAMPLES: self.samples,
+                    checkpoint_keys.TOKENS: self.tokens,
+                    checkpoint_keys.FLOPS: self.flops,
+                    checkpoint_keys.JOB_FLOPS: self.job_flops,
+                }
+            ),
+        }
+
+    def _operations(self, steps: int, tokens: int | None) -> float | None:
+        if self._per_step is not None:
+            return self._per_step * steps
+        return None if self._per_token is None or tokens is None else self._per_token * tokens
+
+
+def _known(values: dict[str, Number | None]) -> dict[str, Number]:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _times(each: int | None, steps: int) -> int | None:
+    return None if each is None else each * steps
+
+
+def _plus(count: int | None, more: int | None) -> int | None:
+    return more if count is None else None if more is None else count + more
+
+
+def _sum(before: float | None, more: float | None) -> float | None:
+    return None if before is None or more is None else before + more

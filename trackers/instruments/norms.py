@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from trackers.errors import UsageError
-from trackers.support.optional_torch import torch_for
+from trackers.support.optional import torch_for
 from trackers.values.deferred import elements
 
 PARAMETERS, GRADIENTS, ZEROS = "params-norm", "grad-norm", "num-zeros"

@@ -18,7 +18,7 @@ from typing import Any
 
 from trackers.errors import UsageError
 from trackers.instruments.timers import cuda_in_use
-from trackers.support.optional_torch import torch_for
+from trackers.support.optional import torch_for
 
 DIRECTORY = "profile_logs"
 PREFIX = "perf_logs"

@@ -9,10 +9,9 @@ from array import array as sequence
 from pathlib import Path
 from typing import Any
 
-from trackers.media.base import MediaValue
+from trackers.media.base import MediaStore, MediaValue
 from trackers.media.image import existing
 from trackers.media.pixels import as_numpy, is_array
-from trackers.media.store import MediaStore
 from trackers.records import MediaFile
 
 MAX_CHANNELS = 64

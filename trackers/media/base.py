@@ -1,12 +1,19 @@
-"""What all media values share."""
+"""What all media values share.
+
+Where a run keeps media and snapshots of files: by content, each content once.
+"""
 
 from __future__ import annotations
 
+import itertools
+import os
+import stat
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, ClassVar
 
-from trackers.media.store import MediaStore
 from trackers.records import Media, MediaFile
+from trackers.support import confined
 
 
 class MediaValue:
@@ -50,3 +57,89 @@ def record(
 def comes_from(value: Any, package: str) -> bool:
     """True if the value's class, or one it derives from, is of this package. Imports nothing."""
     return any(cls.__module__.partition(".")[0] == package for cls in type(value).__mro__)
+
+
+FOLDER = "media"
+
+_counter = itertools.count()
+
+
+class MediaStore:
+    """The ``media`` folder of one run. Made without I/O; several processes may write into the same folder.
+
+    Args:
+        directory: the run's directory.
+        max_bytes: the largest single media value; larger ones are refused. 0: no limit.
+    """
+
+    def __init__(self, directory: Path, max_bytes: int = 0) -> None:
+        self.directory = Path(directory)
+        self.max_bytes = max_bytes
+
+    def put(self, data: bytes, suffix: str) -> str:
+        """Keep ``data`` and return its path relative to the run's directory.
+
+        The same data with the same suffix is kept once. A file appears whole or not at all; nothing waits for
+        the disk, so a machine that loses power can lose it.
+
+        Raises:
+            ValueError: larger than ``max_bytes``.
+            OSError: it can't be written.
+        """
+        import hashlib
+
+        self.check_size(len(data))
+        name = self.name(hashlib.blake2b(data, digest_size=20).hexdigest(), suffix)
+        target = self.directory / name
+        if not holds(target, len(data)):
+            temporary = self.temporary()
+            try:
+                confined.write_new(temporary, data)
+                move(temporary, target)
+            finally:
+                temporary.unlink(missing_ok=True)
+        return name
+
+    def put_file(self, path: Path) -> tuple[str, bytes]:
+        """Keep a media file as it is now: its path relative to the run's directory, and its content.
+
+        Raises:
+            ValueError: larger than ``max_bytes``.
+            OSError: it can't be read or written.
+        """
+        self.check_size(path.stat().st_size)
+        data = path.read_bytes()
+        return self.put(data, path.suffix.lstrip(".").lower()), data
+
+    def check_size(self, size: int) -> None:
+        """Raises ValueError where a media value of ``size`` bytes is too large."""
+        if self.max_bytes and size > self.max_bytes:
+            allowed = f"the {self.max_bytes / 1e6:g} MB allowed"
+            raise ValueError(f"{size / 1e6:.1f} MB is more than {allowed}: raise TRACKER_MEDIA_MAX_MB")
+
+    def name(self, digest: str, suffix: str) -> str:
+        """The path, relative to the run's directory, of what has this digest."""
+        return f"{FOLDER}/{digest[:2]}/{digest}" + (f".{suffix}" if suffix else "")
+
+    def temporary(self) -> Path:
+        """A path of its own for this call, beside where it will be moved to; the folder exists."""
+        folder = self.directory / FOLDER
+        self.directory.mkdir(parents=True, exist_ok=True)
+        confined.make_folder(folder)
+        # Another host may have the same pid on a shared filesystem, hence the random part.
+        return folder / f".tmp-{os.getpid()}-{next(_counter)}-{os.urandom(4).hex()}"
+
+
+def holds(target: Path, size: int) -> bool:
+    """True if ``target`` is there with ``size`` bytes (a power cut can leave a shorter one behind)."""
+    try:
+        found = target.lstat()
+        return stat.S_ISREG(found.st_mode) and found.st_size == size
+    except OSError:
+        return False
+
+
+def move(temporary: Path, target: Path) -> None:
+    """Give a finished file its name. Whoever else wrote the same content first, or at the same time, is no matter."""
+    confined.make_folder(target.parent)
+    confined.replace(temporary, target)

@@ -8,9 +8,8 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from trackers.media.base import MediaValue, comes_from
+from trackers.media.base import MediaStore, MediaValue, comes_from
 from trackers.media.pixels import as_numpy, is_array
-from trackers.media.store import MediaStore
 from trackers.records import MediaFile
 
 MAX_BINS = 512

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from trackers.media.base import MediaValue
-from trackers.media.store import MediaStore
+from trackers.media.base import MediaStore, MediaValue
 from trackers.records import MediaFile
 
 

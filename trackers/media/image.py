@@ -11,9 +11,8 @@ from typing import Any
 
 import msgspec
 
-from trackers.media.base import MediaValue, comes_from
+from trackers.media.base import MediaStore, MediaValue, comes_from
 from trackers.media.pixels import Pixels, image_pixels
-from trackers.media.store import MediaStore
 from trackers.records import MediaFile
 
 logger = logging.getLogger("trackers.media")

@@ -10,8 +10,7 @@ from typing import Any
 import msgspec
 
 from trackers.formats.json_values import text
-from trackers.media.base import MediaValue, comes_from
-from trackers.media.store import MediaStore
+from trackers.media.base import MediaStore, MediaValue, comes_from
 from trackers.records import MediaFile, escaped, name_floats
 
 INLINE_BYTES = 8192

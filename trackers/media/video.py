@@ -6,10 +6,9 @@ import os
 from pathlib import Path
 from typing import Any
 
-from trackers.media.base import MediaValue
+from trackers.media.base import MediaStore, MediaValue
 from trackers.media.image import existing
 from trackers.media.pixels import Pixels, video_pixels
-from trackers.media.store import MediaStore
 from trackers.records import MediaFile
 
 FORMATS = ("gif", "mp4", "webm", "ogg")

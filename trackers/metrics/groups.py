@@ -9,12 +9,16 @@ The rules, the first that fits:
   columns (``_step``, ``_runtime``, ``_timestamp``).
 - validation: names with one of the words val, valid, validation, eval, evaluation, test in them.
 - training: all others. A rate per GPU (``throughput per GPU (TFLOP/s/GPU)``) is one of training's.
+
+Settings that say where training ends, whichever program chose their names.
 """
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 GROUPS = ("training", "validation", "gpu", "system", "final")
 """All groups, in the order in which they are shown."""
@@ -53,3 +57,29 @@ def grouped(names: Iterable[str]) -> dict[str, list[str]]:
     for name in sorted(set(names)):
         found[group_of(name)].append(name)
     return found
+
+
+STEPS = ("train_iters", "max_iters", "max_steps", "total_steps", "num_steps", "train_steps", "num_train_steps",
+         "num_training_steps", "max_train_steps", "training_steps", "total_iters", "total_iterations",
+         "num_iterations", "n_steps", "max_iter", "steps", "iterations")  # fmt: skip
+"""The first that is there counts."""
+TOTAL = "total_steps"
+"""What a training loop records, where none of them is set."""
+
+
+def steps(config: Mapping[str, Any]) -> int | None:
+    """The step at which training ends, by a nested configuration, or a flat one (``trainer.max_steps``); None where it
+    doesn't say."""
+    found: dict[str, float] = {}
+    for name, value in _leaves(config):
+        if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value) and value > 0:
+            found.setdefault(name, value)
+    return next((int(found[name]) for name in STEPS if name in found), None)
+
+
+def _leaves(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    for name, value in config.items():
+        if isinstance(value, Mapping):
+            yield from _leaves(value)
+        else:
+            yield str(name).rpartition(".")[2], value

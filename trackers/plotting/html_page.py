@@ -11,9 +11,8 @@ from typing import Any
 import msgspec
 
 from trackers.analysis.tables import plain
-from trackers.plotting.colours import COLOURS, DASHES
 from trackers.plotting.curve_math import Curve, thinner
-from trackers.plotting.figure import Picture, as_builtins
+from trackers.plotting.figure import COLOURS, DASHES, Picture, as_builtins
 from trackers.support.atomic_write import write_text
 
 POINTS = 160_000

@@ -11,9 +11,8 @@ from typing import Any
 
 from trackers.analysis.tables import plain, show
 from trackers.errors import UsageError
-from trackers.plotting.colours import SECOND, colour, dashes
 from trackers.plotting.curve_math import Curve
-from trackers.plotting.figure import Bar, Panel, Picture
+from trackers.plotting.figure import SECOND, Bar, Panel, Picture, colour, dashes
 from trackers.support.atomic_write import write
 from trackers.support.optional import need
 

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from trackers.analysis.tables import plain
-from trackers.plotting.colours import colour
 from trackers.plotting.curve_math import Curve
-from trackers.plotting.figure import Panel, Picture
+from trackers.plotting.figure import Panel, Picture, colour
 from trackers.plotting.matplotlib_figure import short
 from trackers.support.optional import need
 

@@ -8,7 +8,7 @@ import subprocess
 from importlib import metadata
 from typing import Any
 
-from trackers.hardware import sysinfo
+from trackers.hardware import host
 from trackers.journal.run_directory import RunDirectory
 from trackers.support import confined
 from trackers.support.redaction import mask_source
@@ -26,7 +26,7 @@ def gather(info: RunInfo) -> dict[str, Any]:
         "executable": info.python,
         "cpu_count": os.cpu_count() or 0,
         "packages": packages(),
-        **sysinfo.gpus(),
+        **host.gpus(),
     }
     values["git"] = {**info.git, **git_state(info.git.get("root", ""))} if info.git else {}
     return values

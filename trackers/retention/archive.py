@@ -17,8 +17,7 @@ import msgspec
 
 from trackers.errors import NotFound, UsageError
 from trackers.journal.run_directory import RunDirectory, StreamName, replace_file
-from trackers.retention.eligibility import why_kept
-from trackers.retention.lock import held
+from trackers.retention.lock import held, why_kept
 from trackers.support import confined
 from trackers.support.failpoints import failpoint
 from trackers.support.seekable_zstd import SUFFIX, Content, blocks_of, content_of, need_zstd, pack, packed_path

@@ -1,15 +1,27 @@
-"""Having a run for oneself: the leases of its relay and of all deliveries, held together."""
+"""Having a run for oneself: the leases of its relay and of all deliveries, held together.
+
+Why a run must stay as it is: it runs, somebody works on it, a tracker lacks something of it, or it is young.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 
-from trackers.errors import UsageError
-from trackers.journal.lease import Lease
-from trackers.journal.run_directory import RunDirectory
-from trackers.retention.eligibility import leases
+from trackers.backends import registry
+from trackers.errors import NotFound, UsageError
+from trackers.journal.lease import STALE_S, Lease, read_holder
+from trackers.journal.run_directory import RunDirectory, asked_for, find_run
+from trackers.journal.status import observe
+from trackers.records import Finish
+from trackers.relay.aggregation.worker import attempts
+from trackers.relay.delivery.cursor_file import read_account
+from trackers.relay.follow import runs_below
+from trackers.relay.report import report
+from trackers.tracker import RunInfo
 
 ALLOW_S = 3600.0
 """A file of a run is packed, or read back, in less time: so long may pass between two signs of life."""
@@ -64,3 +76,124 @@ def held(run: RunDirectory) -> Iterator[RunLock]:
         yield hold
     finally:
         hold.release()
+
+
+DAY_S = 86400.0
+_OFFLINE = "offline"
+
+
+def chosen(references: Iterable[str], root: Path) -> list[RunDirectory]:
+    """The runs that ids, names, ``latest`` or directories name, each once; without a reference, all below ``root``.
+
+    Raises:
+        NotFound: a reference names none. UsageError: it is empty.
+    """
+    found: dict[Path, RunDirectory] = {}
+    for reference in asked_for(references, root):
+        place = Path(reference).expanduser()
+        inside = list(runs_below(place)) if place.is_dir() else []
+        for run in inside or [find_run(reference, root)]:
+            found.setdefault(run.path.resolve(), run)
+    return list(found.values())
+
+
+def why_kept(run: RunDirectory, older_than_s: float, *, held: bool = False) -> str:
+    """Why a run must not be touched, in a few words; "" if it may be archived.
+
+    Args:
+        older_than_s: since when nothing of it may have changed.
+        held: the caller has its leases.
+    """
+    try:
+        info = run.read_info()
+    except NotFound as error:
+        return str(error)
+    if observe(run).name == "running":
+        return "it is running"
+    holder = next((text for path in leases(run) if (text := _held(path))), "")
+    if holder and not held:
+        return f"{holder} works on it"
+    return _lacking(run, info) or _young(run, older_than_s)
+
+
+def why_not_deleted(run: RunDirectory, older_than_s: float, *, held: bool = False) -> str:
+    """As :func:`why_kept`, and: a complete copy of it lies outside of its directory."""
+    kept = why_kept(run, older_than_s, held=held)
+    if kept or run.path.is_symlink():
+        return kept or "it is a link to a directory: delete that one"
+    info = run.read_info()
+    entries = report(run, info.trackers)
+    copies = [entry for name, entry in entries.items() if _outside(run, info, name, entry["url"])]
+    if not copies:
+        return "no tracker has it outside of this directory"
+    missing = set.intersection(*(set(entry["skipped"]) for entry in copies)) - {Finish.__name__.lower()}
+    if missing:
+        return f"no tracker outside of this directory takes its {', '.join(sorted(missing))} records"
+    damaged = max(int(entry["damaged"]) for entry in copies)
+    return f"{damaged} damaged lines of its journal were delivered to nobody" if damaged else ""
+
+
+def leases(run: RunDirectory) -> list[Path]:
+    """Where it is written who works on a run: its relay, and each tracker's delivery."""
+    with contextlib.suppress(NotFound):
+        names = {*run.read_info().trackers, *run.deliveries()}
+        return [run.path / "relay.lease", *(run.delivery / f"{name}.lease" for name in sorted(names))]
+    return [run.path / "relay.lease"]
+
+
+def _lacking(run: RunDirectory, info: RunInfo) -> str:
+    if any(entry.get("launch") for entry in info.attempts) and attempts(run, run.attempt()):
+        return "values across its ranks aren't all recorded: `trackers sync` does that"
+    names = [name for name in info.trackers if not registry.is_inside(name)]
+    entries = {name: entry for name, entry in report(run, names).items() if not registry.is_inside(name)}
+    if not entries:
+        return "no tracker has it"
+    for name, entry in entries.items():
+        if entry["state"] != "delivered":
+            waiting = f", {entry['waiting_bytes']:,} bytes wait" if entry["waiting_bytes"] else ""
+            return f"{name} lacks some of it ({entry['state']}{waiting})"
+        if entry["rejected"]:
+            return f"{name} refused {entry['rejected']:,} records: they are here only"
+    return ""
+
+
+def _young(run: RunDirectory, older_than_s: float) -> str:
+    newest = max((read_account(run, name).time for name in run.deliveries()), default=0.0)
+    for place in (run.path / "run.json", run.streams):
+        for path in [place, *(place.iterdir() if place.is_dir() else ())]:
+            with contextlib.suppress(OSError):
+                newest = max(newest, os.stat(path).st_mtime if path.is_file() else 0.0)
+    age_s = time.time() - newest
+    return f"{age_s / DAY_S:.1f} days old" if age_s < older_than_s else ""
+
+
+def _held(path: Path) -> str:
+    holder = read_holder(path)
+    if holder is None or holder.dead():
+        return ""
+    if not holder.here() and time.time() - holder.time > STALE_S + holder.allow_s:
+        return ""
+    return str(holder)
+
+
+def _outside(run: RunDirectory, info: RunInfo, name: str, url: str) -> bool:
+    """Whether what a tracker has of a run lies elsewhere. Where that can't be known, it doesn't."""
+    if url.startswith(("http://", "https://")):
+        return True
+    place = ""
+    with contextlib.suppress(UsageError, OSError):
+        asked = getattr(registry.precheck(name), "place", None)
+        place = str(asked(info)) if asked is not None else ""
+    if registry.is_inside(name) or place in ("", _OFFLINE):
+        return False
+    own = run.path.resolve()
+    return not any(_below(text, own) or _gone(text) for text in (place, url))
+
+
+def _below(text: str, own: Path) -> bool:
+    return bool(text) and Path(text).expanduser().resolve().is_relative_to(own)
+
+
+def _gone(text: str) -> bool:
+    """Whether it names a local file or directory that isn't there any more."""
+    return os.path.isabs(text) and not os.path.exists(text)

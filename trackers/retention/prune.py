@@ -9,8 +9,7 @@ from pathlib import Path
 
 from trackers.errors import UsageError
 from trackers.journal.run_directory import DOOMED, RunDirectory
-from trackers.retention.eligibility import why_not_deleted
-from trackers.retention.lock import held
+from trackers.retention.lock import held, why_not_deleted
 from trackers.retention.sizes import run_sizes, total
 from trackers.support.failpoints import failpoint
 

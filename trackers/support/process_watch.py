@@ -6,17 +6,19 @@ opened while it lived.
 
 Sources: https://man7.org/linux/man-pages/man5/proc_pid_stat.5.html,
 https://github.com/torvalds/linux/blob/v6.15/include/uapi/linux/pidfd.h
+
+Waiting until a descriptor can be read: ``select`` alone fails for descriptors from 1024 on.
 """
 
 from __future__ import annotations
 
 import os
+import select
 import struct
 import time
 from pathlib import Path
 
 from trackers.support import process_info
-from trackers.support.poll import readable
 
 _INFO = struct.Struct("=QQ11Ii")
 """``struct pidfd_info`` of 6.13, whose last field was filled from 6.15 on."""
@@ -108,3 +110,12 @@ def _open(pid: int, start: float) -> int:
         return fd
     os.close(fd)
     return -1
+
+
+def readable(fd: int, timeout_s: float) -> bool:
+    """Wait until ``fd`` has something to read or has ended, at most ``timeout_s`` seconds; whether it has."""
+    if not hasattr(select, "poll"):
+        return bool(select.select([fd], [], [], timeout_s)[0])
+    poll = select.poll()
+    poll.register(fd, select.POLLIN)
+    return bool(poll.poll(max(timeout_s, 0) * 1000))

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trackers.errors import UsageError
-from trackers.metrics import roles, totals
+from trackers.metrics import groups, roles
 from trackers.records import flatten
 from trackers.support import process_info
 
@@ -26,7 +26,7 @@ KNOWN: Mapping[str, tuple[str, ...]] = {
     "global_batch_size": roles.BATCHES,
     "sequence_length": roles.LENGTHS,
     "num_gpus": roles.GPU_COUNTS,
-    "max_steps": totals.STEPS,
+    "max_steps": groups.STEPS,
     "micro_batch_size": ("micro_batch_size", "per_device_train_batch_size"),
 }
 """What a run's configuration may call a size already."""
@@ -136,13 +136,13 @@ class BenchmarkContext:
         from trackers.benchmark import file
         from trackers.benchmark.result import result
         from trackers.benchmark.steps import StepCollector
-        from trackers.hardware import sysinfo
+        from trackers.hardware import host
         from trackers.instruments.accelerator import accelerator
         from trackers.records import Config, Environment, Start
 
         run = self._run
         settings: dict[str, Any] = {} if run is None else run.config.as_dict()
-        machine = {**sysinfo.gpus(), **accelerator(), **({"accelerator": platform} if platform else {})}
+        machine = {**host.gpus(), **accelerator(), **({"accelerator": platform} if platform else {})}
         about: dict[str, Any] = {name: self._sizes[name] for name in UNGIVEN if name in self._sizes}
         steps = StepCollector().gather(
             [

@@ -11,8 +11,7 @@ from trackers.training.profiling import Profiling
 
 if TYPE_CHECKING:
     from trackers.instruments.communication import Communication
-    from trackers.instruments.loop import Loop
-    from trackers.instruments.null_loop import NullLoop
+    from trackers.instruments.loop import Loop, NullLoop
     from trackers.instruments.options import Measure
     from trackers.instruments.timer_log import TimerLog
     from trackers.instruments.timers import NullTimer, Timer, Timers
@@ -186,10 +185,10 @@ class Measuring(Inspecting, Profiling):
 
     def _say_total(self, steps: int) -> None:
         """Record where training ends, unless the configuration says so already: lines and logs tell it."""
-        from trackers.metrics import totals
+        from trackers.metrics import groups
 
-        if totals.steps(self.config) is None:
-            self.config.update({totals.TOTAL: steps})
+        if groups.steps(self.config) is None:
+            self.config.update({groups.TOTAL: steps})
 
     def saved(self, step: int) -> dict[str, Any]:
         """What the checkpoint at a step was recorded by, where this run goes on from an earlier attempt of its own."""
@@ -267,7 +266,7 @@ class NotMeasuring(NotInspecting):
 
     def loop(self, total_steps: int | None = None, **arguments: Any) -> NullLoop:
         """A loop that measures nothing."""
-        from trackers.instruments.null_loop import NullLoop
+        from trackers.instruments.loop import NullLoop
 
         return NullLoop()
 

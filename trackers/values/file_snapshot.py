@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from trackers.errors import UsageError
-from trackers.media.store import MediaStore, holds, move
+from trackers.media.base import MediaStore, holds, move
 from trackers.records import ArtifactFile
 from trackers.support import confined
 

@@ -25,7 +25,7 @@ from trackers.backends.progress.tracker import ProgressTracker
 from trackers.errors import Unavailable
 from trackers.formats.progress_txt import SAVED, STARTING, ProgressLine, entries
 from trackers.frameworks.megatron import LoggerConfig, MegatronLog
-from trackers.instruments.progress_counters import Consumed
+from trackers.instruments.loop import Consumed
 from trackers.journal.checkpoints import saved
 from trackers.journal.run_directory import RunDirectory
 from trackers.metrics import checkpoint_keys

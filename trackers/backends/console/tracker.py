@@ -19,7 +19,7 @@ from trackers.backends.console.line import MARKERS, ConsoleLines
 from trackers.backends.console.precheck import ConsolePrecheck
 from trackers.backends.shared.step_rows import is_eval
 from trackers.formats.megatron_line import SAMPLES, STRAGGLER_ENDS
-from trackers.metrics import totals
+from trackers.metrics import groups
 from trackers.records import (
     SUMMARY_PREFIX,
     Alert,
@@ -131,7 +131,7 @@ class ConsoleTracker(ConsolePrecheck):
             self._results = {}
 
     def _configure(self, values: Mapping[str, Any]) -> None:
-        total = totals.steps(values)
+        total = groups.steps(values)
         self._lines.iterations = self._lines.iterations if total is None else total
 
     def _metrics(self, record: Metrics) -> None:

@@ -14,7 +14,7 @@ import msgspec
 
 from trackers.backends.session.log_lines import gpu_line
 from trackers.benchmark.speed import ACCUMULATIONS, EACH, LOG_FORMAT, TOKENS_OF_STEP
-from trackers.metrics import roles, totals
+from trackers.metrics import groups, roles
 from trackers.records import Config, Environment, flatten, merge
 
 MODELS = ("model_name", "model_name_or_path", "model_id", "base_model", "model", "arch", "architecture")
@@ -25,7 +25,7 @@ FORCED = "force_single_gpu"
 FORCED_FLAG = "--force-single-gpu"
 VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 _WANTED = frozenset(
-    {*totals.STEPS, *MODELS, *DATASETS, *PRECISIONS, *LOW_PRECISIONS, *EACH, *ACCUMULATIONS, *TOKENS_OF_STEP}
+    {*groups.STEPS, *MODELS, *DATASETS, *PRECISIONS, *LOW_PRECISIONS, *EACH, *ACCUMULATIONS, *TOKENS_OF_STEP}
     | {*roles.BATCHES, *roles.LENGTHS, *roles.GPU_COUNTS, "batch_size", FORCED}
 )
 _LONGEST = 300
@@ -137,7 +137,7 @@ class SessionFacts(msgspec.Struct):
     @property
     def total_steps(self) -> int | None:
         """Where training ends; None where nothing says."""
-        found = roles.setting({k: v for k, v in self.settings.items() if _positive(v)}, totals.STEPS)
+        found = roles.setting({k: v for k, v in self.settings.items() if _positive(v)}, groups.STEPS)
         return None if found is None or found != found // 1 else int(found)
 
     @property

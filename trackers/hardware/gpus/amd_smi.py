@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from trackers.hardware.gpus import amd_throttle
+from trackers.hardware.gpus import amd_sysfs
 from trackers.hardware.gpus.base import Absence, DriverFields, Gpu, GpuLost, Reading, SourceLost, one_line
 
 UW_PER_W = 1e6
@@ -50,7 +50,7 @@ class AmdSource:
         self._absence = Absence("AMD", say, clock)
         self._handles: dict[str, Any] = {}
         self._no_edge: set[str] = set()
-        self._throttling = amd_throttle.Throttling()
+        self._throttling = amd_sysfs.Throttling()
         try:
             self._smi.amdsmi_init(self._smi.AmdSmiInitFlags.INIT_AMD_GPUS)
             self.gpus: Sequence[Gpu] = choose(self._found())
@@ -144,7 +144,7 @@ class AmdSource:
         code = wrapper.amdsmi_get_gpu_metrics_info(handle, ctypes.byref(metrics))
         if code:
             raise self._smi.AmdSmiLibraryException(code)
-        told = amd_throttle.from_library(metrics)
+        told = amd_sysfs.from_library(metrics)
         if told is None:
             self._fields.refuse(gpu, "throttle reasons", "its GPU metrics have none")
             return None

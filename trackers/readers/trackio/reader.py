@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from trackers.errors import Damaged, NotFound, Unavailable, UsageError
-from trackers.formats import foreign_sqlite, vendor_system_values
+from trackers.formats import foreign_sqlite, vendor_system_names
 from trackers.readers import helpers as places
 from trackers.readers.boundary import Spared, bounded
 from trackers.readers.merge import merged
@@ -114,7 +114,7 @@ def _renamed(batches: Iterator[list[Record]], names: dict[str, str]) -> Iterator
     for batch in batches:
         for record in batch if names else ():
             if isinstance(record, Metrics):
-                record.values = vendor_system_values.back(record.values, names, "trackio")
+                record.values = vendor_system_names.back(record.values, names, "trackio")
         yield batch
 
 
