@@ -298,7 +298,7 @@ def test_console_trackers_and_user_have_intervals_of_their_own(monkeypatch: pyte
 def test_rank_that_left_an_interval_out_is_not_taken_for_this_one(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a rank tells of another interval than this is in no report: it is left out, as one that tells nothing."""
     monkeypatch.setattr(
-        reports.Gather, "post",
+        reports.TextGather, "post",
         lambda self, value: gather.Posted([value, {**value, "timers": {"forward": 9e9}},
                                            {**value, "iteration": 2, "timers": {"forward": 1e9}}]),
     )  # fmt: skip

@@ -385,8 +385,8 @@ def test_energy_on_the_line_is_the_mean_of_all_ranks(run: Run, monkeypatch: pyte
         monkeypatch.setenv(name, value)
     values = [{"iter-energy/gpu": 100.0, "power/gpu": 300.0}, None, {"iter-energy/gpu": 400.0, "power/gpu": 500.0}]
     others = Ranks(lambda value: [{**value, "energy": one} for one in values])
-    monkeypatch.setattr(reports.Gather, "post", lambda self, value: others.post(self, value))
-    monkeypatch.setattr(reports.Gather, "alone", property(lambda self: False))
+    monkeypatch.setattr(reports.TextGather, "post", lambda self, value: others.post(self, value))
+    monkeypatch.setattr(reports.TextGather, "alone", property(lambda self: False))
     monkeypatch.setattr(
         "trackers.frameworks.megatron.training_log.own_gpu", lambda say: SimpleNamespace(read=list, close=lambda: None)
     )
@@ -447,7 +447,7 @@ def test_slow_rank_is_named_in_each_report(how: str, level: int, run: Run, monke
         posted.append(value)
         return straggler_report.Posted([value, {**value, **slow}, value])
 
-    monkeypatch.setattr(reports.Gather, "post", post)
+    monkeypatch.setattr(reports.TextGather, "post", post)
     printed: list[str] = []
     log = MegatronLog(run, LoggerConfig(log_interval=1, timing_log_level=level), train_iters=21, global_batch_size=2,
                       straggler=StragglerDetectionConfig(straggler_minmax_count=2), flops_per_step=6e12,
