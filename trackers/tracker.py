@@ -137,7 +137,11 @@ class State(MutableMapping[str, Any]):
         return f"State({json.dumps(self._values, default=str)})"
 
     def save(self) -> None:
-        """Store the state now, with the cursor as last committed."""
+        """Store the state now, with the cursor as last committed.
+
+        Not in an ``open`` that is about to answer with an earlier cursor: both are stored together then, and whoever is
+        killed in between must find the store as lost as this one did.
+        """
         if self._save is not None:
             self._save()
 

@@ -24,6 +24,7 @@ from trackers.records import Alert, Config, Finish, Media, MediaFile, Metrics, S
 from trackers.relay.delivery import delivery as module
 from trackers.relay.delivery.cursor_file import read_account
 from trackers.relay.delivery.delivery import Delivery
+from trackers.support import failpoints
 from trackers.support.process_info import boot_id, process_start
 from trackers.tracker import RunInfo
 
@@ -174,6 +175,31 @@ def test_store_that_is_lost_while_it_is_open_is_filled_anew(name: str, tmp_path:
 
             deliver(run, name, lose, at)
             assert expected.held(run) == expected.whole, f"{harm} after {at} steps"
+
+
+@pytest.mark.parametrize("name", [*FILES, *STORES])
+def test_store_that_is_lost_is_filled_anew_though_opening_it_again_fails(name: str, tmp_path: Path) -> None:
+    """A delivery that fails, or dies, right after it saw that its store is lost: the next one sees it, too."""
+    expected = Expected(tmp_path, name)
+    for dies in (False, True):
+        run = expected.run(f"dies-{dies}")
+
+        def lose(run: RunDirectory = run, dies: bool = dies) -> None:
+            shutil.rmtree(expected.out / name, ignore_errors=True)
+            failpoints.arm(f"{name}.open.after=raise")
+            if dies:
+                work = Delivery(run, name, say=lambda text: None, alone=False)
+                assert work.step() is not None
+                work._order.close()
+
+        if dies:
+            deliver_some(run, name, 3)
+            lose()
+            deliver(run, name)
+        else:
+            deliver(run, name, lose, 3)
+        failpoints.arm("")
+        assert expected.held(run) == expected.whole, f"dies: {dies}"
 
 
 def deliver_some(run: RunDirectory, name: str, steps: int) -> None:

@@ -344,7 +344,7 @@ class Round:
         self._sync_whole()
         self._upload()
         self._wandb_command("clean", "--force", "--min-hours", "0")
-        left = [path.name for path in self.directory.glob("wandb/offline-run-*")]
+        left = [path.parent.name for path in self.directory.glob("wandb/offline-run-*/*.wandb")]
         if left:
             raise RuntimeError(f"W&B's clean left {left}")
         self.outcome.actions.append("wandb_clean")

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import random
+import socket
 from pathlib import Path
 
 import pytest
 
+from tests.helpers import run_info
 from trackers.journal.run_directory import RunDirectory, StreamName
-from trackers.journal.stream import StreamWriter
+from trackers.journal.stream import StreamReader, StreamWriter
 from trackers.records import Finish, Metrics, Record, Start, encode
 from trackers.relay.delivery.merge_order import Order, Position
+from trackers.support.process_info import boot_id, process_start
 
 T0 = 1_763_688_000.0
 
@@ -234,6 +237,47 @@ def test_order_of_a_position_beyond_the_journal_waits(tmp_path: Path) -> None:
     assert _steps(order) == []
     rank.write(_metrics(20, T0 + 20))
     assert _steps(order) == [20]
+
+
+@pytest.mark.parametrize("lives", [True, False])
+@pytest.mark.parametrize("back", ["from the start", "from the middle"])
+def test_order_waits_for_a_deleted_stream_that_is_put_back(back: str, lives: bool, tmp_path: Path) -> None:
+    """What was given out comes again whole, though its stream is away for a while; where nobody lives that puts it
+    back, the others go on."""
+    run = RunDirectory(tmp_path)
+    run.make()
+    pid = os.getpid() if lives else 2**22
+    here = {"host": socket.gethostname(), "boot_id": boot_id(), "pid": pid, "pid_start": process_start(os.getpid())}
+    run.write_info(run_info(tmp_path, **here))
+    rank, node = _writer(run, "rank-0.1"), _writer(run, "node-0.1")
+    for k in range(20):
+        rank.write(_metrics(k, T0 + k))
+        if k % 7 == 5:
+            node.write(_metrics(1000 + k, T0 + k + 0.5))
+    order = Order(run, run.delivery / "t.order")
+    given = {record.id: record.seq for record in order.read(100)}
+    rank.path.rename(tmp_path / "deleted")
+    assert order.awaited() == (["rank-0.1"] if lives else [])
+    order.close()
+    order = Order(run, run.delivery / "t.order", None if back == "from the start" else order.position)
+    if back == "from the middle":
+        if not lives:
+            return
+        with pytest.raises(FileNotFoundError, match="going to be put back"):
+            order.seek_seq(22)
+        assert order.read(100) == []
+        (tmp_path / "deleted").rename(rank.path)
+        order.seek_seq(22)
+        assert [record.seq for record in order.read(100)] == [23]
+        return
+    again = {record.id: record.seq for record in order.read(100)}
+    assert bool(again) != lives
+    (tmp_path / "deleted").rename(rank.path)
+    rank.write(_metrics(20, T0 + 20))
+    while records := order.read(5):
+        again.update({record.id: record.seq for record in records})
+    assert not lives or {name: again[name] for name in given} == given
+    assert 20 in [record.step for record in [*StreamReader(rank.path).read(100)] if record.id in again]
 
 
 def test_order_whose_file_cannot_grow_loses_no_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -68,12 +68,23 @@ def observe(run: RunDirectory) -> Status:
     On the machine of the run, the process itself is looked for; elsewhere a heartbeat that stopped tells.
     """
     said = last_status(run)
-    if said.name != "running":
-        return said
+    return said if said.name != "running" else _seen(run)
+
+
+def comes_back(run: RunDirectory, name: StreamName) -> bool:
+    """Whether a stream that was deleted is put back: one of the newest attempt's ranks, whose process may live."""
+    newest = run.attempt()
+    if name.writer != "rank" or name.attempt < newest:
+        return False
+    return (observe(run) if name.attempt == newest else _seen(run)).name == "running"
+
+
+def _seen(run: RunDirectory) -> Status:
+    """How a run stands whose streams don't say that it has ended."""
     try:
         info = run.read_info()
     except NotFound:
-        return said
+        return Status("running", time=time.time())
     seen = _last_sign(run)
     if info.host == process_info.host() and info.boot_id == process_info.boot_id():
         heir = daemonized.named(run, run.attempt()) or daemonized.daemon(run, run.attempt())

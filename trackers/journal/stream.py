@@ -373,6 +373,7 @@ class StreamReader:
             the offset is set anew, or the file is as it was.
         corrupt: complete lines skipped because they aren't records, or mended because two ran into one.
         damage: where those lines begin; for the caller to empty.
+        missing: the last ``read`` found no file.
         unknown: records skipped because their kind isn't known here.
     """
 
@@ -384,6 +385,7 @@ class StreamReader:
         self._mark = b""
         self.corrupt = 0
         self.damage: list[int] = []
+        self.missing = False
         self.unknown = 0
         self._nul_since = 0.0
 
@@ -450,6 +452,7 @@ class StreamReader:
         return found, end
 
     def _block(self, max_bytes: int) -> bytes:
+        self.missing = False
         if max_bytes <= 0:
             return b""
         try:
@@ -466,6 +469,7 @@ class StreamReader:
                         break
                     block += more
         except FileNotFoundError:
+            self.missing = True
             return b""
         return block
 

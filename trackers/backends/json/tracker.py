@@ -140,7 +140,8 @@ class JsonTracker(JsonPrecheck):
             self._book.file = self._reserve()
             state["book"] = _state(self._book)
             state["url"] = str(self._path)
-            state.save()
+            if answer is None:
+                state.save()
         elif answer or not self._path.exists():
             self._save(None)
         return answer

@@ -105,7 +105,8 @@ class MlflowTracker(MlflowPrecheck):
                 state["again"] = True
             state["native_id"] = self._run_id
             state["url"] = show(self._uri, run.info.experiment_id, self._run_id)
-            state.save()
+            if not lost:
+                state.save()
             for name in ("names", "config", "final", "environment"):
                 state.setdefault(name, {})
             state.setdefault("waiting", [])

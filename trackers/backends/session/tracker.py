@@ -96,7 +96,8 @@ class SessionTracker(SessionPrecheck):
             self._files.open({}, {}, 0)
             self._store()
             state["url"] = str(self._files.directory)
-            state.save()
+            if answer is None:
+                state.save()
             return answer
         try:
             self._files.open(self._kept.logs, self._kept.lists, self._kept.generation)

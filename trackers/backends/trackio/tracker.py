@@ -105,7 +105,8 @@ class TrackioTracker(TrackioPrecheck):
         # What was renamed in trackio stays so.
         state["name"] = self._store.name = known or state["name"]
         state["native_id"] = info.id
-        state.save()
+        if not lost:
+            state.save()
         return Cursor(0) if lost else None
 
     def _remote(self, url: str) -> Store:

@@ -112,6 +112,7 @@ class Delivery:
         self._opened = 0.0
         self._retry_at = 0.0
         self._uncommitted = False
+        self._told_awaited = False
         self._idle_s = IDLE_S[0]
         self._ticked = 0.0
         self._rejections = DeadLetters(
@@ -131,6 +132,8 @@ class Delivery:
         if wait > 0:
             return wait
         try:
+            if self._awaits():
+                return IDLE_S[1]
             if not self._batch:
                 self._batch = self._read()
             if not self._batch:
@@ -165,6 +168,16 @@ class Delivery:
             self._tracker = None
             self._commit()
         self._order.close()
+
+    def _awaits(self) -> bool:
+        """Whether a stream was deleted that training puts back: what there is of it isn't all."""
+        awaited = self._order.awaited()
+        if awaited and not self._told_awaited:
+            self._told_awaited = True
+            self._say(f"{awaited[0]}.jsonl was deleted: the delivery goes on when training has put it back")
+        if awaited:
+            self._beat(0.0)
+        return bool(awaited)
 
     def _read(self) -> list[Record]:
         self._behind = self._order.position.copy()
@@ -287,20 +300,32 @@ class Delivery:
         failpoint(f"{self.name}.open.before")
         answer = tracker.open(self.info, self._state)
         failpoint(f"{self.name}.open.after")
+        behind = answer is not None and answer.seq < self._behind.seq
+        if answer is not None and behind:
+            self._go_back(tracker, answer)
         self._tracker, self._opened = tracker, time.monotonic()
         self.account.closed = ""
         self.account.state = dict(self._state)
         url = str(self._state.get("url", ""))
         if url.startswith(("http://", "https://")):
             self._tell(url)
-        if answer is not None and answer.seq < self._behind.seq:
+        if behind:
             if self.account.verify:
                 where = self._state.get("url") or self.name
                 self._lost.append(f"{where} (it held less than was delivered)")
                 self._held_before = self._held()
-            self._order.seek_seq(answer.seq)
             self._batch = self._read()
         self._commit()
+
+    def _go_back(self, tracker: Tracker, answer: Cursor) -> None:
+        try:
+            self._order.seek_seq(answer.seq)
+        except (
+            OSError
+        ):  # what its state says now is true together with the earlier cursor only: both are left as they were
+            with contextlib.suppress(Exception):
+                tracker.close(Status("running", time=time.time()))
+            raise
 
     def _deliver(self, batch: Sequence[Record]) -> None:
         """Write a batch; halve it while it is refused, until the refused record stands alone."""

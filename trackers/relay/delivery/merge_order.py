@@ -10,6 +10,8 @@ was given out.
 A stream that somebody cut or replaced goes on with its first record that is later than the last one given out:
 what came before is delivered or gone. Until there is such a record, nothing is concluded. Where a settled part comes
 again, a record that is later than all that were given out isn't one of them, though it lies in the place of one.
+
+A stream that was deleted while its process lives is put back by it: until then, nothing is concluded either.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from pathlib import Path
 import msgspec
 
 from trackers.journal.run_directory import RunDirectory, StreamName
-from trackers.journal.status import outlived
+from trackers.journal.status import comes_back, outlived
 from trackers.journal.stream import FinishSearch, StreamReader, cut_torn_tail
 from trackers.records import Finish, Record, Start, offset_of
 from trackers.relay.delivery.order_log import OrderLog, Switch
@@ -80,6 +82,13 @@ class Order:
         self.position = position or Position()
         self.seek(self.position)
 
+    def awaited(self) -> list[str]:
+        """Streams that records were given of, that are gone, and that are going to be put back."""
+        there = {str(name) for name in self._run.stream_names()}
+        gone = [name for name in self._switches.streams() if name not in there]
+        parsed = [(name, StreamName.parse(name)) for name in gone]
+        return [name for name, stream in parsed if stream is not None and comes_back(self._run, stream)]
+
     def damage(self) -> list[tuple[str, int]]:
         """Damaged lines skipped since this was last asked: stream and offset."""
         found = [(name, offset) for name, reader in self._readers.items() for offset in reader.damage]
@@ -100,7 +109,11 @@ class Order:
             self._place(name, reader)
 
     def seek_seq(self, seq: int) -> None:
-        """Go back so that the next record is ``seq + 1``."""
+        """Go back so that the next record is ``seq + 1``.
+
+        Raises:
+            OSError: a stream isn't there for now; nothing was changed.
+        """
         index = self._switches.at(seq + 1)
         offsets: dict[str, int] = {}
         times: dict[str, float] = {}  # of the other streams: not known here
@@ -118,6 +131,7 @@ class Order:
         while left > 0:
             passed = reader.read(min(left, 5000), end=self._switches.bound(index))
             if not passed:
+                self._see_there(reader)
                 break
             left -= len(passed)
             times[here.stream] = passed[-1].time
@@ -215,6 +229,8 @@ class Order:
         found, passed_cut = self._read(here.stream, reader, min(limit, last - seq), bound)
         if passed_cut or self._was_replaced(here.stream, reader, found):
             return self._next(limit)
+        if not found and self._is_away(reader):
+            return []
         self._ahead.pop(here.stream, None)
         if not found:  # those records are gone, the others must still come
             if bound is not None:
@@ -346,7 +362,16 @@ class Order:
         left = self._switches[index + 1].seq - switch.seq
         while left > 0 and (passed := reader.read(min(left, 5000))):
             left -= len(passed)
+        self._see_there(reader)
         return reader.offset
+
+    def _is_away(self, reader: StreamReader) -> bool:
+        """Whether a reader found no file, but one comes back, or is back by now."""
+        return reader.missing and (reader.path.exists() or reader.name in self.awaited())
+
+    def _see_there(self, reader: StreamReader) -> None:
+        if self._is_away(reader):
+            raise FileNotFoundError(errno.ENOENT, "it was deleted, and is going to be put back", str(reader.path))
 
     def _load(self) -> None:
         cut_torn_tail(self._fd)

@@ -73,6 +73,10 @@ class OrderLog:
             self.append(switch)
         return True
 
+    def streams(self) -> list[str]:
+        """The streams that have any."""
+        return [self._names[number] for number in self._last]
+
     def at(self, seq: int) -> int:
         """The index of the one that record ``seq`` belongs to; -1 if that is before all of them."""
         return bisect.bisect_right(self._seqs, seq) - 1
