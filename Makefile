@@ -45,7 +45,7 @@ endef
 # menuconfig, defconfig-NAME and what else makes a .config.
 include config.mk
 
-.PHONY: help demo test test-failed test-oldest check audit fuzz chaos chaos-crowd chaos-failpoints copy-project bench gpu-check docs-pictures new-tracker wheel clean
+.PHONY: help demo test test-failed test-oldest check audit fuzz chaos chaos-crowd chaos-failpoints copy-project bench gpu-check docs-pictures new-tracker wheel release-check clean
 
 help:  ## this list
 	@grep -hE '^[a-z][a-z-]*:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 24
@@ -97,6 +97,7 @@ gpu-check: $(DEV_ENV)  ## on this machine's GPUs: values against nvidia-smi's (C
 	@$(PYTHON) -m pytest -n 0 tests/instruments/test_gpu.py tests/ranks/test_gpu.py
 
 docs-pictures: $(DEMO_ENV)  ## draw docs/pictures anew; needs chromium and chromedriver
+	@$(PYTHON) scripts/make_architecture.py
 	@$(PYTHON) scripts/make_plots.py
 	@$(PYTHON) scripts/make_pictures.py
 
@@ -105,6 +106,9 @@ new-tracker:  ## write the files of a new built-in tracker, which pass the confo
 
 wheel: $(ENV)  ## build the wheel into dist/
 	@$(PYTHON) -m pip wheel --quiet --no-deps --wheel-dir dist .
+
+release-check: $(ENV)  ## before a release: versions, changelog and tag agree, and the wheel works
+	@$(PYTHON) scripts/release_check.py --wheel
 
 clean:  ## remove environment, caches and build outputs; runs stay
 	rm -rf $(VENV) .venv-oldest .cache build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

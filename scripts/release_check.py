@@ -1,0 +1,103 @@
+"""See whether the checkout can be released: versions, changelog and tag agree, and the wheel works alone.
+
+    python scripts/release_check.py [--wheel] [--tag vX.Y.Z]
+
+Prints one line for each fault; exit code 1 if there is any. Uses the standard library alone. ``--wheel`` builds the
+wheel, installs it into a folder of its own, and logs a run with it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = "trackers-relay"
+VERSION = "trackers/_version.py"
+PLACES = {
+    VERSION: r'^__version__ = "(.+)"$',
+    "pyproject.toml": r'^version = "(.+)"$',
+    "CITATION.cff": r"^version: (.+)$",
+}
+"""Files that state the version, and how."""
+
+
+def version(path: str, root: Path) -> str:
+    """The version that a file states; "" if it states none."""
+    found = re.search(PLACES[path], (root / path).read_text("utf-8"), re.M)
+    return found[1] if found else ""
+
+
+def faults(root: Path, tag: str | None = None) -> Iterator[str]:
+    """What isn't as a release needs it, one line each.
+
+    Args:
+        tag: the release's tag, where it exists already.
+    """
+    ours = version(VERSION, root)
+    for path in PLACES:
+        if version(path, root) != ours:
+            yield f"{path} states version {version(path, root) or '(none)'}, {VERSION} {ours}"
+    changes = (root / "CHANGELOG.md").read_text("utf-8")
+    if not re.search(rf"^## \[{re.escape(ours)}\] - \d{{4}}-\d\d-\d\d$", changes, re.M):
+        yield f"CHANGELOG.md has no section '## [{ours}] - YYYY-MM-DD'"
+    unreleased = re.search(r"^## \[Unreleased\]\n(.*?)(?=^## \[|\Z)", changes, re.M | re.S)
+    if unreleased is not None and unreleased[1].strip():
+        yield f"CHANGELOG.md has changes under [Unreleased]: they belong to [{ours}]"
+    if tag is not None and tag != f"v{ours}":
+        yield f"the tag {tag} isn't v{ours}"
+    if tag is None and _git(root, "tag", "--list", f"v{ours}"):
+        yield f"the tag v{ours} exists already: choose the next version"
+    if _git(root, "status", "--porcelain", "--untracked-files=no"):
+        yield "the checkout has changes that aren't committed"
+
+
+def wheel_fault(root: Path) -> str:
+    """What is wrong with the wheel; "" if nothing is."""
+    with tempfile.TemporaryDirectory() as folder:
+        site = f"{folder}/site"
+        program = (
+            f"import sys; sys.path.insert(0, {site!r}); import trackers\n"
+            f"assert trackers.__file__.startswith({site!r}), trackers.__file__\n"
+            f"assert trackers.__version__ == {version(VERSION, root)!r}, trackers.__version__\n"
+            "run = trackers.init('json', inline=True, mode='offline'); run.log({'loss': 0.5}); run.finish()"
+        )
+        pip = [sys.executable, "-m", "pip"]
+        steps = (
+            [*pip, "wheel", "--quiet", "--no-deps", "--wheel-dir", folder, str(root)],
+            [*pip, "install", "--quiet", "--no-deps", "--no-index", "--find-links", folder, "--target", site, PACKAGE],
+            [sys.executable, "-c", program],
+        )
+        for step in steps:
+            done = subprocess.run(step, cwd=folder, capture_output=True, text=True, check=False)
+            if done.returncode:
+                return f"the wheel can't be used: {(done.stderr.strip() or done.stdout.strip()).splitlines()[-1]}"
+    return ""
+
+
+def _git(root: Path, *words: str) -> str:
+    return subprocess.run(["git", *words], cwd=root, capture_output=True, text=True, check=False).stdout.strip()  # noqa: S607
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="See whether the checkout can be released.")
+    parser.add_argument("--tag", help="the release's tag, where it exists already")
+    parser.add_argument("--wheel", action="store_true", help="also build the wheel and try it")
+    arguments = parser.parse_args()
+    found = list(faults(ROOT, arguments.tag))
+    if arguments.wheel and (fault := wheel_fault(ROOT)):
+        found.append(fault)
+    for line in found:
+        print(f"release_check: {line}", file=sys.stderr)
+    if found:
+        sys.exit(1)
+    print(f"{version(VERSION, ROOT)} can be released")
+
+
+if __name__ == "__main__":
+    main()

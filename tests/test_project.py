@@ -1,0 +1,156 @@
+"""The files around the package hold: what pages name exists, versions agree, CI and pre-commit make the same checks."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import yaml
+
+from tests import ROOT
+from tests.test_layout import FLOORS
+
+ARCHITECTURE = ROOT / "docs/architecture.md"
+PAGES = (ARCHITECTURE, ROOT / "CONTRIBUTING.md", ROOT / ".github/pull_request_template.md")
+NAMED = re.compile(r"(?<![\w/.])((?:trackers|tests|docs|scripts|\.ci)/[\w./]+)")
+RULES = "foo"
+"""What a new part is called in CONTRIBUTING.md: paths with it don't exist."""
+
+
+def script(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, ROOT / f"scripts/{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def named(text: str) -> list[str]:
+    """Paths below the checkout that a text names, those of parts that are yet to be written left out."""
+    found = (match.rstrip("./") for match in NAMED.findall(text))
+    return [path for path in found if RULES not in path and "NAME" not in path]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_paths_that_a_page_names_exist(page: Path) -> None:
+    """Who follows a page to a file finds it."""
+    assert [path for path in named(page.read_text("utf-8")) if not (ROOT / path).exists()] == []
+
+
+def test_missing_path_would_be_seen() -> None:
+    """The search above finds files, folders and neither placeholders nor addresses."""
+    text = "`trackers/a.py`, [x](docs/b.md), trackers/backends/NAME/c.py, tests/readers/test_foo.py, http://h/docs/d"
+    assert named(text) == ["trackers/a.py", "docs/b.md"]
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "README.md", ROOT / "CODE_OF_CONDUCT.md"], ids=lambda page: page.name)
+def test_links_to_files_lead_somewhere(page: Path) -> None:
+    """A link to a page or a picture of ours has a target."""
+    links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text("utf-8"))
+    assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_make_targets_that_a_page_names_exist(page: Path) -> None:
+    """So do the commands."""
+    targets = set(
+        re.findall(r"^([a-z][a-z-]*):", (ROOT / "Makefile").read_text() + (ROOT / "config.mk").read_text(), re.M)
+    )
+    assert set(re.findall(r"(?:`|^)make ([a-z][a-z-]+)", page.read_text("utf-8"), re.M)) <= targets
+
+
+def test_page_lists_the_floors() -> None:
+    """The table of packages is the one that the layout's test enforces."""
+    table = ARCHITECTURE.read_text("utf-8").partition("| floor, from the top down |")[2].partition("\n\n")[0]
+    cells = [line.split("|")[1] for line in table.splitlines()[2:]]
+    assert [tuple(re.findall(r"`([\w.]+)`", cell)) for cell in cells] == list(FLOORS)
+
+
+def test_picture_is_what_the_script_draws() -> None:
+    """docs/pictures/architecture.svg is up to date, and the files it names exist."""
+    picture = script("make_architecture")
+    drawn = picture.picture()
+    assert picture.PICTURE.read_text("utf-8") == drawn
+    places = re.findall(r"\b((?:training|journal|ranks|relay|backends|hardware|readers|copying)/[\w.]*)", drawn)
+    assert len(places) > 10
+    assert [place for place in places if not (ROOT / "trackers" / place.rstrip(".")).exists()] == []
+
+
+def test_versions_agree() -> None:
+    """The package, its distribution and its citation state one version."""
+    check = script("release_check")
+    assert len({check.version(path, ROOT) for path in check.PLACES}) == 1
+    assert check.version("CITATION.cff", ROOT)
+
+
+@pytest.fixture
+def release(tmp_path: Path) -> Path:
+    """A checkout that is ready to be released as 1.2.3."""
+    check = script("release_check")
+    for path in check.PLACES:
+        (tmp_path / path).parent.mkdir(exist_ok=True)
+        text = (ROOT / path).read_text("utf-8")
+        start, end = next(re.finditer(check.PLACES[path], text, re.M)).span(1)
+        (tmp_path / path).write_text(f"{text[:start]}1.2.3{text[end:]}", "utf-8")
+    (tmp_path / "CHANGELOG.md").write_text("# Changelog\n\n## [Unreleased]\n\n## [1.2.3] - 2026-01-31\n\n- All.\n")
+    for words in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "all"]):
+        subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@b", *words], cwd=tmp_path, check=True)
+    return tmp_path
+
+
+def test_release_check_names_each_fault(release: Path) -> None:
+    """A checkout that is ready has no fault; each thing that is forgotten is one line."""
+    faults = script("release_check").faults
+    assert list(faults(release)) == []
+    assert list(faults(release, "v1.2.3")) == []
+    assert list(faults(release, "v1.2.4")) == ["the tag v1.2.4 isn't v1.2.3"]
+    (release / "CITATION.cff").write_text("version: 1.2.2\n")
+    (release / "CHANGELOG.md").write_text("## [Unreleased]\n\n- More.\n")
+    subprocess.run(["git", "tag", "v1.2.3"], cwd=release, check=True)
+    assert list(faults(release)) == [
+        "CITATION.cff states version 1.2.2, trackers/_version.py 1.2.3",
+        "CHANGELOG.md has no section '## [1.2.3] - YYYY-MM-DD'",
+        "CHANGELOG.md has changes under [Unreleased]: they belong to [1.2.3]",
+        "the tag v1.2.3 exists already: choose the next version",
+        "the checkout has changes that aren't committed",
+    ]
+
+
+def test_ci_and_precommit_make_the_same_checks() -> None:
+    """Both run scripts/check; CI runs the tests on each supported Python, on Linux and macOS, and builds the wheel."""
+    (hook,) = (hook for repo in load(".pre-commit-config.yaml")["repos"] for hook in repo["hooks"])
+    assert hook["entry"] == "scripts/check"
+    assert not hook["pass_filenames"]
+    assert shutil.which(str(ROOT / hook["entry"]))
+    assert "\t@scripts/check\n" in (ROOT / "Makefile").read_text().partition("\ncheck:")[2][:100]
+    jobs = load(".github/workflows/ci.yml")["jobs"]
+    commands = {name: [step.get("run", "") for step in job["steps"]] for name, job in jobs.items()}
+    assert "make check" in commands["lint"]
+    assert ".ci/run" in commands["tests"]
+    assert "make wheel" in commands["wheel"]
+    matrix = jobs["tests"]["strategy"]["matrix"]
+    assert {name.partition("-")[0] for name in matrix["os"]} == {"ubuntu", "macos"}
+    assert matrix["python"] == ["3.10", "3.11", "3.12", "3.13"]
+
+
+@pytest.mark.parametrize("form", ["bug.yml", "feature.yml"])
+def test_issue_form_is_one(form: str) -> None:
+    """The forms have what GitHub asks for: a name, a description, fields with ids of their own."""
+    found = load(f".github/ISSUE_TEMPLATE/{form}")
+    assert found["name"]
+    assert found["description"]
+    fields = [field for field in found["body"] if field["type"] != "markdown"]
+    assert len({field["id"] for field in fields}) == len(fields)
+    assert all(field["attributes"]["label"] for field in fields)
+
+
+def load(path: str) -> dict:  # type: ignore[type-arg]
+    found = yaml.safe_load((ROOT / path).read_text("utf-8"))
+    assert isinstance(found, dict)
+    return found
