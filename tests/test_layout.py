@@ -393,3 +393,21 @@ def test_texts_refer_to_nothing_that_readers_lack() -> None:
         for match in UNKNOWN.finditer(path.read_text())
     ]
     assert not found, "; ".join(found)
+
+
+RIDDLE = re.compile(
+    r"(So (many|much|long|often)|What becomes of|Whether what) |.*\b(stands? side by side|stand one after)", re.S
+)
+"""Beginnings and phrases that hide the subject. Write "Maximum number of …", "True if …", "Time after which …"."""
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_docstrings_name_their_subject(name: str) -> None:
+    """Docstrings of modules, classes, functions and constants say what they describe before anything else."""
+    found = [
+        f"{node.lineno}: {node.value.value[:60]!r}"
+        for node in ast.walk(ast.parse(MODULES[name].read_text()))
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+        if RIDDLE.match(node.value.value)
+    ]
+    assert not found, "; ".join(found)

@@ -1,4 +1,4 @@
-"""What can go wrong, as one small tree.
+"""Exceptions of this package, as one small tree.
 
 TrackersError
 ├── UsageError              raised by ``init`` and the command line, before the first step (exit code 2)
@@ -83,7 +83,7 @@ class Rejected(DeliveryError):
 
 
 class Fatal(DeliveryError):
-    """Going on makes no sense: a broken package, a refused version."""
+    """The delivery can't continue: a broken package, a refused version."""
 
 
 def reason(error: BaseException) -> str:

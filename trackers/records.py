@@ -145,7 +145,7 @@ class Summary(Record, tag="summary"):
 
 
 class Define(Record, tag="define"):
-    """How a metric is to be read. name may be a glob; summary: min, max, mean, last, best, none."""
+    """Definition of a metric. name may be a glob; summary: min, max, mean, last, best, none."""
 
     name: str
     step_metric: str | None = None
@@ -172,7 +172,7 @@ class Info(Record, tag="info"):
 
 
 class Environment(Record, tag="environment"):
-    """What the run ran on, gathered beside training: git, packages, hardware."""
+    """Environment of the run, gathered outside of the training process: git, packages, hardware."""
 
     values: dict[str, Any]
 
@@ -195,7 +195,7 @@ class Finish(Record, tag="finish"):
 
 
 class RankColumns(Record, tag="columns"):
-    """What the numbers of a rank's rows mean, by number: names and kinds of reductions (``trackers.reductions``)."""
+    """Columns of a rank's rows, by number: names and kinds of reductions (``trackers.reductions``)."""
 
     number: int
     names: list[str]
@@ -203,7 +203,7 @@ class RankColumns(Record, tag="columns"):
 
 
 class RankRow(Record, tag="row"):
-    """What one rank adds to values of all ranks at a step; only in the ranks' own streams.
+    """A rank's contribution to values across ranks at a step; only in the ranks' own streams.
 
     step: None where the call gave none and only the main rank counts. values: the parts of the reductions that
     ``columns`` names, one after the other; all parts of a value that isn't there are None.
@@ -216,7 +216,7 @@ class RankRow(Record, tag="row"):
 KINDS: tuple[type[Record], ...] = (
     Start, Config, Metrics, Text, Media, ArtifactRecord, Summary, Define, Alert, Info, Environment, Finish,
 )  # fmt: skip
-"""What a run's trackers get."""
+"""Kinds of record that trackers receive."""
 ALL_KINDS: frozenset[type[Record]] = frozenset(KINDS)
 
 _AnyRecord = Union[

@@ -22,7 +22,7 @@ Parts = Sequence[Sequence[Number]]
 
 
 class Reduction:
-    """What one rank adds to a value of all ranks. ``parts``: as many numbers as the kind is ``width`` wide."""
+    """One rank's contribution to a value across ranks. ``parts``: as many numbers as the kind is ``width`` wide."""
 
     __slots__ = ("parts",)
     kind: ClassVar[str] = ""
@@ -227,7 +227,7 @@ KINDS: dict[str, type[Reduction]] = {
 
 
 class Layout:
-    """Which values one call of ``log`` holds: names and kinds, whose parts lie in one flat row.
+    """Values across ranks in one call of ``log``: names and kinds, whose parts lie in one flat row.
 
     Attributes:
         names, kinds: of the values, in order. width: numbers in a row.

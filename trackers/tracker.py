@@ -27,13 +27,13 @@ StatusName = Literal["running", "finished", "failed", "crashed", "preempted"]
 
 
 class Cursor(msgspec.Struct, frozen=True):
-    """How far a delivery has got: the number of records, in its chosen order, that are safely delivered."""
+    """Progress of a delivery: the number of records, in its chosen order, that are safely delivered."""
 
     seq: int = 0
 
 
 class Status(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How a run stands. time: Unix seconds of the end, or of the last sign of life."""
+    """Status of a run. time: Unix seconds of the end, or of the last sign of life."""
 
     name: StatusName
     exit_code: int | None = None
@@ -42,7 +42,7 @@ class Status(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class RunInfo(msgspec.Struct, omit_defaults=True, kw_only=True):
-    """Who a run is: the content of ``run.json``.
+    """Identity of a run: the content of ``run.json``.
 
     options: every option's resolved value, by Kconfig symbol (``"MLFLOW_TRACKING_URI"``), and what ``init`` was
         given for one tracker only (``settings``).
@@ -95,7 +95,7 @@ class RunInfo(msgspec.Struct, omit_defaults=True, kw_only=True):
 
 
 class Verified(msgspec.Struct, frozen=True):
-    """What a tracker found when it read back what it had delivered.
+    """Result of reading back what a tracker had delivered.
 
     checked: what was looked at, in words ("3 files, 12,345 bytes"). damaged: what wasn't as it had been written.
     cursor: from where to deliver again, where that repairs something. unchecked: what couldn't be looked at, and why.
@@ -108,7 +108,7 @@ class Verified(msgspec.Struct, frozen=True):
 
 
 class State(MutableMapping[str, Any]):
-    """What a tracker must remember across restarts: JSON values by name.
+    """A tracker's state that survives restarts: JSON values by name.
 
     It is stored with the cursor after each ``write``; ``save()`` stores it at once (a native run id, before the
     first record goes out). ``url`` (where people look) is shown to the user as soon as it is saved or committed.

@@ -1,1 +1,1 @@
-"""What is made of runs that were read: reports, comparisons, results."""
+"""Analysis of runs that were read: reports, comparisons, results."""

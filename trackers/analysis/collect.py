@@ -28,7 +28,7 @@ from trackers.readers.journal import JournalReader, source_run
 from trackers.readers.reader import Reader, SourceRun
 
 SHARED_BYTES = 32 * 1024 * 1024
-"""From so much to read on, a second process is worth its start."""
+"""Minimum amount of data for which starting a second process pays off."""
 WORKERS = 8
 _VERSION = f"facts {VERSION} of {__version__}"
 

@@ -10,7 +10,7 @@ from trackers.analysis.tables import show
 from trackers.metrics import roles
 
 SHOWN = 5
-"""So many different values are named."""
+"""Maximum number of different values named in a warning."""
 
 SETTINGS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("batch size", (*roles.BATCHES, "batch_size", "per_device_train_batch_size"),

@@ -1,4 +1,4 @@
-"""How a comparison is laid out as a table: quantities below each other for a few runs, a line each for many."""
+"""Layout of a comparison as a table: runs as columns if they are few, as rows if they are many."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from trackers.analysis.statistics import Spread
 from trackers.analysis.tables import MISSING, TextTable, show
 
 FEW = 6
-"""So many runs stand side by side."""
+"""Maximum number of runs shown as columns; more are shown as rows."""
 KEYS, SETTINGS = 6, 8
-"""So many metrics and differing settings are shown where none were asked for."""
+"""Default numbers of metrics and of differing settings shown."""
 
 
 def side_by_side(found: Comparison, keys: Sequence[str], settings: Sequence[str], figures: Sequence[str]) -> TextTable:

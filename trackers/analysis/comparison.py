@@ -1,4 +1,4 @@
-"""What a comparison of runs found: a row of figures for each run, and the settings that differ."""
+"""Result of a comparison of runs: a row of figures for each run, and the settings that differ."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from trackers import records
 from trackers.analysis.tables import TextTable
 
 FIGURES = ("final", "best", "last", "min", "max")
-"""What can be compared of a metric. final: the result of its name. best: by ``define_metric``, else by its name."""
+"""Figures of a metric. final: the result of its name. best: by ``define_metric``, else by its name."""
 
 QUANTITIES = (
     ("steps/s", "steps_per_s"), ("clock", "speed_basis"), ("wall steps/s", "wall_steps_per_s"),
@@ -23,7 +23,7 @@ QUANTITIES = (
 
 
 class Comparison(msgspec.Struct):
-    """What :func:`compare_runs` found.
+    """Result of :func:`compare_runs`.
 
     runs: a mapping for each run, in the order asked for (below). keys: metrics compared. differing: settings that
     aren't the same everywhere, by flat name. baseline: source of the run that speed-ups refer to, "" where there is

@@ -1,4 +1,4 @@
-"""What differs between two runs: configuration, command, code, packages, hardware."""
+"""Differences between two runs: configuration, command, code, packages, hardware."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run's GPUs did, from any source: W&B's agent, MLflow's and trackio's system metrics, our own samples.
+"""GPU metrics of a run from any source: W&B's agent, MLflow, trackio, and this package's own samples.
 
 GB are 1e9 bytes, as everywhere here. Averages are weighted by time; the total's maximum is the maximum of the sum
 over time. What wasn't sampled is absent, never 0.

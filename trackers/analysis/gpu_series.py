@@ -1,4 +1,4 @@
-"""What single GPUs did over time: series from samples, averages weighted by time, totals over all GPUs.
+"""Metrics of single GPUs over time: series from samples, averages weighted by time, totals over all GPUs.
 
 A value that wasn't sampled is absent, never 0. Any number of GPUs; those of several nodes are told apart.
 """

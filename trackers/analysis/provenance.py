@@ -1,4 +1,4 @@
-"""How a run came about: its command, code, packages and machine; and the command line that does it again."""
+"""Provenance of a run: its command, code, packages and machine, and the command line that repeats it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from trackers.support.redaction import MASK, mask, mask_argv
 
 _APART = frozenset({"packages", "git", "argv", "args", "program", "executable", "cwd", "root", "code_path", "codePath",
                     "startedAt", "started_at", "heartbeatAt", "writer_id", "disk"})  # fmt: skip
-"""What of an environment isn't the machine: shown elsewhere, or of no use to whoever compares."""
+"""Fields of an environment that don't describe the machine: shown elsewhere, or irrelevant for a comparison."""
 _GIT = {"remote_url": "remote"}
 
 

@@ -83,7 +83,7 @@ def _results(runs: Sequence[PlottedRun]) -> list[Result]:
 
 
 SETTINGS = 24
-"""So many settings stand in the report."""
+"""Maximum number of settings in a report."""
 
 
 def _result(run: PlottedRun, settings: Sequence[str]) -> Result:

@@ -14,12 +14,12 @@ from trackers.journal.run_directory import RunDirectory, run_places
 from trackers.readers.boundary import boundary
 
 LAST = 4
-"""So many last values are shown."""
+"""Maximum number of last values shown."""
 _VERSION = "lines 2"
 
 
 class Standing(NamedTuple):
-    """How one tracker stands: see ``trackers.relay.report``. why: what keeps it from being delivered, or ""."""
+    """State of one tracker: see ``trackers.relay.report``. why: the reason why it isn't delivered, or ""."""
 
     state: str
     waiting_bytes: int = 0

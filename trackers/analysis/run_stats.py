@@ -1,4 +1,4 @@
-"""What comparisons need to know of a run, small enough to be kept for thousands of runs."""
+"""Statistics of a run for comparisons, small enough to be cached for thousands of runs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from trackers.readers.reader import SourceRun
 from trackers.records import Config, Define, Environment, Finish, Info, Record, Start, Summary, plain_name
 
 LOG_NAMES = "log.names."
-"""What a console log calls metrics (docs/console-logs.md): no settings, though some are called as settings are."""
+"""Prefix of a console log's own names of metrics (docs/console-logs.md); these aren't settings."""
 VERSION = 5
 LONGEST = 2000
 """Results that are longer texts are cut: a comparison shows a line of them."""

@@ -14,7 +14,7 @@ from trackers.support.optional import need
 CONFIDENCE = 0.95
 RESAMPLES = 10_000
 EXACT = 6
-"""Of so many values all n^n resamples are taken, so that the interval is exact; of more, :data:`RESAMPLES`."""
+"""Maximum number of values for which all n^n resamples give an exact interval; for more, :data:`RESAMPLES`."""
 SEED = 0
 """The same values always give the same interval."""
 

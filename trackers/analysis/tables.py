@@ -14,7 +14,7 @@ import msgspec
 from trackers.records import name_floats
 
 MISSING = "–"
-"""What stands where a run has no value."""
+"""Shown for a missing value."""
 
 FORMATS = ("table", "markdown", "csv", "latex")
 

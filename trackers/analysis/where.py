@@ -22,7 +22,7 @@ FIELDS = ("name", "id", "project", "group", "tags", "notes", "status", "source",
 SPEEDS = ("steps_per_s", "samples_per_s", "tokens_per_s")
 USES = ("gpu_percent", "memory_gb", "energy_j")
 NAMED = ("config", "final", "summary", "last", "min", "max", "best")
-"""What is followed by a name: ``config.model.depth``, ``final.best_val_loss``, ``min["val/loss"]``."""
+"""Prefixes that are followed by a name: ``config.model.depth``, ``final.best_val_loss``, ``min["val/loss"]``."""
 
 _COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
     ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge, ast.Eq: operator.eq,

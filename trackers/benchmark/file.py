@@ -17,7 +17,7 @@ from trackers.support import confined
 
 PATTERN = "benchmark_*.json"
 HEAD_BYTES = 16384
-"""Within so much of a result stands the run that it is of: before the series."""
+"""Bytes read to find which run a result belongs to; it precedes the series."""
 MOST = 10_000
 """Results of one platform and second."""
 

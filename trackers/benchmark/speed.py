@@ -1,4 +1,4 @@
-"""How fast a run trained: every figure of speed that any tool shows, defined once (docs/analysis.md has the table).
+"""Speed of a run: the single definition of every speed figure that any tool shows (table in docs/analysis.md).
 
 A :class:`Meter` takes what training logged, in the order of time and in memory that doesn't grow with the run;
 :func:`figures` makes the figures of it. Steps per second are those while stepping: times of steps as the run measured
@@ -21,12 +21,12 @@ from trackers.metrics.groups import group_of
 from trackers.records import SUMMARY_PREFIX
 
 MEASURED, WALL_CLOCK, STATED, LOGGED = "measured step time", "wall clock", "stated result", "logged rate"
-"""What a figure is made of: the clock that it runs by."""
+"""Clocks that a figure can be based on."""
 WALL_SAMPLES, WALL_STEPS = "samples/s by the wall clock", "steps/s by the wall clock"
 LOOP = "iteration-time"
-"""What a loop measured of its steps: the slowest rank's."""
+"""Step times measured by a loop: the slowest rank's."""
 FIRST_STEP = "first-step-time"
-"""What a loop measured of its first step, which is then in no other time."""
+"""First step's time measured by a loop; no other time includes that step."""
 WINDOWED = "throughput/"
 """Rates below this are those of a window of steps, not of the steps that a step time beside them speaks for."""
 LOG_FORMAT = "log.format"
@@ -34,8 +34,8 @@ LOG_FORMAT = "log.format"
 TOLERANCE = 0.02
 """Two figures of the same thing that differ by less agree."""
 BREAK_S, BREAK_TIMES, BREAK_AFTER = 60.0, 20.0, 3
-"""Training stood still where nothing was logged for so long, and so many times as long as between records before, of
-which there were at least so many gaps: most stores don't say when a run was started again."""
+"""A gap between records counts as a pause if it is longer than this many seconds and than this multiple of the gaps
+before it, of which there must be a minimum number: most stores don't record restarts."""
 SAME_S = 1e-3
 """Records of one step that lie so close are one: stores differ in how they part and round them."""
 ACCUMULATIONS = ("gradient_accumulation_steps", "grad_accum", "accumulate_grad_batches")
@@ -43,15 +43,15 @@ EACH = ("per_device_train_batch_size", "train_micro_batch_size_per_gpu")
 """Samples of one pass on one data-parallel rank; nothing else tells how many ranks share a batch."""
 TOKENS_OF_STEP = ("tokens_per_iter", "tokens_per_step", "tokens_per_batch")
 TRAINED, PAUSED = 1, 2
-"""What a record says of the time: that a step was trained, that something else has ended (an evaluation)."""
+"""What the time before a record was used for: training a step, or something else (an evaluation)."""
 PAUSES = ("evaluation-time", "checkpoint-time", "checkpoint/iteration")
-"""What is logged at the end of something that isn't a step."""
+"""Metrics logged at the end of an activity that isn't a step."""
 
 _TIMED = (roles.STEP_TIME,)
 _RATES = (roles.SAMPLES, roles.SAMPLES_PER_GPU, roles.TOKENS, roles.TOKENS_PER_GPU)
 _COUNTED = (roles.SAMPLES_COUNTED, roles.TOKENS_COUNTED)
 KINDS = frozenset({*_TIMED, *_RATES, *_COUNTED, roles.BATCH})
-"""What a meter takes of a metric, by its role."""
+"""Kinds of metrics that a meter uses, by role."""
 
 
 class Speed(msgspec.Struct):
@@ -246,7 +246,7 @@ class SpanClock(msgspec.Struct):
 
 
 class Counted(msgspec.Struct):
-    """A counter of what went through: more, in so many steps."""
+    """A counter such as consumed samples: its increase, and the number of steps it covers."""
 
     more: float = 0.0
     steps: int = 0
@@ -265,7 +265,7 @@ class Counted(msgspec.Struct):
 
 
 class Rate(msgspec.Struct):
-    """A rate as it was logged, so often as it speaks for seconds: by step times beside it, else by the clock."""
+    """A logged rate, weighted by the seconds that it covers: by step times logged with it, else by the clock."""
 
     by_steps: float = 0.0
     steps_s: float = 0.0
@@ -322,7 +322,7 @@ class PositiveMean(msgspec.Struct):
 
 
 class Meter(msgspec.Struct):
-    """What speed is made of. timed, counted, rates: by metric; counted and rates by kind before that. starts: of
+    """Inputs of speed figures. timed, counted, rates: by metric; counted and rates by kind before that. starts: of
     training, so far, those that only a long silence tells of included."""
 
     attempt: int = 1
@@ -515,7 +515,7 @@ def sure(meter: Meter, config: Mapping[str, Any]) -> bool:
 
 
 def logged_rate(meter: Meter, kinds: tuple[str, str], gpus: int | None, beside: bool) -> float | None:
-    """All that went through over all seconds, by a rate of the run: of all GPUs, else of each.
+    """Total amount over total seconds, from a logged rate of the run: of all GPUs, else of each.
 
     Args:
         kinds: of all GPUs, of each. beside: only rates that a step time stands beside.

@@ -1,4 +1,4 @@
-"""What a benchmark's result is made of, gathered from a run's records: steps, sizes, memory, the machine.
+"""Contents of a benchmark result, gathered from a run's records: steps, sizes, memory, the machine.
 
 The records of one step are one row, whatever order and however many they come in. How long a step took is what
 :mod:`trackers.benchmark.speed` says of it.
@@ -20,7 +20,7 @@ from trackers.metrics import groups, roles
 from trackers.records import Config, Environment, Metrics, Number, Record, Start, flatten, merge
 
 CLOCK = "times of records"
-"""What times are made of where the run didn't measure any."""
+"""Source of the times if the run measured none."""
 _UNKNOWN = 1 << 30
 
 

@@ -1,4 +1,4 @@
-"""What a metric's name means for a benchmark: everything else a run logs is of no use to its result."""
+"""Meaning of metric names for a benchmark result; all other metrics are ignored."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROCM = ("gpu/hip_", "gpu/rocm_")
 MIB, GIB, GB = 1024**2, 1024**3, 1e9
 MACHINE = ("accelerator", "gpu", "gpus", "gpu_type", "gpu_memory_gib", "gpu_drivers", "pytorch_version",
            "cuda_version", "rocm_version")  # fmt: skip
-"""What counts of an Environment record, beside the version of torch among the packages."""
+"""Fields used from an Environment record, besides the version of torch among the packages."""
 
 _TORCH_GB = re.compile(r"memory/mem-(max-)?(allocated|reserved)-gigabytes")
 _TORCH_MIB = re.compile(r"memory/rank_\d+/((?:max_)?(?:allocated|reserved))_mib")

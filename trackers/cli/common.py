@@ -1,4 +1,4 @@
-"""What the commands share: where runs lie, and how numbers and times are shown."""
+"""Code shared by the commands: locations of runs, and formats of numbers and times."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from trackers.cli.common import AsJson, RunsDir, printable
 from trackers.cli.keys import SourceArgument
 
 PATCH_LINES = 20
-"""So many lines of uncommitted changes are shown of each run."""
+"""Maximum number of lines of uncommitted changes shown for each run."""
 
 
 def register(app: typer.Typer) -> None:

@@ -18,7 +18,7 @@ from trackers.cli.compare import Sources
 PANELS = ("training", "benchmark", "validation", "gpu")
 
 FIXED = {"gpu": ("--by", "--x", "--log-x", "--log-y"), "benchmark": ("--by", "--x")}
-"""What a panel doesn't leave to the user."""
+"""Options that a panel fixes."""
 
 
 def register(app: typer.Typer) -> None:

@@ -69,11 +69,11 @@ def _print_json(root: Path, project: str) -> None:
 
 COLUMNS = ("run", "name", "status", "step", "age", "last values", "trackers")
 LONGEST = 300
-"""Names and texts are cut off after so many characters."""
+"""Maximum length of a name or a text, in characters; the rest is cut."""
 LONGEST_WHY = 80
-"""So much of a failure is shown; ``trackers show`` has it whole."""
+"""Maximum length of a failure's text, in characters; ``trackers show`` prints all of it."""
 LAID_OUT = 200
-"""So many runs are fitted into a terminal's width; more are printed as they are: that takes a millisecond each."""
+"""Maximum number of runs fitted to the terminal's width, which takes a millisecond each; more are printed unfitted."""
 
 
 def _print_table(lines: list[Any]) -> None:

@@ -16,7 +16,7 @@ BOOLEANS = {
     "y": True, "yes": True, "1": True, "true": True, "on": True,
     "n": False, "no": False, "0": False, "false": False, "off": False,
 }  # fmt: skip
-"""How a bool is written in the environment and on the command line; in files it is y or n."""
+"""Spellings of a bool in the environment and on the command line; in files it is y or n."""
 
 PROGRAMS = frozenset({"TRACKER_PYTHON"})
 """Options that name programs: files that nobody named, of the directory that somebody happens to be in, can't."""

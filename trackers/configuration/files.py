@@ -22,7 +22,7 @@ _MENTION = re.compile(r"\s*(CONFIG_)?([A-Za-z][A-Za-z0-9_]*)")
 
 
 class Contents(NamedTuple):
-    """What a file sets.
+    """Settings of a file.
 
     strangers: symbols of no tree that we know, left out. dropped: messages on unknown options, left out.
     """

@@ -1,4 +1,4 @@
-"""Which Kconfig tree counts, and parsing it: ours, or another one that sources ours."""
+"""Selects and parses the Kconfig tree: the package's own, or another one that sources it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KCONFIG = Path(__file__).resolve().parents[1] / "Kconfig"
 """The file that declares every option."""
 
 PATH_VARIABLE = "TRACKERS_KCONFIG"
-"""What another tree sources us by: ``source "$(TRACKERS_KCONFIG)"``; set while such a tree is read."""
+"""Variable with which another tree sources this one: ``source "$(TRACKERS_KCONFIG)"``; set while it is read."""
 
 _MAX_SOURCED_FILES = 200
 _SOURCE = re.compile(r'^[^\S\n]*o?(r?)source\s+"([^"]+)"', re.MULTILINE)

@@ -1,4 +1,4 @@
-"""Where a copy goes: any tracker, or a directory, which gets journals of our own.
+"""Destination of a copy: any tracker, or a directory, which receives journals of this package.
 
 ``wandb:entity/project``, ``mlflow:uri#experiment``, ``trackio:project``, ``tb:DIR``, ``json:DIR``, ``csv:DIR``.
 """

@@ -1,4 +1,4 @@
-"""What a copy came to, run by run: counts and checksums of both sides."""
+"""Report of a copy, run by run: counts and checksums of both sides."""
 
 from __future__ import annotations
 

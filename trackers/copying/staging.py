@@ -37,7 +37,7 @@ DEFAULT_PROJECT = "copied"
 UNKNOWN_END = "the source doesn't say how the run ended"
 SAID_EVERY = 2000
 _FILES = re.compile(rb'\{"kind":"(media|artifact)"')
-"""How the lines begin that name files (``records.encode``)."""
+"""Start of lines that name files (``records.encode``)."""
 
 
 class StagedCopy(msgspec.Struct, kw_only=True):

@@ -23,7 +23,7 @@ from trackers.readers.reader import Reader, SourceRun
 from trackers.relay.delivery.delivery import Delivery, Stop
 
 PATIENCE_S = 120.0
-"""A destination that takes nothing for so long is given up; the copy goes on from there when it is made again."""
+"""Time without progress after which a destination is given up, in seconds; a repeated copy continues there."""
 TURN_S = 0.5
 SAY_S = 0.2
 

@@ -47,7 +47,7 @@ class SeriesDigest(msgspec.Struct):
 
 
 class ContentDigest(msgspec.Struct):
-    """What a run holds. texts, media: how many, by name and by type. files: of artifacts, by artifact and path."""
+    """Digest of a run. texts, media: how many, by name and by type. files: of artifacts, by artifact and path."""
 
     metrics: dict[str, SeriesDigest] = {}
     config: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""Which artifact stores an MLflow server, or a database, may send us to: it says anything, we have files and logins."""
+"""Artifact stores that an MLflow server or database may name. Others are refused, to protect local files and logins."""
 
 from __future__ import annotations
 

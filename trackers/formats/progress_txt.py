@@ -48,7 +48,7 @@ class ProgressLine(NamedTuple):
     tokens: float | None = None
 
     def line(self) -> str:
-        """As it stands in the file, without its line end."""
+        """The line as in the file, without its line end."""
         stamp = datetime.fromtimestamp(self.time).strftime(_STAMP)
         fields = [stamp, f"Job ID: {_plain(self.job_id)}", f"# GPUs: {self.gpus}", _plain(self.event)]
         shown = {

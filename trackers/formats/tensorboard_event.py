@@ -16,7 +16,7 @@ _CRC_TRIES = (("google_crc32c", "value"), ("crc32c", "crc32c"))
 _header = struct.Struct("<QI")
 _footer = struct.Struct("<I")
 FRAME_BYTES = _header.size + _footer.size
-"""What a record has beside its data."""
+"""Bytes of a record besides its data."""
 
 
 class Framer:

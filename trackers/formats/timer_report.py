@@ -13,7 +13,7 @@ HEADERS = {
     "all": "times across ranks (ms):",
 }
 NAME_WIDTH = 48
-"""Names are padded with dots to so many characters."""
+"""Width to which names are padded with dots, in characters."""
 
 
 def report(times_ms: Mapping[str, Sequence[float | None]], option: str = "minmax") -> str:

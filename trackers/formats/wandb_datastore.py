@@ -22,7 +22,7 @@ HEADER = struct.Struct("<4sHB")
 CHUNK = struct.Struct("<IHB")
 MAGIC = (b":W&B", 0xBEE1, 0)
 DEPTH = 200
-"""Keys in one another: no program nests so many."""
+"""Maximum depth of nested keys; no program uses more."""
 WHOLE, FIRST, MIDDLE, LAST = 1, 2, 3, 4
 
 

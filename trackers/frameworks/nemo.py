@@ -30,7 +30,7 @@ PREFIX = "TRACKER"
 
 @dataclasses.dataclass(frozen=True)
 class ScriptArgs:
-    """What the default converter, or one of your own, turns into a script's arguments."""
+    """Arguments of a script, made by the default converter or your own."""
 
     project: str
     name: str | None

@@ -30,7 +30,7 @@ POLL_S = 0.05
 FIRST_S = 0.1
 """Before the first snapshot: processor load is measured between two readings."""
 LAST_S = 5.0
-"""How long the end waits for a snapshot that is being taken: a driver may hang."""
+"""Maximum wait at the end for a snapshot that is being taken, in seconds: a driver may hang."""
 NOT_STARTED = 127
 """The exit code of a command that can't be started, as shells have it."""
 

@@ -1,4 +1,4 @@
-"""What the sampler is asked to do: as the relay passes it on to the sampler's process."""
+"""Instructions for the sampler, as the relay passes them to the sampler's process."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 
 BEAT, READING = b".", b"r"
-"""What the sampler tells: all is well; a reading of the GPUs begins, which is over with the next beat."""
+"""Signals of the sampler: alive; a reading of the GPUs begins, which ends with the next beat."""
 
 
 class Plan(msgspec.Struct, kw_only=True):
-    """What to sample, and how often.
+    """Metrics to sample, and their interval.
 
     node, nodes: this machine's number, and how many the run has. pid, pid_start: training's. scope: "job" or "node".
     interval_s: between samples. record_s: what a record of ``system.*`` sums up. co2_g_per_kwh: 0 for unknown.

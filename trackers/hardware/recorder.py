@@ -19,13 +19,13 @@ from trackers.hardware.window import Window
 from trackers.records import Metrics, Record, Summary, Text
 
 LONGEST_WEIGHT = 5
-"""A sample speaks for the time since the one before it, but for no more than so many intervals."""
+"""Maximum weight of a sample, in intervals; it covers the time since the previous one."""
 NOTHING = "none"
-"""What the text of the throttle reasons says once there are none any more."""
+"""Text of the throttle reasons when there are none any more."""
 
 
 class ReadsGpus(Protocol):
-    """What :class:`trackers.hardware.gpus.detect.Gpus` does here."""
+    """The part of :class:`trackers.hardware.gpus.detect.Gpus` that is used here."""
 
     def read(self) -> list[Reading]:
         """One reading of each GPU."""
@@ -35,7 +35,7 @@ class ReadsGpus(Protocol):
 
 
 class ReadsHost(Protocol):
-    """What :class:`trackers.hardware.host.Host` does here."""
+    """The part of :class:`trackers.hardware.host.Host` that is used here."""
 
     def read(self) -> HostReading:
         """The host now."""

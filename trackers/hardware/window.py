@@ -8,7 +8,7 @@ import msgspec
 
 
 class SampleMean(msgspec.Struct):
-    """What became of one name's samples. weight_s: how much time they speak for."""
+    """Summary of one name's samples. weight_s: the time that they cover."""
 
     mean: float
     minimum: float

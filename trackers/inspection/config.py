@@ -20,7 +20,7 @@ SECTION = "tensor_inspect"
 
 @dataclasses.dataclass(kw_only=True)
 class TensorInspectConfig:
-    """What to look at in a model's tensors: fields and defaults as in Megatron Bridge.
+    """Configuration of tensor inspection: fields and defaults as in Megatron Bridge.
 
     Attributes:
         enabled: whether anything is looked at.

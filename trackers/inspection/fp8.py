@@ -1,4 +1,4 @@
-"""What rounding to FP8 would do to a tensor: TransformerEngine's recipes, simulated with torch's own FP8 types.
+"""Effect of rounding a tensor to FP8: TransformerEngine's recipes, simulated with torch's own FP8 types.
 
 fp8_current_scaling: one scale for the tensor, the format's largest number over the largest absolute value.
 mxfp8: a scale, a power of two, for 32 elements in a row (OCP Microscaling Formats, MX v1.0; E8M0, rounded up).

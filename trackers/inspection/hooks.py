@@ -1,4 +1,4 @@
-"""Looking at layers while they run: hooks that are there for one iteration and leave nothing behind.
+"""Hooks that read a layer's tensors while it runs. They are installed for one iteration and leave nothing behind.
 
 What is a part of training counts: a forward pass in training mode or with gradients, once, though activation
 checkpointing runs it again during backward. Hooks hold neither modules nor tensors beyond their iteration.
@@ -15,7 +15,7 @@ from trackers.inspection.statistics import Cast, MomentSums, Statistic, moments
 
 
 class Wanted(NamedTuple):
-    """What is looked at in one tensor of a layer.
+    """Statistics requested for one tensor of a layer.
 
     Attributes:
         statistics: with their names. groups, casts: what these need.

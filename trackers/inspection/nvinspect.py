@@ -51,7 +51,7 @@ class Library:
         from nvdlfw_inspect.logging import BaseLogger
 
         class Statistics(BaseLogger):  # type: ignore[misc,unused-ignore]
-            """What nvdlfw-inspect logs goes where our own statistics go."""
+            """Passes nvdlfw-inspect's values to the same place as this package's own statistics."""
 
             def log_scalar(self, name: str, value: Any, iteration: int, **more: Any) -> None:
                 take(name, value, iteration)

@@ -1,4 +1,4 @@
-"""What hooks have found, as values to log: moved to the host in one go, put together there."""
+"""Results of hooks as values to log: copied to the host in one transfer, and combined there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which layers a section means: names as nvdlfw-inspect gives them, and its ways to choose among them.
+"""Selection of a section's layers, with nvdlfw-inspect's names and rules.
 
 A linear layer is chosen by its name alone. A module of another kind is so, too, if it is named whole, or if
 ``layer_types`` has the name of its class.

@@ -1,4 +1,4 @@
-"""Which statistics there are, what each needs of a tensor, and how it is computed on the host from these numbers.
+"""Statistics: the numbers that each needs of a tensor, and its computation on the host from these numbers.
 
 Sources: TransformerEngine, transformer_engine/debug/features/log_tensor_stats.py, log_fp8_tensor_stats.py and
 utils/stats_computation.py (github.com/NVIDIA/TransformerEngine).
@@ -35,7 +35,7 @@ _FP8_NAME = re.compile(
 )
 
 Whole = dict[str, Number]
-"""What is known of a tensor: the columns of all its parts together, and ``count``, its elements."""
+"""Numbers of a tensor: the columns of all its parts together, and ``count``, its elements."""
 
 
 class Cast(NamedTuple):
@@ -108,7 +108,7 @@ TENSOR_STATS = {
 """LogTensorStats."""
 
 BASE_STATS = ("min", "max", "mean", "std", "l1_norm", "l2_norm")
-"""What nvdlfw-inspect's own LogTensorStats has of them."""
+"""Statistics that nvdlfw-inspect's own LogTensorStats supports."""
 
 
 def fp8_statistic(name: str, format: str) -> Statistic | str:

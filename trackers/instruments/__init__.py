@@ -1,1 +1,1 @@
-"""What measures a training loop and logs what it measured: one file each, and each can be used alone."""
+"""Instruments that measure a training loop and log the results: one file each; each can be used alone."""

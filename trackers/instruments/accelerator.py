@@ -1,4 +1,4 @@
-"""What this process trains on, as torch knows it: asks nothing that torch hasn't asked already."""
+"""The accelerator of this process, as torch reports it; queries only what torch has already initialised."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long training still takes: from the pace since this start, so that it is right after a resume, too."""
+"""Estimate of the remaining training time, from the speed since this start, so that it is right after a resume."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Remaining:
         self._first_s: float | None = None
 
     def stepped(self, elapsed_s: float) -> None:
-        """A step ended, so many seconds after the start."""
+        """Record the end of a step, by seconds since the start."""
         if self._first_s is None:
             self._first_s = elapsed_s
 

@@ -1,4 +1,4 @@
-"""How many floating-point operations a step of a transformer takes: matrix products, two for each multiply-add.
+"""Floating-point operations of a transformer's step: matrix products, two for each multiply-add.
 
 Counted as by Narayanan et al. 2021 ("Efficient Large-Scale Language Model Training on GPU Clusters Using
 Megatron-LM", section 5.1): 72 B s L h² (1 + s/6h + V/12hL) for a step of GPT, here written out by parts, so that

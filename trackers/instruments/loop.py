@@ -37,7 +37,7 @@ ITERATION = "iteration"
 
 
 class StepRate:
-    """How quick steps were. Its numbers may be known later, on a GPU; ``run.log`` takes them as they are.
+    """Rate of steps. Its numbers may be on a GPU and known later; ``run.log`` accepts them as they are.
 
     Attributes:
         step_s: the mean time of a step, seconds. span, steps: how long, and how many.
@@ -49,7 +49,7 @@ class StepRate:
         self.step_s = number([span], lambda: span.elapsed_s / steps)
 
     def per_second(self, each: float) -> Any:
-        """How much goes through in a second, of which each step takes so much."""
+        """Amount per second, given the amount per step."""
         return rate(self.span, self.steps * each)
 
 

@@ -1,4 +1,4 @@
-"""What a loop measures, and how often: the options of the Kconfig menu "Measuring", or what the caller says."""
+"""Settings of a loop's measurements: the options of the Kconfig menu "Measuring", or the caller's arguments."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def check_numbers(precision: str | None, what: str = "loop", **given: Any) -> No
 
 @dataclasses.dataclass(kw_only=True)
 class Measure:
-    """Which instruments are on. Each is an option of its own (see ``from_options``); a caller's word is stronger.
+    """Selection of instruments. Each is an option of its own (see ``from_options``); arguments of the caller win.
 
     Attributes:
         interval: steps between two measurements.

@@ -1,4 +1,4 @@
-"""How fast a device can be at most: dense matrix products, TFLOP/s by precision, as the vendors state them.
+"""Peak rates of devices: dense matrix products, TFLOP/s by precision, as the vendors state them.
 
 Vendors often print figures "with sparsity", twice the dense ones: those are halved here. Where a data sheet gives
 several rates of accumulation, the one with float32 counts, which is what training uses. AMD's two-die parts are seen
@@ -40,7 +40,7 @@ SOURCES = {
     "cdna1": "https://www.amd.com/en/products/accelerators/instinct/mi100.html",
     "rdna3": "https://www.amd.com/en/products/graphics/workstations/radeon-pro/w7900.html (and RX 7900 XTX)",
 }  # fmt: skip
-"""Where the figures of a family stand."""
+"""Sources of the figures, by family."""
 
 
 class DevicePeak(NamedTuple):

@@ -26,7 +26,7 @@ PREFIX = "perf_logs"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ProfilerSchedule:
-    """Which steps are traced, counted in steps; ``directory``: where traces go."""
+    """Schedule of traces, in steps; ``directory``: where traces are written."""
 
     wait: int = 10
     warmup: int = 2

@@ -1,4 +1,4 @@
-"""What a callback measures of each step, kept small: times by the GPU's own clock, loss, learning rate, memory.
+"""Compact series of a callback's measurements of each step: GPU times, loss, learning rate, memory.
 
 Nothing waits for a GPU: times and losses are read once it has come so far, and for certain in
 :meth:`StepSeries.settle`.

@@ -109,7 +109,7 @@ class Throughput:
 
 
 def rate(span: TimerSpan, count: float) -> Any:
-    """So much per second of a span; a number that may be known later. NaN for a span without time."""
+    """Amount per second over a span; the number may be known later. NaN for a span without time."""
     return number([span], lambda: count / span.elapsed_s if span.elapsed_s > 0 else float("nan"))
 
 

@@ -13,7 +13,7 @@ from trackers.values.deferred import number
 SUFFIX = "-time"
 INTERRUPTED = "-interrupted"
 EVERY_S = 1.0
-"""Where no loop says when, a single rank logs its timers at most so often, once training has logged a further step."""
+"""Minimum interval at which a single rank without a loop logs its timers, in seconds, after a new step was logged."""
 
 
 def values(spans: Mapping[str, TimerSpan], iterations: int) -> dict[str, Any]:
@@ -90,7 +90,7 @@ class TimerLog:
             self._timers.look_at_s = now + EVERY_S
 
     def log(self, step: int, iterations: int) -> None:
-        """Log what was measured since the last time, in so many iterations."""
+        """Log the times measured since the last call, over the given number of iterations."""
         self._logged = step
         found = values(self._interval.take(), iterations)
         if found:

@@ -135,7 +135,7 @@ class Timer:
         return span.elapsed_s
 
     def set_elapsed(self, value: float) -> None:
-        """Let ``elapsed`` answer with so many seconds, and what is measured from here on."""
+        """Set the seconds that ``elapsed`` returns; further measurements are added."""
         mark = self.mark()
         self.settle()
         self._reset = TimerMark(mark.total_s - float(value), mark.count, mark.interrupted, mark.closed)
@@ -457,7 +457,7 @@ class Interval:
 
 
 class TimerSpan:
-    """What one timer measured between two moments."""
+    """Measurements of one timer between two moments."""
 
     __slots__ = ("_first", "_last", "_timer")
 

@@ -1,4 +1,4 @@
-"""Which records of a run still count: a newer attempt takes over from its beginning on, and may rewind.
+"""Selection of a run's valid records: a newer attempt supersedes earlier ones from its start on, and may rewind.
 
 Several attempts write streams of their own. When a new one begins, what an earlier one still writes afterwards (the
 old node of a requeued job that still lives) doesn't belong to the run; and a new attempt that began with

@@ -1,4 +1,4 @@
-"""What a run's journal says of a checkpoint that training goes on from."""
+"""The journal's record of a checkpoint from which training continues."""
 
 from __future__ import annotations
 

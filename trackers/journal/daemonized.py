@@ -1,4 +1,4 @@
-"""Who goes on with a run where the process that began it leaves at once: a daemon, which forks and lets its parent go.
+"""Ownership of a run whose process becomes a daemon: the parent exits at once and the forked child continues.
 
 Each child that a program forks by itself (not those of ``multiprocessing``, which are workers) adds a line to
 ``forks.<attempt>``. Where training is gone with exit code 0 and without a finish record, the relay follows the newest
@@ -16,7 +16,7 @@ from trackers.journal.run_directory import RunDirectory, replace_file
 from trackers.support import confined, process_info
 
 GRACE_S = 1.0
-"""So long the relay waits for the line of a child: its parent may be gone before it has written one."""
+"""Maximum wait of the relay for a child's line, in seconds: the parent may be gone before it is written."""
 
 
 def forks(run: RunDirectory, attempt: int) -> Path:

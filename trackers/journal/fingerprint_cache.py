@@ -28,7 +28,7 @@ class _Content(msgspec.Struct, array_like=True):
 
 
 class FingerprintCache:
-    """What is kept under one key.
+    """The cached value of one key.
 
     Args:
         key: names the shelf, for ever the same. version: differs once what is kept means something else.

@@ -1,4 +1,4 @@
-"""Who may do a job on a run's directory, without file locks: a file created exclusively, kept fresh, taken over."""
+"""Leases on a run's directory without file locks: a file that is created exclusively, refreshed, and taken over."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from trackers.support import confined, process_info
 from trackers.support.failpoints import failpoint
 
 STALE_S = 60.0
-"""A holder on another machine that gave no sign for so long, beyond what it asked for, is taken for dead."""
+"""Silence after which a holder on another machine counts as dead, in seconds, plus the time that it asked for."""
 HALF_WRITTEN_S = 5.0
-"""A lease that can't be read for so long was being written by a process that died: it takes microseconds."""
+"""Time after which an unreadable lease counts as left by a dead writer, in seconds; writing takes microseconds."""
 BEAT_S = 1.0
 
 
 class Holder(msgspec.Struct, omit_defaults=True, kw_only=True):
-    """Who holds a lease. allow_s: how long it may stay silent. count: grows with each sign of life."""
+    """The holder of a lease. allow_s: how long it may stay silent. count: grows with each sign of life."""
 
     token: str
     host: str = ""

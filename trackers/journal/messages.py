@@ -1,4 +1,4 @@
-"""What the relay's processes have to say to the user: one line each, in a file that training prints from."""
+"""Messages of the relay's processes to the user: one line each, in a file that the training process prints."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from trackers.support.redaction import mask_source
 from trackers.support.terminal import one_line, write_line
 
 RECOVERED = "delivering again"
-"""How a message ends that says that a source works again: what it complained of before may be said anew."""
+"""Suffix of a message that a source has recovered; its earlier messages may be printed again afterwards."""
 MOST_TIMES = 10
-"""So often one text is said, however often it comes true again; ``trackers ls`` knows on."""
+"""Maximum number of times that one text is printed; ``trackers ls`` shows the current state."""
 
 
 class Message(msgspec.Struct, omit_defaults=True):
@@ -34,7 +34,7 @@ class Message(msgspec.Struct, omit_defaults=True):
 
 
 class Said:
-    """What was said already. A text is said once; again when its source had recovered in between."""
+    """Messages printed so far. A text is printed once, and again if its source had recovered in between."""
 
     def __init__(self) -> None:
         self._times: dict[tuple[str, str], int] = {}

@@ -37,7 +37,7 @@ SMALL_BYTES = 64 * 1024 * 1024
 
 HOLE_BYTES = 64 * 1024 * 1024
 TAIL_BYTES = 65536
-"""How much of a stream is looked through at a time for its last complete line."""
+"""Bytes read at a time in search of a stream's last complete line."""
 
 
 class StreamName(NamedTuple):
@@ -166,7 +166,7 @@ class RunDirectory:
             raise UsageError(f"run {self.path} is archived: `trackers restore {self.quoted} --yes`, then again")
 
     def _has_identity_elsewhere(self, error: OSError) -> bool:
-        """Whether something that is no file stands in the place of ``run.json``, which the journal can do without."""
+        """True if ``run.json`` isn't a regular file and the journal holds the run's identity."""
         return error.errno in (errno.ELOOP, errno.EINVAL) and self.info_by_journal() is not None
 
     def read_info(self) -> RunInfo:

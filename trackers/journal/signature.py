@@ -20,7 +20,7 @@ from trackers.records import storable
 from trackers.tracker import RunInfo
 
 FIELDS = ("id", "options", "cwd", "program")
-"""What of a run's identity can name programs, addresses and directories; the rest is data whoever wrote it."""
+"""Fields of a run's identity that can name programs, addresses and directories; all others are plain data."""
 CARRIER = "TRACKER_TRUSTED"
 """Environment variable by which a process tells its helpers the digest of the instructions that they may follow."""
 KEY_BYTES = 32

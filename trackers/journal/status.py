@@ -1,4 +1,4 @@
-"""How a run stands: what its last writer said, or what can be seen of a process that can't say it any more."""
+"""Status of a run: as its last writer recorded it, or as observed if the process died without recording it."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from trackers.support import confined, process_info
 from trackers.tracker import Status
 
 SILENT_S = 120.0
-"""A run elsewhere whose relay and streams were silent for so long is taken for crashed."""
+"""Silence of relay and streams after which a run on another machine counts as crashed, in seconds."""
 SILENT_ALONE_S = 3600.0
 """The same for a run that was started without a relay, where nothing shows life between two calls of ``log``."""
 SILENCE = "no sign of life"
-"""How the reason begins where only silence speaks for a crash: a later record of the run proves it wrong."""
+"""Prefix of the reason for a crash inferred from silence; a later record of the run disproves it."""
 PREEMPTED = "the job was preempted"
 
 

@@ -26,7 +26,7 @@ from trackers.support.failpoints import failpoint
 from trackers.support.seekable_zstd import open_file, size_of
 
 BUFFER_BYTES = 64 * 1024 * 1024
-"""How much waits in memory while the file can't be written (disk full); what overflows is counted as lost."""
+"""Maximum memory for lines while the file can't be written (disk full); further ones are counted as lost."""
 RETRY_S = 0.25
 NUL_PATIENCE_S = 10.0
 BLOCK_BYTES = 4 * 1024 * 1024
@@ -34,11 +34,11 @@ HOLE_BYTES = 64 * 1024 * 1024
 """A file with a larger hole in it, which costs its writer nothing, is read up to there."""
 MOST_DAMAGE = 10_000
 MOST_LEFT = 4
-"""So many files that were deleted or replaced are kept open, for what forked processes still write to them."""
+"""Maximum number of deleted or replaced files kept open, because forked processes may still write to them."""
 MARK_BYTES = 64
-"""So much of what was read last is remembered, to see that it is still there: a time is among it."""
+"""Bytes kept from the previous read, to detect a truncated or replaced file."""
 NEAR_BYTES = 64 * 1024
-"""A finish record is looked for in so much of a stream's end where somebody asks again and again."""
+"""Bytes at a stream's end that repeated checks search for a finish record."""
 FAR_BYTES = 16 * 1024 * 1024
 """The same where somebody asks once, before a run is taken for one that ended without a word."""
 
@@ -543,7 +543,7 @@ def last_record(path: Path) -> Record | None:
 
 
 def is_hole(path: Path, count: int) -> bool:
-    """Whether a stream's last bytes, so many, are all NUL."""
+    """True if a stream's last ``count`` bytes are all NUL."""
     with open_file(path) as file:
         file.seek(-count, os.SEEK_END)
         return not file.read(count).strip(b"\0")

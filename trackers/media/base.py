@@ -1,4 +1,4 @@
-"""What all media values share.
+"""Base of all media values.
 
 Where a run keeps media and snapshots of files: by content, each content once.
 """

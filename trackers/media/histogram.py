@@ -17,7 +17,7 @@ MAX_BINS = 512
 
 
 class Histogram(MediaValue):
-    """How values are distributed.
+    """A histogram of values.
 
     Args:
         sequence: values, of any shape: an array, a tensor, a (nested) list. NaN and infinities are left out, and

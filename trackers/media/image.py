@@ -18,7 +18,7 @@ from trackers.records import MediaFile
 logger = logging.getLogger("trackers.media")
 
 FILE_TYPES = ("png", "jpg", "jpeg", "bmp")
-"""What an image made from pixels can be encoded to, as W&B has it."""
+"""File types for an image made from pixels, as in W&B."""
 
 _CHANNELS = {"L": 1, "RGB": 3, "RGBA": 4}
 

@@ -1,1 +1,1 @@
-"""What names of metrics and settings say, whichever program chose them: used by trackers and by analysis."""
+"""Meaning of names of metrics and settings, whichever program chose them: used by trackers and by analysis."""

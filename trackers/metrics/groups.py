@@ -1,4 +1,4 @@
-"""Which group a metric's name belongs to: exactly one, by its name alone.
+"""Groups of metrics: each name belongs to exactly one, by the name alone.
 
 The rules, the first that fits:
 
@@ -64,7 +64,7 @@ STEPS = ("train_iters", "max_iters", "max_steps", "total_steps", "num_steps", "t
          "num_iterations", "n_steps", "max_iter", "steps", "iterations")  # fmt: skip
 """The first that is there counts."""
 TOTAL = "total_steps"
-"""What a training loop records, where none of them is set."""
+"""Name under which a training loop records the total, if no setting gives it."""
 
 
 def steps(config: Mapping[str, Any]) -> int | None:

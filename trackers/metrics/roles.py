@@ -1,4 +1,4 @@
-"""What a metric's or a setting's name says about speed and hardware, whichever program chose it."""
+"""Roles of metrics and settings for speed and hardware, by name, whichever program chose it."""
 
 from __future__ import annotations
 

@@ -20,16 +20,16 @@ from trackers.plotting.presets import PlotOptions
 from trackers.support.optional import need
 
 KINDS = {"torch": "allocated", "": "kind unknown"}
-"""What people call kinds of memory; the others are called as they are."""
+"""Display names of kinds of memory; others are shown unchanged."""
 SETTINGS = (("global_batch_size", "global batch"), ("micro_batch_size", "micro batch"), ("sequence_length", "sequence"),
             ("max_steps", "steps"))  # fmt: skip
 LOSS, RATE = "Training loss", "Learning rate"
 LISTED = 8
-"""So many runs' settings stand below the panels."""
+"""Maximum number of runs whose settings are listed below the panels."""
 
 
 class GpuMemory(msgspec.Struct):
-    """What one GPU held, GB. kind: device, torch, reserved, or "" where nothing says."""
+    """Memory of one GPU, GB. kind: device, torch, reserved, or "" if unknown."""
 
     kind: str
     peak_gb: float

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 BINS = 1200
-"""So many parts of the x axis keep their first, smallest, largest and last value: more than a picture has pixels."""
+"""Number of bins of the x axis, which keep first, smallest, largest and last value: more than a picture's pixels."""
 FEW = 100
 """Curves of fewer points aren't smoothed unless that is asked for."""
 SHARE = 50
@@ -46,7 +46,7 @@ class Curve(msgspec.Struct):
 
 
 class Scale(NamedTuple):
-    """How a curve is drawn. smooth: weight of the past, 0 to 1; None: :data:`SHARE` of the points, if there are many.
+    """Options of a curve. smooth: weight of the past, 0 to 1; None: :data:`SHARE` of the points, if there are many.
 
     log_x, log_y: a logarithmic axis has no place for values below or at zero. bins: see :data:`BINS`.
     """
@@ -152,7 +152,7 @@ def _first(groups: Any) -> Any:
 
 
 def weight_of(count: int, asked: float | None) -> float:
-    """How much of the past counts in smoothing a curve of so many points."""
+    """Weight of the past in smoothing a curve, given its number of points."""
     if asked is not None:
         return asked
     return 0.0 if count < FEW else 1 - 2 / (count / SHARE + 1)

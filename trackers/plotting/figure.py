@@ -1,4 +1,4 @@
-"""What a picture shows, however it is drawn: panels with lines, bars or a distribution.
+"""Contents of a picture, independent of how it is drawn: panels with lines, bars or a distribution.
 
 Colours and dashes that tell runs apart, also for the colour-blind and in print.
 """
@@ -13,7 +13,7 @@ from trackers.plotting.curve_math import Curve
 from trackers.records import name_floats
 
 NAMED = 5
-"""So many runs are named of those that a picture has nothing of."""
+"""Maximum number of runs named that have no data for a picture."""
 
 
 class Bar(msgspec.Struct):

@@ -16,11 +16,11 @@ from trackers.plotting.figure import COLOURS, DASHES, Picture, as_builtins
 from trackers.support.atomic_write import write_text
 
 POINTS = 160_000
-"""So many points a page has at most, of all curves together, raw and smoothed: about 3 MB."""
+"""Maximum number of points on a page, over all curves, raw and smoothed: about 3 MB."""
 LEAST = 20
 DIGITS = 6
 BLACK = "#7a7a7a"
-"""What stands for black, since a page may be dark."""
+"""Replacement for black, because a page may be dark."""
 POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:"
 """Whatever a name may hold, the page loads nothing."""
 

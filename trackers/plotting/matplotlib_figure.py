@@ -18,11 +18,11 @@ from trackers.support.optional import need
 
 FORMATS = ("png", "svg", "pdf")
 LEGEND_ROWS = 24
-"""So many runs stand below each other in the legend."""
+"""Maximum number of rows in a legend."""
 LEGEND_MOST = 4 * LEGEND_ROWS
 LONGEST = 40
 DOTS = 60
-"""Curves of up to so many points show each point."""
+"""Maximum number of points of a curve that shows each point."""
 MARKS = (("nans", "x", 0.02, "NaN"), ("highs", "^", 0.98, "∞"), ("lows", "v", 0.02, "-∞"))
 """Values without a place on the axis: the line's field, the mark, how high it stands, its name."""
 

@@ -18,7 +18,7 @@ from trackers.plotting.curve_math import Curve, Scale, band, line
 from trackers.plotting.figure import Distribution, Panel, Picture
 
 KEYS = 6
-"""So many metrics are drawn where none were asked for."""
+"""Default number of metrics drawn."""
 WARMUP = 5
 """Number of first steps left out of the distribution of step times."""
 HISTOGRAM = 30
@@ -31,7 +31,7 @@ _GPU_FIELDS = (
 
 
 class PlotOptions(msgspec.Struct):
-    """How the user wants it. x: one of X_AXES. by: seed, group, tag or config.KEY, "" for a line each run."""
+    """The user's options. x: one of X_AXES. by: seed, group, tag or config.KEY, "" for a line each run."""
 
     x: str = "step"
     by: str = ""

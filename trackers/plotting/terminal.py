@@ -14,7 +14,7 @@ from trackers.support.optional import need
 WIDTH, HEIGHT = 60, 12
 """The least that a diagram needs; in a smaller terminal its lines are broken."""
 LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-"""What tells runs apart where there are no colours."""
+"""Letters that distinguish runs without colours."""
 LEGEND = 20
 TICKS = 5
 BLACK = "#000000"

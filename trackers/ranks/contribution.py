@@ -1,4 +1,4 @@
-"""What one call of ``log`` adds to values across ranks: its reductions as one flat row of numbers."""
+"""Contribution of one call of ``log`` to values across ranks: its reductions as one flat row of numbers."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def layout(names: tuple[str, ...], kinds: tuple[str, ...]) -> Layout:
 
 
 class Transport(Protocol):
-    """How values get from every rank to the main one.
+    """Sends values from every rank to the main one.
 
     By files (``trackers.ranks.file_transport``) or by a collective (``trackers.ranks.collective_transport``).
 

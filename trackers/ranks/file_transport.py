@@ -1,4 +1,4 @@
-"""What one rank adds to values of all ranks, on disk: a stream of its own, opened when there is something to add."""
+"""A rank's contributions to values across ranks, on disk: a stream of its own, opened at the first one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LOOK_S = 1.0
 """Between looks whether the file is still there."""
 
 SETTLE_S = 10.0
-"""So long the end of a rank waits for a disk that takes no more."""
+"""Maximum wait at a rank's end for a full disk, in seconds."""
 
 
 class RankStream:

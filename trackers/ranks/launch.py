@@ -1,4 +1,4 @@
-"""How all ranks of a job find the same run without a collective: each derives the same name from its environment.
+"""Name of a launch: all ranks of a job derive it from the environment, and so find the same run without a collective.
 
 What a launcher gives to every rank alike names a *launch*, one start of the job's processes. Ranks leave what they
 add to values of all ranks in the launch's folder, ``<TRACKER_DIR>/.ranks/<launch>/``; the main rank writes there which
@@ -33,7 +33,7 @@ LOST = (
     "values across ranks: this rank can't tell which run it belongs to: set TRACKER_RUN_ID to the same id on every "
     "rank, or start them with torchrun, srun or mpirun"
 )
-"""What is said where nothing names the launch."""
+"""Message if nothing names the launch."""
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _ALPHABET = "0123456789abcdefghijklmnopqrstuvwxyz"
 _count = itertools.count()

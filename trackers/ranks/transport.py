@@ -1,4 +1,4 @@
-"""Which way this process's part of values across ranks takes: none where it is alone, files, or a collective."""
+"""Chooses how a rank's values reach the main rank: directly in a single process, by files, or by a collective."""
 
 from __future__ import annotations
 

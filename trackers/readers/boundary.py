@@ -23,11 +23,11 @@ R = TypeVar("R")
 T = TypeVar("T")
 
 LONGEST = 200
-"""Reasons, which may quote the input, are cut off after so many characters."""
+"""Maximum length of a reason, in characters; it may quote the input."""
 STEP_MAX = 2**63 - 1
 DATA_ERRORS = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError, MemoryError,
                EOFError, struct.error)  # fmt: skip
-"""What Python raises where data isn't as it must be."""
+"""Exceptions that Python raises for invalid data."""
 
 _MARK = "__bounded__"
 

@@ -118,7 +118,7 @@ def _bounded_send(send: Callable[..., Any], most_bytes: int, most_s: float) -> C
 def pages(
     ask: Callable[[Any], T], token: Callable[[T], Hashable], empty: Callable[[T], bool], most: int
 ) -> Iterator[T]:
-    """Page after page of a listing, the first asked for with None.
+    """Pages of a listing, one after the other; the first is requested with None.
 
     Args:
         token: what the next page is asked for with; None or "" after the last one. most: so many pages at most.

@@ -1,4 +1,4 @@
-"""What was read of a run, kept as Parquet, so that it is read once: below ``$XDG_CACHE_HOME/trackers/reads``.
+"""Cache of runs that were read, as Parquet below ``$XDG_CACHE_HOME/trackers/reads``.
 
 An entry belongs to one stream of a journal, or to one run of another source. It is a list of parts, each a Parquet
 file of metrics (:mod:`trackers.readers.columns`) and a file of the other records; ``index.json``, replaced whole,
@@ -29,7 +29,7 @@ VERSION = 2
 KEEP_S = 60 * 24 * 3600.0
 """An entry that nobody has read for so long is deleted."""
 STRAY_S = 3600.0
-"""A part that no index names is deleted after so long: its writer died, or a reader still used it."""
+"""Age at which a part that no index names is deleted, in seconds: its writer died, or a reader still used it."""
 
 
 class CachePart(msgspec.Struct):
@@ -40,7 +40,7 @@ class CachePart(msgspec.Struct):
 
 
 class CacheIndex(msgspec.Struct, kw_only=True):
-    """What ``index.json`` holds. state: how far the source was read, in the reader's own words."""
+    """Content of ``index.json``. state: the position in the source, in the reader's own format."""
 
     version: int = 0
     key: str = ""
@@ -50,7 +50,7 @@ class CacheIndex(msgspec.Struct, kw_only=True):
 
 
 class Cached:
-    """What an entry holds. blocks: the metrics. others: all other records. count: metrics records taken."""
+    """Content of a cache entry. blocks: the metrics. others: all other records. count: metrics records taken."""
 
     def __init__(self, state: dict[str, Any], count: int, blocks: list[Block], others: list[Record]) -> None:
         self.state, self.count, self.blocks, self.others = state, count, blocks, others

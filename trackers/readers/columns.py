@@ -23,7 +23,7 @@ EXACT = 2**53
 """Integers beyond it have no double of their own."""
 
 FLOAT, INTEGER, BOOLEAN = 0, 1, 2
-"""What all values of a column are."""
+"""Types of a column's values."""
 
 
 def need_analysis() -> None:

@@ -25,7 +25,7 @@ from trackers.records import Finish, Metrics, Record, Summary, Text
 STEPS = ("step", "global_step", "_step", "trainer/global_step", "iteration", "iter")
 TIMES = ("time", "timestamp", "wall_time", "wall time", "_timestamp", "created_at")
 OURS = ("step", "time")
-"""How a table of ours begins."""
+"""First columns of a table that this package wrote."""
 
 
 @bounded

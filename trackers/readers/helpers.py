@@ -1,4 +1,4 @@
-"""What readers of files share: finding them, telling whether they changed, and their place as a run's identity."""
+"""Code shared by readers of files: finding files, detecting changes, and a path as a run's identity."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ from trackers.records import Finish, Record
 from trackers.support.seekable_zstd import open_file
 
 CACHED_BYTES = 64 * 1024
-"""New lines are kept as columns once they are so many bytes: below, reading them costs less than a file."""
+"""Minimum size of new lines that are cached as columns; reading fewer costs less than a cache file."""
 
 
 @bounded

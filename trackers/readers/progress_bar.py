@@ -1,4 +1,4 @@
-"""How far a long reading has got: a bar on a terminal, elsewhere nothing."""
+"""Progress of a long read: a bar on a terminal, nothing elsewhere."""
 
 from __future__ import annotations
 

@@ -125,7 +125,7 @@ FILES = (
     ("trainer_state.json", "hf"), ("*_summary.json", "session"), ("*.json", "json"), ("*.csv", "csv"),
     ("*.log", "log"), ("*.log.gz", "log"), ("*tfevents*", "tb"),
 )  # fmt: skip
-"""What a file's name says of its scheme, the first that fits."""
+"""Patterns of file names and their schemes; the first match counts."""
 
 
 def _by_file_name(source: str) -> str:

@@ -20,7 +20,7 @@ from trackers.readers.reader import Reader, SourceRun
 from trackers.records import ArtifactRecord, Config, Finish, Info, Media, Record, Start, Summary, Text, plain_name
 
 SHOWN = 20
-"""So many runs are listed where one had to be named."""
+"""Maximum number of runs listed if a source has several and one was expected."""
 
 
 def load(source: str) -> RunData:
@@ -59,7 +59,7 @@ def load_all(source: str, root: Path | None = None) -> list[RunData]:
 
 
 class RunData:
-    """What a run logged, at full resolution. A run that is still being written is as far as it had got.
+    """The data of a run, at full resolution. For a run that is still being written, the data so far.
 
     run: where it came from, its ``id``, ``name``, ``project``, ``group``, ``tags``, ``notes``, ``created``, ``note``.
     config: nested. summary: results by name, without ``final/``. status: running, finished, failed, crashed,

@@ -1,1 +1,1 @@
-"""What runs beside training: the supervisor, and one delivery for each tracker."""
+"""Processes that run beside training: the supervisor, and one delivery for each tracker."""

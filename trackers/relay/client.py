@@ -19,7 +19,7 @@ from trackers.tracker import RunInfo
 
 RESTARTS = 10
 RESTARTS_WITHIN_S = 600.0
-"""A relay that dies is started again at once, but no more than so often within so long."""
+"""A relay that dies is restarted at once, but at most RESTARTS times within this number of seconds."""
 WAIT_S = 0.02
 
 
@@ -37,7 +37,7 @@ class Elsewhere:
         return self.returncode
 
     def wait(self, timeout: float) -> None:
-        """Wait until it has ended, at most so long."""
+        """Wait until it has ended, up to a timeout."""
         until = time.monotonic() + timeout
         while self.poll() is None and time.monotonic() < until:
             time.sleep(WAIT_S)

@@ -1,4 +1,4 @@
-"""What a run ran on, gathered beside training because it takes a while: git's state, packages, the machine."""
+"""Environment of a run: git state, packages, machine. Gathered outside of the training process, because it is slow."""
 
 from __future__ import annotations
 

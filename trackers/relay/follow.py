@@ -15,9 +15,9 @@ from trackers.relay.sync import DAMAGE, SEEN_S, TURN_S, RunSync
 LOOK_S = 2.0
 """Between looks for new runs; longer where a look takes long, so that it never takes more than a twentieth."""
 DEPTH = 6
-"""How deep below a directory runs are looked for."""
+"""Maximum depth below a directory at which runs are found."""
 SHARE_S = 15.0
-"""A run that goes on is served so long at least before another one gets its place."""
+"""Minimum time for which a running run is served before another one takes its place, in seconds."""
 
 
 class Follower:

@@ -1,4 +1,4 @@
-"""How each tracker of a run stands, from the files that the deliveries keep."""
+"""State of each of a run's trackers, from the deliveries' files."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ from trackers.tracker import RunInfo
 POLL_S = 0.1
 RESTART_S = (0.2, 30.0)
 AFTER_FINISH_S = 24 * 3600.0
-"""How long the relay goes on trying to deliver after training has ended."""
+"""Time after the end of training for which the relay keeps trying to deliver, in seconds."""
 LEAVE_S = 25.0
 """The same for one that was asked to end: schedulers kill 30 s after they asked (SLURM's KillWait, Kubernetes)."""
 ASK_S = 0.1

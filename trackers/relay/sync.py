@@ -24,7 +24,7 @@ TURN_S = 0.1
 SEEN_S = 1.0
 PATIENCE_S = 120.0
 DAMAGE = (OSError, LookupError, TypeError, ValueError, ArithmeticError, AttributeError, RecursionError)
-"""What a run's files may raise that somebody has changed: it stops no other run."""
+"""Exceptions that a run's damaged files may cause; they don't affect other runs."""
 VERDICT_S = 0.5
 """Between looks whether the run's own processes are gone."""
 
@@ -209,7 +209,7 @@ def sync(
     trusted: bool = False,
     verify: bool = False,
 ) -> bool:
-    """Bring runs to their trackers, one after the other. Among several, one that can't be served stops no other.
+    """Deliver runs to their trackers, one after the other. A run that can't be delivered doesn't stop the others.
 
     Args:
         complain: called with what keeps a run from being served.

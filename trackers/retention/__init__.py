@@ -1,1 +1,1 @@
-"""What becomes of finished runs: their sizes, archives, deletion, and the logs that lie about."""
+"""Keeping finished runs: sizes, archives, deletion, and loose logs."""

@@ -44,7 +44,7 @@ class Manifest(msgspec.Struct):
 
 
 class Change(msgspec.Struct):
-    """What was done to a run, or would be: bytes of its files before and after (after: 0 while that isn't known)."""
+    """A change made to a run, or planned: bytes of its files before and after (after: 0 while that isn't known)."""
 
     before: int
     after: int = 0

@@ -1,4 +1,4 @@
-"""Having a run for oneself: the leases of its relay and of all deliveries, held together.
+"""Exclusive access to a run: the leases of its relay and of all deliveries, held together.
 
 Why a run must stay as it is: it runs, somebody works on it, a tracker lacks something of it, or it is young.
 """
@@ -24,7 +24,7 @@ from trackers.relay.report import report
 from trackers.tracker import RunInfo
 
 ALLOW_S = 3600.0
-"""A file of a run is packed, or read back, in less time: so long may pass between two signs of life."""
+"""Maximum time between two signs of life, in seconds: packing or reading back a file takes less."""
 
 
 class RunLock:
@@ -177,7 +177,7 @@ def _held(path: Path) -> str:
 
 
 def _outside(run: RunDirectory, info: RunInfo, name: str, url: str) -> bool:
-    """Whether what a tracker has of a run lies elsewhere. Where that can't be known, it doesn't."""
+    """True if the tracker stores this run outside its directory; False if unknown."""
     if url.startswith(("http://", "https://")):
         return True
     place = ""

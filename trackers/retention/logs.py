@@ -48,7 +48,7 @@ def due(
     *,
     extract: bool = False,
 ) -> list[DueLog]:
-    """The ``*.log`` and ``*.log.gz`` below a directory that weren't written for so long; those of runs aren't loose.
+    """The ``*.log`` and ``*.log.gz`` below a directory that weren't written for the given time, except those of runs.
 
     A log that a benchmark's result can be had from is only deleted where that result lies below the directory.
 

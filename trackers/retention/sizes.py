@@ -1,4 +1,4 @@
-"""How much space runs and their surroundings take, by kind of file."""
+"""Disk space of runs and related files, by kind of file."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What any part may use: files, processes, terminals, redaction."""
+"""General helpers: files, processes, terminals, redaction."""

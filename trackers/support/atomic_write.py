@@ -24,7 +24,7 @@ from trackers.errors import UsageError
 
 HEAD_BYTES = 65536
 MARK = "made by trackers"
-"""What a text of ours says of itself within its first HEAD_BYTES bytes or at its end, so that it may be replaced."""
+"""Mark in a text's first HEAD_BYTES bytes or at its end: this package wrote it and may replace it."""
 _MARKS = (MARK.encode(), b'"generator" content="trackers"')
 _MAGIC: dict[str, tuple[bytes, ...]] = {
     ".png": (b"\x89PNG\r\n",),
@@ -35,7 +35,7 @@ FORCE = "--force replaces it"
 
 
 def drawing(path: Path, head: bytes) -> bool:
-    """Whether what a file begins with is a drawing of the kind that its name says."""
+    """True if a file's first bytes are those of a drawing of the kind that its name says."""
     known = _MAGIC.get(path.suffix.lower())
     return head.lstrip().startswith(known) if known is not None else any(mark in head for mark in _MARKS)
 
@@ -46,7 +46,7 @@ def never(path: Path, head: bytes) -> bool:
 
 
 Ours = Callable[[Path, bytes], bool]
-"""Whether a file that begins so may be replaced."""
+"""Predicate on a file's path and first bytes: True if it may be replaced."""
 
 
 def check(path: Path, *, inputs: Iterable[str | Path] = (), ours: Ours = drawing, force: bool = False) -> None:

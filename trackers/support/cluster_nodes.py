@@ -1,4 +1,4 @@
-"""Which machine of a job this process is on, as its launcher says it.
+"""Number of this process's machine within a job, as its launcher reports it.
 
 By the launchers' documentation: https://docs.pytorch.org/docs/stable/elastic/run.html (GROUP_RANK counts agents, one
 a machine), https://slurm.schedmd.com/srun.html (output environment variables),

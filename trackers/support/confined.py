@@ -28,7 +28,7 @@ FOLDERS = frozenset(
 LAUNCHES = ".ranks"
 """Folder beside projects of runs in which the ranks of launches write."""
 DEPTH = 3
-"""So deep below a run's directory its own files lie at most."""
+"""Maximum depth of a run's own files below its directory."""
 
 _NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
 _ALWAYS = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)

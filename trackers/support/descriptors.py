@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 HIGHEST = 900
-"""Where numbers begin that this package takes. A program that closes descriptors by range rarely goes so far, and one
-that opens files gets the lowest free numbers. A process's table of descriptors stays small below 1,024."""
+"""First descriptor number to try, high because programs that close descriptors by range rarely go so far, and files
+that they open get the lowest free numbers. A process's table of descriptors stays small below 1,024."""
 
 
 class Descriptor:

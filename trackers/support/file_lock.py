@@ -1,4 +1,4 @@
-"""Whether a filesystem has the file locks that SQLite needs. Nothing of ours does; the vendors' own stores do."""
+"""Detects whether a filesystem has the file locks that the vendors' SQLite stores need."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 _REFUSALS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL})
-"""How filesystems say that they have no locks (fcntl(2)); with one that another process holds it is EAGAIN."""
+"""Errors of filesystems without locks (fcntl(2)); a lock that another process holds gives EAGAIN."""
 
 
 def has_locks(folder: Path) -> bool:

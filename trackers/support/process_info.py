@@ -1,4 +1,4 @@
-"""Who and where this process is: host, boot, process, rank, user, git. Reads files; starts no process."""
+"""Identity of this process: host, boot, process, rank, user, git. Reads files; starts no process."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LAUNCHER_VARIABLES = frozenset(
     {*RANK_VARIABLES, *WORLD_SIZE_VARIABLES, "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "ROLE_RANK"}
     | {"MASTER_ADDR", "MASTER_PORT", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID", "SLURM_NODEID"}
 )
-"""What a launcher tells each rank; a helper process must not take itself for one."""
+"""Variables that a launcher sets for each rank; helper processes must not inherit them."""
 
 
 def host() -> str:

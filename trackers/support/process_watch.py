@@ -45,7 +45,7 @@ class Watched:
         return process_info.alive(self.pid, self.start)
 
     def wait(self, timeout_s: float) -> None:
-        """Wait until it exits, at most so long."""
+        """Wait until it exits, up to a timeout."""
         if self._fd < 0:
             time.sleep(timeout_s)
         elif readable(self._fd, timeout_s):

@@ -1,4 +1,4 @@
-"""What secrets of known vendors look like, as one table: each form with words of which a text must have one first.
+"""Table of secrets' patterns of known vendors, each with keywords of which a text must contain one.
 
 Most forms are those of gitleaks 8.30 (https://github.com/gitleaks/gitleaks, config/gitleaks.toml), made shorter: a form
 here is what a secret begins with and how long it is at least, so that a vendor's longer tokens are masked whole. Those

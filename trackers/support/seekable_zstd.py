@@ -24,7 +24,7 @@ from trackers.support import confined
 
 SUFFIX = ".zst"
 FRAME_BYTES = 2 * 1024 * 1024
-"""What one frame unpacks to: as much is read for a stream's last line."""
+"""Uncompressed size of a frame; a stream's last line is read by unpacking one."""
 LEVEL = 9
 """Higher ones cost several times the processor time for a few percent."""
 FRAME_MOST = 16 * 1024 * 1024
@@ -32,9 +32,9 @@ FRAME_MOST = 16 * 1024 * 1024
 FRAMES_MOST = 1 << 20
 GROWTH_FROM = 64 * 1024 * 1024
 GROWTH_MOST = 5000
-"""A file above that unpacks to more than so many times its length isn't a packed journal: those shrink to a tenth."""
+"""Maximum expansion of a compressed journal above that size; real ones compress to about a tenth."""
 WINDOW_MOST = 32 * 1024 * 1024
-"""How much a frame may refer back to, which is kept in memory."""
+"""Maximum window of a frame, which is kept in memory."""
 _SKIPPABLE = 0x184D2A5E
 _SEEKABLE = 0x8F92EAB1
 _HEAD = struct.Struct("<II")
@@ -43,7 +43,7 @@ _FOOT = struct.Struct("<IBI")
 
 
 class Content(NamedTuple):
-    """What a file holds, unpacked: its length in bytes and the SHA-256 of it, in hexadecimal."""
+    """Uncompressed content of a file: its length in bytes and the SHA-256 of it, in hexadecimal."""
 
     size: int
     sha256: str

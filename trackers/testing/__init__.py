@@ -50,7 +50,7 @@ class ConformanceError(AssertionError):
 
 @dataclasses.dataclass
 class Report:
-    """Which checks were made. passed: their names. skipped: name to the reason."""
+    """The checks that were run. passed: their names. skipped: name to the reason."""
 
     passed: list[str] = dataclasses.field(default_factory=list)
     skipped: dict[str, str] = dataclasses.field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""What a tracker must hold to, one small function each. :func:`all_checks` lists them in order.
+"""The guarantees that a tracker must keep, one small function each. :func:`all_checks` lists them in order.
 
 Each gets a :class:`Bench`, delivers records in its own way, and lets ``Bench.verify`` compare what the destination
 holds with what a faultless tracker would have left there.

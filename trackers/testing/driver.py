@@ -24,7 +24,7 @@ from trackers.records import Record, decode, encode
 from trackers.tracker import Cursor, RunInfo, State, Status, Tracker
 
 PROCESS_TIMEOUT_S = 120
-"""No delivery of a few hundred records takes so long: the process is stuck."""
+"""Timeout of a delivery of a few hundred records, in seconds."""
 
 
 class Driver:
@@ -89,7 +89,7 @@ class Driver:
 
 
 class DriverJob(msgspec.Struct, kw_only=True):
-    """What a delivering process is told: see ``trackers.testing.drive``.
+    """Instructions for a delivering process: see ``trackers.testing.drive``.
 
     die_after: the number of the batch after whose ``write``, and before whose commit, the process kills itself.
     hold_after: the same, but it waits there to be killed.

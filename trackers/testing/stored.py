@@ -1,4 +1,4 @@
-"""What a destination holds after a delivery, what it should hold, and the difference in words.
+"""Contents of a destination after a delivery, its expected contents, and a description of the difference.
 
 An author writes one function, the *reader*: it looks into the destination without the tracker's help (another
 client, an SQL query, the vendor's loader) and answers with a :class:`Stored`. :class:`Limits` says which changes
@@ -41,7 +41,7 @@ class Point(NamedTuple):
 
 @dataclasses.dataclass
 class Stored:
-    """What an independent reader found in the destination for one run.
+    """A run's contents in the destination, as found by an independent reader.
 
     Names are as stored (``Limits.rename`` maps the logged name to them). What is None is not compared: the
     destination has no place for it, or the reader doesn't look.
@@ -66,7 +66,7 @@ class Stored:
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-    """How a destination changes values. The defaults say: not at all.
+    """Changes that a destination makes to values. Default: none.
 
     float32: numbers are rounded to single precision; what is too large for it becomes infinite.
     integers: "float" where every number is a double.

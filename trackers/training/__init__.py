@@ -1,1 +1,1 @@
-"""What runs inside the training process: ``init``, ``Run``, the recorder, W&B's names."""
+"""Code that runs inside the training process: ``init``, ``Run``, the recorder, W&B's names."""

@@ -1,4 +1,4 @@
-"""What a callback works in: a Lightning trainer or a loop by hand, with a run or without; told apart here alone."""
+"""Environment of a benchmark callback: a Lightning trainer or a manual loop, with a run or without."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ KNOWN: Mapping[str, tuple[str, ...]] = {
     "max_steps": groups.STEPS,
     "micro_batch_size": ("micro_batch_size", "per_device_train_batch_size"),
 }
-"""What a run's configuration may call a size already."""
+"""Names of sizes in a run's configuration."""
 
 UNGIVEN = ("max_steps", "micro_batch_size")
 """Sizes that no two sources can contradict each other in: they are part of the configuration."""
 
 
 class BenchmarkContext:
-    """Where a benchmark is measured.
+    """The environment in which a benchmark is measured.
 
     Args:
         run: the run, or None. log: whether values go to it. say: called with a line that says what went wrong.

@@ -1,4 +1,4 @@
-"""What training's own process stands in: its place among the ranks, the GPUs it is shown, what NCCL was told.
+"""Environment of the training process: its rank, its visible GPUs, and NCCL's settings.
 
 Only this process can tell. It does so in an Environment record behind its Start, where there is something to tell:
 ``distributed`` (local_rank, local_world_size, backend) and ``variables``. A process group that is made later than the

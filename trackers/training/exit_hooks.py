@@ -1,4 +1,4 @@
-"""How a script that doesn't call ``finish`` ends: exit code 0 finished, an exception or another code failed.
+"""Status of a script that doesn't call ``finish``: finished for exit code 0, failed for an exception or another code.
 
 Where a preemption was announced, it is preempted, whatever the exit code.
 
@@ -28,7 +28,7 @@ from trackers.values.coerce import shown
 LARGEST_CODE = 2**32 - 1
 """Of an exit code: Windows has them of 32 bits."""
 _PATIENCE = 3
-"""So often an end is begun again that an impatient user interrupts."""
+"""Number of retries of an ending that the user interrupts."""
 
 
 class Exit(NamedTuple):

@@ -1,4 +1,4 @@
-"""How a run comes by its inspector: made when it is asked for, so that a run that looks at nothing pays nothing."""
+"""A run's inspector, created on first use, so that a run without inspection has no cost."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Inspecting:
-    """What a run looks at tensors with. Mixed into :class:`trackers.training.run.Run`."""
+    """Tensor inspection of a run. Mixed into :class:`trackers.training.run.Run`."""
 
     _recorder: Recorder
     _inspection: Inspector | NoInspector | None = None

@@ -1,4 +1,4 @@
-"""How a run comes by its instruments: made at the first call, so that a run that measures nothing pays nothing."""
+"""A run's instruments, created on first use, so that a run without measurements has no cost."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Measuring(Inspecting, Profiling):
-    """What a run measures with. Mixed into :class:`trackers.training.run.Run`."""
+    """Instruments of a run. Mixed into :class:`trackers.training.run.Run`."""
 
     _recorder: Recorder
     _timers: Timers | None = None
@@ -71,7 +71,7 @@ class Measuring(Inspecting, Profiling):
         device: str = "auto",
         **measure: Any,
     ) -> Loop:
-        """What measures a training loop: call its ``step()`` at the end of each step.
+        """Measure a training loop: call the result's ``step()`` at the end of each step.
 
         What is measured say the options TRACKER_LOG_THROUGHPUT, TRACKER_LOG_MEMORY, TRACKER_LOG_NORMS, … (the
         flags ``--tracker-log-throughput``, …), or ``measure``: ``throughput=True``, ``norms=True``, ``interval=1``, …

@@ -1,4 +1,4 @@
-"""How a run comes by its profiler, and by what it knows of the accelerator that it trains on."""
+"""A run's profiler, and the detection of its accelerator."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ DRAIN_S = 10.0
 
 
 class RankRecorder:
-    """What a rank does with a call: a queue for what is on its way from an accelerator, and the way to the main rank.
+    """Handles a rank's calls: a queue for values on their way from an accelerator, and the transport to the main rank.
 
     Attributes:
         info: the options of this process; the run's identity is the main rank's to make.

@@ -28,11 +28,11 @@ from trackers.values.coerce import Split, whole_step
 from trackers.values.device_copy import PendingRecord, Queue, Transfer, transfer
 
 POLL_S = 1.0
-"""How often a logging process looks after the disk and the relay, and prints what the relay has to say."""
+"""Interval of checks of disk and relay in a logging process, in seconds; it also prints the relay's messages."""
 KNOWN_NAMES = 100_000
 DRAIN_S = 10.0
 INHERIT_S = 5.0
-"""So long a child that ends a run waits to be made its owner, where the process that began it is gone."""
+"""Maximum wait of a child that ends a run to become its owner, in seconds, if the process that began it is gone."""
 
 
 class Recorder:

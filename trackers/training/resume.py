@@ -1,4 +1,4 @@
-"""Going on with a run: which one a restarted job continues, and what is different this time."""
+"""Resuming: which run a restarted job continues, and how its configuration differs."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from trackers.support.seekable_zstd import open_file
 from trackers.tracker import RunInfo
 
 WORDS = ("allow", "must", "never", "auto")
-"""What ``resume`` may be; W&B's words."""
+"""Values of ``resume``, as in W&B."""
 CLAIM_TRIES = 20
 CLAIMED_S = 30.0
 """An attempt whose stream is younger and that isn't in ``run.json`` yet is about to begin."""
 ALONE_S = 5.0
 TAKEN = "run {!r} exists in {}: resume='allow' continues it, another id makes a new one"
 SHOWN = 5
-"""So many differences are named in one line."""
+"""Maximum number of differences named in a message."""
 
 
 class BatchJob(msgspec.Struct, frozen=True):
@@ -55,7 +55,7 @@ def job(environ: Mapping[str, str] | None = None) -> BatchJob | None:
 
 
 class WritingPlace(NamedTuple):
-    """Where a process writes. before: ``run.json`` of the run that it goes on with, None for a new one.
+    """Location where a process writes. before: ``run.json`` of the run that it goes on with, None for a new one.
     alive: that run was still running. made: directories that weren't there before, the innermost first."""
 
     run: RunDirectory

@@ -1,4 +1,4 @@
-"""What W&B's ``init`` takes, as options of ours."""
+"""Arguments of W&B's ``init`` as options of this package."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from trackers.errors import UsageError
 logger = logging.getLogger("trackers")
 
 said: set[str] = set()
-"""What was said already, so that it is said once."""
+"""Messages printed so far, so that each is printed once."""
 
 
 class NotProvided(UsageError, AttributeError, NotImplementedError):

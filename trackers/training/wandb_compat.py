@@ -63,7 +63,7 @@ NAMESPACES = (
 
 
 class AlertLevel(str, enum.Enum):
-    """How urgent an alert is."""
+    """Severity of an alert."""
 
     INFO = "INFO"
     WARN = "WARN"
@@ -221,7 +221,7 @@ def termerror(string: str, newline: bool = True, repeat: bool = True, prefix: bo
 
 
 class util:
-    """What scripts use of ``wandb.util``."""
+    """The part of ``wandb.util`` that scripts use."""
 
     @staticmethod
     def generate_id(length: int = 8) -> str:

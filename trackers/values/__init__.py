@@ -1,1 +1,1 @@
-"""What people pass to ``log``, made into what a record holds."""
+"""Conversion of the values passed to ``log`` into the values of records."""

@@ -1,4 +1,4 @@
-"""What people pass to ``log``, as what a record holds.
+"""Conversion of the values passed to ``log`` into the values of records.
 
 Numbers from Python, NumPy, torch, JAX and anything with ``item()``; text; nested mappings, joined with "/".
 Imports none of these packages: a value brings its own.

@@ -30,7 +30,7 @@ CHUNK_BYTES = 4 << 20
 ANNOUNCE_S = 1.0
 """A copy that takes longer is announced, because training waits for it."""
 COPIES = 2
-"""How often a file that changes while it is copied is copied."""
+"""Maximum number of copies of a file that changes while it is copied."""
 
 FICLONE = 0x40049409
 """Linux, ioctl_ficlone(2)."""

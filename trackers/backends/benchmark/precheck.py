@@ -1,4 +1,4 @@
-"""What ``init`` asks of the benchmark result before the first step. Loads nothing else of this tracker."""
+"""Checks of the benchmark result that ``init`` makes before the first step. Imports nothing else of this tracker."""
 
 from __future__ import annotations
 

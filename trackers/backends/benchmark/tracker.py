@@ -35,7 +35,7 @@ from trackers.support.confined import local
 from trackers.tracker import Cursor, RunInfo, State, Status, Verified
 
 RESULTS = "benchmark_results"
-"""Where results lie if BENCHMARK_DIR says nothing, relative to where training was started."""
+"""Default of BENCHMARK_DIR, relative to where training was started."""
 BLOCK_BYTES = 4 << 20
 
 

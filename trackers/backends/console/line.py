@@ -16,7 +16,7 @@ from trackers.formats.megatron_line import STRAGGLER_ENDS, validation
 from trackers.records import Number
 
 WAIT_S = 5.0
-"""How long a line waits for what its interval still lacks."""
+"""Maximum wait for missing values of a line's interval, in seconds."""
 MOST_WAITING = 8
 
 FIRST = "first-step-time"

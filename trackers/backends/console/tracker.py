@@ -41,7 +41,7 @@ INTERVAL = 10
 """Default number of steps between two lines (``TRACKER_LOG_INTERVAL``)."""
 
 TEXT_CHARS = 200
-"""How much of a text is shown."""
+"""Maximum number of characters of a text that are shown."""
 VALUES = 24
 """Values on a short line, if no option says otherwise: a model's tensors, layer by layer, would fill the terminal."""
 

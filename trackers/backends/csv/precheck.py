@@ -1,4 +1,4 @@
-"""What ``init`` asks of the CSV table before the first step. Loads nothing else of this tracker."""
+"""Checks of the CSV table that ``init`` makes before the first step. Imports nothing else of this tracker."""
 
 from __future__ import annotations
 

@@ -68,10 +68,10 @@ SAVE_S = 10.0
 """Longest time between two saves of a log that is small, or that grew enough."""
 
 GROWTH = 1.1
-"""How much larger a log is before it is saved again: the sum of all saves is then at most 11 times the last one."""
+"""Growth factor between two saves of a log: all saves together write at most 11 times the last one's size."""
 
 HEAD_BYTES = 1 << 16
-"""A log says within so many bytes whose it is: its run's name comes first."""
+"""Bytes read to find which run a log belongs to; the run's name comes first."""
 
 SMALL_BYTES = 1 << 20
 """A log below this is saved each SAVE_S, whatever it grew."""

@@ -1,4 +1,4 @@
-"""What MLflow keeps as files: texts, pictures, tables, artifacts.
+"""Records that MLflow stores as files: texts, pictures, tables, artifacts.
 
 Every file has a path made from the record alone, so that a record that is delivered again overwrites its own file.
 
@@ -27,7 +27,7 @@ from trackers.support.failpoints import failpoint
 from trackers.tracker import RunInfo, State
 
 PART_BYTES = 64 * 1024
-"""How large a text file grows before the next begins: the current one is sent again whenever it grows."""
+"""Maximum size of a text file before the next one begins; a file is sent again whenever it grows."""
 
 IMAGES_TAG = "mlflow.loggedImages"
 TABLES_TAG = "mlflow.loggedArtifacts"

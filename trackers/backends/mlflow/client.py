@@ -19,7 +19,7 @@ TAGS = 100
 REQUEST_BYTES = 900_000  # of 1,000,000, for what surrounds the values
 
 STEPS = range(-(2**63), 2**63)
-"""What the databases' columns hold."""
+"""Range of steps that MLflow's database columns can store."""
 
 # What SQLite, PostgreSQL and MySQL say of the primary key of mlflow/store/tracking/dbmodels/models.py: SqlMetric.
 _DUPLICATE = re.compile(
@@ -34,7 +34,7 @@ _logger = logging.getLogger("trackers.mlflow")
 
 
 class Requests:
-    """What waits to be sent to one run. Sending the same again changes nothing.
+    """Requests that wait to be sent to one run. Sending a request twice has no further effect.
 
     Args:
         client: an ``MlflowClient``.

@@ -1,4 +1,4 @@
-"""What ``init`` asks of MLflow before the first step. Loads nothing else of this tracker."""
+"""Checks of MLflow that ``init`` makes before the first step. Imports nothing else of this tracker."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ GROUP_TAG = "trackers.group_key"
 """On the parent of a group's runs: the digest of the group's name, for a search has no escape for quotes."""
 
 PARENT_NOTE = "Holds the runs of one group together. It has no metrics of its own: compare the runs below it."
-"""What people read who open a group's parent."""
+"""Description shown for a group's parent run."""
 
 _TAG_LENGTH = 8000
 

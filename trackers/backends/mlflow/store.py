@@ -23,13 +23,13 @@ from trackers.support.file_lock import has_locks
 from trackers.tracker import RunInfo
 
 HTTP_TIMEOUT_S = 30
-"""How long a server may take for one answer; by default MLflow waits 120 s, seven times over."""
+"""Timeout for one answer of a server, in seconds; MLflow's default is 120 s with seven tries."""
 
 LOCK_STALE_S = 60.0
 """A lock this old was left by a killed process, of another machine: creating a database takes seconds."""
 
 LOCK_WAIT_S = 120.0
-"""How long to wait for others; MLflow itself fails when two processes create its tables at once."""
+"""Maximum wait for the lock, in seconds; MLflow fails if two processes create its tables at once."""
 
 # mlflow/tracking/_tracking_service/utils.py: the artifact root of a client that opens a database itself.
 _ARTIFACT_ROOT = "_MLFLOW_SERVER_ARTIFACT_ROOT"

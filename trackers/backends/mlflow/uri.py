@@ -1,4 +1,4 @@
-"""Where MLflow keeps a run: the tracking URI, checked and shown without importing mlflow."""
+"""MLflow's tracking URI, checked and displayed without importing mlflow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``init`` asks of ``progress.txt`` before the first step. Loads nothing else of this tracker."""
+"""Checks of ``progress.txt`` that ``init`` makes before the first step. Imports nothing else of this tracker."""
 
 from __future__ import annotations
 

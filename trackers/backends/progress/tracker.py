@@ -32,7 +32,7 @@ CHECKPOINTS = ("model", "checkpoint")
 """Types of artifacts that are checkpoints."""
 TERA = 1e12
 ROUNDING = 0.006
-"""How far a number in the file is off at most: it has three digits."""
+"""Maximum relative rounding error of a number in the file, which has three digits."""
 
 
 class AttemptEntry(msgspec.Struct):

@@ -1,4 +1,4 @@
-"""What a session ran on, as its records say: processes, GPUs, mode, settings; what none of them says is unknown.
+"""Hardware and settings of a session, from its records: processes, GPUs, mode, settings; anything else is unknown.
 
 - mode and GPU count: NCCL puts one rank on each GPU; else as many GPUs as the sampler saw, but no more than processes,
   each of which trains on one. Without a word about GPUs the mode speaks of processes.
@@ -32,7 +32,7 @@ _LONGEST = 300
 
 
 class SessionFacts(msgspec.Struct):
-    """What is known so far.
+    """Facts known so far.
 
     settings: those of the configuration that matter here, by their path ("model.name"). distributed, variables: what
     training's own process said. gpus: by label, what the sampler said (name, memory_total_bytes); None before that.

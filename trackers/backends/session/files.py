@@ -35,7 +35,7 @@ TRAINING, SNAPSHOTS, COMMUNICATION = LISTS
 MOST = 10_000
 """Sessions that began in one second."""
 HEAD_BYTES = 4096
-"""A summary says within so many bytes whose it is."""
+"""Bytes read to find which run a summary belongs to."""
 
 
 class SessionFiles:

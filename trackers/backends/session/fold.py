@@ -41,7 +41,7 @@ from trackers.records import (
 from trackers.tracker import RunInfo
 
 HEAD_S = 5.0
-"""So long the head of a log waits for the sampler's word on GPUs."""
+"""Maximum wait of a log's head for the sampler's list of GPUs, in seconds."""
 ALERTS = {"WARN": logging.WARNING, "WARNING": logging.WARNING, "ERROR": logging.ERROR}
 
 

@@ -17,7 +17,7 @@ from trackers.records import Number
 UTILIZATION, MEMORY, TEMPERATURE = 50.0, 90.0, 80.0
 """Warnings: utilisation below, memory above (percent), temperature above (°C)."""
 SLACK_S = 0.5
-"""How much a snapshot may be early: the sampler's own interval is never exact."""
+"""Tolerance for an early snapshot, in seconds: the sampler's interval isn't exact."""
 MB = 1e6
 _NAME = re.compile(r"system\.(?:(?P<node>node\d+)\.)?(?P<rest>.+)")
 _GPU_FIELDS = {
@@ -43,7 +43,7 @@ class GpuTotals(msgspec.Struct):
 
 
 class Snapshots(msgspec.Struct):
-    """What is remembered of snapshots. taken: when the last was, by machine ("" where there is but one)."""
+    """State of the snapshots. taken: time of the last one, by machine ("" where there is but one)."""
 
     taken: dict[str, float] = {}
     count: int = 0

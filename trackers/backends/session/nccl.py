@@ -1,4 +1,4 @@
-"""What NCCL wrote where ``NCCL_DEBUG`` asked for it: the files of all ranks on this machine's filesystem, as they grow.
+"""NCCL's debug output (``NCCL_DEBUG``): reads the growing files of all ranks on this machine's filesystem.
 
 Training's side gives each rank a file (``trackers.training.environment``). NCCL's lines say which host and process
 they are from, but no time, so they are passed on as they are.

@@ -16,7 +16,7 @@ UNKNOWN = "�-?"
 
 
 class PagePosition(msgspec.Struct):
-    """Where the text stands. waiting: the head isn't written yet, and ``held`` is what follows it, each with its log.
+    """Position in the text. waiting: the head isn't written yet, and ``held`` is what follows it, each with its log.
 
     block: the main log ends with lines that stand together, behind which an empty line belongs.
     """

@@ -1,4 +1,4 @@
-"""Which steps get a line, and what each line says: values of one step come in several records, some of them late."""
+"""Selection of the steps that get a line, and its contents: a step's values come in several records, some late."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from trackers.metrics.groups import group_of
 from trackers.records import Number
 
 FIRST = 10
-"""So many steps from the run's beginning have a line each."""
+"""Number of first steps that get a line each."""
 PARTS = 10
 """And each tenth of the run."""
 WINDOW = 16
-"""A line waits for its loss until so many newer steps were logged: values across ranks come late."""
+"""Number of newer steps after which a line no longer waits for its loss: values across ranks come late."""
 SLOW_S, FEW_SAMPLES = 10.0, 1.0
 """Warnings: a step longer than this, fewer samples in a second."""
 LOSSES = (*roles.LOSSES, "train/lm loss")
@@ -29,7 +29,7 @@ COMMUNICATION = "communication/"
 
 
 class LinesDue(msgspec.Struct):
-    """Which lines a step gets."""
+    """The lines that a step gets."""
 
     main: bool = False
     multigpu: bool = False
@@ -63,7 +63,7 @@ class StepTime(msgspec.Struct):
 
 
 class StepSums(msgspec.Struct):
-    """What was measured of steps since a line. time_s: the sum of step times, of which there are ``count``."""
+    """Sums over the steps since a line. time_s: the sum of step times, of which there are ``count``."""
 
     since: StepTime | None = None
     time_s: float = 0.0

@@ -25,7 +25,7 @@ class CommunicationTotals(msgspec.Struct):
 
 
 class SessionTotals(msgspec.Struct):
-    """What is counted over a session.
+    """Totals of a session.
 
     began, ended: of the first record and the last. top,
     loss: of the last row that had a loss. names: by which the loss and the learning rate were logged.

@@ -44,12 +44,12 @@ from trackers.tracker import Cursor, RunInfo, State, Status, Verified
 
 SAVE_S = 10.0
 GROWTH = 1.1
-"""While the run goes on the summary is saved after so long, and only when it has grown so much: each save writes it
-whole."""
+"""Minimum interval between two saves of the summary during a run, in seconds, and its growth factor: each save writes
+all of it."""
 SMALL_BYTES = 1 << 20
 """Below this size it is saved each time."""
 IDLE_S = 2.0
-"""A line waits so long for more values of its step where nothing else comes."""
+"""Time after the last record of a step before its line is written, in seconds."""
 
 
 class Kept(msgspec.Struct):

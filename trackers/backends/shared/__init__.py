@@ -1,1 +1,1 @@
-"""What several trackers use: directories, files that only grow, JSON documents, media as files."""
+"""Code shared by trackers: directories, files that only grow, JSON documents, media as files."""

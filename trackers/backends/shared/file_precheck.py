@@ -1,4 +1,4 @@
-"""What ``init`` asks of a tracker that writes files: whether its directory can be written."""
+"""Check that ``init`` makes for a tracker that writes files: its directory must be writable."""
 
 from __future__ import annotations
 

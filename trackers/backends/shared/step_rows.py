@@ -54,7 +54,7 @@ class IterationRow(msgspec.Struct):
 
 
 class IterationTotals(msgspec.Struct):
-    """What the summary is made of, folded over all rows that can't change any more."""
+    """Totals of the summary, over all rows that are final."""
 
     iterations: int = 0
     final_iter: int | None = None
@@ -227,7 +227,7 @@ class IterationRows(msgspec.Struct):
                 _keep(evaluation, name, value)
 
     def _is_iteration(self, row: IterationRow) -> bool:
-        """Whether what an evaluation's record said of training is an iteration: not where the run's losses have another
+        """True if training values in an evaluation's record form an iteration: not where the run's losses have another
         name."""
         lent, row.lent = row.lent or {}, None
         evaluation = self._lender(row.step, lent)

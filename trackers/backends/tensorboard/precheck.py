@@ -1,4 +1,4 @@
-"""What ``init`` asks of TensorBoard before the first step. Loads nothing else of this tracker."""
+"""Checks of TensorBoard that ``init`` makes before the first step. Imports nothing else of this tracker."""
 
 from __future__ import annotations
 

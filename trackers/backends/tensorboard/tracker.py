@@ -60,7 +60,7 @@ _FLOATS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-i
 
 
 class Marks(msgspec.Struct):
-    """What a new process must know to go on: the tracker's state.
+    """The tracker's state, from which a new process continues.
 
     files: names and committed lengths, oldest first. seq: highest record taken. step: of the last record.
     top: the highest step. rewound: the newest attempt whose rewind was written. attempt: the newest with a START.

@@ -15,7 +15,7 @@ from trackers.records import ArtifactRecord, Media, MediaFile
 from trackers.tracker import RunInfo
 
 INTEGERS = range(-(2**63), 2**64)
-"""What trackio's JSON (orjson) holds; it skips larger integers."""
+"""Range of integers that trackio's JSON (orjson) can store; larger ones are skipped."""
 
 # trackio/cas.py: names and aliases of artifacts; "v3" would be a version.
 _ARTIFACT_REFUSED = re.compile(r"[^A-Za-z0-9._-]")

@@ -118,7 +118,7 @@ class ServerStore:
         return int(found.get("num_logs") or 0) if isinstance(found, dict) else None
 
     def holds(self, log_ids: Sequence[str], rows: int) -> bool:
-        """Whether the server has so many rows of the run, asked now and then."""
+        """True if the server has at least this many rows of the run; checked at intervals."""
         if time.monotonic() - self._asked < ASK_S:
             return True
         self._asked = time.monotonic()

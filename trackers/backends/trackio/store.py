@@ -1,4 +1,4 @@
-"""Where trackio keeps runs: its SQLite file, its fragments on a network filesystem, or a trackio server.
+"""Storage of trackio's runs: its SQLite file, its fragments on a network filesystem, or a trackio server.
 
 The three take the same rows. Every row carries a ``log_id``, which trackio's own unique index ignores when it
 comes again, so all of them are idempotent. ``trackio.log`` isn't used: it has no timestamp, makes up ids, and
@@ -24,7 +24,7 @@ REQUEST_ROWS = 1000
 """Rows in one request to a server; trackio has no limit of its own."""
 
 TIMEOUT_S = 30.0
-"""How long a trackio server may take for one answer."""
+"""Timeout for one answer of a trackio server, in seconds."""
 
 
 UNKNOWN = object()
@@ -97,7 +97,7 @@ class Store(Protocol):
 
 
 class RunKey(NamedTuple):
-    """Which run: trackio shows the name, and tells runs apart by id."""
+    """Key of a run in trackio, which shows the name and distinguishes runs by id."""
 
     project: str
     run_id: str

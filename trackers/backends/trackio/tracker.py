@@ -55,7 +55,7 @@ STEPS = range(-(2**63), 2**63)
 LEVELS = {"INFO": "info", "WARN": "warn", "WARNING": "warn", "ERROR": "error"}
 
 MOST_SHAPES = 1000
-"""So many sets of names that trackio takes as they are, are remembered."""
+"""Maximum number of cached sets of names that trackio accepts unchanged."""
 
 _SIMPLE = frozenset({float, bool})
 _logger = logging.getLogger("trackers.trackio")

@@ -27,7 +27,7 @@ from trackers.support.failpoints import failpoint
 from trackers.tracker import RunInfo
 
 FINISH_TIMEOUT_S = 900.0
-"""How long the last uploads may take before the whole is tried again."""
+"""Timeout of the last uploads, in seconds, before all of it is retried."""
 PAGE = 1000
 """Rows that the server is asked for at once."""
 WIDER = 8

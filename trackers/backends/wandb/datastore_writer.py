@@ -1,4 +1,4 @@
-"""What a delivery asks of W&B's offline files: which rows they hold, whether they are whole, who writes them."""
+"""W&B's offline files as a delivery reads them: which rows they hold, whether they are complete, who writes them."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def there(paths: Iterable[Path], first: int = 0) -> Iterator[Held]:
 
 
 class Shares:
-    """Which records have their rows in which offline file. ``kept`` is what survives a restart: JSON values.
+    """Maps records to the offline files that hold their rows. ``kept`` survives a restart: JSON values.
 
     A file that is gone was uploaded: its records must not come again. Which they were is told by their numbers, from
     a file's first row to the last that was seen in it. Of a file that was there before anything was noted, it isn't

@@ -22,13 +22,13 @@ from trackers.records import MAX_STEP, Media, Metrics, Record, Text, is_sample
 STEP = "global_step"
 MARKS = 64
 MISSES = 10_000
-"""So many records in a row that the destination lacks: the rows that are left there aren't ours."""
+"""Number of consecutive records missing at the destination after which its other rows count as foreign."""
 RESERVED = frozenset({"_step", "_runtime", "_timestamp", "_wandb", STEP})
 """Names in a row that are W&B's, or ours: a user's values of these names get the prefix ``logged/``."""
 
 
 class RowStart(msgspec.Struct, array_like=True):
-    """Where a row begins: it holds records after ``seq``, and the row before it has the W&B step ``last``."""
+    """Start of a row: it holds records after ``seq``, and the row before it has the W&B step ``last``."""
 
     seq: int
     last: int

@@ -1,4 +1,4 @@
-"""Where a W&B login comes from, and how a run is to be delivered, without importing wandb."""
+"""Source of a W&B login, and the mode of a run's delivery, without importing wandb."""
 
 from __future__ import annotations
 

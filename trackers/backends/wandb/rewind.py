@@ -1,4 +1,4 @@
-"""Going back in a W&B run: its server forgets the rows above a training step, where it can.
+"""Rewinding a W&B run: its server drops the rows above a training step, if it can.
 
 W&B counts that as a rewind of the run (https://docs.wandb.ai/guides/runs/rewind): by its own ``_step``, online, and
 only on servers that have it. Where it can't be had, or would cost rows that still count, the new rows follow the
@@ -17,10 +17,10 @@ from trackers.errors import DeliveryError
 from trackers.tracker import RunInfo, State
 
 REFUSAL = re.compile(r"failed to rewind run(?:: returned error (\d\d\d))?")
-"""What wandb's client says when everything else went well."""
+"""Message of wandb's client if only the rewind itself failed."""
 WILL_NOT = ("400", "403", "404", "405", "422", "501")
 TRIES = 4
-"""So often a server that answers something else is asked before it is taken for one that can't."""
+"""Number of unexpected answers after which a server counts as unable to rewind."""
 
 logger = logging.getLogger("trackers.wandb")
 

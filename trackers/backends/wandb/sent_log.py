@@ -1,4 +1,4 @@
-"""What W&B can't be asked for later, in a file of the run that outlives the delivery's state: ``wandb-sent.jsonl``.
+"""``wandb-sent.jsonl``: a log of what was sent that W&B can't be queried for later. It outlives the delivery's state.
 
 Which samples were left out because W&B's own agent covered their time, and which alerts were sent. Rows aren't noted:
 the server, or the offline files, say which they hold. The file only grows; a line is one fact.

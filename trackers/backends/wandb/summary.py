@@ -1,4 +1,4 @@
-"""How metrics are to be read: their x axis, and their minimum, maximum, mean, first and last over the whole run.
+"""``define_metric`` in W&B: x axes of metrics, and their minimum, maximum, mean, first and last over the whole run.
 
 W&B's client computes them too, but over the rows since its last start: after a resume its minimum is that of the
 rest of the run. So it is told to leave these metrics alone (``summary="none"``), and they are written from here.
@@ -63,7 +63,7 @@ class Aggregates:
 
 
 class Definitions:
-    """What ``define_metric`` asked for, carried out in W&B's open run; ``state`` remembers it."""
+    """Applies ``define_metric``'s definitions to W&B's open run; ``state`` stores them."""
 
     def __init__(self, run: Any, state: State) -> None:
         self._run = run

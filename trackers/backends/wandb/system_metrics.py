@@ -22,7 +22,7 @@ from trackers.tracker import RunInfo, State
 PASSED = "TRACKER_JOB_PASSED"
 VARIABLES = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 AHEAD_S = 60.0
-"""So far ahead of the last sample it is written down that the agent covers a time."""
+"""Time after the last sample that is recorded in advance as covered by the agent, in seconds."""
 _NODE = re.compile(re.escape(SYSTEM_PREFIX) + r"node(\d+)\.")
 
 

@@ -65,15 +65,15 @@ from trackers.tracker import Cursor, RunInfo, State, Status, Verified
 logger = logging.getLogger("trackers.wandb")
 
 IDLE_S = 5.0
-"""A row that waits for more values of its step is sent after so long without any."""
+"""Time without further values of its step after which a row is sent, in seconds."""
 ASK_S = 10.0
 """Between questions to the server, how much of what was sent it has."""
 IN_FLIGHT_ROWS = 20_000
-"""So many rows may be with the client, unconfirmed: what lags further waits in the journal, not in memory."""
+"""Maximum number of unconfirmed rows at the client; further ones wait in the journal, not in memory."""
 STALL_S = 60.0
-"""No row confirmed for so long, though some are on their way: the client is given up and opened afresh."""
+"""Time without a confirmed row, while some are in flight, after which the client is restarted, in seconds."""
 UPLOAD_S = 30.0
-"""So long after its row was sent a file is under way; if the client has nothing left to upload, it has arrived."""
+"""Time after a file's row was sent after which an idle client means that the file has arrived, in seconds."""
 REMEMBERED = 1000
 """Ids of delivered alerts, and of artifacts, that are kept."""
 ARTIFACT_TIMEOUT_S = 1500.0

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 NONSENSE = b"filestream: json decode error"
-"""What wandb-core 0.31 writes to ``debug-internal.log`` of an answer that it can't read."""
+"""Message of wandb-core 0.31 in ``debug-internal.log`` for an answer that it can't parse."""
 LOOK_S = 0.1
 """Between looks: a tenth of the pause between the client's requests (``x_file_stream_transmit_interval``)."""
 

@@ -20,7 +20,7 @@ TITLES = {
     "Final keys": ("final",),
     "System keys": ("system",),
 }
-"""What is printed above which groups."""
+"""Titles printed above groups."""
 
 
 def main(arguments: Sequence[str]) -> int:

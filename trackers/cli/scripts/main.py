@@ -1,4 +1,4 @@
-"""What the programs in ``scripts/`` share: errors as one line, exit codes, output files."""
+"""Code shared by the programs in ``scripts/``: errors as one line, exit codes, output files."""
 
 from __future__ import annotations
 

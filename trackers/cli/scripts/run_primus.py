@@ -28,7 +28,7 @@ NOT_FOUND, NOT_EXECUTABLE = 127, 126
 KILLED = 128
 CHUNK_BYTES = 65536
 GRACE_S = 5.0
-"""How long, after the command has ended, output of processes that it left behind is waited for."""
+"""Maximum wait for output of processes that the command left behind, in seconds."""
 FORWARDED = ("SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2")
 """What is passed on: schedulers and containers send it to the first process alone. A terminal's SIGINT and SIGQUIT
 reach the command by themselves."""

@@ -1,4 +1,4 @@
-"""What the programs that query W&B share: their flags, which run they mean, and the head of what they print."""
+"""Code shared by the scripts that query W&B: flags, selection of runs, and the head of the output."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ WITHOUT_EFFECT = {
 
 @dataclasses.dataclass(kw_only=True)
 class LoggerConfig:
-    """How training is logged: fields and defaults as in Megatron Bridge, and in the Megatron-LM below it.
+    """Configuration of training logs: fields and defaults as in Megatron Bridge, and in the Megatron-LM below it.
 
     ``…_to_tensorboard`` means: to every tracker; so does ``log_memory``. TensorBoard is on where ``tensorboard_dir``
     is set, W&B where ``wandb_project`` and ``wandb_exp_name`` are, MLflow where ``mlflow_experiment`` is; others are

@@ -1,4 +1,4 @@
-"""How a training with Megatron's logging begins."""
+"""Start of a training with Megatron's logging."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which rank is slow: what Megatron's ``StragglerDetector`` traces, without waiting for a GPU or another rank."""
+"""Detection of slow ranks, as by Megatron's ``StragglerDetector``, without waiting for a GPU or another rank."""
 
 from __future__ import annotations
 
@@ -13,13 +13,12 @@ from trackers.instruments.timers import NULL, Interval, NullTimer, Timer, Timers
 
 DATA = "batch-generator"
 FORWARD_PART = 3.0
-"""What the operations of an iteration are divided by where the forward pass alone was traced: two thirds are the
-backward pass's."""
+"""Divisor of an iteration's operations if only the forward pass was traced: two thirds belong to the backward pass."""
 
 
 @dataclasses.dataclass(kw_only=True)
 class StragglerDetectionConfig:
-    """Whether and how stragglers are reported: fields as in Megatron. The report is on unless it is switched off.
+    """Configuration of the stragglers' report: fields as in Megatron. The report is on by default.
 
     Args:
         log_straggler: print the report. straggler_minmax_count: how many ranks are named at the bottom and the top,

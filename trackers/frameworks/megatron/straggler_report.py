@@ -1,4 +1,4 @@
-"""What is printed at an interval, once it is known: nothing waits for a GPU or another rank, and order is kept.
+"""Prints each interval's texts once their values are known, in order, without waiting for a GPU or another rank.
 
 What each rank has to say for the console, brought together without anybody waiting.
 
@@ -94,12 +94,12 @@ class StragglerReports:
         self._show()
 
     def together(self, value: Any, seconds: float = FINISH_S) -> Sequence[Any]:
-        """What each rank says now, by rank; waits so long at most, and is this rank's alone then."""
+        """The ranks' current values, by rank; after the timeout only this rank's own."""
         posted = self._gather.post(value)
         return posted.rows() if wait(posted, seconds) else [value]
 
     def finish(self, seconds: float = FINISH_S) -> None:
-        """Print what is left, waiting so long at most for a GPU and the other ranks."""
+        """Print the remaining texts, with a limited wait for a GPU and the other ranks."""
         until = time.monotonic() + seconds
         while self._waiting and time.monotonic() < until:
             self.advance()
@@ -219,7 +219,7 @@ class TextGather:
 
 
 def wait(posted: Posted, seconds: float) -> bool:
-    """Give a text so long to arrive: for the end of training."""
+    """Wait for a text's values, for a limited time: at the end of training."""
     until = time.monotonic() + seconds
     while not posted.ready and time.monotonic() < until:
         time.sleep(0.005)

@@ -26,7 +26,7 @@ UNSUPPORTED = frozenset({1, 2, 3, 5, 10})  # invalid, not supported, not impleme
 LOST = frozenset({31})  # device not found
 GONE = frozenset({4, 32, 34})  # library can't be loaded, not initialised, driver not loaded
 NOTHING = frozenset({0xFFFF, 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF})
-"""How a 16, 32 or 64 bit value says that there is none; amdsmi translates only some of them to "N/A"."""
+"""Values of 16, 32 and 64 bits that mean "none"; amdsmi translates only some of them to "N/A"."""
 
 
 class AmdSource:

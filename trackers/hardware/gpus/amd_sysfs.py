@@ -223,7 +223,7 @@ _COUNTS_AT = {(1, 6): 108, (1, 7): 44, (1, 8): 44}
 
 
 class Told(NamedTuple):
-    """What a GPU tells: the word of bits, or the counters by the words for them."""
+    """Values that a GPU reports: the word of bits, or the counters by name."""
 
     bits: int | None
     counts: dict[str, int]

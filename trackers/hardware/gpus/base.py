@@ -1,4 +1,4 @@
-"""What a GPU is and what a reading of it holds, whatever its vendor: SI units, and absent where it can't be had.
+"""GPUs and their readings, for all vendors: SI units; values that a GPU doesn't report are absent.
 
 Sources (:class:`GpuSource`) give readings; nothing else in the package knows a vendor. A field that a driver doesn't
 have is None for good and said once (:class:`DriverFields`); one that fails once is None once, and said where it goes on
@@ -91,7 +91,7 @@ class DriverFields:
     """
 
     FAILS = 10
-    """What fails so often in a row is said; it is asked for all the same."""
+    """Consecutive failures of a value after which a message reports it; the value is still requested."""
 
     def __init__(self, vendor: str, say: Callable[[str], None], classify: Callable[[Exception], str]) -> None:
         self._vendor = vendor
@@ -146,7 +146,7 @@ class DriverFields:
 
 
 class Absence:
-    """Which GPUs are lost for now: each is said once, and asked again after a while."""
+    """GPUs that are currently lost: each is reported once and retried later."""
 
     AGAIN_S = 30.0
 

@@ -1,4 +1,4 @@
-"""Which sources this machine has: the vendors' libraries, the kernel's files where they are missing."""
+"""Detection of GPU libraries on this machine; without one, the kernel's files are read."""
 
 from __future__ import annotations
 

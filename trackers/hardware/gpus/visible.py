@@ -1,4 +1,4 @@
-"""Which GPUs are the job's: what the visibility variables mean to each vendor's runtime.
+"""Selection of the job's GPUs, by the meaning of the visibility variables for each vendor's runtime.
 
 NVIDIA (https://docs.nvidia.com/cuda/cuda-c-programming-guide/#env-vars): indices, UUIDs and MIG UUIDs, each of
 which may be cut short as long as it is unique; the first entry that names nothing ends the list. Indices count from

@@ -22,9 +22,9 @@ _KEY = re.compile(r"[A-Za-z_][\w ]*")
 
 _decode = msgspec.json.Decoder(dict[str, Union[float, int]]).decode
 DIGITS = 19
-"""A whole number of so many digits or more is read as a float: it needn't fit into 64 bits."""
+"""Number of digits from which an integer is read as a float, because it may not fit into 64 bits."""
 SHAPES = 16
-"""So many forms of lines are tried before a line is read field by field."""
+"""Maximum number of line formats tried before a line is read field by field."""
 
 
 class FieldReader:

@@ -1,4 +1,4 @@
-"""What a console log says about the run beside its values: arguments, GPUs and versions of the machine that trained."""
+"""Information about the run in a console log: arguments, GPUs and versions of the machine that trained."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _FACTS = {
 _HINT = re.compile(rb"amd|nvidia|tesla|torch|rocm|hip|cuda", re.IGNORECASE)
 _BUILD = re.compile(r"\+(rocm|cu)(\d[\d.]*)")
 LINES = 20_000
-"""Arguments and machines are told at the start: so many lines without values are looked through."""
+"""Number of first lines without values that are searched for arguments and machines."""
 
 
 class MachineFacts:

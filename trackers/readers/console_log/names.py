@@ -1,4 +1,4 @@
-"""Names of values in console logs: what each is called here, and what the log called it.
+"""Names of values in console logs: the name in this package for each key of the log.
 
 A value that other runs have too gets the name it has there (``train_loss``, ``learning_rate``, ``perf/iter_ms``), so
 that runs of all kinds can be compared and no unit with a "/" in it splits a chart's name. Values are never converted:

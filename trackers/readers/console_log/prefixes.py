@@ -1,9 +1,9 @@
-"""What launchers and collectors of logs put in front of each line of a program.
+"""Prefixes that launchers and log collectors put before each line of a program.
 
 ``torchrun --tee`` and ``--log-line-prefix-template``, ``srun -l``, ``mpirun --tag-output`` and ``--timestamp-output``,
 Hydra's and Intel's ``-prepend-rank``, ``pdsh`` and DeepSpeed's launcher, Ray, ``kubectl logs --prefix --timestamps``,
-the files of container runtimes, ``docker logs -t``, ``docker compose logs``, journald and syslog, ``ts``. Several may
-stand one after the other.
+the files of container runtimes, ``docker logs -t``, ``docker compose logs``, journald and syslog, ``ts``. A line may
+have several.
 """
 
 from __future__ import annotations

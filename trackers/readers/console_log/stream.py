@@ -15,17 +15,17 @@ from trackers.readers.console_log.machine import MachineFacts
 from trackers.records import Config, Environment, Finish, Metrics, Record, Start
 
 LINE_BYTES = 1 << 20
-"""A line is read in pieces of at most so much."""
+"""Maximum number of bytes of a line that are read at once."""
 REMEMBERED = 4096
-"""Copies of a line are known as such while it is among so many latest ones."""
+"""Number of latest lines that are remembered to detect copies."""
 WRAPPED_LINES = 3
-"""A line that was wrapped goes on within so many lines."""
+"""Maximum number of lines that a wrapped line extends over."""
 BLOCK_BYTES = 4 << 20
 SHOWN = 120
 _STEPS = {word: re.compile(re.escape(word) + rb"\s+(\d[\d,]{0,23})") for word in (b"iteration", b"episode", b"step:")}
 GROWTH_FROM = 64 << 20
 GROWTH_MOST = 200
-"""A packed log above that unpacks to more than so many times its length is no log: those shrink to a tenth."""
+"""Maximum expansion of a compressed log above that size; real logs compress to about a tenth."""
 GZIP_MAGIC = b"\x1f\x8b"
 
 

@@ -37,7 +37,7 @@ from trackers.support import confined
 
 TOTALS = frozenset({"total_iterations", "final_iter", "final_train_loss", "avg_time_ms", "avg_mfu",
                     "total_eval_steps", "total_checkpoints", "status", "exit_code", "reason"})  # fmt: skip
-"""What our log's summary says beside the run's results; ``best_val_loss`` may be either."""
+"""Fields of this package's summary that aren't results of the run; ``best_val_loss`` may be either."""
 
 NO_MFU = -100.0
 BATCH = 1000

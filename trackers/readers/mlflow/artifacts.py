@@ -22,7 +22,7 @@ from trackers.support import confined
 
 FOLDERS = 10_000
 DEPTH = 64
-"""So many folders, and in one another, are looked through."""
+"""Maximum number and depth of folders that are searched."""
 
 OWN_FILES = ("config.json", "summary.json", "environment.json", "metric_names.json")
 KINDS = {"audio": "audio", "video": "video", "html": "html", "histograms": "histogram"}

@@ -10,7 +10,7 @@ from trackers.support import confined
 
 FILES = {"trackio.image": "image", "trackio.audio": "audio", "trackio.video": "video", "trackio.html": "html"}
 FOLDER = "media"
-"""Where files lie in trackio's directory (trackio/utils.py MEDIA_DIR)."""
+"""Folder of files in trackio's directory (trackio/utils.py MEDIA_DIR)."""
 
 
 def media(name: str, value: dict[str, Any], at: dict[str, Any], directory: Path) -> Media | None:

@@ -34,9 +34,9 @@ from trackers.support import confined
 PAGE_RUNS = 200
 MOST_RUNS = 200_000
 LISTED = 20
-"""So many runs are named in a message."""
+"""Maximum number of runs named in a message."""
 START_PATIENCE_S = 20.0
-"""How long a server that can't be reached at all is waited for."""
+"""Maximum wait for an unreachable server, in seconds."""
 
 
 @bounded

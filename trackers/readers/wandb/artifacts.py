@@ -19,7 +19,7 @@ INTERNAL = ("run_table", "wandb-history", "wandb-run-history", "job")
 """Types that W&B makes by itself: tables and histories are read where they belong."""
 FOLDER = "artifacts"
 MOST = 100_000
-"""So many artifacts of one run are read."""
+"""Maximum number of artifacts of one run that are read."""
 LATEST = "latest"
 """An alias that W&B gives by itself."""
 

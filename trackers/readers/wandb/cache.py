@@ -1,4 +1,4 @@
-"""What was fetched of a run in W&B, kept as Parquet below ``$XDG_CACHE_HOME/trackers/wandb``: fetched once.
+"""Cache of data fetched from W&B, as Parquet below ``$XDG_CACHE_HOME/trackers/wandb``.
 
 One directory for each run. Rows of the history lie in parts, in the order of their ``_step``, as they came (JSON in
 a column); what is fetched is kept at once, so that a fetch that was interrupted goes on where it was. ``index.json``,
@@ -89,7 +89,7 @@ class RunCache:
             self._save()
 
     def set_events(self, rows: Sequence[dict[str, Any]], token: str, there: int) -> None:
-        """Keep the system events as they are at ``token``, when the server has so many."""
+        """Store the system events as of ``token``, with the server's count of them."""
         old = self.index.events
         self.index.events, self.index.event_count, self.index.events_there = self._write(rows), len(rows), there
         self.index.events_token = token

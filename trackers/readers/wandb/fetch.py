@@ -17,17 +17,17 @@ from trackers.readers.progress_bar import Progress
 from trackers.readers.wandb.cache import RunCache
 
 CLIENT_TIMEOUT_S = 60
-"""How long the client waits for an answer, its own pauses between repetitions included."""
+"""Timeout of the client for an answer, in seconds, including its pauses between retries."""
 PATIENCE_S = 900.0
 PAUSE_S = 2.0
 PAGE_STEPS = 1000
-"""The client's own page: so many steps (https://docs.wandb.ai/ref/python/public-api/run#scan_history)."""
+"""Page size of the client, in steps (https://docs.wandb.ai/ref/python/public-api/run#scan_history)."""
 MOST_STEPS = 1_000_000_000
 MOST_PAGES = 2_000_000
 MOST_MORE = 100_000
-"""So many rows more than twice its own count a server may send: a run that goes on has grown meanwhile."""
+"""Rows that a server may send beyond twice its own count: a running run may have grown meanwhile."""
 KEPT_ROWS = 5000
-"""Rows are kept on disk so many at a time."""
+"""Number of rows stored on disk at a time."""
 EVENTS_FIRST = 20_000
 EVENTS_MOST = 20_000_000
 

@@ -28,7 +28,7 @@ from trackers.support import confined
 
 SCHEME = "wandb-file"
 HEAD_RECORDS = 200
-"""A run says who it is within so many records."""
+"""Maximum number of records before a run's identity."""
 
 
 @bounded

@@ -26,10 +26,10 @@ from trackers.support import confined
 LOOK_S = 0.5
 """Between looks for ranks that have come and ranks that have died."""
 MOST_NAMED = 32
-"""So many missing ranks get a value of their own."""
+"""Maximum number of missing ranks that get a value of their own."""
 STRAGGLERS = "stragglers/"
 KEPT = "ranks"
-"""Where in the run's directory the ranks' streams lie once they are used up."""
+"""Folder in the run's directory for the ranks' streams after they are reduced."""
 _WORDS = {
     DEAD: "is dead",
     FAILED: "has failed",

@@ -18,7 +18,7 @@ from trackers.tracker import RunInfo
 
 LOOK_S = 1.0
 END_S = 20.0
-"""How long beyond the deadline for late ranks the end of the run waits for a reducer that gives nothing."""
+"""Maximum wait at the run's end for a silent reducer, in seconds, beyond the deadline for late ranks."""
 RESTART_S = (0.2, 1.0, 5.0, 30.0)
 
 

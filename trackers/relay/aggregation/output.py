@@ -1,4 +1,4 @@
-"""What a reducer has passed on, exactly once: the stream of results, and a file that says what they were made of.
+"""Output of a reducer, exactly once: the stream of results, and a file that records their inputs.
 
 Before lines are appended, the file is replaced: it holds these lines, how long the stream was before them, and how far
 the ranks' streams are used up with them. So whoever goes on after a death appends what is missing, and nothing twice.
@@ -29,7 +29,7 @@ _SUFFIX = re.compile(r"/(min|max|rank_\d+)$")
 
 
 class SeriesState(msgspec.Struct, omit_defaults=True):
-    """What must be known of a name. never: ranks that never logged it. waived: ranks that aren't waited for.
+    """State of a name. never: ranks that never logged it. waived: ranks that aren't waited for.
     owed: by rank, see ``gathering.StepRanges``."""
 
     kind: str

@@ -21,15 +21,15 @@ BLOCK = 500
 """Rows read at a time, so that no rank gets far ahead of the others."""
 BLOCK_BYTES = 64 * 1024 * 1024
 MOST_LINES = 20_000
-"""A rank that is so many rows ahead of the slowest isn't read on until that one has come closer, or is late."""
+"""Maximum lead of a rank over the slowest, in rows, before it is read further; a late rank doesn't count."""
 SILENT_S = 120.0
-"""A rank elsewhere whose stream was silent for so long isn't waited for."""
+"""Silence after which a rank on another machine isn't waited for any more, in seconds."""
 FINISHED, FAILED, DEAD, STOPPED, ALIVE, UNSEEN = "finished", "failed", "dead", "stopped", "late", "out of sight"
 ENDED = frozenset({FINISHED, FAILED, DEAD})
 
 
 class StreamPosition(msgspec.Struct, omit_defaults=True):
-    """How far a stream is used up: everything before ``offset``, the rows at ``done`` and, of those in ``partly``, all
+    """Position in a stream: everything before ``offset``, the rows at ``done`` and, of those in ``partly``, all
     values but the named. columns: where its column records before that lie.
     """
 

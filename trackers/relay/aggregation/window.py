@@ -275,7 +275,7 @@ class Gathering:
 
 
 class StreamColumns:
-    """What a stream's rows hold. places: name, kind, and where its parts lie. width: numbers in a row."""
+    """Layout of a stream's rows. places: name, kind, and where its parts lie. width: numbers in a row."""
 
     __slots__ = ("places", "width")
 

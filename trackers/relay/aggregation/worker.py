@@ -22,11 +22,11 @@ PAUSE_S = 0.1
 INSIDE_S = 0.25
 """The same inside training."""
 IDLE_SHARE = 20
-"""A look that takes long is followed by a pause so many times as long: it never takes more than a twentieth."""
+"""Pause after a check, as a multiple of its duration: checks take at most a twentieth of the time."""
 
 
 class Task(msgspec.Struct):
-    """What a reducer is told. attempt: up to which attempt. parent: whose end is its own. ended: training is over."""
+    """Instructions for a reducer. attempt: the last one. parent: the reducer ends with it. ended: training is over."""
 
     attempt: int
     parent: int

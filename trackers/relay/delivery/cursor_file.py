@@ -1,4 +1,4 @@
-"""What is known of a delivery: how far it is, and what went wrong. Replaced whole at each commit."""
+"""State of a delivery: its progress and its failures. The file is replaced atomically at each commit."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from trackers.journal.run_directory import RunDirectory, read_json
 
 
 class DeliveryState(msgspec.Struct, kw_only=True):
-    """What is known of a delivery: the content of ``delivery/<tracker>.json``.
+    """State of a delivery: the content of ``delivery/<tracker>.json``.
 
     delivered, rejected: records, up to number ``counted``. skipped: by kind, records that the tracker doesn't take.
     error: the failure that lasts, or "". failures: in a row, over restarts. strange: the exceptions among them that no

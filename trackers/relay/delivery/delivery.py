@@ -37,18 +37,18 @@ GATHER_S = 0.2
 """Pause after a batch that wasn't full, so that records come in batches."""
 TICK_S = 1.0
 QUIET_S = 15.0
-"""A tracker that was opened anew, and has been given all there is, works again if nothing failed for so long."""
+"""Time without a failure after which a reopened tracker that is up to date counts as recovered, in seconds."""
 RETRY_S = (0.5, 5.0)
 """Pauses between tries: short enough that a server's return shows within ten seconds."""
 REFUSED_RETRY_S = (5.0, 60.0)
 STRANGE_TRIES = 3
-"""How often a batch is tried again after an exception that no tracker is meant to raise, before it is halved."""
+"""Number of retries of a batch after an unexpected exception, before it is halved."""
 TOLD_KINDS = frozenset({"metrics", "text", "media", "artifact", "summary", "alert"})
 """Kinds whose absence from a tracker the user should know of."""
 STRANGE_REJECTS = 20
-"""So many records in a row refused with such exceptions: it isn't the records."""
+"""Number of consecutive records refused with such exceptions after which the tracker itself counts as faulty."""
 TRACEBACKS, TRACEBACK_CHARACTERS = 20, 20_000
-"""So many different ones of a delivery are kept, of each the end."""
+"""Maximum number of different tracebacks kept for a delivery, and the characters kept of each one's end."""
 
 
 class Stop(Exception):

@@ -36,7 +36,7 @@ HEAD = "%020d %018.7f\n"
 """The order's first line: seconds of this century to the last bit of a float, in a fixed length."""
 HEAD_BYTES = 40
 MOST_TIME = 9_999_999_999.0
-"""What the first line holds at most; beyond it times tell nothing."""
+"""Maximum time in the first line; later times are ignored."""
 
 
 class Position(msgspec.Struct):

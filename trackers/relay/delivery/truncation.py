@@ -1,4 +1,4 @@
-"""Whether a stream still holds what was read of it: somebody may have cut it meanwhile, and it may have grown again."""
+"""Detects a stream that was truncated after it was read, even if it has grown again since."""
 
 from __future__ import annotations
 

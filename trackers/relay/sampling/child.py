@@ -21,16 +21,16 @@ from trackers.support.process_watch import readable
 from trackers.tracker import RunInfo
 
 AFTER_S = 1.0
-"""How long after the relay the sampler starts: a run of a second pays nothing for it."""
+"""Delay of the sampler's start after the relay's, in seconds, so that very short runs don't start it."""
 HANG_S = 30.0
-"""So long without a sample (beyond the sampling interval) is a hung driver: a GPU's reset takes seconds."""
+"""Time without a sample, beyond the sampling interval, that means a hung driver, in seconds; a reset is faster."""
 END_S = 2.0
-"""How long the end of the run waits for a sampler that was well: it answers within milliseconds."""
+"""Maximum wait at the run's end for a healthy sampler, in seconds; it answers within milliseconds."""
 READS_S = 1.0
-"""A sampler that has been inside one reading for so long isn't waited for: eight GPUs take milliseconds."""
+"""Duration of one reading after which the sampler isn't waited for, in seconds; eight GPUs take milliseconds."""
 BEGINS_S = 10.0
-"""So long, and no longer, the end of a run waits for a sampler that hasn't begun: on a busy host a process takes
-seconds to start."""
+"""Maximum wait at a run's end for a sampler that hasn't started, in seconds: on a busy host a process takes seconds
+to start."""
 FIRST_S = 5.0
 """Likewise for a driver's first answer, which is slower than all others."""
 LATE_S = 5.0
