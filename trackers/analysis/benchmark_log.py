@@ -72,9 +72,9 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("--log-file", required=True, help="the log; may be gzipped; - is standard input")
     add("--output", help="file or directory; default benchmark_results/benchmark_{platform}_{timestamp}.json")
-    add("--num-gpus", type=positive, help="GPUs in all, where the log doesn't say")
-    add("--global-batch-size", type=positive, help="sequences per step, where the log doesn't say")
-    add("--sequence-length", type=positive, help="tokens per sequence, where the log doesn't prove it")
+    add("--num-gpus", type=positive, help="total number of GPUs, if the log doesn't state it")
+    add("--global-batch-size", type=positive, help="sequences per step, if the log doesn't state it")
+    add("--sequence-length", type=positive, help="tokens per sequence, if the log doesn't imply it")
     add("--force", action="store_true", help="replace the file that --output names, whatever it is")
     add("--verbose", action="store_true", help="print every step, and what was derived")
     return parser

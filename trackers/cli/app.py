@@ -28,7 +28,7 @@ from trackers.cli import (
 )
 
 app = typer.Typer(
-    help="Log a training run once; every tracker gets all of it.",
+    help="Log a training run once; every tracker receives all of it.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},

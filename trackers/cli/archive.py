@@ -17,9 +17,9 @@ RunsArgument = Annotated[
     typer.Argument(metavar="[RUN…]", help="Ids, names, latest, or directories (all runs in them); default all."),
 ]
 Days = Annotated[
-    float, typer.Option("--older-than", min=0, metavar="DAYS", help="Only what is older than so many days.")
+    float, typer.Option("--older-than", min=0, metavar="DAYS", help="Only runs older than this number of days.")
 ]
-Yes = Annotated[bool, typer.Option("--yes/--dry-run", help="Do it; else only say what would be done.")]
+Yes = Annotated[bool, typer.Option("--yes/--dry-run", help="Carry it out; without it only print what would be done.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -35,7 +35,7 @@ def archive(
     backup: Annotated[
         str,
         typer.Option(
-            metavar="KIND", help="Not runs: a .tar.gz of a directory of results; minimal (JSON, report) or full."
+            metavar="KIND", help="A .tar.gz of a directory of results instead of runs; minimal (JSON, report) or full."
         ),
     ] = "",
     output: Annotated[
@@ -78,7 +78,7 @@ def archive(
 def restore(
     context: typer.Context,
     runs: Annotated[list[str], typer.Argument(metavar="RUN…", help="Ids, names, latest, or directories.")],
-    into: Annotated[Path, typer.Option(help="Where a backup's directory belongs.")] = Path(),
+    into: Annotated[Path, typer.Option(help="Directory to restore a backup to.")] = Path(),
     yes: Yes = False,
     directory: RunsDir = None,
     as_json: AsJson = False,

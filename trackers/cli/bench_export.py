@@ -23,9 +23,9 @@ def bench_export(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="File or directory; default benchmark_results/.")
     ] = None,
-    num_gpus: Annotated[int | None, typer.Option(min=1, help="Where the run doesn't say.")] = None,
-    global_batch_size: Annotated[int | None, typer.Option(min=1, help="Where the run doesn't say.")] = None,
-    sequence_length: Annotated[int | None, typer.Option(min=1, help="Where the run doesn't say.")] = None,
+    num_gpus: Annotated[int | None, typer.Option(min=1, help="Used if the run doesn't state it.")] = None,
+    global_batch_size: Annotated[int | None, typer.Option(min=1, help="Used if the run doesn't state it.")] = None,
+    sequence_length: Annotated[int | None, typer.Option(min=1, help="Used if the run doesn't state it.")] = None,
     force: Force = False,
     directory: RunsDir = None,
     as_json: AsJson = False,

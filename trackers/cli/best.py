@@ -24,8 +24,8 @@ def best(
         str, typer.Option(help="A result (final/best_val_loss) or a metric, of which the best counts.")
     ] = "",
     mode: Annotated[str, typer.Option(help="min or max; default as defined, else by the name.")] = "",
-    where: Annotated[str, typer.Option(help="Only runs that fulfil it: config.lr < 1e-3 and 'x' in tags.")] = "",
-    top: Annotated[int, typer.Option(min=1, help="How many.")] = 1,
+    where: Annotated[str, typer.Option(help="Only runs that match: config.lr < 1e-3 and 'x' in tags.")] = "",
+    top: Annotated[int, typer.Option(min=1, help="Maximum number of runs.")] = 1,
     directory: RunsDir = None,
     as_json: AsJson = False,
 ) -> None:

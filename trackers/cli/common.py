@@ -15,9 +15,9 @@ from typing import Annotated, Any
 import typer
 
 RunsDir = Annotated[
-    Path | None, typer.Option("--dir", help="Where runs lie; default TRACKER_DIR, else .config's, else runs/.")
+    Path | None, typer.Option("--dir", help="Directory of runs; default TRACKER_DIR, else .config's, else runs/.")
 ]
-Force = Annotated[bool, typer.Option("--force", help="Replace a file that is there, whatever it is.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace an existing file of any kind.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 

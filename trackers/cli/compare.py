@@ -32,13 +32,11 @@ def compare(
         str, typer.Option(help="Metrics, a,b; patterns as in val_*. Default training's and validation's.")
     ] = "",
     config: Annotated[str, typer.Option(help="Which of the settings that differ to show: lr,model.*.")] = "",
-    figures: Annotated[str, typer.Option(help="Of each metric: final,best,last,min,max.")] = "",
+    figures: Annotated[str, typer.Option(help="Figures of each metric: final,best,last,min,max.")] = "",
     by: Annotated[
-        str, typer.Option(help="Sum up by seed, group, tag or config.KEY: n, mean, std, 95 % interval.")
+        str, typer.Option(help="Aggregate by seed, group, tag or config.KEY: n, mean, std, 95 % interval.")
     ] = "",
-    baseline: Annotated[
-        str, typer.Option(help="Run that speed-ups refer to; default the one with the fewest GPUs.")
-    ] = "",
+    baseline: Annotated[str, typer.Option(help="Baseline of speed-ups; default the run with the fewest GPUs.")] = "",
     form: Annotated[str, typer.Option("--format", help="table, markdown, csv, latex or json.")] = "table",
     directory: RunsDir = None,
     as_json: AsJson = False,

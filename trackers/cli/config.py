@@ -24,7 +24,7 @@ def register(app: typer.Typer) -> None:
 
 
 def show_config(
-    defconfig: Annotated[str | None, typer.Option(metavar="NAME|PATH", help="Read this file, not .config.")] = None,
+    defconfig: Annotated[str | None, typer.Option(metavar="NAME|PATH", help="File to read instead of .config.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     as_markdown: Annotated[bool, typer.Option("--markdown", help="Print the reference of all options.")] = False,
 ) -> None:

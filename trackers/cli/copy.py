@@ -32,7 +32,7 @@ def copy(
         ),
     ],
     timeout: Annotated[
-        float, typer.Option(min=0, metavar="SECONDS", help="Give a run up when nothing moved for so long; 0: never.")
+        float, typer.Option(min=0, metavar="SECONDS", help="Give a run up after this time without progress; 0: never.")
     ] = 120.0,
     directory: RunsDir = None,
     as_json: AsJson = False,

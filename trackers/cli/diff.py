@@ -24,7 +24,7 @@ def register(app: typer.Typer) -> None:
 
 def diff(
     first: Annotated[str, typer.Argument(metavar="A", help="A run, as for `trackers keys`.")],
-    second: Annotated[str, typer.Argument(metavar="B", help="Another one.")],
+    second: Annotated[str, typer.Argument(metavar="B", help="The other run.")],
     directory: RunsDir = None,
     as_json: AsJson = False,
 ) -> None:

@@ -18,10 +18,10 @@ def register(app: typer.Typer) -> None:
 
 
 def gpu(
-    once: Annotated[bool, typer.Option("--once", help="Print one reading and end.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Print one reading and exit.")] = False,
     interval: Annotated[float, typer.Option(min=0.1, help="Seconds between readings.")] = 1.0,
     scope: Annotated[
-        str, typer.Option(help="node: all GPUs here; job: those that CUDA_VISIBLE_DEVICES and its like leave.")
+        str, typer.Option(help="node: all GPUs here; job: those in CUDA_VISIBLE_DEVICES and similar.")
     ] = "node",
     as_json: AsJson = False,
 ) -> None:

@@ -25,17 +25,17 @@ def prune(
     runs: RunsArgument = None,
     older_than: Days = 30.0,
     logs: Annotated[
-        bool, typer.Option("--logs", help="Not runs but loose logs below directories; default benchmark_results.")
+        bool, typer.Option("--logs", help="Loose logs below directories instead of runs; default benchmark_results.")
     ] = False,
     compress_after: Annotated[
-        float, typer.Option(min=0, metavar="DAYS", help="With --logs: *.log older than that become *.log.gz.")
+        float, typer.Option(min=0, metavar="DAYS", help="With --logs: compress *.log older than this to *.log.gz.")
     ] = 7.0,
     extract: Annotated[
         bool, typer.Option("--extract", help="With --logs: write a log's benchmark result before the log is deleted.")
     ] = False,
     delete_after: Annotated[
         float,
-        typer.Option(min=0, metavar="DAYS", help="With --logs: *.log.gz that old, whose results are kept, go."),
+        typer.Option(min=0, metavar="DAYS", help="With --logs: delete older *.log.gz whose results are kept."),
     ] = 30.0,
     yes: Yes = False,
     directory: RunsDir = None,

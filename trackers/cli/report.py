@@ -26,7 +26,7 @@ def report(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="File: .md or .html; without it Markdown is printed.")
     ] = None,
-    title: Annotated[str, typer.Option(help="At its top; default how many runs it is of.")] = "",
+    title: Annotated[str, typer.Option(help="Title of the report; default the number of runs.")] = "",
     force: Force = False,
     directory: RunsDir = None,
     as_json: AsJson = False,

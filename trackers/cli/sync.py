@@ -25,22 +25,22 @@ def sync(
         list[str] | None,
         typer.Argument(metavar="[RUN…]", help="Ids, names, latest, or directories (all runs in them)."),
     ] = None,
-    to: Annotated[str, typer.Option(help="Trackers, a,b; default the run's. A new one gets the whole run.")] = "",
-    follow: Annotated[bool, typer.Option("--follow", help="Go on until stopped; new runs are picked up.")] = False,
+    to: Annotated[str, typer.Option(help="Trackers, a,b; default the run's. A new one receives the whole run.")] = "",
+    follow: Annotated[bool, typer.Option("--follow", help="Keep delivering until stopped, new runs too.")] = False,
     timeout: Annotated[
         float,
         typer.Option(
-            min=0, metavar="SECONDS", help="Without --follow: give up when nothing moved for so long; 0: never."
+            min=0, metavar="SECONDS", help="Without --follow: give up after this time without progress; 0: never."
         ),
     ] = 120.0,
     verify: Annotated[
-        bool, typer.Option("--verify", help="Read back what was delivered, and mend what isn't as it was written.")
+        bool, typer.Option("--verify", help="Read back what was delivered, and repair what is damaged or missing.")
     ] = False,
-    jobs: Annotated[int, typer.Option(min=1, help="With --follow: how many runs at once.")] = 4,
+    jobs: Annotated[int, typer.Option(min=1, help="With --follow: maximum number of runs at once.")] = 4,
     trust: Annotated[
         bool,
         typer.Option(
-            "--trust", help="Follow the options of runs that you didn't write: programs, addresses and directories."
+            "--trust", help="Use the options of runs that you didn't write: programs, addresses and directories."
         ),
     ] = False,
     directory: RunsDir = None,

@@ -71,10 +71,10 @@ def _parser() -> argparse.ArgumentParser:
         epilog=f"Example: {NAME}.py --compare",
     )
     add = parser.add_argument
-    add("--log-dir", type=Path, default=Path("logs"), help="where sessions lie; default ./logs")
+    add("--log-dir", type=Path, default=Path("logs"), help="directory of sessions; default ./logs")
     add("--session-id", default="", help="only this session")
     add("--compare", action="store_true", help="one GPU against several: speed-up and efficiency")
-    add("--communication", action="store_true", help="what was communicated between GPUs")
+    add("--communication", action="store_true", help="communication between GPUs")
     add("--report", action="store_true", help=f"write both to {REPORT} in the directory")
     add("--plot", action="store_true", help=f"draw losses, learning rates and GPUs' use into {PLOT} there")
     return parser

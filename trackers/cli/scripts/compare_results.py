@@ -73,8 +73,8 @@ def _parser() -> argparse.ArgumentParser:
         epilog=f"Example: {NAME}.py --results-dir benchmark_results",
     )
     add = parser.add_argument
-    add("--results-dir", type=Path, default=Path("benchmark_results"), help="where results lie, subfolders included")
+    add("--results-dir", type=Path, default=Path("benchmark_results"), help="directory of results and its subfolders")
     add("--output-report", type=Path, help=f"Markdown file; default {REPORT} there")
-    add("--force", action="store_true", help="replace files that are there, whatever they are")
+    add("--force", action="store_true", help="replace existing files of any kind")
     add("--output-plot", type=Path, help=f"picture (.png, .svg, .pdf); default {PLOT} there")
     return parser

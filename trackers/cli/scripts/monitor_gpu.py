@@ -36,7 +36,7 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--interval", type=_seconds, default=2.0, metavar="S", help="seconds between snapshots (2)")
     found.add_argument("--output", type=Path, metavar="FILE", help="the recording (gpu_monitor_DATE_TIME.json)")
     found.add_argument("--force", action="store_true", help="replace the recording that --output names")
-    found.add_argument("--snapshot", action="store_true", help="print one snapshot and end")
+    found.add_argument("--snapshot", action="store_true", help="print one snapshot and exit")
     found.add_argument("--monitor-training", metavar="CMD", help="start this command, without a shell, and record it")
     found.add_argument(
         "--compare", nargs="*", type=Path, metavar="FILE", help="compare recordings; without any: how to make them"

@@ -169,8 +169,8 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("--output-dir", default=os.environ.get("BENCHMARK_DIR") or RESULTS,
         help=f"where log and result go; default BENCHMARK_DIR, else {RESULTS}")  # fmt: skip
-    add("--num-gpus", type=benchmark_log.positive, help="GPUs in all, where the log doesn't say")
-    add("--global-batch-size", type=benchmark_log.positive, help="sequences per step, where the log doesn't say")
-    add("--sequence-length", type=benchmark_log.positive, help="tokens per sequence, where the log doesn't prove it")
+    add("--num-gpus", type=benchmark_log.positive, help="total number of GPUs, if the log doesn't state it")
+    add("--global-batch-size", type=benchmark_log.positive, help="sequences per step, if the log doesn't state it")
+    add("--sequence-length", type=benchmark_log.positive, help="tokens per sequence, if the log doesn't imply it")
     add("command", nargs=argparse.REMAINDER, help="the command and its arguments, as they are")
     return parser

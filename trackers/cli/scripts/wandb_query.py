@@ -23,8 +23,8 @@ def parser(name: str, text: str) -> argparse.ArgumentParser:
         epilog=f"Example: {name}.py --entity my-team --project gpt2 --run-name baseline",
     )
     add = made.add_argument
-    add("--entity", help="user or team; default your login's own")
-    add("--project", help="W&B's project; needed but with --offline")
+    add("--entity", help="user or team; default that of your login")
+    add("--project", help="W&B's project; required except with --offline")
     add("--offline", metavar="DIR", help="read W&B's offline files there, without a server")
     add("--json", action="store_true", help="print JSON")
     return made
