@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import resource
 import shutil
 import sys
 import time
@@ -23,6 +24,7 @@ from xdist.scheduler import LoadFileScheduling
 
 import trackers
 from tests.fakes.gpu_drivers.standin import Drivers, build, compiler
+from tests.marks import Marks
 from trackers.training.run import Run
 
 MARK = "TRACKERS_TEST"
@@ -34,9 +36,25 @@ GRACE_S = 10.0
 LASTING = ("multiprocessing.resource_tracker", "multiprocessing.forkserver", "loky.process_executor")
 """Parts of command lines: helpers that libraries keep for as long as the test process lives."""
 
-LONG = ("test_docs.py", "test_end_to_end.py", "test_chaos.py", "test_examples.py", "test_conformance.py",
-        "test_console_lines.py", "test_benchmarks.py")  # fmt: skip
-"""Files of tests that take a minute or more."""
+# Without cached bytecode each process that a test starts compiles the package anew: a quarter of the processor time.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
+LONG = (
+    "e2e/test_docs.py", "faults/test_chaos.py", "e2e/test_end_to_end.py", "faults/test_far_side.py",
+    "backends/test_conformance.py", "backends/mlflow/test_server.py", "faults/test_bounded.py",
+    "faults/test_crowd.py", "faults/test_far_side_wandb.py", "e2e/test_demo.py", "faults/test_delivery_machine.py",
+    "faults/test_no_locks.py", "faults/test_failpoints.py", "e2e/test_examples.py", "faults/test_resume.py",
+    "faults/test_rewind.py", "hardware/test_relay.py", "ranks/test_directories.py", "faults/test_secrets.py",
+    "e2e/test_fuzz.py", "backends/session/test_runs.py", "relay/test_relay.py",
+)  # fmt: skip
+"""Files whose tests take half a minute or more, the longest first."""
+
+SPLIT = (
+    "e2e/test_docs.py", "backends/test_conformance.py", "faults/test_bounded.py", "faults/test_crowd.py",
+    "faults/test_delivery_machine.py", "faults/test_no_locks.py", "faults/test_far_side_wandb.py",
+)  # fmt: skip
+"""Long files whose tests share no fixture: they are given to workers one by one."""
 
 # Variables that could reach the outside, or make a run believe it is part of a cluster.
 FOREIGN = (
@@ -132,7 +150,9 @@ def _logging_as_before() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def _no_leftovers(_session_environment: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _no_leftovers(
+    _session_environment: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> Iterator[None]:
     """Isolation for each test, and a failure that names the processes it left behind."""
     matplotlib = os.environ["MPLCONFIGDIR"]
     _isolate(monkeypatch, tmp_path / "home")
@@ -142,9 +162,12 @@ def _no_leftovers(_session_environment: None, tmp_path: Path, monkeypatch: pytes
     monkeypatch.chdir(tmp_path)
     _redirect_trackio(monkeypatch, tmp_path / "home/trackio")
     before = set(psutil.pids())
+    ended = _ended_children()
 
     yield
 
+    if "not processes" in request.config.option.markexpr and _ended_children() != ended:
+        pytest.fail("started a process: mark the test with pytest.mark.processes", pytrace=False)
     left = _wait_for_end(lambda: _leftovers(mark, before))
     if left:
         names = [_describe(process) for process in left]
@@ -180,6 +203,11 @@ def _driver_libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def drivers(_driver_libraries: Path, tmp_path: Path) -> Drivers:
     """GPU drivers that do what a test says."""
     return Drivers(_driver_libraries, tmp_path / "knobs")
+
+
+def _ended_children() -> int:
+    """Grows with each child that ended and was waited for."""
+    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_minflt
 
 
 def _redirect_trackio(patch: pytest.MonkeyPatch, directory: Path) -> None:
@@ -265,13 +293,23 @@ def _refuse_skip(report: Any) -> None:
         report.longrepr = f"skipped for a reason that isn't in ALLOWED_SKIPS of {__file__}: {reason}"
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What takes long comes first, so that no worker is left with it at the end."""
-    items.sort(key=lambda item: item.path.name not in LONG)
+    """Mark what starts something. What takes long comes first, so that no worker is left with it at the end."""
+    marks = Marks()
+    for item in items:
+        for name in sorted(marks.of(item)):
+            item.add_marker(name)
+    order = {name: number for number, name in enumerate(LONG)}
+    items.sort(key=lambda item: order.get(_file(item.nodeid), len(order)))
+
+
+def _file(nodeid: str) -> str:
+    return nodeid.partition("::")[0].removeprefix("tests/")
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling:
-    """``--dist loadfile``, but for the documentation, whose pages are given to workers one by one."""
+    """``--dist loadfile``, but for a few long files, whose tests are given to workers one by one."""
     return _Files(config, log)
 
 
@@ -279,7 +317,7 @@ class _Files(LoadFileScheduling):
     """Gives each worker whole files, as their fixtures are made once."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return nodeid if "/test_docs.py::" in nodeid else super()._split_scope(nodeid)
+        return nodeid if _file(nodeid) in SPLIT else super()._split_scope(nodeid)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -1,8 +1,9 @@
-"""Twenty rounds of chaos: real runs, random kills, every store audited. More by ``make chaos``."""
+"""Rounds of chaos: real runs, random kills, every store audited. ``make chaos`` plays as many as it is told."""
 
 from __future__ import annotations
 
 import collections
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -15,16 +16,44 @@ from tests.chaos.round import LEAST_RECORDS, Shared
 SEED, ROUNDS = "ci1", 20
 
 
-@pytest.mark.timeout(1200)
-def test_twenty_rounds_lose_and_double_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever dies, each tracker holds what ``log`` returned from: once, in order, with its time and its status."""
-    for name, value in Shared(tmp_path).variables().items():
+CHOSEN = (2, 10, 12, 13)
+"""Rounds that every test run plays: each tracker, online and offline, one and two attempts."""
+
+
+def play_cleanly(numbers: Sequence[int], directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Play rounds; nothing may be lost, doubled or wrong in any store."""
+    for name, value in Shared(directory).variables().items():
         monkeypatch.setenv(name, value)
-    outcomes = play(range(ROUNDS), SEED, tmp_path, jobs=2, seconds=2.0)
-    bad = [line(number, outcome) for number, outcome in enumerate(outcomes) if not outcome.clean()]
+    outcomes = play(numbers, SEED, directory, jobs=2, seconds=2.0)
+    bad = [line(number, outcome) for number, outcome in zip(numbers, outcomes, strict=True) if not outcome.clean()]
     assert not bad, "\n".join([*bad, table(outcomes)])
-    assert sum(outcome.kills for outcome in outcomes) > ROUNDS
+    assert sum(outcome.kills for outcome in outcomes) > len(numbers)
     assert all(outcome.records >= LEAST_RECORDS for outcome in outcomes)
+
+
+@pytest.mark.timeout(600)
+def test_rounds_lose_and_double_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever dies, each tracker holds what ``log`` returned from: once, in order, with its time and its status."""
+    play_cleanly(CHOSEN, tmp_path, monkeypatch)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_twenty_rounds_lose_and_double_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same for each tracker in at least five rounds, and for each kind of harm."""
+    play_cleanly(range(ROUNDS), tmp_path, monkeypatch)
+
+
+def test_chosen_rounds_meet_every_tracker() -> None:
+    """The few rounds of each test run have every tracker, offline and resumed runs, and deaths at failpoints."""
+    plans = [make(f"{SEED}:{number}", seconds=2.0) for number in CHOSEN]
+    attempts = [attempt for plan in plans for attempt in plan.attempts]
+    kinds = {action.kind for attempt in attempts for action in attempt.actions}
+    assert {name for plan in plans for name in plan.trackers} == set(TRACKERS)
+    assert any(plan.offline and len(plan.attempts) > 1 for plan in plans)
+    assert any(not plan.offline and len(plan.attempts) > 1 for plan in plans)
+    assert any(attempt.failpoint for attempt in attempts)
+    assert kinds >= {"kill_training", "kill_relay", "kill_delivery", "kill_all", "fault", "lock", "sync_killed"}
 
 
 def test_rounds_of_the_tests_meet_every_tracker_and_every_harm() -> None:
