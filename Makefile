@@ -17,7 +17,8 @@ BASE_PYTHON ?= python3
 VENV ?= .venv
 PYTEST ?=
 # Tests of processes and servers wait more than they compute: two for each core.
-WORKERS ?= $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN))))
+CORES = $(shell getconf _NPROCESSORS_ONLN)
+WORKERS ?= $(shell echo $$((2 * $(CORES))))
 
 ifneq ($(origin PYTHON),command line)
 PYTHON := $(VENV)/bin/python
@@ -45,7 +46,7 @@ endef
 # menuconfig, defconfig-NAME and what else makes a .config.
 include config.mk
 
-.PHONY: help demo test test-failed test-oldest check audit fuzz chaos chaos-crowd chaos-failpoints copy-project bench gpu-check docs-pictures new-tracker wheel release-check clean
+.PHONY: help demo test test-fast test-slow test-failed test-oldest check audit fuzz chaos chaos-crowd chaos-failpoints copy-project bench gpu-check docs-pictures new-tracker wheel release-check clean
 
 help:  ## this list
 	@grep -hE '^[a-z][a-z-]*:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 24
@@ -57,14 +58,21 @@ demo: $(DEMO_ENV)  ## train on real digits, log to five trackers, show where eac
 
 test: $(DEV_ENV)  ## every check: style, types, tests
 	@scripts/check
-	@$(PYTHON) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST)
+	@$(PYTHON) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not slow" $(PYTEST)
+
+test-fast: $(DEV_ENV)  ## the tests that start nothing and load little (a minute)
+	@$(PYTHON) -m pytest -n $(CORES) --dist loadfile --no-loadscope-reorder \
+		-m "not processes and not servers and not browser and not heavy and not slow" $(PYTEST)
+
+test-slow: $(DEV_ENV)  ## the soak tests, of which `test` runs shorter forms (minutes)
+	@$(PYTHON) -m pytest -n 0 -m slow $(PYTEST)
 
 test-failed: $(DEV_ENV)  ## only the tests that failed last time, one after the other
-	@$(PYTHON) -m pytest --last-failed --last-failed-no-failures none
+	@$(PYTHON) -m pytest --last-failed --last-failed-no-failures none -m "not slow" $(PYTEST)
 
 test-oldest:  ## the tests with the oldest clients that are supported, in .venv-oldest (minutes)
 	@$(MAKE) --no-print-directory VENV=.venv-oldest CONSTRAINTS="-c constraints/oldest.txt" .venv-oldest/.installed-dev
-	@.venv-oldest/bin/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST)
+	@.venv-oldest/bin/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not slow" $(PYTEST)
 
 check: $(DEV_ENV)  ## style and types only
 	@scripts/check

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import psutil
 import pytest
 from xdist.scheduler import LoadFileScheduling
@@ -39,6 +40,10 @@ LASTING = ("multiprocessing.resource_tracker", "multiprocessing.forkserver", "lo
 # Without cached bytecode each process that a test starts compiles the package anew: a quarter of the processor time.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+
+# An example's time says how busy the machine is, not whether the code is right.
+hypothesis.settings.register_profile("trackers", deadline=None)
+hypothesis.settings.load_profile("trackers")
 
 LONG = (
     "e2e/test_docs.py", "faults/test_chaos.py", "e2e/test_end_to_end.py", "faults/test_far_side.py",
@@ -291,6 +296,17 @@ def _refuse_skip(report: Any) -> None:
     if not any(reason.startswith(start) and holds() for start, holds in ALLOWED_SKIPS.items()):
         report.outcome = "failed"
         report.longrepr = f"skipped for a reason that isn't in ALLOWED_SKIPS of {__file__}: {reason}"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--name-flaky", action="store_true", help="with --last-failed: name each test that passes now")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """A test that failed and passes when it runs again is named: it is a fault to mend."""
+    if config.getoption("--name-flaky"):
+        for report in terminalreporter.stats.get("passed", []):
+            terminalreporter.write_line(f"flaky: {report.nodeid}")
 
 
 @pytest.hookimpl(tryfirst=True)

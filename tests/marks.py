@@ -3,6 +3,7 @@
 A test is marked ``processes`` if its own code, a fixture of it, or a helper in ``tests`` that one of them calls names
 something that starts a process; ``servers`` and ``browser`` likewise. What this can't see, since the package itself
 starts the process, is marked by hand with ``pytest.mark.processes``; ``make test-fast`` fails where such a mark lacks.
+``heavy`` goes by folder.
 """
 
 from __future__ import annotations
@@ -24,6 +25,14 @@ HELPERS = {
     "tests.fakes.fault_proxy": {"servers"},
     "tests.browser": {"browser", "processes"},
 }
+FOLDERS = {
+    "heavy": (
+        "faults/", "e2e/", "ranks/", "plotting/", "inspection/", "instruments/", "frameworks/", "copying/", "testing/",
+        "backends/mlflow/", "backends/trackio/", "backends/test_conformance.py", "backends/test_lost_stores.py",
+        "backends/session/test_conformance.py", "support/test_patterns.py",
+    ),
+}  # fmt: skip
+"""Folders and files whose tests load torch, Matplotlib or vendors' clients, or compute for seconds."""
 INIT = "init"
 INLINE = {"TRACKER_RELAY", "CONFIG_TRACKER_RELAY=n\n", "offline", "disabled"}
 """Texts in a test that mean that ``init`` starts no relay."""
@@ -42,7 +51,8 @@ class Marks:
         found = set().union(*(self._reached(function, ()) for function in functions if function))
         if any(INIT in code.co_names for code in codes) and not any(_texts(code) & INLINE for code in codes):
             found.add("processes")
-        return found
+        path = item.nodeid.partition("::")[0].removeprefix("tests/")
+        return found | {mark for mark, places in FOLDERS.items() if path.startswith(places)}
 
     def _reached(self, thing: Any, above: tuple[Any, ...]) -> set[str]:
         if thing in self._known:

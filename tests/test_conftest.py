@@ -15,22 +15,17 @@ from tests import ROOT
 CONFTEST = ROOT / "tests/conftest.py"
 
 
-def run_pytest(directory: Path, body: str) -> subprocess.CompletedProcess[str]:
+def run_pytest(directory: Path, body: str, *options: str) -> subprocess.CompletedProcess[str]:
     """Run a test file under a copy of our conftest, with a short grace for what it leaves behind."""
     directory.mkdir()
     (directory / "conftest.py").write_text(CONFTEST.read_text().replace("GRACE_S = 10.0", "GRACE_S = 0.5"))
     (directory / "test_inner.py").write_text(body)
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        "--rootdir",
-        str(directory),
-        str(directory),
-    ]
+    return again(directory, *(options or ("-p", "no:cacheprovider")))
+
+
+def again(directory: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    """Run the tests of such a directory."""
+    command = [sys.executable, "-m", "pytest", "-q", "--rootdir", str(directory), *options, str(directory)]
     return subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=120)
 
 
@@ -92,3 +87,32 @@ def test_one(tmp_path):
         result = run_pytest(tmp_path / "inner", body)
     assert result.returncode == 0, result.stdout
     assert os.environ["WANDB_MODE"] == "offline"
+
+
+def test_test_that_passes_the_second_time_is_named_as_flaky(tmp_path: Path) -> None:
+    """A failure that doesn't come again is listed by name, before the closing line."""
+    body = """
+import pathlib
+def test_flaky():
+    seen = pathlib.Path(__file__).with_name("seen")
+    again = seen.exists()
+    seen.touch()
+    assert again
+def test_steady(): pass
+"""
+    home = tmp_path / "inner"
+    first = run_pytest(home, body, "-p", "cacheprovider")
+    assert first.returncode == 1, first.stdout
+    second = again(home, "--last-failed", "--name-flaky", "-p", "cacheprovider")
+    assert second.returncode == 0, second.stdout
+    named, closing = second.stdout.splitlines()[-2:]
+    assert named == "flaky: test_inner.py::test_flaky"
+    assert closing.startswith("1 passed")
+
+
+def test_process_of_a_test_without_the_mark_is_named(tmp_path: Path) -> None:
+    """Where tests that start processes are left out, one that starts some nevertheless fails with what to do."""
+    body = "import os\nsystem = getattr(os, 'system')\ndef test_one(): system('true')\ndef test_two(): pass\n"
+    result = run_pytest(tmp_path / "inner", body, "-m", "not processes")
+    assert "started a process: mark the test with pytest.mark.processes" in result.stdout
+    assert "2 passed, 1 error" in result.stdout.splitlines()[-1]

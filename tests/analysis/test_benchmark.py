@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from benchmarks import analysis
 
 
+@pytest.mark.processes
 def test_analysis_benchmark_measures() -> None:
     """Every command answers for every run, twice the same, and each bound of the issue has its figure."""
     figures = {figure.name: figure for figure in analysis.measure(True)}

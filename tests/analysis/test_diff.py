@@ -109,6 +109,7 @@ def test_argv_is_a_command_that_a_shell_runs(tmp_path: Any) -> None:
 
 @settings(max_examples=25, deadline=None)
 @given(st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=12))
+@pytest.mark.processes
 def test_quote_survives_the_shell(word: str) -> None:
     """Any word comes out of a shell as it went in."""
     done = subprocess.run(["bash", "-c", f"printf %s {quote(word)}"], capture_output=True, check=True)

@@ -298,6 +298,7 @@ def test_fresh_files_are_not_trusted() -> None:
     assert gather(["run"]).runs[0].folds["loss"].last == 3.0
 
 
+@pytest.mark.processes
 def test_helper_processes_find_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs read by several processes are those read by one, in the same order; one that can't be read is named."""
     for number in range(5):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from benchmarks import file_trackers
 
 
+@pytest.mark.processes
 def test_benchmark_measures_each_tracker_and_the_callback() -> None:
     """Every tracker that is there has its figures with their bounds, and nothing is left undelivered."""
     assert {"json", "csv", "benchmark"} <= set(file_trackers.present())

@@ -232,6 +232,7 @@ def test_wrapper_with_a_bad_option_fails_before_training(words: list[str], capsy
 
 
 @pytest.mark.parametrize("error", [SystemExit(2), KeyError("x"), OSError(28, "No space left"), KeyboardInterrupt()])
+@pytest.mark.processes
 def test_wrapper_keeps_the_commands_exit_code(
     error: BaseException, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -248,6 +249,7 @@ def test_wrapper_keeps_the_commands_exit_code(
     assert len(list(Path("benchmark_results").glob("*.log"))) == 1
 
 
+@pytest.mark.processes
 def test_monitor_keeps_the_commands_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
     """A recording that the command itself spoilt doesn't change its code."""
     for spoilt in ("rm x.json", "echo '{' > x.json"):

@@ -341,6 +341,7 @@ RUNS_PROGRAMS = {
 
 
 @pytest.mark.parametrize("kind", RUNS_PROGRAMS)
+@pytest.mark.processes
 def test_own_tree_is_data_until_it_is_named(
     theirs: Path, kind: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -366,6 +367,7 @@ def test_own_tree_is_data_until_it_is_named(
         assert (theirs / "ran").exists()
 
 
+@pytest.mark.processes
 def test_menu_evaluates_the_directorys_tree(theirs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who asks for the menu, or one of its relatives, gets the whole tree, programs included."""
     monkeypatch.chdir(theirs)

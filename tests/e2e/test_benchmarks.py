@@ -57,6 +57,7 @@ def test_reading_measures_and_sums(monkeypatch: pytest.MonkeyPatch) -> None:
     assert any(figure.at_least == reading.SECOND for figure in figures.values())
 
 
+@pytest.mark.processes
 def test_copying_measures_and_compares() -> None:
     """A copy is timed against the vendor's own call, agrees, and its memory is told."""
     figures = by_name(copying.measure(True, ("tensorboard",), steps=50))
@@ -65,6 +66,7 @@ def test_copying_measures_and_compares() -> None:
     assert figures["tb: memory for 5,000 values"].at_most == copying.MEMORY_MB
 
 
+@pytest.mark.processes
 def test_startup_measures_fresh_processes() -> None:
     """A fresh process says how long its start took, whatever it prints besides."""
     assert startup.start("json") > 0

@@ -142,6 +142,7 @@ def test_identity_that_is_no_file_is_named_with_what_to_do(harm: Any, finished: 
     assert finished.read_info() == before
 
 
+@pytest.mark.processes
 def test_commands_show_and_deliver_a_run_without_an_identity(finished: RunDirectory) -> None:
     """ls, show and sync work; sync puts the identity back and says so."""
     before = json.loads(finished.identity.read_bytes())

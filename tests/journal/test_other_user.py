@@ -58,6 +58,7 @@ def plant(run: Path, victim: Path) -> None:
         (run / "delivery/json.json").write_text(json.dumps(state))
 
 
+@pytest.mark.processes
 def test_follow_serves_the_good_and_is_led_nowhere_by_the_rest(tmp_path: Path) -> None:
     """Links, pipes, devices and nonsense in the place of every file: nothing of the reader's is touched or shown, no
     run holds another up, and a plain run of the other account is delivered."""

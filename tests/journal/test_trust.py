@@ -134,6 +134,7 @@ def test_other_options_come_from_the_reader(whose: str, tmp_path: Path) -> None:
     assert list(victim.glob("*.json"))
 
 
+@pytest.mark.processes
 def test_credentials_stay_with_the_readers_addresses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither options nor files in a run's directory say where the reader's keys go."""
     with listener() as (address, heard):
@@ -339,6 +340,7 @@ def test_delivery_state_leads_nowhere(state: dict[str, Any], launch: str, tracke
         assert {path.name for path in (top / "runs").rglob("*") if path.name == "precious.txt"} == set()
 
 
+@pytest.mark.processes
 def test_verifying_removes_no_file_of_another_run(tmp_path: Path) -> None:
     """A state that names another run's result as damaged doesn't have it removed."""
     from trackers.relay.delivery.delivery import Delivery
@@ -412,6 +414,7 @@ def test_identity_leads_nowhere(identity: dict[str, Any], tracker: str) -> None:
         assert {path.name for path in (top / "runs/digits").iterdir()} == {"one"}
 
 
+@pytest.mark.processes
 def test_delivery_state_replaces_no_other_file(tmp_path: Path) -> None:
     """Even in the run's own places only the run's own log is replaced; the run gets a log of its own."""
     results = tmp_path / "results"

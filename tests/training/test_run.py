@@ -97,6 +97,7 @@ def test_steps_of_every_rank_are_those_of_the_main_one(run: Run) -> None:
         assert rank.count(step, commit) == run.step  # type: ignore[arg-type]
 
 
+@pytest.mark.processes
 def test_steps_are_those_of_the_real_wandb(run: Run, tmp_path: Path) -> None:
     """Any sequence of steps and commits gives each value the ``_step`` that W&B's client gives it."""
     import wandb

@@ -384,6 +384,7 @@ def test_what_is_kept_of_a_record_is_all_that_counts(records: list[Record]) -> N
     assert document["performance_metrics"]["warmup_steps"] >= 0
 
 
+@pytest.mark.processes
 def test_tracker_is_added_later() -> None:
     """`trackers sync --to benchmark` makes the result of a run that was never told of it."""
     run = trackers.init("json", project="p", name="n", mode="offline")

@@ -140,6 +140,7 @@ def whole(tmp_path: Path) -> str:
 
 
 @pytest.mark.parametrize("die_after", [0, 1, 3])
+@pytest.mark.processes
 def test_killed_delivery_writes_each_line_once(tmp_path: Path, die_after: int) -> None:
     """A process killed between writing and committing, twice, and a state that was lost, double and lose nothing."""
     info = run_info(tmp_path / "run")
@@ -158,6 +159,7 @@ def test_killed_delivery_writes_each_line_once(tmp_path: Path, die_after: int) -
 
 
 @pytest.mark.parametrize("point", ["progress.write.before", "progress.write.after"])
+@pytest.mark.processes
 def test_kill_at_the_write_itself_loses_nothing(point: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A process killed right before or after it appends leaves what the next one makes whole."""
     info = run_info(tmp_path / "run")
@@ -239,6 +241,7 @@ class Few(Limits):
 
 
 @pytest.mark.parametrize("check", checks())
+@pytest.mark.processes
 def test_progress_keeps_promise(check: str, tmp_path: Path) -> None:
     """Whatever dies and however often it is delivered to, the file has one line for the job and one for its model."""
 

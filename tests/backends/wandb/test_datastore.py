@@ -114,6 +114,7 @@ def test_offline_file_that_was_overwritten_counts_as_gone(tmp_path: Path, caplog
     assert "--verify" in message
 
 
+@pytest.mark.processes
 def test_history_of_a_file_that_the_real_client_wrote(tmp_path: Path) -> None:
     """Rows that wandb wrote offline are read with their steps, names and non-finite values."""
     import wandb
