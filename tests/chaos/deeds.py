@@ -108,7 +108,10 @@ class Deeds:
 
     def _delete_journal(self, n: int) -> None:
         self._say("shield")
-        self._journal().unlink()
+        for path in (
+            self._directory.streams.glob(f"*.{self._directory.attempt()}.jsonl") if n % 2 else [self._journal()]
+        ):
+            path.unlink()
         time.sleep(PUT_BACK_S)
         self._run.log({"side": n}, step=FAR)
         self._say("unshield")

@@ -275,6 +275,50 @@ def test_journal_damaged_while_training_writes(damage: str, training: Training) 
     assert not whole or steps == list(range(301))
 
 
+@pytest.mark.parametrize("folder", [False, True])
+def test_all_streams_of_an_attempt_deleted(folder: bool, training: Training) -> None:
+    """Those of helpers are put back, too: samples go on, and the end of the killed run is told to the trackers."""
+    streams = training.run.streams
+    mine = "rank-0.1", "node-0.1", "sampler-0.1"
+    training.do('os.environ.update(TRACKER_SAMPLE="y", TRACKER_SAMPLE_INTERVAL="1")')
+    training.do('run = trackers.init("json,csv", project="p", id="r")')
+    training.do("[run.log({'loss': s / 7}, step=s) for s in range(200)]")
+    wait_for(lambda: all(StreamReader(streams / f"{name}.jsonl").read(2)[1:] for name in mine))
+    heads = {name: StreamReader(streams / f"{name}.jsonl").read(1) for name in mine}
+    training.do("run._recorder.poll(run._recorder.poll_at + 1)")
+    if folder:
+        shutil.rmtree(streams)
+    else:
+        for path in streams.iterdir():
+            path.unlink()
+    training.do("time.sleep(1.1); [run.log({'loss': s / 7}, step=s) for s in range(200, 301)]")
+    wait_for(lambda: all((streams / f"{name}.jsonl").exists() for name in mine))
+    assert {name: StreamReader(streams / f"{name}.jsonl").read(1) for name in mine} == heads
+    training.process.kill()
+    wait_for(lambda: read_account(training.run, "json").closed and read_account(training.run, "csv").closed)
+    for tracker in ("json", "csv"):
+        is_whole(tracker, training.run, list(range(301)))
+        assert read_account(training.run, tracker).closed == "crashed"
+
+
+def test_delivery_of_a_later_attempt_waits_for_its_deleted_stream(training: Training, tmp_path: Path) -> None:
+    """A delivery that begins while the stream of the newest attempt is gone doesn't take the one before for the end."""
+    run = training.run
+    training.do('os.environ["TRACKER_RELAY"] = "n"; run = trackers.init("json", project="p", id="r")')
+    training.do("run.log({'loss': 0.0}, step=0); run.finish()")
+    training.do('run = trackers.init("json", project="p", id="r", resume="must")')
+    training.do("run.log({'loss': 1 / 7}, step=1)")
+    training.do("run._recorder.poll(run._recorder.poll_at + 1)")
+    run.stream(StreamName("rank", 0, 2)).unlink()
+    said: list[str] = []
+    work = Delivery(run, "json", say=said.append, alone=False)
+    assert [bool(work.step()) for _ in range(3)] == [True, True, True]
+    assert any("rank-0.2.jsonl was deleted: the delivery goes on when" in line for line in said)
+    training.do("time.sleep(1.1); run.log({'loss': 2 / 7}, step=2); run.finish()")
+    wait_for(lambda: work.step() is None)
+    is_whole("json", run, [0, 1, 2])
+
+
 @pytest.mark.parametrize("committed", [True, False], ids=["committed", "uncommitted"])
 @pytest.mark.parametrize("tracker", ["trackio", "wandb", "json", "csv"])
 def test_records_in_the_place_of_others_arrive(

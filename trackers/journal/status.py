@@ -72,10 +72,14 @@ def observe(run: RunDirectory) -> Status:
 
 
 def comes_back(run: RunDirectory, name: StreamName) -> bool:
-    """Whether a stream that was deleted is put back: one of the newest attempt's ranks, whose process may live."""
+    """Whether a stream that was deleted is put back: one of the newest attempt, whose process may live."""
     newest = run.attempt()
-    if name.writer != "rank" or name.attempt < newest:
+    if name.attempt < newest:
         return False
+    if name.writer != "rank":
+        relay = read_holder(run.path / "relay.lease")
+        if relay is None or relay.dead():
+            return False
     return (observe(run) if name.attempt == newest else _seen(run)).name == "running"
 
 

@@ -102,7 +102,7 @@ class Supervisor:
         self._attempt = run.attempt() if attempt is None else attempt
         self._yields = attempt is not None
         self._main_end = FinishSearch(run.stream(StreamName("rank", 0, self._attempt)))
-        self._looked = 0.0
+        self._looked = self._seen = 0.0
         self.superseded = False
         self._node: StreamWriter | None = None
         self._sampler: Sampler | None = None
@@ -148,6 +148,7 @@ class Supervisor:
             self._sampler.poll()
         if self._reducing is not None:
             self._reducing.poll()
+        self._see_node_stream()
         if not self._ended_at and self._has_ended():
             self._ended_at = time.monotonic()
         if not self._ended_at or self._awaits_exit():
@@ -184,6 +185,13 @@ class Supervisor:
             if self.info.option("TRACKER_PRIVATE", True):
                 keep_patch(values, self.run, self._attempt)
             self._node.write(records.encode(Environment(time=time.time(), values=values)))
+
+    def _see_node_stream(self) -> None:
+        """Put the node's stream back, if somebody deleted it. Its folder is for training to put back."""
+        now = time.monotonic()
+        if self._node is not None and now - self._seen >= LOOK_S:
+            self._seen = now
+            self._node.mend(lambda: None)
 
     def _has_ended(self) -> bool:
         """Has this attempt ended? Says so in the node's stream, where training couldn't."""
@@ -266,6 +274,7 @@ class Supervisor:
 
     def _write_finish(self, finish: Finish) -> None:
         assert self._node is not None
+        self._node.mend(lambda: None)
         failpoint("relay.finish.before")
         self._node.write(records.encode(finish))
         self._node.release()

@@ -103,6 +103,7 @@ class Reducer:
             self._ended_at = now - max(0.0, time.time() - end_of(self.run, self.attempt))
         if now - self._looked >= LOOK_S or self._ended:
             self._looked = now
+            self._reduced.see_there()
             self._look()
         if self._held is not None and not self._append():  # the disk is full: nothing is forgotten meanwhile
             return False

@@ -103,6 +103,11 @@ class Reduced:
             self._writer = StreamWriter(self._path)
         return self._writer
 
+    def see_there(self) -> None:
+        """Put the stream back, if somebody deleted it."""
+        if self._writer is not None:
+            self._writer.mend(lambda: None)  # its folder is for training to put back
+
     def append(self, lines: list[bytes], state: OutputState) -> bool:
         """Pass lines on, with the state that is true once they are there. False: not now; nothing was done.
 
@@ -111,6 +116,7 @@ class Reduced:
         """
         try:
             writer = self._open()
+            self.see_there()
             if not writer.retry() or writer.waiting:
                 return False
             size = os.fstat(writer.fd).st_size

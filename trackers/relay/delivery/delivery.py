@@ -99,7 +99,10 @@ class Delivery:
             with contextlib.suppress(OSError):
                 confined.remove(stray)
         self._order = Order(
-            run, run.delivery / f"{name}.order", Position(self.account.seq, self.account.offsets, self.account.times)
+            run,
+            run.delivery / f"{name}.order",
+            Position(self.account.seq, self.account.offsets, self.account.times),
+            attempt=max((int(entry.get("number", 0)) for entry in self.info.attempts), default=0),
         )
         self._batch: list[Record] = []
         self._behind: Position = self._order.position

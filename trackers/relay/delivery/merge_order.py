@@ -57,14 +57,16 @@ class Order:
         run: whose streams.
         path: where the changes between streams are written down.
         position: as committed; a position the file knows nothing of begins anew (its order was lost).
+        attempt: the newest one that is known to have begun; 0: none.
 
     Attributes:
         position: after the last record that ``read`` gave.
         cut: streams that were found cut, and that go on.
     """
 
-    def __init__(self, run: RunDirectory, path: Path, position: Position | None = None) -> None:
+    def __init__(self, run: RunDirectory, path: Path, position: Position | None = None, attempt: int = 0) -> None:
         self._run = run
+        self._attempt = attempt
         self._path = path
         self._switches = OrderLog()
         self._settled = 0
@@ -83,9 +85,13 @@ class Order:
         self.seek(self.position)
 
     def awaited(self) -> list[str]:
-        """Streams that records were given of, that are gone, and that are going to be put back."""
-        there = {str(name) for name in self._run.stream_names()}
-        gone = [name for name in self._switches.streams() if name not in there]
+        """Streams that are gone, though records were given of them or they are known to be, and are going to be put
+        back."""
+        names = self._run.stream_names()
+        there = {str(name) for name in names}
+        self._attempt = max(self._attempt, *(name.attempt for name in names), 0)
+        main = [str(StreamName("rank", 0, self._attempt))] if self._attempt else []
+        gone = [name for name in dict.fromkeys([*main, *self._switches.streams()]) if name not in there]
         parsed = [(name, StreamName.parse(name)) for name in gone]
         return [name for name, stream in parsed if stream is not None and comes_back(self._run, stream)]
 

@@ -106,6 +106,7 @@ def sample(run: RunDirectory, messages: Messages, plan: Plan, over: Callable[[],
     sampling.begin()
     due = time.monotonic()
     while _beat(plan.beat_fd):
+        writer.mend(lambda: None)  # somebody may have deleted it; its folder is for training to put back
         due = max(due + plan.interval_s, time.monotonic())
         if _asked_to_end(woken, due, over):
             finish = find_finish(rank)
