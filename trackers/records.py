@@ -410,6 +410,20 @@ def _with_named_floats(fields: dict[str, Any], kind: type[Record]) -> dict[str, 
     return named
 
 
+def double(value: Any) -> float | None:
+    """A number as a float; None for truth values, integers that no float holds, and what is no number."""
+    try:
+        return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+    except OverflowError:
+        return None
+
+
+def finite(value: Any) -> float | None:
+    """The same; None for NaN and infinities, too."""
+    number = double(value)
+    return number if number is not None and math.isfinite(number) else None
+
+
 def name_floats(value: Any) -> Any:
     """The same value with NaN and infinities as the strings the journal uses, at any depth."""
     if isinstance(value, float):

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
+import trackers
 from tests.analysis.support import T0, write_run
 from trackers.analysis.compare import compare_runs
 from trackers.cli.app import app
@@ -80,6 +81,41 @@ def test_order_of_records_does_not_choose_the_times(names: tuple[str, str]) -> N
     """Values of all ranks come late, and in another order to each reader: the loop's own time counts for all."""
     write_run("one", [(step, step, {name: 1.0 + len(name)}) for step in range(4) for name in names])
     assert exported("one")["source"]["step_times"] == "iteration-time"
+
+
+@pytest.mark.parametrize("name", ["max_steps", "global_batch_size", "batch_size", "seq_len", "num_gpus", "lr"])
+def test_setting_beyond_every_float_is_left_out(name: str) -> None:
+    """A journal of another version, or another program's, has an integer that no float holds: all else is exported."""
+    rows = [(step, step, {"loss": 1.0, "perf/iter_time_sec": 0.5}) for step in range(4)]
+    write_run("one", rows, config={name: 10**400})
+    found = exported("one")
+    assert found["performance_metrics"]["steps_per_second"] == 2.0
+    table = run_cli("compare", "one", "--by", f"config.{name}")
+    assert table.exit_code == 0, table.output
+    asked = run_cli("sql", f"select number from config where name = '{name}'")
+    assert asked.exit_code == 0, asked.output
+
+
+def test_exported_series_come_back_at_their_steps() -> None:
+    """Read back, a result has its losses at the steps at which the run has them: the first, a warm-up, is no step 1."""
+    rows = [(step, step, {"train_loss": 1 / (step + 1), "perf/iter_time_sec": 0.5}) for step in range(3, 9)]
+    write_run("one", rows)
+    file = run_cli("bench-export", "one").stdout.split()[-1]
+    there, own = (trackers.load(source).metrics().to_pydict() for source in (file, "one"))
+    assert there["step"] == own["step"][1:] == [4, 5, 6, 7, 8]
+    assert there["loss_values"] == own["train_loss"][1:]
+    assert set(there) == {"step", "time", "step_time_seconds", "loss_values"}
+
+
+@pytest.mark.parametrize(
+    "steps", [[1, 2], [1, 2.5, 3], [1, None, 3], ["a", 2, 3], [-1, 2, 3], [1, 2, 2**60], {}, [True, 2, 3]]
+)
+def test_steps_that_are_none_leave_the_series_counted(steps: Any) -> None:
+    """A result whose ``steps`` don't fit its series is read as one without them."""
+    Path("x.json").write_text(json.dumps({"performance_metrics": {}, "raw_step_times": [1, 2, 3], "steps": steps}))
+    table = trackers.load("json:x.json").metrics().to_pydict()
+    assert table["step"][:3] == [1, 2, 3]
+    assert table["step_time_seconds"] == [1, 2, 3]
 
 
 def test_compare_reads_what_was_exported() -> None:

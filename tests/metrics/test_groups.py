@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trackers.metrics import groups, roles
 from trackers.metrics.groups import GROUPS, group_of, grouped
 
 
@@ -35,3 +38,11 @@ def test_no_name_stands_in_two_groups(names: list[str]) -> None:
     found = grouped(names)
     assert tuple(found) == GROUPS
     assert sorted(name for group in found.values() for name in group) == sorted(set(names))
+
+
+@pytest.mark.parametrize("odd", [10**400, -(10**400), float("nan"), float("inf"), True, "9", None])
+def test_setting_that_no_float_holds_is_not_one(odd: Any) -> None:
+    """Settings of another program may hold any number: what isn't finite says nothing, and the next name counts."""
+    assert groups.steps({"max_steps": odd, "trainer": {"max_iters": odd}}) is None
+    assert groups.steps({"max_steps": odd, "n_steps": 7}) == 7
+    assert roles.setting({"global_batch_size": odd}, roles.BATCHES) is None

@@ -334,7 +334,16 @@ def test_identity_with_odd_text_begins(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRACKER_RELAY", "n")
     monkeypatch.setattr(sys, "argv", ["train.py", FILE_NAME])
     monkeypatch.setattr(sys.modules["__main__"], "__file__", "train.py", raising=False)  # a test's worker has none
-    config = {"odd": Hostile(), "large": 10**5000, "file": FILE_NAME, FILE_NAME: 1, "lr": 0.1, "set": {Hostile()}}
+    config = {
+        "odd": Hostile(),
+        "large": 10**5000,
+        "beyond": [2**1023],
+        "held": 2**1022,
+        "file": FILE_NAME,
+        FILE_NAME: 1,
+        "lr": 0.1,
+        "set": {Hostile()},
+    }
     run = trackers.init(
         "json", project="p", mode="offline", config=config, tags=[np.str_("a"), 5], job_type=Words("train"),
         name=np.str_("name"),
@@ -344,6 +353,7 @@ def test_identity_with_odd_text_begins(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (info.argv, info.tags, info.job_type, info.name) == ([ESCAPED], ["a", "5"], "train", "name")
     assert info.config["odd"] == "<Hostile>"
     assert info.config["large"] == hex(10**5000)
+    assert (info.config["beyond"], info.config["held"]) == ([hex(2**1023)], 2**1022)
     assert (info.config["file"], info.config[ESCAPED], info.config["lr"]) == (ESCAPED, 1, 0.1)
 
 

@@ -193,7 +193,7 @@ def _iterations(run: RunStats) -> int:
     if run.iterations:
         return run.iterations
     stated = run.summary.get("total_iterations", run.summary.get("total_steps"))
-    if isinstance(stated, (int, float)) and math.isfinite(stated):
+    if records.finite(stated) is not None:
         return int(stated)
     return max((fold.count for name, fold in run.folds.items() if group_of(name) == "training"), default=0)
 

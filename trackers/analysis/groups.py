@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import msgspec
 
@@ -12,6 +11,7 @@ from trackers.analysis.run_stats import RunStats
 from trackers.analysis.statistics import Spread, spread
 from trackers.analysis.tables import show
 from trackers.errors import UsageError
+from trackers.records import double
 
 SEEDS = frozenset({"seed", "random_seed", "rng_seed", "manual_seed", "data_seed", "torch_seed", "np_seed"})
 """Settings, by the last part of their names, that are chance and nothing else."""
@@ -58,7 +58,7 @@ def by(runs: Sequence[RunStats], what: str, keys: Sequence[str], figure: str | N
         Group(
             label,
             [run.name or run.id for run in inside],
-            {key: spread([_number(run.value(key, figures[key])) for run in inside]) for key in keys},
+            {key: spread([double(run.value(key, figures[key])) for run in inside]) for key in keys},
             {name: spread([getattr(run.speed, name) for run in inside]) for name in SPEEDS},
         )
         for label, inside in members.items()
@@ -103,7 +103,3 @@ def _without_seeds(runs: Sequence[RunStats]) -> list[tuple[str, RunStats]]:
     differing = differing_settings(configs)
     labels = [", ".join(f"{name}={show(config.get(name))}" for name in differing) or "all" for config in configs]
     return list(zip(labels, runs, strict=True))
-
-
-def _number(value: Any) -> float | None:
-    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None

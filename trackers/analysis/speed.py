@@ -26,6 +26,7 @@ from trackers.benchmark.speed import (
 )
 from trackers.metrics import roles
 from trackers.readers.columns import STEPLESS, Block
+from trackers.records import finite
 
 J_PER_KWH = 3.6e6
 
@@ -251,7 +252,7 @@ def _positive(value: Any) -> float | None:
 
 
 def _number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    return finite(value) is not None
 
 
 def _peak(values: Any) -> float | None:

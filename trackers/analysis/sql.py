@@ -33,6 +33,7 @@ from trackers.readers.columns import Block
 from trackers.readers.frames import Frame
 from trackers.readers.journal import JournalReader, source_run
 from trackers.readers.run_data import RunData
+from trackers.records import double
 from trackers.support.optional import need
 
 TABLES = ("runs", "metrics", "system", "config", "summary")
@@ -136,8 +137,7 @@ def _values_table(names: list[str], mappings: Sequence[Mapping[str, Any]]) -> An
     import pyarrow as pa
 
     rows = [(run, name, value) for run, mapping in zip(names, mappings, strict=True) for name, value in mapping.items()]
-    numbers = [float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
-               for _, _, value in rows]  # fmt: skip
+    numbers = [double(value) for _, _, value in rows]
     return pa.table({
         "run": pa.array([run for run, _, _ in rows], pa.string()),
         "name": pa.array([name for _, name, _ in rows], pa.string()),

@@ -22,7 +22,7 @@ from typing import Any
 from trackers.benchmark import speed
 from trackers.benchmark.steps import Step, StepCollector
 from trackers.metrics import roles
-from trackers.records import name_floats
+from trackers.records import finite, name_floats
 
 CORES = {
     "MI250X": 14080, "MI300X": 19456, "MI325X": 19456, "MI355X": 16384, "V100": 5120, "A100": 6912,
@@ -238,9 +238,7 @@ def _gpu_info(steps: StepCollector, machine: Mapping[str, Any], platform: str, g
 
 
 def _whole(value: Any) -> int | None:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        return None
-    return int(value)
+    return None if finite(value) is None else int(value)
 
 
 TOLERANCE = 0.02

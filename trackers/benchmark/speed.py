@@ -18,7 +18,7 @@ import msgspec
 
 from trackers.metrics import roles
 from trackers.metrics.groups import group_of
-from trackers.records import SUMMARY_PREFIX
+from trackers.records import SUMMARY_PREFIX, finite
 
 MEASURED, WALL_CLOCK, STATED, LOGGED = "measured step time", "wall clock", "stated result", "logged rate"
 """Clocks that a figure can be based on."""
@@ -610,5 +610,5 @@ def _stated(summary: Mapping[str, Any], names: tuple[str, ...]) -> float | None:
 
 
 def _positive(value: Any) -> float | None:
-    known = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return float(value) if known and 0 < value < math.inf else None
+    number = finite(value)
+    return number if number is not None and number > 0 else None

@@ -14,8 +14,8 @@ from trackers.records import escaped
 MAX_NAME = 1024
 """Longest name of a metric; a longer one is cut, and said once."""
 MAX_DEPTH = 32
-MAX_BITS = 14_000
-"""Of an integer in the configuration; a larger one is kept in hexadecimal, as text (Python writes 4,300 digits)."""
+MAX_BITS = 1023
+"""Of an integer in the configuration; a larger one, which no float holds, is kept in hexadecimal, as text."""
 
 
 def plain(value: Any, depth: int = 0) -> Any:

@@ -15,10 +15,11 @@ Settings that say where training ends, whichever program chose their names.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
+
+from trackers.records import finite
 
 GROUPS = ("training", "validation", "gpu", "system", "final")
 """All groups, in the order in which they are shown."""
@@ -72,7 +73,8 @@ def steps(config: Mapping[str, Any]) -> int | None:
     doesn't say."""
     found: dict[str, float] = {}
     for name, value in _leaves(config):
-        if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value) and value > 0:
+        number = finite(value)
+        if number is not None and number > 0:
             found.setdefault(name, value)
     return next((int(found[name]) for name in STEPS if name in found), None)
 

@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from trackers.metrics.groups import group_of
+from trackers.records import finite
 
 GIB, MIB = 1024**3 / 1e9, 1024**2 / 1e9
 """GB (1e9 bytes) of a GiB."""
@@ -101,9 +102,8 @@ def direction(name: str) -> str | None:
 
 
 def setting(config: Mapping[str, Any], names: tuple[str, ...]) -> float | None:
-    """The first of these settings that a flat configuration has as a number, at any depth."""
-    value = said(config, names, (int, float))
-    return None if value is None else float(value)
+    """The first of these settings that a flat configuration has as a number, at any depth; None if it isn't finite."""
+    return finite(said(config, names, (int, float)))
 
 
 def said(config: Mapping[str, Any], names: tuple[str, ...], kinds: tuple[type, ...]) -> Any:

@@ -25,7 +25,7 @@ from trackers.readers import columns
 from trackers.readers.columns import Block
 from trackers.records import Record
 
-VERSION = 2
+VERSION = 3
 KEEP_S = 60 * 24 * 3600.0
 """An entry that nobody has read for so long is deleted."""
 STRAY_S = 3600.0

@@ -15,7 +15,7 @@ import msgspec
 from trackers.backends.session.log_lines import gpu_line
 from trackers.benchmark.speed import ACCUMULATIONS, EACH, LOG_FORMAT, TOKENS_OF_STEP
 from trackers.metrics import groups, roles
-from trackers.records import Config, Environment, flatten, merge
+from trackers.records import Config, Environment, finite, flatten, merge
 
 MODELS = ("model_name", "model_name_or_path", "model_id", "base_model", "model", "arch", "architecture")
 DATASETS = ("dataset_name", "dataset_id", "dataset_path", "dataset", "data_path", "data")
@@ -179,7 +179,7 @@ class SessionFacts(msgspec.Struct):
         """A line for each GPU that was seen."""
         gpus = self.gpus or {}
         return [
-            gpu_line(label, str(gpu.get("name") or ""), _number(gpu.get("memory_total_bytes")))
+            gpu_line(label, str(gpu.get("name") or ""), finite(gpu.get("memory_total_bytes")))
             for label, gpu in sorted(gpus.items(), key=lambda item: (len(item[0]), item[0]))
         ]
 
@@ -208,10 +208,6 @@ class SessionFacts(msgspec.Struct):
 
 def _positive(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < 1e18
-
-
-def _number(value: Any) -> float | None:
-    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
 
 
 def forced_by(arguments: Sequence[str]) -> bool:

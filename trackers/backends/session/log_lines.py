@@ -7,10 +7,11 @@ bytes.
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
+
+from trackers.records import finite
 
 MOST_SHOWN = 8
 """Metrics on the line below a step; the summary has them all."""
@@ -61,7 +62,7 @@ def metrics_line(values: Mapping[str, Any]) -> str:
 
 def metric(name: str, value: Any) -> str:
     """A value in few characters: rates with one decimal, all else with three, or as 1.23e-05."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+    if finite(value) is None:
         return clean(str(value))
     if isinstance(value, int):
         return str(value)

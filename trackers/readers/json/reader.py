@@ -20,6 +20,7 @@ from trackers.readers.json.lists import Log, read_log
 from trackers.readers.merge import merged
 from trackers.readers.reader import SourceRun
 from trackers.records import (
+    MAX_STEP,
     Alert,
     ArtifactFile,
     ArtifactRecord,
@@ -192,7 +193,7 @@ def _note(item: Mapping[str, Any], kind: str, began: float, run: SourceRun) -> I
 
 
 def _benchmark(log: Log) -> Iterator[Record]:
-    """A benchmark result: durations of single steps as a series, everything else as configuration and results."""
+    """A benchmark result: its series at their ``steps``, or 1, 2, … without; all else as configuration and results."""
     head = log.head
     end = places.unix(head.get("timestamp")) or log.path.stat().st_mtime
     settings: dict[str, Any] = {
@@ -203,12 +204,13 @@ def _benchmark(log: Log) -> Iterator[Record]:
     times = series.get("raw_step_times", [])
     durations = [time if isinstance(time, (int, float)) and 0 < time < math.inf else 0.0 for time in times]
     began = end - sum(durations)
-    for step in range(max(map(len, series.values()), default=0)):
-        began += durations[step] if step < len(durations) else 0.0
-        row = {_singular(name): places.number(value[step]) for name, value in series.items() if step < len(value)}
+    steps = _steps(series)
+    for place in range(max(map(len, series.values()), default=0)):
+        began += durations[place] if place < len(durations) else 0.0
+        row = {_singular(name): places.number(value[place]) for name, value in series.items() if place < len(value)}
         values = {name: value for name, value in row.items() if value is not None}
         if values:
-            yield Metrics(step=step + 1, time=began, values=values)
+            yield Metrics(step=steps[place] if steps else place + 1, time=began, values=values)
     results: dict[str, Any] = {}
     for name, value in head.items():
         if name.endswith("_metrics") and isinstance(value, dict):
@@ -217,6 +219,15 @@ def _benchmark(log: Log) -> Iterator[Record]:
             )
     yield Summary(time=end, values=results)
     yield Finish(time=end, status="finished")
+
+
+def _steps(series: dict[str, list[Any]]) -> list[int]:
+    """The steps of the other series, taken out of them where they are steps and one for each place; else none."""
+    found = series.get("steps", [])
+    whole = all(type(step) is int and 0 <= step <= MAX_STEP for step in found)
+    if not whole or len(found) != max((len(value) for name, value in series.items() if name != "steps"), default=0):
+        return []
+    return series.pop("steps", [])
 
 
 def _singular(name: str) -> str:
