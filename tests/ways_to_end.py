@@ -307,6 +307,25 @@ WAYS = [
     Way("`finish()`", "run.finish()"),
     Way("`finish()`, then `sys.exit(3)`, as in W&B", "run.finish()\nsys.exit(3)", returned=3),
     Way("`finish(exit_code=5)`", "run.finish(exit_code=5)", "failed", 5, returned=0),
+    Way("`finish` registered with `atexit`", "atexit.register(run.finish)"),
+    Way("`finish` registered with `atexit`, and an exception", "atexit.register(run.finish)\n1 / 0", "failed", 1),
+    Way(
+        "`finish` registered with `atexit`, and `sys.exit(3)`",
+        "atexit.register(run.finish)\nsys.exit(3)",
+        "failed",
+        3,
+    ),
+    Way(
+        "`finish` registered with `atexit`, and `raise SystemExit(3)`",
+        "atexit.register(lambda: trackers.finish())\nraise SystemExit(3)",
+        "failed",
+        3,
+    ),
+    Way(
+        "`finish(exit_code=0)` registered with `atexit`, and an exception",
+        "atexit.register(run.finish, 0)\n1 / 0",
+        returned=1,
+    ),
     Way("`finish()`, then SIGKILL", "run.finish()\nos.kill(os.getpid(), signal.SIGKILL)", returned=-signal.SIGKILL),
     Way(
         "`finish()` in `finally`, then an exception, as in W&B",

@@ -193,8 +193,9 @@ def _iterations(run: RunStats) -> int:
     if run.iterations:
         return run.iterations
     stated = run.summary.get("total_iterations", run.summary.get("total_steps"))
-    if records.finite(stated) is not None:
-        return int(stated)
+    number = records.finite(stated)
+    if number is not None:
+        return int(number)
     return max((fold.count for name, fold in run.folds.items() if group_of(name) == "training"), default=0)
 
 

@@ -155,6 +155,15 @@ class ExitHooks:
                 except KeyboardInterrupt:  # Ctrl-C again: no reason to leave the others open
                     continue
 
+    def at_exit(self) -> Exit | None:
+        """How the program ended, where an atexit function asks; None while the program still runs."""
+        main = self._main
+        if main is None or os.getpid() != self._pid or threading.current_thread() is not threading.main_thread():
+            return None
+        if _outermost(sys._getframe()) is main or _executing(main):  # a greenlet's frames don't lead to the program's
+            return None
+        return self.how()
+
     def how(self) -> Exit:
         """How the program ended, as far as the interpreter knows when it calls its atexit functions."""
         if hasattr(sys, "ps1") or sys.flags.interactive or sys.flags.inspect or self._main is None:
@@ -222,6 +231,15 @@ def _outermost(frame: FrameType) -> FrameType:
     while frame.f_back is not None:
         frame = frame.f_back
     return frame
+
+
+def _executing(frame: FrameType) -> bool:
+    """Whether a frame has neither returned nor been left by an exception. One that has loses its local variables."""
+    try:
+        frame.clear()
+    except RuntimeError:
+        return True
+    return False
 
 
 def _returned(frame: FrameType) -> bool:

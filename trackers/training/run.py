@@ -18,7 +18,7 @@ from trackers.metrics.summary import parse_summary
 from trackers.records import MAX_STEP, Alert, Define, Info, Metrics
 from trackers.support.redaction import mask_source
 from trackers.training.config import RunConfig, RunSummary
-from trackers.training.exit_hooks import exception_exit, exit_of, given_code
+from trackers.training.exit_hooks import ending, exception_exit, exit_of, given_code
 from trackers.training.measuring import Measuring
 from trackers.training.recorder import DRAIN_S, Recorder
 from trackers.values.coerce import shown
@@ -286,7 +286,13 @@ class Run(Measuring):
         Args:
             exit_code: 0 or None: finished; any other whole number: failed; what is none: failed with 1, and a warning.
             timeout: seconds; default TRACKER_FINISH_TIMEOUT (30). The relay goes on by itself after it.
+
+        Called without an exit code by an atexit function, it ends the run as the process ends.
         """
+        end = ending.at_exit() if exit_code is None else None
+        if end is not None:
+            self.leave(end.code, end.reason, certain=end.certain, timeout=timeout, quiet=bool(quiet))
+            return
         code = given_code(exit_code, self._recorder.problem)
         self._end(code, "failed" if code else "finished", "", timeout, bool(quiet))
 
@@ -296,22 +302,31 @@ class Run(Measuring):
         """End the run as failed, with the reason in one line."""
         self._end(given_code(exit_code, self._recorder.problem), "failed", reason, timeout, False)
 
-    def leave(self, exit_code: int, reason: str, *, certain: bool | None = None) -> None:
+    def leave(
+        self,
+        exit_code: int,
+        reason: str,
+        *,
+        certain: bool | None = None,
+        timeout: float | None = None,
+        quiet: bool = False,
+    ) -> None:
         """End the run as the process ends that made it: finished or failed by its exit code, or preempted where
         that was announced.
 
         Args:
             certain: the process is ending now, and whether this is surely its exit code; None: it goes on.
+            timeout, quiet: as for ``finish``.
         """
         recorder, leaving = self._recorder, certain is not None
         if certain is False and not recorder.finished and recorder.adopt():
             recorder.guard("finish", recorder.relay.note_exit_code)
         if recorder.relay.preempted():
-            self._end(exit_code, "preempted", reason or PREEMPTED, None, False, leaving)
+            self._end(exit_code, "preempted", reason or PREEMPTED, timeout, quiet, leaving)
         elif exit_code:
-            self._end(exit_code, "failed", reason or f"exit code {exit_code}", None, False, leaving)
+            self._end(exit_code, "failed", reason or f"exit code {exit_code}", timeout, quiet, leaving)
         else:
-            self._end(0, "finished", "", None, False, leaving)
+            self._end(0, "finished", "", timeout, quiet, leaving)
 
     def notice_fork(self) -> None:
         """In a forked child of the process that made the run: it may log, and doesn't end the run."""
