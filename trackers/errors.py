@@ -19,6 +19,9 @@ Every message says what happened, what is known, and the next command.
 
 from __future__ import annotations
 
+UNDECODABLE = (ValueError, RecursionError)
+"""What msgspec and json raise for bytes that aren't JSON: the errors of their own and of UTF-8, and of deep nesting."""
+
 
 class TrackersError(Exception):
     """Root of everything that trackers raises."""

@@ -30,12 +30,14 @@ def main() -> int:
             seeds.make(corpus)
         for target in options.targets.split(","):
             (place / target).mkdir()
-            began = time.monotonic()
+            began, worked = time.monotonic(), time.process_time()
             result = drive(target, corpus, place / target, options.count, options.seed, options.first)
             faults = sum(result.kinds.values())
+            took, worked = time.monotonic() - began, time.process_time() - worked
             print(f"{target}: {result.count:,} inputs, {result.refused:,} refused in one line, {faults:,} faults; "
-                  f"slowest {result.slowest:.1f} s, most memory {result.most_bytes / 1e6:.0f} MB, "
-                  f"{time.monotonic() - began:.0f} s in all", flush=True)  # fmt: skip
+                  f"slowest {result.slowest:.1f} s, most memory {result.most_bytes / 1e6:.0f} MB; "
+                  f"{took:.0f} s in all, {result.count / worked:.0f} a second of a processor; "
+                  f"seed {options.seed}", flush=True)  # fmt: skip
             for kind, number in result.kinds.most_common():
                 print(f"  {number:,} × {kind}\n    first: {result.faults[kind].replace(chr(10), chr(10) + '    ')}")
             bad = bad or faults > 0

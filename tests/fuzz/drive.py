@@ -7,6 +7,8 @@ the highest that the process had during one input, above what it had before.
 from __future__ import annotations
 
 import contextlib
+import gc
+import io
 import logging
 import os
 import resource
@@ -26,6 +28,13 @@ WALL_S = 60.0
 MEMORY_BYTES = 500_000_000
 LINE = 2000
 """A message is one line, and no longer."""
+CACHE_INPUTS = 50
+"""What is cached on the disk is deleted after so many inputs."""
+UNDAMAGED_INPUTS = 5000
+"""After so many inputs, and at the end, the undamaged files are read again: no input may spoil what comes after it."""
+
+
+_NOWHERE = io.TextIOWrapper(open(os.devnull, "wb"))  # noqa: SIM115
 
 
 class TooLong(BaseException):
@@ -60,20 +69,39 @@ def drive(name: str, seeds: Path, place: Path, count: int, seed: int = 0, first:
     work = place / "files"
     whole = place / "whole"
     shutil.copytree(seeds / TARGETS[name].folder, whole)
+    _undamaged(name, whole, result)
+    _one_thread()
+    gc.collect()
+    gc.freeze()  # the modules that are loaded by now needn't be looked through again and again
+    source = inputs(name, seeds, work, seed, first)
+    for number in range(first, first + count):
+        about = next(source)
+        if number % CACHE_INPUTS == 0:
+            shutil.rmtree(place / ".cache", ignore_errors=True)
+        _one(TARGETS[name].read, work, about, result)
+        if number % UNDAMAGED_INPUTS == UNDAMAGED_INPUTS - 1 and number != first + count - 1:
+            _undamaged(name, whole, result)
+    _undamaged(name, whole, result)
+    gc.unfreeze()
+    logging.disable(logging.NOTSET)
+    return result
+
+
+def _undamaged(name: str, whole: Path, result: Result) -> None:
+    """Read the undamaged files, which must be possible at any time."""
     try:
         TARGETS[name].read(whole)
     except Exception:
-        result.add("undamaged files can't be read", traceback.format_exc())
-    source = inputs(name, seeds, work, seed)
-    for number in range(first + count):
-        about = next(source)
-        if number < first:
-            continue
-        if number % 50 == 0:
-            shutil.rmtree(place / ".cache", ignore_errors=True)
-        _one(TARGETS[name].read, work, about, result)
-    logging.disable(logging.NOTSET)
-    return result
+        result.add(f"undamaged files can't be read after {result.count:,} inputs", traceback.format_exc())
+
+
+def _one_thread() -> None:
+    """Have Arrow work in this thread: its others only wait for one another with tables of a few rows."""
+    with contextlib.suppress(ImportError):
+        import pyarrow
+
+        pyarrow.set_cpu_count(1)
+        pyarrow.set_io_thread_count(1)
 
 
 def _one(read: Any, work: Path, about: str, result: Result) -> None:
@@ -81,7 +109,7 @@ def _one(read: Any, work: Path, about: str, result: Result) -> None:
     _forget_peak()
     before, began = _memory("VmRSS"), time.process_time()
     try:
-        with _limits(), contextlib.redirect_stderr(None):
+        with _limits(), contextlib.redirect_stderr(_NOWHERE):
             read(work)
     except TrackersError as error:
         result.refused += 1

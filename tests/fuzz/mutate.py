@@ -13,6 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 ODD: list[Any] = [
     None, True, False, 0, -1, 1.5, 2**31, 2**63, -(2**63) - 1, 10**40, 1e308, float("nan"), float("inf"), "", "NaN",
     "Infinity", "x", "\ud800", "\x00", "a\nb", "../../etc/passwd", "/etc/passwd", "file:///etc/passwd", "9" * 400, [],
@@ -138,9 +140,19 @@ def json_value(value: Any, dice: random.Random) -> Any:
     return value
 
 
-def dumped(value: Any, **how: Any) -> bytes:
-    """A JSON value as text, surrogates escaped."""
-    return json.dumps(value, **how).encode("utf-8", "surrogatepass")
+def dumped(value: Any, indent: int = 0) -> bytes:
+    """A JSON value as text, surrogates escaped.
+
+    Args:
+        indent: of each level, a line for each value; 0: all on one line.
+    """
+    text = json.dumps(value).encode("utf-8", "surrogatepass")
+    if not indent:
+        return text
+    try:  # json.dumps takes a hundred times as long for it
+        return msgspec.json.format(text, indent=indent)
+    except (msgspec.DecodeError, RecursionError):  # NaN, say
+        return json.dumps(value, indent=indent).encode("utf-8", "surrogatepass")
 
 
 def json_file(data: bytes, dice: random.Random) -> bytes:
@@ -295,6 +307,44 @@ def wandb_file(payloads: list[bytes]) -> bytes:
             if not payload:
                 break
     return bytes(out)
+
+
+def packed(data: bytes, dice: random.Random) -> bytes:
+    """A packed journal: damaged before it was packed, with a table that says something else, or blindly."""
+    from trackers.support.seekable_zstd import need_zstd
+
+    if dice.random() < 0.2:
+        return blind(data, dice)
+    zstd = need_zstd()
+    content = b"".join(zstd.decompress(frame) for frame in _frames(data))
+    if dice.random() < 0.6:
+        content = dice.choice((blind, json_in_lines, fields))(content, dice)
+    count = dice.choice((1, 1, 2, 5))
+    size = max(1, -(-len(content) // count))
+    frames, table = [], []
+    for start in range(0, len(content), size):
+        frame = zstd.compress(content[start : start + size], 3)
+        frames.append(blind(frame, dice) if dice.random() < 0.1 else frame)
+        table.append([len(frames[-1]), len(content[start : start + size])])
+    odd = (0, 1, 0xFFFFFFFF, 0x7FFFFFFF, 1 << 24, 1 << 30, dice.randrange(4096))
+    number = len(table)
+    if table and dice.random() < 0.3:
+        dice.choice(table)[dice.randrange(2)] = dice.choice(odd)
+    if dice.random() < 0.1:
+        number = dice.choice(odd)
+    entries = b"".join(struct.pack("<II", *entry) for entry in table)
+    head = struct.pack("<II", 0x184D2A5E, len(entries) + 9 if dice.random() < 0.9 else dice.choice(odd))
+    return b"".join(frames) + head + entries + struct.pack("<IBI", number, 0, 0x8F92EAB1)
+
+
+def _frames(data: bytes) -> list[bytes]:
+    """The frames of a packed journal, by the table at its end."""
+    count = struct.unpack("<IBI", data[-9:])[0]
+    found, at = [], 0
+    for size, _ in struct.iter_unpack("<II", data[-9 - 8 * count : -9]):
+        found.append(data[at : at + size])
+        at += size
+    return found
 
 
 def sqlite(path: Path, dice: random.Random) -> None:

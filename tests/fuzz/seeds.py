@@ -8,25 +8,31 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from unittest import mock
+
+import msgspec
 
 LOGS = Path(__file__).parents[1] / "logs"
 
-PROGRAM = """
+RUN = Path("runs", "digits", "seedrun1")
+NAMES = ("json", "csv", "tensorboard", "trackio", "mlflow", "wandb", "session", "benchmark", "progress")
+
+PROGRAM = f"""
 import math
 import numpy as np
 import trackers
 
 run = trackers.init(
-    trackers="json,csv,tensorboard,trackio,mlflow,wandb,session,benchmark,progress", project="digits", name="seed",
-    id="seedrun1", config={"lr": 0.1, "model": {"width": 3}}, tags=["a"], group="g", notes="n",
+    trackers="{",".join(NAMES)}", project="digits", name="seed", id="seedrun1",
+    config={{"lr": 0.1, "model": {{"width": 3}}}}, tags=["a"], group="g", notes="n",
 )
 for step in range(12):
-    run.log({"train_loss": 2.0 / (step + 1), "learning_rate": 1e-3, "count": step}, step=step)
-run.log({"val_loss": math.nan, "note": "text"}, step=11)
+    run.log({{"train_loss": 2.0 / (step + 1), "learning_rate": 1e-3, "count": step}}, step=step)
+run.log({{"val_loss": math.nan, "note": "text"}}, step=11)
 table = trackers.Table(columns=["a"], data=[[1]])
-pictures = {"picture": trackers.Image(np.zeros((4, 4, 3), np.uint8)), "spread": trackers.Histogram([1, 2, 3])}
-run.log({**pictures, "table": table}, step=11)
-run.log({"final/best": 0.5})
+pictures = {{"picture": trackers.Image(np.zeros((4, 4, 3), np.uint8)), "spread": trackers.Histogram([1, 2, 3])}}
+run.log({{**pictures, "table": table}}, step=11)
+run.log({{"final/best": 0.5}})
 run.alert("watch", "out")
 with open("weights.bin", "wb") as file:
     file.write(b"weights")
@@ -46,7 +52,7 @@ def make(place: Path) -> None:
     home = {"HOME": str(work), "XDG_CACHE_HOME": str(work / "cache"), "XDG_DATA_HOME": str(work / "data")}
     away = {"WANDB_MODE": "offline", "TRACKIO_DIR": str(work / "trackio"), "MLFLOW_TRACKING_URI": "sqlite:///mlflow.db"}
     code = Path(__file__).parents[2]
-    environment = {**os.environ, **home, **away, "PYTHONPATH": str(code), "TRACKER_FINISH_TIMEOUT": "120"}
+    environment = {**os.environ, **home, **away, "PYTHONPATH": str(code), "TRACKER_FINISH_TIMEOUT": "600"}
     subprocess.run([sys.executable, "-c", PROGRAM], cwd=work, env=environment, check=True, capture_output=True)
     run = work / "runs" / "digits" / "seedrun1"
     _copy(run.glob("*.json"), place / "json", lambda path: path.name.startswith("seed"))
@@ -68,10 +74,29 @@ def make(place: Path) -> None:
         (place / "log").mkdir(exist_ok=True)
         lines = log.read_bytes().splitlines(keepends=True)
         (place / "log" / log.name).write_bytes(b"".join([*lines[:60], *lines[-20:]]))
-    own = place / "run" / "runs" / "digits" / "seedrun1"
-    shutil.copytree(run, own, ignore=shutil.ignore_patterns("wandb", "tensorboard"))
-    _pack(own, place / "packed" / "runs" / "digits" / "seedrun1")
+    _run(run, place / "delivery", set(NAMES))
+    _run(run, place / "run", {"json", "wandb"})
+    _pack(place / "run" / RUN, place / "packed" / RUN)
+    _leases(place / "run" / RUN, place / "lease" / RUN)
+    _archive(place / "run" / RUN, place / "archive" / RUN)
+    with mock.patch.dict(os.environ, XDG_CACHE_HOME=str(work / "cache")):
+        _caches(place)
+    subprocess.run([sys.executable, "-m", "tests.fuzz.answers", str(place)], cwd=code, check=True, capture_output=True)
     shutil.rmtree(work)
+
+
+def _run(run: Path, place: Path, deliveries: set[str]) -> None:
+    """The run's directory, with some of its deliveries."""
+
+    def others(folder: str, names: list[str]) -> set[str]:
+        left = {"wandb", "tensorboard", "relay.lease"} if Path(folder) == run else set()
+        if Path(folder).name == "delivery":
+            left = {name for name in names if name.partition(".")[0] not in deliveries}
+        return left & set(names)
+
+    shutil.copytree(run, place / RUN, ignore=others)
+    identity = place / RUN / "run.json"
+    identity.write_text(json.dumps({**json.loads(identity.read_text()), "trackers": sorted(deliveries)}, indent=1))
 
 
 def _pack(run: Path, target: Path) -> None:
@@ -82,6 +107,48 @@ def _pack(run: Path, target: Path) -> None:
     for stream in (target / "streams").glob("*.jsonl"):
         pack(stream, packed_path(stream))
         stream.unlink()
+
+
+def _leases(run: Path, target: Path) -> None:
+    """The run with leases of processes that are gone, on this machine and another, and a claim on one."""
+    from trackers.journal.lease import Holder, Lease
+
+    shutil.copytree(run, target, ignore=shutil.ignore_patterns("media", "session", "benchmark", "*.csv"))
+    here = Lease(target / "delivery" / "json.lease")
+    assert here.acquire()
+    held = msgspec.structs.replace(here.holder(), pid=2**22 + 1)
+    here.path.write_bytes(msgspec.json.encode(held))
+    away = Holder(token="0123456789abcdef", host="node7", boot_id="b", pid=7, pid_start=1.5, allow_s=3.0, count=2)
+    (target / "relay.lease").write_bytes(here.path.read_bytes())
+    (target / "delivery" / "wandb.lease").write_bytes(msgspec.json.encode(away))
+    (target / "delivery" / f"json.lease.{held.token}.taken").write_bytes(msgspec.json.encode(away))
+
+
+def _archive(run: Path, target: Path) -> None:
+    from trackers.journal.run_directory import RunDirectory
+    from trackers.retention.archive import archive
+
+    shutil.copytree(run, target)
+    archive(RunDirectory(target))
+
+
+def _caches(place: Path) -> None:
+    """What the W&B reader and all others keep below ``XDG_CACHE_HOME``."""
+    from tests.fuzz.targets import READS_CACHE, WANDB_CACHE
+    from trackers.readers.cache import Cache
+    from trackers.readers.run_data import load
+    from trackers.readers.wandb.cache import RunCache
+
+    held = RunCache(*WANDB_CACHE)
+    for part in (range(5), range(5, 12)):
+        held.add([{"_step": step, "_timestamp": 1.0 * step, "loss": 0.5, "note": "x"} for step in part])
+    held.set_events([{"_timestamp": 1.0, "system.cpu": 3.0}], "12/t/finished", 1)
+    held.complete("12/t/finished")
+    shutil.copytree(held.path, place / "wandb-cache")
+    data = load(f"json:{next((place / 'json').glob('*.json'))}")
+    cache = Cache(READS_CACHE)
+    cache.replace({"version": "1", "note": ""}, 12, data.blocks(), data.records())
+    shutil.copytree(cache.path, place / "reads-cache")
 
 
 def _copy(files, target, wanted=lambda path: True) -> None:  # type: ignore[no-untyped-def]

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
+import os
 import random
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from tests.fuzz import mutate
+from tests.fuzz import answers, mutate
 from trackers.errors import NotFound
 
 
 class Target(NamedTuple):
-    """files: pattern of those that are damaged. ways: how; whole: likewise, of a file on the disk. read: everything
-    that is done with them. alone: one of them, without the others of its folder.
+    """files: patterns of those that are damaged, separated by blanks. ways: how; whole: likewise, of a file on the
+    disk. read: everything that is done with them. alone: one of them, without the others of its folder.
     """
 
     folder: str
@@ -81,7 +83,20 @@ def _trackio(place: Path) -> None:
     everything("trackio:digits")
 
 
+FRESH_CLIENTS = 20
+"""MLflow's client is built anew for each so many databases: that takes as long as reading one."""
+_clients = itertools.count()
+
+
 def _mlflow(place: Path) -> None:
+    from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
+    from mlflow.tracking._tracking_service import utils
+
+    for engine in SqlAlchemyStore._engine_map.values():  # or the first of all databases is read again and again
+        engine.dispose()
+    if next(_clients) % FRESH_CLIENTS == 0:
+        SqlAlchemyStore._engine_map.clear()
+        utils._tracking_store_registry._get_store_with_resolved_uri.cache_clear()
     everything(f"mlflow:{place}/mlflow.db#digits")
 
 
@@ -115,7 +130,8 @@ def _run(place: Path) -> None:
     from trackers.journal.run_directory import find_runs
 
     root = place / "runs"
-    assert len(listing(root).lines) + len(listing(root).lost) >= 1
+    listed = listing(root)
+    assert len(listed.lines) + len(listed.lost) >= 1
     for run in find_runs(root):
         with contextlib.suppress(NotFound):
             overview(run).to_dict()
@@ -123,6 +139,163 @@ def _run(place: Path) -> None:
             rejected(run, name)
     everything(str(root), root)
 
+
+def _mlflow_rest(place: Path) -> None:
+    def read(source: str) -> None:
+        fetched(source, place)
+
+    files = any(path.name.startswith("artifacts") for path in _changed(place, "*"))  # each takes some milliseconds
+    answers.read_mlflow(place, read if files else everything)
+
+
+def _wandb(place: Path) -> None:
+    from wandb.sdk.artifacts import artifact_file_cache
+
+    artifact_file_cache._get_artifact_file_cache = None
+    with answers.wandb_answers(place):
+        everything("wandb:someone/digits")
+        fetched("wandb:someone/digits", place)
+
+
+def _wandb_cache(place: Path) -> None:
+    """A damaged cache counts as none: what the server has is read all the same."""
+    from trackers.readers.wandb.cache import RunCache
+
+    cache = RunCache(*WANDB_CACHE)
+    shutil.rmtree(cache.path, ignore_errors=True)
+    shutil.copytree(place, cache.path)
+    cache = RunCache(*WANDB_CACHE)
+    rows = cache.rows
+    list(cache.history())
+    list(cache.events())
+    cache.add([{"_step": max(cache.last, 0) + 1, "a": 1}])
+    again = RunCache(*WANDB_CACHE)
+    assert again.rows == rows + 1
+    again.clear()
+
+
+def _reads_cache(place: Path) -> None:
+    """Likewise of what was read of any source."""
+    from trackers.readers.cache import Cache
+
+    cache = Cache(READS_CACHE)
+    shutil.rmtree(cache.path, ignore_errors=True)
+    shutil.copytree(place, cache.path)
+    cache.state()
+    found = cache.load()
+    if found is not None:
+        _use(found.blocks, found.others)
+        cache.append({"version": "2"}, found.count, found.blocks, found.others)
+    cache.replace({"version": "3"}, 0, [], [])
+
+
+def _use(blocks: list[Any], others: list[Any]) -> None:
+    """What is done with the content of a cache."""
+    from trackers import records
+    from trackers.readers import frames
+
+    names = [name for block in blocks for name in block.names]
+    frames.series(blocks)
+    frames.wide(blocks, names, by_time=False)
+    frames.long(blocks, names)
+    for record in others:
+        records.encode(record)
+
+
+def _copied(place: Path) -> Path:
+    """The runs once more, for what changes them."""
+    copy = place / "again"
+    shutil.rmtree(copy, ignore_errors=True)
+    shutil.copytree(place / "runs", copy / "runs")
+    return copy
+
+
+def _lease(place: Path) -> None:
+    """Leases of a run: read, asked for, held, given back, and shown."""
+    from trackers.analysis.run_list import listing
+    from trackers.journal.lease import Lease
+    from trackers.journal.run_directory import find_runs
+
+    listing(place / "runs")
+    for run in find_runs(_copied(place) / "runs"):
+        paths = [run.path / "relay.lease", *(run.delivery / f"{name}.lease" for name in run.deliveries())]
+        for path in paths:
+            lease = Lease(path)
+            str(lease.holder())
+            for _ in range(2):
+                lease.acquire()
+            lease.beat(1.0)
+            lease.release()
+
+
+def _deliver(place: Path) -> None:
+    """Deliver a run once more to the trackers whose files here, or what was kept of the delivery, are damaged."""
+    from trackers.journal.lease import Lease
+    from trackers.journal.run_directory import RunDirectory
+    from trackers.relay.delivery.delivery import Delivery, Stop
+
+    copy = _copied(place)
+    run = RunDirectory(next(copy.glob("runs/*/*")))
+    for name in _damaged(place):
+        lease = Lease(run.delivery / f"{name}.lease")
+        lease.acquire()
+        said: list[str] = []
+        work = Delivery(run, name, say=said.append, tell=said.append, alone=False)
+        with contextlib.suppress(Stop):
+            for _ in range(STEPS):
+                pause = work.step()
+                if pause is None or work.account.failures:
+                    break
+            work.close()
+        assert all("\n" not in line and len(line) < 2000 for line in said), said
+        lease.release()
+    assert {path.name for path in place.iterdir()} == {"runs", "again"}
+    assert [path.name for path in copy.iterdir()] == ["runs"]
+
+
+def _damaged(place: Path) -> list[str]:
+    """The trackers, one of whose files differs from the undamaged ones; json where none does."""
+    names = {next((name for name in DELIVERED if name in str(path.relative_to(path.parents[-4]))), "csv")
+             for path in _changed(place, KEPT)}  # fmt: skip
+    return sorted(names) or ["json"]
+
+
+def _changed(place: Path, patterns: str) -> list[Path]:
+    """The files that differ from the undamaged ones."""
+    whole = place.parent / "whole"
+    found = {path.relative_to(whole) for pattern in patterns.split() for path in whole.glob(pattern) if path.is_file()}
+    return sorted(path for path in found if (place / path).read_bytes() != (whole / path).read_bytes())
+
+
+def _archive(place: Path) -> None:
+    """An archived run: listed, read, and restored."""
+    from trackers.analysis.run_list import listing
+    from trackers.journal.run_directory import RunDirectory
+    from trackers.retention.archive import read_manifest, restore
+
+    listing(place / "runs")
+    copy = _copied(place)
+    run = RunDirectory(next(copy.glob("runs/*/*")))
+    before = {path.name for path in place.iterdir()}
+    try:
+        read_manifest(run)
+        restore(run)
+    finally:
+        assert {path.name for path in place.iterdir()} == before
+        assert [path.name for path in copy.iterdir()] == ["runs"]
+
+
+DELIVERED = ("json", "csv", "session", "progress", "benchmark", "tensorboard")
+KEPT = " ".join(
+    f"runs/*/*/{pattern}"
+    for pattern in (
+        *(f"delivery/{name}.{end}" for name in DELIVERED for end in ("json", "order", "rejected.jsonl")),
+        "json/*", "session/*", "benchmark/*", "*.csv", "progress.txt",
+    )
+)  # fmt: skip
+STEPS = 60
+WANDB_CACHE = ("api.wandb.ai/someone/digits/abcd1234", "2026-01-01T00:00:00")
+READS_CACHE = "run json:seed.json"
 
 TEXT = (mutate.blind, mutate.fields)
 JSON = (mutate.blind, mutate.json_file, mutate.json_in_lines)
@@ -142,45 +315,56 @@ TARGETS = {
     "mlflow-files": Target("mlflow-files", "mlruns/**/*.json*", (mutate.blind, mutate.json_file), _mlflow_files),
     "run.json": Target("run", "runs/*/*/run.json", JSON, _run),
     "journal": Target("run", "runs/*/*/streams/*", JSON, _run),
-    "delivery": Target("run", "runs/*/*/delivery/*.json", JSON, _run),
-    "packed": Target("packed", "runs/*/*/streams/*.zst", (mutate.blind,), _run),
+    "delivery": Target("delivery", "runs/*/*/delivery/*.json", JSON, _run),
+    "packed": Target("packed", "runs/*/*/streams/*.zst", (mutate.packed,), _run),
+    "archive": Target("archive", "runs/*/*/archive.json", JSON, _archive),
+    "lease": Target("lease", "runs/*/*/relay.lease runs/*/*/delivery/*.lease*", JSON, _lease),
+    "deliver": Target("delivery", KEPT, (*JSON, mutate.fields), _deliver),
+    "mlflow-rest": Target("mlflow-rest", "*", JSON, _mlflow_rest),
+    "wandb": Target("wandb", "*.json", (mutate.json_file,), _wandb),
+    "wandb-files": Target("wandb", "fetched-* download-* history.json", (mutate.blind, mutate.json_file), _wandb),
+    "wandb-cache": Target("wandb-cache", "*", JSON, _wandb_cache),
+    "reads-cache": Target("reads-cache", "*", JSON, _reads_cache),
 }  # fmt: skip
 
 
-def inputs(name: str, seeds: Path, place: Path, seed: int) -> Iterator[str]:
-    """Fill a directory with a target's files, one or two of them damaged; what was done, for a report. For ever."""
+def inputs(name: str, seeds: Path, place: Path, seed: int, first: int = 0) -> Iterator[str]:
+    """Fill a directory with a target's files, one or two of them damaged; what was done, for a report. For ever.
+
+    Args:
+        first: the number of the first input; each is the same whatever comes before it.
+    """
     target = TARGETS[name]
     source = seeds / target.folder
-    known = sorted(path.relative_to(source) for path in source.glob(target.files) if path.is_file())
-    number = 0
+    found = {path for pattern in target.files.split() for path in source.glob(pattern) if path.is_file()}
+    known = sorted(path.relative_to(source) for path in found)
+    contents = {path: (source / path).read_bytes() for path in known}
+    there = {path.name for path in source.iterdir()}
     touched: list[Path] = []
     place.mkdir()
     if not target.alone:
         shutil.copytree(source, place, dirs_exist_ok=True)
-    while True:
+    for number in itertools.count(first):
         dice = random.Random(f"{name} {seed} {number}")
         for path in touched:
             (place / path).unlink(missing_ok=True)
             if not target.alone:
-                shutil.copyfile(source / path, place / path)
-        for path in place.iterdir():
-            if not (source / path.name).exists():
-                shutil.rmtree(path) if path.is_dir() else path.unlink()
+                (place / path).write_bytes(contents[path])
+        for left in os.listdir(place):
+            if left not in there:
+                shutil.rmtree(place / left) if (place / left).is_dir() else (place / left).unlink()
         touched = dice.sample(known, 1 if target.alone else min(len(known), dice.choice((1, 1, 1, 2))))
-        if target.alone:
-            shutil.copyfile(source / touched[0], place / touched[0])
         done = []
         for path in touched:
             if target.whole is not None:
                 target.whole(place / path, dice)
-            else:
-                way = dice.choice(target.ways)
-                content = (place / path).read_bytes()
-                try:
-                    changed = way(content, dice)
-                except (RecursionError, ValueError):  # nested too deeply for Python to write, or in itself
-                    changed = mutate.blind(content, dice)
-                (place / path).write_bytes(changed)
-                done.append(f"{path.name} by {way.__name__}")
+                continue
+            way = dice.choice(target.ways)
+            try:
+                changed = way(contents[path], dice)
+            except (RecursionError, ValueError):  # nested too deeply for Python to write, or in itself
+                changed = mutate.blind(contents[path], dice)
+            (place / path).unlink(missing_ok=True)  # a new file, as a program's would be: nothing that is open changes
+            (place / path).write_bytes(changed)
+            done.append(f"{path.name} by {way.__name__}")
         yield f"{name} {seed} {number}: {', '.join(done)}"
-        number += 1

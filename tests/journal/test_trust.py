@@ -27,6 +27,7 @@ from trackers.errors import NotFound
 from trackers.journal import signature, trust
 from trackers.journal.run_directory import RunDirectory
 from trackers.relay.delivery.cursor_file import read_account
+from trackers.relay.delivery.merge_order import HEAD
 from trackers.relay.sync import sync
 
 ROWS = [(step, step / 10, {"loss": 1 / step}) for step in range(1, 6)]
@@ -322,9 +323,9 @@ def test_delivery_state_leads_nowhere(state: dict[str, Any], launch: str, tracke
         top = Path(place)
         victim = top / "victim"
         victim.mkdir()
-        (victim / "precious.txt").write_text("precious")
+        (victim / "precious.txt").write_text("kept secret")
         (victim / "nccl").mkdir()
-        (victim / "nccl/precious.log").write_text("precious")
+        (victim / "nccl/precious.log").write_text("kept secret")
         run = RunDirectory(write_run("one", ROWS, root=top / "runs", trackers=[tracker]))
         forge(run.path, attempts=[{"number": 1, "launch": launch}, {"number": 2, "launch": "../../../victim"}])
         run.delivery_state(tracker).write_text(json.dumps({"seq": 3, "state": state}))
@@ -337,7 +338,26 @@ def test_delivery_state_leads_nowhere(state: dict[str, Any], launch: str, tracke
         delivery.close()
         assert tree(victim) == before
         assert {path.name for path in top.iterdir()} == {"victim", "runs"}
-        assert {path.name for path in (top / "runs").rglob("*") if path.name == "precious.txt"} == set()
+        # A file of that name may be there: a name in the state may be any, but the victim's is copied by none.
+        assert [
+            path for path, held in tree(top / "runs").items() if isinstance(held, bytes) and b"kept secret" in held
+        ] == []
+
+
+@pytest.mark.parametrize("tracker", ["json", "csv"])
+def test_delivery_order_leads_to_no_other_run(tracker: str, tmp_path: Path) -> None:
+    """A delivery's order names streams of its own run alone: or a private run of the reader's would be copied here."""
+    write_run("private", [(step, 1.0, {"salary": 4711.5}) for step in range(1, 6)], root=tmp_path / "mine")
+    run = RunDirectory(write_run("one", ROWS, root=tmp_path / "runs", trackers=[tracker]))
+    forge(run.path)
+    for number, stream in enumerate(("../../../../mine/digits/private/streams/rank-0.1", str(tmp_path / "mine/x"))):
+        switch = {"seq": 1, "stream": stream, "start": 0}
+        (run.delivery / f"{tracker}.order").write_bytes(HEAD.encode() % (9, 1e9) + json.dumps(switch).encode() + b"\n")
+        assert sync([run], [f"{tracker}"], lambda work: None), number
+        assert b"4711" not in b"".join(
+            content for content in tree(tmp_path / "runs").values() if isinstance(content, bytes)
+        )
+        run.delivery_state(tracker).unlink()
 
 
 @pytest.mark.processes

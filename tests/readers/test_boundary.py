@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 import sqlite3
@@ -17,7 +18,7 @@ import trackers
 from tests.analysis.support import write_run
 from trackers.analysis import run_overview
 from trackers.analysis.run_list import listing
-from trackers.errors import Damaged, NotFound, UsageError
+from trackers.errors import Damaged, NotFound, TrackersError, UsageError
 from trackers.journal.run_directory import RunDirectory
 from trackers.readers import registry
 from trackers.readers.boundary import Spared, boundary, bounded, is_bounded, why
@@ -267,3 +268,78 @@ def test_databases_with_more_than_tables_are_refused(change: str) -> None:
     check(path, {"other", "missing"})
     with pytest.raises(Damaged, match=r"a\.db is damaged: "):
         check(path, {"runs"})
+
+
+@pytest.mark.parametrize("kind", ["older", "other", "empty", "no default", "today's"])
+def test_reading_changes_no_database(kind: str, tmp_path: Path) -> None:
+    """MLflow's client adds its tables to whatever database it opens, and brings old ones up to date: not by reading."""
+    from mlflow.store.tracking.dbmodels.initial_models import Base
+
+    path, uri = tmp_path / "a.db", f"sqlite:///{tmp_path}/a.db"
+    if kind == "older":
+        from alembic import command
+        from mlflow.store.db.utils import _get_alembic_config
+        from sqlalchemy import create_engine
+
+        engine = create_engine(uri)
+        Base.metadata.create_all(engine)
+        command.upgrade(_get_alembic_config(uri), "acf3f17fdcc7")  # of MLflow 2.11
+        engine.dispose()
+    elif kind == "other":
+        with contextlib.closing(sqlite3.connect(path)) as database:
+            database.execute("CREATE TABLE metrics (id INTEGER)")
+    elif kind == "empty":
+        path.touch()
+    else:
+        from mlflow import MlflowClient
+
+        MlflowClient(tracking_uri=uri).create_experiment("digits")
+        if kind == "no default":
+            with contextlib.closing(sqlite3.connect(path)) as database:
+                database.execute("DELETE FROM experiments WHERE experiment_id = 0")
+                database.commit()
+    with contextlib.closing(sqlite3.connect(path)) as database:
+        before = list(database.iterdump())
+    said = {
+        "older": "another version of MLflow",
+        "other": "no database of MLflow",
+        "empty": "no database of MLflow",
+        "no default": "lacks the experiment 'Default'",
+    }
+    with pytest.raises(TrackersError, match=said.get(kind, "has no runs")):
+        trackers.load_all(f"mlflow:{path}#digits")
+    with contextlib.closing(sqlite3.connect(path)) as database:
+        assert list(database.iterdump()) == before
+
+
+def test_damaged_run_of_a_database_is_named_in_one_line(tmp_path: Path) -> None:
+    """The message names the run by its address, not by all that the client knows of it."""
+    from mlflow import MlflowClient
+
+    path = tmp_path / "a.db"
+    client = MlflowClient(tracking_uri=f"sqlite:///{path}")
+    run = client.create_run(client.create_experiment("digits")).info.run_id
+    with contextlib.closing(sqlite3.connect(path)) as database:
+        database.execute("UPDATE tags SET key = CAST('blob' AS BLOB) WHERE rowid = (SELECT min(rowid) FROM tags)")
+        database.execute("UPDATE runs SET status = 'FINISHED'")
+        database.commit()
+    with pytest.raises(Damaged) as raised:
+        trackers.load_all(f"mlflow:{path}#digits")
+    assert str(raised.value).startswith(f"mlflow:sqlite:///{path}#digits/{run} is damaged: ")
+    assert "\n" not in str(raised.value)
+    assert len(str(raised.value)) < 1000
+
+
+def test_database_that_cannot_be_decoded_is_named_in_one_line() -> None:
+    """SQLite's own words quote the text with its line ends."""
+    from trackers.formats.foreign_sqlite import check
+
+    with contextlib.closing(sqlite3.connect("a.db")) as database:
+        database.execute("CREATE TABLE runs (a)")
+        database.execute("PRAGMA writable_schema=ON")
+        text = "CAST(X'" + b"CREATE TABLE runs (a,\n\xff b)".hex() + "' AS TEXT)"
+        database.execute(f"UPDATE sqlite_master SET sql = {text}")
+        database.commit()
+    with pytest.raises(Damaged) as raised:
+        check(Path("a.db"), {"runs"})
+    assert "\n" not in str(raised.value)

@@ -17,7 +17,7 @@ import msgspec
 
 from trackers._version import __version__
 from trackers.analysis.run_stats import VERSION, RunStats, facts
-from trackers.errors import NotFound, Unavailable
+from trackers.errors import UNDECODABLE, NotFound, Unavailable
 from trackers.journal.fingerprint_cache import FingerprintCache, mark_of
 from trackers.journal.run_directory import RunDirectory
 from trackers.journal.status import observe
@@ -168,7 +168,7 @@ def _answers(helper: subprocess.Popen[bytes], share: Sequence[Path]) -> list[Run
         content = helper.stdout.read()
     try:
         found: list[RunStats | str] = msgspec.msgpack.decode(content, type=list[RunStats | str])
-    except (msgspec.DecodeError, TypeError):
+    except (*UNDECODABLE, TypeError):
         found = []
     return found if len(found) == len(share) else [read_one(path) for path in share]
 

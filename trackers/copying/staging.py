@@ -21,6 +21,7 @@ import msgspec
 
 from trackers import records
 from trackers.copying.destination import Destination
+from trackers.errors import UNDECODABLE
 from trackers.journal.run_directory import RunDirectory, StreamName, project_folder, read_json, replace_file
 from trackers.journal.status import last_status
 from trackers.journal.stream import StreamWriter
@@ -272,7 +273,7 @@ def _cells(item: MediaFile, directory: RunDirectory) -> Iterator[str]:
     """The files that the cells of a table name."""
     data = item.data
     if item.file:
-        with contextlib.suppress(OSError, msgspec.DecodeError):
+        with contextlib.suppress(OSError, *UNDECODABLE):
             data = msgspec.json.decode(confined.read(directory.path / item.file, root=directory.path))
     waiting = [data]
     while waiting:

@@ -15,15 +15,17 @@ from urllib.parse import quote
 from trackers.errors import Damaged, NotFound, Unavailable
 
 BUSY_S = 30.0
+MESSAGE_CHARACTERS = 200
 
 
-def check(path: Path, tables: Collection[str]) -> None:
-    """See that what is called as these tables are is plain tables, as far as it is there at all.
+def check(path: Path, tables: Collection[str]) -> set[str]:
+    """See that what is called as these tables are is plain tables; which of them are there.
 
     Raises:
         Damaged: it is no database, or one of them is something else. Unavailable: it is locked.
     """
     address = f"file:{quote(str(path))}?mode=ro"
+    found = set()
     try:
         with contextlib.closing(sqlite3.connect(address, uri=True, timeout=BUSY_S)) as opened:
             opened.execute("PRAGMA trusted_schema=OFF")
@@ -32,15 +34,22 @@ def check(path: Path, tables: Collection[str]) -> None:
                     continue
                 what = "virtual table" if str(text).upper().startswith("CREATE VIRTUAL") else str(kind)
                 if what != "table":
-                    raise Damaged(f"{path} is damaged: its {what} {str(name)[:80]!r} isn't one that a tracker makes")
+                    raise Damaged(f"{path} is damaged: its {what[:20]} {str(name)[:80]!r} isn't one that trackers make")
                 for column in opened.execute("SELECT name, hidden FROM pragma_table_xinfo(?)", (name,)):
                     if column[1] not in (0, 1):
-                        raise Damaged(f"{path} is damaged: column {str(column[0])[:80]!r} of {name!r} is computed")
+                        raise Damaged(f"{path} is damaged: column {str(column[0])[:80]!r} of {name!r:.100} is computed")
+                found.add(str(name).lower())
     except sqlite3.OperationalError as error:
         if "locked" in str(error) or "busy" in str(error):
             raise Unavailable(f"{path} can't be read now: {error}") from None
         if "unable to open" in str(error):
             raise NotFound(f"{path} can't be read: {error}") from None
-        raise Damaged(f"{path} is damaged: {error}") from None
+        raise _damaged(path, error) from None
     except (sqlite3.Error, UnicodeError) as error:
-        raise Damaged(f"{path} is damaged: {error}") from None
+        raise _damaged(path, error) from None
+    return found
+
+
+def _damaged(path: Path, error: Exception) -> Damaged:
+    """SQLite quotes what it can't read: line ends and all."""
+    return Damaged(f"{path} is damaged: {' '.join(str(error).split())[:MESSAGE_CHARACTERS]}")

@@ -6,6 +6,7 @@ data, all little-endian (tensorflow/core/lib/io/record_writer.h).
 
 from __future__ import annotations
 
+import functools
 import importlib
 import mmap
 import struct
@@ -58,6 +59,7 @@ def mask(crc: int) -> int:
     return (((crc >> 15) | (crc << 17)) + _MASK_DELTA) & 0xFFFFFFFF
 
 
+@functools.cache
 def compiled_crc32c() -> Callable[[bytes], int] | None:
     """CRC-32C from google-crc32c or crc32c, whichever is installed in compiled form."""
     for module, function in _CRC_TRIES:

@@ -15,6 +15,7 @@ from pathlib import Path
 from trackers.journal.run_directory import RunDirectory, replace_file
 from trackers.support import confined, process_info
 
+DIGITS = 20
 GRACE_S = 1.0
 """Maximum wait of the relay for a child's line, in seconds: the parent may be gone before it is written."""
 
@@ -83,6 +84,6 @@ def _lines(path: Path) -> list[tuple[int, float]]:
     with contextlib.suppress(OSError):
         for line in confined.read(path).decode("ascii", "replace").splitlines():
             words = line.split()
-            if len(words) == 2 and all(word.isdigit() for word in words):
+            if len(words) == 2 and all(word.isdigit() and len(word) < DIGITS for word in words):
                 found.append((int(words[0]), float(words[1])))
     return found

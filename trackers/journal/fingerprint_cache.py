@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from trackers.errors import UNDECODABLE
 from trackers.journal.run_directory import replace_file
 
 SETTLED_S = 2.0
@@ -41,7 +42,7 @@ class FingerprintCache:
         self._version = version
         self._changed = False
         self._entries: dict[str, tuple[str, msgspec.Raw]] = {}
-        with contextlib.suppress(OSError, msgspec.DecodeError):
+        with contextlib.suppress(OSError, *UNDECODABLE):
             content = msgspec.msgpack.decode(self.path.read_bytes(), type=_Content)
             if content.version == version:
                 self._entries = content.entries
@@ -53,7 +54,7 @@ class FingerprintCache:
             return None
         try:
             return msgspec.msgpack.decode(raw, type=kind)
-        except msgspec.DecodeError:
+        except UNDECODABLE:
             return None
 
     def put(self, name: str, mark: str, value: Any) -> None:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import secrets
 import time
 from pathlib import Path
 
 import msgspec
 
-from trackers.journal.run_directory import replace_file
+from trackers.errors import UNDECODABLE
+from trackers.journal.run_directory import read_small, replace_file
 from trackers.support import confined, process_info
 from trackers.support.failpoints import failpoint
 
@@ -19,6 +21,7 @@ STALE_S = 60.0
 HALF_WRITTEN_S = 5.0
 """Time after which an unreadable lease counts as left by a dead writer, in seconds; writing takes microseconds."""
 BEAT_S = 1.0
+_TOKEN = re.compile(r"[A-Za-z0-9-]{1,64}")
 
 
 class Holder(msgspec.Struct, omit_defaults=True, kw_only=True):
@@ -179,9 +182,10 @@ class Lease:
 def read_holder(path: Path) -> Holder | None:
     """Who holds the lease in this file; None if there is none or it can't be read."""
     try:
-        return msgspec.json.decode(confined.read(path), type=Holder)
-    except (OSError, msgspec.DecodeError):
+        holder = msgspec.json.decode(read_small(path), type=Holder)
+    except (OSError, *UNDECODABLE):
         return None
+    return holder if _TOKEN.fullmatch(holder.token) else None  # it becomes part of a file's name
 
 
 def _read(path: Path) -> Holder | None:

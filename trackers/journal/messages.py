@@ -13,6 +13,7 @@ from types import TracebackType
 
 import msgspec
 
+from trackers.errors import UNDECODABLE
 from trackers.records import escaped
 from trackers.support import confined
 from trackers.support.redaction import mask_source
@@ -22,6 +23,8 @@ RECOVERED = "delivering again"
 """Suffix of a message that a source has recovered; its earlier messages may be printed again afterwards."""
 MOST_TIMES = 10
 """Maximum number of times that one text is printed; ``trackers ls`` shows the current state."""
+BLOCK_BYTES = 16 * 1024 * 1024
+"""Maximum number of bytes read at a time."""
 
 
 class Message(msgspec.Struct, omit_defaults=True):
@@ -97,15 +100,15 @@ class MessageReader:
                 return []
             with confined.open_file(self._path) as file:
                 file.seek(self._offset)
-                block = file.read()
+                block = file.read(BLOCK_BYTES)
         except OSError:
             return []
         complete = block.rfind(b"\n") + 1
-        self._offset += complete
+        self._offset += complete if complete or len(block) < BLOCK_BYTES else len(block)  # no message is so long
         for line in block[:complete].splitlines():
             try:
                 message = msgspec.json.decode(line, type=Message)
-            except (msgspec.DecodeError, UnicodeDecodeError):
+            except UNDECODABLE:
                 continue
             if self._said.new(message.source, message.text):
                 found.append(message)

@@ -22,6 +22,7 @@ from typing import Any
 
 import msgspec
 
+from trackers.errors import UNDECODABLE
 from trackers.journal.run_directory import RunDirectory, StreamName
 from trackers.journal.stream import find_finish, last_record, tail
 from trackers.records import RankRow
@@ -159,7 +160,7 @@ def claims(folder: Path) -> list[Claim]:
     found = []
     with contextlib.suppress(OSError):
         for line in confined.read(folder / "runs.jsonl").splitlines():
-            with contextlib.suppress(msgspec.DecodeError):
+            with contextlib.suppress(*UNDECODABLE):
                 found.append(msgspec.json.decode(line, type=Claim))
     return found
 

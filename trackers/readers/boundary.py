@@ -24,6 +24,8 @@ T = TypeVar("T")
 
 LONGEST = 200
 """Maximum length of a reason, in characters; it may quote the input."""
+WHAT_LONGEST = 1000
+"""Maximum length of the name of what is read: a path, or an address that contains names from the input."""
 STEP_MAX = 2**63 - 1
 DATA_ERRORS = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError, MemoryError,
                EOFError, struct.error)  # fmt: skip
@@ -34,7 +36,7 @@ _MARK = "__bounded__"
 
 def why(error: BaseException) -> str:
     """What an error says of the input that caused it, in a few words on one line."""
-    text = " ".join(str(error).split())
+    text = str(error)
     if isinstance(error, RecursionError):
         text = "it is nested too deeply"
     elif isinstance(error, MemoryError):
@@ -45,7 +47,13 @@ def why(error: BaseException) -> str:
         text = f"{text} is missing"
     elif not isinstance(error, (ValueError, OSError)) or not text:
         text = f"{text} ({type(error).__name__})" if text else type(error).__name__
-    return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
+    return one_line(text, LONGEST)
+
+
+def one_line(text: str, most: int) -> str:
+    """Text on one line, cut off after so many characters."""
+    text = " ".join(text.split())
+    return text if len(text) <= most else text[: most - 1] + "…"
 
 
 @contextlib.contextmanager
@@ -55,6 +63,7 @@ def boundary(what: str) -> Iterator[None]:
     Raises:
         Damaged: anything but our own errors. NotFound: the operating system refused. Unavailable: a database is busy.
     """
+    what = one_line(what, WHAT_LONGEST)
     try:
         yield
     except TrackersError:

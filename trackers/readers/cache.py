@@ -20,6 +20,7 @@ from typing import Any
 import msgspec
 
 from trackers import records
+from trackers.errors import UNDECODABLE
 from trackers.journal.run_directory import replace_file
 from trackers.readers import columns
 from trackers.readers.columns import Block
@@ -85,7 +86,7 @@ class Cache:
             return None
         try:
             blocks, others = self._read(index.parts)
-        except (OSError, ValueError, KeyError, msgspec.DecodeError):  # damaged: as if it weren't there
+        except (OSError, *UNDECODABLE, KeyError):  # damaged: as if it weren't there
             return None
         with contextlib.suppress(OSError):
             os.utime(self.path)
@@ -116,7 +117,7 @@ class Cache:
     def _index(self) -> CacheIndex | None:
         try:
             index = msgspec.json.decode((self.path / "index.json").read_bytes(), type=CacheIndex)
-        except (OSError, msgspec.DecodeError):
+        except (OSError, *UNDECODABLE):
             return None
         return index if index.version == VERSION and index.key == self._key else None
 

@@ -57,8 +57,20 @@ def warn(reason: str) -> None:
     logging.getLogger("trackers.readers").warning("trackers: left out: %s", reason)
 
 
-def those_of(many: Sequence[T], make: Callable[[T], U], say: Callable[[str], object] = warn) -> list[U]:
+def _named(one: object) -> str:
+    return str(getattr(one, "source", one))
+
+
+def those_of(
+    many: Sequence[T],
+    make: Callable[[T], U],
+    say: Callable[[str], object] = warn,
+    name: Callable[[T], str] = _named,
+) -> list[U]:
     """What is made of each; of several, those that can't be read are left out, and it is said why.
+
+    Args:
+        name: what one of them is called in a message; default its ``source``, or itself as text.
 
     Raises:
         NotFound: none can be read.
@@ -67,7 +79,7 @@ def those_of(many: Sequence[T], make: Callable[[T], U], say: Callable[[str], obj
     lost: list[NotFound] = []
     for one in many:
         try:
-            with boundary(str(getattr(one, "source", one))):
+            with boundary(name(one)):
                 found.append(make(one))
         except NotFound as error:
             lost.append(error)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from trackers.errors import NotFound, UsageError
+from trackers.errors import UNDECODABLE, NotFound, UsageError
 from trackers.journal.run_directory import RunDirectory, StreamName, replace_file
 from trackers.retention.lock import held, why_kept
 from trackers.support import confined
@@ -66,7 +66,7 @@ def read_manifest(run: RunDirectory) -> Manifest:
         manifest = msgspec.json.decode(confined.read(run.archive), type=Manifest)
     except FileNotFoundError:
         raise NotFound(f"run {run.path} isn't archived: there is nothing to restore") from None
-    except (msgspec.DecodeError, OSError) as error:
+    except (OSError, *UNDECODABLE) as error:
         raise NotFound(f"{run.archive} can't be read ({error}): put it back from a backup") from None
     if manifest.version > VERSION:
         raise UsageError(f"{run.archive} was written by a newer version ({manifest.version}): update trackers")

@@ -104,7 +104,7 @@ class _Results:
             for path, _ in walk(self._folder, runs=False):
                 if fnmatch.fnmatchcase(path.name, PATTERN):
                     with contextlib.suppress(OSError, *DATA_ERRORS):
-                        content = json.loads(path.read_bytes())
+                        content = json.loads(confined.read(path))
                         self._series.add(json.dumps(content["raw_step_times"]))
                         self._ids.add(str(content["source"]["run_id"]))
         if {run_id(log), run_id(log.with_suffix(""))} & self._ids:

@@ -27,6 +27,8 @@ FOLDERS = frozenset(
 """Folders of a run's directory: what lies above one of them in a path is the run's directory."""
 LAUNCHES = ".ranks"
 """Folder beside projects of runs in which the ranks of launches write."""
+READ_BYTES = 256 * 1024 * 1024
+"""What is read whole is no longer, unless it is said how long it may be."""
 DEPTH = 3
 """Maximum depth of a run's own files below its directory."""
 
@@ -74,22 +76,26 @@ def split(path: Path | str, root: Path | None = None) -> tuple[Path, str]:
     Raises:
         OSError: the path leads out of ``root``.
     """
-    path = Path(path)
+    path = path if isinstance(path, Path) else Path(path)
     if root is not None:
-        try:
-            relative = path.relative_to(root)
-        except ValueError:
-            raise _refused(path, f"isn't in {root}") from None
-        if not relative.parts or ".." in relative.parts:
+        root = root if isinstance(root, Path) else Path(root)
+        above, own = root.parts, path.parts
+        relative = own[len(above) :]
+        if own[: len(above)] != above:
             raise _refused(path, f"isn't in {root}")
-        return Path(root), str(relative)
-    parents = list(path.parents)[:DEPTH]
-    found = [number for number, parent in enumerate(parents[:-1]) if parent.name in FOLDERS]
-    base = parents[found[-1] + 1] if found else path.parent
-    relative = path.relative_to(base)
-    if ".." in relative.parts:
+        if not relative or ".." in relative:
+            raise _refused(path, f"isn't in {root}")
+        return root, os.sep.join(relative)
+    parts = path.parts
+    levels = min(DEPTH, len(parts) - bool(path.anchor))
+    base = path.parent
+    relative = parts[-1:]
+    for level in range(levels - 1):
+        if parts[-2 - level] in FOLDERS:
+            base, relative = path.parents[level + 1], parts[-2 - level :]
+    if not relative or ".." in relative:
         raise _refused(path, "leads out of its directory")
-    return base, str(relative)
+    return base, os.sep.join(relative)
 
 
 def launch_folder(run: Path, launch: str) -> Path | None:
@@ -150,14 +156,20 @@ def open_text(path: Path | str, *, root: Path | None = None) -> TextIO:
     return os.fdopen(open_fd(path, os.O_RDONLY, root=root), "r", encoding="utf-8", newline="")
 
 
-def read(path: Path | str, *, root: Path | None = None) -> bytes:
+def read(path: Path | str, *, root: Path | None = None, most: int = READ_BYTES) -> bytes:
     """A regular file's content.
 
+    Args:
+        most: bytes that it may have; a file of holes costs nothing, and is of any length.
+
     Raises:
-        OSError: see :func:`open_fd`.
+        OSError: see :func:`open_fd`; EFBIG where it is longer.
     """
     with open_file(path, root=root) as file:
-        return file.read()
+        content = file.read(most + 1)
+    if len(content) > most:
+        raise OSError(errno.EFBIG, f"is longer than {most:,} bytes", str(path))
+    return content
 
 
 def touch(path: Path, *, root: Path | None = None) -> None:
@@ -306,7 +318,7 @@ def _parent(path: Path, root: Path | None) -> Iterator[tuple[int, str]]:
 
 def _open_at(folder: int, base: Path, relative: str, flags: int, mode: int) -> int:
     """Open part by part; a part that is a link is refused by the system itself, so nothing can be swapped meanwhile."""
-    *folders, name = Path(relative).parts
+    *folders, name = relative.split(os.sep)
     if ".." in folders or name == ".." or os.path.isabs(relative):
         raise _refused(base / relative, "leads out")
     if not _HAS_DIR_FD:  # Windows, where links need a privilege

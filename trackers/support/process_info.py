@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import getpass
 import os
 import re
 import socket
+import stat
 import sys
 import time
 import uuid
@@ -13,6 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from trackers.support import confined
 from trackers.support.redaction import mask_text
 
 RANK_VARIABLES = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK")
@@ -22,6 +25,9 @@ LAUNCHER_VARIABLES = frozenset(
     | {"MASTER_ADDR", "MASTER_PORT", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID", "SLURM_NODEID"}
 )
 """Variables that a launcher sets for each rank; helper processes must not inherit them."""
+GIT_BYTES = 64 * 1024 * 1024
+"""Maximum size of a file of a Git repository that is read; ``packed-refs`` has 60 bytes for each branch and tag."""
+_COMMIT = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
 
 
 def host() -> str:
@@ -134,32 +140,37 @@ def in_notebook() -> bool:
 
 
 def git(directory: str) -> dict[str, Any]:
-    """Commit, branch, remote and root of the repository around ``directory``, read from its files; {} if none."""
+    """Commit, branch, remote and root of the repository around ``directory``, read from its files; {} if none.
+
+    The files may say anything, and be pipes: nothing of another file is taken for a commit.
+    """
     for root in (Path(directory), *Path(directory).parents):
         dot_git = root / ".git"
         if dot_git.exists():
             try:
                 return {"root": str(root), **_git_head(dot_git)}
-            except (OSError, UnicodeDecodeError):
+            except (OSError, ValueError):
                 return {}
     return {}
 
 
 def _git_head(dot_git: Path) -> dict[str, Any]:
     if dot_git.is_file():  # a worktree or submodule
-        dot_git = (dot_git.parent / dot_git.read_text().removeprefix("gitdir:").strip()).resolve()
+        dot_git = (dot_git.parent / _git_file(dot_git).removeprefix("gitdir:").strip()).resolve()
     common = dot_git
     if (dot_git / "commondir").exists():
-        common = (dot_git / (dot_git / "commondir").read_text().strip()).resolve()
+        common = (dot_git / _git_file(dot_git / "commondir").strip()).resolve()
     found: dict[str, Any] = {}
-    head = (dot_git / "HEAD").read_text().strip()
+    head = _git_file(dot_git / "HEAD").strip()
     if head.startswith("ref: "):
         reference = head.removeprefix("ref: ")
+        if not (reference.startswith("refs/") and confined.inside(reference)):
+            raise ValueError(f"no reference: {reference!r:.80}")
         found["branch"] = reference.removeprefix("refs/heads/")
         commit = _git_reference(common, reference)
     else:
         commit = head
-    if commit:
+    if _COMMIT.fullmatch(commit):
         found["commit"] = commit
     remote = _git_remote(common / "config")
     if remote:
@@ -167,13 +178,28 @@ def _git_head(dot_git: Path) -> dict[str, Any]:
     return found
 
 
+def _git_file(path: Path) -> str:
+    """A small file of a repository.
+
+    Raises:
+        OSError: it is no regular file, or a long one. UnicodeDecodeError: it is no text.
+    """
+    with os.fdopen(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "isn't a regular file", str(path))
+        content = file.read(GIT_BYTES + 1)
+    if len(content) > GIT_BYTES:
+        raise OSError(errno.EFBIG, f"is longer than {GIT_BYTES:,} bytes", str(path))
+    return content.decode()
+
+
 def _git_reference(common: Path, reference: str) -> str:
     try:
-        return (common / reference).read_text().strip()
+        return _git_file(common / reference).strip()
     except OSError:
         pass
     try:
-        for line in (common / "packed-refs").read_text().splitlines():
+        for line in _git_file(common / "packed-refs").splitlines():
             if line.endswith(" " + reference):
                 return line.split(" ", 1)[0]
     except OSError:
@@ -183,7 +209,7 @@ def _git_reference(common: Path, reference: str) -> str:
 
 def _git_remote(config: Path) -> str:
     in_origin = False
-    for line in config.read_text().splitlines() if config.exists() else []:
+    for line in _git_file(config).splitlines() if config.exists() else []:
         text = line.strip()
         if text.startswith("["):
             in_origin = text == '[remote "origin"]'

@@ -22,6 +22,7 @@ import msgspec
 from trackers.backends.progress.file import ProgressFile
 from trackers.backends.progress.precheck import ProgressPrecheck
 from trackers.backends.shared.directory import option_directory
+from trackers.errors import UNDECODABLE
 from trackers.formats.progress_txt import NAME, SAVED, STARTING, ProgressLine, entries
 from trackers.metrics import checkpoint_keys
 from trackers.records import ArtifactRecord, Finish, Metrics, Number, Record, Start, is_sample
@@ -203,7 +204,7 @@ class ProgressTracker(ProgressPrecheck):
             try:
                 stored: dict[str, Any] = msgspec.json.decode(confined.read(self._info.path("run.json")))
                 found = _attempt(stored.get("attempts", []), attempt)
-            except (OSError, msgspec.DecodeError, AttributeError):
+            except (OSError, *UNDECODABLE, AttributeError, TypeError):
                 pass
         return str((found or {}).get("job", os.environ.get("SLURM_JOB_ID", "") if found else ""))
 

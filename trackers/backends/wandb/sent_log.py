@@ -10,7 +10,7 @@ import os
 
 import msgspec
 
-from trackers.errors import Unavailable
+from trackers.errors import UNDECODABLE, Unavailable
 from trackers.support import confined
 from trackers.tracker import RunInfo
 
@@ -43,7 +43,7 @@ class Sent:
         for line in lines:
             try:
                 fact = decode(line)
-            except (msgspec.DecodeError, UnicodeDecodeError):  # a torn line, or none
+            except UNDECODABLE:  # a torn line, or none
                 continue
             self._take(fact)
 

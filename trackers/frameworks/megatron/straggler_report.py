@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from trackers.errors import UNDECODABLE
 from trackers.values.deferred import Awaited
 
 MOST = 64
@@ -229,5 +230,5 @@ def wait(posted: Posted, seconds: float) -> bool:
 def _decode(text: bytes) -> Any:
     try:
         return msgspec.json.decode(text)
-    except msgspec.DecodeError:
+    except UNDECODABLE:
         return None

@@ -9,6 +9,7 @@ from typing import Union
 
 import msgspec
 
+from trackers.errors import UNDECODABLE
 from trackers.readers.console_log import names as log_names
 from trackers.records import Number
 
@@ -102,7 +103,7 @@ class Shape:
             return None
         try:
             return _decode(self._json % match.groups())
-        except msgspec.DecodeError:
+        except UNDECODABLE:
             return None
 
     @classmethod

@@ -45,13 +45,16 @@ GROUP_TAG = "trackers.group_key"
 TABLES = frozenset({"alembic_version", "experiments", "experiment_tags", "runs", "metrics", "latest_metrics", "params",
                     "tags", "datasets", "inputs", "input_tags", "entity_associations", "workspaces"})  # fmt: skip
 """mlflow/store/tracking/dbmodels/models.py: what is read of a run."""
+CORE_TABLES = frozenset({"experiments", "runs", "metrics", "params", "tags"})
+"""Those that every version had."""
 
 RUNS_PAGE = 200
 MOST_RUNS = 200_000
 MOST_PAGES = 200_000
 """Of one metric's history."""
 _SETTINGS = {"MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "true", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "4",
-             "MLFLOW_HTTP_REQUEST_TIMEOUT": "30", "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true"}  # fmt: skip
+             "MLFLOW_HTTP_REQUEST_TIMEOUT": "30", "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
+             "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false"}  # fmt: skip
 
 
 @bounded
@@ -73,7 +76,8 @@ class MlflowReader:
             if name:
                 return [_source_run(uri, experiment.name, _one(client, experiment, name))]
             every = list(_runs(client, experiment))
-            found = places.those_of(every, partial(_source_run, uri, experiment.name)) if every else []
+            make = partial(_source_run, uri, experiment.name)
+            found = places.those_of(every, make, name=partial(_source, uri, experiment.name)) if every else []
         if not found:
             raise NotFound(f"mlflow: experiment {experiment.name!r} has no runs")
         return found
@@ -112,7 +116,7 @@ class MlflowReader:
             bound()
             logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)
             logging.getLogger("alembic").setLevel(logging.ERROR)
-            self._clients[uri] = MlflowClient(tracking_uri=uri)
+            self._clients[uri] = MlflowClient(tracking_uri=_read_only(uri))
         return self._clients[uri]
 
 
@@ -127,9 +131,18 @@ def address(where: str) -> tuple[str, str]:
         file = Path(unquote(uri.removeprefix("sqlite:///").partition("?")[0]))
         if not file.exists():
             raise NotFound(f"mlflow: no database {file}: give mlflow:URI#EXPERIMENT, or set MLFLOW_TRACKING_URI")
-        if file.stat().st_size:
-            foreign_sqlite.check(file, TABLES)
+        if not foreign_sqlite.check(file, TABLES) >= CORE_TABLES:
+            raise NotFound(f"mlflow: {file} is no database of MLflow's: it has no experiments and runs")
     return uri, rest
+
+
+def _read_only(uri: str) -> str:
+    """The address by which a local database is read: MLflow adds its tables to any database that lacks some, and
+    brings those of an older version up to date, after which that version can't use them any more."""
+    path, _, options = uri.removeprefix("sqlite:///").partition("?")
+    if not uri.startswith("sqlite:///") or "uri=" in options:
+        return uri
+    return f"sqlite:///file:{quote(path)}?{options}{'&' if options else ''}mode=ro&uri=true"
 
 
 def split_address(where: str) -> tuple[str, str]:
@@ -274,13 +287,17 @@ def _one(client: Any, experiment: Any, name: str) -> Any:
     raise NotFound(f"mlflow: no run {name!r} in experiment {experiment.name!r}; its runs: {known}")
 
 
+def _source(uri: str, experiment: str, run: Any) -> str:
+    return f"mlflow:{uri}#{experiment}/{run.info.run_id}"
+
+
 def _source_run(uri: str, experiment: str, run: Any) -> SourceRun:
     tags = run.data.tags
     labels = [tag for tag in tags.get("tags", "").split(",") if tag]
     with contextlib.suppress(ValueError):
         labels = [str(tag) for tag in json.loads(tags.get("trackers.tags", "x"))]
     return SourceRun(
-        source=f"mlflow:{uri}#{experiment}/{run.info.run_id}",
+        source=_source(uri, experiment, run),
         id=str(tags.get("trackers.run_id") or run.info.run_id),
         name=str(run.info.run_name or run.info.run_id),
         project=experiment,
@@ -334,8 +351,17 @@ def translated(uri: str) -> Iterator[None]:
             raise UsageError(
                 f"mlflow: {uri} refused the login (MLFLOW_TRACKING_USERNAME, MLFLOW_TRACKING_TOKEN): {short}"
             ) from error
-        if "out-of-date database schema" in short or "Can't locate revision" in short:
-            raise UsageError(f"mlflow: {uri} belongs to another version of MLflow: mlflow db upgrade {uri}") from error
+        if "attempt to write a readonly database" in short and "INTO experiments" in str(error):
+            raise UsageError(
+                f"mlflow: {uri} lacks the experiment 'Default', which MLflow adds, and is only read here: "
+                f"MLFLOW_TRACKING_URI={uri} mlflow experiments search"
+            ) from error
+        other = ("out-of-date database schema", "Can't locate revision", "attempt to write a readonly database")
+        if any(text in short for text in other):
+            raise UsageError(
+                f"mlflow: {uri} belongs to another version of MLflow: install that one, or read a copy that you "
+                f"upgraded: mlflow db upgrade sqlite:///COPY.db"
+            ) from error
         if "malformed" in short or "not a database" in short:
             raise Damaged(f"mlflow: {uri} is damaged: {short}") from error
         raise Unavailable(f"mlflow: {uri} can't be read: {short}") from error

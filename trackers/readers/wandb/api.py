@@ -65,7 +65,7 @@ class WandbReader:
         """
         runs = self.api().runs(f"{entity}/{project}", filters=filters, order="-created_at", per_page=PAGE_RUNS)
         with self._project(entity, project):
-            there = patiently(lambda: list(itertools.islice(runs, MOST_RUNS + 1)))
+            there = fetch.listed(runs, MOST_RUNS + 1)
         if len(there) > MOST_RUNS:
             raise Damaged(f"wandb: {entity}/{project} lists more than {MOST_RUNS:,} runs: name some of them")
         found = [_source_run(run) for run in there]
@@ -233,7 +233,8 @@ class WandbReader:
         if cache.index.events_token != token:
             rows = fetch.events(remote)
             cache.set_events(rows, token, fetch.event_count(remote) or len(rows))
-        held, there = cache.index.event_count, cache.index.events_there
+        held = cache.index.events.rows if cache.index.events is not None else 0
+        there = cache.index.events_there
         if held < there:
             run.note = f"system metrics: sampled {held:,} of {there:,}"
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import re
 from collections.abc import Iterator
 from datetime import datetime, timezone
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from trackers.readers.helpers import warn
-from trackers.readers.wandb.fetch import patiently
+from trackers.readers.wandb.fetch import listed, patiently
 from trackers.records import ArtifactFile, ArtifactRecord
 from trackers.support import confined
 
@@ -31,7 +30,7 @@ def artifacts(remote: Any, directory: Path, time: float) -> Iterator[ArtifactRec
         remote: the client's run.
         time: Unix seconds for an artifact that doesn't say when it was made.
     """
-    for logged in patiently(lambda: list(itertools.islice(remote.logged_artifacts(), MOST))):
+    for logged in listed(patiently(remote.logged_artifacts), MOST):
         if logged.type not in INTERNAL:
             yield _artifact(logged, directory, time)
 

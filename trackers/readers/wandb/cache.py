@@ -2,7 +2,8 @@
 
 One directory for each run. Rows of the history lie in parts, in the order of their ``_step``, as they came (JSON in
 a column); what is fetched is kept at once, so that a fetch that was interrupted goes on where it was. ``index.json``,
-replaced whole, names the parts and says of what the server said they are. Damaged entries count as absent.
+replaced whole, names the parts and says of what the server said they are. An entry counts as absent, and is fetched
+again, where a part isn't byte for byte what was written.
 """
 
 from __future__ import annotations
@@ -16,26 +17,31 @@ import os
 import secrets
 import shutil
 import time
+import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from trackers.errors import UNDECODABLE, NotFound
 from trackers.journal.run_directory import replace_file
+from trackers.support import confined
 
-VERSION = 1
+VERSION = 2
 PARQUET, LINES = ".parquet", ".jsonl.gz"
 KEEP_S = 60 * 24 * 3600.0
 """An entry that nobody has read for so long is deleted."""
 
 
 class RowsFile(msgspec.Struct):
-    """One file of rows. last: the highest ``_step`` in it."""
+    """One file of rows. last: the highest ``_step`` in it. size, crc: the file's bytes, and their CRC-32."""
 
     name: str
     rows: int
-    last: int
+    size: int
+    crc: int
+    last: int = -1
 
 
 class WandbCacheIndex(msgspec.Struct, kw_only=True):
@@ -43,7 +49,7 @@ class WandbCacheIndex(msgspec.Struct, kw_only=True):
 
     created: of the run, as the server says it: another run of the same name begins anew.
     token: what the server said when everything was fetched; "" while something is missing.
-    events: the file of system events, with event_count of them; events_there: how many the server has.
+    events: the file of system events; events_there: how many the server has.
     """
 
     version: int = 0
@@ -51,8 +57,7 @@ class WandbCacheIndex(msgspec.Struct, kw_only=True):
     created: str = ""
     token: str = ""
     parts: list[RowsFile] = []
-    events: str = ""
-    event_count: int = 0
+    events: RowsFile | None = None
     events_there: int = 0
     events_token: str = ""
 
@@ -84,18 +89,19 @@ class RunCache:
     def add(self, rows: Sequence[dict[str, Any]]) -> None:
         """Keep more rows of the history, which come after those that are kept."""
         if rows:
-            last = max(int(row["_step"]) for row in rows)
-            self.index.parts.append(RowsFile(self._write(rows), len(rows), last))
+            part = self._write(rows)
+            part.last = max(int(row["_step"]) for row in rows)
+            self.index.parts.append(part)
             self._save()
 
     def set_events(self, rows: Sequence[dict[str, Any]], token: str, there: int) -> None:
         """Store the system events as of ``token``, with the server's count of them."""
         old = self.index.events
-        self.index.events, self.index.event_count, self.index.events_there = self._write(rows), len(rows), there
+        self.index.events, self.index.events_there = self._write(rows), there
         self.index.events_token = token
         self._save()
-        if old:
-            (self.path / old).unlink(missing_ok=True)
+        if old is not None:
+            (self.path / old.name).unlink(missing_ok=True)
 
     def complete(self, token: str) -> None:
         """Everything that the server has at ``token`` is kept."""
@@ -106,9 +112,9 @@ class RunCache:
         """Forget the history: it isn't what the server has any more."""
         self.index.parts, self.index.token = [], ""
         self._save()
-        named = {self.index.events}
+        kept = {"index.json"} | ({self.index.events.name} if self.index.events is not None else set())
         for file in self.path.iterdir():
-            if file.name not in {*named, "index.json"}:
+            if file.name not in kept:
                 file.unlink(missing_ok=True)
 
     def history(self) -> Iterator[dict[str, Any]]:
@@ -118,26 +124,32 @@ class RunCache:
 
     def events(self) -> Iterator[dict[str, Any]]:
         """The system events that are kept."""
-        if self.index.events:
-            yield from self._read(self.index.events)
+        if self.index.events is not None:
+            yield from self._read(self.index.events.name)
 
-    def _write(self, rows: Sequence[dict[str, Any]]) -> str:
+    def _write(self, rows: Sequence[dict[str, Any]]) -> RowsFile:
         """Keep rows in a file of their own: Parquet, or packed lines where pyarrow isn't installed."""
-        self.path.mkdir(parents=True, exist_ok=True)
-        name = secrets.token_hex(6)
-        if importlib.util.find_spec("pyarrow") is None:
-            lines = "".join(json.dumps(row) + "\n" for row in rows)
-            (self.path / f"{name}{LINES}").write_bytes(gzip.compress(lines.encode(), 1))
-            return name + LINES
-        import pyarrow
-        from pyarrow import parquet
+        content, end = _packed(rows)
+        name = secrets.token_hex(6) + end
+        with self._written():
+            self.path.mkdir(parents=True, exist_ok=True)
+            try:
+                (self.path / name).write_bytes(content)
+            except OSError:
+                (self.path / name).unlink(missing_ok=True)
+                raise
+        return RowsFile(name, len(rows), len(content), zlib.crc32(content))
 
-        table = pyarrow.table({
-            "_step": pyarrow.array([row.get("_step") for row in rows], pyarrow.int64()),
-            "row": pyarrow.array([json.dumps(row) for row in rows], pyarrow.string()),
-        })  # fmt: skip
-        parquet.write_table(table, self.path / f"{name}{PARQUET}", compression="zstd")
-        return name + PARQUET
+    @contextlib.contextmanager
+    def _written(self) -> Iterator[None]:
+        """What keeps the cache from being written, as one line: nothing that can't be kept is read."""
+        try:
+            yield
+        except OSError as error:
+            raise NotFound(
+                f"wandb: what is fetched can't be kept in {self.path}: {error.strerror or error}; "
+                "XDG_CACHE_HOME names another place"
+            ) from error
 
     def _read(self, name: str) -> Iterator[dict[str, Any]]:
         if name.endswith(LINES):
@@ -152,21 +164,44 @@ class RunCache:
                     yield json.loads(text)
 
     def _load(self) -> WandbCacheIndex:
-        with contextlib.suppress(OSError, msgspec.DecodeError):
+        with contextlib.suppress(OSError, *UNDECODABLE):
             index = msgspec.json.decode((self.path / "index.json").read_bytes(), type=WandbCacheIndex)
-            names = [part.name for part in index.parts] + ([index.events] if index.events else [])
-            whole = all((self.path / name).is_file() for name in names)
             same = (index.version, index.key, index.created) == (VERSION, self._fresh.key, self._fresh.created)
-            if whole and same:
+            parts = [*index.parts, *([index.events] if index.events is not None else [])]
+            if same and all(map(self._is_whole, parts)):
                 os.utime(self.path)
                 return index
         return msgspec.json.decode(msgspec.json.encode(self._fresh), type=WandbCacheIndex)
 
+    def _is_whole(self, part: RowsFile) -> bool:
+        content = (self.path / part.name).read_bytes() if confined.plain(part.name) else b""
+        return len(content) == part.size > 0 and zlib.crc32(content) == part.crc
+
     def _save(self) -> None:
-        self.path.mkdir(parents=True, exist_ok=True)
-        replace_file(self.path / "index.json", msgspec.json.encode(self.index))
+        with self._written():
+            self.path.mkdir(parents=True, exist_ok=True)
+            replace_file(self.path / "index.json", msgspec.json.encode(self.index))
         now = time.time()
         for entry in self.path.parent.iterdir():
             with contextlib.suppress(OSError):
                 if now - entry.stat().st_mtime > KEEP_S:
                     shutil.rmtree(entry)
+
+
+def _packed(rows: Sequence[dict[str, Any]]) -> tuple[bytes, str]:
+    """Rows as a file's content, and how such a file's name ends."""
+    if importlib.util.find_spec("pyarrow") is None:
+        lines = "".join(json.dumps(row) + "\n" for row in rows)
+        return gzip.compress(lines.encode(), 1), LINES
+    import io
+
+    import pyarrow
+    from pyarrow import parquet
+
+    table = pyarrow.table({
+        "_step": pyarrow.array([row.get("_step") for row in rows], pyarrow.int64()),
+        "row": pyarrow.array([json.dumps(row) for row in rows], pyarrow.string()),
+    })  # fmt: skip
+    content = io.BytesIO()
+    parquet.write_table(table, content, compression="zstd")
+    return content.getvalue(), PARQUET

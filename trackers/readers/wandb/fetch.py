@@ -6,6 +6,7 @@ takes it longer than its patience is asked again from here, for :data:`PATIENCE_
 
 from __future__ import annotations
 
+import itertools
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -13,6 +14,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from trackers.errors import CredentialsMissing, Damaged, NotFound, TrackersError, Unavailable
+from trackers.readers.boundary import DATA_ERRORS, why
 from trackers.readers.progress_bar import Progress
 from trackers.readers.wandb.cache import RunCache
 
@@ -23,7 +25,10 @@ PAUSE_S = 2.0
 PAGE_STEPS = 1000
 """Page size of the client, in steps (https://docs.wandb.ai/ref/python/public-api/run#scan_history)."""
 MOST_STEPS = 1_000_000_000
-MOST_PAGES = 2_000_000
+MOST_PAGES = 100_000
+"""So many pages more than there are rows a history may have: nearly all of them would be empty."""
+LISTED_PAGES = 20_000
+"""So many pages a list may have."""
 MOST_MORE = 100_000
 """Rows that a server may send beyond twice its own count: a running run may have grown meanwhile."""
 KEPT_ROWS = 5000
@@ -63,14 +68,14 @@ def history(run: Any, cache: RunCache, progress: Progress) -> None:
 
 def _fetch(run: Any, cache: RunCache, end: int, page: int, progress: Progress, count: int) -> None:
     rows: list[dict[str, Any]] = []
-    if (end - cache.last) // page > MOST_PAGES:
+    if (end - cache.last) // page > MOST_PAGES + count:
         raise Damaged(f"wandb: the server claims {end:,} steps for {count:,} rows: that has no end")
     while cache.last + 1 < end:
         try:
             scan = patiently(lambda: run.scan_history(min_step=cache.last + 1, max_step=end, page_size=page))
             for row in _each(scan):
                 rows.append(row)
-                if count and cache.rows + len(rows) > 2 * count + MOST_MORE:
+                if cache.rows + len(rows) > 2 * count + MOST_MORE:
                     raise Damaged(f"wandb: the server sends more rows than the {count:,} that it has by its own count")
                 if len(rows) >= KEPT_ROWS:
                     cache.add(rows)
@@ -82,6 +87,26 @@ def _fetch(run: Any, cache: RunCache, end: int, page: int, progress: Progress, c
             raise
     cache.add(rows)
     progress(cache.rows, count)
+
+
+def listed(pages: Any, most: int) -> list[Any]:
+    """What one of the client's lists gives, page by page, and at most so much.
+
+    Raises:
+        Damaged: the list has no end: a page comes a second time, or there are more than any list has.
+    """
+    seen: set[Any] = set()
+    load = pages._load_page
+
+    def next_page() -> bool:
+        if pages.last_response is not None and pages.more:
+            if pages.cursor in seen or len(seen) >= LISTED_PAGES:
+                raise Damaged("wandb: the server's list has no end: the same page, or ever more of them, come again")
+            seen.add(pages.cursor)
+        return bool(load())
+
+    pages._load_page = next_page
+    return patiently(lambda: list(itertools.islice(pages, most)))
 
 
 def _each(scan: Any) -> Iterator[dict[str, Any]]:
@@ -156,6 +181,9 @@ def translate(error: Exception) -> Exception:
     if isinstance(error, (AuthenticationError, CommError, WandbApiFailedError, Error)):
         if "could not find" in lower:
             return NotFound(f"wandb: {text}")
+        if isinstance(error, CommError) and isinstance(error.exc, DATA_ERRORS) and not isinstance(error.exc, OSError):
+            # Asking again won't help.
+            return Damaged(f"wandb: the server's answer isn't what it must be: {why(error.exc)}")
         if any(word in lower for word in away):
             return Unavailable(f"wandb: the server can't be reached or is busy: {text[:300]}")
         if isinstance(error, AuthenticationError) or any(word in lower for word in ("401", "403", "permission")):

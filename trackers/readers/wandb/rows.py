@@ -13,7 +13,9 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from trackers.errors import UNDECODABLE
 from trackers.records import SYSTEM_PREFIX, Media, MediaFile, Metrics, Record, Summary, Text
+from trackers.support import confined
 
 STATUS = {
     "finished": "finished", "failed": "failed", "crashed": "crashed", "killed": "crashed", "running": "running",
@@ -149,9 +151,9 @@ class Decoder:
         """W&B's table file as we have tables: rows are called "rows"."""
         file = self._get(str(value.get("path") or ""))
         try:
-            content = json.loads(file.read_bytes()) if file is not None else {}
+            content = json.loads(confined.read(file)) if file is not None else {}
             return [MediaFile(format="json", data={"columns": content["columns"], "rows": content["data"]})]
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, *UNDECODABLE, KeyError, TypeError):
             return []
 
     def _get(self, path: str) -> Path | None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 
 from trackers import records
+from trackers.errors import UNDECODABLE
 from trackers.records import Record
 from trackers.support import confined
 
@@ -26,7 +27,7 @@ class DeadLetters:
         self.ids: set[str] = set()
         with contextlib.suppress(OSError), confined.open_file(path) as lines:
             for line in lines:
-                with contextlib.suppress(msgspec.DecodeError, KeyError, TypeError):
+                with contextlib.suppress(*UNDECODABLE, KeyError, TypeError):
                     self.ids.add(msgspec.json.decode(line)["id"])
 
     def add(self, record: Record, reason: str) -> None:

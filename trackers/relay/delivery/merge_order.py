@@ -19,15 +19,17 @@ from __future__ import annotations
 import errno
 import math
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 
+from trackers.errors import UNDECODABLE
 from trackers.journal.run_directory import RunDirectory, StreamName
 from trackers.journal.status import comes_back, outlived
-from trackers.journal.stream import FinishSearch, StreamReader, cut_torn_tail
+from trackers.journal.stream import FinishSearch, StreamReader
 from trackers.records import Finish, Record, Start, offset_of
-from trackers.relay.delivery.order_log import OrderLog, Switch
+from trackers.relay.delivery.order_log import MOST, OrderLog, Switch
 from trackers.relay.delivery.truncation import holds
 from trackers.support import confined
 from trackers.support.failpoints import failpoint
@@ -35,6 +37,8 @@ from trackers.support.failpoints import failpoint
 HEAD = "%020d %018.7f\n"
 """The order's first line: seconds of this century to the last bit of a float, in a fixed length."""
 HEAD_BYTES = 40
+LINE_BYTES = 1000
+"""No line is so long."""
 MOST_TIME = 9_999_999_999.0
 """Maximum time in the first line; later times are ignored."""
 
@@ -380,21 +384,35 @@ class Order:
             raise FileNotFoundError(errno.ENOENT, "it was deleted, and is going to be put back", str(reader.path))
 
     def _load(self) -> None:
-        cut_torn_tail(self._fd)
-        head, *lines = os.pread(self._fd, os.fstat(self._fd).st_size, 0).split(b"\n")
+        decode = msgspec.json.Decoder(Switch).decode
         try:
-            settled, latest = head.split()
+            lines = self._lines()
+            settled, latest = next(lines, b"").split()
             self._settled, self._latest = int(settled), float(latest)
-            decode = msgspec.json.Decoder(Switch).decode
+            if not (0 <= self._settled <= MOST and 0.0 <= self._latest <= MOST_TIME):
+                raise ValueError("no sequence is so long")
             for line in lines:
-                if line:
-                    self._switches.append(decode(line))
-        except (ValueError, msgspec.DecodeError):  # none, or damaged: as if it were lost
+                switch = decode(line)
+                if StreamName.parse(switch.stream) is None:  # a path, perhaps to another run's journal
+                    raise ValueError(f"{switch.stream!r:.80} is no stream")
+                self._switches.append(switch)
+        except UNDECODABLE:  # none, or damaged: as if it were lost
             os.ftruncate(self._fd, 0)
             self._switches.clear()
             self._settle(0, 0.0)
             return
         self._forget_unsettled()
+
+    def _lines(self) -> Iterator[bytes]:
+        """The file's lines; what follows the last whole one is cut off."""
+        end = 0
+        with os.fdopen(os.dup(self._fd), "rb") as file:
+            file.seek(0)
+            while (line := file.readline(LINE_BYTES)).endswith(b"\n"):
+                end += len(line)
+                yield line
+        if line:
+            os.ftruncate(self._fd, end)
 
     def _forget_unsettled(self) -> None:
         """Drop changes for records that were never given out: their order is chosen anew, perhaps another one."""

@@ -5,18 +5,20 @@ from __future__ import annotations
 import bisect
 from array import array
 from collections.abc import Iterator
+from typing import Annotated
 
 import msgspec
 
 NONE = -1
+MOST = 2**63 - 1
 
 
 class Switch(msgspec.Struct, frozen=True):
     """From record ``seq`` on, records come from ``stream``, beginning at byte ``start``."""
 
-    seq: int
+    seq: Annotated[int, msgspec.Meta(ge=0, le=MOST)]
     stream: str
-    start: int
+    start: Annotated[int, msgspec.Meta(ge=0, le=MOST)]
 
 
 class OrderLog:
