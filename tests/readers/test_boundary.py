@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 import trackers
@@ -343,3 +344,88 @@ def test_database_that_cannot_be_decoded_is_named_in_one_line() -> None:
     with pytest.raises(Damaged) as raised:
         check(Path("a.db"), {"runs"})
     assert "\n" not in str(raised.value)
+
+
+def test_handlers_know_all_that_decoding_raises() -> None:
+    """Bytes that aren't UTF-8 raise no ``DecodeError`` of msgspec, nor does deep nesting: handlers name UNDECODABLE."""
+    for path in sorted(Path(trackers.__file__).parent.rglob("*.py")):
+        for line in path.read_text().splitlines():
+            if "msgspec.DecodeError" in line and "import" not in line:
+                whole = "UnicodeDecodeError" in line and "RecursionError" in line
+                assert whole or path.name == "lists.py", f"{path}: {line.strip()}"
+
+
+@pytest.mark.parametrize(
+    "content", [b"\xff\n", DEEP + b"\n", b'{"id": {}}\n', b"[1]\n", b"\0" * 2000, b"9" * 5000 + b"\n"]
+)
+def test_bookkeeping_of_a_run_may_hold_anything(content: bytes) -> None:
+    """What stands in a run's small files keeps it from being listed, delivered, archived or held by nobody."""
+    from trackers.backends.wandb.sent_log import NAME, Sent
+    from trackers.journal import daemonized
+    from trackers.journal.lease import Lease, read_holder
+    from trackers.journal.messages import MessageReader
+    from trackers.ranks.launch import claims
+    from trackers.relay.delivery.delivery import Delivery
+    from trackers.retention.archive import read_manifest
+
+    run = RunDirectory(write("one"))
+    names = (*(f"delivery/json.{end}" for end in ("json", "order", "rejected.jsonl", "lease")), "relay.lease",
+             "messages.jsonl", "archive.json", NAME, "runs.jsonl", "heir.1", "forks.1")  # fmt: skip
+    told = MessageReader(run.messages)
+    for name in names:
+        (run.path / name).write_bytes(content)
+    assert len(listing(Path("runs")).lines) == 1
+    assert read_holder(run.path / "relay.lease") is None
+    assert not Lease(run.path / "relay.lease").acquire()
+    assert told.read() == []
+    assert claims(run.path) == []
+    assert daemonized.named(run, 1) is None
+    with contextlib.suppress(NotFound):
+        assert read_manifest(run).files == []
+    (run.path / "archive.json").unlink()
+    assert Sent(run.read_info()).alerts == set()
+    work = Delivery(run, "json", say=lambda text: None)
+    while work.step() is not None:
+        pass
+    assert len(trackers.load("json:runs/digits/one/one_*.json").metrics()) == 1
+
+
+def test_numbers_of_an_order_fit() -> None:
+    """A number beyond 64 bits in a delivery's order counts as damage: the order is chosen anew."""
+    from trackers.relay.delivery.delivery import Delivery
+    from trackers.relay.delivery.merge_order import HEAD
+
+    run = RunDirectory(write("one"))
+    for line in ({"seq": 1, "start": 10**40}, {"seq": 10**40, "start": 0}, {"seq": -1, "start": 0}):
+        switch = json.dumps({"stream": "rank-0.1", **line}).encode()
+        (run.delivery / "json.order").write_bytes(HEAD.encode() % (3, 1e9) + switch + b"\n")
+        Delivery(run, "json", say=lambda text: None).close()
+
+
+def test_lease_names_no_other_file(tmp_path: Path) -> None:
+    """A holder's token becomes part of a file's name: one with a slash in it is none."""
+    from trackers.journal.lease import Holder, Lease
+
+    path = tmp_path / "a" / "json.lease"
+    path.parent.mkdir()
+    for token in ("x/../../precious", "/etc/passwd", "", "x" * 5000):
+        path.write_bytes(msgspec.json.encode(Holder(token=token, host="elsewhere", pid=1)))
+        lease = Lease(path)
+        assert lease.holder() is None
+        assert not lease.acquire()
+    assert {entry.name for entry in tmp_path.iterdir()} <= {"a", "home"}
+
+
+def test_files_of_a_run_are_no_longer_than_can_be_read() -> None:
+    """A file of holes costs nothing: what is read whole has a bound, and an order is read line by line."""
+    from trackers.relay.delivery.delivery import Delivery
+    from trackers.support import confined
+
+    run = RunDirectory(write("one"))
+    for name in ("delivery/json.order", "archive.json", "relay.lease"):
+        with (run.path / name).open("wb") as file:
+            file.truncate(12 << 40)
+        with pytest.raises(OSError, match="longer than 1,000 bytes"):
+            confined.read(run.path / name, most=1000)
+    Delivery(run, "json", say=lambda text: None).close()
+    assert (run.delivery / "json.order").stat().st_size < 1000

@@ -6,6 +6,7 @@ import io
 import itertools
 import json
 import math
+import os
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -631,3 +632,27 @@ def test_source_run_is_stored_as_json(server: WandbServer) -> None:
     assert len(points(list(WandbReader().read(again)), "loss")) == 100
     assert WandbReader().version(again) == WandbReader().version(run)
     assert Counter(type(record) for record in WandbReader().read(again))[ArtifactRecord] == 0
+
+
+@pytest.mark.parametrize("damage", ["zeros", "cut", "other rows", "gone", "index"])
+def test_damaged_cache_is_fetched_again(damage: str, server: WandbServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A part that isn't what was written counts as absent: what is read is what the server has."""
+    held(server, 3000, events=3)
+    first = read("someone/digits/v2h4vzbc")
+    base = Path(os.environ["XDG_CACHE_HOME"] if "XDG_CACHE_HOME" in os.environ else Path.home() / ".cache")
+    (entry,) = (base / "trackers" / "wandb").iterdir()
+    part, *others = sorted(entry.glob("*.parquet"))
+    content = part.read_bytes()
+    if damage == "zeros":
+        part.write_bytes(bytes(len(content)))
+    elif damage == "cut":
+        part.write_bytes(content[:-100])
+    elif damage == "other rows":
+        part.write_bytes(others[0].read_bytes())
+    elif damage == "gone":
+        part.unlink()
+    else:
+        (entry / "index.json").write_bytes(b"\xff" + (entry / "index.json").read_bytes())
+    server.requests.clear()
+    assert read("someone/digits/v2h4vzbc") == first
+    assert asked(server, "HistoryPage") > 0

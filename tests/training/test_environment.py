@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from trackers.relay.environment import git_state
+from trackers.support import process_info
 
 
 def git(root: Path, *words: str) -> None:
@@ -80,3 +82,49 @@ def test_filter_of_the_users_own_configuration_counts(repository: Path, monkeypa
     assert "+lr = 7\n" in git_state(str(repository))["patch"]
     (repository / "train.py").write_text("lr = 1\n")
     assert git_state(str(repository)) == {"dirty": False}
+
+
+@pytest.mark.parametrize(
+    "reference", ["/etc/passwd", "../../../../../../etc/passwd", "refs/../../secret", "refs/heads/x\n"]
+)
+def test_repository_names_no_file_of_another_place(reference: str, tmp_path: Path) -> None:
+    """A reference that is a path has nothing recorded as the commit: it would go to every tracker."""
+    (tmp_path / "secret").write_text("hunter2")
+    (tmp_path / "repo/.git/refs/heads").mkdir(parents=True)
+    (tmp_path / "repo/.git/refs/heads/x").write_text("hunter2")
+    (tmp_path / "repo/.git/HEAD").write_text(f"ref: {reference}")
+    found = process_info.git(str(tmp_path / "repo"))
+    assert "commit" not in found
+    assert "passwd" not in str(found.get("branch"))
+
+
+@pytest.mark.parametrize("name", ["HEAD", "config", "refs/heads/main", "packed-refs", "commondir"])
+@pytest.mark.parametrize("kind", ["pipe", "zero", "holes"])
+def test_repository_of_pipes_and_devices_holds_nobody_up(name: str, kind: str, tmp_path: Path) -> None:
+    """Training that begins in an unpacked repository waits for no pipe, and reads nothing without an end."""
+    (tmp_path / ".git/refs/heads").mkdir(parents=True)
+    (tmp_path / ".git/HEAD").write_text("ref: refs/heads/main\n")
+    path = tmp_path / ".git" / name
+    path.unlink(missing_ok=True)
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "zero":
+        path.symlink_to("/dev/zero")
+    else:
+        with path.open("wb") as file:
+            file.truncate(12 << 40)
+    found = process_info.git(str(tmp_path))
+    assert "commit" not in found
+
+
+def test_commit_of_a_repository_is_read(repository: Path) -> None:
+    """By branch, packed and not, and where no branch is checked out."""
+    said = subprocess.run(
+        ["git", "-C", str(repository), "rev-parse", "HEAD"], capture_output=True, check=True, text=True
+    )
+    commit = said.stdout.strip()
+    assert process_info.git(str(repository))["commit"] == commit
+    git(repository, "pack-refs", "--all")
+    assert process_info.git(str(repository))["commit"] == commit
+    git(repository, "checkout", "-q", "--detach")
+    assert process_info.git(str(repository)) == {"root": str(repository), "commit": commit}
