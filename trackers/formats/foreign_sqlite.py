@@ -19,7 +19,7 @@ MESSAGE_CHARACTERS = 200
 
 
 def check(path: Path, tables: Collection[str]) -> set[str]:
-    """See that what is called as these tables are is plain tables; which of them are there.
+    """Check that the named tables are plain tables, and return the names of those that exist.
 
     Raises:
         Damaged: it is no database, or one of them is something else. Unavailable: it is locked.
@@ -51,5 +51,5 @@ def check(path: Path, tables: Collection[str]) -> set[str]:
 
 
 def _damaged(path: Path, error: Exception) -> Damaged:
-    """SQLite quotes what it can't read: line ends and all."""
+    """SQLite's message as one line; it may quote text of any length with line ends."""
     return Damaged(f"{path} is damaged: {' '.join(str(error).split())[:MESSAGE_CHARACTERS]}")

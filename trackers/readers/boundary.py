@@ -51,7 +51,7 @@ def why(error: BaseException) -> str:
 
 
 def one_line(text: str, most: int) -> str:
-    """Text on one line, cut off after so many characters."""
+    """The text with whitespace joined into single blanks, cut to ``most`` characters."""
     text = " ".join(text.split())
     return text if len(text) <= most else text[: most - 1] + "…"
 

@@ -70,7 +70,7 @@ def those_of(
     """What is made of each; of several, those that can't be read are left out, and it is said why.
 
     Args:
-        name: what one of them is called in a message; default its ``source``, or itself as text.
+        name: gives the name of an item for messages; default its ``source``, or the item as text.
 
     Raises:
         NotFound: none can be read.

@@ -28,7 +28,7 @@ FOLDERS = frozenset(
 LAUNCHES = ".ranks"
 """Folder beside projects of runs in which the ranks of launches write."""
 READ_BYTES = 256 * 1024 * 1024
-"""What is read whole is no longer, unless it is said how long it may be."""
+"""Default maximum size of a file that is read whole."""
 DEPTH = 3
 """Maximum depth of a run's own files below its directory."""
 
@@ -160,7 +160,7 @@ def read(path: Path | str, *, root: Path | None = None, most: int = READ_BYTES) 
     """A regular file's content.
 
     Args:
-        most: bytes that it may have; a file of holes costs nothing, and is of any length.
+        most: maximum number of bytes; a sparse file can have any length.
 
     Raises:
         OSError: see :func:`open_fd`; EFBIG where it is longer.

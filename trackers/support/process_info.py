@@ -142,7 +142,7 @@ def in_notebook() -> bool:
 def git(directory: str) -> dict[str, Any]:
     """Commit, branch, remote and root of the repository around ``directory``, read from its files; {} if none.
 
-    The files may say anything, and be pipes: nothing of another file is taken for a commit.
+    The repository is data: references that lead out of it are ignored, and pipes and devices aren't read.
     """
     for root in (Path(directory), *Path(directory).parents):
         dot_git = root / ".git"

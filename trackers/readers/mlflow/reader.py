@@ -46,7 +46,7 @@ TABLES = frozenset({"alembic_version", "experiments", "experiment_tags", "runs",
                     "tags", "datasets", "inputs", "input_tags", "entity_associations", "workspaces"})  # fmt: skip
 """mlflow/store/tracking/dbmodels/models.py: what is read of a run."""
 CORE_TABLES = frozenset({"experiments", "runs", "metrics", "params", "tags"})
-"""Those that every version had."""
+"""Tables of every version of MLflow."""
 
 RUNS_PAGE = 200
 MOST_RUNS = 200_000
@@ -137,8 +137,11 @@ def address(where: str) -> tuple[str, str]:
 
 
 def _read_only(uri: str) -> str:
-    """The address by which a local database is read: MLflow adds its tables to any database that lacks some, and
-    brings those of an older version up to date, after which that version can't use them any more."""
+    """The address that opens a local database for reading only; other addresses as they are.
+
+    MLflow's client adds its tables to any database that lacks some, and migrates a database of an older version,
+    which that version can't open afterwards.
+    """
     path, _, options = uri.removeprefix("sqlite:///").partition("?")
     if not uri.startswith("sqlite:///") or "uri=" in options:
         return uri

@@ -142,7 +142,7 @@ class RunCache:
 
     @contextlib.contextmanager
     def _written(self) -> Iterator[None]:
-        """What keeps the cache from being written, as one line: nothing that can't be kept is read."""
+        """Translate an error of writing into one line that names the place."""
         try:
             yield
         except OSError as error:
@@ -189,7 +189,7 @@ class RunCache:
 
 
 def _packed(rows: Sequence[dict[str, Any]]) -> tuple[bytes, str]:
-    """Rows as a file's content, and how such a file's name ends."""
+    """Rows as the content of a file, and the suffix of its name."""
     if importlib.util.find_spec("pyarrow") is None:
         lines = "".join(json.dumps(row) + "\n" for row in rows)
         return gzip.compress(lines.encode(), 1), LINES

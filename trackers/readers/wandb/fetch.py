@@ -26,9 +26,9 @@ PAGE_STEPS = 1000
 """Page size of the client, in steps (https://docs.wandb.ai/ref/python/public-api/run#scan_history)."""
 MOST_STEPS = 1_000_000_000
 MOST_PAGES = 100_000
-"""So many pages more than there are rows a history may have: nearly all of them would be empty."""
+"""Maximum number of pages of a history beyond its number of rows; nearly all of them would be empty."""
 LISTED_PAGES = 20_000
-"""So many pages a list may have."""
+"""Maximum number of pages of a list."""
 MOST_MORE = 100_000
 """Rows that a server may send beyond twice its own count: a running run may have grown meanwhile."""
 KEPT_ROWS = 5000
@@ -90,10 +90,13 @@ def _fetch(run: Any, cache: RunCache, end: int, page: int, progress: Progress, c
 
 
 def listed(pages: Any, most: int) -> list[Any]:
-    """What one of the client's lists gives, page by page, and at most so much.
+    """Items of one of the client's lists, read page by page.
+
+    Args:
+        most: maximum number of items.
 
     Raises:
-        Damaged: the list has no end: a page comes a second time, or there are more than any list has.
+        Damaged: the list has no end: the same page is sent twice, or there are more than :data:`LISTED_PAGES`.
     """
     seen: set[Any] = set()
     load = pages._load_page
@@ -101,7 +104,7 @@ def listed(pages: Any, most: int) -> list[Any]:
     def next_page() -> bool:
         if pages.last_response is not None and pages.more:
             if pages.cursor in seen or len(seen) >= LISTED_PAGES:
-                raise Damaged("wandb: the server's list has no end: the same page, or ever more of them, come again")
+                raise Damaged("wandb: the server's list has no end: it sends the same page twice, or too many pages")
             seen.add(pages.cursor)
         return bool(load())
 

@@ -38,7 +38,7 @@ HEAD = "%020d %018.7f\n"
 """The order's first line: seconds of this century to the last bit of a float, in a fixed length."""
 HEAD_BYTES = 40
 LINE_BYTES = 1000
-"""No line is so long."""
+"""Maximum length of a line."""
 MOST_TIME = 9_999_999_999.0
 """Maximum time in the first line; later times are ignored."""
 
