@@ -20,7 +20,7 @@ Every message says what happened, what is known, and the next command.
 from __future__ import annotations
 
 UNDECODABLE = (ValueError, RecursionError)
-"""Errors of msgspec and json for bytes that aren't JSON: their own and those of UTF-8 (ValueError), and deep nesting."""
+"""Errors of msgspec and json for bytes that aren't JSON: decoding and UTF-8 errors (ValueError), deep nesting."""
 
 
 class TrackersError(Exception):
