@@ -147,6 +147,8 @@ def test_run_without_batch_takes_no_speedup_from_others() -> None:
     ("config", "other", "said"),
     [
         ({"global_batch_size": 8}, {"global_batch_size": 16}, "batch size differs"),
+        ({"global_batch_size": 8}, {"trainer": {"train_batch_size": 16}}, "batch size differs"),
+        ({"batch_size": 8}, {"batch_size": 16}, "batch size differs"),
         ({"seq_len": 8}, {"seq_len": 16}, "sequence length differs"),
         ({"train": {"dataset": "a"}}, {"train": {"dataset": "b"}}, "data differs (dataset a; dataset b)"),
         ({"dtype": "bf16"}, {"dtype": "fp32"}, "precision differs"),
@@ -161,6 +163,21 @@ def test_unfair_configurations_are_named(config: dict[str, Any], other: dict[str
     warnings = compare_runs(["one", "two"]).warnings
     assert any(text.startswith(said) for text in warnings), warnings
     assert not any("lr" in text for text in warnings)
+
+
+@pytest.mark.parametrize(
+    ("config", "other"),
+    [
+        ({"global_batch_size": 8}, {"trainer": {"train_batch_size": 8}}),
+        ({"global_batch_size": 8, "batch_size": 2}, {"total_batch_size": 8, "per_device_train_batch_size": 4}),
+        ({"seq_length": 16}, {"block_size": 16}),
+    ],
+)
+def test_same_work_under_two_names_is_no_difference(config: dict[str, Any], other: dict[str, Any]) -> None:
+    """Programs name a step's samples and a sequence's length differently: what is equal makes nothing unfair."""
+    write_run("one", losses(1.0, 1.0), config=config)
+    write_run("two", losses(1.0, 1.0), config=other)
+    assert not [text for text in compare_runs(["one", "two"]).warnings if "differs" in text]
 
 
 def test_unfinished_and_unequal_lengths_are_named() -> None:

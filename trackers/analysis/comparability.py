@@ -29,13 +29,25 @@ WORK = tuple((what, names) for what, names, _ in SETTINGS if what != "data")
 """Settings that say how much work a step is: speeds of different work make no winner."""
 
 
+SAME = (roles.BATCHES, roles.LENGTHS)
+"""Names of one setting: whichever a program uses, the first stands for it."""
+
+
 def work(config: Mapping[str, Any], names: Sequence[str]) -> tuple[tuple[str, str], ...] | None:
-    """A configuration's settings of these names, at any depth, as one value; None where it has none."""
+    """A configuration's settings of these names, at any depth, as one value; None where it has none.
+
+    A step's whole batch says all that its parts say: ``batch_size`` beside ``global_batch_size`` isn't in it.
+    """
     found = {
         (end, show(value))
         for key, value in config.items()
         if value is not None and (end := key.rpartition(".")[2]) in names
     }
+    for same in SAME:
+        values = {shown for name, shown in found if name in same}
+        if len(values) == 1:
+            found -= {pair for pair in found if pair[0] in same or same is roles.BATCHES}
+            found.add((same[0], values.pop()))
     return tuple(sorted(found)) or None
 
 
