@@ -125,6 +125,8 @@ _HEADER = re.compile(
     r"""\\?["']?[ \t]{0,8}:[ \t]{0,8}["']?)([^"'\n\\]{4,4000})"""
 )
 _PEM = re.compile(r"-----BEGIN [A-Z0-9 ]{0,60}(?:PRIVATE KEY|OPENSSH KEY)(?: BLOCK)?-----|PuTTY-User-Key-File-\d:")
+_PASSES = 4
+"""Maximum number of passes over one line."""
 _PEM_END = re.compile(r"-----END [A-Z0-9 ]{0,80}-----|Private-MAC:[^\n]{0,200}")
 _URL_LOGIN = re.compile(
     r"""(://[^/\s:@"'<>]{0,200}):(?!\d{1,5}(?:[/?#\s"']|$))([^\s"'<>]{1,400})@(?=[\w\[][\w.\-\]:]{0,253}(?:[/?#,\s"')]|$))"""
@@ -225,6 +227,15 @@ def mask_source(text: str) -> str:
 
 
 def _mask_line(text: str) -> str:
+    """A line masked until nothing changes: what is masked may uncover the form of what stands beside it."""
+    for _ in range(_PASSES):
+        before, text = text, _mask_once(text)
+        if text == before:
+            break
+    return text
+
+
+def _mask_once(text: str) -> str:
     if "=" in text or ":" in text:
         text = _ASSIGNED.sub(_hide_assigned, text)
         text = _HEADER.sub(rf"\1{MASK}", text)

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import msgspec
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.backends.wandb.support import metrics
@@ -184,6 +184,7 @@ def test_rows_delivered_again_in_any_order_are_the_same(
 
 
 @given(st.sets(st.integers(0, 3000) | st.integers(0, 2**53), max_size=30), st.integers(0, 2500), st.integers(0, 2**40))
+@example(set(), 362, 594_862_388_263)
 def test_rows_of_any_steps_are_fetched_in_few_requests(sparse: set[int], dense: int, begin: int) -> None:
     """Steps that count tokens lie far apart: each row comes once, in order, and gaps cost few requests."""
     steps = sorted(sparse | set(range(begin, begin + dense)))

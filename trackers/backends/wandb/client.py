@@ -169,12 +169,14 @@ class WandbSession:
             DeliveryError: it can't be asked.
         """
         target = {"entity": self.run.entity, "project": self.run.project, "run": self.run.id}
-        start, steps = first, PAGE
+        start, steps, crowded = first, PAGE, first
         while start <= last:
+            if start < crowded:  # somewhere before it lie more rows than one answer holds: halve what is left
+                steps = min(steps, max(PAGE, (crowded - start) // 2))
             limits = {"minStep": start, "maxStep": min(last + 1, start + steps), "pageSize": PAGE}
             lines = self._ask(ROWS, {**target, **limits})["project"]["run"]["history"]
             if len(lines) > PAGE // 4 and steps > PAGE:  # of more rows than it may send, the server sends a sample
-                steps = max(PAGE, steps // WIDER)
+                crowded, steps = start + steps, max(PAGE, steps // WIDER)
                 continue
             for line in lines:
                 yield json.loads(line)
