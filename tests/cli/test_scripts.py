@@ -361,11 +361,13 @@ def test_winner_is_nobody_where_the_work_differs(changes: dict[str, Any], says: 
 @pytest.mark.parametrize("batch", [128, 64])
 def test_winner_does_not_depend_on_what_a_batch_is_called(batch: int) -> None:
     """Another program's word for a step's samples: another number of them makes no winner, the same one does."""
-    slow = result(training_config={"global_batch_size": 128, "sequence_length": 2048})
-    fast = result(training_config={"train_batch_size": batch, "seq_len": 2048}, raw_step_times=[2.0] * 5,
-                  performance_metrics={"avg_step_time_seconds": 2.0})  # fmt: skip
+    slow = result(training_config={"global_batch_size": 128, "sequence_length": 2048, "num_gpus": 8})
+    stated = {"avg_step_time_seconds": 2.0, "tokens_per_second": 131_072.0, "tokens_per_second_per_gpu": 16_384.0}
+    config = {"train_batch_size": batch, "seq_len": 2048, "num_gpus": 8}
+    fast = result(training_config=config, performance_metrics=stated, raw_step_times=[2.0] * 5)
     found = winner([slow, fast])
     assert (found.result is fast) == (batch == 128), found.reason
+    assert ("global_batch_size differs (128, 64)" in found.reason) == (batch == 64), found.reason
 
 
 def test_winner_is_nobody_where_the_clock_differs() -> None:
