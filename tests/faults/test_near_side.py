@@ -292,6 +292,7 @@ def test_all_streams_of_an_attempt_deleted(folder: bool, training: Training) -> 
         for path in streams.iterdir():
             path.unlink()
     training.do("time.sleep(1.1); [run.log({'loss': s / 7}, step=s) for s in range(200, 301)]")
+    training.do("run._recorder.poll(run._recorder.poll_at + 1)")
     wait_for(lambda: all((streams / f"{name}.jsonl").exists() for name in mine))
     assert {name: StreamReader(streams / f"{name}.jsonl").read(1) for name in mine} == heads
     training.process.kill()

@@ -240,7 +240,7 @@ def test_lease_lost_to_another_is_noticed(tmp_path: Path, monkeypatch: pytest.Mo
     path = tmp_path / "x.lease"
     lease = Lease(path)
     assert lease.acquire()
-    path.write_bytes(b'{"token":"somebody else"}')
+    path.write_bytes(b'{"token":"somebody-else"}')
     monkeypatch.setattr("trackers.journal.lease.BEAT_S", 0.0)
     assert not lease.beat()
 
