@@ -102,7 +102,9 @@ class Delivery:
             run,
             run.delivery / f"{name}.order",
             Position(self.account.seq, self.account.offsets, self.account.times),
-            attempt=max((int(entry.get("number", 0)) for entry in self.info.attempts), default=0),
+            attempt=max(
+                (number for entry in self.info.attempts if isinstance(number := entry.get("number"), int)), default=0
+            ),
         )
         self._batch: list[Record] = []
         self._behind: Position = self._order.position
