@@ -11,15 +11,16 @@ import contextlib
 import fnmatch
 import hashlib
 import heapq
-import itertools
+import json
 import re
+import tempfile
 from collections.abc import Iterator
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from trackers.errors import Damaged, NotFound, TrackersError, Unavailable, UsageError
+from trackers.errors import UNDECODABLE, Damaged, NotFound, TrackersError, Unavailable, UsageError
 from trackers.readers.boundary import bounded
 from trackers.readers.progress_bar import progress
 from trackers.readers.reader import SourceRun
@@ -31,6 +32,7 @@ from trackers.readers.wandb.rows import RESERVED, STATUS, Decoder, is_ours
 from trackers.records import Config, Environment, Finish, Record, Start
 from trackers.support import confined
 
+METADATA = "wandb-metadata.json"
 PAGE_RUNS = 200
 MOST_RUNS = 200_000
 LISTED = 20
@@ -91,10 +93,10 @@ class WandbReader:
         """
         runs = self.api().runs(f"{entity}/{project}", order="-created_at", per_page=1)
         with self._project(entity, project):
-            found = patiently(lambda: runs[0] if len(runs) else None)
-        if found is None:
+            found = fetch.listed(runs, 1)
+        if not found:
             raise NotFound(f"wandb: {entity}/{project} on {self.host()} has no runs")
-        return _source_run(found)
+        return _source_run(found[0])
 
     def keys(self, run: SourceRun) -> list[str]:
         """Names of everything in a run, without its history: of rows, system metrics and results."""
@@ -208,13 +210,13 @@ class WandbReader:
             names: list[str] = []
             with contextlib.suppress(TrackersError, ValueError):  # it is but a help
                 found = self.api().projects(entity, per_page=LISTED)
-                names = [item.name for item in patiently(lambda: list(itertools.islice(found, LISTED)), 0.0)]
+                names = [item.name for item in fetch.listed(found, LISTED, patience_s=0.0)]
             there = f"{entity} has {', '.join(names)}" if names else f"your login sees no project of {entity!r}"
             raise NotFound(f"wandb: no project {entity}/{project} on {self.host()}; {there}") from error
 
     def _there(self, entity: str, project: str) -> str:
         runs = self.api().runs(f"{entity}/{project}", order="-created_at", per_page=LISTED)
-        names = [f"{run.name} ({run.id})" for run in patiently(lambda: runs[:LISTED] if len(runs) else [])]
+        names = [f"{run.name} ({run.id})" for run in fetch.listed(runs, LISTED)]
         return f"; there are {', '.join(names)}" if names else "; it has no runs"
 
     def _complete(self, remote: Any, cache: RunCache, run: SourceRun) -> None:
@@ -239,8 +241,10 @@ class WandbReader:
             run.note = f"system metrics: sampled {held:,} of {there:,}"
 
     def _metadata(self, remote: Any, run: SourceRun) -> dict[str, Any]:
-        with contextlib.suppress(Unavailable, NotFound):
-            return dict(patiently(lambda: remote.metadata) or {})
+        with contextlib.suppress(OSError, Unavailable, NotFound, *UNDECODABLE), tempfile.TemporaryDirectory() as place:
+            path = _Files(remote, Path(place)).get(METADATA)
+            found = json.loads(confined.read(path)) if path is not None else {}
+            return found if isinstance(found, dict) else {}
         return {}
 
 
@@ -265,7 +269,10 @@ class _Files:
         return target if target.is_file() else None
 
     def _download(self, path: str) -> None:
-        file = self._remote.file(path)
+        found = fetch.listed(self._remote.files(names=[path]), 1, patience_s=0.0)
+        if not found:
+            raise NotFound(f"wandb: the run has no file {path!r:.200}")
+        (file,) = found
         if file.name != path:  # the client writes to the name that the server answers
             raise NotFound(f"wandb: the server gives {file.name!r:.200} for {path!r:.200}")
         file.download(root=str(self._directory), replace=True).close()

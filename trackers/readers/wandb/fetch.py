@@ -89,11 +89,11 @@ def _fetch(run: Any, cache: RunCache, end: int, page: int, progress: Progress, c
     progress(cache.rows, count)
 
 
-def listed(pages: Any, most: int) -> list[Any]:
+def listed(pages: Any, most: int, patience_s: float | None = None) -> list[Any]:
     """Items of one of the client's lists, read page by page.
 
     Args:
-        most: maximum number of items.
+        most: maximum number of items. patience_s: see :func:`patiently`.
 
     Raises:
         Damaged: the list has no end: the same page is sent twice, or there are more than :data:`LISTED_PAGES`.
@@ -109,7 +109,7 @@ def listed(pages: Any, most: int) -> list[Any]:
         return bool(load())
 
     pages._load_page = next_page
-    return patiently(lambda: list(itertools.islice(pages, most)))
+    return patiently(lambda: list(itertools.islice(pages, most)), patience_s)
 
 
 def _each(scan: Any) -> Iterator[dict[str, Any]]:
