@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,11 @@ from typer.testing import CliRunner
 import trackers
 from tests.analysis.support import write_run
 from trackers.cli.app import app
-from trackers.errors import TrackersError
+from trackers.errors import TrackersError, UsageError
+from trackers.journal.run_directory import RunDirectory
+from trackers.relay.delivery.cursor_file import read_account
+from trackers.relay.follow import Follower, runs_below
+from trackers.relay.sync import RunSync, sync
 
 FILES = (
     "run.json", "streams/rank-0.1.jsonl", "streams/rank-0.1.jsonl.zst", "streams/sampler-0.1.jsonl",
@@ -83,3 +89,68 @@ def test_what_is_no_file_holds_nobody_up(file: str, kind: str) -> None:
     assert "good" in [data.run.id for data in trackers.load_all("runs")]
     with contextlib.suppress(TrackersError):
         trackers.load(bad).metrics()
+
+
+ROWS = [(1, 0.1, {"loss": 1.0})]
+DELIVERED = (
+    "streams/rank-0.1.jsonl", "streams", "delivery", "delivery/json.json", "delivery/json.order",
+    "delivery/json.lease", "delivery/json.rejected.jsonl", "relay.log", "messages.jsonl", "relay.lease",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_delivery_refuses_it_at_once(kind: str) -> None:
+    """What can't become usable isn't waited for: one line names it, and other runs are delivered."""
+    names = [name for name in DELIVERED if not (kind == "folder" and name in ("streams", "delivery"))]
+    planted = [write_run(f"bad{number}", ROWS) / name for number, name in enumerate(names)]
+    for path in planted:
+        if path.is_dir():
+            shutil.rmtree(path)
+        plant(path, kind)
+    other = RunDirectory(write_run("good", ROWS))
+    complaints: list[str] = []
+    begun: set[Path] = set()
+
+    def show(work: RunSync) -> None:
+        begun.add(work.run.path)
+
+    runs = [RunDirectory(f"runs/digits/bad{number}") for number in range(len(names))]
+    assert not sync([*runs, other], ["json"], show, complain=complaints.append, patience_s=0.0)
+    assert begun == {other.path}
+    assert read_account(other, "json").closed == "finished"
+    assert [str(path) in line for path, line in zip(planted, complaints, strict=True)] == [True] * len(names)
+    for run in runs:
+        with pytest.raises(UsageError, match="no process can use it: remove it"):
+            sync([run], [], show, patience_s=0.0)
+
+
+def test_directories_of_links_to_themselves_end(tmp_path: Path) -> None:
+    """Each directory is looked through once, whatever links lead to it."""
+    write_run("one", ROWS, root=tmp_path / "runs")
+    for number in range(40):
+        (tmp_path / "runs" / f"link-{number}").symlink_to(tmp_path / "runs")
+        (tmp_path / "runs" / "digits" / f"link-{number}").symlink_to("..")
+    assert [run.path.name for run in runs_below(tmp_path / "runs")] == ["one"]
+
+
+def test_sources_of_other_runs_are_served_beside_one_that_cannot_be_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run whose streams nobody may list ends no ``sync --follow``."""
+    bad, good = write_run("bad", ROWS), write_run("good", ROWS)
+    listed = os.listdir
+
+    def refusing(path: Any = ".") -> list[str]:
+        if str(path).endswith("bad/streams"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return listed(path)
+
+    monkeypatch.setattr(os, "listdir", refusing)
+    complaints: list[str] = []
+    until = time.monotonic() + LIMIT_S
+
+    def done() -> bool:
+        closed = read_account(RunDirectory(good), "json").closed
+        return bool(closed and complaints) or time.monotonic() > until
+
+    Follower([Path("runs")], ["json"], lambda work: None, complain=complaints.append).serve(done)
+    assert read_account(RunDirectory(good), "json").closed == "finished"
+    assert [str(bad) in line for line in complaints] == [True]

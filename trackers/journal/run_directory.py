@@ -8,6 +8,7 @@ import os
 import re
 import secrets
 import shlex
+import stat
 import string
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -35,6 +36,7 @@ DOOMED = "run.json.deleting"
 SMALL_BYTES = 64 * 1024 * 1024
 """No identity of a run and no state of a delivery is longer."""
 
+MOST_ATTEMPTS = 2**31
 HOLE_BYTES = 64 * 1024 * 1024
 TAIL_BYTES = 65536
 """Bytes read at a time in search of a stream's last complete line."""
@@ -160,6 +162,27 @@ class RunDirectory:
             self.path.mkdir(parents=True, exist_ok=True)
             confined.make_folder(path)
 
+    def need_regular(self) -> None:
+        """Raise UsageError if a pipe, a device or a link lies where the run's own files must be.
+
+        No process can read or write those, so waiting for them to become usable would never end.
+        """
+        for folder in (self.path, self.streams, self.delivery):
+            for entry in _entries(folder):
+                mode = entry.stat(follow_symlinks=False).st_mode
+                if stat.S_ISREG(mode) or entry.name == self.identity.name:
+                    continue
+                if folder == self.path:
+                    must_be_folder = entry.name in (self.streams.name, self.delivery.name)
+                    must_be_file = entry.name in (self.relay_log.name, self.messages.name, "relay.lease")
+                    wrong = not stat.S_ISDIR(mode) if must_be_folder else must_be_file or _is_device(mode)
+                else:
+                    wrong = True
+                if wrong:
+                    kinds = {stat.S_IFLNK: "a link", stat.S_IFDIR: "a folder"}
+                    what = kinds.get(stat.S_IFMT(mode), "a pipe or a device")
+                    raise UsageError(f"{entry.path} is {what}, and no process can use it: remove it, then again")
+
     def need_restored(self) -> None:
         """Raise UsageError if the run is archived: who writes to it needs its files as they were."""
         if self.archived():
@@ -193,6 +216,7 @@ class RunDirectory:
         if not abs(info.created) < TIME_MAX:
             info.created = 0.0
         info.trackers = [name for name in info.trackers if confined.plain(name)]
+        info.attempts = [one for one in info.attempts if _is_number(one.get("number", 0))]
         info.directory, info.home, info.foreign = str(self.path.resolve()), "", False
         return info
 
@@ -375,6 +399,23 @@ def is_run(path: Path | str) -> bool:
         return False
     ranks = [entry for entry in entries if entry.startswith("rank-") and StreamName.parse(_stem(entry)) is not None]
     return any(os.path.getsize(f"{path}/streams/{entry}") for entry in ranks)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST_ATTEMPTS
+
+
+def _entries(folder: Path) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            return sorted(entries, key=lambda entry: entry.name)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _is_device(mode: int) -> bool:
+    """True for a pipe, a socket or a device."""
+    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode) or stat.S_ISLNK(mode))
 
 
 def _stem(entry: str) -> str:

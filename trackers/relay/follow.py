@@ -77,9 +77,9 @@ class Follower:
         if began < self._look_at:
             return
         for run in self._runs():
-            path = run.path.resolve()
+            path = Path(os.path.realpath(run.path))
             known = path in self._active or path in self._queue
-            if not known and self._refused.get(path) != run.attempt() and not self._is_delivered(run):
+            if not known and self._refused.get(path) != _attempt(run) and not self._is_delivered(run):
                 self._queue.append(path)
         now = time.monotonic()
         self._look_at = now + max(LOOK_S, 20 * (now - began))
@@ -108,7 +108,7 @@ class Follower:
             self._begun[path] = time.monotonic()
 
     def _refuse(self, path: Path, text: str) -> None:
-        self._refused[path] = RunDirectory(path).attempt()
+        self._refused[path] = _attempt(RunDirectory(path))
         self._complain(f"{path}: {text}")
 
     def _turn(self, path: Path) -> None:
@@ -126,7 +126,7 @@ class Follower:
             self._end(path)
             if work.lacking or any(entry["state"] == "stopped" for entry in work.report().values()):
                 # It was said why. It is tried again with the next attempt, or when somebody asks for it.
-                self._refused[path] = work.run.attempt()
+                self._refused[path] = _attempt(work.run)
         elif time.monotonic() - self._shown.get(path, 0.0) > SEEN_S:
             self._shown[path] = time.monotonic()
             self._show(work)
@@ -149,15 +149,31 @@ class Follower:
         return all(entry["state"] == "delivered" and not entry["rejected"] for entry in entries)
 
 
-def runs_below(root: Path, depth: int = DEPTH) -> Iterator[RunDirectory]:
-    """Every run in a directory tree, or the one run that ``root`` is. What can't be read is passed over."""
-    if is_run(root):
-        yield RunDirectory(root)
-        return
+def _attempt(run: RunDirectory) -> int:
+    """The newest attempt's number; -1 where the run's streams can't be listed."""
     try:
+        return run.attempt()
+    except OSError:
+        return -1
+
+
+def runs_below(root: Path, depth: int = DEPTH, seen: set[tuple[int, int]] | None = None) -> Iterator[RunDirectory]:
+    """Every run in a directory tree, or the one run that ``root`` is. What can't be read is passed over.
+
+    Each directory is visited once, whatever links lead to it: a directory of links to itself would never end.
+    """
+    seen = set() if seen is None else seen
+    try:
+        found = os.stat(root)
+        if (found.st_dev, found.st_ino) in seen:
+            return
+        seen.add((found.st_dev, found.st_ino))
+        if is_run(root):
+            yield RunDirectory(root)
+            return
         with os.scandir(root) as entries:
             inside = sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
     except OSError:
         return
     for name in inside if depth else []:
-        yield from runs_below(root / name, depth - 1)
+        yield from runs_below(root / name, depth - 1, seen)

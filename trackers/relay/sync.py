@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from trackers.backends import registry
-from trackers.errors import NotFound, UsageError
+from trackers.errors import CredentialsMissing, MissingPackage, NotFound, UnknownTracker, UsageError
 from trackers.journal import helper_process, trust
 from trackers.journal.lease import Lease, read_holder
 from trackers.journal.messages import Messages
@@ -23,6 +23,8 @@ from trackers.support.redaction import reveal
 TURN_S = 0.1
 SEEN_S = 1.0
 PATIENCE_S = 120.0
+LACKING = (UnknownTracker, MissingPackage, CredentialsMissing)
+"""Errors that concern every run for which a tracker was asked, not one run's files or options."""
 DAMAGE = (OSError, LookupError, TypeError, ValueError, ArithmeticError, AttributeError, RecursionError)
 """Exceptions that a run's damaged files may cause; they don't affect other runs."""
 VERDICT_S = 0.5
@@ -71,9 +73,11 @@ class RunSync:
         """Start the deliveries. What a tracker needs is checked first.
 
         Raises:
-            UsageError: a tracker is unknown, or its package or login is missing.
+            UsageError: a tracker is unknown, or its package or login is missing; a pipe, a device or a link lies where
+                the run's own files must be.
         """
         run = self.run
+        run.need_regular()
         if self.verify:
             self._may_verify()
         if run.archived():  # nothing is lacking but by trackers that were named
@@ -232,7 +236,7 @@ def sync(
             work = RunSync(run, to, follow=False, trusted=trusted, verify=verify)
             work.begin()
         except (UsageError, NotFound) as error:
-            if to or len(runs) == 1:
+            if len(runs) == 1 or (to and isinstance(error, LACKING)):
                 raise
             complain(f"{run.path}: {error}")
             complete = False
