@@ -141,15 +141,21 @@ class Cache:
         from pyarrow import parquet
 
         name = f"part-{secrets.token_hex(6)}"
+        paths = [self.path / f"{name}.jsonl", self.path / f"{name}.parquet"]
         lines = b"".join(records.encode(record) for record in others)
-        (self.path / f"{name}.jsonl").write_bytes(lines)
-        parquet.write_table(
-            columns.to_table(blocks),
-            self.path / f"{name}.parquet",
-            compression="snappy",
-            use_dictionary=["shape"],
-            write_statistics=False,
-        )
+        try:
+            paths[0].write_bytes(lines)
+            parquet.write_table(
+                columns.to_table(blocks),
+                paths[1],
+                compression="snappy",
+                use_dictionary=["shape"],
+                write_statistics=False,
+            )
+        except BaseException:  # a full disk, say: half a part would only take the space that is left
+            for path in paths:
+                path.unlink(missing_ok=True)
+            raise
         return CachePart(name, size)
 
     def _tidy(self, named: set[str]) -> None:
