@@ -139,7 +139,7 @@ def record_wandb(place: Path, work: Path) -> None:
         run = work / "wandb-run"
         (run / "media").mkdir(parents=True)
         driver = Driver(WandbTracker, run_info(run, id=WANDB_RUN))
-        driver.deliver(_records(run), status=Status("finished", 0, 1_763_689_000.0))
+        driver.deliver(wandb_records(run), status=Status("finished", 0, 1_763_689_000.0))
         os.environ["WANDB_CACHE_DIR"] = str(work / "empty")  # or the artifact's file is taken from what was sent
         with _heard(place):
             _read_whole("wandb:someone/digits", work / "wandb-fetched")
@@ -148,7 +148,7 @@ def record_wandb(place: Path, work: Path) -> None:
             file.write_bytes(held or b"")
 
 
-def _records(run: Path) -> list[Any]:
+def wandb_records(run: Path) -> list[Any]:
     import numpy
 
     from tests.helpers import T0, stream

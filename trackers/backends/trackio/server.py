@@ -25,6 +25,8 @@ from trackers.errors import Fatal, Refused, Rejected, Unavailable
 ASK_S = 10.0
 """Between questions to the server, how many rows of the run it has."""
 
+FILE_DATA = "gradio.FileData"
+"""Type of mappings that stand for a file in Gradio's API."""
 TIME_KEY = "_timestamp"
 """``/api/bulk_log`` drops the times of rows (trackio 0.43), so each row carries its own, as W&B's rows do."""
 
@@ -53,11 +55,12 @@ class ServerStore:
             Unavailable, Refused, Fatal: no answer, no access, not a trackio server that we can talk to.
         """
         import httpx
-        from trackio.remote_client import HTTP_API_VERSION, RemoteClient
+        from trackio.remote_client import HTTP_API_VERSION, _TrackioHTTPClient
         from trackio.utils import parse_trackio_server_url
 
-        base, _ = parse_trackio_server_url(self._url)
-        # Before RemoteClient does: it would take every failure for an older kind of server.
+        base, token = parse_trackio_server_url(self._url)
+        # Not by RemoteClient: it takes every failure for an older kind of server, and asks that by Gradio's client,
+        # which follows redirects with the write token.
         try:
             answer = httpx.get(base.rstrip("/") + "/version", timeout=10)
             answer.raise_for_status()
@@ -69,7 +72,7 @@ class ServerStore:
         if version != HTTP_API_VERSION:
             raise Fatal(f"{base} speaks version {version} of trackio's API, this client version {HTTP_API_VERSION}")
         try:
-            self._client = RemoteClient(self._url, httpx_kwargs={"timeout": TIMEOUT_S})
+            self._client = _TrackioHTTPClient(base, write_token=token, httpx_kwargs={"timeout": TIMEOUT_S})
         except Exception as error:
             raise self._translated(error) from error
 
@@ -157,7 +160,7 @@ class ServerStore:
 
     def _call(self, api: str, **arguments: Any) -> Any:
         try:
-            return self._client.predict(api_name=f"/{api}", **arguments)
+            return self._client.predict(api_name=f"/{api}", **_without_files(arguments))
         except Exception as error:
             raise self._translated(error) from error
 
@@ -185,6 +188,23 @@ class ServerStore:
         return Rejected(f"{where}: {error}")
 
 
+class _Upload(dict[str, Any]):
+    """A file that this tracker uploads."""
+
+
+def _without_files(value: Any) -> Any:
+    """The value as data: trackio's client uploads the file that any mapping in Gradio's form names, logged or not."""
+    if isinstance(value, _Upload):
+        return value
+    if isinstance(value, dict):
+        found = {name: _without_files(inner) for name, inner in value.items()}
+        meta = found.get("meta")
+        if isinstance(meta, dict) and meta.get("_type") == FILE_DATA:
+            found["meta"] = {**meta, "_type": f"{FILE_DATA} (logged)"}
+        return found
+    return [_without_files(inner) for inner in value] if isinstance(value, (list, tuple)) else value
+
+
 def _of_status(response: Any, where: str) -> Exception:
     """The error behind an HTTP answer: trackio says 400 for a missing token, 500 for what its database refused."""
     code = response.status_code
@@ -202,4 +222,4 @@ def _of_status(response: Any, where: str) -> Exception:
 
 def _file(path: Path, name: str) -> dict[str, Any]:
     """A file to upload, as gradio's clients write it down."""
-    return {"path": str(path), "orig_name": name, "meta": {"_type": "gradio.FileData"}}
+    return _Upload(path=str(path), orig_name=name, meta={"_type": FILE_DATA})
