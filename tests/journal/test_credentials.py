@@ -18,10 +18,11 @@ from tests.backends.wandb.support import server
 from tests.fakes import wandb_server
 from tests.fakes.wandb_server import WandbServer
 from tests.fuzz.answers import WANDB_RUN, wandb_records
-from tests.helpers import Driver, run_info
+from tests.helpers import Driver, run_info, stream
 from trackers.errors import TrackersError
 from trackers.readers.wandb import api, fetch
 from trackers.readers.wandb.api import WandbReader
+from trackers.records import Config, Start
 from trackers.tracker import Status
 
 __all__ = ["server"]
@@ -181,3 +182,22 @@ def test_files_that_lie_elsewhere_are_fetched_without_the_key(
             list(reader.read(found, files=tmp_path / "got"))
     assert {Path(path).name for path, _ in stolen} >= {"wandb-metadata.json", "x"}
     assert_no_key(stolen)
+
+
+def test_configuration_names_no_server(server: WandbServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Values that W&B's client would take for artifacts of another server are data: nothing is asked there."""
+    from trackers.backends.wandb.tracker import WandbTracker
+
+    monkeypatch.setenv("WANDB_API_KEY", KEY)
+    with hostile_server(lambda method, path: (404, {}, b"{}")) as (there, stolen):
+        named = f"wandb-artifact://{there}/someone/digits/model:v0"
+        version = {"_type": "artifactVersion", "_version": "v0", "id": "a0", "version": "v0", "sequenceName": "m"}
+        values = {"model": named, "version": version, "deep": {"model": named, "list": [named, version]}}
+        driver = Driver(WandbTracker, run_info(tmp_path / "run", id=WANDB_RUN, config=values))
+        later = stream([Start(time=1.0), Config(time=2.0, values={"later": named, "more": {"version": version}})])
+        driver.deliver(later)
+    assert stolen == []
+    config = {name: entry["value"] for name, entry in server.runs[WANDB_RUN].config.items() if name != "_wandb"}
+    assert {name: config[name] for name in values} == values
+    assert config["later"] == named
+    assert config["more"] == {"version": version}

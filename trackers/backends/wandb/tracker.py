@@ -345,7 +345,15 @@ class WandbTracker(WandbPrecheck):
             client.raise_translated(error)
 
     def _update_config(self, values: dict[str, Any]) -> None:
-        self._run.config.update(values, allow_val_change=True)
+        """Set values of the configuration, as data.
+
+        W&B's client takes texts that begin with ``wandb-artifact://`` and mappings of the type ``artifactVersion`` for
+        artifacts, and asks the server that the text names for them, with the login of whoever delivers the run.
+        """
+        config = self._run.config
+        config._set_artifact_callback(lambda key, value: value)
+        object.__setattr__(config, "_raise_value_error_on_nested_artifact", lambda *_, **__: None)
+        config.update(values, allow_val_change=True)
 
     def _send(self, row: HistoryRow) -> None:
         values = {"_timestamp": row.time, **row.values}
