@@ -37,21 +37,21 @@ def example(declaration: Declaration) -> object:
     )
 
 
-@pytest.mark.parametrize("symbol", list(DECLARATIONS))
-def test_every_option_has_a_flag(tmp_path: Path, symbol: str) -> None:
+def test_every_option_has_a_flag(tmp_path: Path) -> None:
     """Each option's flag reaches the resolved options and is named as their source."""
-    declaration = DECLARATIONS[symbol]
-    value = example(declaration)
-    if declaration.kind == "bool":
-        words = [declaration.flag if value else "--no-" + declaration.flag[2:]]
-    else:
-        words = [declaration.flag, str(value)]
-    flags, defconfig = flags_from_args(parser_with_flags().parse_args(words))
-    assert defconfig is None
-    assert set(flags) == {symbol}
-    options = resolve(flags=flags, environ={}, cwd=tmp_path)
-    assert options[symbol] == value != declaration.default
-    assert options.source(symbol) == f"flag {declaration.flag}"
+    parser = parser_with_flags()
+    for symbol, declaration in DECLARATIONS.items():
+        value = example(declaration)
+        if declaration.kind == "bool":
+            words = [declaration.flag if value else "--no-" + declaration.flag[2:]]
+        else:
+            words = [declaration.flag, str(value)]
+        flags, defconfig = flags_from_args(parser.parse_args(words))
+        assert defconfig is None
+        assert set(flags) == {symbol}
+        options = resolve(flags=flags, environ={}, cwd=tmp_path)
+        assert options[symbol] == value != declaration.default, symbol
+        assert options.source(symbol) == f"flag {declaration.flag}"
 
 
 def test_flags_have_the_documented_spelling() -> None:

@@ -50,10 +50,16 @@ def in_environment(value: object) -> str:
     return {True: "1", False: "no"}[value] if isinstance(value, bool) else str(value)
 
 
-@pytest.mark.parametrize("symbol", list(DECLARATIONS))
 @pytest.mark.parametrize(("below", "above"), list(itertools.combinations(range(5), 2)))
-def test_later_level_wins(tmp_path: Path, symbol: str, below: int, above: int) -> None:
+def test_later_level_wins(tmp_path: Path, below: int, above: int) -> None:
     """For every option, each way to give it beats each way before it, and is named as the source."""
+    for symbol in DECLARATIONS:
+        folder = tmp_path / symbol
+        folder.mkdir()
+        check_later_level_wins(folder, symbol, below, above)
+
+
+def check_later_level_wins(folder: Path, symbol: str, below: int, above: int) -> None:
     declaration = DECLARATIONS[symbol]
     high = example(declaration)
     low = declaration.default
@@ -62,13 +68,13 @@ def test_later_level_wins(tmp_path: Path, symbol: str, below: int, above: int) -
         if value != "" or level not in (0, 2):
             given[level] = {symbol: value}
     if given[1]:
-        write(tmp_path, in_file(declaration, given[1][symbol]))
+        write(folder, in_file(declaration, given[1][symbol]))
     environ = {name: in_environment(value) for name, value in given[2].items()}
-    options = resolve(given[4], given[3], environ=environ, cwd=tmp_path)
+    options = resolve(given[4], given[3], environ=environ, cwd=folder)
     if symbol in PROGRAMS and above == 1:  # a directory's own file names no programs
         assert (options[symbol], options.source(symbol)) == (low, "default")
         return
-    assert options[symbol] == high
+    assert options[symbol] == high, symbol
     assert type(options[symbol]) is type(declaration.default)
     assert options.source(symbol) == (f"flag {declaration.flag}" if above == 3 else LEVELS[above])
 

@@ -38,14 +38,14 @@ def test_broken_tracker_fails_its_check(broken: type[Whole], check: str, tmp_pat
 
 def test_every_check_is_broken_by_some_tracker() -> None:
     """No check of the kit is idle, but for those that repeat others in a harder way."""
-    harder = {"lost_cursor", "killed_while_writing"}
+    harder = {"lost_cursor", "older_state", "killed_while_writing"}
     assert set(BROKEN.values()) | harder == set(checks())
 
 
-@pytest.mark.parametrize("check", ["lost_cursor", "killed_while_writing"])
+@pytest.mark.parametrize("check", ["lost_cursor", "older_state", "killed_while_writing"])
 def test_tracker_without_a_key_fails_harder_checks(check: str, tmp_path: Path) -> None:
     """A tracker that stores what it gets as often as it gets it is seen after a lost cursor and after a kill."""
-    broken = DoublesOnRedelivery if check == "lost_cursor" else TearsBatches
+    broken = TearsBatches if check == "killed_while_writing" else DoublesOnRedelivery
     with pytest.raises(ConformanceError, match=r"not logged from place|at place"):
         check_tracker(broken, read, directory=tmp_path, checks=[check])
 

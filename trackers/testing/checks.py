@@ -214,6 +214,21 @@ def check_lost_cursor(bench: Bench) -> None:
     trial.verify(records)
 
 
+def check_older_state(bench: Bench) -> None:
+    """A run whose cursor and state are put back to an earlier moment, before an end and a resume, is there once."""
+    trial = bench.trial()
+    records = streams.training(90)
+    kept = []
+    for stop, name in ((30, "running"), (60, "crashed")):
+        trial.deliver(records[:stop], 20, Status(name, None, streams.T0))
+        kept.append(trial.file.read_bytes())
+    trial.deliver(records, 20)
+    for earlier in kept:
+        trial.file.write_bytes(earlier)
+        trial.deliver(records, 20)
+        trial.verify(records)
+
+
 def check_resume(bench: Bench) -> None:
     """A run that pauses, is preempted, ends and is synced once more, each time in another process, is one whole run."""
     bench.needs_own_process()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import math
 import struct
@@ -63,6 +64,12 @@ def accumulator(directory: Path) -> Any:
 def scalars(directory: Path) -> dict[str, list[tuple[int, float, float]]]:
     found = accumulator(directory)
     return {tag: [(e.step, e.value, e.wall_time) for e in found.Scalars(tag)] for tag in found.Tags()["scalars"]}
+
+
+def points(directory: Path, tag: str) -> list[tuple[int, float]]:
+    """All points of a metric that the files hold, also those that TensorBoard forgets at a later session's start."""
+    found = [event for event in events(directory) if any(value.tag == tag for value in event.summary.value)]
+    return sorted((event.step, event.wall_time) for event in found)
 
 
 def strings(directory: Path, tag: str) -> list[str]:
@@ -474,6 +481,39 @@ def test_run_that_goes_on_after_its_end_has_one_end(tmp_path: Path) -> None:
     found = scalars(directory)
     assert [value for _, value, _ in found["final/best"]] == [1.0]
     assert [step for step, _, _ in found["metric_0"]] == list(range(11))
+
+
+def test_older_state_leaves_nothing_double(tmp_path: Path) -> None:
+    """Whichever committed state comes back, of before an end or behind it, the files are those that it leads to."""
+    first = training(10, finish=False)
+    seq = first[-1].seq
+    parts, ends = (
+        [first],
+        [Status("crashed", None, T0 + 5), Status("failed", 1, T0 + 9), Status("finished", 0, T0 + 14)],
+    )
+    for attempt in (2, 3):
+        start = Start(time=T0 + 4 * attempt, attempt=attempt)
+        values = [Metrics(step=10 * attempt + n, time=start.time + n / 10, values={"metric_0": n}) for n in range(8)]
+        parts.append(stream([start, *values], first_seq=seq + 1))
+        seq = parts[-1][-1].seq
+    run, states, records = driver(tmp_path), [], []
+    for part, end in zip(parts, ends, strict=True):
+        records += part
+        run.open()
+        for stop in range(5, len(records) + 5, 5):
+            run.write(records[:stop])
+            states.append((run.cursor, copy.deepcopy(dict(run.state))))
+        run.close(end)
+        states.append((run.cursor, copy.deepcopy(dict(run.state))))
+    directory = tmp_path / "run/tensorboard/baseline"
+    expected = points(directory, "metric_0")
+    assert len(content(directory)) == 3
+    for cursor, state in states:
+        run.cursor = cursor
+        run.state.clear()
+        run.state.update(copy.deepcopy(state))
+        run.deliver(records)
+        assert points(directory, "metric_0") == expected, cursor
 
 
 def test_pause_writes_no_end(tmp_path: Path) -> None:

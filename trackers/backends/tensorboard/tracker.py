@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import glob
 import mmap
 import os
 import shlex
@@ -122,6 +123,7 @@ class TensorboardTracker(TensorboardPrecheck):
         self._marks.folder = self._folder
         if not self._marks.files:
             self._begin()
+        self._remove_uncommitted()
         state["url"] = f"tensorboard --logdir {shlex.quote(str(logdir))}"
         return answer
 
@@ -208,6 +210,14 @@ class TensorboardTracker(TensorboardPrecheck):
         draft.ended = ""
         self._commit(draft)
         return file
+
+    def _remove_uncommitted(self) -> None:
+        """Remove event files of this run that the state doesn't name: they hold what is going to be written again."""
+        first = next(iter(self._marks.files)).removesuffix(f"0000{SUFFIX}")
+        for path in self._directory.glob(f"{glob.escape(first)}*{SUFFIX}"):
+            if path.name not in self._marks.files:
+                with contextlib.suppress(OSError):
+                    confined.remove(path, root=self._root)
 
     def _owned(self, name: str) -> OwnedFile:
         return OwnedFile(self._directory / name, self._root)
