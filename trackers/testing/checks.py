@@ -219,8 +219,8 @@ def check_older_state(bench: Bench) -> None:
     trial = bench.trial()
     records = streams.training(90)
     kept = []
-    for stop, name in ((30, "running"), (60, "crashed")):
-        trial.deliver(records[:stop], 20, Status(name, None, streams.T0))
+    for stop, status in ((30, Status("running", None, streams.T0)), (60, Status("crashed", None, streams.T0))):
+        trial.deliver(records[:stop], 20, status)
         kept.append(trial.file.read_bytes())
     trial.deliver(records, 20)
     for earlier in kept:
