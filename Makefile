@@ -15,6 +15,8 @@ SHELL := /bin/bash
 
 BASE_PYTHON ?= python3
 VENV ?= .venv
+PYTHON_ROOT ?= .python-3.13
+SUITE ?= trixie
 PYTEST ?=
 # Tests of processes and servers wait more than they compute: two for each core.
 CORES = $(shell getconf _NPROCESSORS_ONLN)
@@ -46,7 +48,7 @@ endef
 # menuconfig, defconfig-NAME and what else makes a .config.
 include config.mk
 
-.PHONY: help demo test test-fast test-slow test-failed test-oldest check audit fuzz chaos chaos-crowd chaos-failpoints copy-project bench gpu-check docs-pictures new-tracker wheel release-check clean
+.PHONY: help demo test test-fast test-slow test-failed test-oldest test-python check audit fuzz chaos chaos-crowd chaos-failpoints copy-project bench gpu-check docs-pictures new-tracker wheel release-check clean
 
 help:  ## this list
 	@grep -hE '^[a-z][a-z-]*:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 24
@@ -73,6 +75,9 @@ test-failed: $(DEV_ENV)  ## only the tests that failed last time, one after the 
 test-oldest:  ## the tests with the oldest clients that are supported, in .venv-oldest (minutes)
 	@$(MAKE) --no-print-directory VENV=.venv-oldest CONSTRAINTS="-c constraints/oldest.txt" .venv-oldest/.installed-dev
 	@.venv-oldest/bin/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not slow" $(PYTEST)
+
+test-python:  ## the tests on another Python: Debian's trixie (3.13) in .python-3.13; needs root and debootstrap (minutes)
+	@PYTHON_ROOT=$(PYTHON_ROOT) SUITE=$(SUITE) WORKERS=$(WORKERS) scripts/test_python.sh $(PYTEST)
 
 check: $(DEV_ENV)  ## style and types only
 	@scripts/check
@@ -119,7 +124,7 @@ release-check: $(ENV)  ## before a release: versions, changelog and tag agree, a
 	@$(PYTHON) scripts/release_check.py --wheel
 
 clean:  ## remove environment, caches and build outputs; runs stay
-	rm -rf $(VENV) .venv-oldest .cache build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-oldest $(PYTHON_ROOT) .cache build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 $(VENV)/.installed-core: pyproject.toml
 	$(call install,-e .)

@@ -6,6 +6,7 @@ import importlib.util
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -154,3 +155,41 @@ def load(path: str) -> dict:  # type: ignore[type-arg]
     found = yaml.safe_load((ROOT / path).read_text("utf-8"))
     assert isinstance(found, dict)
     return found
+
+
+@pytest.fixture
+def few_programs(tmp_path: Path) -> Path:
+    """A folder for PATH with what scripts/test_python.sh asks first, without debootstrap."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for name in ("bash", "basename", "cat", "dirname", "id", "realpath", "uname"):
+        (folder / name).symlink_to(str(shutil.which(name)))
+    return folder
+
+
+def run_test_python(path: Path, root: Path) -> tuple[int, str]:
+    environment = {"PATH": str(path), "PYTHON_ROOT": str(root)}
+    done = subprocess.run([ROOT / "scripts/test_python.sh"], env=environment, capture_output=True, text=True)
+    return done.returncode, done.stderr
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
+def test_other_python_without_debootstrap_is_one_line(few_programs: Path, tmp_path: Path) -> None:
+    """`make test-python` says what is missing and which packages bring it, and makes nothing."""
+    assert run_test_python(few_programs, tmp_path / "root") == (
+        1,
+        "test_python.sh: needs debootstrap: apt-get install debootstrap util-linux\n",
+    )
+    assert not (tmp_path / "root").exists()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
+def test_other_python_leaves_a_foreign_folder_alone(few_programs: Path, tmp_path: Path) -> None:
+    """`make test-python` installs only into a folder that it made."""
+    for name in ("debootstrap", "unshare", "setpriv", "flock"):
+        (few_programs / name).symlink_to("/bin/false")
+    (tmp_path / "root").mkdir()
+    code, error = run_test_python(few_programs, tmp_path / "root")
+    assert code == 1
+    assert "isn't a folder of trixie that this script made: name another with PYTHON_ROOT" in error
+    assert list((tmp_path / "root").iterdir()) == []
