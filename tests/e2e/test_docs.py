@@ -6,6 +6,9 @@
     ```text output         what the block before it prints: these lines, in this order; … stands for anything
     ```bash show           not run: needs what a test can't have (an account, a cluster, minutes)
 
+Where an example prints something else each time, the block shows what it printed once, and a comment before it, which
+readers don't see, has the lines with … in place of what varies: ``<!-- prints`` … ``-->``.
+
 Blocks of one page run in order in one directory, which has the checkout's examples/ and defconfigs/.
 """
 
@@ -25,6 +28,7 @@ from tests import ROOT
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
 LANGUAGES = {"bash", "sh", "shell", "console", "python"}
+PRINTS = re.compile(r"<!-- prints\n(?P<lines>(?:(?!-->).)*?)^ *-->\n\Z", re.M | re.S)
 FENCE = re.compile(r"^(?P<indent> *)(?P<ticks>```+)(?P<info>[^`\n]*)\n(?P<body>.*?)^ *(?P=ticks)[ ]*$", re.M | re.S)
 
 
@@ -34,6 +38,8 @@ class Block:
     tags: tuple[str, ...]
     body: str
     line: int
+    prints: str | None = None
+    """What an output is compared with, if not with what is shown."""
 
     def tag(self, name: str) -> str | None:
         """The value of ``name=value``, or "" for a bare ``name``, or None."""
@@ -50,7 +56,9 @@ def blocks(text: str) -> Iterator[Block]:
         language, *tags = match["info"].split() or [""]
         indent = len(match["indent"])
         body = "".join(line[indent:] if line.strip() else "\n" for line in match["body"].splitlines(keepends=True))
-        yield Block(language, tuple(tags), body, text.count("\n", 0, match.start()) + 1)
+        hidden = PRINTS.search(text, 0, match.start())
+        line = text.count("\n", 0, match.start()) + 1
+        yield Block(language, tuple(tags), body, line, hidden["lines"] if hidden else None)
 
 
 def run_page(text: str, name: str, directory: Path) -> None:
@@ -85,7 +93,10 @@ def run_page(text: str, name: str, directory: Path) -> None:
             assert result.returncode == 0, f"{where} ended with exit code {result.returncode}:\n{printed}"
         elif block.tag("output") is not None:
             assert printed is not None, f"{where}: output of what? No block was run before it"
-            missing = first_missing(block.body, printed)
+            wanted = block.body if block.prints is None else block.prints
+            missing = first_missing(wanted, block.body)
+            assert missing is None, f"{where}: the page doesn't show what its comment says: {missing!r}"
+            missing = first_missing(wanted, printed)
             assert missing is None, f"{where}: not printed, or not in this order: {missing!r}\nPrinted was:\n{printed}"
 
 
@@ -106,6 +117,14 @@ def first_missing(shown: str, printed: str) -> str | None:
 def test_page_does_what_it_shows(page: Path, tmp_path: Path) -> None:
     """A reader who copies a page's commands, top to bottom, gets what the page shows."""
     run_page(page.read_text(), page.name, tmp_path)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_page_shows_real_output(page: Path) -> None:
+    """Readers see what a command prints, not a pattern; a line of … alone says that lines are left out."""
+    outputs = [block for block in blocks(page.read_text()) if block.tag("output") is not None]
+    lines = [line for block in outputs for line in block.body.splitlines() if "…" in line and line.strip() != "…"]
+    assert not lines
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -155,3 +174,26 @@ def test_page_that_is_wrong_fails(old: str, new: str, message: str, tmp_path: Pa
     """A wrong output, a wrong order or a failing command is found, with the page's line."""
     with pytest.raises(AssertionError, match=re.escape(message)):
         run_page(GOOD.replace(old, new), "page", tmp_path)
+
+
+HIDDEN = """
+```python run
+import os
+print("run", os.getpid(), "ended")
+```
+<!-- prints
+run … ended
+-->
+```text output
+run 4711 ended
+```
+"""
+
+
+def test_page_shows_an_example_of_what_varies(tmp_path: Path) -> None:
+    """The comment before a block is what the output is compared with; the block has to be an example of it."""
+    run_page(HIDDEN, "page", tmp_path)
+    for part in ("examples", "defconfigs"):
+        (tmp_path / part).unlink()
+    with pytest.raises(AssertionError, match="the page doesn't show what its comment says: 'run … ended'"):
+        run_page(HIDDEN.replace("4711 ended", "4711 died"), "page", tmp_path)
