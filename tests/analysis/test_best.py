@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner, Result
 
 from tests.analysis.support import write_run
+from trackers.analysis.best import RunFilter
 from trackers.analysis.run_stats import MetricStats, RunStats
-from trackers.analysis.where import RunFilter
 from trackers.cli.app import app
 from trackers.errors import NotFound, UsageError
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner, Result
 
 from tests.analysis.support import T0, write_run
-from trackers.analysis.provenance import quote
+from trackers.analysis.diff import quote
 from trackers.cli.app import app
 from trackers.errors import NotFound, UsageError
 from trackers.records import Environment

@@ -21,7 +21,7 @@ from trackers.analysis import report
 from trackers.analysis.curves import open_runs
 from trackers.analysis.tables import show
 from trackers.cli import report as command
-from trackers.plotting import report_page
+from trackers.plotting import html_page
 
 
 def cells(text: str, heading: str) -> dict[str, list[str]]:
@@ -82,7 +82,7 @@ def test_winner_by_samples_where_nobody_counts_tokens(tmp_path: Path) -> None:
     runs = open_runs(["slow", "fast"])
     text = report.markdown(runs, when="now")
     assert "## Winner: fast\n\n20 samples/s per GPU, 100.0 % more than slow" in text
-    report_page.save(runs, text, tmp_path / "page.html", title="Report of 2 runs")
+    html_page.save_report(runs, text, tmp_path / "page.html", title="Report of 2 runs")
     page = (tmp_path / "page.html").read_text()
     titles = [panel["title"] for panel in data_of(page)["picture"]["panels"]]
     assert titles == ["train_loss", "learning_rate", "Seconds a step (mean; min to max)", "Samples/s, all GPUs"]
@@ -107,7 +107,7 @@ def test_names_are_shown_as_they_are(tmp_path: Path) -> None:
     runs = open_runs(["digits"])
     text = report.markdown(runs, when="now")
     assert "\x1b" not in text
-    page = report_page.as_html(text)
+    page = html_page.as_html(text)
     assert not re.search(r"<(img|script|b|a)[ >]", page)
     assert {"th", "td", "table", "div", "h1", "h2", "p", "ul", "li", "thead", "tbody", "tr"} >= set(
         re.findall(r"</?([a-z0-9]+)", page)
@@ -118,7 +118,7 @@ def test_names_are_shown_as_they_are(tmp_path: Path) -> None:
 
 def test_markdowns_own_html_is_shown_and_not_obeyed() -> None:
     """Should a name come this far as it is, the page shows it."""
-    page = report_page.as_html("<script>boom()</script>\n\na <b onclick=boom()>name</b>")
+    page = html_page.as_html("<script>boom()</script>\n\na <b onclick=boom()>name</b>")
     assert "&lt;script&gt;boom()&lt;/script&gt;" in page
     assert "a &lt;b onclick=boom()&gt;name&lt;/b&gt;" in page
     assert not re.search(r"<(script|b)[ >]", page)
@@ -136,7 +136,7 @@ def test_poor_runs_are_reported(kind: str) -> None:
             assert "## Throughput\n\nNo result says it.\n" in text
         else:
             assert cells(text, "Throughput")["poor"] == ["–"] * 4
-        report_page.save(runs, text, Path("out/page.html"), title="Poor")
+        html_page.save_report(runs, text, Path("out/page.html"), title="Poor")
         assert len(data_of(Path("out/page.html").read_text())["picture"]["legend"]) == len(sources)
 
 
@@ -158,7 +158,7 @@ def test_page_opens_in_a_browser(tmp_path: Path) -> None:
                   config={"global_batch_size": 4, "seq_length": 8, "lr": number})  # fmt: skip
     runs = open_runs(["digits"])
     path = tmp_path / "report.html"
-    report_page.save(runs, report.markdown(runs, when="now"), path, title="Eight")
+    html_page.save_report(runs, report.markdown(runs, when="now"), path, title="Eight")
     with chromium.browser(tmp_path, width=500, height=900) as window:
         window.open(path)
         assert window.console() == []

@@ -17,8 +17,7 @@ from tests.analysis.support import T0
 from tests.helpers import Driver, run_info, stream
 from trackers import records
 from trackers.analysis import benchmark_log, sessions
-from trackers.analysis.compare import compare_runs
-from trackers.analysis.comparison import Comparison
+from trackers.analysis.compare import Comparison, compare_runs
 from trackers.backends import registry
 from trackers.backends.console.tracker import ConsoleTracker
 from trackers.journal.run_directory import RunDirectory

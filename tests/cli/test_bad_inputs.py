@@ -186,8 +186,8 @@ def test_session_with_odd_content_is_analyzed(capsys: pytest.CaptureFixture[str]
 
 def test_result_with_odd_content_is_compared(capsys: pytest.CaptureFixture[str]) -> None:
     """Whatever stands at whatever place of a result, the others are compared, and mostly this one."""
-    from trackers.analysis.benchmark_report import markdown
     from trackers.analysis.benchmark_results import results
+    from trackers.analysis.report import markdown
 
     Path("results").mkdir()
     Path("results/benchmark_other.json").write_text(json.dumps(RESULT))

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from tests import ROOT
-from trackers.analysis.benchmark_report import markdown, warnings, winner
 from trackers.analysis.benchmark_results import Result, from_document
 from trackers.analysis.compare import compare_runs
+from trackers.analysis.report import markdown, warnings, winner
 from trackers.cli.scripts import analyze_logs, compare_results
 from trackers.errors import NotFound, UsageError
 from trackers.readers.run_data import load

@@ -18,7 +18,7 @@ from tests.backends.wandb.test_datastore import framed
 from tests.fakes.wandb_reads import HeldRun
 from tests.fakes.wandb_server import Fault, WandbServer
 from tests.helpers import T0
-from trackers.analysis import gpu_series
+from trackers.analysis import gpu_report
 from trackers.cli.scripts import compare_wandb_runs, inspect_wandb_keys, query_wandb_gpu
 from trackers.errors import CredentialsMissing, NotFound, UsageError
 
@@ -325,15 +325,15 @@ def test_refused_login_is_said(server: WandbServer) -> None:
 
 def test_average_is_weighted_by_time() -> None:
     """A value that held for long counts for long; one sample is its own average."""
-    assert gpu_series.average([(0.0, 10.0), (1.0, 10.0), (100.0, 0.0)]) == pytest.approx(505 / 100)
-    assert gpu_series.average([(5.0, 3.0)]) == 3.0
-    assert gpu_series.average([(5.0, 3.0), (5.0, 5.0)]) == 4.0
+    assert gpu_report.average([(0.0, 10.0), (1.0, 10.0), (100.0, 0.0)]) == pytest.approx(505 / 100)
+    assert gpu_report.average([(5.0, 3.0)]) == 3.0
+    assert gpu_report.average([(5.0, 3.0), (5.0, 5.0)]) == 4.0
 
 
 def test_sum_waits_for_all_series() -> None:
     """Series at their own times are summed by their last values, once each has one."""
     one, other = [(0.0, 1.0), (10.0, 2.0)], [(5.0, 10.0), (10.0, 20.0)]
-    assert gpu_series.summed([one, other]) == [(5.0, 11.0), (10.0, 22.0)]
+    assert gpu_report.summed([one, other]) == [(5.0, 11.0), (10.0, 22.0)]
 
 
 def test_gpus_of_several_nodes_are_apart() -> None:
@@ -342,5 +342,5 @@ def test_gpus_of_several_nodes_are_apart() -> None:
 
     names = ("system.node1.gpu.0.temp", "system.node0.gpu.10.temp", "system.node0.gpu.2.temp",
              "system.gpu.process.0.temp")  # fmt: skip
-    found = gpu_series.GpuSeries().gather([Metrics(time=0.0, values=dict.fromkeys(names, 1.0))])
+    found = gpu_report.GpuSeries().gather([Metrics(time=0.0, values=dict.fromkeys(names, 1.0))])
     assert found.names == ["node0.2", "node0.10", "node1.0"]

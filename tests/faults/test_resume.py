@@ -16,7 +16,7 @@ from tests import stores
 from tests.backends.wandb.support import online_at
 from tests.faults.attempts import FIVE, Training, delivered, points, read, wait_for
 from trackers import errors, records
-from trackers.analysis.run_overview import overview
+from trackers.analysis.run_list import overview
 from trackers.journal.attempts import AttemptHistory
 from trackers.journal.lease import read_holder
 from trackers.journal.run_directory import RunDirectory, find_runs

@@ -17,7 +17,7 @@ from tests.faults.attempts import FIVE, Training, delivered, points, read
 from tests.helpers import T0, Driver, run_info, stream
 from tests.stores import event_directory, read_wandb_file
 from trackers import errors
-from trackers.analysis.run_overview import glance, overview
+from trackers.analysis.run_list import glance, overview
 from trackers.backends.wandb.tracker import WandbTracker
 from trackers.journal.run_directory import RunDirectory
 from trackers.records import Metrics, Record, Start

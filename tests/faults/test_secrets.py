@@ -14,7 +14,7 @@ import pytest
 import trackers
 from tests.faults.driven import ROOT, wait_for
 from tests.stores import read_csv, read_json, read_mlflow, read_tensorboard, read_trackio
-from trackers.analysis.provenance import portrait
+from trackers.analysis.diff import portrait
 from trackers.journal.run_directory import RunDirectory, find_runs
 from trackers.records import Metrics
 from trackers.relay.delivery.cursor_file import read_account

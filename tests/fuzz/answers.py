@@ -96,7 +96,7 @@ def _asked(answer: Callable[[Any], tuple[int, bytes]]) -> Iterator[None]:
     from requests.adapters import HTTPAdapter
     from urllib3.connection import HTTPConnection
 
-    from trackers.readers import bounded_http
+    from trackers.readers.mlflow import reader as bounded_http
 
     def send(self: Any, request: Any, *arguments: Any, **how: Any) -> Any:
         return _response(request, *answer(request))

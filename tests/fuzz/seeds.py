@@ -140,7 +140,7 @@ def _caches(place: Path) -> None:
     from tests.fuzz.targets import READS_CACHE, WANDB_CACHE
     from trackers.readers.cache import Cache
     from trackers.readers.run_data import load
-    from trackers.readers.wandb.cache import RunCache
+    from trackers.readers.wandb.fetch import RunCache
 
     held = RunCache(*WANDB_CACHE)
     for part in (range(5), range(5, 12)):

@@ -125,8 +125,7 @@ def _mlflow_files(place: Path) -> None:
 
 
 def _run(place: Path) -> None:
-    from trackers.analysis.run_list import listing
-    from trackers.analysis.run_overview import overview, rejected
+    from trackers.analysis.run_list import listing, overview, rejected
     from trackers.journal.run_directory import find_runs
 
     root = place / "runs"
@@ -159,7 +158,7 @@ def _wandb(place: Path) -> None:
 
 def _wandb_cache(place: Path) -> None:
     """A damaged cache counts as none: what the server has is read all the same."""
-    from trackers.readers.wandb.cache import RunCache
+    from trackers.readers.wandb.fetch import RunCache
 
     cache = RunCache(*WANDB_CACHE)
     shutil.rmtree(cache.path, ignore_errors=True)

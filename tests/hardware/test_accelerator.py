@@ -13,7 +13,7 @@ import pytest
 import trackers
 from tests.fakes.cuda import Cuda
 from trackers.hardware import host
-from trackers.instruments.accelerator import accelerator
+from trackers.instruments.clock import accelerator
 from trackers.training.rank_run import RankRun
 from trackers.training.run import Run
 

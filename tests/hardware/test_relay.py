@@ -19,7 +19,7 @@ import pytest
 import trackers
 from tests.fakes.gpu_drivers.standin import Drivers
 from tests.stores import read_json, wandb_files, wandb_records
-from trackers.analysis.run_overview import overview
+from trackers.analysis.run_list import overview
 from trackers.journal.run_directory import RunDirectory, StreamName, find_runs
 from trackers.journal.status import last_status
 from trackers.journal.stream import StreamReader

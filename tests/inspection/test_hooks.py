@@ -17,8 +17,7 @@ from tests.inspection.test_statistics import NothingMoves
 from trackers.inspection import TensorInspectConfig
 from trackers.inspection.features import TENSORS
 from trackers.inspection.inspector import Eager, Inspector
-from trackers.inspection.statistics import TENSOR_STATS
-from trackers.inspection.statistics_log import TextLog
+from trackers.inspection.statistics import TENSOR_STATS, TextLog
 from trackers.values import deferred
 from trackers.values.device_copy import Transfer
 

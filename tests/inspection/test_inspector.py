@@ -14,12 +14,12 @@ import yaml
 from torch import nn
 
 from trackers.errors import MissingPackage, UsageError
-from trackers.inspection import TensorInspectConfig, nvinspect
+from trackers.inspection import TensorInspectConfig
+from trackers.inspection import inspector as nvinspect
 from trackers.inspection.config import InspectionSchedule, read_yaml
-from trackers.inspection.features import CARRIED_OUT, sections
+from trackers.inspection.features import CARRIED_OUT, Layers, names, sections, unwrapped
 from trackers.inspection.inspector import Inspector
-from trackers.inspection.selection import Layers, names, unwrapped
-from trackers.inspection.statistics_log import TextLog
+from trackers.inspection.statistics import TextLog
 
 DOCUMENTED = """
 fp8_tensor_stats:

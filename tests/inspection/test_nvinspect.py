@@ -13,8 +13,8 @@ import torch
 
 from tests.inspection.test_inspector import Mlp, section, start
 from trackers.errors import UsageError
-from trackers.inspection import nvinspect
-from trackers.inspection.statistics_log import FOLDER, TextLog, line
+from trackers.inspection import inspector as nvinspect
+from trackers.inspection.statistics import FOLDER, TextLog, line
 
 __all__ = ["start"]
 

@@ -22,7 +22,7 @@ from tests.inspection.test_inspector import Mlp, section
 from tests.inspection.test_nvinspect import fields
 from trackers.inspection import TensorInspectConfig
 from trackers.inspection.inspector import Inspector, NoInspector
-from trackers.inspection.statistics_log import FOLDER
+from trackers.inspection.statistics import FOLDER
 from trackers.journal.stream import StreamReader
 from trackers.records import Metrics
 

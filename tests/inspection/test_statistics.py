@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.instruments.test_norms import WAITING, NothingWaits
-from trackers.inspection import fp8
+from trackers.inspection import hooks
 from trackers.inspection.hooks import Wanted
-from trackers.inspection.results import values
+from trackers.inspection.inspector import combined
 from trackers.inspection.statistics import FP8_STATS, TENSOR_STATS, Cast, fp8_statistic, moments
 
 FLOATS = st.floats(width=32, allow_nan=False, allow_infinity=False, min_value=-(2.0**60), max_value=2.0**60)
@@ -38,8 +38,8 @@ def measured(tensor: torch.Tensor, stats: dict[str, Any], piece: int | None = No
     wanted = Wanted.of("layer", "activation", stats)
     parts = moments(torch, tensor, [*wanted.groups, "range"], piece)
     amax = torch.stack([part.row[:2].abs().amax() for part in parts]).amax()
-    parts += [fp8.rounded(torch, tensor, cast, amax) for cast in wanted.casts]
-    found = values(torch, [(wanted, part) for part in parts], 1).own
+    parts += [hooks.rounded(torch, tensor, cast, amax) for cast in wanted.casts]
+    found = combined(torch, [(wanted, part) for part in parts], 1).own
     return {name.removeprefix("layer_activation_"): float(value) for name, value in found.items()}
 
 
@@ -197,7 +197,7 @@ def test_fp8_statistics_are_those_of_a_float64_simulation(cast: Cast, data: st.D
 @pytest.mark.parametrize("cast", CASTS, ids=lambda cast: cast.column("")[:-1])
 def test_fp8_statistics_of_real_tensors(cast: Cast, monkeypatch: pytest.MonkeyPatch) -> None:
     """A gradient's kind of numbers, several blocks and tiles that aren't full, taken in several pieces."""
-    monkeypatch.setattr(fp8, "PIECE", 1 << 12)
+    monkeypatch.setattr(hooks, "PIECE", 1 << 12)
     source = np.random.default_rng(0)
     x = (source.standard_normal((150, 200)) * 2.0 ** source.integers(-24, 4, (150, 200))).astype(np.float32)
     x[:40, :64] = 0
@@ -241,5 +241,5 @@ def test_nothing_waits_for_the_device() -> None:
                 parts = moments(torch, tensor, wanted.groups, piece)
                 amax = parts[0].row[:2].abs().amax()
                 for cast in CASTS:
-                    fp8.rounded(torch, tensor, cast, amax)
+                    hooks.rounded(torch, tensor, cast, amax)
             assert "aminmax" in mode.seen

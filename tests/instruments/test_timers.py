@@ -14,8 +14,8 @@ import trackers
 from tests.fakes.cuda import Cuda
 from tests.helpers import Time
 from trackers.errors import MissingPackage, UsageError
-from trackers.formats.timer_report import report
-from trackers.instruments import timer_log, timers
+from trackers.formats.megatron_line import report
+from trackers.instruments import timers
 from trackers.instruments.timers import NULL, Timer, Timers
 from trackers.records import Metrics
 from trackers.support.optional import torch_for
@@ -229,12 +229,12 @@ def test_exception_inside_stops_and_marks(all_levels: Timers, clock: Time, said:
 
     with pytest.raises(ValueError, match="nan"), timer:
         fail()
-    assert timer_log.values(all_levels.interval().take(), 2) == {}
-    assert timer_log.values(before.take(), 2) == {"backward-interrupted": 1}
+    assert timers.values(all_levels.interval().take(), 2) == {}
+    assert timers.values(before.take(), 2) == {"backward-interrupted": 1}
     with timer:
         clock.now += 1.0
     assert (timer.total_s, timer.count, timer.interrupted, timer.running) == (1.0, 1, 1, False)
-    found = timer_log.values(interval.take(), 2)
+    found = timers.values(interval.take(), 2)
     assert found == {"backward-time": 0.5, "backward-interrupted": 1}
     assert said == []
 
@@ -276,7 +276,7 @@ def test_gpu_time_is_read_later_and_nothing_waits(all_levels: Timers, cuda: Cuda
         with timer:
             cuda.work(milliseconds)
     span = interval.take()["forward"]
-    found = timer_log.values({"forward": span}, 2)
+    found = timers.values({"forward": span}, 2)
     later = found["forward-time"]
     assert isinstance(later, DeferredNumber)
     assert not later.ready()
@@ -475,7 +475,7 @@ def test_run_logs_a_gpus_times_at_the_step_they_belong_to(run: Run, cuda: Cuda) 
     interval = run.timers.interval()
     with timer:
         cuda.work(8.0)
-    run.log(timer_log.values(interval.take(), 1), step=5)
+    run.log(timers.values(interval.take(), 1), step=5)
     run.log({"loss": 2.0}, step=6)
     assert [step for step, _ in logged(run)] == [0]
     cuda.run()
@@ -491,7 +491,7 @@ def test_ranks_log_their_timers_at_the_same_steps(option: str, extra: list[str],
     for pace_s in (0.001, 7.0):
         own: list[tuple[int, dict[str, Any]]] = []
         found, step = Timers(2), [-1]
-        log = timer_log.TimerLog(
+        log = timers.TimerLog(
             found, lambda values, step, own=own: own.append((step, values)), lambda step=step: step[0], option, 2, 4
         )  # fmt: skip
         for number in range(1, 11):

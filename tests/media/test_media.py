@@ -26,7 +26,7 @@ from hypothesis import strategies as st
 
 from trackers import media, records
 from trackers.media import Audio, Histogram, Html, Image, MediaStore, Table, Video, as_media, is_media
-from trackers.media.pixels import Pixels
+from trackers.media.image import Pixels
 
 RNG = np.random.default_rng(7)
 

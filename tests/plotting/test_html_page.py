@@ -16,7 +16,7 @@ from tests import browser as chromium
 from tests.analysis.support import write_run
 from tests.plotting.test_presets import NASTY, POOR, losses
 from trackers.analysis.curves import open_runs
-from trackers.plotting import benchmark, curve_math, html_page, presets
+from trackers.plotting import curve_math, html_page, presets
 from trackers.plotting.curve_math import Scale
 from trackers.plotting.figure import Panel, Picture
 from trackers.plotting.presets import PlotOptions
@@ -164,7 +164,7 @@ def test_pages_of_poor_runs_and_all_panels_open(tmp_path: Path) -> None:
     runs = open_runs(["digits"])
     views = (PlotOptions(), PlotOptions(log_x=True, log_y=True), PlotOptions(by="seed", x="time"))
     pictures = [draw(runs, view) for draw in (presets.metrics, *presets.PANELS.values()) for view in views]
-    pictures.append(benchmark.benchmark(runs, PlotOptions()))
+    pictures.append(presets.benchmark(runs, PlotOptions()))
     with chromium.browser(tmp_path, width=500, height=900) as window:  # no window of Chromium's is narrower
         for number, picture in enumerate(pictures):
             path = tmp_path / f"{number}.html"

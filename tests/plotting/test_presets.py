@@ -29,7 +29,7 @@ from trackers.analysis.curves import open_runs, with_tokens
 from trackers.cli import plot as command
 from trackers.cli.scripts import analyze_logs, compare_results
 from trackers.errors import MissingPackage, NotFound, UsageError
-from trackers.plotting import benchmark, curve_math, matplotlib_figure, presets, terminal
+from trackers.plotting import curve_math, matplotlib_figure, presets, terminal
 from trackers.plotting.curve_math import Scale
 from trackers.plotting.figure import Panel, Picture, as_builtins
 from trackers.plotting.presets import PlotOptions
@@ -465,7 +465,7 @@ def test_terminal_shows_every_panel(name: str, coloured: bool) -> None:
     write_run("whole", losses(30), config={"global_batch_size": 4, "seq_length": 8})
     for kind, rows in POOR.items():
         write_run(kind, rows)
-    panels = {**presets.PANELS, "benchmark": benchmark.benchmark}
+    panels = {**presets.PANELS, "benchmark": presets.benchmark}
     for source in ("whole", "digits"):
         for view in (PlotOptions(), PlotOptions(log_x=True, log_y=True)):
             picture = panels[name](open_runs([source]), view)
@@ -516,7 +516,7 @@ def test_benchmark_has_document_0s_panels() -> None:
             values["learning_rate"] = 1e-3
     write_run("whole", rows, config={"global_batch_size": 4, "seq_length": 8})
     write_run("silent", [(1, 1, {"loss": 1.0})])
-    picture = benchmark.benchmark(open_runs(["whole", "silent"]), PlotOptions())
+    picture = presets.benchmark(open_runs(["whole", "silent"]), PlotOptions())
     per_gpu, step, whole, memory, loss, rate = picture.panels
     assert [bar.label for bar in per_gpu.bars] == ["whole"]
     assert [bar.value for panel in (per_gpu, whole, step) for bar in panel.bars] == pytest.approx([160, 320, 0.1])
@@ -537,11 +537,11 @@ def test_kinds_of_memory_stand_apart() -> None:
     write_benchmark("one", torch)
     write_benchmark("two", device)
     found, _ = benchmark_results.results(Path("benchmark_results"))
-    memory = benchmark.of_results(found).panels[3]
+    memory = presets.of_results(found).panels[3]
     assert [(bar.label, bar.value, bar.low, bar.note) for bar in memory.bars] == [
         ("one", 64.0, 60.0, "allocated"), ("one", 72.0, 70.0, "reserved"), ("two", 118.0, None, "device"),
     ]  # fmt: skip
-    alone = benchmark.of_results(found[1:]).panels[3]
+    alone = presets.of_results(found[1:]).panels[3]
     assert (alone.title, alone.bars[0].note) == ("Peak memory of one GPU (GB, device)", "")
 
 
@@ -560,7 +560,7 @@ def test_runs_say_which_memory_they_mean(key: str, kind: str, gb: float) -> None
     write_run("a", [(step, step, {"loss": 1.0, key: 10.0}) for step in range(3)])
     other = "memory/mem-max-allocated-gigabytes" if kind != "torch" else "system.gpu.0.memoryAllocatedBytes"
     write_run("b", [(step, step, {"loss": 1.0, other: 10.0}) for step in range(3)])
-    (bar,) = benchmark.benchmark(open_runs(["a"]), PlotOptions()).panels[3].bars
+    (bar,) = presets.benchmark(open_runs(["a"]), PlotOptions()).panels[3].bars
     assert bar.value == pytest.approx(gb)
     comparison = trackers.compare_runs(["a", "b"])
     assert comparison["runs"][0]["memory_kind"] == kind

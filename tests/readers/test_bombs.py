@@ -23,7 +23,7 @@ from trackers.errors import Damaged, NotFound, UsageError
 from trackers.formats.tensorboard_event import Framer
 from trackers.journal.run_directory import RunDirectory
 from trackers.journal.stream import StreamReader, last_record
-from trackers.retention.backup import put_back
+from trackers.retention.archive import put_back
 from trackers.support.seekable_zstd import PackedFile, need_zstd, open_file
 
 MEMORY_BYTES = 500_000_000

@@ -17,13 +17,13 @@ import pytest
 
 import trackers
 from tests.analysis.support import write_run
-from trackers.analysis import run_overview
+from trackers.analysis import run_list
 from trackers.analysis.run_list import listing
 from trackers.errors import Damaged, NotFound, TrackersError, UsageError
 from trackers.journal.run_directory import RunDirectory
 from trackers.readers import registry
 from trackers.readers.boundary import Spared, boundary, bounded, is_bounded, why
-from trackers.readers.merge import merged
+from trackers.readers.helpers import merged
 from trackers.readers.reader import SourceRun
 from trackers.records import DEPTH, Config, Finish, Metrics, Record, Start, Text
 
@@ -105,7 +105,7 @@ def test_deep_configuration_in_a_journal_costs_itself_alone(depth: int) -> None:
     assert [type(record) for record in data.records()] == [Start, Finish]
     for words in (["show", "--json"], ["show"], ["diff", str(path)], ["keys"], ["compare"], ["show", "--rejected"]):
         app([*words, str(path)], standalone_mode=False)
-    assert [entry["record"] for entry in run_overview.rejected(RunDirectory(path), "json")] == [{"a": 1}]
+    assert [entry["record"] for entry in run_list.rejected(RunDirectory(path), "json")] == [{"a": 1}]
 
 
 def test_every_reader_has_the_boundary() -> None:

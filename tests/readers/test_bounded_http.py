@@ -16,9 +16,8 @@ from requests.adapters import HTTPAdapter
 from urllib3.connection import HTTPConnection
 
 from trackers.errors import Damaged, TrackersError
-from trackers.readers import bounded_http
-from trackers.readers.bounded_http import _bounded_send, _watched, pages
-from trackers.readers.mlflow.reader import MlflowReader
+from trackers.readers.mlflow import reader
+from trackers.readers.mlflow.reader import MlflowReader, _bounded_send, _watched, pages
 
 EXPERIMENT = {"experiment_id": "1", "name": "digits", "artifact_location": "mlflow-artifacts:/1",
               "lifecycle_stage": "active"}  # fmt: skip
@@ -147,9 +146,9 @@ def test_bound_is_put_on_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The second reader of a process adds nothing."""
     monkeypatch.setattr(HTTPAdapter, "send", HTTPAdapter.send)
     monkeypatch.setattr(HTTPConnection, "getresponse", HTTPConnection.getresponse)
-    bounded_http.bound()
+    reader.bound()
     once = HTTPAdapter.send
-    bounded_http.bound()
+    reader.bound()
     assert HTTPAdapter.send is once
 
 

@@ -23,11 +23,10 @@ import trackers
 from benchmarks import log_reading
 from tests import ROOT
 from trackers.errors import NotFound, UsageError
-from trackers.readers.console_log import names as log_names
-from trackers.readers.console_log import stream
-from trackers.readers.console_log.fields import FieldReader
-from trackers.readers.console_log.reader import LogReader
-from trackers.readers.console_log.stream import LogStream
+from trackers.readers.console_log import lines as log_names
+from trackers.readers.console_log import reader as stream
+from trackers.readers.console_log.lines import FieldReader
+from trackers.readers.console_log.reader import LogReader, LogStream
 from trackers.readers.reader import Reader
 from trackers.records import Config, Environment, Finish, Metrics, Record, Start, merge
 

@@ -32,8 +32,8 @@ from trackers.records import (
     Text,
 )
 from trackers.testing import Limits, ReaderError, check_reader
+from trackers.testing.checks import one_of_each
 from trackers.testing.readers import read_back
-from trackers.testing.streams import one_of_each
 from trackers.tracker import RunInfo
 
 ALL = ("name", "group", "tags", "status")

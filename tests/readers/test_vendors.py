@@ -19,7 +19,7 @@ from trackers.analysis.collect import gather
 from trackers.errors import NotFound, TrackersError, UsageError
 from trackers.readers import registry
 from trackers.readers.run_data import load, load_all
-from trackers.readers.tensorboard.event_file import frames
+from trackers.readers.tensorboard.reader import frames
 from trackers.records import Alert
 
 

@@ -13,8 +13,7 @@ import pytest
 
 import trackers
 from tests.retention.support import ROWS, age, delivered, files, program
-from trackers.analysis.run_list import listing
-from trackers.analysis.run_overview import overview
+from trackers.analysis.run_list import listing, overview
 from trackers.errors import MissingPackage, NotFound, UsageError
 from trackers.journal.lease import Lease
 from trackers.journal.run_directory import RunDirectory

@@ -19,8 +19,8 @@ from tests import ROOT
 from tests.retention.support import DAY_S, files, program
 from trackers.analysis import benchmark_log
 from trackers.errors import NotFound, UsageError
-from trackers.retention.backup import make, put_back
-from trackers.retention.logs import benchmark_results, carry_out, due
+from trackers.retention.archive import make, put_back
+from trackers.retention.prune import benchmark_results, carry_out, due
 
 SCRIPT = ROOT / "scripts/cleanup_old_logs.sh"
 RESULTS = Path("benchmark_results")
@@ -144,7 +144,7 @@ def test_log_whose_result_cannot_be_written_is_kept(monkeypatch: pytest.MonkeyPa
     def refuse(*arguments: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("trackers.benchmark.file.write", refuse)
+    monkeypatch.setattr("trackers.benchmark.result.write", refuse)
     with pytest.raises(UsageError, match="No space left"):
         carry_out(entry)
     assert log.exists()
@@ -181,9 +181,9 @@ def test_other_compressed_log_is_not_overwritten() -> None:
 
 def test_damaged_write_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """What doesn't read back as it was isn't kept in the log's place."""
-    from trackers.retention import logs
+    from trackers.retention import prune
 
-    monkeypatch.setattr(logs, "_unzipped_digest", lambda path: "")
+    monkeypatch.setattr(prune, "_unzipped_digest", lambda path: "")
     entry = next(entry for entry in due(RESULTS) if entry.path == OLD)
     with pytest.raises(UsageError, match="doesn't read back"):
         carry_out(entry)

@@ -7,8 +7,7 @@ import re
 import pytest
 
 from tests.patterns import Use, grows, uses
-from trackers.readers.console_log.fields import FieldReader, parse
-from trackers.readers.console_log.lines import LineReader
+from trackers.readers.console_log.lines import FieldReader, LineReader, parse
 
 
 def test_every_pattern_is_linear() -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from trackers.benchmark import file, result
+from trackers.benchmark import result
 from trackers.benchmark.steps import StepCollector
 from trackers.errors import NotFound, UsageError
 from trackers.readers.console_log.reader import STDIN, LogReader
@@ -51,11 +51,11 @@ def main(arguments: Sequence[str]) -> int:
     for text in [*([runs[0].note] if runs[0].note else []), *document["contradictions"]]:
         print(f"{NAME}: {text}", file=sys.stderr)
     if named is not None:
-        atomic_write.check(named, inputs=[source], ours=lambda there, head: file.is_of(there, document["source"]),
+        atomic_write.check(named, inputs=[source], ours=lambda there, head: result.is_of(there, document["source"]),
                      force=options.force)  # fmt: skip
         atomic_write.write_text(named, result.text(document))
     try:
-        path = named or file.write(document, Path(options.output or RESULTS))
+        path = named or result.write(document, Path(options.output or RESULTS))
     except OSError as error:
         raise UsageError(f"{options.output or RESULTS} can't be written: {error.strerror or error}") from None
     print(_summary(document))

@@ -1,11 +1,15 @@
-"""Runs side by side: ``trackers.compare_runs(["out/a.json", "out/b.json"])["runs"]``."""
+"""Runs side by side: ``trackers.compare_runs(["out/a.json", "out/b.json"])["runs"]``.
+
+Rows of figures, the settings that differ, warnings where a comparison may mislead, and the layout as a table.
+"""
 
 from __future__ import annotations
 
 import fnmatch
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +17,311 @@ import msgspec
 
 from trackers import records
 from trackers.analysis.collect import gather
-from trackers.analysis.comparability import comparability_warnings
-from trackers.analysis.comparison import FIGURES, Comparison, differing_settings
 from trackers.analysis.run_stats import RunStats
+from trackers.analysis.statistics import Spread, spread
+from trackers.analysis.tables import MISSING, TextTable, show
 from trackers.benchmark.speed import WALL_SAMPLES, WALL_STEPS, alike
 from trackers.errors import NotFound, UsageError
 from trackers.metrics import roles
 from trackers.metrics.groups import group_of
+from trackers.records import double
+
+SEEDS = frozenset({"seed", "random_seed", "rng_seed", "manual_seed", "data_seed", "torch_seed", "np_seed"})
+"""Settings, by the last part of their names, that are chance and nothing else."""
+SPEEDS = ("steps_per_s", "samples_per_s", "tokens_per_s")
+NONE = "(none)"
+"""The label of runs that have no group, tag or setting."""
+
+
+class Group(msgspec.Struct):
+    """runs: their names. metrics: by key, of the figure that ``figures`` of :func:`by` names. speed: by quantity."""
+
+    label: str
+    runs: list[str]
+    metrics: dict[str, Spread]
+    speed: dict[str, Spread]
+
+
+class Groups(msgspec.Struct):
+    """by: as asked for. figures: which figure of each key was summed up. Runs with several tags are in each's group."""
+
+    by: str
+    figures: dict[str, str]
+    groups: list[Group]
+
+
+def by(runs: Sequence[RunStats], what: str, keys: Sequence[str], figure: str | None = None) -> Groups:
+    """Sum up runs.
+
+    Args:
+        what: ``group``; ``tag``; ``config.KEY``: runs with the same value of that setting; ``seed``: runs whose
+            configurations are equal but for seeds.
+        figure: one of :data:`FIGURES`; None: :func:`headline`'s for each key.
+
+    Raises:
+        UsageError: ``what`` or ``figure`` isn't known, or no run has that setting.
+    """
+    if figure is not None and figure not in FIGURES:
+        raise UsageError(f"unknown figure {figure!r}: known are {', '.join(FIGURES)}")
+    members: dict[str, list[RunStats]] = {}
+    for label, run in labelled(runs, what):
+        members.setdefault(label, []).append(run)
+    figures = {key: figure or headline(runs, key) for key in keys}
+    groups = [
+        Group(
+            label,
+            [run.name or run.id for run in inside],
+            {key: spread([double(run.value(key, figures[key])) for run in inside]) for key in keys},
+            {name: spread([getattr(run.speed, name) for run in inside]) for name in SPEEDS},
+        )
+        for label, inside in members.items()
+    ]
+    return Groups(what, figures, groups)
+
+
+def headline(runs: Sequence[RunStats], key: str) -> str:
+    """The figure that says most of a metric: the result of its name where all runs have one, else the best, else
+    (where no value is better than another) the last."""
+    if all(run.value(key, "final") is not None for run in runs):
+        return "final"
+    return "best" if any(run.direction(key) for run in runs) else "last"
+
+
+def labelled(runs: Sequence[RunStats], what: str) -> Iterable[tuple[str, RunStats]]:
+    """Each run with the label of its group, or of each of its groups; see :func:`by`.
+
+    Raises:
+        UsageError: ``what`` isn't known, or no run has that setting.
+    """
+    if what == "group":
+        return [(run.group or NONE, run) for run in runs]
+    if what == "tag":
+        return [(tag, run) for run in runs for tag in run.tags or [NONE]]
+    if what == "seed":
+        return _without_seeds(runs)
+    if what.startswith("config."):
+        name = what.removeprefix("config.")
+        if not any(name in run.config for run in runs):
+            known = ", ".join(sorted({key for run in runs for key in run.config})[:20]) or "nothing"
+            raise UsageError(f"no run has the setting {name!r}; there is {known}")
+        return [(f"{name}={show(run.config[name])}" if name in run.config else NONE, run) for run in runs]
+    raise UsageError(f"--by {what!r} isn't known: seed, group, tag or config.KEY")
+
+
+def _without_seeds(runs: Sequence[RunStats]) -> list[tuple[str, RunStats]]:
+    configs = [
+        {name: value for name, value in run.config.items() if name.rpartition(".")[2].lower() not in SEEDS}
+        for run in runs
+    ]
+    differing = differing_settings(configs)
+    labels = [", ".join(f"{name}={show(config.get(name))}" for name in differing) or "all" for config in configs]
+    return list(zip(labels, runs, strict=True))
+
+
+SHOWN = 5
+"""Maximum number of different values named in a warning."""
+
+SETTINGS: tuple[tuple[str, tuple[str, ...], str], ...] = (
+    ("batch size", (*roles.BATCHES, "batch_size", "per_device_train_batch_size"),
+     "losses at the same step have seen different numbers of samples; steps/s can't be compared, samples/s can"),
+    ("sequence length", roles.LENGTHS, "steps/s and samples/s can't be compared, tokens/s can"),
+    ("model", ("model", "model_name", "model_type", "arch", "architecture"), "speed, memory and losses differ by it"),
+    ("model size", ("n_layer", "num_layers", "n_embd", "hidden_size", "n_head", "depth", "width"),
+     "speed, memory and losses differ by it"),
+    ("data", ("dataset", "dataset_name", "data", "data_path", "train_data"), "losses can't be compared"),
+    ("precision", ("dtype", "precision", "mixed_precision", "torch_dtype", "bf16", "fp16"),
+     "speed and memory differ by it"),
+)  # fmt: skip
+
+
+WORK = tuple((what, names) for what, names, _ in SETTINGS if what != "data")
+"""Settings that say how much work a step is: speeds of different work make no winner."""
+
+
+SAME = (roles.BATCHES, roles.LENGTHS)
+"""Names of one setting: whichever a program uses, the first stands for it."""
+
+
+def work(config: Mapping[str, Any], names: Sequence[str]) -> tuple[tuple[str, str], ...] | None:
+    """A configuration's settings of these names, at any depth, as one value; None where it has none.
+
+    A step's whole batch says all that its parts say: ``batch_size`` beside ``global_batch_size`` isn't in it.
+    """
+    found = {
+        (end, show(value))
+        for key, value in config.items()
+        if value is not None and (end := key.rpartition(".")[2]) in names
+    }
+    for same in SAME:
+        values = {shown for name, shown in found if name in same}
+        if len(values) == 1:
+            found -= {pair for pair in found if pair[0] in same or same is roles.BATCHES}
+            found.add((same[0], values.pop()))
+    return tuple(sorted(found)) or None
+
+
+def _remarks(run: RunStats) -> list[str]:
+    return [*([run.note] if run.note else []), *run.speed.remarks]
+
+
+def _memory_kind(run: RunStats) -> str | None:
+    return None if run.use.memory_gb is None else run.use.memory_kind or "unknown"
+
+
+def comparability_warnings(
+    runs: Sequence[RunStats],
+    *,
+    base: RunStats | None = None,
+    steps_per_s: bool = False,
+    wall: bool = False,
+    no_speedup: Sequence[RunStats] = (),
+) -> list[str]:
+    """What a reader of the comparison must know.
+
+    Args:
+        steps_per_s: the speed-up had to be made from steps, since nothing says how many samples a step has.
+        base: what speed-ups refer to. wall: some speed-up had to be made by the wall clock, since one run measured its
+            steps and another did not.
+        no_speedup: runs that have none: the baseline tells of other work, or by another clock.
+    """
+    found = []
+    for what, names, why in SETTINGS:
+        if len(runs) > 1 and (values := _different(runs, lambda run, names=names: work(run.config, names))):  # type: ignore[misc]
+            found.append(f"{what} differs ({values}): {why}")
+    if len(runs) > 1:
+        if values := _different(runs, lambda run: run.gpu_name or None):
+            found.append(f"GPUs differ ({values}): speed says as much of them as of the runs")
+        if values := _different(runs, _memory_kind):
+            found.append(f"memory was measured differently ({values}): it can't be compared")
+        if values := _different(runs, lambda run: run.speed.basis or None):
+            found.append(f"step times come from different measurements ({values}): a wall clock includes evaluation")
+        if values := _different(runs, lambda run: run.steps):
+            found.append(f"lengths differ (last step {values}): last and best values are of different steps")
+    unfinished = [run for run in runs if run.status not in ("finished", "")]
+    if unfinished and len(runs) > 1:
+        which = ", ".join(f"{run.name or run.id} {run.status}" for run in unfinished[:SHOWN])
+        found.append(f"not finished: {which}{_more(len(unfinished))}")
+    if steps_per_s:
+        which = "the baseline doesn't say its" if no_speedup else "no run says its"
+        found.append(f"speed-up is from steps/s, as if batches were equal: {which} global_batch_size")
+    if wall:
+        found.append("a speed-up is by the wall clock, evaluations included: not all runs logged their step times")
+    if base is not None:
+        other = [run for run in no_speedup if run.speed.samples_per_s and base.speed.samples_per_s]
+        clocks = ", ".join(dict.fromkeys(run.speed.samples_basis for run in [*other, base]))
+        silent = [run for run in no_speedup if run not in other]
+        found += _without(silent, "samples/s need global_batch_size, which not all of these and the baseline say")
+        found += _without(other, f"their samples/s and the baseline's are by different clocks ({clocks})")
+    remarks = dict.fromkeys(remark for run in runs for remark in _remarks(run))
+    if len(remarks) > SHOWN:
+        found += [*list(remarks)[:SHOWN], f"and {len(remarks) - SHOWN} more remarks of this kind"]
+        return found
+    for remark in remarks:
+        whose = [run.name or run.id for run in runs if remark in _remarks(run)]
+        found.append(f"{', '.join(whose[:SHOWN])}{_more(len(whose))}: {remark}")
+    return found
+
+
+def _without(runs: Sequence[RunStats], why: str) -> list[str]:
+    which = ", ".join(run.name or run.id for run in runs[:SHOWN])
+    chosen = "(--baseline NAME chooses another)"
+    return [f"no speed-up of {which}{_more(len(runs))}: {why} {chosen}"] if runs else []
+
+
+def _different(runs: Sequence[RunStats], of: Callable[[RunStats], Any]) -> str:
+    """The values that runs have, in words, if they have more than one; what some don't say isn't compared."""
+    values = list(dict.fromkeys(value for run in runs if (value := of(run)) is not None))
+    if len(values) < 2:
+        return ""
+    words = [", ".join(f"{key} {shown}" for key, shown in value) if isinstance(value, tuple) else show(value)
+             for value in values[:SHOWN]]  # fmt: skip
+    return "; ".join(words) + _more(len(values))
+
+
+def _more(count: int) -> str:
+    return f" and {count - SHOWN} more" if count > SHOWN else ""
+
+
+FIGURES = ("final", "best", "last", "min", "max")
+"""Figures of a metric. final: the result of its name. best: by ``define_metric``, else by its name."""
+
+QUANTITIES = (
+    ("steps/s", "steps_per_s"), ("clock", "speed_basis"), ("wall steps/s", "wall_steps_per_s"),
+    ("samples/s", "samples_per_s"), ("tokens/s", "tokens_per_s"), ("GPUs", "gpus"),
+    ("GPU", "gpu_name"), ("GPU utilisation %", "gpu_percent"), ("peak memory per GPU GB", "memory_gb"),
+    ("memory kind", "memory_kind"), ("energy J", "energy_j"), ("speed-up", "speedup"),
+    ("efficiency %", "efficiency_percent"),
+)  # fmt: skip
+
+
+class Comparison(msgspec.Struct):
+    """Result of :func:`compare_runs`.
+
+    runs: a mapping for each run, in the order asked for (below). keys: metrics compared. differing: settings that
+    aren't the same everywhere, by flat name. baseline: source of the run that speed-ups refer to, "" where there is
+    none. warnings: why the comparison may mislead.
+
+    Each run has ``run_name``, ``final_loss``, ``best_val_loss``, ``avg_mfu`` (NaN where unknown) and
+    ``total_iters``, and ``source``, ``id``, ``project``, ``group``, ``tags``, ``status``, ``attempts``, ``steps``,
+    ``gpus``, ``gpu_name``, ``config`` (what differs), ``metrics`` (by key: final, best, last, min, max, mean, count,
+    nans, min_step, max_step), ``steps_per_s``, ``samples_per_s``, ``tokens_per_s`` (each with the clock it runs by:
+    ``speed_basis``, ``samples_basis``, ``tokens_basis``), ``wall_steps_per_s``, ``gpu_percent``, ``memory_gb``,
+    ``memory_kind``, ``energy_j``, ``speedup``, ``efficiency_percent``; None where a run has no value.
+    """
+
+    runs: list[dict[str, Any]]
+    keys: list[str]
+    differing: list[str]
+    baseline: str = ""
+    warnings: list[str] = []
+
+    def __getitem__(self, name: str) -> Any:
+        return msgspec.structs.asdict(self)[name]
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON values; NaN and infinities as the journal writes them."""
+        return dict(records.name_floats(msgspec.structs.asdict(self)))
+
+    def to_pandas(self) -> Any:
+        """A row for each run, a column for each figure: ``config.lr``, ``val_loss.best``, ``samples_per_s``.
+
+        Raises:
+            MissingPackage: pandas isn't installed.
+        """
+        from trackers.support.optional import need
+
+        need("pandas", "to_pandas")
+        import pandas
+
+        table = by_run(self)
+        return pandas.DataFrame(table.rows, columns=table.headers)
+
+
+def by_run(found: Comparison) -> TextTable:
+    """Everything, a row for each run: for CSV and DataFrames."""
+    fields = ("run_name", "source", "id", "project", "group", "status", "attempts", "steps", "gpus", "gpu_name")
+    more = [name for _, name in QUANTITIES if name not in fields]
+    figures = [(key, figure) for key in found.keys for figure in FIGURES
+               if any(run["metrics"].get(key, {}).get(figure) is not None for run in found.runs)]  # fmt: skip
+    headers = [*fields, *(f"config.{name}" for name in found.differing), *(f"{k}.{f}" for k, f in figures), *more]
+    rows = [
+        [*(run[name] for name in fields), *(run["config"].get(name) for name in found.differing),
+         *(run["metrics"].get(key, {}).get(figure) for key, figure in figures), *(run[name] for name in more)]
+        for run in found.runs
+    ]  # fmt: skip
+    return TextTable(headers, rows)
+
+
+def differing_settings(configs: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Settings that aren't the same in all configurations; one that is absent somewhere differs, but from None."""
+    if len(configs) < 2:
+        return []
+    names = dict.fromkeys(name for config in configs for name in config)
+    return [name for name in names if len({_comparable(config.get(name)) for config in configs}) > 1]
+
+
+def _comparable(value: Any) -> Any:
+    return "NaN" if isinstance(value, float) and value != value else value
 
 
 def compare_runs(
@@ -202,3 +504,106 @@ def _iterations(run: RunStats) -> int:
 def _nan(value: Any) -> Any:
     """The value, or NaN if it is no number: callers format it as a number."""
     return value if isinstance(value, (int, float)) and not isinstance(value, bool) else math.nan
+
+
+FEW_RUNS = 6
+"""Maximum number of runs shown as columns; more are shown as rows."""
+SHOWN_KEYS, SHOWN_SETTINGS = 6, 8
+"""Default numbers of metrics and of differing settings shown."""
+
+
+def side_by_side(found: Comparison, keys: Sequence[str], settings: Sequence[str], figures: Sequence[str]) -> TextTable:
+    """A column for each run."""
+    rows = [["status", *(run["status"] or None for run in found.runs)], ["steps", *_column(found, "steps")]]
+    rows += [[f"config.{name}", *(run["config"].get(name) for run in found.runs)] for name in settings]
+    for key in keys:
+        for figure in figures:
+            values = [run["metrics"].get(key, {}).get(figure) for run in found.runs]
+            if any(value is not None for value in values):
+                rows.append([f"{key} {figure}" if not key.startswith("final/") else key, *values])
+    rows += [[title, *_column(found, name)] for title, name in _quantities(found)]
+    return TextTable(["run", *_distinct(found)], rows)
+
+
+def a_line_each(found: Comparison, keys: Sequence[str], settings: Sequence[str], figures: dict[str, str]) -> TextTable:
+    """A row for each run, with one figure of each metric."""
+    shown = _quantities(found)
+    headers = ["run", "status", "steps", *settings, *(_titled(key, figures[key]) for key in keys)]
+    rows = [
+        [name, run["status"] or None, run["steps"], *(run["config"].get(setting) for setting in settings),
+         *(run["metrics"].get(key, {}).get(figures[key]) for key in keys), *(run[name_] or None for _, name_ in shown)]
+        for name, run in zip(_distinct(found), found.runs, strict=True)
+    ]  # fmt: skip
+    return TextTable([*headers, *(title for title, _ in shown)], rows, texts=2)
+
+
+def by_group(found: Groups, keys: Sequence[str], *, apart: bool = False) -> TextTable:
+    """A row for each group.
+
+    Args:
+        apart: n, mean, standard deviation and both ends in columns of their own, as numbers.
+    """
+    speeds = [name for name in SPEEDS if any(group.speed[name].n for group in found.groups)]
+    titles = [_titled(key, found.figures[key]) for key in keys] + speeds
+    rows = []
+    for group in found.groups:
+        spreads = [*(group.metrics[key] for key in keys), *(group.speed[name] for name in speeds)]
+        cells: list[Any] = []
+        for one in spreads:
+            cells += [one.n, one.mean, one.deviation, one.low, one.high] if apart else [_spread(one)]
+        rows.append([group.label, len(group.runs), *cells])
+    if apart:
+        titles = [f"{title} {part}" for title in titles for part in ("n", "mean", "std", "low", "high")]
+    return TextTable([found.by, "n", *titles], rows)
+
+
+def chosen_settings(found: Comparison, patterns: Sequence[str] | None) -> list[str]:
+    """The settings to show: those asked for among those that differ, else the first of them."""
+    if patterns is None:
+        return found.differing[:SHOWN_SETTINGS]
+    return [name for name in found.differing if any(fnmatch.fnmatch(name, pattern) for pattern in patterns)]
+
+
+def remarks(found: Comparison, keys: Sequence[str], settings: Sequence[str]) -> Iterator[str]:
+    """What isn't shown, and how to see it."""
+    if len(found.keys) > len(keys):
+        yield f"{len(found.keys) - len(keys)} more metrics: --keys '*', or --format csv"
+    if len(found.differing) > len(settings):
+        yield f"{len(found.differing) - len(settings)} more settings differ: --config '*', or --format csv"
+
+
+def _spread(one: Spread) -> str:
+    if one.mean is None:
+        return MISSING
+    text = show(one.mean)
+    if one.deviation is not None:
+        text += f" ± {show(one.deviation)}"
+    if one.low is not None:
+        text += f" [{show(one.low)}, {show(one.high)}]"
+    return text + (f" ({one.n} of {one.of})" if one.n != one.of else "")
+
+
+def _titled(key: str, figure: str) -> str:
+    return key if key.startswith("final/") else f"{key} {figure}"
+
+
+def _quantities(found: Comparison) -> list[tuple[str, str]]:
+    """What some run has; which memory is meant only where not all mean the same."""
+    there = [(title, name) for title, name in QUANTITIES if any(run[name] not in (None, "") for run in found.runs)]
+    kinds = {run["memory_kind"] for run in found.runs if run["memory_gb"] is not None}
+    return [pair for pair in there if pair[1] != "memory_kind" or len(kinds) > 1]
+
+
+def _column(found: Comparison, name: str) -> list[Any]:
+    return [run[name] if run[name] != "" else None for run in found.runs]
+
+
+def _distinct(found: Comparison) -> list[str]:
+    """Names of the runs; with their id where two share one, and their source where they share that, too."""
+    names = Counter(run["run_name"] for run in found.runs)
+    pairs = Counter((run["run_name"], run["id"]) for run in found.runs)
+    return [
+        run["run_name"] if names[run["run_name"]] == 1
+        else f"{run['run_name']} ({run['id'] if pairs[run['run_name'], run['id']] == 1 else run['source']})"
+        for run in found.runs
+    ]  # fmt: skip

@@ -1,15 +1,137 @@
-"""Differences between two runs: configuration, command, code, packages, hardware."""
+"""Provenance of a run (command, code, packages, machine), and differences between two runs."""
 
 from __future__ import annotations
 
+import contextlib
 import difflib
+import shlex
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from trackers.analysis.provenance import Provenance
-from trackers.records import name_floats
+from trackers import records
+from trackers.errors import NotFound
+from trackers.journal.run_directory import RunDirectory
+from trackers.readers.run_data import RunData
+from trackers.records import Environment, Start, name_floats
+from trackers.support import confined
+from trackers.support.redaction import MASK, mask, mask_argv
+
+_APART = frozenset({"packages", "git", "argv", "args", "program", "executable", "cwd", "root", "code_path", "codePath",
+                    "startedAt", "started_at", "heartbeatAt", "writer_id", "disk"})  # fmt: skip
+"""Fields of an environment that don't describe the machine: shown elsewhere, or irrelevant for a comparison."""
+_GIT = {"remote_url": "remote"}
+
+
+class Provenance(msgspec.Struct, kw_only=True):
+    """Everything is empty where the source doesn't say. Secrets are masked.
+
+    program: the script's path, ``-m package``, or ``<notebook>``. config: flat. git: commit, branch, remote, dirty,
+    patch. hardware: the machine, flat.
+    """
+
+    name: str
+    source: str
+    program: str = ""
+    argv: list[str] = []
+    cwd: str = ""
+    python: str = ""
+    ranks: int = 1
+    config: dict[str, Any] = {}
+    git: dict[str, Any] = {}
+    packages: dict[str, str] = {}
+    hardware: dict[str, Any] = {}
+
+
+def portrait(data: RunData) -> Provenance:
+    """A run's portrait, from its identity where it is one of ours, and from what was recorded of its environment."""
+    found = Provenance(name=data.run.name or data.run.id, source=data.run.source)
+    found.config = dict(records.flatten(mask(data.config), "."))
+    machine: dict[str, Any] = {}
+    for record in data.records():
+        if isinstance(record, Environment):
+            records.merge(machine, record.values)
+        elif isinstance(record, Start):
+            found.ranks = max(found.ranks, record.world_size)
+    found.program = str(machine.get("program", ""))
+    found.argv = mask_argv([str(word) for word in machine.get("argv") or machine.get("args") or []])
+    found.python = str(machine.get("executable", ""))
+    found.cwd = str(machine.get("cwd") or machine.get("root") or "")
+    git = machine.get("git") if isinstance(machine.get("git"), dict) else {}
+    found.git = {_GIT.get(name, name): value for name, value in (git or {}).items() if name != "root"}
+    packages = machine.get("packages")
+    found.packages = {str(k): str(v) for k, v in packages.items()} if isinstance(packages, dict) else {}
+    hardware = {name: value for name, value in mask(machine).items() if name not in _APART}
+    found.hardware = dict(records.flatten(hardware, "."))
+    _take_identity(data, found)
+    return found
+
+
+def _take_identity(data: RunData, found: Provenance) -> None:
+    patch = found.git.pop("patch_file", None)
+    try:
+        info = RunDirectory(data.run.directory).read_info() if data.run.directory else None
+    except NotFound:  # a directory of another kind of source
+        return
+    if info is None or info.id != data.run.id:
+        return
+    if confined.plain(patch) and str(patch).endswith(".patch"):
+        with contextlib.suppress(OSError):  # it may be its owner's alone
+            found.git["patch"] = confined.read(Path(str(data.run.directory)) / str(patch)).decode("utf-8", "replace")
+    found.program, found.argv, found.cwd = info.program, mask_argv(info.argv), info.cwd
+    found.python = info.python or found.python
+    found.git = {**{name: value for name, value in info.git.items() if name != "root"}, **found.git}
+    found.hardware.setdefault("host", info.host)
+
+
+def command(of: Provenance) -> str:
+    """The command line that starts the run again, quoted for a POSIX shell.
+
+    Raises:
+        NotFound: the run doesn't say how it was started, or it was typed into a notebook or a console.
+    """
+    if of.program in ("<notebook>", "<python>"):
+        where = "a notebook" if of.program == "<notebook>" else "a Python console"
+        raise NotFound(f"run {of.name!r} was started in {where}: there is no command that does it again")
+    if not of.program:
+        raise NotFound(f"run {of.name!r} ({of.source}) doesn't say how it was started")
+    program = of.program.split(" ", 1) if of.program.startswith("-m ") else [of.program]
+    words = [of.python or "python", *program, *of.argv]
+    line = " ".join(quote(word) for word in words)
+    return f"cd {quote(of.cwd)} && {line}" if of.cwd else line
+
+
+def quote(word: str) -> str:
+    """A word as a shell reads it back; control characters, which a terminal would obey, in ``$'…'``."""
+    if all(char.isprintable() for char in word):
+        return shlex.quote(word)
+    text = "".join(
+        char if char.isprintable() and char not in "'\\" else "".join(f"\\{byte:03o}" for byte in _bytes(char))
+        for char in word
+    )
+    return f"$'{text}'"
+
+
+def remarks(of: Provenance) -> list[str]:
+    """What whoever runs it again must know: commit, uncommitted changes, ranks, masked secrets."""
+    found = []
+    if of.git.get("commit"):
+        dirty = (
+            ", with uncommitted changes (`trackers diff` and run.json's patch have them)" if of.git.get("dirty") else ""
+        )
+        found.append(f"at commit {of.git['commit']}{dirty}")
+    if of.ranks > 1:
+        found.append(f"it ran on {of.ranks} ranks: start it with your launcher")
+    if any(MASK in word for word in of.argv):
+        found.append(f"{MASK} stands for a secret: put it in again")
+    return found
+
+
+def _bytes(char: str) -> bytes:
+    return char.encode("utf-8", "surrogateescape")
+
 
 PARTS = ("config", "argv", "git", "packages", "hardware")
 

@@ -90,8 +90,8 @@ def restore(
     Example: trackers restore latest --yes
     """
     from trackers.journal.run_directory import RunDirectory
+    from trackers.retention.archive import is_backup
     from trackers.retention.archive import restore as work
-    from trackers.retention.backup import is_backup
     from trackers.retention.lock import chosen
     from trackers.support.seekable_zstd import need_zstd
 
@@ -116,7 +116,7 @@ def restore(
 
 def _back_up(folders: list[str], kind: str, output: Path | None, yes: bool, as_json: bool) -> NoReturn:
     from trackers.errors import UsageError
-    from trackers.retention.backup import default_name, make, members
+    from trackers.retention.archive import default_name, make, members
     from trackers.retention.sizes import show_size
 
     if not kind:
@@ -142,7 +142,7 @@ def _back_up(folders: list[str], kind: str, output: Path | None, yes: bool, as_j
 
 def _put_back(sources: list[str], into: Path, yes: bool, as_json: bool) -> NoReturn:
     from trackers.errors import UsageError
-    from trackers.retention.backup import is_backup, put_back
+    from trackers.retention.archive import is_backup, put_back
 
     if not all(is_backup(source) for source in sources):
         raise UsageError("runs and backups are restored by calls of their own")

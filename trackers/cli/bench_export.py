@@ -34,7 +34,7 @@ def bench_export(
 
     Example: trackers bench-export latest && trackers compare benchmark_results/*.json
     """
-    from trackers.analysis.benchmark_run import document, save
+    from trackers.analysis.benchmark_results import document, save
     from trackers.errors import UsageError
     from trackers.readers import helpers, registry
     from trackers.records import name_floats

@@ -35,7 +35,7 @@ def best(
     """
     from trackers.analysis import best as work
     from trackers.analysis.collect import gather
-    from trackers.analysis.compare_tables import SETTINGS
+    from trackers.analysis.compare import SHOWN_SETTINGS
     from trackers.analysis.tables import TextTable, render
     from trackers.errors import UsageError
 
@@ -48,7 +48,7 @@ def best(
     if as_json:
         print(json.dumps([entry.to_dict() for entry in found], indent=2, allow_nan=False))
         return
-    settings = list(dict.fromkeys(name for entry in found for name in entry.config))[:SETTINGS]
+    settings = list(dict.fromkeys(name for entry in found for name in entry.config))[:SHOWN_SETTINGS]
     headers = ["run", "id", metric, "step", "status", *settings]
     rows = [
         [entry.run.name, entry.run.id, entry.value, entry.step, entry.run.status or None,

@@ -47,10 +47,9 @@ def compare(
 
     Example: trackers compare baseline wider --keys "val_*"; trackers compare digits --by config.lr
     """
-    from trackers.analysis import comparability, groups
     from trackers.analysis import compare as work
     from trackers.analysis.collect import gather
-    from trackers.analysis.comparison import FIGURES
+    from trackers.analysis.compare import FIGURES
     from trackers.errors import UsageError
 
     form = "json" if as_json else form
@@ -66,31 +65,31 @@ def compare(
             raise UsageError(f"--by shows one figure of each metric: --figures {wanted[0]}")
     gathered = gather(sources, directory)
     found = work.compare(gathered.runs, _words(keys) or None, baseline=baseline or None)
-    warnings = comparability.comparability_warnings(gathered.runs) if by else found.warnings  # groups have no speed-up
+    warnings = work.comparability_warnings(gathered.runs) if by else found.warnings  # groups have no speed-up
     for text in [*(f"left out: {reason}" for reason in gathered.lost), *warnings]:
         print(f"trackers: {printable(text)}", file=sys.stderr)
     if by:
-        _show_groups(groups.by(gathered.runs, by, found.keys, wanted[0] if figures else None), form, bool(keys))
+        _show_groups(work.by(gathered.runs, by, found.keys, wanted[0] if figures else None), form, bool(keys))
     elif form == "json":
         print(json.dumps(found.to_dict(), indent=2, allow_nan=False))
     else:
-        headlines = {key: wanted[0] if figures else groups.headline(gathered.runs, key) for key in found.keys}
+        headlines = {key: wanted[0] if figures else work.headline(gathered.runs, key) for key in found.keys}
         _show(found, form, headlines, wanted, bool(keys), _words(config) or None)
 
 
 def _show(
     found: Any, form: str, headlines: dict[str, str], figures: list[str], all_keys: bool, settings: list[str] | None
 ) -> None:
-    from trackers.analysis import compare_tables
-    from trackers.analysis.comparison import by_run
+    from trackers.analysis import compare as compare_tables
+    from trackers.analysis.compare import by_run
     from trackers.analysis.tables import render
 
     if form == "csv":
         print(render(by_run(found), form), end="")
         return
-    keys = found.keys if all_keys else found.keys[: compare_tables.KEYS]
+    keys = found.keys if all_keys else found.keys[: compare_tables.SHOWN_KEYS]
     shown = compare_tables.chosen_settings(found, settings)
-    if len(found.runs) <= compare_tables.FEW:
+    if len(found.runs) <= compare_tables.FEW_RUNS:
         table = compare_tables.side_by_side(found, keys, shown, figures)
     else:
         table = compare_tables.a_line_each(found, keys, shown, headlines)
@@ -100,7 +99,7 @@ def _show(
 
 
 def _show_groups(found: Any, form: str, all_keys: bool) -> None:
-    from trackers.analysis import compare_tables
+    from trackers.analysis import compare as compare_tables
     from trackers.analysis.tables import render
 
     if form == "json":
@@ -111,7 +110,7 @@ def _show_groups(found: Any, form: str, all_keys: bool) -> None:
         print(json.dumps(name_floats(msgspec.to_builtins(found)), indent=2, allow_nan=False))
         return
     keys = list(found.figures)
-    keys = keys if all_keys or form == "csv" else keys[: compare_tables.KEYS]
+    keys = keys if all_keys or form == "csv" else keys[: compare_tables.SHOWN_KEYS]
     print(render(compare_tables.by_group(found, keys, apart=form == "csv"), form), end="")
 
 

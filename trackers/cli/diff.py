@@ -33,7 +33,7 @@ def diff(
     Example: trackers diff baseline latest
     """
     from trackers.analysis import diff as work
-    from trackers.analysis.provenance import portrait
+    from trackers.analysis.diff import portrait
 
     runs = [portrait(_load(source, directory)) for source in (first, second)]
     found = work.diff(*runs)
@@ -71,7 +71,7 @@ def argv(run: SourceArgument = "latest", directory: RunsDir = None, as_json: AsJ
 
     Example: trackers argv latest
     """
-    from trackers.analysis.provenance import command, portrait, remarks
+    from trackers.analysis.diff import command, portrait, remarks
 
     found = portrait(_load(run, directory))
     line = command(found)

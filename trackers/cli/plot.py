@@ -50,7 +50,7 @@ def plot(
     """
     from trackers.analysis.curves import open_runs, with_tokens
     from trackers.errors import UsageError
-    from trackers.plotting import benchmark, presets
+    from trackers.plotting import presets
     from trackers.support.atomic_write import check
 
     if panel and panel not in PANELS:
@@ -70,7 +70,7 @@ def plot(
     if x == "tokens":
         runs, notes = with_tokens(runs)
     if panel:
-        picture = {**presets.PANELS, "benchmark": benchmark.benchmark}[panel](runs, view)
+        picture = {**presets.PANELS, "benchmark": presets.benchmark}[panel](runs, view)
     else:
         picture = presets.metrics(runs, view, patterns)
     picture.leave_out_absent()

@@ -78,7 +78,7 @@ def _prune_logs(
     folders: list[str], compress_after_s: float, delete_after_s: float, extract: bool, yes: bool, as_json: bool
 ) -> NoReturn:
     from trackers.errors import TrackersError
-    from trackers.retention.logs import benchmark_results, carry_out, due
+    from trackers.retention.prune import benchmark_results, carry_out, due
     from trackers.retention.sizes import loose_sizes, show_size, together
 
     places = [Path(folder).expanduser() for folder in folders]

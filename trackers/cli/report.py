@@ -50,9 +50,9 @@ def report(
     runs = open_runs(sources, directory)
     text = work.markdown(runs, when=time.strftime("%Y-%m-%d %H:%M:%S"), title=title)
     if output is not None and ending in HTML:
-        from trackers.plotting import report_page
+        from trackers.plotting import html_page
 
-        report_page.save(runs, text, output, title=title or f"Report of {len(runs)} runs")
+        html_page.save_report(runs, text, output, title=title or f"Report of {len(runs)} runs")
     elif output is not None:
         write_text(output, f"{text}\n<!-- {MARK} -->\n")
     if as_json:

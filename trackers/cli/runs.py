@@ -49,7 +49,7 @@ def ls(
 
 
 def _print_json(root: Path, project: str) -> None:
-    from trackers.analysis.run_overview import glance
+    from trackers.analysis.run_list import glance
     from trackers.errors import TrackersError
     from trackers.journal.run_directory import find_runs
     from trackers.readers.boundary import boundary
@@ -127,7 +127,7 @@ def show(
 
     Example: trackers show latest
     """
-    from trackers.analysis.run_overview import overview
+    from trackers.analysis.run_list import overview
     from trackers.journal.run_directory import find_run
 
     found = find_run(run, runs_root(directory))
@@ -183,7 +183,7 @@ def _show_values(title: str, values: dict[str, Any], note: str = "") -> None:
 
 
 def _show_rejected(run: Any, as_json: bool) -> None:
-    from trackers.analysis.run_overview import rejected
+    from trackers.analysis.run_list import rejected
 
     found = {name: rejected(run, name) for name in run.deliveries()}
     if as_json:

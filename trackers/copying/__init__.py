@@ -5,7 +5,6 @@ for report in copy("wandb:team/gpt2", "mlflow:sqlite:///mlflow.db#gpt2"):
     print(report)
 """
 
-from trackers.copying.report import CopyReport
-from trackers.copying.transfer import copy
+from trackers.copying.transfer import CopyReport, copy
 
 __all__ = ["CopyReport", "copy"]

@@ -8,6 +8,8 @@ Running what torch.compile has made as it was written, for a while: hooks see no
 
 from __future__ import annotations
 
+import importlib.util
+import logging
 import tempfile
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,14 +17,199 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 from trackers.errors import UsageError
-from trackers.inspection import fp8, nvinspect, results, selection
+from trackers.inspection import features as selection
+from trackers.inspection import hooks as fp8
 from trackers.inspection.config import InspectionSchedule, TensorInspectConfig
 from trackers.inspection.features import BASE, MEASURED, NAMESPACE, Request, Section, sections
 from trackers.inspection.hooks import Hooks, Wanted
-from trackers.inspection.statistics_log import TextLog
+from trackers.inspection.statistics import MomentSums, TextLog, Whole, whole
+from trackers.reductions import Max, Reduction
 from trackers.support.optional import torch_for
 from trackers.values.coerce import number
+from trackers.values.deferred import Vector
+from trackers.values.deferred import number as deferred_number
 from trackers.values.device_copy import transfer
+
+PACKAGE, ENGINE = "nvdlfw_inspect", "transformer_engine"
+MESSAGES = "nvdlfw_inspect"
+"""The name of the logger that nvdlfw-inspect adds its handlers to, and never takes them from."""
+
+
+def installed(package: str = PACKAGE) -> bool:
+    """Whether a package is there; it isn't imported."""
+    try:
+        return importlib.util.find_spec(package) is not None
+    except (ImportError, ValueError):
+        return False
+
+
+class Library:
+    """nvdlfw-inspect at work.
+
+    Args:
+        features: what it is to do. feature_dirs: further directories with features.
+        log_dir: where its messages go, below ``nvdlfw_inspect_logs``. first: the number of the first iteration.
+        take: called with each statistic: name, value, iteration.
+
+    Raises:
+        UsageError: it refuses the features, or somebody else has started it.
+    """
+
+    def __init__(
+        self,
+        features: Mapping[str, Any],
+        feature_dirs: Sequence[str],
+        log_dir: str,
+        first: int,
+        take: Callable[[str, Any, int], None],
+    ) -> None:
+        import nvdlfw_inspect.api as api
+        from nvdlfw_inspect.logging import BaseLogger
+
+        class Statistics(BaseLogger):  # type: ignore[misc,unused-ignore]
+            """Passes nvdlfw-inspect's values to the same place as this package's own statistics."""
+
+            def log_scalar(self, name: str, value: Any, iteration: int, **more: Any) -> None:
+                take(name, value, iteration)
+
+        if api.DEBUG_MANAGER is not None:
+            raise UsageError("tensor inspection: nvdlfw-inspect is already started: leave its initialize out")
+        self._api = api
+        self._handlers = list(logging.getLogger(MESSAGES).handlers)
+        try:
+            api.initialize(
+                config_file=dict(features),
+                feature_dirs=[*feature_dirs, *engine_features()] or None,
+                statistics_logger=Statistics(),
+                log_dir=log_dir,
+                init_training_step=first,
+            )
+        except (Exception, SystemExit) as error:
+            self.close()
+            raise UsageError(f"tensor inspection: nvdlfw-inspect refuses the features: {_text(error)}") from error
+
+    def name_layers(self, chunks: Sequence[Any]) -> None:
+        """Tell the model's layers their names."""
+        self._api.infer_and_assign_layer_names(list(chunks))
+
+    def statistics(self, layer: str, tensor: str) -> Callable[[Any], None]:
+        """What takes its own LogTensorStats of a tensor: this rank's, whatever other ranks have."""
+        api = self._api
+        return lambda value: api.log_tensor_stats(layer, tensor_name=tensor, tensor=value, skip_reduction=True)
+
+    def step(self) -> None:
+        """An iteration has ended."""
+        self._api.step()
+
+    def close(self) -> None:
+        """End it, and take away what it leaves."""
+        try:
+            self._api.end_debug()
+        finally:
+            logger = logging.getLogger(MESSAGES)
+            for handler in list(logger.handlers):
+                if handler not in self._handlers:
+                    logger.removeHandler(handler)
+                    handler.close()
+
+
+def handed_over(features: Mapping[str, Any], measured: Sequence[str], *, engine: bool) -> dict[str, Any]:
+    """What of a configuration nvdlfw-inspect is to have: as it is with TransformerEngine; without it, what needs none.
+
+    Args:
+        measured: features of TransformerEngine that are measured here without it.
+    """
+    found = {}
+    for name, section in features.items():
+        kept = dict(section)
+        if not engine and isinstance(kept.get(ENGINE), Mapping):
+            inner = {feature: values for feature, values in kept.pop(ENGINE).items() if feature not in measured}
+            kept |= {ENGINE: inner} if inner else {}
+        if section.get("enabled") and set(kept) - {"enabled", "layers"}:
+            found[name] = kept
+    return found
+
+
+def engine_features() -> list[str]:
+    """Where TransformerEngine has its features, if it is installed."""
+    if not installed(ENGINE):
+        return []
+    found = importlib.util.find_spec(f"{ENGINE}.debug.features")
+    return [] if found is None or found.origin is None else [str(Path(found.origin).parent)]
+
+
+def _text(error: BaseException) -> str:
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text.removeprefix("[NVDLFW INSPECT ERROR] ")
+
+
+class Values(NamedTuple):
+    """By name. own: this rank's numbers. shared: what is to be logged: the same, or parts of those of all ranks."""
+
+    own: dict[str, Any]
+    shared: dict[str, Any]
+
+
+def combined(torch: Any, found: Sequence[tuple[Wanted, MomentSums]], ranks: int) -> Values:
+    """The statistics of all that was found in an iteration.
+
+    Several forward passes are taken together. Of several ranks, each has its part of an activation or a gradient; the
+    weights are the same on all that have them.
+    """
+    tensors: dict[tuple[str, str], _Tensor] = {}
+    for (wanted, part), (vector, place) in zip(found, _moved(torch, [part for _, part in found]), strict=True):
+        tensors.setdefault((wanted.layer, wanted.tensor), _Tensor(wanted)).add(part, vector, place)
+    own: dict[str, Any] = {}
+    shared: dict[str, Any] = {}
+    for tensor in tensors.values():
+        for name, statistic in tensor.wanted.statistics:
+            full = f"{tensor.wanted.layer}_{tensor.wanted.tensor}_{name}"
+            own[full] = shared[full] = tensor.number(statistic.value)
+            if ranks > 1:
+                alike = tensor.wanted.tensor == "weight"
+                kind: type[Reduction] = Max if alike else statistic.kind
+                shared[full] = kind(*([own[full]] if alike else map(tensor.number, statistic.parts)))
+    return Values(own, shared)
+
+
+def _moved(torch: Any, parts: Sequence[MomentSums]) -> list[tuple[Vector, int]]:
+    """Where each part's numbers will be: one copy to the host for each device."""
+    places: list[Any] = [None] * len(parts)
+    for device in dict.fromkeys(part.row.device for part in parts):
+        here = [number for number, part in enumerate(parts) if part.row.device == device]
+        vector = Vector(torch.cat([parts[number].row for number in here]))
+        place = 0
+        for number_ in here:
+            places[number_] = vector, place
+            place += len(parts[number_].names)
+    return places
+
+
+class _Tensor:
+    """A tensor's numbers, when they have arrived."""
+
+    def __init__(self, wanted: Wanted) -> None:
+        self.wanted = wanted
+        self._parts: list[tuple[MomentSums, Vector, int]] = []
+        self._whole: Whole | None = None
+
+    def add(self, part: MomentSums, vector: Vector, place: int) -> None:
+        """One more part of it, whose numbers begin at this place."""
+        self._parts.append((part, vector, place))
+
+    def number(self, of: Any) -> Any:
+        """A number made of them, now or later."""
+        return deferred_number([vector for _, vector, _ in self._parts], lambda: of(self._together()))
+
+    def _together(self) -> Whole:
+        if self._whole is None:
+            alike: dict[tuple[str, ...], list[Whole]] = {}
+            for part, vector, place in self._parts:
+                row = {name: vector.value(place + column) for column, name in enumerate(part.names)}
+                alike.setdefault(part.names, []).append({"count": part.elements, **row})
+            self._whole = {name: one for parts in alike.values() for name, one in whole(parts).items()}
+        return self._whole
+
 
 FOLDER = "tensor_inspect"
 SHOWN = 5
@@ -69,7 +256,7 @@ class Inspector:
         self._log, self._say, self._ranks = log, say, ranks
         self._torch = torch_for("tensor inspection")
         features = config.read_features()
-        with_library, with_engine = nvinspect.installed(), nvinspect.installed(nvinspect.ENGINE)
+        with_library, with_engine = installed(), installed(ENGINE)
         directories = config.directories()
         if directories and not with_library:
             raise UsageError("tensor inspection: feature_dirs need nvdlfw-inspect: pip install nvdlfw-inspect")
@@ -84,12 +271,12 @@ class Inspector:
         self._hooks: Hooks | None = None
         self._eager = Eager()
         self.attached = False
-        self._library: nvinspect.Library | None = None
-        handed = nvinspect.handed_over(features, MEASURED[NAMESPACE], engine=with_engine) if with_library else {}
+        self._library: Library | None = None
+        handed = handed_over(features, MEASURED[NAMESPACE], engine=with_engine) if with_library else {}
         if handed:
             messages = str(place or self._scratch())
             try:
-                self._library = nvinspect.Library(handed, directories, messages, first, self._take)
+                self._library = Library(handed, directories, messages, first, self._take)
             except UsageError:
                 self.close()
                 raise
@@ -166,7 +353,7 @@ class Inspector:
         if self._library is not None:
             self._guard(self._library.step)
         if found:
-            self._record(*results.values(self._torch, found, self._ranks), iteration)
+            self._record(*combined(self._torch, found, self._ranks), iteration)
         elif due and not self._taken:
             self._say(
                 "tensor inspection: none of the chosen layers has run in training in an iteration that is looked at: "
@@ -192,7 +379,7 @@ class Inspector:
         return isinstance(module, self._torch.nn.Linear)
 
     def _means(self, section: Section, name: str, module: Any) -> bool:
-        if self._by_engine and type(module).__module__.startswith(nvinspect.ENGINE):
+        if self._by_engine and type(module).__module__.startswith(ENGINE):
             return False  # TransformerEngine looks at its own
         return section.layers.chosen(name, type(module).__name__, self._linear(module))
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Callable, Iterator
+from typing import Any
 
-from trackers.instruments.timers import Timer, TimerMark, Timers, TimerSpan
+from trackers.instruments.timers import Timer, TimerMark, Timers, TimerSpan, cuda_in_use
 
 FIRST_STEP = "first-step"
 
@@ -69,3 +71,32 @@ class TrainingClock:
         """What was kept apart since the last call, by name: ``first-step`` and the pauses."""
         found, self._apart = self._apart, {}
         return found
+
+
+GIB = 1024**3
+
+
+def accelerator() -> dict[str, Any]:
+    """``accelerator`` (cuda, rocm or cpu), ``gpu``, ``gpu_memory_gib``, ``gpu_count`` and versions; {} without torch.
+
+    ``cpu`` is said where torch is loaded and has used no CUDA so far: ask when training has begun, or ended.
+    """
+    torch = sys.modules.get("torch")
+    version = getattr(torch, "__version__", None)
+    if torch is None or version is None:
+        return {}
+    found: dict[str, Any] = {"pytorch_version": str(version)}
+    cuda = cuda_in_use()
+    if cuda is None:
+        others = (getattr(torch, "xpu", None), getattr(torch, "mps", None))
+        asked = [getattr(other, "is_initialized", getattr(other, "is_available", bool)) for other in others]
+        return found if any(ask() for ask in asked) else {**found, "accelerator": "cpu"}
+    hip = getattr(torch.version, "hip", None)
+    found["accelerator"] = "rocm" if hip else "cuda"
+    if hip:
+        found["rocm_version"] = str(hip).split("-")[0]
+    elif torch.version.cuda:
+        found["cuda_version"] = str(torch.version.cuda)
+    properties = cuda.get_device_properties(cuda.current_device())
+    found |= {"gpu": str(properties.name), "gpu_memory_gib": properties.total_memory / GIB}
+    return {**found, "gpu_count": int(cuda.device_count())}

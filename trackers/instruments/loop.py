@@ -20,13 +20,12 @@ import time
 from collections.abc import Callable, Iterator, Sequence, Set
 from typing import Any
 
-from trackers.instruments import timer_log
+from trackers.instruments import timers as timer_log
 from trackers.instruments.clock import TrainingClock
-from trackers.instruments.eta import Remaining
 from trackers.instruments.memory import MemoryReader
 from trackers.instruments.options import Measure
 from trackers.instruments.peaks import Peak
-from trackers.instruments.throughput import Throughput, rate
+from trackers.instruments.throughput import Remaining, Throughput, rate
 from trackers.instruments.timers import NULL, Interval, NullTimer, TimerMark, Timers, TimerSpan
 from trackers.metrics import checkpoint_keys
 from trackers.records import Number
@@ -66,7 +65,7 @@ class Loop:
             many, which is wrong where the world size changed meanwhile.
         micro_batch_size: samples that go through a rank at once. ranks: how many train together.
         together: times and memory are logged as values of all ranks; else they are this rank's own.
-        flops_per_token, flops_per_step: see :mod:`trackers.instruments.flops`. precision: of the matrix products:
+        flops_per_token, flops_per_step: see :mod:`trackers.instruments.peaks`. precision: of the matrix products:
             bf16, fp16, fp8, tf32, fp32, fp4; default as :mod:`trackers.instruments.peaks` finds it.
         model: a module, or several. optimizer: one, or several: gradients are measured just before it steps.
         group: see :class:`trackers.instruments.norms.Norms`.

@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from trackers.errors import UsageError
-from trackers.formats.timer_report import check_option
-from trackers.instruments.eta import UNITS
+from trackers.formats.megatron_line import check_option
 from trackers.instruments.peaks import given_tflops, peak_tflops
+from trackers.instruments.throughput import UNITS
 
 FRACTIONS = frozenset({"flops_per_token", "flops_per_step", "consumed_flops"})
 """Arguments of a loop that needn't be whole."""

@@ -21,14 +21,12 @@ NumPy, torch, Pillow, matplotlib, pandas and polars are recognised without being
 
 from __future__ import annotations
 
-from trackers.media.audio import Audio
+from trackers.media.audio import Audio, Html, Video
 from trackers.media.base import MediaStore, MediaValue, record
 from trackers.media.convert import as_media, is_media
 from trackers.media.histogram import Histogram
-from trackers.media.html import Html
 from trackers.media.image import Classes, Image
 from trackers.media.table import Table
-from trackers.media.video import Video
 
 __all__ = [
     "Audio",

@@ -5,14 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from trackers.media import table
-from trackers.media.audio import Audio
+from trackers.media.audio import Audio, Html, Video
 from trackers.media.base import MediaValue, comes_from
 from trackers.media.histogram import Histogram
-from trackers.media.html import Html
-from trackers.media.image import Image
-from trackers.media.pixels import is_array
+from trackers.media.image import Image, is_array
 from trackers.media.table import Table
-from trackers.media.video import Video
 
 PACKAGES = frozenset(["matplotlib", "PIL", "pandas", "polars", "pyarrow", "plotly", "wandb", "trackio"])
 """Packages of which some class may be media."""

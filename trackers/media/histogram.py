@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from trackers.media.base import MediaStore, MediaValue, comes_from
-from trackers.media.pixels import as_numpy, is_array
+from trackers.media.image import as_numpy, is_array
 from trackers.records import MediaFile
 
 MAX_BINS = 512

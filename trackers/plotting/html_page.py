@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import html
 import json
+from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from trackers.analysis.curves import PlottedRun
 from trackers.analysis.tables import plain
+from trackers.errors import NotFound
+from trackers.metrics import roles
+from trackers.plotting import presets
 from trackers.plotting.curve_math import Curve, thinner
 from trackers.plotting.figure import COLOURS, DASHES, Picture, as_builtins
 from trackers.support.atomic_write import write_text
@@ -84,3 +89,44 @@ def _rounded(line: Curve) -> Curve:
     fields = {name: short(getattr(line, name), DIGITS) for name in ("y", "smooth_y", "low", "high")}
     places = {name: short(getattr(line, name), 9) for name in ("x", "smooth_x", "nans", "highs", "lows")}
     return msgspec.structs.replace(line, label=plain(line.label), **fields, **places)
+
+
+TITLES = {presets.LOSS: roles.LOSSES, presets.RATE: roles.LEARNING_RATES}
+"""Panels of benchmark results that show a metric, and that metric's name."""
+
+
+def save_report(runs: Sequence[PlottedRun], markdown: str, path: Path, *, title: str) -> None:
+    """Write the page.
+
+    Args:
+        markdown: the report; raw HTML in it is shown, not obeyed.
+
+    Raises:
+        UsageError: it can't be written.
+    """
+    first, _, rest = markdown.partition("\n")  # the page has its title already
+    save(charts(runs), path, title=title, text=as_html(rest if first.startswith("# ") else markdown))
+
+
+def charts(runs: Sequence[PlottedRun]) -> Picture:
+    """Metrics of the runs, then the panels of benchmark results that show none of these metrics."""
+    view = presets.PlotOptions()
+    measured = presets.benchmark(runs, view)
+    panels = [panel for panel in measured.panels if not panel.blank]
+    try:
+        picture = presets.metrics(runs, view)
+    except NotFound:
+        return Picture(panels, 3, measured.legend, about=measured.about)
+    shown = {panel.title for panel in picture.panels}
+    twice = {title for title, names in TITLES.items() if shown & set(names)}
+    picture.panels += [panel for panel in panels if panel.title not in twice]
+    picture.about = measured.about
+    return picture
+
+
+def as_html(markdown: str) -> str:
+    """Markdown with tables as HTML."""
+    from markdown_it import MarkdownIt
+
+    text = str(MarkdownIt("commonmark", {"html": False}).enable("table").render(markdown))
+    return text.replace("<table>", '<div class="table"><table>').replace("</table>", "</table></div>")

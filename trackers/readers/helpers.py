@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import hashlib
 import logging
 import math
-from collections.abc import Callable, Iterable, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,7 +16,7 @@ from typing import Any, TypeVar
 from trackers.errors import Damaged, NotFound, UsageError
 from trackers.readers.boundary import boundary
 from trackers.readers.reader import SourceRun
-from trackers.records import TIME_MAX
+from trackers.records import TIME_MAX, Record
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -144,3 +146,54 @@ def unix(text: Any) -> float | None:
         return datetime.fromisoformat(str(text).replace("Z", "+00:00")).timestamp()
     except (ValueError, OverflowError, OSError):
         return None
+
+
+Progress = Callable[[int, int], None]
+"""Called with how much there is now, and of how much; 0 where that isn't known."""
+
+
+@contextlib.contextmanager
+def progress(title: str, unit: str) -> Iterator[Progress]:
+    """Show it on stderr until the end of the body."""
+    if not sys.stderr.isatty():
+        yield lambda done, total: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
+
+    from trackers.support.terminal import one_line
+
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TextColumn(unit))
+    with Bar(*columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(one_line(title, 80), total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=max(done, total) if total else None)
+
+
+def merged(streams: Iterable[Iterator[list[Record]]]) -> Iterator[Record]:
+    """Streams as one, by time; the order inside each stays."""
+    heads: list[tuple[list[Record], int, Iterator[list[Record]]]] = []
+    for stream in streams:
+        _advance(heads, stream)
+    while len(heads) > 1:
+        heads.sort(key=lambda head: head[0][head[1]].time)
+        (first, at, stream), until = heads[0], heads[1][0][heads[1][1]].time
+        start, at = at, at + 1  # the first one in any case: a time that is no number is later than none
+        while at < len(first) and first[at].time <= until:
+            at += 1
+        yield from first[start:at]
+        heads.pop(0)
+        if at < len(first):
+            heads.append((first, at, stream))
+        else:
+            _advance(heads, stream)
+    for found, at, stream in heads:
+        yield from found[at:]
+        for more in stream:
+            yield from more
+
+
+def _advance(heads: list[tuple[list[Record], int, Iterator[list[Record]]]], stream: Iterator[list[Record]]) -> None:
+    found = next((found for found in stream if found), None)
+    if found is not None:
+        heads.append((found, 0, stream))

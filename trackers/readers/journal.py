@@ -22,7 +22,7 @@ from trackers.readers import helpers as places
 from trackers.readers.boundary import bounded
 from trackers.readers.cache import Cache
 from trackers.readers.columns import Block, ColumnBlocks, joined, kept, need_analysis
-from trackers.readers.merge import merged
+from trackers.readers.helpers import merged
 from trackers.readers.reader import SourceRun
 from trackers.records import Finish, Record
 from trackers.support.seekable_zstd import open_file

@@ -15,7 +15,7 @@ from trackers.readers import frames, helpers, registry
 from trackers.readers.cache import Cache
 from trackers.readers.columns import Block, ColumnBlocks, need_analysis
 from trackers.readers.frames import Frame, MetricOverview
-from trackers.readers.progress_bar import Progress, progress
+from trackers.readers.helpers import Progress, progress
 from trackers.readers.reader import Reader, SourceRun
 from trackers.records import ArtifactRecord, Config, Finish, Info, Media, Record, Start, Summary, Text, plain_name
 

@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
+import fnmatch
+import gzip
+import hashlib
+import json
 import os
+import secrets
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, NamedTuple
 
-from trackers.errors import UsageError
+from trackers.analysis.benchmark_results import document, save
+from trackers.benchmark.result import PATTERN
+from trackers.errors import Damaged, NotFound, TrackersError, UsageError
 from trackers.journal.run_directory import DOOMED, RunDirectory
+from trackers.readers.boundary import DATA_ERRORS
+from trackers.readers.console_log.reader import LogReader, run_id
+from trackers.records import name_floats
 from trackers.retention.lock import held, why_not_deleted
-from trackers.retention.sizes import run_sizes, total
+from trackers.retention.sizes import run_sizes, total, walk
+from trackers.support import confined
 from trackers.support.failpoints import failpoint
+from trackers.support.seekable_zstd import FRAME_BYTES, content_of
 
 
 def delete(run: RunDirectory, older_than_s: float) -> int:
@@ -69,3 +84,193 @@ def _remove(path: Path) -> None:
         failpoint("delete.entry.after")
     (aside / DOOMED).unlink()
     aside.rmdir()
+
+
+COMPRESS_AFTER_S = 7 * 86400.0
+DELETE_AFTER_S = 30 * 86400.0
+_PART = ".part"
+
+
+class DueLog(NamedTuple):
+    """A log for which it is time. action: "compress", "delete", or "extract" its benchmark's result and then delete it;
+    "keep", with a reason, where it mustn't be."""
+
+    path: Path
+    size: int
+    action: str
+    reason: str = ""
+    folder: Path = Path()
+
+
+def due(
+    folder: Path,
+    compress_after_s: float = COMPRESS_AFTER_S,
+    delete_after_s: float = DELETE_AFTER_S,
+    *,
+    extract: bool = False,
+) -> list[DueLog]:
+    """The ``*.log`` and ``*.log.gz`` below a directory that weren't written for the given time, except those of runs.
+
+    A log that a benchmark's result can be had from is only deleted where that result lies below the directory.
+
+    Args:
+        extract: where it doesn't, extract it first; else the log is kept.
+
+    Raises:
+        NotFound: there is no such directory.
+    """
+    if not folder.is_dir():
+        raise NotFound(f"no directory {folder}: name the one that has the logs")
+    now, open_now = time.time(), _open_files()
+    found, results = [], _Results(folder)
+    for path, size in walk(folder, runs=False):
+        try:
+            status = path.stat()
+        except FileNotFoundError:
+            continue
+        age_s = now - status.st_mtime
+        if path.name.endswith(".log") and age_s > compress_after_s:
+            busy = (status.st_dev, status.st_ino) in open_now
+            found.append(
+                DueLog(path, size, "keep", "a process has it open") if busy else DueLog(path, size, "compress")
+            )
+        elif path.name.endswith(".log.gz") and age_s > delete_after_s:
+            try:
+                missing = results.lack(path)
+            except TrackersError as error:
+                found.append(DueLog(path, size, "keep", str(error)))
+                continue
+            action = "delete" if not missing else "extract" if extract else "keep"
+            reason = "" if action != "keep" else "its benchmark's result isn't here: --extract writes it first"
+            found.append(DueLog(path, size, action, reason, folder))
+    return found
+
+
+class _Results:
+    """The benchmark's results below a directory, by the log that each was extracted from."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._ids: set[str] | None = None
+        self._series: set[str] = set()
+
+    def lack(self, log: Path) -> bool:
+        """Whether a log has a result that isn't there.
+
+        Raises:
+            NotFound: it can't be read, or not whole.
+        """
+        if self._ids is None:
+            self._ids = set()
+            for path, _ in walk(self._folder, runs=False):
+                if fnmatch.fnmatchcase(path.name, PATTERN):
+                    with contextlib.suppress(OSError, *DATA_ERRORS):
+                        content = json.loads(confined.read(path))
+                        self._series.add(json.dumps(content["raw_step_times"]))
+                        self._ids.add(str(content["source"]["run_id"]))
+        if {run_id(log), run_id(log.with_suffix(""))} & self._ids:
+            return False
+        found = _result(log)
+        return found is not None and json.dumps(name_floats(found["raw_step_times"])) not in self._series
+
+
+def _result(log: Path) -> dict[str, Any] | None:
+    """The benchmark's result of a log; None where it has none.
+
+    Raises:
+        NotFound: it can't be read, or not whole.
+    """
+    if not _unzipped_digest(log):
+        raise NotFound("it is damaged: what can be read of it may be all that is left")
+    reader = LogReader()
+    (run,) = reader.runs(str(log))
+    try:
+        return document(reader, run)
+    except Damaged:
+        raise
+    except NotFound:  # it says nothing of steps
+        return None
+
+
+def carry_out(entry: DueLog) -> int:
+    """Compress or delete a log, with its result extracted before; return how many bytes were freed.
+
+    Raises:
+        UsageError: it can't be compressed without harm to another file. OSError: no space, say; the log is as it was.
+    """
+    if entry.action == "extract":
+        found = _result(entry.path)
+        if found is not None:
+            save(found, entry.folder)
+    if entry.action in ("delete", "extract"):
+        entry.path.unlink()
+        return entry.size
+    return _compress(entry.path)
+
+
+def benchmark_results(folder: Path) -> int:
+    """How many benchmark results there are: they are never touched."""
+    return sum(path.name.startswith("benchmark_") and path.suffix == ".json" for path, _ in walk(folder, runs=False))
+
+
+def _compress(path: Path) -> int:
+    """As ``gzip``: the log's time and permissions stay. It is removed once what was written reads back the same."""
+    target = path.with_name(path.name + ".gz")
+    seen = path.stat()
+    content = content_of(path).sha256
+    if target.exists():
+        # A call that was killed before it could remove the log left both.
+        if _unzipped_digest(target) != content:
+            raise UsageError(f"{target} is there and holds something else: rename it; {path} stays")
+    else:
+        part = path.with_name(f".{path.name}.{secrets.token_hex(8)}{_PART}")
+        folder = path.parent
+        try:
+            with confined.open_file(path, root=folder) as log, confined.open_file(part, "xb", root=folder) as out:
+                with gzip.GzipFile(path.name, "wb", fileobj=out, mtime=seen.st_mtime) as zipped:
+                    shutil.copyfileobj(log, zipped, FRAME_BYTES)
+                out.flush()
+                os.fsync(out.fileno())
+            failpoint("logs.written")
+            if _unzipped_digest(part) != content:
+                raise UsageError(f"{path} doesn't read back as it was compressed: it stays; look after this disk")
+            os.chmod(part, seen.st_mode & 0o777)
+            os.utime(part, ns=(seen.st_atime_ns, seen.st_mtime_ns))
+            os.replace(part, target)
+        except BaseException:
+            part.unlink(missing_ok=True)
+            raise
+    failpoint("logs.unlink.before")
+    now = path.stat()
+    if (now.st_size, now.st_mtime_ns, now.st_ino) != (seen.st_size, seen.st_mtime_ns, seen.st_ino):
+        target.unlink()
+        raise UsageError(f"{path} is being written: it stays")
+    path.unlink()
+    return seen.st_size - target.stat().st_size
+
+
+def _unzipped_digest(path: Path) -> str:
+    digest = hashlib.sha256()
+    try:
+        with gzip.open(path, "rb") as file:
+            while block := file.read(FRAME_BYTES):
+                digest.update(block)
+    except (EOFError, gzip.BadGzipFile):
+        return ""
+    return digest.hexdigest()
+
+
+def _open_files() -> set[tuple[int, int]]:
+    """Device and inode of every file that a process has open, as far as this user may see; Linux only."""
+    found = set()
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            for entry in os.scandir(process / "fd"):
+                try:
+                    status = os.stat(entry.path)
+                except OSError:
+                    continue
+                found.add((status.st_dev, status.st_ino))
+        except OSError:  # gone, or another user's
+            continue
+    return found

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import string
 import subprocess
 import sys
 import uuid
@@ -15,13 +16,153 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from trackers.records import ALL_KINDS, Config, Metrics, Record, Summary
-from trackers.testing import streams
+from trackers.records import (
+    ALL_KINDS,
+    Alert,
+    ArtifactFile,
+    ArtifactRecord,
+    Config,
+    Define,
+    Environment,
+    Finish,
+    Info,
+    Media,
+    MediaFile,
+    Metrics,
+    Record,
+    Start,
+    Summary,
+    Text,
+)
 from trackers.testing.driver import Driver, DriverJob, Process, import_path, number, python_path, resolve
 from trackers.testing.stored import Limits, Stored, differences, expected
 from trackers.tracker import Cursor, RunInfo, Status
 
-FINISHED = Status("finished", 0, streams.T0 + 10_000)
+T0 = 1_763_688_000.125
+"""When the runs of the checks began: long ago, so that a tracker's own clock is seen in its times."""
+
+LONG_CONFIG: dict[str, Any] = {
+    "short": 1,
+    "layers": "x" * 20_000,
+    "k" * 300: "a long name",
+    "model": {"block": {"attention": {"heads": 8, "window": [1, 2, 3]}}, "note": None},
+    "flag": True,
+    "seed": 2**62 + 1,
+    "limit": math.inf,
+    "dropout.p": 0.1,
+    "text": 'two\nlines, "quotes", größer, 損失',
+    "many": {f"option_{place}": place for place in range(150)},
+}
+"""Configuration that some vendor refuses or shortens somewhere."""
+
+AWKWARD_NAMES = (
+    "timing(s)/gen",
+    "mean@1",
+    "AR@100",
+    "a//b",
+    "/leading",
+    "trailing/",
+    "../up",
+    "a/./b",
+    "a/../b",
+    ".",
+    "..",
+    " spaces  around ",
+    "per cent %41",
+    "Loss",
+    "loss",
+    "LOSS",
+    "a_b",
+    "größe/損失/🙂",
+    "step",
+    "_step",
+    "global_step",
+    "time",
+    "timestamp",
+    "_timestamp",
+    "_runtime",
+    "run",
+    "project",
+    "metrics",
+    "epoch",
+    "NaN",
+    "n" * 400,
+    "n" * 399 + "m",
+    "deep/" * 30 + "leaf",
+)
+"""Names that some vendor refuses, reserves or runs together."""
+
+
+def metric_names() -> list[str]:
+    """Metric names: one for each printable ASCII character, and those that vendors are known to trip over."""
+    printable = [f"x{character}y" for character in string.printable if character >= " " and character != "\x7f"]
+    return list(dict.fromkeys([*printable, *AWKWARD_NAMES]))
+
+
+def rows(count: int, first: int = 0) -> list[Record]:
+    """Metrics of ``count`` steps, a quarter of a second apart, with three values each."""
+    return [
+        Metrics(
+            step=step,
+            time=T0 + step / 4,
+            values={"loss": 2.5 - step / 1024, "perf/tokens_per_sec": 1000.0 + step, "count": step},
+        )
+        for step in range(first, first + count)
+    ]
+
+
+def training(steps: int, status: Status | None = None) -> list[Record]:
+    """An ordinary run, numbered: start, configuration, rows, and at the end results and finish.
+
+    A run that still goes on has neither: a destination may keep results for the end.
+    """
+    status = status or Status("finished", 0)
+    end = T0 + steps / 4
+    records: list[Record] = [
+        Start(time=T0, pid=1),
+        Config(time=T0, values={"lr": 0.001, "model": {"depth": 4}}),
+        *rows(steps),
+    ]
+    if status.name != "running":
+        records.append(Summary(time=end, values={"best_loss": 1.5}))
+        records.append(Finish(time=end, status=status.name, exit_code=status.exit_code))
+    return number(records)
+
+
+def one_of_each(directory: Path) -> list[Record]:
+    """A record of every kind, with small real files below ``directory`` where a kind needs them."""
+    media = directory / "media"
+    media.mkdir(exist_ok=True)
+    (media / "weights.bin").write_bytes(bytes(range(256)))
+    (media / "dot.png").write_bytes(_PNG)
+    histogram = MediaFile(format="json", data={"counts": [1, 2, 1], "edges": [0.0, 0.5, 1.0, 1.5]})
+    table = MediaFile(format="json", data={"columns": ["prompt", "text"], "rows": [["a", "b"], ["c", "d"]]})
+    image = MediaFile(format="png", file="media/dot.png", width=1, height=1, caption="a dot")
+    file = ArtifactFile(path="weights.bin", file="media/weights.bin", size=256, digest="")
+    at: dict[str, Any] = {"step": 9, "time": T0 + 9 / 4}
+    return [
+        Start(time=T0, pid=1),
+        Config(time=T0, values={"lr": 0.001}),
+        Text(values={"note": "größer\nas two lines"}, **at),
+        Media(name="weights", type="histogram", items=[histogram], **at),
+        Media(name="samples", type="table", items=[table], **at),
+        Media(name="images", type="image", items=[image, image], **at),
+        ArtifactRecord(name="checkpoint", type="model", files=[file], aliases=["latest"], metadata={"loss": 0.5}, **at),
+        Summary(time=T0 + 3, values={"best_loss": 0.5}),
+        Define(time=T0 + 3, name="val_*", summary=["min"]),
+        Alert(time=T0 + 3, title="slow", text="half the usual rate", level="WARN"),
+        Info(time=T0 + 3, tags=["first", "third"]),
+        Environment(time=T0 + 3, values={"packages": {"trackers-relay": "0.1.0"}, "gpu": None}),
+    ]
+
+
+_PNG = bytes.fromhex(
+    "89504e470d0a1a0a0000000d4948445200000001000000010802000000907753de0000000c49444154789c63f8cfc0000003010100c9fe92ef"
+    "0000000049454e44ae426082"
+)
+
+
+FINISHED = Status("finished", 0, T0 + 10_000)
 
 
 class Skipped(Exception):
@@ -111,7 +252,7 @@ class Bench:
             "name": f"run-{run_id}",
             "project": "conformance",
             "tags": ["first", "second"],
-            "created": streams.T0,
+            "created": T0,
             "mode": self.mode,
             "options": dict(self.options),
             "directory": str(directory),
@@ -156,7 +297,7 @@ def check_declaration(bench: Bench) -> None:
     assert not strange, f"expected kinds of trackers.records in accepts, found {strange}"
     assert cls.accepts, "expected at least one kind in accepts, found none"
     trial = bench.trial()
-    records = number([*streams.rows(10), *streams.one_of_each(trial.info.path()), *streams.rows(10, first=10)])
+    records = number([*rows(10), *one_of_each(trial.info.path()), *rows(10, first=10)])
     trial.deliver(records)
     trial.verify(records)
 
@@ -165,7 +306,7 @@ def check_batches(bench: Bench) -> None:
     """The size of the batches makes no difference."""
     for batch, rows in ((1, 30), (7, 100), (1000, 400)):
         trial = bench.trial()
-        records = streams.training(rows)
+        records = training(rows)
         trial.deliver(records, batch)
         trial.verify(records)
 
@@ -173,7 +314,7 @@ def check_batches(bench: Bench) -> None:
 def check_empty_batches(bench: Bench) -> None:
     """A batch without a record (all were of other kinds) stores nothing and hurts nothing."""
     trial = bench.trial()
-    records = streams.training(20)
+    records = training(20)
     driver = trial.driver()
     driver.open()
     assert driver.tracker is not None
@@ -189,7 +330,7 @@ def check_empty_batches(bench: Bench) -> None:
 def check_redelivery(bench: Bench) -> None:
     """A batch that comes again in one process, whole or in halves, changes nothing."""
     trial = bench.trial()
-    records = streams.training(60)
+    records = training(60)
     driver = trial.driver()
     driver.open()
     assert driver.tracker is not None
@@ -207,7 +348,7 @@ def check_redelivery(bench: Bench) -> None:
 def check_lost_cursor(bench: Bench) -> None:
     """A run delivered once more from its beginning, cursor and state lost, is there once."""
     trial = bench.trial()
-    records = streams.training(60)
+    records = training(60)
     trial.deliver(records, 25)
     trial.file.unlink()
     trial.deliver(records, 40)
@@ -233,9 +374,9 @@ def check_resume(bench: Bench) -> None:
     """A run that pauses, is preempted, ends and is synced once more, each time in another process, is one whole run."""
     bench.needs_own_process()
     trial = bench.trial()
-    records = streams.training(90)
-    trial.process(records[:30], 20, status=Status("running", None, streams.T0)).wait()
-    trial.process(records[:60], 20, status=Status("preempted", None, streams.T0)).wait()
+    records = training(90)
+    trial.process(records[:30], 20, status=Status("running", None, T0)).wait()
+    trial.process(records[:60], 20, status=Status("preempted", None, T0)).wait()
     trial.process(records, 20).wait()
     trial.deliver(records, 20)
     trial.verify(records)
@@ -245,7 +386,7 @@ def check_killed_before_commit(bench: Bench) -> None:
     """A process killed between ``write`` and the commit of its cursor doubles nothing and loses nothing."""
     bench.needs_own_process()
     trial = bench.trial()
-    records = streams.training(90)
+    records = training(90)
     trial.process(records, 20, die_after=1, status=None).wait_until_dead()
     trial.process(records, 15, die_after=0, status=None).wait_until_dead()
     trial.deliver(records, 20)
@@ -256,7 +397,7 @@ def check_killed_while_writing(bench: Bench) -> None:
     """A process killed in the midst of a batch, again and again, doubles nothing and loses nothing."""
     bench.needs_own_process()
     trial = bench.trial()
-    records = streams.training(600)
+    records = training(600)
     for batch, part in ((1, 0.25), (2, 0.5), (1, 0.9)):
         trial.process(records, 100, hold_after=batch, status=None).kill_in(batch, part)
     trial.deliver(records, 100)
@@ -284,7 +425,7 @@ def check_big_integers(bench: Bench) -> None:
 
 def check_names(bench: Bench) -> None:
     """Names with every printable character, reserved words and great length are stored, each with its own values."""
-    names = streams.names()
+    names = metric_names()
     stored = [bench.limits.name(name) for name in names]
     assert len(set(stored)) == len(names), "Limits.rename maps two names to one"
     _check_rows(bench, [{name: place + row / 2 for place, name in enumerate(names)} for row in range(2)])
@@ -295,7 +436,7 @@ def check_steps(bench: Bench) -> None:
     trial = bench.trial()
     steps = [0, 1, 2, 2, 2, 5, 3, 4, 4, 0, 1_000_000, 7, 7, 2**40, 8]
     records = number(
-        Metrics(step=step, time=streams.T0 + place / 4, values={"loss": place / 8, "other": float(place % 2)})
+        Metrics(step=step, time=T0 + place / 4, values={"loss": place / 8, "other": float(place % 2)})
         for place, step in enumerate(steps)
     )
     trial.deliver(records, 4)
@@ -305,8 +446,8 @@ def check_steps(bench: Bench) -> None:
 def check_long_params(bench: Bench) -> None:
     """A configuration with long values, long names, deep nesting and odd types is stored whole."""
     _accepts(bench, Config)
-    trial = bench.trial(config=streams.LONG_CONFIG)
-    records = number([Config(time=streams.T0, values=streams.LONG_CONFIG), *streams.rows(5)])
+    trial = bench.trial(config=LONG_CONFIG)
+    records = number([Config(time=T0, values=LONG_CONFIG), *rows(5)])
     trial.deliver(records)
     trial.verify(records)
 
@@ -318,14 +459,14 @@ def check_config_changes(bench: Bench) -> None:
     trial = bench.trial(config=first)
     records = number(
         [
-            Config(time=streams.T0, values=first),
-            *streams.rows(5),
-            Config(time=streams.T0 + 5, values={"model": {"depth": 5}, "seed": 1}),
-            *streams.rows(5, first=5),
-            Config(time=streams.T0 + 9, values={"lr": 2e-3}),
+            Config(time=T0, values=first),
+            *rows(5),
+            Config(time=T0 + 5, values={"model": {"depth": 5}, "seed": 1}),
+            *rows(5, first=5),
+            Config(time=T0 + 9, values={"lr": 2e-3}),
         ]
     )
-    trial.deliver(records[:8], 3, Status("running", None, streams.T0))
+    trial.deliver(records[:8], 3, Status("running", None, T0))
     trial.deliver(records, 3)
     trial.verify(records)
 
@@ -336,10 +477,10 @@ def check_results(bench: Bench) -> None:
     trial = bench.trial()
     records = number(
         [
-            *streams.rows(5),
-            Summary(time=streams.T0 + 5, values={"best_val_loss": 0.5, "final/steps": 5}),
-            *streams.rows(5, first=5),
-            Summary(time=streams.T0 + 10, values={"best_val_loss": 0.25, "final/perplexity": 8.125}),
+            *rows(5),
+            Summary(time=T0 + 5, values={"best_val_loss": 0.5, "final/steps": 5}),
+            *rows(5, first=5),
+            Summary(time=T0 + 10, values={"best_val_loss": 0.25, "final/perplexity": 8.125}),
         ]
     )
     trial.deliver(records, 4)
@@ -352,8 +493,8 @@ def check_statuses(bench: Bench) -> None:
         raise Skipped("the destination keeps no status")
     for name, exit_code in (("finished", 0), ("failed", 1), ("crashed", None), ("preempted", None), ("running", None)):
         trial = bench.trial()
-        records = streams.training(5, Status(name, exit_code, streams.T0 + 6))  # type: ignore[arg-type]
-        status = Status(name, exit_code, streams.T0 + 6)  # type: ignore[arg-type]
+        records = training(5, Status(name, exit_code, T0 + 6))  # type: ignore[arg-type]
+        status = Status(name, exit_code, T0 + 6)  # type: ignore[arg-type]
         trial.deliver(records, status=status)
         trial.verify(records, status)
 
@@ -375,8 +516,6 @@ def _accepts(bench: Bench, kind: type[Record]) -> None:
 
 def _check_rows(bench: Bench, rows: Sequence[Mapping[str, Any]]) -> None:
     trial = bench.trial()
-    records = number(
-        Metrics(step=step, time=streams.T0 + step / 4, values=dict(values)) for step, values in enumerate(rows)
-    )
+    records = number(Metrics(step=step, time=T0 + step / 4, values=dict(values)) for step, values in enumerate(rows))
     trial.deliver(records)
     trial.verify(records)

@@ -133,11 +133,11 @@ class BenchmarkContext:
         Raises:
             OSError: it can't be written.
         """
-        from trackers.benchmark import file
+        from trackers.benchmark import result as file
         from trackers.benchmark.result import result
         from trackers.benchmark.steps import StepCollector
         from trackers.hardware import host
-        from trackers.instruments.accelerator import accelerator
+        from trackers.instruments.clock import accelerator
         from trackers.records import Config, Environment, Start
 
         run = self._run

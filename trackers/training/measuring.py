@@ -13,8 +13,7 @@ if TYPE_CHECKING:
     from trackers.instruments.communication import Communication
     from trackers.instruments.loop import Loop, NullLoop
     from trackers.instruments.options import Measure
-    from trackers.instruments.timer_log import TimerLog
-    from trackers.instruments.timers import NullTimer, Timer, Timers
+    from trackers.instruments.timers import NullTimer, Timer, TimerLog, Timers
     from trackers.training.recorder import Recorder
 
 
@@ -206,8 +205,7 @@ class Measuring(Inspecting, Profiling):
         return str(self._recorder.info.option("TRACKER_REDUCE", "")) != "torch"
 
     def _make_timers(self) -> Timers:
-        from trackers.instruments.timer_log import TimerLog
-        from trackers.instruments.timers import Timers
+        from trackers.instruments.timers import TimerLog, Timers
         from trackers.support import process_info
 
         option = self._recorder.info.option

@@ -58,7 +58,7 @@ class Profiling:
         """Record what training runs on, if that isn't known yet. Before its end only what is in use is sure."""
         if not self._is_main():
             return
-        from trackers.instruments.accelerator import accelerator
+        from trackers.instruments.clock import accelerator
         from trackers.records import Environment
 
         found = accelerator()

@@ -24,8 +24,7 @@ from tests.e2e.test_examples import GPT2
 from tests.helpers import T0, Driver, run_info, stream
 from trackers.backends.benchmark.tracker import BenchmarkTracker
 from trackers.benchmark.result import result
-from trackers.benchmark.steps import StepCollector
-from trackers.benchmark.values import needed
+from trackers.benchmark.steps import StepCollector, needed
 from trackers.cli.app import app
 from trackers.errors import Unavailable, UsageError
 from trackers.records import Config, Environment, Finish, Metrics, Record, Start

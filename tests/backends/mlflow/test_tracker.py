@@ -28,8 +28,7 @@ from trackers.backends.mlflow.store import first_moment
 from trackers.backends.mlflow.tracker import MlflowTracker
 from trackers.backends.mlflow.uri import show, tracking_uri
 from trackers.errors import ConfigError, Refused, Rejected
-from trackers.formats.mlflow_artifact_uri import refusal
-from trackers.formats.mlflow_names import FILE_LENGTH, NAME_LENGTH, map_file, map_name, unmap
+from trackers.formats.mlflow_names import FILE_LENGTH, NAME_LENGTH, map_file, map_name, refusal, unmap
 from trackers.records import (
     Alert,
     ArtifactFile,

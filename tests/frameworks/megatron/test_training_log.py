@@ -24,8 +24,8 @@ from tests.fakes.gpu_drivers.standin import Drivers
 from trackers.errors import UnknownTracker, UsageError
 from trackers.formats import megatron_line as line
 from trackers.frameworks.megatron import LoggerConfig, MegatronLog, start
-from trackers.frameworks.megatron import straggler_report as gather
-from trackers.frameworks.megatron import straggler_report as reports
+from trackers.frameworks.megatron import straggler as gather
+from trackers.frameworks.megatron import straggler as reports
 from trackers.frameworks.megatron.config import OPTIONS
 from trackers.hardware.gpus.base import Gpu, Reading
 from trackers.records import Define, Metrics

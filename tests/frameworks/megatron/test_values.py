@@ -24,8 +24,8 @@ from hypothesis import strategies as st
 import trackers
 from trackers.errors import UsageError
 from trackers.formats import megatron_line as line
-from trackers.frameworks.megatron import LoggerConfig, MegatronLog, StragglerDetectionConfig, start, straggler_report
-from trackers.frameworks.megatron import straggler_report as reports
+from trackers.frameworks.megatron import LoggerConfig, MegatronLog, StragglerDetectionConfig, start, straggler
+from trackers.frameworks.megatron import straggler as reports
 from trackers.frameworks.megatron.training_log import Losses
 from trackers.instruments.memory import MemoryReader
 from trackers.records import Metrics
@@ -370,7 +370,7 @@ class Ranks:
     def post(self, way: Any, value: Any) -> Any:
         ranks = self
 
-        class Posted(straggler_report.Posted):
+        class Posted(straggler.Posted):
             @property
             def ready(self) -> bool:
                 return ranks.let
@@ -445,7 +445,7 @@ def test_slow_rank_is_named_in_each_report(how: str, level: int, run: Run, monke
     def post(way: Any, value: Any) -> Any:
         slow = {kind: {name: ms * 3 for name, ms in value[kind].items()} for kind in ("timers", "traced")}
         posted.append(value)
-        return straggler_report.Posted([value, {**value, **slow}, value])
+        return straggler.Posted([value, {**value, **slow}, value])
 
     monkeypatch.setattr(reports.TextGather, "post", post)
     printed: list[str] = []

@@ -25,10 +25,9 @@ from trackers.backends.shared.append_file import (
     verified,
 )
 from trackers.backends.shared.directory import option_directory
-from trackers.benchmark import file
+from trackers.benchmark import result as file
 from trackers.benchmark.result import result
-from trackers.benchmark.steps import StepCollector
-from trackers.benchmark.values import needed
+from trackers.benchmark.steps import StepCollector, needed
 from trackers.records import ALL_KINDS, Record, decode_block, encode, escaped
 from trackers.support import confined
 from trackers.support.confined import local

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 
 from trackers.formats.megatron_line import DECOUPLED_RATE, RATE, STRAGGLER_ENDS, stragglers, summary, traced
-from trackers.formats.timer_report import report as timer_report
+from trackers.formats.megatron_line import report as timer_report
 from trackers.metrics import roles
 from trackers.records import Number
 

@@ -29,8 +29,7 @@ from trackers.backends.mlflow.uri import local_folder, show, tracking_uri, witho
 from trackers.backends.shared.append_file import FileShrunk
 from trackers.errors import Rejected, Unavailable
 from trackers.formats import vendor_system_names
-from trackers.formats.mlflow_artifact_uri import refusal
-from trackers.formats.mlflow_names import map_name
+from trackers.formats.mlflow_names import map_name, refusal
 from trackers.records import (
     SUMMARY_PREFIX,
     Alert,

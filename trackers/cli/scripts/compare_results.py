@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from trackers.analysis import benchmark_report
+from trackers.analysis import report as benchmark_report
 from trackers.analysis.benchmark_results import PATTERN, Result, results
 from trackers.analysis.tables import TextTable, plain, render
 from trackers.errors import MissingPackage, UsageError
@@ -40,7 +40,7 @@ def main(arguments: Sequence[str]) -> int:
     print(_table(found))
     first = benchmark_report.winner(found)
     print(f"Winner: {plain(first.result.name) if first.result else 'none'}. {plain(first.reason)}")
-    text = benchmark_report.markdown(found, when=time.strftime("%Y-%m-%d %H:%M:%S"))
+    text = benchmark_report.benchmark_markdown(found, when=time.strftime("%Y-%m-%d %H:%M:%S"))
     atomic_write.write_text(report, f"{text}\n<!-- {atomic_write.MARK} -->\n")
     print(f"Report saved to {report}")
     try:
@@ -53,9 +53,9 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _plot(found: Sequence[Result], path: Path) -> Path:
-    from trackers.plotting import benchmark, matplotlib_figure
+    from trackers.plotting import matplotlib_figure, presets
 
-    matplotlib_figure.save(benchmark.of_results(found), path)
+    matplotlib_figure.save(presets.of_results(found), path)
     return path
 
 

@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Sequence
 
-from trackers.analysis.gpu_series import COMPUTE, GpuSeries, average, stats
+from trackers.analysis.gpu_report import COMPUTE, GpuSeries, average, stats
 from trackers.analysis.tables import plain
 from trackers.cli.scripts import wandb_query
 from trackers.cli.scripts.wandb_query import Query

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from trackers.analysis.gpu_series import (
+from trackers.analysis.gpu_report import (
     COMPUTE,
     MEMORY,
     MEMORY_FRACTION,

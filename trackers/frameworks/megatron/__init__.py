@@ -6,9 +6,8 @@ log.training_log(loss_dict, {}, lr, None, iteration, loss_scale, False, skipped_
 """
 
 from trackers.frameworks.megatron.config import LoggerConfig
-from trackers.frameworks.megatron.start import start
 from trackers.frameworks.megatron.straggler import StragglerDetectionConfig
-from trackers.frameworks.megatron.training_log import MegatronLog
+from trackers.frameworks.megatron.training_log import MegatronLog, start
 from trackers.inspection.config import TensorInspectConfig
 
 __all__ = ["LoggerConfig", "MegatronLog", "StragglerDetectionConfig", "TensorInspectConfig", "start"]

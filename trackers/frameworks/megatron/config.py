@@ -13,10 +13,10 @@ from typing import Any
 
 from trackers.backends import registry
 from trackers.errors import UnknownTracker, UsageError
-from trackers.formats.timer_report import check_option
-from trackers.instruments.eta import UNITS
+from trackers.formats.megatron_line import check_option
 from trackers.instruments.memory import KEYS, MemoryReader
 from trackers.instruments.options import Measure
+from trackers.instruments.throughput import UNITS
 from trackers.instruments.timers import LEVELS
 from trackers.support import logging_setup
 

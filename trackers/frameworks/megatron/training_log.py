@@ -6,7 +6,9 @@ The losses of an interval, added up as they come: a value that is no number cost
 from __future__ import annotations
 
 import contextlib
+import inspect
 import math
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,11 +17,17 @@ from typing import Any
 from trackers.errors import UsageError
 from trackers.formats import megatron_line as line
 from trackers.formats.megatron_line import SAMPLES, VS_SAMPLES
-from trackers.formats.timer_report import report as timer_report
+from trackers.formats.megatron_line import report as timer_report
 from trackers.frameworks.megatron.config import LoggerConfig
-from trackers.frameworks.megatron.straggler import DATA, FORWARD_PART, StragglerDetectionConfig, StragglerTimer
-from trackers.frameworks.megatron.straggler_report import StragglerLines, StragglerReports
-from trackers.frameworks.megatron.timers import MegatronTimers
+from trackers.frameworks.megatron.straggler import (
+    DATA,
+    FORWARD_PART,
+    MegatronTimers,
+    StragglerDetectionConfig,
+    StragglerLines,
+    StragglerReports,
+    StragglerTimer,
+)
 from trackers.instruments.clock import TrainingClock
 from trackers.instruments.energy import ENERGY, POWER, RunEnergy, own_gpu
 from trackers.instruments.loop import Loop
@@ -29,6 +37,7 @@ from trackers.instruments.timers import Timers, cuda_in_use
 from trackers.metrics import checkpoint_keys
 from trackers.reductions import Mean, Reduction
 from trackers.support import process_info
+from trackers.training.init import init as begin
 from trackers.training.measuring import Measuring
 from trackers.values.coerce import Unrecordable, number, whole
 from trackers.values.deferred import Scalar
@@ -69,7 +78,7 @@ class MegatronLog:
         micro_batch_size: samples that go through a rank at once. seq_length: tokens of a sample.
         consumed_samples: gone through before this start; default what the run's checkpoint was recorded by, else
             start_iteration × global_batch_size.
-        flops_per_token, flops_per_step: see :mod:`trackers.instruments.flops`.
+        flops_per_token, flops_per_step: see :mod:`trackers.instruments.peaks`.
         model: a module or its chunks. optimizer, group, precision: as for ``run.loop``.
         straggler: how slow ranks are reported; default: the options TRACKER_LOG_STRAGGLER and TRACKER_STRAGGLER_COUNT.
         write: called with each line for the console, on the rank that prints: the last one.
@@ -649,3 +658,53 @@ def _is_bad(loss: Any) -> Any:
 
 def _why(error: Exception) -> str:
     return str(error) if isinstance(error, Unrecordable) else f"{type(error).__name__}: {error}"
+
+
+def start(
+    config: LoggerConfig,
+    *,
+    trackers: Sequence[str] | str | None = None,
+    run_config: Any = None,
+    init: Mapping[str, Any] | None = None,
+    save: str | os.PathLike[str] | None = None,
+    **arguments: Any,
+) -> MegatronLog:
+    """Begin a run as Megatron's ``LoggerConfig`` says; call it on every rank.
+
+    Args:
+        trackers: besides those that the configuration asks for; without any the usual choice counts (TRACKER, json).
+        run_config: the whole configuration of the training. init: what else ``trackers.init`` is to be given.
+        save: where checkpoints are saved: with ``log_progress``, progress.txt is kept there.
+        **arguments: those of :class:`MegatronLog`.
+
+    Raises:
+        UsageError: whatever can be seen before the first step, before a run is begun. TypeError: an argument that is
+            unknown, or one that is missing.
+    """
+    if not isinstance(config, LoggerConfig):
+        raise UsageError(f"config of type {type(config).__name__}: give a trackers.frameworks.megatron.LoggerConfig")
+    config.check()
+    inspect.signature(MegatronLog.__init__).bind(None, None, config, **arguments)
+    check_arguments(arguments)
+    if process_info.rank() == 0:
+        config.prepare()
+    names = [*config.trackers(), *(trackers.split(",") if isinstance(trackers, str) else trackers or ())]
+    chosen = list(dict.fromkeys(name.strip() for name in names if name.strip()))
+    more = dict(init or {})
+    flags = {symbol for symbol, value in (more.get("flags") or {}).items() if value is not None}
+    logging = {symbol: value for symbol, value in config.logging_options().items() if symbol not in flags}
+    options = {**config.options(), **logging, **more.pop("options", {})}
+    if save is not None:
+        options.setdefault("PROGRESS_DIR", os.fspath(save))
+    run = begin(chosen or None, config=run_config, options=options, **more)
+    try:
+        log = MegatronLog(run, config, **arguments)
+    except BaseException:
+        run.finish(exit_code=1)
+        raise
+    if process_info.rank() == 0:
+        try:
+            config.save(dict(run.config))
+        except OSError as error:
+            log.say(f"megatron: the configuration can't be written: {error}")
+    return log

@@ -9,15 +9,368 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Sequence
-from typing import NamedTuple
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timezone
+from functools import lru_cache
+from typing import NamedTuple, Union
 
 import msgspec
 
-from trackers.readers.console_log import prefixes, timestamps
-from trackers.readers.console_log.fields import FieldReader, parse
-from trackers.readers.console_log.names import is_known
+from trackers.errors import UNDECODABLE
 from trackers.records import Number
+
+_CLOCK = rb"\d\d:\d\d:\d\d(?:[.,]\d{1,9})?"
+_PREFIX = re.compile(
+    rb"\s{0,8}(?:"
+    # Times: RFC 3339 (a container runtime's with its stream), C's, syslog's, a clock alone.
+    rb"(?:\d{4}-\d\d-\d\d[T ]" + _CLOCK + rb"(?:Z|[+-]\d\d:?\d\d)?(?:\ std(?:out|err)\ [FP])?"
+    rb"|(?:[A-Z][a-z]{2}\ )?[A-Z][a-z]{2}\ [\ \d]?\d\ " + _CLOCK + rb"(?:\ \d{4})?"
+    rb"|" + _CLOCK + rb")(?=[\s\[<])\s?"
+    # Who wrote the line.
+    rb"|(?P<label>(?:\[[^\]\n]{1,120}\]){0,3}<std\w{1,6}>(?=:)"
+    rb"|\[[^\]\s]{1,200}\](?=:)"
+    rb"|\[\d{1,7}\](?=\s)"
+    rb"|\[(?:pod|job|deployment|statefulset)/[^\]\s]{1,300}\](?=\s)"
+    rb"|\((?:[\w.:\[\]-]{1,80}\ )?pid=\d{1,9}(?:,\ ip=[^)\s]{1,60})?\)(?=\s)"
+    rb"|(?:[\w.-]{1,80}\ )?[\w./()-]{1,80}\[\d{1,9}\](?=:\s)"
+    rb"|[A-Za-z][\w.-]{0,80}(?=\s{1,40}\|\s)"
+    rb"|\d{1,7}(?=:\s)|\d{1,3}(?:\.\d{1,3}){3}(?=:\s)|(?=[\w.-]{0,80}\d)[A-Za-z][\w.-]{0,80}(?=:\s))"
+    rb"(?:\s{1,40}\|\s|:\ ?|\s)"
+    rb")"
+)
+_MOST = 16
+"""Prefixes of one line that are taken off."""
+
+
+class Prefix(NamedTuple):
+    """text: what stands before the program's line, its times included. label: who wrote the line, b"" if unsaid."""
+
+    text: bytes
+    label: bytes
+
+
+def split(line: bytes) -> tuple[Prefix | None, bytes]:
+    """What a launcher put in front of a line (None: nothing), and the line itself."""
+    match = _PREFIX.match(line)
+    if match is None:
+        return None, line
+    labels, end = [], 0
+    for _ in range(_MOST):
+        if match[1]:
+            labels.append(match[1])
+        end = match.end()
+        match = _PREFIX.match(line, end)
+        if match is None:
+            break
+    return Prefix(line[:end], b" ".join(labels)), line[end:]
+
+
+LOSSES = frozenset({"train_loss", "val_loss", "test_loss"})
+AVERAGE = "_avg"
+"""End of the name of a running average, the second number of ``X/Y`` and of ``X (avg Y)``."""
+OWN = "log/"
+"""Before a key that another value's name is the same as here."""
+
+NAMES = {
+    "lm loss": "train_loss",
+    "learning rate": "learning_rate",
+    "decoupled learning rate": "decoupled_learning_rate",
+    "global batch size": "global_batch_size",
+    "batch size": "global_batch_size",
+    "consumed samples": "consumed_samples",
+    "consumed tokens": "consumed_tokens",
+    "skipped samples": "skipped_samples",
+    "loss scale": "loss_scale",
+    "grad norm": "grad_norm",
+    "num zeros": "num_zeros",
+    "params norm": "params_norm",
+    "number of skipped iterations": "skipped_iterations",
+    "number of nan iterations": "nan_iterations",
+    "elapsed time per iteration (ms)": "perf/iter_ms",
+    "throughput per GPU (TFLOP/s/GPU)": "perf/tflops_per_gpu",
+    "compute per GPU (TFLOP/s/GPU)": "perf/tflops_per_gpu",
+    "tokens per GPU (tokens/s/GPU)": "perf/tokens_per_sec_per_gpu",
+    "tokens per GPU": "perf/tokens_per_sec_per_gpu",
+    "tokens/s/GPU inst/harmonic mean": "perf/tokens_per_sec_per_gpu",
+    "Tokens per second per GPU (Tok/s/GPU)": "perf/tokens_per_sec_per_gpu",
+    "energy per GPU (J/iter/GPU)": "perf/energy_per_gpu_j",
+    "power per GPU (W/GPU)": "perf/power_per_gpu_w",
+    "mem usages": "gpu/memory_used_ratio",
+    "lm loss validation": "val_loss",
+    "lm loss validation ppl": "val_perplexity",
+    "lm loss test": "test_loss",
+    "lm loss test ppl": "test_perplexity",
+    "loss": "train_loss",
+    "loss validation": "val_loss",
+    "grad_norm": "grad_norm",
+    "tps": "perf/tokens_per_sec_per_gpu",
+    "tflops": "perf/tflops_per_gpu",
+    "mfu": "perf/mfu_percent",
+    "elapsed_time_per_step": "perf/iter_time_sec",
+    "seconds": "perf/iter_time_sec",
+    "TFLOP/s/device": "perf/tflops_per_gpu",
+    "Tokens/s/device": "perf/tokens_per_sec_per_gpu",
+    "perplexity": "train_perplexity",
+    "learning_rate": "learning_rate",
+}
+"""The log's key to the name here. Several keys of one name are spellings of the same value."""
+
+WHOLE = frozenset({"consumed samples", "skipped samples", "consumed tokens", "global batch size", "batch size",
+                   "number of skipped iterations", "number of nan iterations"})  # fmt: skip
+"""Keys whose values are whole numbers."""
+
+_MEMORY_NAME = re.compile(r"(?:(\w+) )?(max )?mem usage((?:/\w+)*)")
+_MEMORY_PARTS = {"usage": "used_gib", "free": "free_gib", "total": "total_gib", "usage_ratio": "used_percent"}
+_KNOWN = frozenset(NAMES.values())
+_KEYS: dict[str, str] = {}
+for _key, _name in NAMES.items():
+    _KEYS.setdefault(_name, _key)
+
+
+def metric_names(key: str) -> tuple[str, ...]:
+    """What the values of a key are called here: one name for each value that it can have, in the log's order.
+
+    ``hip mem usage/free/total/usage_ratio`` has four, in GiB whatever the log's "GB" says; of other keys the second
+    is the running average.
+    """
+    memory = _MEMORY_NAME.fullmatch(key)
+    if memory:
+        label = "_".join(part.strip() for part in memory.groups()[:2] if part)
+        parts = ["usage", *memory[3].split("/")[1:]]
+        head = f"gpu/{label}_memory_" if label else "gpu/memory_"
+        return tuple(head + _MEMORY_PARTS.get(part, part) for part in parts)
+    name = NAMES.get(key)
+    if name is None:
+        name = OWN + key if key in _KNOWN or key.startswith((OWN, "gpu/")) or _is_average(key) else key
+    return name, name + AVERAGE
+
+
+def is_known(key: str) -> bool:
+    """Whether a key is one that a known program prints."""
+    return key in NAMES or _MEMORY_NAME.fullmatch(key) is not None
+
+
+def original(name: str) -> str:
+    """The log's key for a name; where programs spell it differently, Megatron's.
+
+    The second number of a key has the key of the first.
+    """
+    if name.startswith(OWN):
+        return name.removeprefix(OWN)
+    memory = re.fullmatch(r"gpu/(?:(\w+?)_)?(max_)?memory_(?:used_gib|free_gib|total_gib|used_percent)", name)
+    if memory:
+        label = " ".join(part.rstrip("_") for part in memory.groups() if part)
+        short = f"{label} mem usage".strip()
+        return f"{short}/usage_ratio" if memory[2] else f"{short}/free/total/usage_ratio"
+    return _KEYS.get(name) or _KEYS.get(name.removesuffix(AVERAGE)) or name.removesuffix(AVERAGE)
+
+
+def _is_average(key: str) -> bool:
+    return key.endswith(AVERAGE)
+
+
+STAMP = re.compile(
+    rb"(?P<date>\d{4}-\d\d-\d\d|20\d{6})[ T_](?P<minute>\d\d:\d\d):(?P<second>\d\d)(?P<fraction>[.,]\d{1,9})?"
+    rb"(?P<zone>Z|[+-]\d\d:?\d\d)?"
+)
+"""``20251121 12:10:29``, ``2025-12-25 08:40:22``, ``2025-03-11 17:19:21,420``, ``2026-09-23T15:34:04.269468Z``."""
+GLOG = re.compile(
+    rb"\b[IWEF](?P<month>\d\d)(?P<day>\d\d) (?P<minute>\d\d:\d\d):(?P<second>\d\d)(?P<fraction>\.\d{1,9})?"
+)
+"""``I1225 08:40:22.123456``: no year."""
+MONTHS = {
+    name: number for number, name in enumerate(b"Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split(), start=1)
+}
+NAMED = re.compile(
+    rb"\b(?P<month>" + b"|".join(MONTHS) + rb") {1,2}(?P<day>\d{1,2}) (?P<minute>\d\d:\d\d):(?P<second>\d\d)"
+    rb"(?P<fraction>[.,]\d{1,9})?(?: (?P<year>\d{4})\b)?"
+)
+"""``Fri Nov 21 12:10:29 2025``, as C has it; ``Nov 21 12:10:29``, as syslog has it."""
+
+
+def find(text: bytes, year: int) -> float | None:
+    """The time of the last stamp in the head of a line, or None.
+
+    Args:
+        year: of a stamp that has none.
+    """
+    found = None
+    start = 0
+    while match := STAMP.search(text, start):
+        found = match
+        start = match.end()
+    if found is not None:
+        date, minute, second, fraction, zone = found.groups()
+        base = minute_start(date, minute, zone)
+        return None if base is None else base + int(second) + _fraction(fraction)
+    match = GLOG.search(text)
+    if match is not None:
+        date = b"%d-%b-%b" % (year, match["month"], match["day"])
+    else:
+        match = NAMED.search(text)
+        if match is None:
+            return None
+        date = b"%04d-%02d-%02d" % (int(match["year"] or year), MONTHS[match["month"]], int(match["day"]))
+    base = minute_start(date, match["minute"])
+    return None if base is None else base + int(match["second"]) + _fraction(match["fraction"])
+
+
+def _fraction(text: bytes | None) -> float:
+    return float(b"0." + text[1:]) if text else 0.0
+
+
+@lru_cache(maxsize=4096)
+def minute_start(date: bytes, minute: bytes, zone: bytes | None = None) -> float | None:
+    """Unix seconds of the beginning of a minute ("12:10"); None where the calendar has no such day."""
+    text = date.replace(b"-", b"").decode() + " " + minute.decode()
+    try:
+        plain = datetime.strptime(text, "%Y%m%d %H:%M")
+        if zone is None:
+            return time.mktime(plain.timetuple())
+        if zone == b"Z":
+            return plain.replace(tzinfo=timezone.utc).timestamp()
+        sign = -1 if zone[:1] == b"-" else 1
+        offset_s = sign * (int(zone[1:3]) * 3600 + int(zone[-2:]) * 60)
+        return plain.replace(tzinfo=timezone.utc).timestamp() - offset_s
+    except (ValueError, OverflowError):
+        return None
+
+
+_NUMBER = r"[-+]?(?:\d[\d,]*(?:\.\d*)?(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|nan|inf(?:inity)?)"
+_UNIT = r"\s*(?:GiB|GB|MiB|MB|%|s|ms|W)?"
+_ONE = re.compile(rf"({_NUMBER}){_UNIT}", re.IGNORECASE)
+_LATER = re.compile(rf"\(avg:?\s*({_NUMBER}){_UNIT}\)|\(({_NUMBER})%\)", re.IGNORECASE)
+_SLOT = re.compile(rb"(?<=[:/])(\s*[-+]?\d[\d.]*(?:[eE][-+]?\d+)?)(?=\s|/|\||G|%|$)")
+_VALUE = rb"\s*([-+0-9.eE]+)"
+_KEY = re.compile(r"[A-Za-z_][\w ]*")
+
+_decode = msgspec.json.Decoder(dict[str, Union[float, int]]).decode
+DIGITS = 19
+"""Number of digits from which an integer is read as a float, because it may not fit into 64 bits."""
+SHAPES = 16
+"""Maximum number of line formats tried before a line is read field by field."""
+
+
+class FieldReader:
+    """Reads fields into mappings. One for each log: it learns which keys there are and how their lines look.
+
+    ``keys``: what the log called each name that was read.
+    """
+
+    def __init__(self) -> None:
+        self.keys: dict[str, str] = {}
+        self._names: dict[bytes, tuple[str, ...]] = {}
+        self._shapes: list[Shape] = []
+
+    def piped(self, text: bytes) -> dict[str, Number]:
+        """The values of ``key: value | key: value |``. What isn't a number, or not wholly one, is left out."""
+        for place, known in enumerate(self._shapes):
+            found = known.read(text)
+            if found is not None:
+                if place:
+                    self._shapes.insert(0, self._shapes.pop(place))
+                return found
+        values: dict[str, Number] = {}
+        for part in text.split(b"|"):
+            key, _, value = part.partition(b":")
+            self.add(key, value, values)
+        shape = Shape.of(text, values)
+        if shape is not None:
+            self._shapes.insert(0, shape)
+            del self._shapes[SHAPES:]
+        return values
+
+    def known(self, line: bytes, start: int) -> dict[str, Number] | None:
+        """The values of a line from ``start`` on, if it has the form of the line before it; at once, if at all."""
+        return self._shapes[0].read(line, start, len(line) - 1) if self._shapes and line[-2:] == b"|\n" else None
+
+    def add(self, key: bytes, value: bytes, into: dict[str, Number]) -> None:
+        """Read one field; a key gets its names when it is first met with a number."""
+        key = key.strip()
+        if not value and (bare := _bare(key.decode("utf-8", "replace"))):
+            into[bare[0]] = bare[1]
+            self.keys.setdefault(bare[0], bare[0])
+            return
+        numbers = list(parse(value))
+        names = self._names.get(key)
+        if names is None:
+            text = key.decode("utf-8", "replace")
+            if not numbers or not text[:1].isalpha():
+                return
+            names = metric_names(text)
+            if names[0] in into:  # another key of this line has that name
+                names = (OWN + text, OWN + text + AVERAGE)
+            self._names[key] = names
+        for name, number in zip(names, numbers, strict=False):
+            into[name] = number
+            self.keys.setdefault(name, key.decode("utf-8", "replace"))
+
+
+class Shape:
+    """The form of a line whose numbers alone differ from others: one regular expression takes it apart at once.
+
+    The numbers are put into a JSON text and decoded together, which is three times as quick as one by one. It only
+    ever gives what reading field by field gives: a line that isn't wholly of this form, or has numbers that JSON
+    doesn't know (NaN, ``+1``, ``1,234``), isn't read by it.
+    """
+
+    def __init__(self, pattern: re.Pattern[bytes], names: list[str]) -> None:
+        self._fullmatch = pattern.fullmatch
+        keys = [msgspec.json.encode(name).replace(b"%", b"%%") for name in names]
+        self._json = b"{" + b",".join(key + b":%b" for key in keys) + b"}"
+
+    def read(self, text: bytes, start: int = 0, end: int = sys.maxsize) -> dict[str, Number] | None:
+        """The values, or None if the text hasn't this form."""
+        match = self._fullmatch(text, start, end)
+        if match is None:
+            return None
+        try:
+            return _decode(self._json % match.groups())
+        except UNDECODABLE:
+            return None
+
+    @classmethod
+    def of(cls, text: bytes, values: dict[str, Number]) -> Shape | None:
+        """The form of a text that was read field by field; None where it has other parts than fields of numbers."""
+        pattern = _SLOT.sub(b"\0", text)
+        if b"\0" in text or pattern.count(b"\0") != len(values):
+            return None
+        expression = _VALUE.join(re.escape(part) for part in pattern.split(b"\0"))
+        shape = cls(re.compile(expression), list(values))
+        return shape if shape.read(text) == values else None
+
+
+def _bare(text: str) -> tuple[str, int] | None:
+    """Name and number of a field without a colon: ``skipped iterations 3``."""
+    parts = text.rsplit(None, 1)
+    if len(parts) < 2 or len(parts[1]) >= DIGITS or not parts[1].isdecimal() or not _KEY.fullmatch(parts[0].strip()):
+        return None
+    return parts[0].strip(), int(parts[1])
+
+
+def parse(value: bytes) -> Iterator[Number]:
+    """The numbers of one value: ``12``, ``1,234``, ``2.3E+00``, ``1.2/3.4``, ``5.0 (avg 6.0)``, ``7GB/8GB/9%``.
+
+    Nothing where it isn't wholly of such a form: a cut or overwritten value says nothing.
+    """
+    text = value.decode("utf-8", "replace").strip()
+    later = _LATER.search(text)
+    parts = [text] if later is None else [text[: later.start()].strip(), later[1] or later[2]]
+    if later is not None and text[later.end() :].strip():
+        return
+    texts = parts[0].split("/") + parts[1:]
+    found = [_ONE.fullmatch(part.strip()) for part in texts]
+    for match in found:
+        if match is None:
+            return
+    for match in found:
+        if match is not None:
+            plain = match[1].replace(",", "")
+            whole = len(plain) < DIGITS and plain.lstrip("+-").isdecimal()
+            yield int(plain) if whole else float(plain)
+
 
 FORMATS = ("Primus", "Megatron-LM", "Megatron Bridge", "TorchTitan", "MaxText")
 KNOWN = (
@@ -108,7 +461,7 @@ class LineReader:
             return (row,)
         if b"\x1b" in line:
             line = self.text = COLOR.sub(b"", line)
-        prefix, line = prefixes.split(line)
+        prefix, line = split(line)
         if prefix is None:
             return self._told(self._search(line))
         self.text, self.label = line, prefix.label
@@ -118,7 +471,7 @@ class LineReader:
             row.label = prefix.label
             row.source = row.source or prefix.label.decode("utf-8", "replace")
             if row.time is None and not self._stamped:
-                row.time = timestamps.find(prefix.text, self._year)
+                row.time = find(prefix.text, self._year)
         return found
 
     def _told(self, found: Sequence[LogRow]) -> Sequence[LogRow]:
@@ -207,7 +560,7 @@ class LineReader:
 
     def _quick(self, line: bytes, head: re.Match[bytes], end: int, values: dict[str, Number] | None) -> LogRow:
         date, minute, second, rank, world, step, total = head.groups()
-        base = None if date is None else timestamps.minute_start(date, minute)
+        base = None if date is None else minute_start(date, minute)
         time = None if base is None else base + int(second)
         filled = values is not None
         ranked = rank is not None
@@ -221,7 +574,7 @@ class LineReader:
     ) -> LogRow:
         row = LogRow(step, kind, format or "Megatron", line, place, end)
         head = line[max(0, place - _PREFIX_BYTES) : place]
-        row.time = timestamps.find(head, self._year)
+        row.time = find(head, self._year)
         if total:
             row.total = int(total)
         if head and (match := _RANK.search(head)):

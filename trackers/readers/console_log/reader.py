@@ -1,7 +1,7 @@
 """``log:FILE``: console logs of Primus, Megatron-LM, Megatron Bridge, TorchTitan and MaxText.
 
-What launchers put before each line (:mod:`trackers.readers.console_log.prefixes`) changes nothing. Values
-keep their size and unit and get the names that other runs have (:mod:`trackers.readers.console_log.names`). ``X/Y`` and
+What launchers put before each line (:mod:`trackers.readers.console_log.lines`) changes nothing. Values
+keep their size and unit and get the names that other runs have (:mod:`trackers.readers.console_log.lines`). ``X/Y`` and
 ``X (avg Y)`` are two values: of the interval, and the running average. "GB" of these programs is GiB, and so named.
 Times are the lines' own stamps, in this machine's time zone where they name none; a log without stamps begins at its
 file's modification time and goes on by the time that iterations took. Copies of a line that several ranks or two
@@ -12,21 +12,344 @@ its end is left out.
 
 from __future__ import annotations
 
+import ast
 import glob
+import gzip
 import hashlib
 import re
 import sys
 import time
-from collections.abc import Iterator
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, cast
 
 from trackers.errors import NotFound, UsageError
 from trackers.readers import helpers as places
 from trackers.readers.boundary import bounded
-from trackers.readers.console_log.stream import LogStream, may_restart, open_log, restarts
+from trackers.readers.console_log.lines import COLOR, KNOWN, MEMORY, TRAIN, LineReader, LogRow
 from trackers.readers.reader import SourceRun
-from trackers.records import Record
+from trackers.records import Config, Environment, Finish, Metrics, Record, Start
+
+LINE_BYTES = 1 << 20
+"""Maximum number of bytes of a line that are read at once."""
+REMEMBERED = 4096
+"""Number of latest lines that are remembered to detect copies."""
+WRAPPED_LINES = 3
+"""Maximum number of lines that a wrapped line extends over."""
+BLOCK_BYTES = 4 << 20
+SHOWN = 120
+_STEPS = {word: re.compile(re.escape(word) + rb"\s+(\d[\d,]{0,23})") for word in (b"iteration", b"episode", b"step:")}
+GROWTH_FROM = 64 << 20
+GROWTH_MOST = 200
+"""Maximum expansion of a compressed log above that size; real logs compress to about a tenth."""
+GZIP_MAGIC = b"\x1f\x8b"
+
+
+class LogStream:
+    """Reads one log once.
+
+    Args:
+        name: of the log, for messages.
+        time: Unix seconds for the first line of a log without time stamps, and whose year holds for stamps without
+            a year; what follows is placed by the time that each iteration took.
+        year: see ``time``.
+        restarts: what :func:`restarts` found: iterations that an attempt before them trained again are left out.
+    """
+
+    def __init__(self, name: str, time: float, year: int, restarts: Sequence[int] = ()) -> None:
+        self._limits = [min(restarts[number:], default=None) for number in range(len(restarts))]
+        self._limit: int | None = None  # of the row at hand
+        self.lines = LineReader(year)
+        self.facts = MachineFacts()
+        self.attempt = 0
+        self.rows = 0
+        self.total: int | None = None
+        self.world: int | None = None
+        self.formats: list[str] = []
+        self.cut = False
+        self._name = name
+        self._clock = time
+        self._first = b""
+        self._pending: LogRow | None = None
+        self._told = 0  # names of values that were said in Config records
+        self._arguments = 0
+        self._machine = 0
+        self._begun = 0.0
+        self._newest: dict[str, int] = {}  # iteration by who wrote it
+        self._latest = 0.0  # time of the row with the highest iteration of this attempt
+        self._copies = _Copies()
+        self._step = 0
+
+    def read(self, file: BinaryIO) -> Iterator[Record]:
+        """The records; see :class:`trackers.readers.console_log.reader.LogReader`.
+
+        Raises:
+            NotFound: no line is of a form known here.
+        """
+        wrapped = 0
+        for line in _lines(file, self._say_cut):
+            found = self.lines.rows(line)
+            for row in found:
+                began = self._admit(row, line)
+                if began is None:
+                    continue
+                wrapped = 0
+                if self._pending is not None:
+                    if self._is_news(self._pending):
+                        yield from self._describe(self._pending)
+                    metrics = self._flush(self._pending)
+                    if metrics is not None:
+                        yield metrics
+                if began:
+                    yield from began
+                if not row.filled:
+                    self.lines.fill(row, line.endswith(b"\n"))
+                self._pending = row
+                self._limit = self._limits[self.attempt - 1] if self.attempt <= len(self._limits) else None
+            if not found:
+                if self._pending is not None and wrapped < WRAPPED_LINES:
+                    wrapped += 1
+                    values = self.lines.goes_on(line, self._pending)
+                    self._pending.values.update(values)
+                    if values:
+                        continue
+                self._see(line, self.lines.text)
+        if self._pending is not None:
+            if self._is_news(self._pending):
+                yield from self._describe(self._pending)
+            metrics = self._flush(self._pending)
+            if metrics is not None:
+                yield metrics
+        if not self.rows:
+            raise NotFound(self._nothing())
+        if self.total is not None and self._step >= self.total:
+            yield Finish(time=self._clock, status="finished", step=self._step)
+
+    def _say_cut(self) -> None:
+        self.cut = True
+
+    def _see(self, line: bytes, text: bytes) -> None:
+        """A line without values. text: what the program wrote of it."""
+        if not self._first and line.strip():
+            self._first = line.strip()
+        self.facts.see(text)
+
+    def _admit(self, row: LogRow, line: bytes) -> tuple[Record, ...] | None:
+        """What must be said before a row: mostly nothing. None: the row is another's copy and doesn't count."""
+        if row.kind != TRAIN:
+            return self._admit_other(row)
+        step = row.step
+        known = self._copies.get(step)
+        newest = self._newest.get(row.source, -1)
+        began: tuple[Record, ...] = ()
+        if step <= newest or known is not None:
+            # Training began again from a checkpoint: the same writer says a lower iteration, and other values.
+            late = row.time is not None and row.time < self._begun
+            # After a restart a process or a pod has another name, and a smaller world another last rank.
+            renamed = newest < 0 and row.time is not None and row.time > self._latest > 0
+            renamed = renamed and step < max(self._newest.values(), default=0)
+            if (step >= newest and not renamed) or late or known == row.tail:
+                self._complete(row, line)
+                return None
+            began = self._begin(row)
+        elif self.attempt == 0:
+            began = self._begin(row)
+        self._copies.put(step, row.tail)
+        self._newest[row.source] = step
+        self._latest = row.time if row.time is not None else self._latest
+        return began
+
+    def _admit_other(self, row: LogRow) -> tuple[Record, ...] | None:
+        if row.step < 0:
+            row.step = self._pending.step if self._pending is not None else self._step
+        key = (row.kind, row.step, row.source if row.kind == MEMORY else "")
+        if self._copies.get(key) is not None:
+            return None
+        self._copies.put(key, row.tail)
+        return self._begin(row) if self.attempt == 0 else ()
+
+    def _complete(self, row: LogRow, line: bytes) -> None:
+        """A copy of a line that was cut may have what was lost."""
+        pending = self._pending
+        if pending is not None and pending.cut and pending.step == row.step and pending.kind == row.kind:
+            self.lines.fill(row, line.endswith(b"\n"))
+            pending.values = {**row.values, **pending.values}
+
+    def _begin(self, row: LogRow) -> tuple[Record, ...]:
+        self.attempt += 1
+        self._copies.clear()
+        self._newest.clear()
+        self._clock = row.time if row.time is not None else self._clock
+        self._begun = self._clock
+        above = row.step - 1 if self.attempt > 1 else None
+        world = row.world or 0
+        return (Start(time=self._clock, attempt=self.attempt, rank=0, world_size=world, from_step=above),)
+
+    def _flush(self, row: LogRow) -> Metrics | None:
+        """The record of the row at hand, which is complete now."""
+        self._pending = None
+        if not row.values or (self._limit is not None and row.step > self._limit):
+            return None
+        return Metrics(step=row.step, time=self._clock, values=row.values)
+
+    def _is_news(self, row: LogRow) -> bool:
+        """Count a row and set the clock by it. Whether it, or what preceded it, says something of the run itself."""
+        if not row.values:
+            return False
+        self.rows += 1
+        before, self._step = self._step, row.step
+        if row.time is not None:
+            self._clock = row.time
+        elif row.kind == TRAIN and self.rows > 1:
+            self._clock += max(1, row.step - before) * _seconds(row)
+        return (
+            len(self.lines.fields.keys) != self._told
+            or row.total != self.total
+            or len(self.facts.arguments) != self._arguments
+        )
+
+    def _describe(self, row: LogRow) -> list[Record]:
+        """Records of what is new about the run itself."""
+        config: dict[str, Any] = {}
+        if len(self.facts.arguments) != self._arguments:
+            config.update(self.facts.arguments)
+            self._arguments = len(self.facts.arguments)
+        if row.format not in self.formats:
+            self.formats.append(row.format)
+            config["log"] = {"format": ", ".join(self.formats)}
+        if row.total is not None and row.total != self.total:
+            self.total = config["train_iters"] = row.total
+        if row.world is not None and row.world != self.world:
+            self.world = config["world_size"] = row.world
+        keys = self.lines.fields.keys
+        if len(keys) != self._told:
+            new = dict(list(keys.items())[self._told :])
+            config["log"] = {**config.get("log", {}), "names": new}
+            self._told = len(keys)
+        records: list[Record] = []
+        if len(self.facts.machine) != self._machine:
+            records.append(Environment(time=self._clock, values=dict(self.facts.machine)))
+            self._machine = len(self.facts.machine)
+        if config:
+            records.append(Config(time=self._clock, values=config))
+        return records
+
+    def _nothing(self) -> str:
+        first = self._first[:SHOWN].decode("utf-8", "replace")
+        shown = "".join(character if character.isprintable() else "?" for character in first)
+        empty = "its packed content is cut or damaged" if self.cut else "it is empty"
+        said = f"its first line is: {shown}" if shown else empty
+        return f"{self._name}: no line with training values; known are {KNOWN}; {said}"
+
+
+def restarts(file: BinaryIO, year: int) -> list[int]:
+    """From which iteration on each attempt after the first superseded what was trained before: mostly none.
+
+    Args:
+        file: the log, from its beginning; it is read through. year: as for :class:`LogStream`.
+    """
+    stream = LogStream("", 0.0, year)
+    found = []
+    for line in _lines(file):
+        for row in stream.lines.rows(line):
+            for record in stream._admit(row, line) or ():
+                if isinstance(record, Start) and record.from_step is not None:
+                    found.append(record.from_step)
+    return found
+
+
+def may_restart(file: BinaryIO) -> bool:
+    """Whether iterations ever fall: several times quicker than :func:`restarts`, which tells why they do."""
+    last = dict.fromkeys(_STEPS, -1)
+    rest = b""
+    try:
+        while block := file.read(BLOCK_BYTES):
+            text = rest + block
+            end = text.rfind(b"\n") + 1 or (len(text) if len(text) > LINE_BYTES else 0)
+            rest = text[end:]
+            if _falls(text[:end], last):
+                return True
+    except (EOFError, gzip.BadGzipFile, zlib.error):
+        pass
+    return _falls(rest, last)
+
+
+def _falls(text: bytes, last: dict[bytes, int]) -> bool:
+    if b"\x1b" in text:
+        text = COLOR.sub(b"", text)
+    for word, pattern in _STEPS.items():
+        if word in text:
+            for digits in pattern.findall(text):
+                step = int(digits.replace(b",", b""))
+                if step < last[word]:
+                    return True
+                last[word] = step
+    return False
+
+
+class _Copies:
+    """Hashes of lines by what they are about, of the latest :data:`REMEMBERED` or up to twice as many."""
+
+    def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        self._new: dict[Any, int] = {}
+        self._old: dict[Any, int] = {}
+
+    def get(self, key: Any) -> int | None:
+        known = self._new.get(key)
+        return self._old.get(key) if known is None and self._old else known
+
+    def put(self, key: Any, text: int) -> None:
+        self._new[key] = text
+        if len(self._new) > REMEMBERED:
+            self._old, self._new = self._new, {}
+
+
+def _seconds(row: LogRow) -> float:
+    """How long an iteration took, by its line; 0.0 where that isn't said."""
+    if "perf/iter_ms" in row.values:
+        return max(0.0, float(row.values["perf/iter_ms"])) / 1000.0
+    return max(0.0, float(row.values.get("perf/iter_time_sec", 0.0)))
+
+
+def open_log(file: Any) -> BinaryIO:
+    """A buffered binary file as the log's text: unpacked where it is gzipped."""
+    if file.peek(2)[:2] == GZIP_MAGIC:
+        return cast(BinaryIO, _Unpacked(file))
+    return cast(BinaryIO, file)
+
+
+def _lines(file: BinaryIO, say_cut: Callable[[], object] = lambda: None) -> Iterator[bytes]:
+    """Lines as far as they can be read: a packed file that was cut, or unpacks to far too much, ends; that is said."""
+    try:
+        yield from iter(partial(file.readline, LINE_BYTES), b"")
+    except (EOFError, gzip.BadGzipFile, zlib.error):
+        say_cut()
+
+
+class _Unpacked(gzip.GzipFile):
+    """A gzipped log, up to where it unpacks to more than any log does."""
+
+    def __init__(self, packed: Any) -> None:
+        super().__init__(fileobj=packed)
+        self._packed, self._given = packed, 0
+
+    def readline(self, size: int | None = -1) -> bytes:
+        return self._counted(super().readline(size))
+
+    def read(self, size: int | None = -1) -> bytes:
+        return self._counted(super().read(size))
+
+    def _counted(self, found: bytes) -> bytes:
+        self._given += len(found)
+        if self._given > GROWTH_FROM and self._given > GROWTH_MOST * self._packed.tell():
+            raise EOFError(f"unpacks to more than {GROWTH_MOST} times its length")
+        return found
+
 
 STDIN = "-"
 CUT = "the packed log is cut or damaged: this is what could be read of it"
@@ -86,7 +409,7 @@ class LogReader:
 
 
 def _restarts(path: str, year: int) -> list[int]:
-    """See :func:`trackers.readers.console_log.stream.restarts`; most logs have none, which is told quickly."""
+    """See :func:`trackers.readers.console_log.reader.restarts`; most logs have none, which is told quickly."""
     with open(path, "rb", buffering=BUFFER_BYTES) as file:
         if not may_restart(open_log(file)):
             return []
@@ -132,3 +455,57 @@ def _run(path: Path) -> SourceRun:
         created=path.stat().st_mtime,
         native=native,
     )
+
+
+_COLOR = re.compile(rb"\x1b\[[0-9;]*m")
+_ARGUMENT = re.compile(rb"(?:^|[\s\]:])([A-Za-z_][\w.]*) \.{3,} (\S.*)")
+_FACTS = {
+    "gpu": re.compile(
+        rb"\b(AMD Instinct MI\d+\w*|AMD Radeon(?: \w+){1,3}|Tesla [A-Z]\d+[\w-]*"
+        rb"|NVIDIA (?:RTX |GeForce |TITAN )?(?:GB?|GH|H|A|B|L|V|T)?\d{2,4}\w*(?:[ -](?:SXM\d?|PCIe|NVL|HBM\w*|\d+GB))*)"
+    ),
+    "pytorch_version": re.compile(
+        rb"\b(?:py)?torch(?:[ _.]+version)?_*['\"]?\s*[:=]+\s*['\"]?v?(\d+\.\d[\w.+-]*)", re.I
+    ),
+    "rocm_version": re.compile(rb"\b(?:rocm|hip)[ _-]?(?:version)?['\"]?\s*[:=]\s*['\"]?v?(\d+\.\d[\w.-]*)", re.I),
+    "cuda_version": re.compile(rb"\bcuda[ _-]?(?:version)?['\"]?\s*[:=]\s*['\"]?v?(\d+\.\d[\w.-]*)", re.I),
+}
+_HINT = re.compile(rb"amd|nvidia|tesla|torch|rocm|hip|cuda", re.IGNORECASE)
+_BUILD = re.compile(r"\+(rocm|cu)(\d[\d.]*)")
+LINES = 20_000
+"""Number of first lines without values that are searched for arguments and machines."""
+
+
+class MachineFacts:
+    """Gathers what lines without values say. ``arguments``: the program's own; ``machine``: gpu and versions."""
+
+    def __init__(self) -> None:
+        self.arguments: dict[str, Any] = {}
+        self.machine: dict[str, str] = {}
+        self._left = LINES
+
+    def see(self, line: bytes) -> None:
+        """Look at a line."""
+        if self._left <= 0:
+            return
+        self._left -= 1
+        if b"\x1b" in line:
+            line = _COLOR.sub(b"", line)
+        if b" ..." in line and (match := _ARGUMENT.search(line)):
+            self.arguments.setdefault(match[1].decode(), _value(match[2].decode("utf-8", "replace").rstrip()))
+        elif _HINT.search(line):
+            for name, pattern in _FACTS.items():
+                if name not in self.machine and (match := pattern.search(line)):
+                    self.machine[name] = match[1].decode("utf-8", "replace").strip()
+            build = _BUILD.search(self.machine.get("pytorch_version", ""))
+            if build:
+                name, digits = ("rocm_version" if build[1] == "rocm" else "cuda_version"), build[2]
+                self.machine.setdefault(name, digits if "." in digits else f"{digits[:-1]}.{digits[-1]}")
+
+
+def _value(text: str) -> Any:
+    try:
+        value = ast.literal_eval(text)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return text
+    return value if isinstance(value, (int, float, bool, str, type(None), list)) else text

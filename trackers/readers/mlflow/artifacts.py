@@ -14,8 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from trackers.formats.mlflow_artifact_uri import local_store, refusal
-from trackers.formats.mlflow_names import unmap
+from trackers.formats.mlflow_names import local_store, refusal, unmap
 from trackers.readers.helpers import warn
 from trackers.records import Alert, ArtifactFile, ArtifactRecord, Media, MediaFile, Record, Text
 from trackers.support import confined

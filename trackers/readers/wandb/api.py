@@ -1,7 +1,7 @@
 """``wandb:entity/project[/run]``: runs on W&B's servers, by the real client, at full resolution.
 
 The complete history and all system metrics, never a sample of 500. What was fetched is kept
-(:mod:`trackers.readers.wandb.cache`): a finished run is fetched once, a running one from where the last reading
+(:mod:`trackers.readers.wandb.fetch`): a finished run is fetched once, a running one from where the last reading
 ended.
 """
 
@@ -22,12 +22,10 @@ from urllib.parse import unquote, urlsplit
 
 from trackers.errors import UNDECODABLE, Damaged, NotFound, TrackersError, Unavailable, UsageError
 from trackers.readers.boundary import bounded
-from trackers.readers.progress_bar import progress
+from trackers.readers.helpers import progress
 from trackers.readers.reader import SourceRun
 from trackers.readers.wandb import fetch
-from trackers.readers.wandb.artifacts import artifacts
-from trackers.readers.wandb.cache import RunCache
-from trackers.readers.wandb.fetch import patiently
+from trackers.readers.wandb.fetch import RunCache, artifacts, patiently
 from trackers.readers.wandb.rows import RESERVED, STATUS, Decoder, is_ours
 from trackers.records import Config, Environment, Finish, Record, Start
 from trackers.support import confined
