@@ -20,7 +20,7 @@ from tests.plotting.test_presets import NASTY, POOR, losses
 from trackers.analysis import report
 from trackers.analysis.curves import open_runs
 from trackers.analysis.tables import show
-from trackers.cli import report as command
+from trackers.cli import analysis as command
 from trackers.plotting import html_page
 
 

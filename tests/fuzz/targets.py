@@ -33,7 +33,7 @@ def everything(source: str, root: Path | None = None) -> int:
     """Read all runs of a source in every way in which commands do; how many there are."""
     from trackers import records
     from trackers.analysis.run_stats import facts
-    from trackers.cli import keys
+    from trackers.cli import runs as keys
     from trackers.readers import run_data
 
     found = run_data.load_all(source, root)

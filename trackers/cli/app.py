@@ -1,31 +1,24 @@
-"""The program and its commands, each in a module of its own."""
+"""The program: its commands, by the panels that its help shows."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Callable
+from typing import Annotated, Any
 
 import typer
 
 from trackers._version import __version__
-from trackers.cli import (
-    archive,
-    bench_export,
-    best,
-    compare,
-    config,
-    copy,
-    diff,
-    doctor,
-    gpu,
-    gpu_report,
-    keys,
-    plot,
-    prune,
-    report,
-    runs,
-    sql,
-    sync,
-)
+from trackers.cli import analysis, config, doctor, gpu, plot, retention, runs, sync
+
+COMMANDS: tuple[tuple[str, tuple[Callable[..., Any], ...]], ...] = (
+    ("Runs", (runs.ls, runs.show, sync.sync)),
+    ("Sources", (runs.keys, sync.copy, gpu.gpu_report)),
+    ("Analysis", (analysis.compare, plot.plot, analysis.report, analysis.best, analysis.diff, analysis.argv,
+                  analysis.sql, analysis.bench_export)),
+    ("Hardware", (gpu.gpu,)),
+)  # fmt: skip
+"""Panels and their commands; a command is called as its function, with "-" for "_"."""
+KEEPING = (retention.archive, retention.restore, retention.prune)
 
 app = typer.Typer(
     help="Log a training run once; every tracker receives all of it.",
@@ -50,20 +43,10 @@ def program(
     """Log a training run once; every tracker gets all of it."""
 
 
-runs.register(app)
-sync.register(app)
-keys.register(app)
-copy.register(app)
-gpu_report.register(app)
-compare.register(app)
-plot.register(app)
-report.register(app)
-best.register(app)
-diff.register(app)
-sql.register(app)
-bench_export.register(app)
-gpu.register(app)
+for panel, functions in COMMANDS:
+    for function in functions:
+        app.command(rich_help_panel=panel)(function)
 config.register(app)
-archive.register(app)
-prune.register(app)
+for function in KEEPING:
+    app.command(rich_help_panel="Keeping")(function)
 doctor.register(app)

@@ -12,18 +12,13 @@ from typing import Annotated, Any
 
 import typer
 
+from trackers.cli.analysis import Sources
 from trackers.cli.common import AsJson, Force, RunsDir, inputs, printable
-from trackers.cli.compare import Sources
 
 PANELS = ("training", "benchmark", "validation", "gpu")
 
 FIXED = {"gpu": ("--by", "--x", "--log-x", "--log-y"), "benchmark": ("--by", "--x")}
 """Options that a panel fixes."""
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("plot", rich_help_panel="Analysis")(plot)
 
 
 def plot(

@@ -1,0 +1,379 @@
+"""``trackers compare``: runs side by side, or summed up over seeds, groups, tags and settings."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from trackers.cli.common import AsJson, Force, RunsDir, SourceArgument, inputs, printable, refuse, runs_root
+
+Sources = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="SOURCE…",
+        help="Runs, projects, directories of runs, files, or sources as for `trackers keys`; latest is one too.",
+    ),
+]
+FORMS = ("table", "markdown", "csv", "latex", "json")
+
+
+def compare(
+    context: typer.Context,
+    sources: Sources,
+    keys: Annotated[
+        str, typer.Option(help="Metrics, a,b; patterns as in val_*. Default training's and validation's.")
+    ] = "",
+    config: Annotated[str, typer.Option(help="Which of the settings that differ to show: lr,model.*.")] = "",
+    figures: Annotated[str, typer.Option(help="Figures of each metric: final,best,last,min,max.")] = "",
+    by: Annotated[
+        str, typer.Option(help="Aggregate by seed, group, tag or config.KEY: n, mean, std, 95 % interval.")
+    ] = "",
+    baseline: Annotated[str, typer.Option(help="Baseline of speed-ups; default the run with the fewest GPUs.")] = "",
+    form: Annotated[str, typer.Option("--format", help="table, markdown, csv, latex or json.")] = "table",
+    directory: RunsDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compare runs: metrics, the settings that differ, speed, GPUs, memory, energy, speed-up, efficiency.
+
+    Speed-up is from samples/s; efficiency is speed-up ÷ GPUs × 100. Warnings (stderr) say what makes it unfair.
+
+    Example: trackers compare baseline wider --keys "val_*"; trackers compare digits --by config.lr
+    """
+    from trackers.analysis import compare as work
+    from trackers.analysis.collect import gather
+    from trackers.analysis.compare import FIGURES
+    from trackers.errors import UsageError
+
+    form = "json" if as_json else form
+    if form not in FORMS:
+        raise UsageError(f"unknown format {form!r}: known are {', '.join(FORMS)}")
+    wanted = _words(figures) or list(FIGURES)
+    for word in wanted:
+        if word not in FIGURES:
+            raise UsageError(f"unknown figure {word!r}: known are {', '.join(FIGURES)}")
+    if by:
+        refuse(context, "can't be had with --by: groups have no settings and no speed-up", "config", "baseline")
+        if len(wanted) > 1 and figures:
+            raise UsageError(f"--by shows one figure of each metric: --figures {wanted[0]}")
+    gathered = gather(sources, directory)
+    found = work.compare(gathered.runs, _words(keys) or None, baseline=baseline or None)
+    warnings = work.comparability_warnings(gathered.runs) if by else found.warnings  # groups have no speed-up
+    for text in [*(f"left out: {reason}" for reason in gathered.lost), *warnings]:
+        print(f"trackers: {printable(text)}", file=sys.stderr)
+    if by:
+        _show_groups(work.by(gathered.runs, by, found.keys, wanted[0] if figures else None), form, bool(keys))
+    elif form == "json":
+        print(json.dumps(found.to_dict(), indent=2, allow_nan=False))
+    else:
+        headlines = {key: wanted[0] if figures else work.headline(gathered.runs, key) for key in found.keys}
+        _show(found, form, headlines, wanted, bool(keys), _words(config) or None)
+
+
+def _show(
+    found: Any, form: str, headlines: dict[str, str], figures: list[str], all_keys: bool, settings: list[str] | None
+) -> None:
+    from trackers.analysis import compare as compare_tables
+    from trackers.analysis.compare import by_run
+    from trackers.analysis.tables import render
+
+    if form == "csv":
+        print(render(by_run(found), form), end="")
+        return
+    keys = found.keys if all_keys else found.keys[: compare_tables.SHOWN_KEYS]
+    shown = compare_tables.chosen_settings(found, settings)
+    if len(found.runs) <= compare_tables.FEW_RUNS:
+        table = compare_tables.side_by_side(found, keys, shown, figures)
+    else:
+        table = compare_tables.a_line_each(found, keys, shown, headlines)
+    print(render(table, form), end="")
+    for text in compare_tables.remarks(found, keys, shown):
+        print(f"trackers: {printable(text, 4096)}", file=sys.stderr)
+
+
+def _show_groups(found: Any, form: str, all_keys: bool) -> None:
+    from trackers.analysis import compare as compare_tables
+    from trackers.analysis.tables import render
+
+    if form == "json":
+        import msgspec
+
+        from trackers.records import name_floats
+
+        print(json.dumps(name_floats(msgspec.to_builtins(found)), indent=2, allow_nan=False))
+        return
+    keys = list(found.figures)
+    keys = keys if all_keys or form == "csv" else keys[: compare_tables.SHOWN_KEYS]
+    print(render(compare_tables.by_group(found, keys, apart=form == "csv"), form), end="")
+
+
+def _words(text: str) -> list[str]:
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+MARKDOWN, HTML = (".md", ".markdown"), (".html", ".htm")
+
+
+def report(
+    sources: Sources,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="File: .md or .html; without it Markdown is printed.")
+    ] = None,
+    title: Annotated[str, typer.Option(help="Title of the report; default the number of runs.")] = "",
+    force: Force = False,
+    directory: RunsDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compare runs in a report: winner and why, hardware, configuration, speed, step times, memory, metrics.
+
+    For session logs it adds speed-up, efficiency and communication. A page (.html) also has charts.
+
+    Example: trackers report baseline wider -o report.html; trackers report logs/*/*_summary.json -o sessions.md
+    """
+    from trackers.analysis import report as work
+    from trackers.analysis.curves import open_runs
+    from trackers.errors import UsageError
+    from trackers.support.atomic_write import MARK, check, write_text
+
+    ending = output.suffix.lower() if output is not None else MARKDOWN[0]
+    if ending not in (*MARKDOWN, *HTML):
+        raise UsageError(f"{output}: a report is .md or .html, not {ending or 'without an ending'}")
+    if output is not None:
+        check(output, inputs=inputs(sources, directory), force=force)
+    runs = open_runs(sources, directory)
+    text = work.markdown(runs, when=time.strftime("%Y-%m-%d %H:%M:%S"), title=title)
+    if output is not None and ending in HTML:
+        from trackers.plotting import html_page
+
+        html_page.save_report(runs, text, output, title=title or f"Report of {len(runs)} runs")
+    elif output is not None:
+        write_text(output, f"{text}\n<!-- {MARK} -->\n")
+    if as_json:
+        from trackers.analysis.compare import compare
+
+        found = compare([run.facts for run in runs]).to_dict()
+        print(json.dumps({"file": str(output) if output else None, **found}, allow_nan=False))
+    elif output is None:
+        sys.stdout.write(text)
+    else:
+        print(f"Saved {output}")
+
+
+def best(
+    sources: Annotated[
+        list[str] | None, typer.Argument(metavar="[SOURCE…]", help="Runs, projects, directories; default all runs.")
+    ] = None,
+    metric: Annotated[
+        str, typer.Option(help="A result (final/best_val_loss) or a metric, of which the best counts.")
+    ] = "",
+    mode: Annotated[str, typer.Option(help="min or max; default as defined, else by the name.")] = "",
+    where: Annotated[str, typer.Option(help="Only runs that match: config.lr < 1e-3 and 'x' in tags.")] = "",
+    top: Annotated[int, typer.Option(min=1, help="Maximum number of runs.")] = 1,
+    directory: RunsDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """Find the best runs by a metric, with the settings that differ.
+
+    Example: trackers best --metric final/best_val_loss --mode min --where "config.lr < 1e-3" --top 5
+    """
+    from trackers.analysis import best as work
+    from trackers.analysis.collect import gather
+    from trackers.analysis.compare import SHOWN_SETTINGS
+    from trackers.analysis.tables import TextTable, render
+    from trackers.errors import UsageError
+
+    if not metric:
+        raise UsageError("best by what? --metric final/best_val_loss; `trackers keys RUN` lists a run's metrics")
+    gathered = gather(sources or [str(runs_root(directory))], directory)
+    for reason in gathered.lost:
+        print(f"trackers: left out: {printable(reason)}", file=sys.stderr)
+    found = work.best(gathered.runs, metric, mode or None, where or None, top)
+    if as_json:
+        print(json.dumps([entry.to_dict() for entry in found], indent=2, allow_nan=False))
+        return
+    settings = list(dict.fromkeys(name for entry in found for name in entry.config))[:SHOWN_SETTINGS]
+    headers = ["run", "id", metric, "step", "status", *settings]
+    rows = [
+        [entry.run.name, entry.run.id, entry.value, entry.step, entry.run.status or None,
+         *(entry.config.get(name) for name in settings)]
+        for entry in found
+    ]  # fmt: skip
+    print(render(TextTable(headers, rows, texts=2), "table"), end="")
+
+
+PATCH_LINES = 20
+"""Maximum number of lines of uncommitted changes shown for each run."""
+
+
+def diff(
+    first: Annotated[str, typer.Argument(metavar="A", help="A run, as for `trackers keys`.")],
+    second: Annotated[str, typer.Argument(metavar="B", help="The other run.")],
+    directory: RunsDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show what differs between two runs: config, argv, git, packages, hardware. Exit code 0 either way.
+
+    Example: trackers diff baseline latest
+    """
+    from trackers.analysis import diff as work
+    from trackers.analysis.diff import portrait
+
+    runs = [portrait(_load(source, directory)) for source in (first, second)]
+    found = work.diff(*runs)
+    if as_json:
+        about = [{"name": run.name, "source": run.source} for run in runs]
+        print(json.dumps({"runs": about, "differences": work.to_json(found)}, indent=2, allow_nan=False))
+        return
+    print(f"- {printable(runs[0].name)}  ({printable(runs[0].source)})")
+    print(f"+ {printable(runs[1].name)}  ({printable(runs[1].source)})")
+    for part in work.PARTS:
+        entries = [entry for entry in found if entry.part == part]
+        if not entries:
+            said = any(run.program if part == "argv" else getattr(run, part) for run in runs)
+            print(f"{part}: {'the same' if said else 'neither run says'}")
+            continue
+        print(f"{part}: {len(entries)} differ{'s' if len(entries) == 1 else ''}")
+        for entry in entries:
+            print(f"  {printable(entry.name)}")
+            for sign, value in (("-", entry.first), ("+", entry.second)):
+                _print_value(sign, value)
+
+
+def _print_value(sign: str, value: Any) -> None:
+    from trackers.analysis.tables import show
+
+    lines = str(value).splitlines() if isinstance(value, str) and "\n" in value else [show(value)]
+    for line in lines[:PATCH_LINES]:
+        print(f"    {sign} {printable(line)}")
+    if len(lines) > PATCH_LINES:
+        print(f"    {sign} and {len(lines) - PATCH_LINES} more lines: --json")
+
+
+def argv(run: SourceArgument = "latest", directory: RunsDir = None, as_json: AsJson = False) -> None:
+    """Print the command that starts a run again, quoted for the shell, secrets masked.
+
+    Example: trackers argv latest
+    """
+    from trackers.analysis.diff import command, portrait, remarks
+
+    found = portrait(_load(run, directory))
+    line = command(found)
+    if as_json:
+        keys = ("name", "source", "program", "argv", "cwd", "python", "ranks")
+        values = {"command": line, **{key: getattr(found, key) for key in keys}, "git": found.git}
+        print(json.dumps(values, indent=2))
+        return
+    print(line)
+    for text in remarks(found):
+        print(f"trackers: {printable(text)}", file=sys.stderr)
+
+
+def _load(source: str, directory: Path | None) -> Any:
+    from trackers.errors import UsageError
+    from trackers.readers import registry
+    from trackers.readers.run_data import RunData
+
+    reader, runs = registry.open_source(source, directory)
+    if len(runs) > 1:
+        raise UsageError(f"{source!r} names {len(runs)} runs: name one, as in {runs[0].source}")
+    return RunData(reader, runs[0])
+
+
+def sql(
+    query: Annotated[str, typer.Argument(metavar="QUERY", help="DuckDB's SQL.")],
+    sources: Annotated[
+        list[str] | None, typer.Argument(metavar="[SOURCE…]", help="Runs, projects, directories; default all runs.")
+    ] = None,
+    form: Annotated[str, typer.Option("--format", help="table, markdown, csv, latex or json.")] = "table",
+    directory: RunsDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """Query runs with SQL. The query reads these tables, in memory, and no file:
+
+    runs: run, source, name, project, group_name, tags, notes, status, created, steps, attempts, gpus, gpu_name,
+    steps_per_s, samples_per_s, tokens_per_s, gpu_percent, memory_gb, memory_kind, energy_j
+
+    metrics: run, name, step, time, value; system: run, name, time, value (without a step)
+
+    config and summary: run, name, value (text), number
+
+    Example: trackers sql "select run, min(value) from metrics where name = 'val_loss' group by run order by 2"
+    """
+    from trackers.analysis.sql import sql as work
+    from trackers.analysis.tables import TextTable, render
+    from trackers.cli.common import runs_root
+    from trackers.errors import UsageError
+    from trackers.records import name_floats
+
+    form = "json" if as_json else form
+    if form not in FORMS:
+        raise UsageError(f"unknown format {form!r}: known are {', '.join(FORMS)}")
+    root = runs_root(directory)
+    table = work(query, sources or [str(root)], root=root).table
+    columns = [[_value(value) for value in column.to_pylist()] for column in table.columns]
+    rows = [list(row) for row in zip(*columns, strict=True)]
+    if form == "json":
+        print(json.dumps([name_floats(dict(zip(table.column_names, row, strict=True))) for row in rows], indent=2))
+    elif table.column_names:
+        left = next((k for k, column in enumerate(columns) if any(map(_is_number, column))), len(columns))
+        print(render(TextTable(table.column_names, rows, texts=left), form), end="")
+
+
+def _value(value: Any) -> Any:
+    """A value as tables and JSON have it: numbers and texts stay, times and lists are texts, structs JSON."""
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, (datetime.datetime, datetime.date, datetime.time)):
+        return value.isoformat()
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, list):
+        return ", ".join(str(_value(item)) for item in value)
+    if isinstance(value, dict):
+        return json.dumps({str(key): _value(item) for key, item in value.items()})
+    return float(value) if hasattr(value, "as_tuple") else str(value)  # a decimal number
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def bench_export(
+    source: SourceArgument = "latest",
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="File or directory; default benchmark_results/.")
+    ] = None,
+    num_gpus: Annotated[int | None, typer.Option(min=1, help="Used if the run doesn't state it.")] = None,
+    global_batch_size: Annotated[int | None, typer.Option(min=1, help="Used if the run doesn't state it.")] = None,
+    sequence_length: Annotated[int | None, typer.Option(min=1, help="Used if the run doesn't state it.")] = None,
+    force: Force = False,
+    directory: RunsDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write benchmark_{platform}_{timestamp}.json from a run, for each run that the source names.
+
+    Example: trackers bench-export latest && trackers compare benchmark_results/*.json
+    """
+    from trackers.analysis.benchmark_results import document, save
+    from trackers.errors import UsageError
+    from trackers.readers import helpers, registry
+    from trackers.records import name_floats
+    from trackers.support.atomic_write import check
+
+    reader, runs = registry.open_source(source, directory)
+    if output is not None and output.suffix == ".json" and len(runs) > 1:
+        raise UsageError(f"{source!r} names {len(runs)} runs: give a directory as --output, not a file")
+    read = inputs([source], directory)
+    if output is not None and output.suffix == ".json":
+        check(output, inputs=read, ours=lambda path, head: True)
+    given = {"num_gpus": num_gpus, "global_batch_size": global_batch_size, "sequence_length": sequence_length}
+    for found in helpers.those_of(runs, lambda run: document(reader, run, given)):
+        for text in found["contradictions"]:
+            print(f"trackers: {printable(text)}", file=sys.stderr)
+        path = save(found, output, inputs=read, force=force)
+        print(json.dumps({"file": str(path), **name_floats(found)}) if as_json else f"Saved {path}")
