@@ -6,7 +6,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from trackers.cli.scripts import analyze_logs, main
+from trackers.cli.scripts import analyze_logs, run
 
 if __name__ == "__main__":
-    main.run(analyze_logs.NAME, analyze_logs.main)
+    run(analyze_logs.NAME, analyze_logs.main)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from trackers.cli.scripts import compare_results, main
+from trackers.cli.scripts import compare_results, run
 
 if __name__ == "__main__":
-    main.run(compare_results.NAME, compare_results.main)
+    run(compare_results.NAME, compare_results.main)

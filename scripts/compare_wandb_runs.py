@@ -6,7 +6,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from trackers.cli.scripts import compare_wandb_runs, main
+from trackers.cli.scripts import run, wandb_runs
 
 if __name__ == "__main__":
-    main.run(compare_wandb_runs.NAME, compare_wandb_runs.main)
+    run(wandb_runs.COMPARE, wandb_runs.compare)

@@ -6,8 +6,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from trackers.analysis import benchmark_log
-from trackers.cli.scripts import main
+from trackers.cli.scripts import primus, run
 
 if __name__ == "__main__":
-    main.run(benchmark_log.NAME, benchmark_log.main)
+    run(primus.EXTRACT, primus.extract)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from trackers.cli.scripts import inspect_wandb_keys, main
+from trackers.cli.scripts import run, wandb_runs
 
 if __name__ == "__main__":
-    main.run(inspect_wandb_keys.NAME, inspect_wandb_keys.main)
+    run(wandb_runs.KEYS, wandb_runs.keys)

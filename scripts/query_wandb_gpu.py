@@ -6,7 +6,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from trackers.cli.scripts import main, query_wandb_gpu
+from trackers.cli.scripts import run, wandb_runs
 
 if __name__ == "__main__":
-    main.run(query_wandb_gpu.HISTORY, query_wandb_gpu.history)
+    run(wandb_runs.HISTORY, wandb_runs.history)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from trackers.cli.scripts import main, query_wandb_gpu
+from trackers.cli.scripts import run, wandb_runs
 
 if __name__ == "__main__":
-    main.run(query_wandb_gpu.SYSTEM, query_wandb_gpu.system)
+    run(wandb_runs.SYSTEM, wandb_runs.system)

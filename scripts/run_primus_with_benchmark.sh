@@ -25,6 +25,6 @@ if sys.path[:1] == [""]:
     del sys.path[0]
 if home:
     sys.path.insert(0, home)
-from trackers.cli.scripts import main, run_primus
-main.run(run_primus.NAME, run_primus.main)
+from trackers.cli.scripts import primus, run
+run(primus.RUN, primus.run)
 ' "$@"

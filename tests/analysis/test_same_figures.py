@@ -16,10 +16,11 @@ import pytest
 from tests.analysis.support import T0
 from tests.helpers import Driver, run_info, stream
 from trackers import records
-from trackers.analysis import benchmark_log, sessions
+from trackers.analysis import sessions
 from trackers.analysis.compare import Comparison, compare_runs
 from trackers.backends import registry
 from trackers.backends.console.tracker import ConsoleTracker
+from trackers.cli.scripts import primus
 from trackers.journal.run_directory import RunDirectory
 from trackers.readers.console_log.reader import LogReader
 from trackers.records import Config, Finish, Metrics, Record, Start
@@ -310,8 +311,7 @@ def test_megatrons_console_log_has_one_speed_in_every_tool(first: int, tmp_path:
     summary = json.loads(next(Path(places["JSON_DIR"]).glob("*.json")).read_text())["summary"]
     (session,) = Path(places["SESSION_DIR"]).rglob("*_summary.json")
     assert (
-        benchmark_log.main(["--log-file", str(path), "--output", str(tmp_path / "extracted.json"), "--num-gpus", "8"])
-        == 0
+        primus.extract(["--log-file", str(path), "--output", str(tmp_path / "extracted.json"), "--num-gpus", "8"]) == 0
     )
     direct = json.loads((tmp_path / "extracted.json").read_text())["performance_metrics"]
     found = {

@@ -18,27 +18,24 @@ import pytest
 from tests import ROOT
 from tests.analysis.support import write_run
 from tests.cli.test_outputs import RESULT, SESSION, own, script
-from trackers.analysis import benchmark_log
 from trackers.cli.scripts import (
     analyze_logs,
     compare_results,
-    compare_wandb_runs,
-    inspect_wandb_keys,
     monitor_gpu,
-    query_wandb_gpu,
-    run_primus,
+    primus,
+    wandb_runs,
 )
 from trackers.errors import Unavailable
 
 SESSIONS = script("analyze_logs", analyze_logs.main)
 RESULTS = script("compare_results", compare_results.main)
-EXTRACT = script("extract_primus_metrics", benchmark_log.main)
+EXTRACT = script("extract_primus_metrics", primus.extract)
 MONITOR = script("monitor_gpu", monitor_gpu.main)
 WANDB = {
-    "compare_wandb_runs": script("compare_wandb_runs", compare_wandb_runs.main),
-    "query_wandb_gpu": script("query_wandb_gpu", query_wandb_gpu.history),
-    "query_wandb_gpu_full": script("query_wandb_gpu_full", query_wandb_gpu.system),
-    "inspect_wandb_keys": script("inspect_wandb_keys", inspect_wandb_keys.main),
+    "compare_wandb_runs": script("compare_wandb_runs", wandb_runs.compare),
+    "query_wandb_gpu": script("query_wandb_gpu", wandb_runs.history),
+    "query_wandb_gpu_full": script("query_wandb_gpu_full", wandb_runs.system),
+    "inspect_wandb_keys": script("inspect_wandb_keys", wandb_runs.keys),
 }
 ROWS = [(step, 2.0 * step, {"train_loss": 3.0 - step / 10}) for step in range(4)]
 
@@ -226,7 +223,7 @@ def test_unreadable_directory_is_one_line(tmp_path: Path, capsys: pytest.Capture
 )  # fmt: skip
 def test_wrapper_with_a_bad_option_fails_before_training(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     """Nothing is run, and the line names what is wrong."""
-    assert script(run_primus.NAME, run_primus.main)([*words, "touch", "trained"]) == 2
+    assert script(primus.RUN, primus.run)([*words, "touch", "trained"]) == 2
     assert "Traceback" not in capsys.readouterr().err
     assert not [path for path in Path().iterdir() if path.name != "home"]
 
@@ -241,10 +238,10 @@ def test_wrapper_keeps_the_commands_exit_code(
     def fail(words: Sequence[str]) -> int:
         raise error
 
-    monkeypatch.setattr(benchmark_log, "main", fail)
+    monkeypatch.setattr(primus, "extract", fail)
     with monkeypatch.context() as patch:
         patch.setattr(sys.stdout, "fileno", lambda: os.open(os.devnull, os.O_WRONLY), raising=False)
-        assert run_primus.main(["bash", "-c", "exit 7"]) == 7
+        assert primus.run(["bash", "-c", "exit 7"]) == 7
     assert "no result" in capsys.readouterr().err
     assert len(list(Path("benchmark_results").glob("*.log"))) == 1
 
@@ -266,15 +263,15 @@ def test_run_that_a_server_fails_on_is_left_out(
     from trackers.readers.reader import SourceRun
 
     runs = [SourceRun(source=f"wandb:a/b/{k}", id=str(k), name=f"run {k}") for k in range(3)]
-    monkeypatch.setattr(compare_wandb_runs.Query, "__init__", lambda self, options: None)
-    monkeypatch.setattr(compare_wandb_runs.Query, "newest", lambda self, count: runs)
+    monkeypatch.setattr(wandb_runs.Query, "__init__", lambda self, options: None)
+    monkeypatch.setattr(wandb_runs.Query, "newest", lambda self, count: runs)
 
     def averages(query: object, run: SourceRun, keys: Sequence[str]) -> dict[str, float]:
         if run.id == "1":
             raise NotFound("its history is damaged")
         return {"gpu/compute_util_avg": 50.0}
 
-    monkeypatch.setattr(compare_wandb_runs, "_averages", averages)
+    monkeypatch.setattr(wandb_runs, "_averages", averages)
     assert WANDB["compare_wandb_runs"](["--project", "b"]) == 1
     shown = capsys.readouterr()
     assert "Run can't be read: run 1 (its history is damaged)" in shown.err
@@ -316,6 +313,6 @@ def test_server_that_is_away_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys
     def away(self: object, options: object) -> None:
         raise Unavailable("no answer from https://api.wandb.ai for 30 s")
 
-    monkeypatch.setattr("trackers.cli.scripts.wandb_query.Query.__init__", away)
+    monkeypatch.setattr("trackers.cli.scripts.wandb_runs.Query.__init__", away)
     for program in WANDB.values():
         assert said(program, ["--project", "b"], capsys) == 2

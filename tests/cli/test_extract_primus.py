@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from tests import ROOT
-from trackers.analysis import benchmark_log
 from trackers.analysis.collect import gather
 from trackers.benchmark import result
+from trackers.cli.scripts import primus
 from trackers.errors import NotFound, UsageError
 
 LOGS = ROOT / "tests/logs"
@@ -33,7 +33,7 @@ def extract(tmp_path: Path, log: str | Path, *arguments: str) -> dict[str, Any]:
         path.write_text(log)
     output = tmp_path / "out.json"
     output.unlink(missing_ok=True)
-    assert benchmark_log.main(["--log-file", str(path), "--output", str(output), *arguments]) == 0
+    assert primus.extract(["--log-file", str(path), "--output", str(output), *arguments]) == 0
     found: dict[str, Any] = json.loads(output.read_text(), parse_constant=lambda name: pytest.fail(f"not JSON: {name}"))
     return found
 
@@ -202,17 +202,17 @@ def test_log_without_times_is_refused(tmp_path: Path) -> None:
     """Losses alone are no benchmark; several logs aren't one."""
     (tmp_path / "a.log").write_text(" iteration 1/ 5 | lm loss: 2.0 |\n")
     with pytest.raises(NotFound, match="how long an iteration took"):
-        benchmark_log.main(["--log-file", str(tmp_path / "a.log")])
+        primus.extract(["--log-file", str(tmp_path / "a.log")])
     shutil.copy(tmp_path / "a.log", tmp_path / "b.log")
     with pytest.raises(UsageError, match="names 2 logs"):
-        benchmark_log.main(["--log-file", str(tmp_path / "*.log")])
+        primus.extract(["--log-file", str(tmp_path / "*.log")])
 
 
 def test_output_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     """A file where a directory must be is said in one line."""
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match="can't be written"):
-        benchmark_log.main(["--log-file", str(LOGS / "bridge.log"), "--output", str(tmp_path / "file/out.json")])
+        primus.extract(["--log-file", str(LOGS / "bridge.log"), "--output", str(tmp_path / "file/out.json")])
 
 
 def test_file_name_has_platform_and_time() -> None:

@@ -18,10 +18,10 @@ import typer
 import trackers
 from tests import ROOT
 from tests.analysis.support import write_run
-from trackers.analysis import benchmark_log
 from trackers.cli import main as trackers_main
 from trackers.cli.app import app
-from trackers.cli.scripts import analyze_logs, compare_results, main, monitor_gpu, run_primus
+from trackers.cli.scripts import analyze_logs, compare_results, monitor_gpu, primus
+from trackers.cli.scripts import run as run_script
 
 LOG = ROOT / "tests/logs/primus-excerpt.log"
 SESSION = {
@@ -55,7 +55,7 @@ def script(name: str, work: Callable[[Sequence[str]], int]) -> Callable[[Sequenc
     def program(more: Sequence[str]) -> int:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(sys, "argv", [name, *more])
-            return ended(lambda: main.run(name, work))
+            return ended(lambda: run_script(name, work))
 
     return program
 
@@ -99,7 +99,7 @@ COMMANDS = {
     ),
     "savedefconfig": Command(own("savedefconfig"), ("{}",), "x", ".config", option="path"),
     "extract_primus_metrics": Command(
-        script("extract_primus_metrics", benchmark_log.main), ("--log-file", "a.log", "--output", "{}"), "x.json",
+        script("extract_primus_metrics", primus.extract), ("--log-file", "a.log", "--output", "{}"), "x.json",
         "a.log",
     ),
     "compare_results report": Command(
@@ -273,9 +273,9 @@ def test_every_output_is_tried_here() -> None:
     for name, command in typer.main.get_command(app).commands.items():  # type: ignore[attr-defined]
         found |= {name for parameter in command.params if parameter.name in words}
     tables: dict[str, argparse.ArgumentParser] = {
-        "extract_primus_metrics": benchmark_log._parser(), "compare_results": compare_results._parser(),
+        "extract_primus_metrics": primus._extract_parser(), "compare_results": compare_results._parser(),
         "analyze_logs": analyze_logs._parser(), "monitor_gpu": monitor_gpu.parser(),
-        "run_primus_with_benchmark": run_primus._parser(),
+        "run_primus_with_benchmark": primus._run_parser(),
     }  # fmt: skip
     for name, parser in tables.items():
         found |= {name for action in parser._actions if any(word in action.dest for word in words)}
@@ -284,7 +284,7 @@ def test_every_output_is_tried_here() -> None:
 
 def test_logs_of_one_second_have_a_result_each(here: Path) -> None:
     """Two logs of one name and time, from two directories or standard input, are two results; the same log is one."""
-    program = script("extract_primus_metrics", benchmark_log.main)
+    program = script("extract_primus_metrics", primus.extract)
     for folder in ("x", "y"):
         Path(folder).mkdir()
         shutil.copy("a.log", Path(folder, "training.log"))

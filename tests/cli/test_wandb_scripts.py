@@ -19,7 +19,7 @@ from tests.fakes.wandb_reads import HeldRun
 from tests.fakes.wandb_server import Fault, WandbServer
 from tests.helpers import T0
 from trackers.analysis import gpu_report
-from trackers.cli.scripts import compare_wandb_runs, inspect_wandb_keys, query_wandb_gpu
+from trackers.cli.scripts import wandb_runs
 from trackers.errors import CredentialsMissing, NotFound, UsageError
 
 __all__ = ["server"]
@@ -28,10 +28,10 @@ pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExc
 GIB = 1 << 30
 WHERE = ["--entity", "someone", "--project", "digits"]
 PROGRAMS: dict[str, Callable[[Sequence[str]], int]] = {
-    "query_wandb_gpu": query_wandb_gpu.history,
-    "query_wandb_gpu_full": query_wandb_gpu.system,
-    "inspect_wandb_keys": inspect_wandb_keys.main,
-    "compare_wandb_runs": compare_wandb_runs.main,
+    "query_wandb_gpu": wandb_runs.history,
+    "query_wandb_gpu_full": wandb_runs.system,
+    "inspect_wandb_keys": wandb_runs.keys,
+    "compare_wandb_runs": wandb_runs.compare,
 }
 
 
@@ -78,7 +78,7 @@ def test_script_runs_from_a_checkout(server: WandbServer, tmp_path: Path) -> Non
 def test_full_report_has_the_documented_form(server: WandbServer, capsys: pytest.CaptureFixture[str]) -> None:
     """Memory in GB with its share, utilisation, power and temperature of each GPU; averages weighted by time."""
     held(server, gpus=1)
-    assert query_wandb_gpu.system([*WHERE, "--run-name", "base"]) == 0
+    assert wandb_runs.system([*WHERE, "--run-name", "base"]) == 0
     out = capsys.readouterr().out
     # 4 GiB for 5 s, 8 for 10 s, 4 for the other 105 s
     assert (
@@ -116,7 +116,7 @@ TOTAL ACROSS ALL 1 GPUs:
 def test_total_is_the_maximum_of_the_sum(server: WandbServer, capsys: pytest.CaptureFixture[str]) -> None:
     """Two GPUs that peak one after the other never have the sum of both peaks; sixteen are all shown."""
     held(server, gpus=16)
-    assert query_wandb_gpu.system(WHERE) == 0
+    assert wandb_runs.system(WHERE) == 0
     out = capsys.readouterr().out
     assert "Detected 16 active GPUs" in out
     assert [line for line in out.splitlines() if line.startswith("GPU ")] == [f"GPU {gpu}:" for gpu in range(16)]
@@ -131,7 +131,7 @@ def test_absent_values_are_not_zero(server: WandbServer, capsys: pytest.CaptureF
         del row["system.gpu.1.powerWatts"]
     run.event_rows[1]["system.gpu.0.gpu"] = "NaN"
     del run.event_rows[0]["system.gpu.0.temp"]
-    assert query_wandb_gpu.system([*WHERE, "--json"]) == 0
+    assert wandb_runs.system([*WHERE, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert "powerWatts" not in found["gpus"]["1"]
     assert found["gpus"]["0"]["temp"] == {"current": 72.0, "average": 72.0, "maximum": 72.0}
@@ -142,7 +142,7 @@ def test_absent_values_are_not_zero(server: WandbServer, capsys: pytest.CaptureF
 def test_history_report_has_the_documented_form(server: WandbServer, capsys: pytest.CaptureFixture[str]) -> None:
     """Memory in MB and GB from bytes, never from W&B's `memory`; what the trainer logged over all GPUs is there."""
     held(server, gpus=4)
-    assert query_wandb_gpu.history([*WHERE, "--run-id", "v2h4vzbc"]) == 0
+    assert wandb_runs.history([*WHERE, "--run-id", "v2h4vzbc"]) == 0
     out = capsys.readouterr().out
     assert (
         """GPU 0:
@@ -165,7 +165,7 @@ def test_newest_run_is_taken(server: WandbServer, capsys: pytest.CaptureFixture[
     """With neither --run-name nor --run-id it is the run that was made last."""
     held(server, created=T0 + 5, id="newest00", display_name="newest")
     held(server)
-    for program in (query_wandb_gpu.history, query_wandb_gpu.system, inspect_wandb_keys.main):
+    for program in (wandb_runs.history, wandb_runs.system, wandb_runs.keys):
         assert program(WHERE) == 0
         assert capsys.readouterr().out.startswith("Run: newest (newest00)")
 
@@ -173,7 +173,7 @@ def test_newest_run_is_taken(server: WandbServer, capsys: pytest.CaptureFixture[
 def test_run_without_gpu_metrics_is_said(server: WandbServer, capsys: pytest.CaptureFixture[str]) -> None:
     """The documented words, what to check, and exit code 1."""
     held(server, gpus=0, history=False)
-    for program in (query_wandb_gpu.history, query_wandb_gpu.system):
+    for program in (wandb_runs.history, wandb_runs.system):
         assert program(WHERE) == 1
         found = capsys.readouterr()
         assert "State: finished" in found.out
@@ -188,7 +188,7 @@ def test_samples_in_our_history_are_found(server: WandbServer, capsys: pytest.Ca
     for row in run.rows:
         row |= {"global_step": row["_step"], "system/gpu.3.memoryAllocatedBytes": 2 * GIB,
                 "system/gpu.3.memoryAllocatedBytes.max": 5 * GIB}  # fmt: skip
-    for program in (query_wandb_gpu.history, query_wandb_gpu.system):
+    for program in (wandb_runs.history, wandb_runs.system):
         assert program(WHERE) == 0
         out = capsys.readouterr().out
         assert "GPU 3:" in out
@@ -202,7 +202,7 @@ def test_keys_are_listed_whole(server: WandbServer, capsys: pytest.CaptureFixtur
         run.rows[0][f"metric_{number:02d}"] = 1.0
     run.rows[0] |= {"val_loss": 1.0, "learning_rate": 1.0}
     run.summary_sent = {"final/best_val_loss": 0.5}
-    assert inspect_wandb_keys.main([*WHERE, "--run-name", "base"]) == 0
+    assert wandb_runs.keys([*WHERE, "--run-name", "base"]) == 0
     out = capsys.readouterr().out
     names = [line.removeprefix("  - ") for line in out.splitlines() if line.startswith("  - ")]
     assert len(names) == len(set(names))
@@ -221,7 +221,7 @@ def test_empty_run_has_no_keys(server: WandbServer, capsys: pytest.CaptureFixtur
     """A run without anything is said to have none, with exit code 1."""
     run = held(server, gpus=0, history=False)
     run.rows, run.event_rows = [], []
-    assert inspect_wandb_keys.main(WHERE) == 1
+    assert wandb_runs.keys(WHERE) == 1
     assert "Total unique keys: 0" in capsys.readouterr().out
 
 
@@ -230,12 +230,12 @@ def test_runs_are_compared(server: WandbServer, capsys: pytest.CaptureFixture[st
     held(server)
     other = held(server, id="other000", display_name="other", history=False)
     other.config = {"run_name": {"value": "by-config"}}
-    assert compare_wandb_runs.main([*WHERE, "--run-name", "base", "by-config"]) == 0
+    assert wandb_runs.compare([*WHERE, "--run-name", "base", "by-config"]) == 0
     assert capsys.readouterr().out == (
         "base:\n  GPU Memory Util: 25.00%\n  GPU Compute Util: 50.00%\n\n"
         "other:\n  GPU Memory Util: 33.00%\n  GPU Compute Util: 86.25%\n\n"
     )
-    assert compare_wandb_runs.main([*WHERE, "--run-name", "base", "nope", "--json"]) == 1
+    assert wandb_runs.compare([*WHERE, "--run-name", "base", "nope", "--json"]) == 1
     found = capsys.readouterr()
     assert "Run not found: nope" in found.err
     assert [run["averages"] for run in json.loads(found.out)] == [
@@ -246,7 +246,7 @@ def test_runs_are_compared(server: WandbServer, capsys: pytest.CaptureFixture[st
 def test_metrics_of_choice_are_compared(server: WandbServer, capsys: pytest.CaptureFixture[str]) -> None:
     """--keys names any metric; without names the newest runs are compared."""
     held(server)
-    assert compare_wandb_runs.main([*WHERE, "--keys", "train_loss"]) == 0
+    assert wandb_runs.compare([*WHERE, "--keys", "train_loss"]) == 0
     assert capsys.readouterr().out == "base:\n  train_loss: 1\n\n"
 
 
@@ -313,14 +313,14 @@ def test_missing_package_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     real = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "wandb" else real(name))
     with pytest.raises(UsageError, match="needs the wandb package: pip install"):
-        query_wandb_gpu.history(WHERE)
+        wandb_runs.history(WHERE)
 
 
 def test_refused_login_is_said(server: WandbServer) -> None:
     """An authentication error names the command that mends it."""
     server.fault = Fault("status", "Viewer", status=401)
     with pytest.raises(CredentialsMissing, match="wandb login"):
-        inspect_wandb_keys.main(WHERE)
+        wandb_runs.keys(WHERE)
 
 
 def test_average_is_weighted_by_time() -> None:

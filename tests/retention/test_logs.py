@@ -17,7 +17,7 @@ import pytest
 
 from tests import ROOT
 from tests.retention.support import DAY_S, files, program
-from trackers.analysis import benchmark_log
+from trackers.cli.scripts import primus
 from trackers.errors import NotFound, UsageError
 from trackers.retention.archive import make, put_back
 from trackers.retention.prune import benchmark_results, carry_out, due
@@ -110,7 +110,7 @@ def test_log_is_deleted_once_its_result_is_kept() -> None:
     """One whose result was never extracted stays, or is extracted first; one that says nothing of steps just goes."""
     extracted = RESULTS / "extracted.log"
     put(extracted, 1, PRIMUS)
-    benchmark_log.main(["--log-file", str(extracted), "--output", f"{RESULTS}/"])
+    primus.extract(["--log-file", str(extracted), "--output", f"{RESULTS}/"])
     extracted.unlink()
     put(RESULTS / "extracted.log.gz", 40, gzip.compress(PRIMUS))
     copied = put(RESULTS / "elsewhere/copy.log.gz", 40, gzip.compress(PRIMUS))  # of the same steps

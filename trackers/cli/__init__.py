@@ -17,26 +17,9 @@ def main() -> None:
         if "took this one's place" in text:
             sys.exit(2)
     from trackers.cli.app import app
-    from trackers.cli.common import drop_output, harmless_streams, printable, said
-    from trackers.errors import NotFound, TrackersError
+    from trackers.cli.common import run_program
 
-    harmless_streams()
-    try:
-        app()
-        sys.stdout.flush()
-    except NotFound as error:
-        print(f"trackers: {printable(str(error), 4096)}", file=sys.stderr)
-        sys.exit(1)
-    except TrackersError as error:
-        print(f"trackers: {printable(str(error), 4096)}", file=sys.stderr)
-        sys.exit(2)
-    except BrokenPipeError:
-        sys.stderr.close()
-        sys.exit(141)
-    except OSError as error:
-        print(f"trackers: {printable(said(error), 4096)}", file=sys.stderr)
-        drop_output()
-        sys.exit(1)
+    run_program("trackers", app)
 
 
 def _speak_utf8() -> None:

@@ -1,4 +1,4 @@
-"""Code shared by the commands: locations of runs, and formats of numbers and times."""
+"""Code shared by commands and scripts: exit codes, options, locations of runs, formats of numbers and times."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import math
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -77,6 +77,32 @@ def drop_output() -> None:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())
         os.close(nowhere)
+
+
+def run_program(name: str, program: Callable[[], int]) -> NoReturn:
+    """Run a program and exit with its code; an error is one line on stderr, after the program's name.
+
+    Exit codes: 1 for what isn't found, 2 for wrong usage, 130 after Ctrl-C, 141 where nobody reads the output.
+    """
+    from trackers.errors import NotFound, TrackersError
+
+    harmless_streams()
+    try:
+        code = program()
+        sys.stdout.flush()
+    except TrackersError as error:
+        print(f"{name}: {printable(str(error), 4096)}", file=sys.stderr)
+        code = 1 if isinstance(error, NotFound) else 2
+    except BrokenPipeError:
+        sys.stderr.close()
+        code = 141
+    except OSError as error:
+        print(f"{name}: {printable(said(error), 4096)}", file=sys.stderr)
+        drop_output()
+        code = 1
+    except KeyboardInterrupt:
+        code = 130
+    sys.exit(code)
 
 
 def inputs(sources: Sequence[str], directory: Path | None) -> list[str]:
