@@ -184,7 +184,7 @@ def test_session_with_odd_content_is_analyzed(capsys: pytest.CaptureFixture[str]
 def test_result_with_odd_content_is_compared(capsys: pytest.CaptureFixture[str]) -> None:
     """Whatever stands at whatever place of a result, the others are compared, and mostly this one."""
     from trackers.analysis.benchmark_results import results
-    from trackers.analysis.report import markdown
+    from trackers.analysis.report import benchmark_markdown
 
     Path("results").mkdir()
     Path("results/benchmark_other.json").write_text(json.dumps(RESULT))
@@ -193,7 +193,7 @@ def test_result_with_odd_content_is_compared(capsys: pytest.CaptureFixture[str])
             Path("results/benchmark_one.json").write_text(json.dumps(with_odd(RESULT, place, value)))
             found, lost = results(Path("results"))
             assert len(found) + len(lost) == 2, (place, value)
-            assert "other" in markdown(found, when="now")
+            assert "other" in benchmark_markdown(found, when="now")
 
 
 @pytest.mark.skipif(os.name != "posix" or os.geteuid() != 0, reason="needs root, to become somebody else")

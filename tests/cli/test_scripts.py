@@ -15,7 +15,7 @@ import pytest
 from tests import ROOT
 from trackers.analysis.benchmark_results import Result, from_document
 from trackers.analysis.compare import compare_runs
-from trackers.analysis.report import markdown, warnings, winner
+from trackers.analysis.report import benchmark_markdown, warnings, winner
 from trackers.cli.scripts import analyze_logs, compare_results
 from trackers.errors import NotFound, UsageError
 from trackers.readers.run_data import load
@@ -435,7 +435,7 @@ def test_results_in_dated_folders_and_broken_ones(capsys: pytest.CaptureFixture[
 def test_nasty_names_in_the_report() -> None:
     """Names with Markdown and HTML characters break no table and are no markup."""
     found = result(gpu_info={"device_name": "a|b <script>`*", "device_count": 2}, platform="[x](y)")
-    report = markdown([found], when="now")
+    report = benchmark_markdown([found], when="now")
     assert "<script>" not in report
     assert r"a\|b" in report
 

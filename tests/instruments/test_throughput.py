@@ -20,7 +20,8 @@ from tests.helpers import Time
 from trackers.errors import UsageError
 from trackers.instruments import timers
 from trackers.instruments.clock import TrainingClock
-from trackers.instruments.peaks import PARTS, PRECISIONS, SOURCES, Transformer, given_tflops, part, peak_tflops
+from trackers.instruments.flops import Transformer
+from trackers.instruments.peaks import PARTS, PRECISIONS, SOURCES, given_tflops, part, peak_tflops
 from trackers.instruments.throughput import Remaining, Throughput
 from trackers.values.deferred import DeferredNumber
 

@@ -334,8 +334,8 @@ KEYS = [key for key in log_names.NAMES if "validation" not in key and "test" not
 @pytest.mark.parametrize("key", KEYS)
 def test_name_leads_back_to_the_key(key: str) -> None:
     """From each name the log's key can be had, in one of its spellings."""
-    name = log_names.names(key)[0]
-    assert log_names.names(log_names.original(name))[0] == name
+    name = log_names.metric_names(key)[0]
+    assert log_names.metric_names(log_names.original(name))[0] == name
 
 
 @given(st.text(st.characters(codec="utf-8", exclude_characters="|:\r\n"), min_size=1))
@@ -344,14 +344,14 @@ def test_names_of_other_keys_are_reversible(key: str) -> None:
     key = key.strip()
     if key in log_names.NAMES or not key:
         return
-    assert log_names.original(log_names.names(key)[0]) == key or "mem usage" in key
+    assert log_names.original(log_names.metric_names(key)[0]) == key or "mem usage" in key
 
 
 NUMBERS = st.one_of(st.floats(), st.integers(0, 10**12))
 PAIRS = st.lists(
     st.tuples(st.sampled_from([key for key in KEYS if key != "loss"] + ["aux loss", "z_loss"]), NUMBERS, NUMBERS),
     min_size=1,
-    unique_by=lambda item: log_names.names(item[0])[0],
+    unique_by=lambda item: log_names.metric_names(item[0])[0],
 )
 
 
@@ -363,7 +363,7 @@ def test_line_is_read_as_it_was_written(fields: list[tuple[str, float, float]], 
     learnt.piped("|".join(f" {key}: 1.5/2.5 " if pairs else f" {key}: 1.5 " for key, _, _ in fields).encode())
     for found in (FieldReader().piped(text.encode()), learnt.piped(text.encode())):
         for key, one, other in fields:
-            names = log_names.names(key)
+            names = log_names.metric_names(key)
             assert found[names[0]] == one or math.isnan(one)
             if pairs:
                 assert found[names[1]] == other or math.isnan(other)
