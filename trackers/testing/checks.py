@@ -358,9 +358,9 @@ def check_lost_cursor(bench: Bench) -> None:
 def check_older_state(bench: Bench) -> None:
     """A run whose cursor and state are put back to an earlier moment, before an end and a resume, is there once."""
     trial = bench.trial()
-    records = streams.training(90)
+    records = training(90)
     kept = []
-    for stop, status in ((30, Status("running", None, streams.T0)), (60, Status("crashed", None, streams.T0))):
+    for stop, status in ((30, Status("running", None, T0)), (60, Status("crashed", None, T0))):
         trial.deliver(records[:stop], 20, status)
         kept.append(trial.file.read_bytes())
     trial.deliver(records, 20)
