@@ -1,4 +1,4 @@
-"""``trackers compare``: runs side by side, or summed up over seeds, groups, tags and settings."""
+"""Commands that compare runs and query them: compare, report, best, diff, argv, sql, bench-export."""
 
 from __future__ import annotations
 

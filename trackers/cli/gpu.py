@@ -1,4 +1,4 @@
-"""``trackers gpu``: what this machine's GPUs do, as a table that is kept up to date."""
+"""``trackers gpu``: what this machine's GPUs do; ``trackers gpu-report``: what a run's GPUs did."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``trackers archive`` and ``trackers restore``: finished runs packed where they lie, and unpacked again."""
+"""``trackers archive``, ``restore`` and ``prune``: runs packed where they lie, unpacked again, and deleted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``trackers ls`` and ``trackers show``: what runs there are, and one of them whole."""
+"""``trackers ls``, ``trackers show`` and ``trackers keys``: the runs there are, one of them whole, its metrics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``trackers sync``: deliver what trackers still lack."""
+"""``trackers sync``: deliver what trackers still lack; ``trackers copy``: copy runs from any source to a tracker."""
 
 from __future__ import annotations
 

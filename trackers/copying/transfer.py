@@ -1,4 +1,4 @@
-"""Copying runs, one after the other: staged, delivered, read back, compared."""
+"""Copying runs, one after the other: staged, delivered, read back, compared, reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Megatron's training line, its line of an evaluation and its report of stragglers, as text."""
+"""Megatron's training line, its line of an evaluation and its reports of stragglers and timers, as text."""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 A refused character becomes ``_xHH_``, its code in hexadecimal: ``timing(s)/gen`` is ``timing_x28_s_x29_/gen`` and
 ``mean@1`` is ``mean_x40_1``. A name that looks like an escape has its underscore escaped. A name that is still too
 long ends in ``_xH`` and 24 digits of its SHA-256; its original is in the run's ``metric_names.json``.
+Artifact addresses of MLflow are read and made here, too.
 """
 
 from __future__ import annotations

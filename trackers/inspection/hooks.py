@@ -2,6 +2,7 @@
 
 What is a part of training counts: a forward pass in training mode or with gradients, once, though activation
 checkpointing runs it again during backward. Hooks hold neither modules nor tensors beyond their iteration.
+Tensors are rounded here as FP8 formats would round them.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ An iteration's values are logged at the number of steps finished before it: its 
 a GPU, and what goes wrong once training has begun is said once and stops nothing.
 
 Running what torch.compile has made as it was written, for a while: hooks see nothing of the compiled code.
+Results of hooks are combined here, and nvdlfw-inspect's own features passed on.
 """
 
 from __future__ import annotations

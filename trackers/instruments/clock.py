@@ -1,4 +1,4 @@
-"""The time that training steps take: evaluation, checkpoints and the first step, which compiles, are kept apart."""
+"""The time that training steps take, without evaluation, checkpoints and the first step, which compiles; the device."""
 
 from __future__ import annotations
 

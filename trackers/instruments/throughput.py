@@ -1,4 +1,4 @@
-"""Batches, samples, tokens and floating-point operations per second, under Megatron's names.
+"""Batches, samples, tokens and floating-point operations per second, and the time that remains.
 
 Rates are those of a window of steps: what lies inside it divided by the time between its first and last reading, on a
 clock that leaves evaluation, checkpoints and the first step out. All counts are of all ranks together.

@@ -21,9 +21,9 @@ NumPy, torch, Pillow, matplotlib, pandas and polars are recognised without being
 
 from __future__ import annotations
 
-from trackers.media.audio import Audio, Html, Video
 from trackers.media.base import MediaStore, MediaValue, record
 from trackers.media.convert import as_media, is_media
+from trackers.media.files import Audio, Html, Video
 from trackers.media.histogram import Histogram
 from trackers.media.image import Classes, Image
 from trackers.media.table import Table

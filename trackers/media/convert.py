@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from trackers.media import table
-from trackers.media.audio import Audio, Html, Video
 from trackers.media.base import MediaValue, comes_from
+from trackers.media.files import Audio, Html, Video
 from trackers.media.histogram import Histogram
 from trackers.media.image import Image, is_array
 from trackers.media.table import Table

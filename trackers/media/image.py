@@ -1,4 +1,4 @@
-"""Images."""
+"""Images, and the pixels that arrays of numbers become."""
 
 from __future__ import annotations
 

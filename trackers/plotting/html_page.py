@@ -1,4 +1,4 @@
-"""Panels as a page for a browser: one file, without network, that can be zoomed and whose legend hides runs."""
+"""Pages for a browser: one file, without network, with panels that can be zoomed; and reports as such pages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Choice of a picture's panels: named metrics, or a preset for training, validation or GPUs."""
+"""Choice of a picture's panels: named metrics, or a preset for training, validation, GPUs or benchmark results."""
 
 from __future__ import annotations
 

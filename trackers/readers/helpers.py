@@ -1,4 +1,4 @@
-"""Code shared by readers of files: finding files, detecting changes, and a path as a run's identity."""
+"""Code shared by readers: finding files, detecting changes, a path as a run's identity, merging records, progress."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Deleting runs that trackers have whole, outside of the run's own directory."""
+"""Deletion of runs that trackers have whole elsewhere, and compression and deletion of old training logs."""
 
 from __future__ import annotations
 

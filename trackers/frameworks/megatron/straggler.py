@@ -1,4 +1,4 @@
-"""Detection of slow ranks, as by Megatron's ``StragglerDetector``, without waiting for a GPU or another rank."""
+"""Slow ranks, as by Megatron's ``StragglerDetector``, and its timers: measured without a wait, gathered, reported."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 The real client is asked. It waits and asks again by itself when the server says 429 (``Retry-After``) or 5xx; what
 takes it longer than its patience is asked again from here, for :data:`PATIENCE_S`.
+What was fetched is kept in a cache; artifacts are read on demand.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 One run may lie in several files, when it was resumed: they are read one after the other. A file that is still
 written, or whose writer was killed, is read as far as it is whole.
+Artifacts that were staged beside them are read, too.
 """
 
 from __future__ import annotations

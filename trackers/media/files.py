@@ -1,4 +1,4 @@
-"""Sounds."""
+"""Sounds, videos and HTML pages: media kept as files."""
 
 from __future__ import annotations
 
