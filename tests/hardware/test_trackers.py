@@ -27,7 +27,7 @@ from trackers.backends.tensorboard.tracker import TensorboardTracker
 from trackers.backends.trackio.tracker import TrackioTracker
 from trackers.backends.wandb import system_metrics
 from trackers.backends.wandb.history_rows import HistoryRow, HistoryRows, row_values
-from trackers.backends.wandb.sent_log import Sent
+from trackers.backends.wandb.system_metrics import Sent
 from trackers.backends.wandb.tracker import WandbTracker
 from trackers.formats import vendor_system_names
 from trackers.records import Metrics, Record, Start, Text

@@ -360,7 +360,7 @@ def test_handlers_know_all_that_decoding_raises() -> None:
 )
 def test_bookkeeping_of_a_run_may_hold_anything(content: bytes) -> None:
     """What stands in a run's small files keeps it from being listed, delivered, archived or held by nobody."""
-    from trackers.backends.wandb.sent_log import NAME, Sent
+    from trackers.backends.wandb.system_metrics import SENT_NAME, Sent
     from trackers.journal import daemonized
     from trackers.journal.lease import Lease, read_holder
     from trackers.journal.messages import MessageReader
@@ -370,7 +370,7 @@ def test_bookkeeping_of_a_run_may_hold_anything(content: bytes) -> None:
 
     run = RunDirectory(write("one"))
     names = (*(f"delivery/json.{end}" for end in ("json", "order", "rejected.jsonl", "lease")), "relay.lease",
-             "messages.jsonl", "archive.json", NAME, "runs.jsonl", "heir.1", "forks.1")  # fmt: skip
+             "messages.jsonl", "archive.json", SENT_NAME, "runs.jsonl", "heir.1", "forks.1")  # fmt: skip
     told = MessageReader(run.messages)
     for name in names:
         (run.path / name).write_bytes(content)

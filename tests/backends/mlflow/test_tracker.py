@@ -24,9 +24,9 @@ from tests import ROOT
 from tests.helpers import T0, Driver, run_info, stream, training
 from tests.stores import read_mlflow
 from trackers.backends.mlflow import store as mlflow_store
+from trackers.backends.mlflow.precheck import show, tracking_uri
 from trackers.backends.mlflow.store import first_moment
 from trackers.backends.mlflow.tracker import MlflowTracker
-from trackers.backends.mlflow.uri import show, tracking_uri
 from trackers.errors import ConfigError, Refused, Rejected
 from trackers.formats.mlflow_names import FILE_LENGTH, NAME_LENGTH, map_file, map_name, refusal, unmap
 from trackers.records import (

@@ -17,10 +17,9 @@ from hypothesis import strategies as st
 from tests.backends.session.session_files import Session, sessions, unix
 from tests.helpers import T0, Driver, run_info, stream
 from trackers.backends.registry import check
-from trackers.backends.session import nccl
-from trackers.backends.session.fold import HEAD_S
-from trackers.backends.session.gpus import warnings
-from trackers.backends.session.steps import slow
+from trackers.backends.session import files
+from trackers.backends.session.facts import warnings
+from trackers.backends.session.fold import HEAD_S, slow
 from trackers.backends.session.tracker import SessionTracker
 from trackers.cli.scripts import analyze_logs
 from trackers.errors import Unavailable, UsageError
@@ -506,13 +505,13 @@ def test_attempts_are_one_session(tmp_path: Path) -> None:
 
 def test_nccl_line_without_an_end_is_taken_in_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A line that is longer than what is read at a time holds nothing up; the rest waits for its end, or the run's."""
-    monkeypatch.setattr(nccl, "BLOCK_BYTES", 8)
+    monkeypatch.setattr(files, "NCCL_BLOCK_BYTES", 8)
     (tmp_path / "rank-0.log").write_text("one\n" + "x" * 18)
     offsets: dict[str, int] = {}
-    taken = [nccl.gather([tmp_path], offsets) for _ in range(4)]
+    taken = [files.gather_nccl([tmp_path], offsets) for _ in range(4)]
     assert taken == [["one"], ["xxxxxxxx"], ["xxxxxxxx"], []]
-    assert nccl.gather([tmp_path], offsets, last=True) == ["xx"]
-    assert nccl.gather([tmp_path], offsets, last=True) == []
+    assert files.gather_nccl([tmp_path], offsets, last=True) == ["xx"]
+    assert files.gather_nccl([tmp_path], offsets, last=True) == []
 
 
 def test_nccl_output_is_gathered_as_it_grows(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from tests.fakes.wandb_server import WandbServer
 from tests.helpers import T0, Driver, run_info, stream
-from trackers.backends.wandb import client, datastore_writer, settings
+from trackers.backends.wandb import client, datastore_writer
 from trackers.backends.wandb import tracker as backend
 from trackers.backends.wandb.tracker import WandbTracker
 from trackers.records import MediaFile, Metrics, Record
@@ -54,9 +54,9 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[WandbServer]:
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Short patience, where the truth is that patience ends."""
-    monkeypatch.setattr(settings, "INIT_TIMEOUT_S", 3.0)
-    monkeypatch.setattr(settings, "ASK_TIMEOUT_S", 2.0)
-    monkeypatch.setattr(settings, "RETRIES", 1)
+    monkeypatch.setattr(client, "INIT_TIMEOUT_S", 3.0)
+    monkeypatch.setattr(client, "ASK_TIMEOUT_S", 2.0)
+    monkeypatch.setattr(client, "RETRIES", 1)
     monkeypatch.setattr(client, "FINISH_TIMEOUT_S", 5.0)
     monkeypatch.setattr(backend, "STALL_S", 2.0)
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests import ROOT
-from trackers.backends.wandb import login
+from trackers.backends.wandb import precheck
 from trackers.backends.wandb.tracker import WandbTracker
 from trackers.errors import ConfigError, CredentialsMissing
 
@@ -75,12 +75,12 @@ class TestCheck:
 def test_login_modes_follow_options_and_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """Online unless an option or a variable says offline or disabled."""
     monkeypatch.delenv("WANDB_MODE")
-    assert login.mode({}) == "online"
-    assert login.mode({"WANDB_OFFLINE": False}) == "online"
+    assert precheck.mode({}) == "online"
+    assert precheck.mode({"WANDB_OFFLINE": False}) == "online"
     monkeypatch.setenv("WANDB_OFFLINE", "true")
-    assert login.mode({}) == "offline"
+    assert precheck.mode({}) == "offline"
     monkeypatch.setenv("WANDB_MODE", "disabled")
-    assert login.mode({}) == "disabled"
+    assert precheck.mode({}) == "disabled"
 
 
 def test_server_that_is_away_costs_no_client(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import pytest
 from tests.backends.wandb.support import ID, assert_is_training, driver, metrics, offline_rows, picture, sync, user_row
 from tests.fakes.wandb_server import WandbServer
 from tests.helpers import T0, Driver, run_info, stream, training
-from trackers.backends.wandb import settings
+from trackers.backends.wandb import client
 from trackers.backends.wandb import tracker as backend
 from trackers.backends.wandb.tracker import WandbTracker
 from trackers.errors import Rejected
@@ -104,9 +104,9 @@ def test_system_metrics_are_those_of_a_training_that_runs_here(server: WandbServ
     driver(tmp_path, program="train.py", **here).deliver(training(3))
     assert any(name.startswith("system.proc.") for event in server.runs[ID].events for name in event)
     assert server.runs[ID].metadata["program"] == "train.py"
-    assert settings.settings(run_info(tmp_path, **here))["x_stats_pid"] == os.getpid()
+    assert client.client_settings(run_info(tmp_path, **here))["x_stats_pid"] == os.getpid()
     gone = run_info(tmp_path, host=socket.gethostname(), pid=os.getpid(), pid_start=here["pid_start"] - 1)
-    assert settings.settings(gone)["x_disable_stats"]
+    assert client.client_settings(gone)["x_disable_stats"]
 
 
 ODD = [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trackers.backends.shared.file_precheck import FilePrecheck
+from trackers.backends.shared.directory import FilePrecheck
 
 
 class BenchmarkPrecheck(FilePrecheck):

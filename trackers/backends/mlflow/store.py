@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from trackers.backends.mlflow.uri import folder, quoted, sqlite_file, tracking_uri, without_password
+from trackers.backends.mlflow.precheck import folder, quoted, sqlite_file, tracking_uri, without_password
 from trackers.backends.shared.append_file import remove
 from trackers.errors import DeliveryError, Fatal, Refused, Rejected, Unavailable
 from trackers.support.file_lock import has_locks

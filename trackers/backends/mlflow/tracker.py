@@ -21,11 +21,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from trackers.backends.mlflow.artifacts import ArtifactStore
-from trackers.backends.mlflow.client import Requests, milliseconds
-from trackers.backends.mlflow.precheck import MlflowPrecheck
-from trackers.backends.mlflow.run import find_or_create
+from trackers.backends.mlflow.client import Requests, find_or_create, milliseconds
+from trackers.backends.mlflow.precheck import MlflowPrecheck, local_folder, show, tracking_uri, without_password
 from trackers.backends.mlflow.store import connect, has_point, identity, translated
-from trackers.backends.mlflow.uri import local_folder, show, tracking_uri, without_password
 from trackers.backends.shared.append_file import FileShrunk
 from trackers.errors import Rejected, Unavailable
 from trackers.formats import vendor_system_names

@@ -8,8 +8,7 @@ from typing import Any
 
 import msgspec
 
-from trackers.backends.session.facts import SessionFacts
-from trackers.backends.session.gpus import Snapshots
+from trackers.backends.session.facts import SessionFacts, Snapshots
 from trackers.backends.session.log_lines import MB, RULE, clean, duration, fixed, metric
 from trackers.benchmark.speed import LOG_FORMAT, Speed, lines
 from trackers.records import Number

@@ -16,11 +16,10 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from trackers.backends.session import nccl, summary
+from trackers.backends.session import files, summary
 from trackers.backends.session.files import TRAINING, SessionFiles
 from trackers.backends.session.fold import HEAD_S, SessionFold, SessionState, logged
-from trackers.backends.session.precheck import SessionPrecheck
-from trackers.backends.session.settings import settings
+from trackers.backends.session.precheck import SessionPrecheck, settings
 from trackers.backends.shared.append_file import DIGESTS, FileShrunk, digests, unseen, verified
 from trackers.backends.shared.directory import option_directory
 from trackers.benchmark.speed import Meter
@@ -80,11 +79,11 @@ class SessionTracker(SessionPrecheck):
         self._kept = msgspec.convert(dict(state).get("session", {}), Kept, strict=False)
         self._saved_at, self._saved_bytes, self._changed = float("-inf"), 0, False
         self._quiet_since = self.clock()
-        self._places = [info.path(nccl.FOLDER)]
+        self._places = [info.path(files.NCCL_FOLDER)]
         for attempt in info.attempts:
             launch = confined.launch_folder(info.path(), str(attempt.get("launch") or ""))
             if launch is not None:
-                self._places.append(launch / nccl.FOLDER)
+                self._places.append(launch / files.NCCL_FOLDER)
         if not confined.plain(self._kept.name):
             self._kept = Kept()
         known = bool(self._kept.name)
@@ -153,7 +152,7 @@ class SessionTracker(SessionPrecheck):
         self._commit(fold)
         self._save(status)
         if status.name != "running":
-            nccl.collect(self._places, self._places[0])
+            files.collect_nccl(self._places, self._places[0])
         self._files.close()
 
     def _fold(self) -> SessionFold:
@@ -211,7 +210,7 @@ class SessionTracker(SessionPrecheck):
     def _gather(self, last: bool = False) -> None:
         """Take over what NCCL wrote meanwhile."""
         offsets = dict(self._kept.nccl)
-        while found := nccl.gather(self._places, offsets, last=last):
+        while found := files.gather_nccl(self._places, offsets, last=last):
             fold = self._fold()
             fold.nccl(found)
             self._kept.nccl = dict(offsets)

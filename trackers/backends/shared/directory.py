@@ -1,4 +1,4 @@
-"""The directory that an option names for a tracker's files."""
+"""The directory that an option names for a tracker's files, and ``init``'s check of it: it must be writable."""
 
 from __future__ import annotations
 
@@ -39,3 +39,19 @@ def check_directory(options: Mapping[str, Any], symbol: str) -> None:
         raise UsageError(
             f"{symbol}={chosen}: {nearest} can't be written ({error.strerror}); name another directory"
         ) from None
+
+
+class FilePrecheck:
+    """A tracker that writes files to the directory that an option names, or to the run's own."""
+
+    symbol = ""
+
+    @classmethod
+    def check(cls, options: Mapping[str, Any]) -> None:
+        """Raise a UsageError for a directory that can't be written."""
+        check_directory(options, cls.symbol)
+
+    @classmethod
+    def place(cls, info: RunInfo) -> str:
+        """The directory that the option names; "" where it is unset and the run's own is taken."""
+        return str(option_directory(info, cls.symbol) or "")

@@ -314,7 +314,7 @@ class TensorboardTracker(TensorboardPrecheck):
         summary.value.append(summary_protos.text(self._tag(name, "text"), shown))
 
     def _tail(self, status: Status) -> Any:
-        from trackers.backends.tensorboard import hparams
+        from trackers.backends.tensorboard import summary_protos
 
         event = self._event(wall_time=status.time or self._info.created, step=self._marks.step)
         for name, value in self._marks.summary.items():
@@ -330,7 +330,9 @@ class TensorboardTracker(TensorboardPrecheck):
         if group:
             self._add_text(event.summary, "trackers/info", {"group": group}, block=True)
         row = f"{self._info.name}-{self._info.id}"
-        event.summary.value.extend(hparams.session(row, self._marks.config, self._info.created, status, group))
+        event.summary.value.extend(
+            summary_protos.hparam_session(row, self._marks.config, self._info.created, status, group)
+        )
         return event
 
 

@@ -1,8 +1,16 @@
-"""One open run of the real wandb client: its end, its failures, and what the server says it holds.
+"""One open run of the real wandb client: its settings, its end, its failures, and what the server says it holds.
 
 wandb's own ``finish`` waits for ever and always tells the server that the run has ended. So the exit record is
 sent from here: with a time limit, and marked "not complete" where the run only pauses, which uploads everything and
 leaves the run running.
+
+``Watch`` ends the client at once when something that isn't W&B answers for it. wandb-core takes any answer with status
+200 to its file stream as a success, though the answer be a login page of the network's or cut off, and goes on behind
+the rows that never arrived: there they would be missing for ever, for W&B takes no row that comes late. All that tells
+is a line in the client's own log. Its next request comes a second later, so there is time to end it; what the server
+then says it holds decides from where rows are sent again.
+
+The client's settings make W&B show the training script, and failures show soon.
 """
 
 from __future__ import annotations
@@ -10,21 +18,170 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import platform
 import re
 import shlex
+import socket
 import sys
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
-from trackers.backends.wandb import datastore_writer, login, settings
+from trackers.backends.wandb import datastore_writer, precheck, system_metrics
 from trackers.backends.wandb.history_rows import Held, held_row
-from trackers.backends.wandb.upload_watch import Watch
 from trackers.errors import DeliveryError, Fatal, Refused, Rejected, Unavailable
+from trackers.support import process_info
 from trackers.support.confined import local
 from trackers.support.failpoints import failpoint
 from trackers.tracker import RunInfo
+
+INIT_TIMEOUT_S = 30.0
+ASK_TIMEOUT_S = 20.0
+RETRIES = 2
+FLUSH_S = 1.0
+"""Between writes of the offline file, and between requests of the file stream (W&B: 15 s each). The client takes
+whole seconds only: less than one is its default again."""
+
+
+def client_settings(info: RunInfo) -> dict[str, Any]:
+    """Settings under which W&B shows the training script, and failures show soon."""
+    lives = _lives(info)
+    wanted: dict[str, Any] = {
+        "console": "off",
+        "silent": True,
+        "disable_code": True,
+        "save_code": False,
+        "disable_git": not info.git or info.foreign,  # git runs what a repository's configuration names
+        "git_remote_url": info.git.get("remote"),
+        "git_commit": info.git.get("commit"),
+        "git_root": None if info.foreign else info.git.get("root"),
+        "program": info.program or None,
+        "program_relpath": _relative(info) or None,
+        "program_abspath": str(Path(info.cwd, info.program)) if info.program and info.cwd else None,
+        "x_executable": info.python or None,
+        "x_disable_meta": True,  # see environment
+        "host": info.host or None,
+        "username": info.user or None,
+        **system_metrics.settings(info, lives),
+        "x_disable_machine_info": not same_host(info),
+        "x_save_requirements": lives,
+        "x_transaction_log_flush_interval": FLUSH_S,
+        "x_file_stream_transmit_interval": FLUSH_S,
+        "x_file_stream_retry_max": RETRIES,
+        "x_file_stream_retry_wait_min_seconds": 1.0,
+        "x_file_stream_retry_wait_max_seconds": 5.0,
+        "x_file_transfer_retry_max": RETRIES,
+        "x_file_transfer_retry_wait_min_seconds": 1.0,
+        "x_file_transfer_retry_wait_max_seconds": 5.0,
+        "x_graphql_retry_max": RETRIES,
+        "x_graphql_retry_wait_min_seconds": 1.0,
+        "x_graphql_retry_wait_max_seconds": 2.0,
+        "x_graphql_timeout_seconds": ASK_TIMEOUT_S,
+        "init_timeout": INIT_TIMEOUT_S,
+    }
+    return {name: value for name, value in wanted.items() if value is not None}
+
+
+def same_host(info: RunInfo) -> bool:
+    """Whether training ran, or runs, on this machine."""
+    return not info.host or info.host == socket.gethostname()
+
+
+def _lives(info: RunInfo) -> bool:
+    """Whether training runs now, on this host, and is the reader's own."""
+    if info.foreign or not info.pid or not info.host or not same_host(info):
+        return False
+    return process_info.alive(info.pid, info.pid_start)
+
+
+def _relative(info: RunInfo) -> str:
+    root = info.git.get("root") or info.cwd
+    if not root or not info.program or info.program.startswith("-"):
+        return info.program
+    relative = os.path.relpath(os.path.join(info.cwd, info.program), root)
+    return info.program if relative.startswith("..") else relative
+
+
+def client_environment(info: RunInfo) -> Any:
+    """What W&B shows of the process (``wandb-metadata.json``): that of the training, not this one."""
+    import psutil
+    from wandb.proto import wandb_internal_pb2 as protocol
+
+    environment = protocol.EnvironmentRecord(
+        program=info.program,
+        code_path=_relative(info),
+        code_path_local=_relative(info),
+        args=list(info.argv),
+        executable=info.python,
+        host=info.host,
+        username=info.user,
+        root=info.cwd,
+    )
+    if info.created:
+        environment.started_at.FromNanoseconds(int(info.created * 1e9))
+    if info.git.get("remote"):
+        environment.git.remote_url = info.git["remote"]
+    if info.git.get("commit"):
+        environment.git.commit = info.git["commit"]
+    if same_host(info):
+        environment.os = platform.platform()
+        environment.python = f"{platform.python_implementation()} {platform.python_version()}"
+        environment.cpu_count = psutil.cpu_count(logical=False) or 0
+        environment.cpu_count_logical = psutil.cpu_count() or 0
+        environment.memory.total = psutil.virtual_memory().total
+    return environment
+
+
+NONSENSE = b"filestream: json decode error"
+"""Message of wandb-core 0.31 in ``debug-internal.log`` for an answer that it can't parse."""
+LOOK_S = 0.1
+"""Between looks: a tenth of the pause between the client's requests (``x_file_stream_transmit_interval``)."""
+
+
+class Watch:
+    """Follows a client's log in a thread of its own.
+
+    Args:
+        log: the client's ``debug-internal.log``; it needn't exist yet.
+        end: ends the client; called once, from the thread.
+    """
+
+    def __init__(self, log: Path, end: Callable[[], object]) -> None:
+        self._log = log
+        self._end = end
+        self._offset = 0
+        self._rest = b""
+        self._over = threading.Event()
+        self.seen = False
+        threading.Thread(target=self._follow, name="wandb-watch", daemon=True).start()
+
+    def stop(self) -> None:
+        """Look no more."""
+        self._over.set()
+
+    def _follow(self) -> None:
+        while not self._over.wait(LOOK_S):
+            if self._nonsense():
+                self.seen = True
+                self._end()
+                return
+
+    def _nonsense(self) -> bool:
+        try:
+            if self._log.stat().st_size <= self._offset:
+                return False
+            with self._log.open("rb") as file:
+                file.seek(self._offset)
+                new = file.read()
+        except OSError:
+            return False
+        self._offset += len(new)
+        found = NONSENSE in self._rest + new
+        self._rest = new[-len(NONSENSE) :]
+        return found
+
 
 FINISH_TIMEOUT_S = 900.0
 """Timeout of the last uploads, in seconds, before all of it is retried."""
@@ -64,12 +221,12 @@ class WandbSession:
         Raises:
             DeliveryError: as :func:`translate` says.
         """
-        mode = login.mode(info.options)
+        mode = precheck.mode(info.options)
         if mode == "online":
             try:
-                login.reach()
+                precheck.reach()
             except OSError as error:
-                raise Unavailable(f"no answer from {login.host()}: {error.strerror or error}") from None
+                raise Unavailable(f"no answer from {precheck.host()}: {error.strerror or error}") from None
         import wandb
 
         if mode == "disabled":
@@ -77,7 +234,7 @@ class WandbSession:
         self.online = mode == "online"
         self._api: Any = None
         self._info = info
-        if self.online and not login.logged_in():
+        if self.online and not precheck.logged_in():
             raise Refused("no API key; run 'wandb login', set WANDB_API_KEY, or set WANDB_MODE=offline")
         if not self.online:
             _await_new_directory(directory(info) / "wandb", info.id)
@@ -93,7 +250,7 @@ class WandbSession:
                     resume="allow" if (resume or self.online) and rewind is None else None,
                     resume_from=None if rewind is None else f"{info.id}?_step={rewind}",
                     reinit="create_new",
-                    settings=wandb.Settings(**settings.settings(info)),
+                    settings=wandb.Settings(**client_settings(info)),
                     **fields,
                 )
         except Exception as error:
@@ -103,7 +260,7 @@ class WandbSession:
         self.files = Path(self.run.dir).parent
         self.agent = not self.run.settings.x_disable_stats
         self._watch = Watch(self.files / "logs" / "debug-internal.log", _kill_service) if self.online else None
-        self.run._interface.publish_environment(settings.environment(info))
+        self.run._interface.publish_environment(client_environment(info))
 
     @property
     def url(self) -> str:
@@ -130,7 +287,7 @@ class WandbSession:
 
     def uploaded(self) -> bool:
         """Whether the client has no file left to upload."""
-        stats = self._poll(settings.ASK_TIMEOUT_S).pusher_stats
+        stats = self._poll(ASK_TIMEOUT_S).pusher_stats
         return bool(stats.uploaded_bytes >= stats.total_bytes)
 
     def _poll(self, timeout_s: float) -> Any:
@@ -243,7 +400,7 @@ class WandbSession:
         try:
             if self._api is None:
                 self._api = ServiceApi(self.run.settings)
-            return self._api.execute_graphql(query, variables, timeout=settings.ASK_TIMEOUT_S)
+            return self._api.execute_graphql(query, variables, timeout=ASK_TIMEOUT_S)
         except Exception as error:
             raise_translated(error)
 
@@ -253,7 +410,7 @@ def directory(info: RunInfo) -> Path:
     relative to where training was started. On another machine the run's WANDB_DIR means nothing, but the one there."""
     if info.foreign:
         return Path(str(info.option("WANDB_DIR")))
-    own = info.option("WANDB_DIR", "") if settings.same_host(info) else ""
+    own = info.option("WANDB_DIR", "") if same_host(info) else ""
     chosen = str(own or os.environ.get("WANDB_DIR") or "")
     if not chosen:
         return Path(info.directory)

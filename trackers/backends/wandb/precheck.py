@@ -1,12 +1,133 @@
-"""Checks of W&B that ``init`` makes before the first step. Imports nothing else of this tracker."""
+"""W&B without importing wandb: login, mode of a run's delivery, and the checks that ``init`` makes."""
 
 from __future__ import annotations
 
+import configparser
+import netrc
+import os
+import socket
 from collections.abc import Mapping
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import urlsplit
 
-from trackers.backends.wandb import login
+from trackers.errors import ConfigError, CredentialsMissing
 from trackers.tracker import RunInfo
+
+DEFAULT_URLS = ("https://api.forge.coreweave.com", "https://api.wandb.ai")
+"""The client's default address (wandb 0.31), and the one before it, whose logins still count."""
+
+
+REACH_S = 10.0
+PROJECT_WITHOUT = "/\\#?%:"
+PROJECT_CHARACTERS = 128
+"""``wandb.Settings.validate_project`` refuses other names (wandb 0.31)."""
+
+
+def mode(options: Mapping[str, Any]) -> Literal["online", "offline", "disabled"]:
+    """How W&B gets a run whose delivery runs: online, unless options or the environment say otherwise.
+
+    ``WANDB_OFFLINE`` (option or variable) and ``WANDB_MODE`` are read as the wandb client does.
+    """
+    asked = str(options.get("WANDB_MODE") or os.environ.get("WANDB_MODE") or "").lower()
+    if asked == "disabled":
+        return "disabled"
+    if asked in ("offline", "dryrun") or truth(options.get("WANDB_OFFLINE")) or truth(os.environ.get("WANDB_OFFLINE")):
+        return "offline"
+    return "online"
+
+
+def truth(value: Any) -> bool:
+    """An option as a boolean: Kconfig's ``y``, the environment's ``true`` and ``1``, or a bool."""
+    return value is True or str(value or "").strip().lower() in ("y", "yes", "true", "1", "on")
+
+
+def check(options: Mapping[str, Any]) -> None:
+    """See whether the project's name is one of W&B's, and whether there is a login, where one is needed.
+
+    Raises:
+        ConfigError: the name of the project, which the client refuses.
+        CredentialsMissing: online, and no key anywhere.
+    """
+    own = options.get("WANDB_PROJECT") or os.environ.get("WANDB_PROJECT")
+    project = str(own or options.get("TRACKER_PROJECT") or "")
+    if len(project) > PROJECT_CHARACTERS or not set(project).isdisjoint(PROJECT_WITHOUT):
+        raise ConfigError(
+            f"wandb: {'WANDB_PROJECT' if own else 'project'} {project!r} is no name of W&B's: up to "
+            f"{PROJECT_CHARACTERS} characters, none of {' '.join(PROJECT_WITHOUT)}; "
+            "WANDB_PROJECT gives W&B a name of its own"
+        )
+    if mode(options) == "online" and not logged_in():
+        raise CredentialsMissing(
+            f"wandb: no API key for {host()}; run 'wandb login', set WANDB_API_KEY, or set WANDB_MODE=offline"
+        )
+
+
+def logged_in() -> bool:
+    """Whether a key or an identity token can be found; it isn't tried."""
+    if os.environ.get("WANDB_API_KEY") or os.environ.get("WANDB_IDENTITY_TOKEN_FILE"):
+        return True
+    if any(_setting(name) for name in ("api_key", "identity_token_file")):
+        return True
+    return any(_in_netrc(path) for path in _netrc_files())
+
+
+def base_url() -> str:
+    """The address that the client talks to."""
+    return os.environ.get("WANDB_BASE_URL") or _setting("base_url") or DEFAULT_URLS[0]
+
+
+def host() -> str:
+    """The host that the client talks to."""
+    return urlsplit(base_url()).hostname or base_url()
+
+
+def reach() -> None:
+    """See whether anything listens at the server's address; not asked where a proxy stands between.
+
+    While a server is away this is tried every few seconds, for hours: loading the client each time costs seconds of
+    a processor that training needs.
+
+    Raises:
+        OSError: the name is unknown, or nothing listens.
+    """
+    from urllib.request import getproxies, proxy_bypass  # training asks this module, too, and needs none of that
+
+    address = urlsplit(base_url())
+    if address.hostname and not (getproxies() and not proxy_bypass(address.hostname)):
+        port = address.port or (80 if address.scheme == "http" else 443)
+        socket.create_connection((address.hostname, port), timeout=REACH_S).close()
+
+
+def _hosts() -> set[str]:
+    own = host()
+    defaults = {urlsplit(url).hostname or "" for url in DEFAULT_URLS}
+    return defaults if own in defaults else {own}
+
+
+def _netrc_files() -> list[Path]:
+    named = os.environ.get("NETRC")
+    return [Path(named).expanduser()] if named else [Path.home() / ".netrc", Path.home() / "_netrc"]
+
+
+def _in_netrc(path: Path) -> bool:
+    try:
+        known = netrc.netrc(str(path)).hosts
+    except (OSError, netrc.NetrcParseError):
+        return False
+    names = {name.partition(":")[0] for name, (_, _, password) in known.items() if password}
+    return bool(names & (_hosts() | {"default"}))
+
+
+def _setting(name: str) -> str | None:
+    # Not ./wandb/settings, which W&B's client reads, too: a directory mustn't say where the key goes.
+    directory = os.environ.get("WANDB_CONFIG_DIR") or str(Path.home() / ".config" / "wandb")
+    parser = configparser.ConfigParser(interpolation=None)
+    try:
+        parser.read(Path(directory, "settings"))
+        return parser.get("default", name, fallback=None) or None
+    except (configparser.Error, OSError, UnicodeDecodeError):
+        return None
 
 
 class WandbPrecheck:
@@ -18,9 +139,9 @@ class WandbPrecheck:
     @classmethod
     def check(cls, options: Mapping[str, Any]) -> None:
         """Raise ConfigError for a project's name that W&B refuses, CredentialsMissing where a login can't be found."""
-        login.check(options)
+        check(options)
 
     @classmethod
     def place(cls, info: RunInfo) -> str:
         """The server's name, or that it is W&B's offline mode."""
-        return login.host() if login.mode(info.options) == "online" else "offline"
+        return host() if mode(info.options) == "online" else "offline"

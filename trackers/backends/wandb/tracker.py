@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from trackers.backends.shared import media_files
-from trackers.backends.wandb import client, datastore_writer, login, rewind, system_metrics
+from trackers.backends.wandb import client, datastore_writer, precheck, summary, system_metrics
 from trackers.backends.wandb import media as wandb_media
 from trackers.backends.wandb.history_rows import (
     STEP,
@@ -41,8 +41,8 @@ from trackers.backends.wandb.history_rows import (
     row_values,
 )
 from trackers.backends.wandb.precheck import WandbPrecheck
-from trackers.backends.wandb.sent_log import Sent
 from trackers.backends.wandb.summary import Definitions
+from trackers.backends.wandb.system_metrics import Sent
 from trackers.errors import DeliveryError, Rejected, Unavailable
 from trackers.records import (
     Alert,
@@ -229,7 +229,7 @@ class WandbTracker(WandbPrecheck):
 
     def _session_known(self) -> bool:
         # Online a resumed run has its name and tags; who changed them in the browser meant it.
-        return bool(self._state.get("native_id")) and login.mode(self._info.options) == "online"
+        return bool(self._state.get("native_id")) and precheck.mode(self._info.options) == "online"
 
     def _held_step(self) -> int:
         """The ``_step`` of the last row that the destination holds; -1 if there is none."""
@@ -303,7 +303,7 @@ class WandbTracker(WandbPrecheck):
         if not self._session.online or record.attempt in self._state.get("not_rewound", []):
             return
         self._end(Status("running", time=record.time))
-        self._session, number = rewind.reopen(self._session, self._info, self._state, record.attempt, step)
+        self._session, number = summary.reopen(self._session, self._info, self._state, record.attempt, step)
         self._run = self._session.run
         self._coverage = system_metrics.Coverage(
             self._sent_file, self._state, self._session.agent, system_metrics.node(self._info)
@@ -321,7 +321,7 @@ class WandbTracker(WandbPrecheck):
         counted = self._state.pop("aggregates", None) if number is not None else None
         self._reapply()
         if counted and number is not None:
-            rewind.count_again(self._session, self._definitions, number, record.seq)
+            summary.count_again(self._session, self._definitions, number, record.seq)
 
     def _take_other(self, record: Record) -> None:
         try:
