@@ -78,7 +78,7 @@ def writing(draw: Drawing) -> None:
         "training processes, every rank\n"
         'run.log({"loss": Mean(total, count)})\n'
         "ranks/contribution.py,\n"
-        "ranks/file_transport.py",
+        "ranks/transport.py",
         fill=PROCESS,
     )
 

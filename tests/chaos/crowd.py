@@ -23,7 +23,7 @@ from tests import stores
 from tests.conftest import environment
 from tests.fakes.wandb_server import WandbServer
 from trackers.journal.run_directory import RunDirectory
-from trackers.relay.report import report
+from trackers.relay.delivery.cursor_file import delivery_report
 
 ROOT = Path(__file__).resolve().parents[2]
 STEPS = 100
@@ -128,7 +128,7 @@ def _examine(run: RunDirectory, number: int, trackers: Sequence[str], wandb_runs
         yield "it isn't there"
         return
     info = run.read_info()
-    states = {name: entry["state"] for name, entry in report(run, trackers).items()}
+    states = {name: entry["state"] for name, entry in delivery_report(run, trackers).items()}
     if set(states.values()) != {"delivered"}:
         yield f"states are {states}"
     for tracker in trackers:

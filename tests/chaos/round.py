@@ -25,7 +25,7 @@ from tests.chaos.plan import FAULTS, HARMS_MEANWHILE, Action, Attempt, Harm, Pla
 from tests.chaos.script import records
 from tests.conftest import environment
 from trackers.journal.run_directory import RunDirectory
-from trackers.relay.report import report
+from trackers.relay.delivery.cursor_file import delivery_report
 
 ROOT = Path(__file__).resolve().parents[2]
 MARK = "TRACKERS_CHAOS"
@@ -431,7 +431,7 @@ class Round:
         return all(entry["state"] == "delivered" for entry in self._report().values())
 
     def _report(self) -> dict[str, dict[str, Any]]:
-        return report(self.run, self.plan.trackers)
+        return delivery_report(self.run, self.plan.trackers)
 
     def _examine(self) -> None:
         said = read_said(self.said)

@@ -26,7 +26,7 @@ from tests.configuration.test_kconfig import PRINTABLE, ROOT, write
 from trackers.backends import registry
 from trackers.cli import config as commands
 from trackers.cli import doctor, main
-from trackers.configuration import flags_from_args, resolve, table
+from trackers.configuration import flags_from_args, menu, resolve
 from trackers.configuration.declaration import PROGRAMS, Declaration
 from trackers.configuration.kconfig import Tree
 from trackers.errors import ConfigError
@@ -515,6 +515,6 @@ def test_wheel_carries_kconfig_and_defconfigs(tmp_path: Path) -> None:
 
 def test_addresses_are_masked_only_where_they_hold_a_secret() -> None:
     """Masking hides tokens and passwords and nothing else."""
-    assert table.shown("http://host:5000/a?b=c") == "http://host:5000/a?b=c"
-    assert table.shown("http://h/?a=1&token=x&b=2#f") == "http://h/?a=1&token=***&b=2#f"
-    assert table.shown(5) == 5
+    assert menu.shown("http://host:5000/a?b=c") == "http://host:5000/a?b=c"
+    assert menu.shown("http://h/?a=1&token=x&b=2#f") == "http://h/?a=1&token=***&b=2#f"
+    assert menu.shown(5) == 5

@@ -149,10 +149,10 @@ def test_user_sees_the_run_and_its_links(online: tuple[RunInfo, dict[str, Any], 
 
 def test_account_of_each_delivery_is_complete(online: tuple[RunInfo, dict[str, Any], str]) -> None:
     """run.status() and trackers ls say of each tracker: delivered, nothing waits, nothing rejected."""
-    from trackers.relay.report import report
+    from trackers.relay.delivery.cursor_file import delivery_report
 
     info, _, _ = online
-    for name, entry in report(RunDirectory(info.directory), info.trackers).items():
+    for name, entry in delivery_report(RunDirectory(info.directory), info.trackers).items():
         assert (entry["state"], entry["waiting_bytes"], entry["rejected"], entry["error"]) == ("delivered", 0, 0, ""), (
             name
         )

@@ -12,8 +12,8 @@ from typing import Any
 
 from tests import stores
 from trackers.journal.run_directory import RunDirectory
+from trackers.relay.delivery.cursor_file import delivery_report
 from trackers.relay.delivery.delivery import read_account
-from trackers.relay.report import report
 from trackers.testing import Stored
 from trackers.tracker import RunInfo
 
@@ -71,7 +71,7 @@ class Training:
 
 def delivered(run: RunDirectory, *names: str) -> None:
     """Wait until these trackers were told how the run ended, and the relay is gone."""
-    wait_for(lambda: all(read_account(run, name).closed for name in names), f"{report(run, list(names))}")
+    wait_for(lambda: all(read_account(run, name).closed for name in names), f"{delivery_report(run, list(names))}")
     wait_for(lambda: not (run.path / "relay.lease").exists(), "the relay is still there")
 
 

@@ -20,9 +20,8 @@ from trackers.journal.run_directory import RunDirectory, StreamName
 from trackers.journal.stream import StreamReader, StreamWriter
 from trackers.records import Config, Finish, Metrics, Start, encode
 from trackers.relay.delivery import delivery as module
-from trackers.relay.delivery.cursor_file import DeliveryState, read_account
+from trackers.relay.delivery.cursor_file import DeliveryState, delivery_report, read_account
 from trackers.relay.delivery.delivery import Delivery
-from trackers.relay.report import report
 from trackers.testing import Stored
 
 ROWS = 40
@@ -151,7 +150,7 @@ def test_answer_costs_one_line_and_nothing_else(
             assert 0 < line.account.delivered < ROWS
         proxy.fault = ANSWERS[answer]
         line.tries(8)
-        entry = report(run, [tracker])[tracker]
+        entry = delivery_report(run, [tracker])[tracker]
         assert entry["error"]
         assert entry["state"] in ("waiting", "delivering")
         assert len(line.said) == 1, line.said
@@ -161,7 +160,7 @@ def test_answer_costs_one_line_and_nothing_else(
         proxy.fault = None
         line.finish()
         assert line.said[1:] == [f"{tracker}: delivering again"]
-        entry = report(run, [tracker])[tracker]
+        entry = delivery_report(run, [tracker])[tracker]
         assert (entry["state"], entry["rejected"], entry["error"]) == ("delivered", 0, "")
     info = run.read_info()
     monkeypatch.setenv("TRACKIO_DIR", str(trackio[1]))
@@ -199,7 +198,7 @@ def is_everywhere(run: RunDirectory, mlflow: str, trackio: Path, wandb: WandbSer
 
 def delivered(run: RunDirectory, names: tuple[str, ...] = ALL) -> bool:
     """Whether the trackers have everything that is logged now."""
-    return all(not entry["waiting_bytes"] and not entry["error"] for entry in report(run, names).values())
+    return all(not entry["waiting_bytes"] and not entry["error"] for entry in delivery_report(run, names).values())
 
 
 def test_outages_one_after_the_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,7 +229,7 @@ def _live_through_outages(
             training.do(f'run = trackers.init("{",".join(ALL)}", project="outages", id="outages")')
             run = RunDirectory(directory / "runs/outages/outages")
             training.do("rows(50)")
-            wait_for(lambda: all(entry["error"] for entry in report(run, ALL).values()))
+            wait_for(lambda: all(entry["error"] for entry in delivery_report(run, ALL).values()))
             server.start()
             mlflow.start()
             for door in doors:
@@ -240,7 +239,9 @@ def _live_through_outages(
             server.stop()
             wandb.fault = Fault("refuse")
             training.do("rows(50)")
-            wait_for(lambda: report(run, ALL)["mlflow"]["error"] and report(run, ALL)["trackio"]["error"])
+            wait_for(
+                lambda: delivery_report(run, ALL)["mlflow"]["error"] and delivery_report(run, ALL)["trackio"]["error"]
+            )
             wandb.fault = None
             server.start()
             mlflow.start()
@@ -268,7 +269,7 @@ def _live_through_outages(
                 assert all("training goes on" in line for line in lines[::2]), "\n".join(lines)
                 assert all(line.endswith("delivering again") for line in lines[1::2]), lines
                 assert len(lines) in ((2, 4, 6) if tracker == "wandb" else (4, 6)), lines
-            assert {entry["state"] for entry in report(run, ALL).values()} == {"delivered"}
+            assert {entry["state"] for entry in delivery_report(run, ALL).values()} == {"delivered"}
         is_everywhere(run, mlflow.url, store, wandb, patch)
 
 
@@ -301,7 +302,7 @@ def test_login_that_is_mended_amid_the_run_is_read_afresh(
                 training.do('run = trackers.init("mlflow,wandb", project="logins", id="logins")')
                 run = RunDirectory(tmp_path / "runs/logins/logins")
                 training.do("rows(50)")
-                wait_for(lambda: all(entry["error"] for entry in report(run, names).values()))
+                wait_for(lambda: all(entry["error"] for entry in delivery_report(run, names).values()))
                 (home / ".mlflow/credentials").write_text(login.format("right"))
                 netrc.write_text(key.format("r" * 40))
                 wait_for(lambda: delivered(run, names))
@@ -331,7 +332,7 @@ def test_name_that_no_server_knows_is_said(tracker: str, no_pauses: None, tmp_pa
     line.tries(5)
     assert len(line.said) == 1
     assert "nowhere.invalid:5000" in line.said[0]
-    entry = report(run, [tracker])[tracker]
+    entry = delivery_report(run, [tracker])[tracker]
     assert (entry["state"], entry["delivered"], entry["rejected"]) == ("waiting", 0, 0)
 
 

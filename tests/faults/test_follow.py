@@ -22,11 +22,10 @@ from trackers.journal.run_directory import RunDirectory, StreamName
 from trackers.journal.status import SILENT_S, last_status, observe
 from trackers.journal.stream import StreamWriter
 from trackers.records import Finish, Metrics, Start, encode
-from trackers.relay import crash_record, sync
 from trackers.relay import follow as module
-from trackers.relay.delivery.cursor_file import read_account
+from trackers.relay import sync
+from trackers.relay.delivery.cursor_file import delivery_report, read_account
 from trackers.relay.follow import Follower, runs_below
-from trackers.relay.report import report
 
 ALONE = {"TRACKER_MODE": "offline", "TRACKER_RELAY": "n"}
 
@@ -322,7 +321,7 @@ def test_run_that_was_silent_for_hours_and_goes_on_is_running_again(tmp_path: Pa
     assert last_status(run).name == "finished"
     is_whole(run, 21)
     assert read_json(run.read_info(), None).status == "finished"
-    assert {entry["state"] for entry in report(run, ["json", "csv"]).values()} == {"delivered"}
+    assert {entry["state"] for entry in delivery_report(run, ["json", "csv"]).values()} == {"delivered"}
 
 
 def test_verdict_is_given_once_and_by_nobody_while_a_relay_lives(tmp_path: Path) -> None:
@@ -331,10 +330,10 @@ def test_verdict_is_given_once_and_by_nobody_while_a_relay_lives(tmp_path: Path)
     age(run, 2 * 3600)
     relay, other = Lease(run.path / "relay.lease"), Lease(run.path / "relay.lease")
     assert relay.acquire()
-    assert not crash_record.record_crash(run, other)
+    assert not sync.record_crash(run, other)
     relay.release()
-    assert crash_record.record_crash(run, other)
-    assert crash_record.record_crash(run, other)
+    assert sync.record_crash(run, other)
+    assert sync.record_crash(run, other)
     assert last_status(run).time == T0 + 19
     node = run.stream(StreamName("node", 0, 1))
     assert node.read_text().count('"finish"') == 1

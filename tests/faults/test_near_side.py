@@ -32,9 +32,8 @@ from trackers.journal.status import last_status, observe
 from trackers.journal.stream import StreamReader, StreamWriter
 from trackers.records import Finish, Metrics, Start, encode
 from trackers.relay.delivery import delivery as module
-from trackers.relay.delivery.cursor_file import read_account
+from trackers.relay.delivery.cursor_file import delivery_report, read_account
 from trackers.relay.delivery.delivery import Delivery, Stop
-from trackers.relay.report import report
 from trackers.support import process_info
 from trackers.testing import Stored
 
@@ -119,7 +118,7 @@ def test_full_disk_costs_no_record(small_disk: Path) -> None:
         assert training.said("Traceback") == 0
         for tracker in OWNED:
             is_whole(tracker, training.run, list(range(5003)))
-            assert report(training.run, [tracker])[tracker]["state"] == "delivered"
+            assert delivery_report(training.run, [tracker])[tracker]["state"] == "delivered"
         assert not list(training.run.path.rglob("*.tmp"))
 
 
@@ -434,7 +433,7 @@ def test_damaged_lines_are_said_once_and_counted(finished: RunDirectory) -> None
     assert steps_of(finished) == [step for step in range(100) if step not in (19, 59)]
     assert len([line for line in said if "damaged line" in line]) == 1
     assert "rank-0.1.jsonl at byte" in said[0]
-    assert report(finished, ["scripted"])["scripted"]["damaged"] == 2
+    assert delivery_report(finished, ["scripted"])["scripted"]["damaged"] == 2
 
 
 @pytest.mark.parametrize("harm", ["lost", "empty", "garbage", "negative", "not a number", "beyond", "order lost"])
@@ -525,11 +524,11 @@ def test_sync_says_who_holds_the_run(finished: RunDirectory) -> None:
     """While another process delivers, status names it."""
     lease = Lease(finished.delivery / "scripted.lease")
     assert lease.acquire()
-    entry = report(finished, ["scripted"])["scripted"]
+    entry = delivery_report(finished, ["scripted"])["scripted"]
     assert entry["state"] == "delivering"
     assert entry["held_by"] == f"process {os.getpid()} on {process_info.host()}"
     lease.release()
-    assert report(finished, ["scripted"])["scripted"]["held_by"] == ""
+    assert delivery_report(finished, ["scripted"])["scripted"]["held_by"] == ""
 
 
 def test_copied_directory_is_delivered_on_another_machine(training: Training, tmp_path: Path) -> None:
@@ -575,14 +574,11 @@ def test_nothing_needs_locks_or_links() -> None:
     words = ("fcntl", "flock", "lockf", "os.link(", "hardlink_to", "os.symlink", "symlink_to", "mkfifo")
     found = {(path.name, word) for path in places for word in words if word in path.read_text()}
     # Of a descriptor fcntl only asks for another number, of a process for its exit code.
-    asking = {("descriptors.py", "fcntl"), ("process_watch.py", "fcntl")}
-    locks = {("file_lock.py", "fcntl"), ("file_lock.py", "lockf")}  # of trackers' own stores, beside their files
+    asking = {("descriptors.py", "fcntl"), ("process_info.py", "fcntl")}
     elsewhere = {
         ("signature.py", "os.link(")
     }  # in the user's configuration, and where that has no links it does without
-    assert (
-        found - {("file_snapshot.py", "os.link("), ("file_snapshot.py", "fcntl"), *locks, *asking, *elsewhere} == set()
-    )
+    assert found - {("file_snapshot.py", "os.link("), ("file_snapshot.py", "fcntl"), *asking, *elsewhere} == set()
     assert not any("F_SETLK" in path.read_text() for path in places)
 
 
@@ -590,7 +586,7 @@ def test_each_state_is_reached_and_true(finished: RunDirectory, monkeypatch: pyt
     """``status`` tells not begun, waiting, delivering, stopped and delivered apart, with counts and the reason."""
 
     def state() -> dict[str, Any]:
-        return report(finished, ["scripted"])["scripted"]
+        return delivery_report(finished, ["scripted"])["scripted"]
 
     size = finished.stream(StreamName("rank", 0, 1)).stat().st_size
     assert (state()["state"], state()["waiting_bytes"]) == ("not begun", size)

@@ -17,9 +17,8 @@ from tests.stores import read_csv, read_json, read_mlflow, read_tensorboard, rea
 from trackers.analysis.diff import portrait
 from trackers.journal.run_directory import RunDirectory, find_runs
 from trackers.records import Metrics
-from trackers.relay.delivery.cursor_file import read_account
-from trackers.relay.delivery.dead_letters import DeadLetters
-from trackers.relay.report import report
+from trackers.relay.delivery.cursor_file import delivery_report, read_account
+from trackers.relay.delivery.delivery import DeadLetters
 from trackers.support.redaction import mask, mask_argv, mask_source
 
 HF, GITHUB = "hf_" + "a1B2" * 10, "ghp_" + "c3D4" * 10
@@ -148,7 +147,7 @@ def test_names_from_outside_stay_text(tmp_path: Path) -> None:
         run.log_artifact(__file__, name=name)
     run.finish(timeout=120)
     (found,) = find_runs(place / "runs")
-    states = report(found, names.split(","))
+    states = delivery_report(found, names.split(","))
     assert {entry["state"] for entry in states.values()} == {"delivered"}, states
     assert not any(entry["rejected"] for entry in states.values()), states
     # What is outside of the run, trackio's and MLflow's places is what was there before.

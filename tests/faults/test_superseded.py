@@ -11,8 +11,8 @@ from tests.helpers import T0, run_info
 from trackers.journal.run_directory import RunDirectory, StreamName
 from trackers.journal.stream import StreamWriter
 from trackers.records import Environment, Finish, Metrics, Record, Start, encode
+from trackers.relay.delivery.cursor_file import delivery_report
 from trackers.relay.delivery.delivery import Delivery, read_account
-from trackers.relay.report import report
 
 
 def write(run: RunDirectory, name: StreamName, *records: Record) -> None:
@@ -55,7 +55,7 @@ def test_late_line_of_a_superseded_attempt_leaves_nothing_waiting(late: str, tmp
     if late == "after":
         describe()
         deliver()
-    entry = report(run, ["csv"])["csv"]
+    entry = delivery_report(run, ["csv"])["csv"]
     assert (entry["state"], entry["waiting_bytes"]) == ("delivered", 0)
     assert read_account(run, "csv").closed == "finished"
     assert (run.path / "metrics.csv").read_text().count("\n") == 3
@@ -66,7 +66,7 @@ def test_torn_tail_of_killed_training_leaves_nothing_waiting(tmp_path: Path) -> 
     journal = prepared.train(tmp_path / "run", changes=["torn_journal"])
     assert not journal.run.stream(StreamName("rank", 0, 1)).read_bytes().endswith(b"\n")
     assert prepared.sync(journal, "json") == 0, (journal.directory / "output.txt").read_text()
-    assert report(journal.run, ["json"])["json"]["closed"] == "crashed"
+    assert delivery_report(journal.run, ["json"])["json"]["closed"] == "crashed"
 
 
 def test_torn_tail_is_no_size(tmp_path: Path) -> None:

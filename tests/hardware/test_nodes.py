@@ -15,7 +15,7 @@ from tests.stores import read_json
 from trackers.journal.run_directory import RunDirectory, StreamName, find_runs
 from trackers.journal.stream import StreamReader
 from trackers.records import Finish, Metrics, Summary
-from trackers.support.cluster_nodes import NodePlace, place
+from trackers.training.environment import NodePlace, node_place
 
 SCRIPT = """
 import sys, time, trackers
@@ -55,7 +55,7 @@ run.finish(timeout=60)
 )  # fmt: skip
 def test_place_is_what_the_launcher_says(environ: dict[str, str], wanted: NodePlace) -> None:
     """torchrun, srun and mpirun name the machine; without a launcher there is one."""
-    assert place(environ) == wanted
+    assert node_place(environ) == wanted
 
 
 def start(drivers: Drivers, home: Path, rank: int, *arguments: str) -> subprocess.Popen[str]:

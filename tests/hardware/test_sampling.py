@@ -13,9 +13,9 @@ from trackers.hardware import metric_names
 from trackers.hardware.energy import EnergyCounter
 from trackers.hardware.gpus.base import Gpu, Reading
 from trackers.hardware.host import HostReading
+from trackers.hardware.metric_names import Window
 from trackers.hardware.plan import Plan, planned
 from trackers.hardware.recorder import Sampling
-from trackers.hardware.window import Window
 from trackers.records import Metrics, Record, Summary, Text
 
 NUMBERS = st.floats(min_value=-1e12, max_value=1e12)

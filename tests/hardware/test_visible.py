@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from trackers.hardware.gpus.base import Gpu
-from trackers.hardware.gpus.visible import Visible, choose, visible
+from trackers.hardware.gpus.detect import Visible, select_gpus, visible_gpus
 
 GPUS = [Gpu(vendor="nvidia", index=i, label=str(i), uuids=(f"GPU-{i}aa0-c8d9",)) for i in range(4)]
 MIG = [
@@ -46,7 +46,7 @@ AMD = [Gpu(vendor="amd", index=i, label=str(i), uuids=(f"GPU-4b2c1a9f8d3e6f7{i}"
 )
 def test_cuda_variable_chooses(value: str | None, labels: str) -> None:
     """Indices and UUIDs, also cut short, in the order given; the list ends at the first that names no one GPU."""
-    assert [gpu.label for gpu in choose(GPUS, "job", Visible(cuda=value))] == list(labels)
+    assert [gpu.label for gpu in select_gpus(GPUS, "job", Visible(cuda=value))] == list(labels)
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_cuda_variable_chooses(value: str | None, labels: str) -> None:
 )
 def test_mig_instances_stand_for_their_gpu(value: str | None, labels: list[str]) -> None:
     """A GPU in MIG mode is its instances, and one of them can be chosen by its own UUID."""
-    assert [gpu.label for gpu in choose(MIG, "job", Visible(cuda=value))] == labels
+    assert [gpu.label for gpu in select_gpus(MIG, "job", Visible(cuda=value))] == labels
 
 
 @pytest.mark.parametrize(
@@ -78,18 +78,18 @@ def test_mig_instances_stand_for_their_gpu(value: str | None, labels: list[str])
 )
 def test_amd_variables_choose_one_after_the_other(chosen: Visible, labels: str) -> None:
     """ROCR chooses among all, HIP (else CUDA's) among what is left, by its place there."""
-    assert [gpu.label for gpu in choose(AMD, "job", chosen)] == list(labels)
+    assert [gpu.label for gpu in select_gpus(AMD, "job", chosen)] == list(labels)
 
 
 def test_scope_node_takes_all() -> None:
     """With TRACKER_GPU_SCOPE=node the variables don't matter."""
-    assert len(choose(GPUS, "node", Visible(cuda=""))) == 4
+    assert len(select_gpus(GPUS, "node", Visible(cuda=""))) == 4
 
 
 def test_helper_takes_the_jobs_choice_not_its_own() -> None:
     """A helper process sees no GPU; what training saw is passed on, also that it had no variable at all."""
     own = {"CUDA_VISIBLE_DEVICES": "", "TRACKER_JOB_PASSED": "1"}
-    assert visible(own) == Visible()
-    assert visible({**own, "TRACKER_JOB_CUDA_VISIBLE_DEVICES": "1"}) == Visible(cuda="1")
-    assert visible({**own, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}) == Visible(order="PCI_BUS_ID")
-    assert visible({"CUDA_VISIBLE_DEVICES": "2", "ROCR_VISIBLE_DEVICES": "0"}) == Visible(cuda="2", rocr="0")
+    assert visible_gpus(own) == Visible()
+    assert visible_gpus({**own, "TRACKER_JOB_CUDA_VISIBLE_DEVICES": "1"}) == Visible(cuda="1")
+    assert visible_gpus({**own, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}) == Visible(order="PCI_BUS_ID")
+    assert visible_gpus({"CUDA_VISIBLE_DEVICES": "2", "ROCR_VISIBLE_DEVICES": "0"}) == Visible(cuda="2", rocr="0")

@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from trackers.errors import MissingPackage
 from trackers.instruments.norms import Norms
-from trackers.values import deferred
+from trackers.values import device_copy
 from trackers.values.device_copy import Transfer
 
 WAITING = ("_local_scalar_dense", "item", "_to_copy", "copy_", "nonzero", "is_nonzero", "equal", "_assert_async")
@@ -132,7 +132,7 @@ def test_mixed_types_and_sparse_gradients() -> None:
 def test_nothing_waits_for_the_device(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not one operation reads a value or copies between devices; layers travel to the host in one copy."""
     module = model(dtype)
-    monkeypatch.setattr(deferred, "TorchTransfer", Moved)
+    monkeypatch.setattr(device_copy, "TorchTransfer", Moved)
     monkeypatch.setattr(torch.Tensor, "is_cuda", True, raising=False)
     norms = Norms(module, per_layer=True, zeros=True)
     with NothingWaits() as mode:

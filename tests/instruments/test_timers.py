@@ -20,7 +20,7 @@ from trackers.instruments.timers import NULL, Timer, Timers
 from trackers.records import Metrics
 from trackers.support.optional import torch_for
 from trackers.training.run import Run
-from trackers.values.deferred import DeferredNumber
+from trackers.values.device_copy import DeferredNumber
 
 
 @pytest.fixture

@@ -487,14 +487,14 @@ class Arriving:
 def test_part_on_an_accelerator_is_never_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """On another rank, too, a row waits for its values, rows behind it keep their order, and finish drains them."""
     from trackers import Mean, Sum
-    from trackers.ranks import file_transport
+    from trackers.ranks import transport
     from trackers.values import device_copy
 
     class Moving(device_copy.Transfer):
         def __init__(self, source: Any) -> None:
             self.ready, self.value = source.ready, source.value  # type: ignore[method-assign]
 
-    monkeypatch.setattr(file_transport, "hold", lambda value: Moving(value) if isinstance(value, Arriving) else None)
+    monkeypatch.setattr(transport, "hold", lambda value: Moving(value) if isinstance(value, Arriving) else None)
     for name, value in {"RANK": "1", "WORLD_SIZE": "2", "TRACKER_RUN_ID": "mine"}.items():
         monkeypatch.setenv(name, value)
     run = trackers.init("json", project="p")

@@ -19,8 +19,8 @@ from trackers import All, Mean, Sum
 from trackers.journal.run_directory import RunDirectory, StreamName
 from trackers.journal.stream import StreamReader
 from trackers.ranks.contribution import ReductionRow
-from trackers.ranks.file_transport import RankStream
 from trackers.ranks.launch import claim
+from trackers.ranks.transport import RankStream
 from trackers.records import Define, Finish, Metrics, Start, Summary, encode
 from trackers.reductions import Reduction
 from trackers.relay.aggregation import aggregator, output
@@ -160,7 +160,7 @@ def test_dead_rank_is_named_and_not_waited_for(tmp_path: Path) -> None:
     """A rank whose process is gone costs no deadline: what it left counts, the rest goes on without it."""
     job = Job(tmp_path)
     code = (
-        "import os, sys; from pathlib import Path; from trackers.ranks.file_transport import RankStream; "
+        "import os, sys; from pathlib import Path; from trackers.ranks.transport import RankStream; "
         "from trackers.ranks.contribution import ReductionRow as Contribution; from trackers import Sum; "
         "s = RankStream(Path(sys.argv[1]), 2, 3, print); added = Contribution({'n': Sum(1)}, None); "
         f"s.end(0, {T0}, added, {{}}); os.kill(os.getpid(), 9)"

@@ -7,7 +7,7 @@ import sys
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trackers.relay.delivery.order_log import OrderLog, Switch
+from trackers.relay.delivery.merge_order import OrderLog, Switch
 
 STREAMS = ("rank-0.1", "node-0.1", "rank-0.2")
 

@@ -21,8 +21,8 @@ from trackers.journal import helper_process
 from trackers.journal.lease import Lease, read_holder
 from trackers.journal.run_directory import RunDirectory
 from trackers.journal.status import last_status, observe
+from trackers.relay.delivery.cursor_file import delivery_report
 from trackers.relay.delivery.delivery import read_account
-from trackers.relay.report import report
 
 TRAIN = """
 import sys, time, trackers
@@ -323,7 +323,7 @@ def test_console_of_a_killed_training_waits_for_nothing() -> None:
     with start(code, "30", stderr=subprocess.DEVNULL):
         pass
     wait_for(lambda: read_account(run_directory(), "json").closed)
-    found = report(run_directory(), ["json", "console"])
+    found = delivery_report(run_directory(), ["json", "console"])
     assert (found["json"]["state"], found["console"]["state"]) == ("delivered", "ended")
     assert found["console"]["waiting_bytes"] == 0
 

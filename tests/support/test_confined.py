@@ -184,7 +184,7 @@ REASONS = {
     "backends/trackio/media.py": "temporary files of its own",
     "retention/archive.py": "a directory, to have its names on the disk",
     "media/base.py": "the user's own file, that training logs",
-    "journal/checkpoints.py": "a checkpoint that training names",
+    "journal/attempts.py": "a checkpoint that training names",
     "journal/fingerprint_cache.py": "the user's own cache",
     "journal/signature.py": "the user's own key",
 }

@@ -30,7 +30,7 @@ from trackers.relay.delivery.delivery import Delivery
 from trackers.relay.delivery.merge_order import Order
 from trackers.relay.supervisor import Child, Supervisor
 from trackers.support import process_info
-from trackers.support.process_watch import Watched, open_pidfd
+from trackers.support.process_info import Watched, open_pidfd
 
 OTHERS: list[Record] = [
     Metrics(time=T0, step=1, values={"loss": 1.0}),

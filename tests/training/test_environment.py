@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from trackers.relay.environment import git_state
+from trackers.relay.supervisor import git_state
 from trackers.support import process_info
 
 

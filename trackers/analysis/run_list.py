@@ -113,7 +113,7 @@ _VERSION = "lines 2"
 
 
 class Standing(NamedTuple):
-    """State of one tracker: see ``trackers.relay.report``. why: the reason why it isn't delivered, or ""."""
+    """State of one tracker: as in ``delivery_report``. why: the reason why it isn't delivered, or ""."""
 
     state: str
     waiting_bytes: int = 0

@@ -29,15 +29,15 @@ def show_config(
     as_markdown: Annotated[bool, typer.Option("--markdown", help="Print the reference of all options.")] = False,
 ) -> None:
     """Show every option's value and where it came from; exit code 2 where a tracker is named that doesn't exist."""
-    from trackers.configuration import table
+    from trackers.configuration import menu
     from trackers.configuration.kconfig import Tree
     from trackers.configuration.options import resolve
 
     if as_markdown:
-        typer.echo(table.as_markdown(Tree().declarations), nl=False)
+        typer.echo(menu.as_markdown(Tree().declarations), nl=False)
         return
     options = resolve(defconfig=defconfig)
-    typer.echo(json.dumps(table.as_json(options), indent=2) if as_json else table.as_text(options))
+    typer.echo(json.dumps(menu.as_json(options), indent=2) if as_json else menu.as_text(options))
     wrong = mistaken(options)
     for text in wrong:
         typer.echo(f"trackers: {printable(text, 1000)}", err=True)

@@ -14,8 +14,8 @@ from trackers.hardware import metric_names
 from trackers.hardware.energy import J_PER_KWH, EnergyCounter
 from trackers.hardware.gpus.base import Gpu, Reading
 from trackers.hardware.host import HostReading
+from trackers.hardware.metric_names import Window
 from trackers.hardware.plan import Plan
-from trackers.hardware.window import Window
 from trackers.records import Metrics, Record, Summary, Text
 
 LONGEST_WEIGHT = 5

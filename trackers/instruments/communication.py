@@ -21,8 +21,7 @@ from typing import Any, NamedTuple
 from trackers.errors import UsageError
 from trackers.instruments.timers import cuda_in_use
 from trackers.support.optional import torch_for
-from trackers.values.deferred import number
-from trackers.values.device_copy import capturing
+from trackers.values.device_copy import capturing, deferred_number
 
 PREFIX = "communication/"
 GRADIENTS = "gradient_sync"
@@ -221,9 +220,9 @@ class Communication:
         return {
             f"{prefix}count": len(group),
             f"{prefix}bytes": size / len(group),
-            f"{prefix}duration_ms": number(group, lambda: MS * busy_s() / len(group)),
-            f"{prefix}bandwidth_mb_per_sec": number(group, lambda: rate(carried)),
-            f"{prefix}algorithm_bandwidth_mb_per_sec": number(group, lambda: rate(size)),
+            f"{prefix}duration_ms": deferred_number(group, lambda: MS * busy_s() / len(group)),
+            f"{prefix}bandwidth_mb_per_sec": deferred_number(group, lambda: rate(carried)),
+            f"{prefix}algorithm_bandwidth_mb_per_sec": deferred_number(group, lambda: rate(size)),
         }
 
     def _per_link(self, kind: str, ranks: int | None) -> float:

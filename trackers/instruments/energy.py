@@ -17,7 +17,7 @@ from trackers.hardware.energy import EnergyCounter as Meters
 from trackers.hardware.gpus.base import Reading
 from trackers.instruments.timers import TimerSpan, cuda_in_use
 from trackers.reductions import Known
-from trackers.values.deferred import number
+from trackers.values.device_copy import deferred_number
 
 ENERGY, POWER = "iter-energy/gpu", "power/gpu"
 
@@ -81,7 +81,7 @@ class RunEnergy:
         if steps < 1 or used_j is None:
             # Every rank logs the same names, or others would wait for this one's: with a weight of 0 it adds nothing.
             return {ENERGY: Known(0.0, 0), POWER: Known(0.0, 0)} if self._ranks > 1 else {}
-        power_w = number([span], lambda: used_j / span.elapsed_s if span.elapsed_s > 0 else float("nan"))
+        power_w = deferred_number([span], lambda: used_j / span.elapsed_s if span.elapsed_s > 0 else float("nan"))
         if self._ranks <= 1:
             return {ENERGY: used_j / steps, POWER: power_w}
         return {ENERGY: Known(used_j / steps), POWER: Known(power_w)}
@@ -121,11 +121,10 @@ class RunEnergy:
 
 def own_gpu(say: Callable[[str], None]) -> EnergySource:
     """This rank's GPU alone: by the UUID that torch knows it by, which no renumbering touches, else by its number."""
-    from trackers.hardware.gpus.detect import Gpus
-    from trackers.hardware.gpus.visible import visible
+    from trackers.hardware.gpus.detect import Gpus, visible_gpus
 
     environ = dict(os.environ)
-    chosen = visible(environ)
+    chosen = visible_gpus(environ)
     cuda = cuda_in_use()
     number_here = int(cuda.current_device()) if cuda is not None else int(environ.get("LOCAL_RANK") or 0)
     uuid = str(getattr(cuda.get_device_properties(number_here), "uuid", "")) if cuda is not None else ""

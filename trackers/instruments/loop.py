@@ -30,7 +30,7 @@ from trackers.instruments.timers import NULL, Interval, NullTimer, TimerMark, Ti
 from trackers.metrics import checkpoint_keys
 from trackers.records import Number
 from trackers.reductions import Max
-from trackers.values.deferred import number
+from trackers.values.device_copy import deferred_number
 
 ITERATION = "iteration"
 
@@ -45,7 +45,7 @@ class StepRate:
     def __init__(self, span: TimerSpan, steps: int) -> None:
         self.span = span
         self.steps = steps
-        self.step_s = number([span], lambda: span.elapsed_s / steps)
+        self.step_s = deferred_number([span], lambda: span.elapsed_s / steps)
 
     def per_second(self, each: float) -> Any:
         """Amount per second, given the amount per step."""
@@ -283,7 +283,7 @@ class Loop:
         found: dict[str, Any] = {}
         span = self._clock.span(first, mark)
         if self._measure.timers and self.timers.level >= 0 and steps:
-            time_s = number([span], lambda: span.elapsed_s / steps)
+            time_s = deferred_number([span], lambda: span.elapsed_s / steps)
             found.update(self._ranked({f"{ITERATION}{timer_log.SUFFIX}": time_s}))
         for name, measured in (
             ("timers", lambda: self._ranked(timer_log.values(self._interval.take(), steps))),
@@ -317,7 +317,7 @@ class Loop:
         found: dict[str, Any] = {}
         for what, spans in self._clock.take_apart().items():
             name = f"{what}{timer_log.SUFFIX}"
-            found[name] = number(spans, lambda spans=spans: sum(span.elapsed_s for span in spans))  # type: ignore[misc]
+            found[name] = deferred_number(spans, lambda spans=spans: sum(span.elapsed_s for span in spans))  # type: ignore[misc]
         return found
 
     def _log_apart(self) -> None:

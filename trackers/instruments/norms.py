@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from trackers.errors import UsageError
 from trackers.support.optional import torch_for
-from trackers.values.deferred import elements
+from trackers.values.device_copy import elements
 
 PARAMETERS, GRADIENTS, ZEROS = "params-norm", "grad-norm", "num-zeros"
 LAYERS = {PARAMETERS: "l2_norm/param", GRADIENTS: "l2_norm/grad"}

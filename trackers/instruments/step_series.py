@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from trackers.instruments.clock import TrainingClock
 from trackers.instruments.timers import TimerMark, TimerSpan, cuda_in_use
 from trackers.records import Metrics, Number, Record
-from trackers.values.deferred import Scalar, number
+from trackers.values.device_copy import Scalar, deferred_number
 
 SECONDS, LOSS, RATE = "perf/iter_time_sec", "train_loss", "learning_rate"
 MEMORY = ("allocated", "max-allocated", "reserved", "max-reserved")
@@ -61,7 +61,7 @@ class StepSeries:
         span = self._clock.span(self._last, mark)
         self._last = mark
         self.steps += 1
-        found: dict[str, Any] = {SECONDS: number([span], lambda: span.elapsed_s)}
+        found: dict[str, Any] = {SECONDS: deferred_number([span], lambda: span.elapsed_s)}
         if loss is not None:
             found[LOSS] = loss
         if rate is not None:

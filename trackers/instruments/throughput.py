@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from trackers.errors import UsageError
 from trackers.instruments.clock import TrainingClock
 from trackers.instruments.timers import TimerMark, TimerSpan
-from trackers.values.deferred import number
+from trackers.values.device_copy import deferred_number
 
 TERA = 1e12
 
@@ -111,7 +111,7 @@ class Throughput:
 
 def rate(span: TimerSpan, count: float) -> Any:
     """Amount per second over a span; the number may be known later. NaN for a span without time."""
-    return number([span], lambda: count / span.elapsed_s if span.elapsed_s > 0 else float("nan"))
+    return deferred_number([span], lambda: count / span.elapsed_s if span.elapsed_s > 0 else float("nan"))
 
 
 def _sum(before: int | None, more: int | None) -> int | None:

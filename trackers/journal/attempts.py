@@ -3,16 +3,59 @@
 Several attempts write streams of their own. When a new one begins, what an earlier one still writes afterwards (the
 old node of a requeued job that still lives) doesn't belong to the run; and a new attempt that began with
 ``from_step`` supersedes what was logged above that step.
+
+``checkpoint_record`` finds the values of the checkpoint from which training continues.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
 from trackers.journal.run_directory import RunDirectory, StreamName
 from trackers.journal.stream import StreamReader, tail
-from trackers.records import Metrics, Record, Start, Text
+from trackers.metrics.checkpoint_keys import ITERATION
+from trackers.records import CorruptLine, Metrics, Number, Record, Start, Text, decode
+
+_MARK = f'"{ITERATION}"'.encode()
+
+
+def checkpoint_record(run: RunDirectory, step: int) -> dict[str, Number]:
+    """The values that the newest checkpoint saved at this step was recorded by (``naming.checkpoint``); {} if none was.
+
+    Looks for the few lines alone that speak of checkpoints: a long journal costs no more than its bytes.
+    """
+    for name in reversed(run.stream_names()):
+        if name.writer != "rank":
+            continue
+        with contextlib.suppress(OSError, ValueError):  # ValueError: it is empty
+            found = _search_checkpoints(run.stream(name), step)
+            if found:
+                return found
+    return {}
+
+
+def _search_checkpoints(path: Path, step: int) -> dict[str, Number]:
+    import mmap
+
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
+        end = len(text)
+        while (place := text.rfind(_MARK, 0, end)) >= 0:
+            end = text.rfind(b"\n", 0, place) + 1
+            found = _checkpoint_values(text[end : text.find(b"\n", place)])
+            if found.get(ITERATION) == step:
+                return found
+    return {}
+
+
+def _checkpoint_values(line: bytes) -> dict[str, Number]:
+    try:
+        record = decode(line)
+    except CorruptLine:
+        return {}
+    return record.values if isinstance(record, Metrics) else {}
+
 
 _TAIL_BYTES = 1 << 20
 

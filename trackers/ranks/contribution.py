@@ -137,7 +137,7 @@ def layout(names: tuple[str, ...], kinds: tuple[str, ...]) -> Layout:
 class Transport(Protocol):
     """Sends values from every rank to the main one.
 
-    By files (``trackers.ranks.file_transport``) or by a collective (``trackers.ranks.collective_transport``).
+    By files (``trackers.ranks.transport``) or by a collective (``trackers.ranks.collective_transport``).
 
     No method raises, and none waits for another rank.
     """

@@ -1,18 +1,164 @@
-"""Chooses how a rank's values reach the main rank: directly in a single process, by files, or by a collective."""
+"""How a rank's values reach the main rank: directly in a single process, by files, or by a collective.
+
+By files, a rank's contributions go to a stream of its own, opened at the first one.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
+import itertools
+import math
 import os
+import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from trackers.errors import MissingPackage, UsageError
+from trackers.journal.run_directory import StreamName
+from trackers.journal.stream import StreamWriter
 from trackers.ranks import launch
-from trackers.ranks.contribution import DisconnectedTransport, LocalTransport, Transport
-from trackers.ranks.file_transport import RankStream
+from trackers.ranks.contribution import NUMBERS, DisconnectedTransport, LocalTransport, ReductionRow, Transport
+from trackers.records import Finish, Number, RankColumns, RankRow, Record, Start, encode, line_encoder
+from trackers.reductions import KINDS, Layout, Reduction
+from trackers.support import process_info
 from trackers.support.confined import local
+from trackers.values.device_copy import batched, hold
+
+LOOK_S = 1.0
+"""Between looks whether the file is still there."""
+
+SETTLE_S = 10.0
+"""Maximum wait at a rank's end for a full disk, in seconds."""
+
+
+class RankStream:
+    """Writes rows: the way by files, see :class:`trackers.ranks.contribution.Transport`.
+
+    Args:
+        folder: the launch's.
+        rank, ranks: this one's number, and how many there are.
+        problem: called with what couldn't be done.
+    """
+
+    def __init__(self, folder: Path, rank: int, ranks: int, problem: Callable[[str], None]) -> None:
+        self.move, self.batch = hold, batched
+        self._folder = folder
+        self._rank = rank
+        self._ranks = ranks
+        self._problem = problem
+        self._writer: StreamWriter | None = None
+        self._lock = threading.Lock()
+        self._numbers: dict[Layout, int] = {}
+        self._quick: dict[tuple[str, ...], tuple[tuple[type[Reduction], ...], int, StreamWriter]] = {}
+        self._early: list[Record] = []
+        self._look_at = 0.0
+        self._open_at = 0.0
+        self._closed = False
+        self._pid = os.getpid()
+
+    def quick(self, step: int | None, time: float, values: Mapping[str, Any]) -> bool:
+        """See :class:`trackers.ranks.contribution.Transport`. May raise where the values are no mapping of
+        reductions."""
+        known = self._quick.get(tuple(values))
+        if known is None or time > self._look_at or os.getpid() != self._pid:
+            return False
+        kinds, number, writer = known
+        if tuple(map(type, values.values())) != kinds or not writer.healthy or self._closed:
+            return False
+        parts = [part for reduction in values.values() for part in reduction.parts]
+        if not NUMBERS.issuperset(map(type, parts)) or not math.isfinite(sum(parts)):
+            return False
+        line = line_encoder(RankRow(step=step, time=time, columns=number, values=parts)) + b"\n"
+        written = os.write(writer.fd, line)
+        if written != len(line):
+            writer.repair(line, written)
+        return True
+
+    def begin(self, step: int | None, time: float, added: ReductionRow) -> dict[Any, Any]:
+        """Wait for nothing but values on an accelerator."""
+        return added.waiting
+
+    def end(self, step: int | None, time: float, added: ReductionRow, arrived: Mapping[Any, Any]) -> dict[str, Number]:
+        """Append the row; the relay records the values."""
+        self.add(step, time, added.layout, added.row(arrived))
+        return {}
+
+    def add(self, step: int | None, time: float, layout: Layout, row: list[Any]) -> None:
+        """Append one call's row."""
+        if self._closed or not layout.names:
+            return
+        if os.getpid() != self._pid:
+            self._problem("values across ranks: a forked process has none of its own; log them where init was called")
+            return
+        with self._lock:
+            writer = self._writer or (self._open(time) if time >= self._open_at else None)
+            if writer is None:
+                return
+            number = self._numbers.get(layout)
+            lines = b""
+            if number is None:
+                number = self._numbers[layout] = len(self._numbers)
+                columns = RankColumns(time=time, number=number, names=list(layout.names), kinds=list(layout.kinds))
+                lines = encode(columns)
+                self._quick[layout.names] = tuple(KINDS[kind] for kind in layout.kinds), number, writer
+            try:
+                line = encode(RankRow(step=step, time=time, columns=number, values=row))
+            except OverflowError:  # an integer that JSON's readers don't take
+                line = encode(RankRow(step=step, time=time, columns=number, values=[v and float(v) for v in row]))
+            writer.write(lines + line)
+            if time > self._look_at:
+                self._look_at = time + LOOK_S
+                writer.mend(lambda: self._folder.mkdir(parents=True, exist_ok=True))
+
+    def note(self, record: Record) -> None:
+        """Add a record that the reducer must know of; nothing is opened for it."""
+        with self._lock:
+            if self._writer is not None:
+                self._writer.write(encode(record))
+            elif len(self._early) < 1000:
+                self._early.append(record)
+
+    def close(self, finish: Finish) -> None:
+        """This rank has ended so."""
+        if self._closed or os.getpid() != self._pid:
+            return
+        self._closed = True
+        with self._lock:
+            if self._writer is not None:
+                self._writer.write(encode(finish))
+                self._writer.settle(SETTLE_S)
+                why = self._writer.why()
+                self._writer.release()
+                if self._writer.lost:
+                    self._problem(f"{self._writer.lost} rows of rank {self._rank} were lost. {why}")
+
+    def _open(self, time: float) -> StreamWriter | None:
+        pid = os.getpid()
+        start = Start(
+            time=time,
+            rank=self._rank,
+            world_size=self._ranks,
+            host=process_info.host(),
+            pid=pid,
+            pid_start=process_info.process_start(pid),
+            boot_id=process_info.boot_id(),
+        )
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            for number in itertools.count(1):
+                path = self._folder / f"{StreamName('rank', self._rank, number)}.jsonl"
+                with contextlib.suppress(FileExistsError):
+                    self._writer = StreamWriter(path, exclusive=True)
+                    break
+        except OSError as error:
+            self._open_at = time + LOOK_S
+            self._problem(f"values across ranks can't be kept in {self._folder} ({error.strerror}): they are left out")
+            return None
+        assert self._writer is not None
+        self._writer.write(b"".join(encode(record) for record in (start, *self._early)))
+        return self._writer
 
 
 class RankTransport:

@@ -14,7 +14,7 @@ from trackers.journal.messages import Message, MessageReader, show
 from trackers.journal.run_directory import RunDirectory
 from trackers.journal.status import exit_note, is_preempted, note_exit_code, preempting, signalled
 from trackers.relay.delivery.cursor_file import read_account
-from trackers.support import confined, process_info, process_watch
+from trackers.support import confined, process_info
 from trackers.tracker import RunInfo
 
 RESTARTS = 10
@@ -80,7 +80,7 @@ class RelayClient:
             "attempt": self._attempt,
             "nice": int(self._info.option("TRACKER_NICE", 10)),
         }
-        pidfd = process_watch.open_pidfd(self._info.pid)
+        pidfd = process_info.open_pidfd(self._info.pid)
         if pidfd >= 0:  # this process may have exited before the relay can open one
             options["pidfd"] = pidfd
         avoid = (self._info.cwd, os.path.dirname(self._info.program) if self._info.program else "")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from trackers.errors import NotFound, UsageError
 from trackers.journal.run_directory import RunDirectory, is_run
-from trackers.relay.report import report
+from trackers.relay.delivery.cursor_file import delivery_report
 from trackers.relay.sync import DAMAGE, SEEN_S, TURN_S, RunSync
 
 LOOK_S = 2.0
@@ -141,7 +141,7 @@ class Follower:
     def _is_delivered(self, run: RunDirectory) -> bool:
         try:
             names = self._to or RunSync(run, (), follow=True, echo=False).names
-            entries = [entry for name, entry in report(run, names).items() if name in names]
+            entries = [entry for name, entry in delivery_report(run, names).items() if name in names]
         except NotFound:
             return True
         except DAMAGE:

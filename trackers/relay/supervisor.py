@@ -1,19 +1,24 @@
 """The relay's first process: starts deliveries, restarts them, watches training, writes the finish that it couldn't.
 
 The same supervisor serves ``trackers sync``, where there is no training to watch.
+
+The run's environment (git state, packages, machine) is gathered here, because that is slow.
 """
 
 from __future__ import annotations
 
 import os
+import platform
 import random
 import signal
 import subprocess
 import time
 from collections.abc import Callable, Sequence
+from importlib import metadata
 from typing import Any
 
 from trackers import records
+from trackers.hardware import host
 from trackers.journal import daemonized, helper_process, trust
 from trackers.journal.lease import read_holder
 from trackers.journal.run_directory import RunDirectory, StreamName
@@ -21,12 +26,105 @@ from trackers.journal.status import PREEMPTED, is_preempted, judged, last_status
 from trackers.journal.stream import FinishSearch, StreamWriter, find_finish, last_record
 from trackers.records import Environment, Finish, Start
 from trackers.relay.aggregation.child import Reducing
-from trackers.relay.environment import gather, keep_patch
 from trackers.relay.sampling.child import Sampler
-from trackers.support import process_info
+from trackers.support import confined, process_info
 from trackers.support.failpoints import failpoint
-from trackers.support.process_watch import Watched
+from trackers.support.process_info import Watched
+from trackers.support.redaction import mask_source
 from trackers.tracker import RunInfo
+
+PATCH_BYTES = 1_000_000
+
+
+def gather_environment(info: RunInfo) -> dict[str, Any]:
+    """Nested values for an Environment record; what can't be found out is absent."""
+    values: dict[str, Any] = {
+        "host": info.host,
+        "os": platform.platform(),
+        "python": platform.python_version(),
+        "executable": info.python,
+        "cpu_count": os.cpu_count() or 0,
+        "packages": installed_packages(),
+        **host.gpus(),
+    }
+    values["git"] = {**info.git, **git_state(info.git.get("root", ""))} if info.git else {}
+    return values
+
+
+def keep_patch(values: dict[str, Any], run: RunDirectory, attempt: int) -> None:
+    """Move the patch out of the values into a file of the run that only its owner may read, and name that instead."""
+    patch = values.get("git", {}).pop("patch", None)
+    if patch is None:
+        return
+    path = run.path / f"git-{attempt}.patch"
+    try:
+        with os.fdopen(confined.open_fd(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+            file.write(patch.encode("utf-8", "replace"))
+    except OSError:  # a full disk: training's records come first
+        return
+    values["git"]["patch_file"] = path.name
+
+
+def installed_packages() -> dict[str, str]:
+    """Installed distributions and their versions, sorted by name."""
+    found = {}
+    for distribution in metadata.distributions():
+        name = distribution.metadata["Name"] if distribution.metadata else None
+        if name:
+            found[name] = distribution.version
+    return dict(sorted(found.items(), key=lambda item: item[0].lower()))
+
+
+def git_state(root: str) -> dict[str, Any]:
+    """``dirty`` and ``patch`` (against HEAD, up to 1 MB) of a repository; {} without git.
+
+    A repository is data: no program that it names itself is run, and nothing is fetched for it.
+    """
+    if not root:
+        return {}
+    try:
+        quiet = ["-c", "core.fsmonitor=false", *_without_filters(root), "--no-optional-locks"]
+        shown = ["--no-ext-diff", "--no-textconv", "--no-color", "--ignore-submodules=dirty"]
+        diff = _git(root, *quiet, "diff", *shown, "HEAD")
+    except (OSError, subprocess.SubprocessError):
+        return {}
+    state: dict[str, Any] = {"dirty": bool(diff)}
+    if diff:
+        state["patch"] = mask_source(diff[:PATCH_BYTES].decode("utf-8", "replace"))
+    return state
+
+
+def _without_filters(root: str) -> list[str]:
+    """Options that switch off the filters which the repository's own configuration defines: ``git diff`` runs them on
+    files that were changed. Those of the user's configuration (git-lfs) stay."""
+    asked = ("-z", "--name-only", "--get-regexp", "^filter[.]")
+    try:
+        found = _git(root, "config", "--show-scope", *asked).split(b"\0")
+        names = [name for scope, name in zip(found[::2], found[1::2], strict=False) if scope in _OWN_SCOPES]
+    except subprocess.CalledProcessError as error:
+        if error.returncode == 1:  # there are none
+            return []
+        try:
+            names = _git(root, "config", *asked).split(b"\0")  # git before 2.26: all of them
+        except subprocess.CalledProcessError:
+            return []
+    filters = sorted({os.fsdecode(name).rpartition(".")[0] for name in names if name})
+    if any("=" in name for name in filters):  # an option can't name it
+        raise subprocess.SubprocessError("a filter that can't be switched off")
+    switched = [f"{name}.{key}" for name in filters for key in ("clean=", "smudge=", "process=", "required=false")]
+    return [word for setting in switched for word in ("-c", setting)]
+
+
+_OWN_SCOPES = (b"local", b"worktree")
+
+
+def _git(root: str, *words: str) -> bytes:
+    return subprocess.run(
+        ["git", "-C", root, *words],  # noqa: S607 - the user's own git
+        capture_output=True, timeout=20, check=True, stdin=subprocess.DEVNULL,
+        env={**os.environ, "GIT_ALLOW_PROTOCOL": "", "GIT_NO_LAZY_FETCH": "1", "GIT_TERMINAL_PROMPT": "0"},
+    ).stdout  # fmt: skip
+
 
 POLL_S = 0.1
 RESTART_S = (0.2, 30.0)
@@ -181,7 +279,7 @@ class Supervisor:
             start = Start(time=now, attempt=self._attempt, host=process_info.host(), pid=os.getpid())
             self._node.write(records.encode(start))
         if self._watched is not None and (last is None or isinstance(last, Start)):
-            values = gather(self.info)
+            values = gather_environment(self.info)
             if self.info.option("TRACKER_PRIVATE", True):
                 keep_patch(values, self.run, self._attempt)
             self._node.write(records.encode(Environment(time=time.time(), values=values)))

@@ -1,7 +1,11 @@
-"""``trackers sync``: the relay's work done by hand, on any machine that sees the run's directory."""
+"""``trackers sync``: the relay's work done by hand, on any machine that sees the run's directory.
+
+``record_crash`` says in the journal how an attempt ended, where none of its own processes is left to say it.
+"""
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -11,14 +15,54 @@ from trackers.errors import CredentialsMissing, MissingPackage, NotFound, Unknow
 from trackers.journal import helper_process, trust
 from trackers.journal.lease import Lease, read_holder
 from trackers.journal.messages import Messages
-from trackers.journal.run_directory import RunDirectory, replace_file
-from trackers.journal.status import observe
-from trackers.relay import crash_record
+from trackers.journal.run_directory import RunDirectory, StreamName, replace_file
+from trackers.journal.status import last_word, observe
+from trackers.journal.stream import StreamWriter, last_record
+from trackers.records import Finish, Start, encode
 from trackers.relay.aggregation.child import Reducing
-from trackers.relay.delivery.cursor_file import read_account
-from trackers.relay.report import report
+from trackers.relay.delivery.cursor_file import delivery_report, read_account
 from trackers.relay.supervisor import Supervisor
+from trackers.support import process_info
+from trackers.support.failpoints import failpoint
 from trackers.support.redaction import reveal
+from trackers.tracker import Status
+
+
+def record_crash(run: RunDirectory, lease: Lease) -> bool:
+    """Write the finish record that a run lacks, if its processes are gone. True if nothing is lacking now.
+
+    Args:
+        lease: the relay's; it is held for the moment only, so that a relay that starts waits for nobody.
+    """
+    if last_word(run) is not None:
+        return True
+    if observe(run).name == "running" or not lease.acquire():
+        return False
+    try:
+        status = observe(run)
+        if status.name != "running" and last_word(run) is None:
+            _write_finish(run, status)
+    finally:
+        lease.release()
+    return last_word(run) is not None
+
+
+def _write_finish(run: RunDirectory, status: Status) -> None:
+    attempt = run.attempt()
+    ends = [last_record(run.stream(name)) for name in run.stream_names() if name.attempt == attempt]
+    # The last sign of life: a record that comes later shows that the run went on.
+    moment = max((record.time for record in ends if record is not None), default=time.time())
+    path = run.stream(StreamName("node", 0, attempt))
+    writer = StreamWriter(path)
+    try:
+        if last_record(path) is None:
+            writer.write(encode(Start(time=moment, attempt=attempt, host=process_info.host(), pid=os.getpid())))
+        failpoint("relay.finish.before")
+        writer.write(encode(Finish(time=moment, status=status.name, exit_code=status.exit_code, reason=status.reason)))
+        failpoint("relay.finish.after")
+    finally:
+        writer.release()
+
 
 TURN_S = 0.1
 SEEN_S = 1.0
@@ -169,7 +213,7 @@ class RunSync:
         if now - self._looked < VERDICT_S:
             return
         self._looked = now
-        crash_record.record_crash(self.run, self._lease)
+        record_crash(self.run, self._lease)
         holder = self._lease.holder()
         self.held_by = str(holder) if holder is not None and not holder.dead() else ""
 
@@ -183,7 +227,7 @@ class RunSync:
 
     def report(self) -> dict[str, dict[str, Any]]:
         """How each of the trackers stands."""
-        return {name: entry for name, entry in report(self.run, self.names).items() if name in self.names}
+        return {name: entry for name, entry in delivery_report(self.run, self.names).items() if name in self.names}
 
     def refused(self) -> int:
         """How many records trackers have refused for good."""

@@ -18,9 +18,8 @@ from trackers.journal.run_directory import RunDirectory, asked_for, find_run
 from trackers.journal.status import observe
 from trackers.records import Finish
 from trackers.relay.aggregation.worker import attempts
-from trackers.relay.delivery.cursor_file import read_account
+from trackers.relay.delivery.cursor_file import delivery_report, read_account
 from trackers.relay.follow import runs_below
-from trackers.relay.report import report
 from trackers.tracker import RunInfo
 
 ALLOW_S = 3600.0
@@ -122,7 +121,7 @@ def why_not_deleted(run: RunDirectory, older_than_s: float, *, held: bool = Fals
     if kept or run.path.is_symlink():
         return kept or "it is a link to a directory: delete that one"
     info = run.read_info()
-    entries = report(run, info.trackers)
+    entries = delivery_report(run, info.trackers)
     copies = [entry for name, entry in entries.items() if _outside(run, info, name, entry["url"])]
     if not copies:
         return "no tracker has it outside of this directory"
@@ -145,7 +144,7 @@ def _lacking(run: RunDirectory, info: RunInfo) -> str:
     if any(entry.get("launch") for entry in info.attempts) and attempts(run, run.attempt()):
         return "values across its ranks aren't all recorded: `trackers sync` does that"
     names = [name for name in info.trackers if not registry.is_inside(name)]
-    entries = {name: entry for name, entry in report(run, names).items() if not registry.is_inside(name)}
+    entries = {name: entry for name, entry in delivery_report(run, names).items() if not registry.is_inside(name)}
     if not entries:
         return "no tracker has it"
     for name, entry in entries.items():

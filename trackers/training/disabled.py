@@ -110,9 +110,9 @@ class NullRun(NotMeasuring):
         pass
 
     def __getattr__(self, name: str) -> Any:
-        from trackers.training import wandb_attributes
+        from trackers.training import wandb_arguments
 
-        return wandb_attributes.of_run(name, dir(type(self)))
+        return wandb_arguments.of_run(name, dir(type(self)))
 
     def __repr__(self) -> str:
         return f"<trackers.NullRun {self.project}/{self.id}>"

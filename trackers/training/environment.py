@@ -1,8 +1,12 @@
-"""Environment of the training process: its rank, its visible GPUs, and NCCL's settings.
+"""Environment of the training process: its rank, its machine's number, its visible GPUs, and NCCL's settings.
 
 Only this process can tell. It does so in an Environment record behind its Start, where there is something to tell:
 ``distributed`` (local_rank, local_world_size, backend) and ``variables``. A process group that is made later than the
 run is told of when it is there.
+
+The machine's number within a job is as its launcher reports it: https://docs.pytorch.org/docs/stable/elastic/run.html
+(GROUP_RANK counts agents, one a machine), https://slurm.schedmd.com/srun.html (output environment variables),
+https://docs.open-mpi.org/en/v5.0.x/tuning-apps/environment-var.html.
 """
 
 from __future__ import annotations
@@ -11,10 +15,51 @@ import contextlib
 import os
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from trackers.records import Environment
 from trackers.support import process_info
+
+
+class NodePlace(NamedTuple):
+    """node: this machine's number among ``nodes``. first: no other rank of this machine has a lower local rank."""
+
+    node: int = 0
+    nodes: int = 1
+    first: bool = True
+
+    def of(self, rank: int) -> int:
+        """The machine of the main rank: rank 0 is on the first, the last rank on the last."""
+        return 0 if rank == 0 else self.nodes - 1
+
+
+def node_place(environ: Mapping[str, str] | None = None) -> NodePlace:
+    """This process's place; the only machine where no launcher says otherwise."""
+    environ = os.environ if environ is None else environ
+    for node, nodes, local in (
+        ("GROUP_RANK", ("GROUP_WORLD_SIZE",), "LOCAL_RANK"),
+        ("SLURM_NODEID", ("SLURM_STEP_NUM_NODES", "SLURM_NNODES"), "SLURM_LOCALID"),
+    ):
+        count = next((_number(environ, name) for name in nodes if environ.get(name)), None)
+        own = _number(environ, node)
+        if own is not None and count is not None and count > 1 and own < count:
+            return NodePlace(own, count, _number(environ, local) in (0, None))
+    for rank, world, local_world, local in (
+        ("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "LOCAL_RANK"),
+        ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
+    ):
+        own, ranks, here = _number(environ, rank), _number(environ, world), _number(environ, local_world)
+        if own is not None and ranks and here and ranks > here and own < ranks:
+            # Ranks fill one machine after the other, as torchrun and mpirun's default do.
+            return NodePlace(own // here, -(-ranks // here), _number(environ, local) in (0, None))
+    return NodePlace()
+
+
+def _number(environ: Mapping[str, str], name: str) -> int | None:
+    """A variable that holds a whole number, 0 or more; None for anything else."""
+    text = environ.get(name, "").strip()
+    return int(text) if text.isdigit() and len(text) < 10 else None
+
 
 VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 LOCAL = {

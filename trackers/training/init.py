@@ -26,18 +26,17 @@ from trackers.ranks import launch
 from trackers.ranks.transport import RankTransport, runs_root
 from trackers.records import MAX_STEP, Config, Environment, Record, Start
 from trackers.relay.client import RelayClient
-from trackers.support import cluster_nodes, name_clash, process_info
+from trackers.support import name_clash, process_info
 from trackers.support.logging_setup import apply as apply_logging
 from trackers.support.redaction import hide, mask, mask_argv, mask_source
 from trackers.tracker import RunInfo
 from trackers.training import environment
 from trackers.training import resume as resumption
-from trackers.training.banner import line
 from trackers.training.disabled import NullRun
 from trackers.training.exit_hooks import ending
 from trackers.training.rank_run import RankRecorder, RankRun
 from trackers.training.recorder import Recorder
-from trackers.training.run import Run
+from trackers.training.run import Run, banner_line
 
 _current: Run | NullRun | None = None
 _pid = os.getpid()
@@ -259,7 +258,7 @@ def _begin(
     recorder.late = environment.later(way.ranks, recorder.now)
     result = Run(recorder, _forget)
     ending.add(result)
-    show(Message(now, line(info, names)))
+    show(Message(now, banner_line(info, names)))
     if wanted and found.before is not None and mask_source(name) != info.name:
         show(Message(now, f"run {info.id} keeps the name {info.name!r}: name={name!r} isn't taken for a resumed run"))
     if changed:
@@ -310,7 +309,7 @@ def _sample_here(way: RankTransport, options: Any, problem: Callable[[str], None
     Returns:
         what to call when the rank's run ends.
     """
-    place = cluster_nodes.place()
+    place = environment.node_place()
     relay = options["TRACKER_RELAY"] and not options["TRACKER_INLINE"]
     elsewhere = place.nodes > 1 and place.first and place.node != place.of(way.main)
     if not (elsewhere and relay and options["TRACKER_SAMPLE"] and way.folder is not None):
@@ -354,7 +353,7 @@ def _attempt(
         entry["changed"] = changed
     if rewind is not None:
         entry["from_step"] = rewind
-    place = cluster_nodes.place()
+    place = environment.node_place()
     if place.nodes > 1:
         entry |= {"node": place.of(way.main), "nodes": place.nodes}
     if way.folder is not None:

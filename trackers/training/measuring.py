@@ -193,9 +193,9 @@ class Measuring(Inspecting, Profiling):
         """What the checkpoint at a step was recorded by, where this run goes on from an earlier attempt of its own."""
         if not step or not getattr(self, "resumed", False):
             return {}
-        from trackers.journal.checkpoints import saved
+        from trackers.journal.attempts import checkpoint_record
 
-        found: dict[str, Any] = saved(self._recorder.run, step)
+        found: dict[str, Any] = checkpoint_record(self._recorder.run, step)
         return found
 
     @property

@@ -1,27 +1,79 @@
-"""A run, as training sees it: values go in, one line a call is appended to the journal, nothing waits."""
+"""A run, as training sees it: values go in, one line a call is appended to the journal, nothing waits.
+
+Here is also the line that says where a run goes, and how a run shows itself in a notebook.
+"""
 
 from __future__ import annotations
 
 import math
 import os
+import shlex
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from trackers import records
+from trackers.backends import registry
 from trackers.errors import reason
 from trackers.formats.json_values import mapping, plain
 from trackers.formats.json_values import text as _text
 from trackers.journal.status import PREEMPTED
 from trackers.metrics.summary import parse_summary
-from trackers.records import MAX_STEP, Alert, Define, Info, Metrics
+from trackers.records import MAX_STEP, Alert, Define, Info, Metrics, escaped
 from trackers.support.redaction import mask_source
+from trackers.support.terminal import one_line
+from trackers.tracker import RunInfo
 from trackers.training.config import RunConfig, RunSummary
 from trackers.training.exit_hooks import ending, exception_exit, exit_of, given_code
 from trackers.training.measuring import Measuring
 from trackers.training.recorder import DRAIN_S, Recorder
 from trackers.values.coerce import shown
+
+
+def banner_line(info: RunInfo, trackers: list[str]) -> str:
+    """``run baseline (digits/abcd1234) → json, mlflow (sqlite:///…); journal in runs/digits/abcd1234``.
+
+    A tracker whose files lie in the run's directory has no address of its own.
+    """
+    where = _short_address(info.directory)
+    if info.mode == "offline":
+        goal = f"offline, for {', '.join(trackers)}: deliver with `trackers sync {shlex.quote(where)}`"
+    else:
+        goal = ", ".join(_tracker_and_place(name, info) for name in trackers)
+    again = f", attempt {len(info.attempts)}" if len(info.attempts) > 1 else ""
+    return one_line(f"run {info.name} ({info.project}/{info.id}{again}) → {goal}; journal in {where}")
+
+
+def banner_html(info: RunInfo, status: Mapping[str, Mapping[str, Any]]) -> str:
+    """A small table for notebooks: the run, and each tracker with its link and how it stands."""
+    import html as escaping
+
+    rows = []
+    for name, entry in status.items():
+        url = str(entry.get("url", ""))
+        shown = escaping.escape(url)
+        link = f'<a href="{shown}" target="_blank">{shown}</a>' if url.startswith(("http://", "https://")) else shown
+        rows.append(
+            f"<tr><td>{escaping.escape(name)}</td><td>{escaping.escape(entry['state'])}</td><td>{link}</td></tr>"
+        )
+    head = f"<b>{escaping.escape(info.name)}</b> ({escaping.escape(info.project)}/{escaping.escape(info.id)})"
+    return f"<div>{head}<table>{''.join(rows)}</table><small>{escaping.escape(info.directory)}</small></div>"
+
+
+def _tracker_and_place(name: str, info: RunInfo) -> str:
+    place = getattr(registry.precheck(name), "place", None)
+    where = mask_source(escaped(str(place(info)))) if place is not None else ""
+    return f"{name} ({where})" if where else name
+
+
+def _short_address(directory: str) -> str:
+    try:
+        relative = os.path.relpath(directory)
+    except (OSError, ValueError):
+        return directory
+    return directory if relative.startswith(os.pardir + os.sep + os.pardir) else str(Path(relative))
 
 
 class Run(Measuring):
@@ -262,9 +314,9 @@ class Run(Measuring):
     def status(self) -> dict[str, dict[str, Any]]:
         """How each tracker stands: delivered, waiting, rejected, stopped, error, url; reads files, asks no network."""
         try:
-            from trackers.relay.report import report
+            from trackers.relay.delivery.cursor_file import delivery_report
 
-            return report(self._recorder.run, self._info.trackers)
+            return delivery_report(self._recorder.run, self._info.trackers)
         except Exception as error:
             self._recorder.problem(f"status: {error}")
             return {}
@@ -349,17 +401,17 @@ class Run(Measuring):
             self.leave(end.code, end.reason)
 
     def __getattr__(self, name: str) -> Any:
-        from trackers.training import wandb_attributes
+        from trackers.training import wandb_arguments
 
-        return wandb_attributes.of_run(name, dir(type(self)))
+        return wandb_arguments.of_run(name, dir(type(self)))
 
     def __repr__(self) -> str:
         return f"<trackers.Run {self.project}/{self.id} {self.name!r}>"
 
     def _repr_html_(self) -> str:
-        from trackers.training.banner import html
+        pass
 
-        return html(self._info, self.status())
+        return banner_html(self._info, self.status())
 
     def _log_artifact(
         self,

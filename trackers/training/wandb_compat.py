@@ -14,8 +14,17 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from trackers.errors import TrackersError, Unavailable, UsageError
-from trackers.training.wandb_arguments import NotProvided, Settings, init_arguments, said, warn
-from trackers.training.wandb_attributes import GRADIENTS, HINTS, RefusedName, refusal
+from trackers.training.wandb_arguments import (
+    GRADIENTS,
+    HINTS,
+    NotProvided,
+    RefusedName,
+    Settings,
+    init_arguments,
+    refusal,
+    said,
+    warn,
+)
 
 __all__ = [
     "AlertLevel",

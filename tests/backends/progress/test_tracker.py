@@ -26,7 +26,7 @@ from trackers.errors import Unavailable
 from trackers.formats.progress_txt import SAVED, STARTING, ProgressLine, entries
 from trackers.frameworks.megatron import LoggerConfig, MegatronLog
 from trackers.instruments.loop import Consumed
-from trackers.journal.checkpoints import saved
+from trackers.journal.attempts import checkpoint_record
 from trackers.journal.run_directory import RunDirectory
 from trackers.metrics import checkpoint_keys
 from trackers.records import ArtifactRecord, Finish, Metrics, Number, Record, Start
@@ -337,13 +337,13 @@ def test_counts_go_on_from_the_checkpoint(tmp_path: Path, monkeypatch: pytest.Mo
     first.finish()
     run = trackers.init("json", project="p", id="mine", mode="offline", resume="must", step=4)
     assert isinstance(run, Run)
-    assert saved(RunDirectory(run.dir), 4)[checkpoint_keys.TOKENS] == 4 * 6400
-    assert saved(RunDirectory(run.dir), 6) == {}
+    assert checkpoint_record(RunDirectory(run.dir), 4)[checkpoint_keys.TOKENS] == 4 * 6400
+    assert checkpoint_record(RunDirectory(run.dir), 6) == {}
     loop = run.loop(samples_per_step=16, tokens_per_step=1600, flops_per_token=10.0, start_step=4)
     loop.step()
     with loop.checkpoint():
         pass
-    found = saved(RunDirectory(run.dir), 5)
+    found = checkpoint_record(RunDirectory(run.dir), 5)
     run.finish()
     tokens = 4 * 6400 + 1600
     assert found == {
@@ -372,7 +372,7 @@ def test_operations_of_steps_go_on_from_the_checkpoint(kind: str, monkeypatch: p
             step()
         with made.checkpoint():
             pass
-        found = saved(RunDirectory(run.dir), last)
+        found = checkpoint_record(RunDirectory(run.dir), last)
         run.finish()
         return found
 
@@ -403,7 +403,7 @@ def test_megatron_log_records_checkpoints(monkeypatch: pytest.MonkeyPatch) -> No
         log.training_log({"lm loss": 1.0}, {}, 0.1, None, iteration, 1.0, False, 0, None, None, None)
     with log.checkpoint():
         pass
-    found = saved(RunDirectory(run.dir), 7)
+    found = checkpoint_record(RunDirectory(run.dir), 7)
     last = run._recorder.last_logged()
     run.finish()
     assert found == {
@@ -497,7 +497,7 @@ def test_example_keeps_its_progress() -> None:
     found = [entry for entry in entries(Path("checkpoints/progress.txt").read_text()) if entry.event == SAVED]
     run = RunDirectory(the_run())
     for step, entry in zip((3, 6), found, strict=True):
-        told = saved(run, step)
+        told = checkpoint_record(run, step)
         assert told[checkpoint_keys.TOKENS] == step * 8 * 32
         assert entry.flops == pytest.approx(told[checkpoint_keys.FLOPS], rel=0.006)
         assert entry.job_tflops == entry.cumulative_tflops

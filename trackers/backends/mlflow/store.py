@@ -18,8 +18,8 @@ from typing import Any
 
 from trackers.backends.mlflow.precheck import folder, quoted, sqlite_file, tracking_uri, without_password
 from trackers.backends.shared.append_file import remove
+from trackers.backends.shared.directory import has_file_locks
 from trackers.errors import DeliveryError, Fatal, Refused, Rejected, Unavailable
-from trackers.support.file_lock import has_locks
 from trackers.tracker import RunInfo
 
 HTTP_TIMEOUT_S = 30
@@ -272,7 +272,7 @@ def _of(error: Exception, uri: str) -> DeliveryError | None:
     if answered:
         return Unavailable(f"{uri} answered {answered[1]}", retry_after_s=_retry_after(error))
     file = sqlite_file(uri)
-    if file is not None and "lock" in text and not has_locks(file.parent):
+    if file is not None and "lock" in text and not has_file_locks(file.parent):
         return Refused(
             f"{file} lies on a filesystem without file locks, which SQLite needs: "
             "set MLFLOW_TRACKING_URI to another place, or to a server"

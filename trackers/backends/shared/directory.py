@@ -1,7 +1,11 @@
-"""The directory that an option names for a tracker's files, and ``init``'s check of it: it must be writable."""
+"""Directories of a tracker's files: the one that an option names, ``init``'s check that it is writable, and file locks.
+
+``has_file_locks`` detects whether a filesystem has the file locks that the vendors' SQLite stores need.
+"""
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,6 +14,31 @@ from typing import Any
 from trackers.errors import UsageError
 from trackers.support.confined import local
 from trackers.tracker import RunInfo
+
+_REFUSALS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL})
+"""Errors of filesystems without locks (fcntl(2)); a lock that another process holds gives EAGAIN."""
+
+
+def has_file_locks(folder: Path) -> bool:
+    """False where a file of its own can't be locked in this folder; True also where that can't be tried."""
+    import tempfile
+
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        return True
+    try:
+        fd, name = tempfile.mkstemp(prefix=".trackers-lock-", dir=folder)
+    except OSError:
+        return True
+    try:
+        fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        return error.errno not in _REFUSALS
+    finally:
+        os.close(fd)
+        os.unlink(name)
+    return True
 
 
 def option_directory(info: RunInfo, symbol: str) -> Path | None:

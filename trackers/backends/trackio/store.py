@@ -16,9 +16,9 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+from trackers.backends.shared.directory import has_file_locks
 from trackers.errors import DeliveryError, Fatal, Refused, Rejected, Unavailable
 from trackers.support.failpoints import failpoint
-from trackers.support.file_lock import has_locks
 
 REQUEST_ROWS = 1000
 """Rows in one request to a server; trackio has no limit of its own."""
@@ -347,7 +347,7 @@ def _locked(error: Exception) -> DeliveryError:
     """Somebody else has the lock for now, unless there are none to be had at all."""
     from trackio.utils import TRACKIO_DIR
 
-    if "lock" in str(error) and not has_locks(Path(TRACKIO_DIR)):
+    if "lock" in str(error) and not has_file_locks(Path(TRACKIO_DIR)):
         return Refused(
             f"{TRACKIO_DIR} lies on a filesystem without file locks, which SQLite needs: "
             "set TRACKIO_STORAGE_MODE=jsonl, or TRACKIO_DIR to another place"

@@ -40,8 +40,8 @@ from trackers.support import process_info
 from trackers.training.init import init as begin
 from trackers.training.measuring import Measuring
 from trackers.values.coerce import Unrecordable, number, whole
-from trackers.values.deferred import Scalar
-from trackers.values.deferred import number as number_of
+from trackers.values.device_copy import Scalar
+from trackers.values.device_copy import deferred_number as number_of
 
 SIZES = frozenset(
     {"train_iters", "global_batch_size", "micro_batch_size", "seq_length", "start_iteration", "consumed_samples"}

@@ -18,8 +18,19 @@ from trackers.metrics.summary import SummaryFold
 from trackers.ranks.launch import end_of, folder_of, rank_streams, span, tidy
 from trackers.records import Metrics, Number, Summary
 from trackers.reductions import KINDS
-from trackers.relay.aggregation.output import OutputState, Reduced, SeriesState
-from trackers.relay.aggregation.rank_reader import ALIVE, DEAD, ENDED, FAILED, FINISHED, STOPPED, UNSEEN, RankFile
+from trackers.relay.aggregation.output import (
+    ALIVE,
+    DEAD,
+    ENDED,
+    FAILED,
+    FINISHED,
+    STOPPED,
+    UNSEEN,
+    OutputState,
+    RankFile,
+    Reduced,
+    SeriesState,
+)
 from trackers.relay.aggregation.window import Cell, Gathering, StepRanges, WindowCells
 from trackers.support import confined
 

@@ -2,6 +2,8 @@
 
 The loop is a method that does one step, so that the same code runs in a process of its own (the relay), by hand
 (``trackers sync``) and inside training (``InlineDelivery``).
+
+Records that a tracker refused are kept one a line with the reason: ``delivery/<tracker>.rejected.jsonl``.
 """
 
 from __future__ import annotations
@@ -13,23 +15,56 @@ import re
 import time
 import traceback
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import msgspec
 
-from trackers import errors
+from trackers import errors, records
 from trackers.backends import registry
+from trackers.errors import UNDECODABLE
 from trackers.journal import trust
 from trackers.journal.messages import RECOVERED
 from trackers.journal.run_directory import RunDirectory, replace_file
 from trackers.journal.status import last_status
 from trackers.records import Record, storable
 from trackers.relay.delivery.cursor_file import read_account as read_account
-from trackers.relay.delivery.dead_letters import DeadLetters
 from trackers.relay.delivery.merge_order import Order, Position
 from trackers.support import confined
 from trackers.support.failpoints import failpoint
 from trackers.support.redaction import mask_source, reveal
 from trackers.tracker import Cursor, RunInfo, State, Status, Tracker, Verified
+
+
+class DeadLetters:
+    """The file of one tracker. ``ids``: of the records in it.
+
+    Args:
+        private: only the owner may read it: a record may be refused for what is in it.
+    """
+
+    def __init__(self, path: Path, private: bool = True) -> None:
+        self.path = path
+        self._mode = 0o600 if private else 0o666
+        self.ids: set[str] = set()
+        with contextlib.suppress(OSError), confined.open_file(path) as lines:
+            for line in lines:
+                with contextlib.suppress(*UNDECODABLE, KeyError, TypeError):
+                    self.ids.add(msgspec.json.decode(line)["id"])
+
+    def add(self, record: Record, reason: str) -> None:
+        """Keep a record, unless it is kept already.
+
+        Raises:
+            OSError: it can't be written.
+        """
+        if record.id in self.ids:
+            return
+        line = msgspec.json.encode({"id": record.id, "reason": reason, "record": records.encode(record).decode()})
+        fd = confined.open_fd(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, self._mode)
+        with os.fdopen(fd, "ab") as file:
+            file.write(line + b"\n")
+        self.ids.add(record.id)
+
 
 IDLE_S = (0.1, 0.5)
 """Pause when nothing new has come: it grows from the first to the second."""

@@ -12,27 +12,149 @@ what came before is delivered or gone. Until there is such a record, nothing is 
 again, a record that is later than all that were given out isn't one of them, though it lies in the place of one.
 
 A stream that was deleted while its process lives is put back by it: until then, nothing is concluded either.
+
+The changes between streams that make up an order are held in few bytes each: a long run has hundreds of thousands.
 """
 
 from __future__ import annotations
 
+import bisect
 import errno
 import math
 import os
+from array import array
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 
 from trackers.errors import UNDECODABLE
 from trackers.journal.run_directory import RunDirectory, StreamName
 from trackers.journal.status import comes_back, outlived
-from trackers.journal.stream import FinishSearch, StreamReader
+from trackers.journal.stream import FinishSearch, StreamReader, decode_lines
 from trackers.records import Finish, Record, Start, offset_of
-from trackers.relay.delivery.order_log import MOST, OrderLog, Switch
-from trackers.relay.delivery.truncation import holds
 from trackers.support import confined
 from trackers.support.failpoints import failpoint
+
+NO_STREAM = -1
+MOST = 2**63 - 1
+
+
+class Switch(msgspec.Struct, frozen=True):
+    """From record ``seq`` on, records come from ``stream``, beginning at byte ``start``."""
+
+    seq: Annotated[int, msgspec.Meta(ge=0, le=MOST)]
+    stream: str
+    start: Annotated[int, msgspec.Meta(ge=0, le=MOST)]
+
+
+class OrderLog:
+    """A sequence of switches, by ascending ``seq``."""
+
+    def __init__(self) -> None:
+        self._names: list[str] = []
+        self._numbers: dict[str, int] = {}
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget all of them."""
+        self._seqs = array("q")
+        self._starts = array("q")
+        self._streams = array("q")
+        self._next = array("q")  # of the same stream
+        self._last: dict[int, int] = {}
+        self._stepped_back: set[int] = set()
+
+    def __len__(self) -> int:
+        return len(self._seqs)
+
+    def __getitem__(self, index: int) -> Switch:
+        return Switch(self._seqs[index], self._names[self._streams[index]], self._starts[index])
+
+    def __iter__(self) -> Iterator[Switch]:
+        return (self[index] for index in range(len(self)))
+
+    def append(self, switch: Switch) -> None:
+        """Add one behind all others."""
+        number = self._numbers.get(switch.stream)
+        if number is None:
+            number = self._numbers[switch.stream] = len(self._names)
+            self._names.append(switch.stream)
+        before = self._last.get(number, NO_STREAM)
+        if before != NO_STREAM:
+            self._next[before] = len(self)
+            if switch.start < self._starts[before]:
+                self._stepped_back.add(number)
+        self._last[number] = len(self)
+        self._seqs.append(switch.seq)
+        self._starts.append(switch.start)
+        self._streams.append(number)
+        self._next.append(NO_STREAM)
+
+    def cut(self, seq: int) -> bool:
+        """Forget those behind ``seq``; False if there are none."""
+        kept = bisect.bisect_right(self._seqs, seq)
+        if kept == len(self):
+            return False
+        switches = [self[index] for index in range(kept)]
+        self.clear()
+        for switch in switches:
+            self.append(switch)
+        return True
+
+    def streams(self) -> list[str]:
+        """The streams that have any."""
+        return [self._names[number] for number in self._last]
+
+    def at(self, seq: int) -> int:
+        """The index of the one that record ``seq`` belongs to; -1 if that is before all of them."""
+        return bisect.bisect_right(self._seqs, seq) - 1
+
+    def next_start(self, index: int) -> int | None:
+        """Where the same stream goes on later; None if it doesn't."""
+        later = self._next[index]
+        return None if later == NO_STREAM else self._starts[later]
+
+    def bound(self, index: int) -> int | None:
+        """Where the records of a switch end at the latest: behind lies what was numbered later. None: nowhere."""
+        if self._streams[index] not in self._stepped_back:
+            return self.next_start(index)
+        least, later = None, self._next[index]
+        while later != NO_STREAM:
+            start = self._starts[later]
+            least = start if least is None or start < least else least
+            later = self._next[later]
+        return least
+
+    def last_before(self, index: int) -> list[int]:
+        """Of each stream that has one, the last switch before an index."""
+        found: dict[int, int] = {}
+        for place in range(index - 1, -1, -1):
+            if self._streams[place] not in found:
+                found[self._streams[place]] = place
+                if len(found) == len(self._names):
+                    break
+        return sorted(found.values())
+
+
+LOOK_BACK_BYTES = 65536
+
+
+def still_holds(path: Path, offset: int, time: float) -> bool:
+    """Whether the lines before ``offset`` end there, with a record of this time; True where that can't be seen."""
+    try:
+        with confined.open_file(path) as file:
+            if os.fstat(file.fileno()).st_size < offset:
+                return False
+            start = max(0, offset - LOOK_BACK_BYTES)
+            file.seek(start)
+            block = file.read(offset - start)
+    except OSError:
+        return True
+    found = decode_lines(block, whole=start == 0)
+    return block.endswith(b"\n") and (not found or any(record.time == time for record in found))
+
 
 HEAD = "%020d %018.7f\n"
 """The order's first line: seconds of this century to the last bit of a float, in a fixed length."""
@@ -332,7 +454,7 @@ class Order:
     def _read(self, name: str, reader: StreamReader, limit: int, end: int | None) -> tuple[list[Record], bool]:
         """What comes next in a stream; and True where the stream was cut and the reader is now where it goes on."""
         found: list[Record] = []
-        cut = name in self._unsure and name not in self._cuts and not holds(reader.path, *self._unsure[name])
+        cut = name in self._unsure and name not in self._cuts and not still_holds(reader.path, *self._unsure[name])
         if not cut:
             self._unsure.pop(name, None)
             found = reader.read(limit, end=end)

@@ -17,7 +17,7 @@ from trackers.hardware.plan import BEAT, READING, Plan, planned
 from trackers.journal import helper_process
 from trackers.journal.run_directory import RunDirectory
 from trackers.relay.sampling.node_agent import done
-from trackers.support.process_watch import readable
+from trackers.support.process_info import readable
 from trackers.tracker import RunInfo
 
 AFTER_S = 1.0

@@ -21,7 +21,7 @@ from trackers.journal.run_directory import RunDirectory, StreamName
 from trackers.journal.stream import StreamWriter, find_finish, tail
 from trackers.records import Environment, Metrics, Start, Text
 from trackers.support import process_info
-from trackers.support.process_watch import readable
+from trackers.support.process_info import readable
 
 WRITER = "sampler"
 """The kind of stream that samples are in: ``sampler-<node>.<attempt>``."""
