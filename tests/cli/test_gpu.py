@@ -17,8 +17,7 @@ import pytest
 
 from tests import ROOT
 from tests.fakes.gpu_drivers.standin import Drivers
-from trackers.hardware import snapshot_file
-from trackers.hardware.snapshot_file import Recording, Thresholds
+from trackers.hardware.monitor import Recording, Thresholds, gpu_warnings, read_recording, recording_summary
 
 
 def start(*command: str, drivers: Drivers | None = None, **environ: str) -> subprocess.Popen[str]:
@@ -206,7 +205,7 @@ def test_monitor_is_signal_safe(number: int, code: int, drivers: Drivers, tmp_pa
         (tmp_path / "down").touch()
     process.communicate(timeout=60)
     assert process.returncode == code
-    assert snapshot_file.read(tmp_path / "run.json")["snapshots"]
+    assert read_recording(tmp_path / "run.json")["snapshots"]
     assert (tmp_path / "run_summary.txt").exists()
 
 
@@ -273,7 +272,7 @@ def test_monitor_isnt_held_up_by_a_driver_that_hangs(call: str, drivers: Drivers
     )
     assert code == 4
     assert "hasn't answered" in error
-    assert snapshot_file.read(tmp_path / "run.json")["snapshots"] == []
+    assert read_recording(tmp_path / "run.json")["snapshots"] == []
 
 
 def test_snapshot_prints_one_line(drivers: Drivers, tmp_path: Path) -> None:
@@ -312,8 +311,8 @@ def test_warnings_come_once_per_crossing(drivers: Drivers) -> None:
 def test_thresholds_are_strict_and_absent_is_no_warning() -> None:
     """Exactly at a threshold is fine, and so is a value that a GPU doesn't tell."""
     at = {"id": 0, "utilization": 50.0, "memory_percent": 90.0, "temperature": 80.0}
-    assert snapshot_file.warnings([at], Thresholds()) == {}
-    assert snapshot_file.warnings([dict.fromkeys(at, None)], Thresholds()) == {}
+    assert gpu_warnings([at], Thresholds()) == {}
+    assert gpu_warnings([dict.fromkeys(at, None)], Thresholds()) == {}
 
 
 def test_threshold_that_is_no_number_is_refused() -> None:
@@ -349,7 +348,7 @@ def test_averages_leave_out_what_wasnt_told(tmp_path: Path) -> None:
     for gpus in ([first], [{**first, "utilization": 30.0}, {**first, "id": 1, "temperature": 50.0}]):
         writer.add({"timestamp": "t", "gpus": gpus, "system": {"cpu_percent": None, "memory_percent": None}})
     writer.close()
-    text = snapshot_file.summary(snapshot_file.read(path), "r")
+    text = recording_summary(read_recording(path), "r")
     assert "GPU 0: 20.0% avg util, 30.0% peak\n" in text
     assert "GPU 1: 10.0% avg util, 10.0% peak, 50 °C avg" in text
 

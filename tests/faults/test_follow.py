@@ -22,10 +22,10 @@ from trackers.journal.run_directory import RunDirectory, StreamName
 from trackers.journal.status import SILENT_S, last_status, observe
 from trackers.journal.stream import StreamWriter
 from trackers.records import Finish, Metrics, Start, encode
-from trackers.relay import follow as module
 from trackers.relay import sync
+from trackers.relay import sync as module
 from trackers.relay.delivery.cursor_file import delivery_report, read_account
-from trackers.relay.follow import Follower, runs_below
+from trackers.relay.sync import Follower, runs_below
 
 ALONE = {"TRACKER_MODE": "offline", "TRACKER_RELAY": "n"}
 

@@ -17,7 +17,7 @@ import pytest
 from tests.fakes.gpu_drivers.standin import Drivers
 from tests.fakes.gpu_drivers.tree import plant
 from trackers.hardware.gpus import detect
-from trackers.hardware.gpus.amd_sysfs import REASONS, RESIDENCIES, SysfsSource
+from trackers.hardware.gpus.amd import REASONS, RESIDENCIES, SysfsSource
 from trackers.hardware.gpus.base import SourceLost
 from trackers.hardware.host import Host
 
@@ -287,8 +287,7 @@ def test_amdsmi_without_rocm_is_contained(tmp_path: Path) -> None:
     """Its import prints and raises KeyError without ROCm's library: here it is one quiet reason."""
     code = """
 import json
-from trackers.hardware.gpus.amd_smi import AmdSource
-from trackers.hardware.gpus.amd_sysfs import REASONS, RESIDENCIES
+from trackers.hardware.gpus.amd import REASONS, RESIDENCIES, AmdSource
 from trackers.hardware.gpus.base import SourceLost
 try:
     AmdSource(print)

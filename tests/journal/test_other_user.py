@@ -13,7 +13,7 @@ from tests.analysis.support import write_run
 from tests.journal.test_trust import STRANGER, tree
 from trackers.journal.run_directory import RunDirectory
 from trackers.relay.delivery.cursor_file import read_account
-from trackers.relay.follow import Follower
+from trackers.relay.sync import Follower
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: files of another account")
 ROWS = [(step, step / 10, {"loss": 1 / step}) for step in range(1, 4)]

@@ -21,8 +21,7 @@ from trackers.cli.app import app
 from trackers.errors import TrackersError, UsageError
 from trackers.journal.run_directory import RunDirectory
 from trackers.relay.delivery.cursor_file import read_account
-from trackers.relay.follow import Follower, runs_below
-from trackers.relay.sync import RunSync, sync
+from trackers.relay.sync import Follower, RunSync, runs_below, sync
 
 FILES = (
     "run.json", "streams/rank-0.1.jsonl", "streams/rank-0.1.jsonl.zst", "streams/sampler-0.1.jsonl",

@@ -361,7 +361,7 @@ def test_handlers_know_all_that_decoding_raises() -> None:
 def test_bookkeeping_of_a_run_may_hold_anything(content: bytes) -> None:
     """What stands in a run's small files keeps it from being listed, delivered, archived or held by nobody."""
     from trackers.backends.wandb.system_metrics import SENT_NAME, Sent
-    from trackers.journal import daemonized
+    from trackers.journal import status
     from trackers.journal.lease import Lease, read_holder
     from trackers.journal.messages import MessageReader
     from trackers.ranks.launch import claims
@@ -379,7 +379,7 @@ def test_bookkeeping_of_a_run_may_hold_anything(content: bytes) -> None:
     assert not Lease(run.path / "relay.lease").acquire()
     assert told.read() == []
     assert claims(run.path) == []
-    assert daemonized.named(run, 1) is None
+    assert status.named_child(run, 1) is None
     with contextlib.suppress(NotFound):
         assert read_manifest(run).files == []
     (run.path / "archive.json").unlink()

@@ -55,7 +55,7 @@ def sync(
     from trackers.errors import NotFound, UsageError
     from trackers.journal.run_directory import asked_for, find_run
     from trackers.relay import sync as work
-    from trackers.relay.follow import Follower, runs_below
+    from trackers.relay.sync import Follower, runs_below
 
     if verify and follow:
         raise UsageError("--verify reads back runs that have ended: leave out --follow")

@@ -8,22 +8,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from trackers.configuration.flags import add_arguments, flags_from_args
-    from trackers.configuration.options import Options, resolve
+    from trackers.configuration.options import Options, add_arguments, flags_from_args, resolve
     from trackers.configuration.run_names import fill_template, project_name, run_name
 
 __all__ = ["Options", "add_arguments", "fill_template", "flags_from_args", "project_name", "resolve", "run_name"]
 
-_HOMES = {
-    "Options": "options", "resolve": "options",
-    "add_arguments": "flags", "flags_from_args": "flags",
-    "fill_template": "run_names", "project_name": "run_names", "run_name": "run_names",
-}  # fmt: skip
+_RUN_NAMES = ("fill_template", "project_name", "run_name")
 
 
 def __getattr__(name: str) -> Any:
-    if name in _HOMES:
+    if name in __all__:
         import importlib
 
-        return getattr(importlib.import_module(f"trackers.configuration.{_HOMES[name]}"), name)
+        module = "run_names" if name in _RUN_NAMES else "options"
+        return getattr(importlib.import_module(f"trackers.configuration.{module}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

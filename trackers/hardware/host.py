@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from trackers.hardware.gpus.amd_sysfs import DRM, SysfsSource
+from trackers.hardware.gpus.amd import DRM, SysfsSource
 from trackers.hardware.gpus.base import SourceLost
 from trackers.hardware.gpus.detect import AMD_DEVICE, NVIDIA_DEVICE
 

@@ -1,20 +1,102 @@
-"""Status of a run: as its last writer recorded it, or as observed if the process died without recording it."""
+"""Status of a run: as its last writer recorded it, or as observed if the process died without recording it.
+
+A process may become a daemon: the parent exits at once and the forked child owns the run.
+
+Each child that a program forks by itself (not those of ``multiprocessing``, which are workers) adds a line to
+``forks.<attempt>``. Where training is gone with exit code 0 and without a finish record, the relay follows the newest
+child that still lives, and says so in ``heir.<attempt>``: the run is that process's from then on.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+import sys
 import time
 from pathlib import Path
 
 from trackers.errors import NotFound
-from trackers.journal import daemonized
 from trackers.journal.lease import STALE_S, read_holder
-from trackers.journal.run_directory import RunDirectory, StreamName
+from trackers.journal.run_directory import RunDirectory, StreamName, replace_file
 from trackers.journal.stream import FAR_BYTES, NEAR_BYTES, find_finish, last_record
 from trackers.records import INTERRUPTED, Finish
 from trackers.support import confined, process_info
 from trackers.tracker import Status
+
+DIGITS = 20
+GRACE_S = 1.0
+"""Maximum wait of the relay for a child's line, in seconds: the parent may be gone before it is written."""
+
+
+def forks(run: RunDirectory, attempt: int) -> Path:
+    """A file with a line for each forked child: pid and start."""
+    return run.path / f"forks.{attempt}"
+
+
+def heir(run: RunDirectory, attempt: int) -> Path:
+    """A file that names, in the same way, the process whose run it is now."""
+    return run.path / f"heir.{attempt}"
+
+
+def is_worker() -> bool:
+    """Whether ``multiprocessing`` is forking this process, called as it begins."""
+    frame = sys._getframe()
+    while frame.f_back is not None:
+        frame = frame.f_back
+        if str(frame.f_globals.get("__name__", "")).startswith("multiprocessing."):
+            return True
+    return False
+
+
+def register_fork(run: RunDirectory, attempt: int) -> None:
+    """In a forked child: say that it is there. A full disk keeps it from that: then it isn't followed."""
+    pid = os.getpid()
+    with contextlib.suppress(OSError):
+        fd = confined.open_fd(forks(run, attempt), os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        try:
+            os.write(fd, f"{pid} {process_info.process_start(pid):.0f}\n".encode())
+        finally:
+            os.close(fd)
+
+
+def living_child(run: RunDirectory, attempt: int) -> tuple[int, float] | None:
+    """The newest forked child that still lives, by pid and start."""
+    for line in reversed(_lines(forks(run, attempt))):
+        if process_info.alive(*line):
+            return line
+    return None
+
+
+def daemon_child(run: RunDirectory, attempt: int) -> tuple[int, float] | None:
+    """The same, where it lives in a session that one of the children made, as daemons do."""
+    child = living_child(run, attempt)
+    with contextlib.suppress(OSError):
+        if child is not None and os.getsid(child[0]) in [pid for pid, _ in _lines(forks(run, attempt))]:
+            return child
+    return None
+
+
+def follow_child(run: RunDirectory, attempt: int, child: tuple[int, float]) -> None:
+    """Say that the run is this process's from now on."""
+    with contextlib.suppress(OSError):
+        replace_file(heir(run, attempt), f"{child[0]} {child[1]:.0f}\n".encode())
+
+
+def named_child(run: RunDirectory, attempt: int) -> tuple[int, float] | None:
+    """Whose run it is, where that isn't the process that began it."""
+    return next(iter(_lines(heir(run, attempt))), None)
+
+
+def _lines(path: Path) -> list[tuple[int, float]]:
+    found = []
+    with contextlib.suppress(OSError):
+        for line in confined.read(path).decode("ascii", "replace").splitlines():
+            words = line.split()
+            if len(words) == 2 and all(word.isdigit() and len(word) < DIGITS for word in words):
+                found.append((int(words[0]), float(words[1])))
+    return found
+
 
 SILENT_S = 120.0
 """Silence of relay and streams after which a run on another machine counts as crashed, in seconds."""
@@ -91,7 +173,7 @@ def _seen(run: RunDirectory) -> Status:
         return Status("running", time=time.time())
     seen = _last_sign(run)
     if info.host == process_info.host() and info.boot_id == process_info.boot_id():
-        heir = daemonized.named(run, run.attempt()) or daemonized.daemon(run, run.attempt())
+        heir = named_child(run, run.attempt()) or daemon_child(run, run.attempt())
         if process_info.alive(info.pid, info.pid_start) or (heir is not None and process_info.alive(*heir)):
             return Status("running", time=seen)
         said = last_status(run, FAR_BYTES)  # children may have logged on behind a finish record

@@ -8,7 +8,7 @@ import sys
 import time
 from typing import Any
 
-from trackers.journal import daemonized, helper_process
+from trackers.journal import helper_process, status
 from trackers.journal.lease import read_holder
 from trackers.journal.messages import Message, MessageReader, show
 from trackers.journal.run_directory import RunDirectory
@@ -149,8 +149,8 @@ class RelayClient:
 
     def register_fork(self) -> None:
         """In a forked child: let the relay know of it, unless it is a worker of ``multiprocessing``."""
-        if not daemonized.is_worker():
-            daemonized.register(self._run, self._attempt)
+        if not status.is_worker():
+            status.register_fork(self._run, self._attempt)
 
     def inherit(self, late: bool) -> bool:
         """Whether the run is this forked child's, as the relay says; it is looked after from here then.
@@ -159,9 +159,9 @@ class RelayClient:
             late: the relay has had its time: a daemon takes the run without it.
         """
         own = os.getpid(), process_info.process_start(os.getpid())
-        if (late or not self._wanted) and daemonized.daemon(self._run, self._attempt) == own:
-            daemonized.follow(self._run, self._attempt, own)
-        if daemonized.named(self._run, self._attempt) != own:
+        if (late or not self._wanted) and status.daemon_child(self._run, self._attempt) == own:
+            status.follow_child(self._run, self._attempt, own)
+        if status.named_child(self._run, self._attempt) != own:
             return False
         self._info.pid, self._info.pid_start = own
         holder = read_holder(self._run.path / "relay.lease")

@@ -19,7 +19,7 @@ from typing import Any
 
 from trackers import records
 from trackers.hardware import host
-from trackers.journal import daemonized, helper_process, trust
+from trackers.journal import helper_process, status, trust
 from trackers.journal.lease import read_holder
 from trackers.journal.run_directory import RunDirectory, StreamName
 from trackers.journal.status import PREEMPTED, is_preempted, judged, last_status, noted, observe, outlived, revised
@@ -308,21 +308,21 @@ class Supervisor:
         if self._watched is None or self._was_death:
             return False
         code = self._watched.exit_code()
-        child = daemonized.living(self.run, self._attempt) if code == 0 else None
+        child = status.living_child(self.run, self._attempt) if code == 0 else None
         if code is None:
-            child = daemonized.daemon(self.run, self._attempt)
+            child = status.daemon_child(self.run, self._attempt)
         if child is not None:
-            daemonized.follow(self.run, self._attempt, child)
+            status.follow_child(self.run, self._attempt, child)
             self._watch_heir()
             self._gone_at = 0.0
             return True
         now = time.monotonic()
         self._gone_at = self._gone_at or now
-        self._was_death = code != 0 or now - self._gone_at > daemonized.GRACE_S
+        self._was_death = code != 0 or now - self._gone_at > status.GRACE_S
         return not self._was_death
 
     def _watch_heir(self) -> None:
-        child = daemonized.named(self.run, self._attempt)
+        child = status.named_child(self.run, self._attempt)
         if self._watched is not None and child is not None and child != (self._watched.pid, self._watched.start):
             self._watched.close()
             self._watched = Watched(*child)

@@ -19,7 +19,7 @@ from trackers.journal.status import observe
 from trackers.records import Finish
 from trackers.relay.aggregation.worker import attempts
 from trackers.relay.delivery.cursor_file import delivery_report, read_account
-from trackers.relay.follow import runs_below
+from trackers.relay.sync import runs_below
 from trackers.tracker import RunInfo
 
 ALLOW_S = 3600.0

@@ -27,7 +27,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from trackers.support import confined, process_info
+from trackers.support import confined
 from trackers.support.redaction import mask_text
 
 RANK_VARIABLES = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK")
@@ -267,7 +267,7 @@ class Watched:
 
     def alive(self) -> bool:
         """Whether it runs. One that has exited doesn't, though its parent may not have asked for its exit code yet."""
-        return process_info.alive(self.pid, self.start)
+        return alive(self.pid, self.start)
 
     def wait(self, timeout_s: float) -> None:
         """Wait until it exits, up to a timeout."""
@@ -331,7 +331,7 @@ def _open_checked(pid: int, start: float) -> int:
     fd = open_pidfd(pid)
     if fd < 0:
         return -1
-    if process_info.process_start(pid) in (0.0, start):  # it may have exited by now; not where the pid is another's
+    if process_start(pid) in (0.0, start):  # it may have exited by now; not where the pid is another's
         return fd
     os.close(fd)
     return -1

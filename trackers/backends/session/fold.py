@@ -15,11 +15,10 @@ import msgspec
 
 from trackers.backends.session import files
 from trackers.backends.session import log_lines as lines
-from trackers.backends.session.facts import SessionFacts, Snapshots, forced_by, warnings
+from trackers.backends.session.facts import SessionFacts, SessionTotals, Snapshots, forced_by, iso, warnings
 from trackers.backends.session.files import COMMUNICATION, SNAPSHOTS, TRAINING
 from trackers.backends.session.log_lines import MAIN, MULTIGPU, PERFORMANCE, UNKNOWN, PagePosition, Pages
 from trackers.backends.session.precheck import SessionSettings
-from trackers.backends.session.summary import SessionTotals, iso
 from trackers.benchmark import speed
 from trackers.metrics import roles
 from trackers.metrics.groups import group_of

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from trackers.backends.session import files, summary
+from trackers.backends.session import facts, files
 from trackers.backends.session.files import TRAINING, SessionFiles
 from trackers.backends.session.fold import HEAD_S, SessionFold, SessionState, logged
 from trackers.backends.session.precheck import SessionPrecheck, settings
@@ -226,7 +226,7 @@ class SessionTracker(SessionPrecheck):
     def _save(self, status: Status | None) -> None:
         head = self._head(self._kept.name, status)
         book = self._kept.book
-        text = "\n".join(summary.text(head, book.totals, book.speed(), book.snapshots)) + "\n"
+        text = "\n".join(facts.summary_text(head, book.totals, book.speed(), book.snapshots)) + "\n"
         self._files.save(head, text)
         self._state[DIGESTS] = dict(self._files.digests)
         self._saved_at, self._saved_bytes = self.clock(), sum(self._kept.lists.values())
@@ -234,7 +234,9 @@ class SessionTracker(SessionPrecheck):
 
     def _head(self, name: str, status: Status | None) -> Mapping[str, Any]:
         book = self._kept.book
-        return summary.session(name, self._info, book.facts, book.totals, book.speed().batch, book.attributes, status)
+        return facts.session_summary(
+            name, self._info, book.facts, book.totals, book.speed().batch, book.attributes, status
+        )
 
     def _first(self, name: str) -> Iterable[bytes]:
         self._files.lists.open({}, 0)

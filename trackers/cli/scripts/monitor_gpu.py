@@ -15,9 +15,7 @@ from pathlib import Path
 from typing import TextIO
 
 from trackers.errors import NotFound, TrackersError, UsageError
-from trackers.hardware import snapshot_file
-from trackers.hardware.monitor import Monitor, watch, words
-from trackers.hardware.snapshot_file import Thresholds
+from trackers.hardware.monitor import Monitor, Thresholds, read_recording, recording_summary, watch, words
 from trackers.support.atomic_write import check, never, write_text
 
 COMMANDS = """Record the same training twice, then compare the recordings:
@@ -98,7 +96,7 @@ def _monitor(given: argparse.Namespace) -> int:
         return 0 if monitor.complete else 1
     code = watch(monitor, given.monitor_training)
     try:  # the command's exit code is what counts, whatever became of the recording
-        text = snapshot_file.summary(snapshot_file.read(output), output.name)
+        text = recording_summary(read_recording(output), output.name)
         _print(text, sys.stdout)
         write_text(_summary(output), text + "\n")
     except TrackersError as error:
@@ -131,7 +129,7 @@ def _print(text: str, stream: TextIO) -> None:
 
 
 def _compared(paths: Sequence[Path]) -> str:
-    return "\n\n".join(snapshot_file.summary(snapshot_file.read(path), path.name) for path in paths)
+    return "\n\n".join(recording_summary(read_recording(path), path.name) for path in paths)
 
 
 def _seconds(text: str) -> float:

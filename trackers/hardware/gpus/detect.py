@@ -18,8 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from trackers.hardware.gpus.amd_smi import AmdSource
-from trackers.hardware.gpus.amd_sysfs import DRM, SysfsSource
+from trackers.hardware.gpus.amd import DRM, AmdSource, SysfsSource
 from trackers.hardware.gpus.base import Gpu, GpuSource, Reading, SourceLost
 from trackers.hardware.gpus.nvidia import NvidiaSource
 
