@@ -44,10 +44,10 @@ def main(arguments: Sequence[str]) -> int:
         return relay(run, messages, json.loads(rest[0]))
     if role == "outpost":
         from trackers.hardware.plan import Plan
-        from trackers.relay.sampling.node_agent import serve
+        from trackers.relay.sampling.child import serve_agent
 
         helper_process.lower_priority(int(rest[1]))
-        return serve(run.path, msgspec.json.decode(rest[0], type=Plan))
+        return serve_agent(run.path, msgspec.json.decode(rest[0], type=Plan))
     if role == "sample":
         from trackers.hardware.plan import Plan
         from trackers.relay.sampling.worker import sample

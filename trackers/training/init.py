@@ -315,20 +315,20 @@ def _sample_here(way: RankTransport, options: Any, problem: Callable[[str], None
     if not (elsewhere and relay and options["TRACKER_SAMPLE"] and way.folder is not None):
         return _forget
     from trackers.hardware.plan import Plan, planned
-    from trackers.relay.sampling import node_agent
+    from trackers.relay.sampling import child
 
     pid = os.getpid()
     plan = planned(
         options, Plan(node=place.node, nodes=place.nodes, pid=pid, pid_start=process_info.process_start(pid))
     )
     try:
-        helper = node_agent.start(way.folder, plan, int(options["TRACKER_NICE"]))
+        helper = child.start_agent(way.folder, plan, int(options["TRACKER_NICE"]))
     except OSError as error:
         problem(f"the hardware of node {place.node} isn't sampled: {error}")
         return _forget
 
     def end(run: RankRun) -> None:
-        node_agent.stop(helper)
+        child.stop_agent(helper)
         _forget(run)
 
     return end

@@ -1,7 +1,12 @@
-"""The sampler as its supervisor sees it: started a moment after training, left behind when it hangs.
+"""The sampler as those see it who start it: the run's supervisor, and on a machine without one its first rank.
 
-It is a process of its own, for a GPU driver may hang for minutes inside one call: neither a delivery nor the end of a
-run waits for that.
+The supervisor starts it a moment after training and leaves it behind when it hangs. It is a process of its own, for a
+GPU driver may hang for minutes inside one call: neither a delivery nor the end of a run waits for that.
+
+Where a machine of the job has no relay, its first rank starts an agent, which the run's end ends.
+
+The agent finds the run as the ranks do, by what the main rank wrote in the launch's folder, and writes a stream of
+its own there. The directory must be one that all machines see.
 """
 
 from __future__ import annotations
@@ -10,15 +15,88 @@ import os
 import subprocess
 import time
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from trackers.hardware.plan import BEAT, READING, Plan, planned
 from trackers.journal import helper_process
-from trackers.journal.run_directory import RunDirectory
-from trackers.relay.sampling.node_agent import done
+from trackers.journal.messages import Messages
+from trackers.journal.run_directory import RunDirectory, StreamName
+from trackers.journal.stream import find_finish
+from trackers.ranks import launch
+from trackers.support import confined, process_info
 from trackers.support.process_info import readable
 from trackers.tracker import RunInfo
+
+CLAIM_S = 0.5
+"""Between looks for the main rank's word."""
+
+
+def done_file(run: RunDirectory, node: int, attempt: int) -> Path:
+    """A file that says: this machine's sampler has written its last."""
+    return run.path / f"sampler-{node}.{attempt}.done"
+
+
+def start_agent(folder: Path, plan: Plan, nice: int) -> Any:
+    """Start the process.
+
+    Args:
+        folder: the launch's. plan: with this rank's pid, whose end ends it.
+
+    Returns:
+        the ``subprocess.Popen``.
+
+    Raises:
+        OSError: it can't be started.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    arguments = ["outpost", str(folder), msgspec.json.encode(plan).decode(), str(nice)]
+    return helper_process.start(RunDirectory(folder), arguments)
+
+
+def stop_agent(helper: Any) -> None:
+    """Have it write its last now, and don't wait for it."""
+    if helper.poll() is None:
+        helper.terminate()
+        helper.returncode = 0  # tells subprocess that nobody waits for it: no warning at its end
+
+
+def serve_agent(folder: Path, plan: Plan) -> int:
+    """Sample for the run that the launch becomes, until it or the rank here ends. Returns the exit code."""
+    from trackers.relay.sampling.worker import sample
+
+    found = _find_run(folder, plan)
+    if found is None:
+        return 0
+    run, attempt = found
+    plan = msgspec.structs.replace(plan, attempt=attempt)
+    stream = run.stream(StreamName("rank", 0, attempt))
+    code = sample(run, Messages(run.messages), plan, over=lambda: not _trains(plan) or _has_ended(run, stream, attempt))
+    confined.touch(done_file(run, plan.node, attempt))
+    return code
+
+
+def _find_run(folder: Path, plan: Plan) -> tuple[RunDirectory, int] | None:
+    """The run, once its main rank has said which; None where the rank here ended before."""
+    while _trains(plan):
+        for claim in reversed(launch.claims(folder)):
+            run = RunDirectory((folder / claim.run).resolve())
+            if not _has_ended(run, run.stream(StreamName("rank", 0, claim.attempt)), claim.attempt):
+                return run, claim.attempt
+            break
+        time.sleep(CLAIM_S)
+    return None
+
+
+def _trains(plan: Plan) -> bool:
+    return process_info.alive(plan.pid, plan.pid_start)
+
+
+def _has_ended(run: RunDirectory, stream: Path, attempt: int) -> bool:
+    return find_finish(stream) is not None or run.attempt() > attempt
+
 
 AFTER_S = 1.0
 """Delay of the sampler's start after the relay's, in seconds, so that very short runs don't start it."""
@@ -142,7 +220,7 @@ class Sampler:
         names = [name for name in self._run.stream_names() if name.writer == "sampler"]
         mine = self._plan.attempt, self._plan.node
         others = [name.number for name in names if name.attempt == mine[0] and name.number != mine[1]]
-        return all(done(self._run, number, mine[0]).exists() for number in others)
+        return all(done_file(self._run, number, mine[0]).exists() for number in others)
 
     def close(self) -> None:
         """End it, in whatever state it is; waits at most as long as for the end of a run."""
