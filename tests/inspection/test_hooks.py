@@ -18,7 +18,7 @@ from trackers.inspection import TensorInspectConfig
 from trackers.inspection.features import TENSORS
 from trackers.inspection.inspector import Eager, Inspector
 from trackers.inspection.statistics import TENSOR_STATS, TextLog
-from trackers.values import deferred
+from trackers.values import device_copy
 from trackers.values.device_copy import Transfer
 
 Logged = list[tuple[int, dict[str, Any]]]
@@ -411,7 +411,7 @@ def test_a_step_waits_for_no_device(inspect: Any, logged: Logged, monkeypatch: p
     wanted["all"]["transformer_engine"]["LogFp8TensorStats"] = fp8
     inspector = inspect(model, wanted)
     moved.clear()
-    monkeypatch.setattr(deferred, "TorchTransfer", Moved)
+    monkeypatch.setattr(device_copy, "TorchTransfer", Moved)
     x = torch.randn(5, 4)
     with NothingMoves() as mode:
         model(x).sum().backward()
@@ -433,7 +433,7 @@ def test_text_log_waits_for_no_device_and_keeps_order(tmp_path: Any, said: list[
     moved.clear()
     log = TextLog(tmp_path, 3, said.append)
     copy = Moved(torch.tensor(2.5))
-    log.log({"a": deferred.DeferredNumber([Arrival(copy)], lambda: float(copy.host))}, 0)
+    log.log({"a": device_copy.DeferredNumber([Arrival(copy)], lambda: float(copy.host))}, 0)
     log.log({"b": 1.0}, 1)
     assert log.path.read_text() == ""
     copy.arrived = True

@@ -23,7 +23,7 @@ from trackers.instruments.clock import TrainingClock
 from trackers.instruments.flops import Transformer
 from trackers.instruments.peaks import PARTS, PRECISIONS, SOURCES, given_tflops, part, peak_tflops
 from trackers.instruments.throughput import Remaining, Throughput
-from trackers.values.deferred import DeferredNumber
+from trackers.values.device_copy import DeferredNumber
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from trackers.journal.status import observe
 from trackers.journal.stream import tail
 from trackers.readers.boundary import boundary
 from trackers.records import Metrics, Summary, Text, final_name
-from trackers.relay.report import report
+from trackers.relay.delivery.cursor_file import delivery_report
 from trackers.support import confined
 from trackers.tracker import RunInfo, Status
 
@@ -32,7 +32,7 @@ class _Rejected(msgspec.Struct):
 
 class Overview(msgspec.Struct, kw_only=True):
     """status: as observed now. step: of the last metrics. last: last values by name, as far as the end of the
-    streams tells (``complete``: all streams were read). results: by ``final/`` name. trackers: see ``report``.
+    streams tells (``complete``: all streams were read). results: by ``final/`` name. trackers: see ``delivery_report``.
     """
 
     info: RunInfo
@@ -59,7 +59,7 @@ def glance(run: RunDirectory) -> Overview:
         if name.writer in ("rank", "reducer"):
             for record in claims.kept(name, tail(run.stream(name))):
                 _take(view, record)
-    view.trackers = report(run, view.info.trackers)
+    view.trackers = delivery_report(run, view.info.trackers)
     return view
 
 
@@ -69,7 +69,7 @@ def overview(run: RunDirectory) -> Overview:
     for record in AttemptHistory(run).records():
         view.records += 1
         _take(view, record)
-    view.trackers = report(run, view.info.trackers)
+    view.trackers = delivery_report(run, view.info.trackers)
     return view
 
 

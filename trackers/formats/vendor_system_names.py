@@ -13,7 +13,6 @@ import re
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
-from trackers.formats import vendor_system_names
 from trackers.records import SYSTEM_PREFIX, Number, Record
 
 GIB = float(1 << 30)
@@ -155,7 +154,7 @@ def _folder(node: str | None) -> str:
     return f"{node.removesuffix('.')}/" if node else ""
 
 
-NAMES = {"mlflow": vendor_system_names.mlflow_name, "trackio": vendor_system_names.trackio_name}
+NAMES = {"mlflow": mlflow_name, "trackio": trackio_name}
 
 
 def is_sample(name: str, step: int | None) -> bool:
@@ -170,9 +169,7 @@ def back(values: Mapping[str, Number], names: Mapping[str, str], tracker: str) -
         names: its names, and ours; what isn't there has kept its own.
     """
     return {
-        names.get(name, name): vendor_system_names.restored(
-            value, NAMES[tracker](names[name])[1] if name in names else 1.0
-        )
+        names.get(name, name): restored(value, NAMES[tracker](names[name])[1] if name in names else 1.0)
         for name, value in values.items()
     }
 
@@ -183,6 +180,6 @@ def returned(values: Mapping[str, Number], tracker: str) -> dict[str, Number]:
         return dict(values)
     factors = {name: NAMES[tracker](name)[1] for name in values}
     return {
-        name: value if factors[name] == 1.0 else vendor_system_names.restored(value * factors[name], factors[name])
+        name: value if factors[name] == 1.0 else restored(value * factors[name], factors[name])
         for name, value in values.items()
     }

@@ -27,9 +27,7 @@ from trackers.inspection.statistics import MomentSums, TextLog, Whole, whole
 from trackers.reductions import Max, Reduction
 from trackers.support.optional import torch_for
 from trackers.values.coerce import number
-from trackers.values.deferred import Vector
-from trackers.values.deferred import number as deferred_number
-from trackers.values.device_copy import transfer
+from trackers.values.device_copy import Vector, deferred_number, transfer
 
 PACKAGE, ENGINE = "nvdlfw_inspect", "transformer_engine"
 MESSAGES = "nvdlfw_inspect"

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, TypeVar
 from trackers.errors import UsageError
 from trackers.reductions import All, Max, Min
 from trackers.support.process_info import torch_distributed
-from trackers.values.deferred import number
+from trackers.values.device_copy import deferred_number
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 LEVELS = (-1, 0, 1, 2)
@@ -603,7 +603,7 @@ def values(spans: Mapping[str, TimerSpan], iterations: int) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, span in spans.items():
         if span.count or not span.interrupted or span.elapsed_s > 0 or not span.ready:
-            found[name + SUFFIX] = number([span], lambda span=span: span.elapsed_s / iterations)  # type: ignore[misc]
+            found[name + SUFFIX] = deferred_number([span], lambda span=span: span.elapsed_s / iterations)  # type: ignore[misc]
         if span.interrupted:
             found[name + INTERRUPTED] = span.interrupted
     return found

@@ -18,7 +18,7 @@ from trackers.formats.megatron_line import STRAGGLER_ENDS, TRACED, is_forward
 from trackers.formats.megatron_line import report as timer_report
 from trackers.instruments.timers import NULL, SUFFIX, Interval, NullTimer, Timer, Timers, TimerSpan
 from trackers.reductions import Max
-from trackers.values.deferred import Awaited, number
+from trackers.values.device_copy import Awaited, deferred_number
 
 DATA = "batch-generator"
 FORWARD_PART = 3.0
@@ -443,7 +443,7 @@ class MegatronTimers:
             spans, divisor = self._laps(names, normalizer, reset, barrier)
             found: dict[str, Any] = {}
             for name, span in spans.items():
-                time_s = number([span], lambda span=span: span.elapsed_s / divisor)  # type: ignore[misc]
+                time_s = deferred_number([span], lambda span=span: span.elapsed_s / divisor)  # type: ignore[misc]
                 found[name + SUFFIX] = Max(time_s) if self._ranks > 1 else time_s
             if found:
                 self._log(found, iteration)
