@@ -58,7 +58,7 @@ bind() { # source, further options
 inside() {
     chroot "$root" /usr/bin/env -C "$checkout" -u PYTHONPATH -u PYTHONHOME -u VIRTUAL_ENV -u LD_LIBRARY_PATH \
         PATH=/venv/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
-        PYTHON=/venv/bin/python LANG=C.UTF-8 "$@"
+        PYTHON=/venv/bin/python LANG=C.UTF-8 USE_LIBUV=0 "$@"
 }
 
 mount_all() {
@@ -94,7 +94,7 @@ make_root() {
 }
 
 install_packages() {
-    local wanted="$suite ${packages[*]}"
+    local wanted="$suite ${packages[*]}; stores without libuv"
     [ "$(cat "$root/.packages" 2>/dev/null)" != "$wanted" ] || return 0
     echo "Installing $suite's packages into $root: Python, torch, Chromium, PostgreSQL (minutes)"
     local from
@@ -110,6 +110,13 @@ install_packages() {
     inside DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${packages[@]}" \
         >"$root/var/log/packages.log" 2>&1 || { tail -5 "$root/var/log/packages.log" >&2 && return 1; }
     inside apt-get clean
+    # Debian's torch is built without libuv, but stores and torchrun ask for it, most of them whatever USE_LIBUV says.
+    local distributed=$root/usr/lib/python3/dist-packages/torch/distributed/__init__.py
+    grep -q _with_libuv "$distributed" || cat >>"$distributed" <<'PYTHON'
+
+_with_libuv = TCPStore.__init__
+TCPStore.__init__ = lambda self, *args, **options: _with_libuv(self, *args, **{"use_libuv": False, **options})
+PYTHON
     inside git config --system safe.directory '*' # the checkout may belong to another user
     echo "$wanted" >"$root/.packages"
 }

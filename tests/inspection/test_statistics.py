@@ -89,6 +89,16 @@ def test_large_tensors_keep_their_digits(dtype: torch.dtype, precision: float, w
         assert found[name] == pytest.approx(value, rel=2e-5 if whole and name == "l1_norm" else precision), name
 
 
+@pytest.mark.parametrize("elements", [1, 7, 1023, 1024, 1025, 5000, 3 << 20])
+def test_moments_need_no_product_of_a_blas(elements: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch may be built with a BLAS that adds up one by one: squares keep their digits, whatever remains of a row."""
+    monkeypatch.setattr(torch, "dot", None)
+    torch.manual_seed(0)
+    tensor = torch.randn(elements) * 0.3 + 2
+    found = measured(tensor, {"std": TENSOR_STATS["std"]})["std"]
+    assert found == pytest.approx(exact(tensor.numpy())["std"], rel=5e-6, nan_ok=True)
+
+
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 def test_numbers_that_are_none_stay_visible(bad: float) -> None:
     """A NaN or an infinity among the elements shows in what it spoils, in every piece's company."""

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from trackers.errors import MissingPackage, NotFound
 from trackers.support import seekable_zstd
-from trackers.support.seekable_zstd import Content, content_of, open_file, pack, packed_path, size_of
+from trackers.support.seekable_zstd import Content, PackedFile, content_of, open_file, pack, packed_path, size_of
 
 
 def make(content: bytes) -> Path:
@@ -89,6 +89,15 @@ def test_missing_file_is_not_found() -> None:
         open_file(Path("none"))
     with pytest.raises(FileNotFoundError):
         size_of(Path("none"))
+
+
+def test_file_that_could_not_be_opened_closes_without_a_word() -> None:
+    """Python closes each file object as it goes, also one whose file wasn't there."""
+    file = PackedFile.__new__(PackedFile)
+    with pytest.raises(FileNotFoundError):
+        file.__init__(Path("none"))  # type: ignore[misc]
+    file.close()
+    assert file.closed
 
 
 def test_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

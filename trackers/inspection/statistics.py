@@ -179,6 +179,9 @@ def _end(values: Sequence[Number], which: Callable[[Sequence[Number]], Number]) 
 PIECE = 1 << 20
 """Elements of a piece on a processor: 4 MiB of float32 and as much to work in; smaller ones cost more calls."""
 
+ROW = 1024
+"""Elements whose squares are added up one after the other."""
+
 
 class MomentSums(NamedTuple):
     """Numbers of a tensor, or of a piece of it. row: a tensor of shape (len(names),). elements: how many."""
@@ -221,11 +224,20 @@ def _in_room(torch: Any, one: Any, room: Any, groups: Sequence[str]) -> Iterator
         elif group == "moments":
             mean = one.mean()
             torch.sub(one, mean, out=room)
-            yield from (mean, torch.dot(room, room))
+            yield from (mean, _squares(torch, room))
         elif group == "l1":
             yield torch.abs(one, out=room).sum()
         else:
             yield _least(torch, one, room)
+
+
+def _squares(torch: Any, one: Any) -> Any:
+    """The sum of squares, row by row: plain BLAS libraries add up a dot product one by one, and lose digits."""
+    rows = one.numel() // ROW * ROW
+    if not rows:
+        return torch.linalg.vector_norm(one).square()
+    whole = torch.linalg.vector_norm(one[:rows].view(-1, ROW), dim=1).square().sum()
+    return whole if rows == one.numel() else whole + torch.linalg.vector_norm(one[rows:]).square()
 
 
 def _at_once(torch: Any, one: Any, groups: Sequence[str]) -> Iterator[Any]:

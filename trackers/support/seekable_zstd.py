@@ -176,7 +176,7 @@ class PackedFile(io.RawIOBase):
 
     def close(self) -> None:
         """Leave the file."""
-        if not self.closed:
+        if not self.closed and hasattr(self, "_file"):  # one that couldn't be opened is closed, too, as it goes
             self._file.close()
         super().close()
 
