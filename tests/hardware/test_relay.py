@@ -284,6 +284,20 @@ def test_sampler_of_a_short_run_on_a_busy_host_is_waited_for(
     assert isinstance(sampler_records(run)[-1], Summary)
 
 
+def test_sampler_that_is_slow_where_no_driver_is_asked_blames_none(
+    run: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a machine without GPUs a sampler that has begun and has no sample yet waits for the processor alone."""
+    monkeypatch.setattr(sampler_module, "BEGINS_S", 0.0)
+    monkeypatch.setattr(sampler_module, "FIRST_S", 3600.0)
+    beside = Beside(run, monkeypatch, {})
+    monkeypatch.setattr(sampler_module, "BEAT", b"never")  # as if the first sample didn't come
+    beside.until(lambda: beside.sampler._began and not beside.sampler._reads)
+    beside.sampler.close()
+    (line,) = beside.said
+    assert "had no sample when training ended (a busy host)" in line
+
+
 @pytest.mark.parametrize("seen", [False, True])
 def test_driver_that_hangs_at_the_end_isnt_waited_for(
     seen: bool, run: RunDirectory, drivers: Drivers, monkeypatch: pytest.MonkeyPatch

@@ -320,8 +320,7 @@ def test_finish_shows_progress_on_a_terminal() -> None:
 def test_console_of_a_killed_training_waits_for_nothing() -> None:
     """The console ended with training: nothing waits for it, and nobody is told to deliver it."""
     code = TRAIN.replace('"json"', '"json,console"') + "import os, signal; os.kill(os.getpid(), signal.SIGKILL)\n"
-    with start(code, "30", stderr=subprocess.DEVNULL):
-        pass
+    start(code, "30", stderr=subprocess.DEVNULL).communicate()
     wait_for(lambda: read_account(run_directory(), "json").closed)
     found = delivery_report(run_directory(), ["json", "console"])
     assert (found["json"]["state"], found["console"]["state"]) == ("delivered", "ended")

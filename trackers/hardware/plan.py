@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-BEAT, READING = b".", b"r"
-"""Signals of the sampler: alive; a reading of the GPUs begins, which ends with the next beat."""
+BEAT, READING, BEGUN = b".", b"r", b"b"
+"""Signals of the sampler: a sample is taken; a driver is asked, until the next signal; it runs, without a sample."""
 
 
 class Plan(msgspec.Struct, kw_only=True):

@@ -7,6 +7,7 @@ The run's environment (git state, packages, machine) is gathered here, because t
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import random
@@ -136,6 +137,7 @@ ASK_S = 0.1
 """Between two requests to a delivery to end: it ends at the second one that comes soon after the first."""
 STUCK_GRACE_S = 5.0
 SETTLE_S = 0.3
+"""Time for which training has the processor to itself when it starts, in seconds, unless it ends sooner."""
 LOOK_S = 0.5
 """Between looks for a newer attempt."""
 DONE, AGAIN, STOPPED = 0, 75, 70
@@ -186,8 +188,7 @@ class Supervisor:
         self.run = run
         self.info: RunInfo = trust.delivered(run)[0] if info is None else info
         self.children = [Child(name) for name in trackers]
-        for child in self.children if watch else []:
-            child.start_at = time.monotonic() + SETTLE_S  # while training starts, the cores are its own
+        self._settled_at = time.monotonic() + SETTLE_S if watch else 0.0
         self._say = say
         self._watched = Watched(*watch, pidfd) if watch else None
         self._left: Finish | None = None
@@ -235,9 +236,14 @@ class Supervisor:
         return self.superseded
 
     def begin(self) -> None:
-        """Open the node's stream, if this supervisor owns it."""
-        if self._owner:
-            self._open_node_stream()
+        """Open the node's stream, if this supervisor owns it; deliveries of a run that has ended start at once."""
+        is_new = self._owner and self._open_node_stream()
+        self._tend_children()
+        if is_new and self._watched is not None and self._node is not None:
+            values = gather_environment(self.info)  # takes a while
+            if self.info.option("TRACKER_PRIVATE", True):
+                keep_patch(values, self.run, self._attempt)
+            self._node.write(records.encode(Environment(time=time.time(), values=values)))
 
     def turn(self) -> bool:
         """Look after everything once. False when nothing is left to do."""
@@ -267,22 +273,19 @@ class Supervisor:
         if self._watched is not None:
             self._watched.close()
 
-    def _open_node_stream(self) -> None:
+    def _open_node_stream(self) -> bool:
+        """Open it; False if it has what there is to say of this machine, or says that the attempt has ended."""
         name = StreamName("node", 0, self._attempt)
         path = self.run.stream(name)
         last = last_record(path)
         if find_finish(path) is not None and not outlived(self.run, name):
-            return
+            return False
         self._node = StreamWriter(path)
         if last is None:
             now = time.time()
             start = Start(time=now, attempt=self._attempt, host=process_info.host(), pid=os.getpid())
             self._node.write(records.encode(start))
-        if self._watched is not None and (last is None or isinstance(last, Start)):
-            values = gather_environment(self.info)
-            if self.info.option("TRACKER_PRIVATE", True):
-                keep_patch(values, self.run, self._attempt)
-            self._node.write(records.encode(Environment(time=time.time(), values=values)))
+        return last is None or isinstance(last, Start)
 
     def _see_node_stream(self) -> None:
         """Put the node's stream back, if somebody deleted it. Its folder is for training to put back."""
@@ -380,6 +383,8 @@ class Supervisor:
         failpoint("relay.finish.after")
 
     def _tend_children(self) -> None:
+        if time.monotonic() < self._settled_at and self._main_end.look() is None:
+            return
         for child in self.children:
             if child.done or child.stopped:
                 continue
@@ -462,7 +467,15 @@ class Supervisor:
         elif self._watched is not None and (not self._ended_at or self._left is not None):
             self._watched.wait(POLL_S)
         else:
+            self._wait_for_a_delivery()
+
+    def _wait_for_a_delivery(self) -> None:
+        running = [child.process for child in self.children if child.process is not None]
+        if not running:
             time.sleep(POLL_S)
+            return
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            running[0].wait(POLL_S)
 
     def stop(self, *_: Any) -> None:
         """Stop soon: as a signal handler."""

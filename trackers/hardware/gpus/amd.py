@@ -320,8 +320,10 @@ class AmdSource:
         say: Callable[[str], None],
         choose: Callable[[Sequence[Gpu]], list[Gpu]] = list,
         clock: Callable[[], float] = time.monotonic,
+        entering: Callable[[], object] = lambda: None,
     ) -> None:
         self._smi = _load()
+        entering()
         self._fields = DriverFields("AMD", say, _classify)
         self._absence = Absence("AMD", say, clock)
         self._handles: dict[str, Any] = {}

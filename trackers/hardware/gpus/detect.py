@@ -114,6 +114,7 @@ class Gpus:
     Args:
         say: called with one line for what can't be had.
         scope: "job" or "node".
+        entering: called before a driver is asked for the first time: it may hang from then on.
         environ: where the job's choice of GPUs stands; default this process's environment.
         drm: the kernel's list of graphics cards.
     """
@@ -123,6 +124,7 @@ class Gpus:
         say: Callable[[str], None],
         *,
         scope: str = "job",
+        entering: Callable[[], object] = lambda: None,
         environ: Mapping[str, str] | None = None,
         drm: Path = DRM,
     ) -> None:
@@ -138,9 +140,11 @@ class Gpus:
                 )
             return select_gpus(gpus, scope, chosen)
 
-        nvidia = _nvidia(say, choose)
+        nvidia = _nvidia(say, choose, entering)
         # Beside NVIDIA's GPUs the kernel's files are most likely those of the processor's own graphics.
-        amd = _amd(say, choose, None if nvidia is not None or (drm == DRM and not AMD_DEVICE.exists()) else drm)
+        amd = _amd(
+            say, choose, entering, None if nvidia is not None or (drm == DRM and not AMD_DEVICE.exists()) else drm
+        )
         self._sources: list[GpuSource] = [source for source in (nvidia, amd) if source is not None]
         labels = [gpu.label for gpu in self.gpus]
         self._shared = len(labels) != len(set(labels))
@@ -171,9 +175,11 @@ class Gpus:
             source.close()
 
 
-def _nvidia(say: Callable[[str], None], choose: Callable[[Sequence[Gpu]], list[Gpu]]) -> GpuSource | None:
+def _nvidia(
+    say: Callable[[str], None], choose: Callable[[Sequence[Gpu]], list[Gpu]], entering: Callable[[], object]
+) -> GpuSource | None:
     try:
-        return NvidiaSource(say, choose)
+        return NvidiaSource(say, choose, entering=entering)
     except ImportError:
         if NVIDIA_DEVICE.exists():
             say("NVIDIA GPUs aren't sampled: nvidia-ml-py is missing; pip install 'trackers-relay[nvidia]'")
@@ -184,10 +190,13 @@ def _nvidia(say: Callable[[str], None], choose: Callable[[Sequence[Gpu]], list[G
 
 
 def _amd(
-    say: Callable[[str], None], choose: Callable[[Sequence[Gpu]], list[Gpu]], drm: Path | None
+    say: Callable[[str], None],
+    choose: Callable[[Sequence[Gpu]], list[Gpu]],
+    entering: Callable[[], object],
+    drm: Path | None,
 ) -> GpuSource | None:
     try:
-        return AmdSource(say, choose)
+        return AmdSource(say, choose, entering=entering)
     except ImportError:
         lacking = "amdsmi is missing; pip install 'trackers-relay[amd]'"
     except SourceLost as error:

@@ -42,6 +42,7 @@ class NvidiaSource:
     Args:
         say: called with one line for what can't be had.
         choose: picks those to read.
+        entering: called before the driver is asked for the first time.
 
     Raises:
         SourceLost: no driver here, or it doesn't work.
@@ -55,9 +56,11 @@ class NvidiaSource:
         say: Callable[[str], None],
         choose: Callable[[Sequence[Gpu]], list[Gpu]] = list,
         clock: Callable[[], float] = time.monotonic,
+        entering: Callable[[], object] = lambda: None,
     ) -> None:
         import pynvml
 
+        entering()
         self._nvml: Any = pynvml
         try:
             pynvml.nvmlInit()

@@ -193,7 +193,7 @@ class Delivery:
                 translated = errors.Unavailable(str(translated))
             return self._failed(translated)
         self._idle_s = IDLE_S[0]
-        return 0.0 if self._order_has_more() else GATHER_S
+        return 0.0 if self._order_has_more() or self._order.ended() else GATHER_S
 
     def pump(self) -> None:
         """Deliver what there is now, in this thread; failures are left for later. For delivery inside training."""

@@ -171,7 +171,8 @@ class Sampler:
             self._reap(now, f"signal {-code}" if code < 0 else f"exit code {code}")
         elif now - self._heard > HANG_S + self._plan.interval_s:
             self._leave()
-            self._say(f"hardware sampling stopped: a driver hasn't answered for {HANG_S:.0f} s; all else goes on")
+            whose = "a driver" if self._reads else "the sampler"
+            self._say(f"hardware sampling stopped: {whose} hasn't answered for {HANG_S:.0f} s; all else goes on")
 
     def end(self) -> bool:
         """Have it write its last interval. True once that is done, or not waited for any longer."""
@@ -190,20 +191,21 @@ class Sampler:
             return self._others_are_done(now)
         if not self._sampled:
             self._waited = now
-            if now - self._ending <= (FIRST_S if self._began else BEGINS_S):
+            if now - self._ending <= (FIRST_S if self._reads else BEGINS_S):
                 return False
             self._leave()
-            why = "didn't answer" if self._began else "hadn't begun"
-            whose = "a driver that is slow or hangs?" if self._began else "a busy host"
+            why = "didn't answer" if self._reads else "had no sample" if self._began else "hadn't begun"
+            whose = "a driver that is slow or hangs?" if self._reads else "a busy host"
             self._say(f"the hardware sampler {why} when training ended ({whose}): the run has no hardware metrics")
             self._ended = True
             return True
         late = self._ending - self._heard > LATE_S + self._plan.interval_s
         stuck = self._reads and now - self._heard > READS_S
         if late or stuck or now - max(self._ending, self._waited) > END_S:
+            whose = "a driver that is slow or hangs?" if self._reads else "a busy host"
             self._leave()
             self._say(
-                "the hardware sampler didn't answer when training ended (a driver that hangs?): "
+                f"the hardware sampler didn't answer when training ended ({whose}): "
                 "its last interval and the energy's totals are missing"
             )
             self._ended = True

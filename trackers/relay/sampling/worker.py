@@ -14,7 +14,7 @@ from trackers.hardware import metric_names
 from trackers.hardware.gpus.base import Reading
 from trackers.hardware.gpus.detect import Gpus
 from trackers.hardware.host import Host
-from trackers.hardware.plan import BEAT, READING, Plan
+from trackers.hardware.plan import BEAT, BEGUN, READING, Plan
 from trackers.hardware.recorder import Sampling
 from trackers.journal.messages import Messages
 from trackers.journal.run_directory import RunDirectory, StreamName
@@ -89,9 +89,11 @@ def sample(run: RunDirectory, messages: Messages, plan: Plan, over: Callable[[],
     if not os.fstat(writer.fd).st_size:
         start = Start(time=clock.now(), attempt=plan.attempt, node=plan.node, host=process_info.host(), pid=os.getpid())
         writer.write(records.encode(start))
-    _beat(plan.beat_fd, READING)  # it runs, and takes signals: from here on a driver may hang
-    gpus = Gpus(say, scope=plan.scope)
+    _beat(plan.beat_fd, BEGUN)  # from here on it takes signals
+    gpus = Gpus(say, scope=plan.scope, entering=lambda: _beat(plan.beat_fd, READING))
+    _beat(plan.beat_fd, READING if gpus.gpus else BEGUN)
     told = {"gpus": metric_names.known(gpus.read(), gpus.label, plan.node if plan.nodes > 1 else None)}
+    _beat(plan.beat_fd, BEGUN)
     writer.write(records.encode(Environment(time=clock.now(), values=told)))
     sampling = Sampling(
         plan,
@@ -128,7 +130,8 @@ class _Told:
         self.label = gpus.label
 
     def read(self) -> list[Reading]:
-        _beat(self._beat_fd, READING)
+        if self._gpus.gpus:
+            _beat(self._beat_fd, READING)
         readings = self._gpus.read()
         _beat(self._beat_fd)
         return readings
