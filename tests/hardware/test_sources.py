@@ -422,7 +422,7 @@ def test_amd_driver_of_which_nothing_can_be_read_is_said(tmp_path: Path, monkeyp
     """The driver's device is there, but neither its library nor the kernel's files: one line; without it, none."""
     said: list[str] = []
 
-    def amdsmi(*_: object) -> None:
+    def amdsmi(*_: object, **__: object) -> None:
         raise ImportError
 
     monkeypatch.setattr(detect, "AmdSource", amdsmi)
