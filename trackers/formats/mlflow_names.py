@@ -9,10 +9,12 @@ Artifact addresses of MLflow are read and made here, too.
 from __future__ import annotations
 
 import hashlib
+import inspect
 import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 from urllib.parse import SplitResult, unquote, urlsplit
 
 NAME_LENGTH = 250
@@ -128,6 +130,23 @@ def refusal(tracking: str, artifacts: str, run_id: str, environ: Mapping[str, st
     if scheme in _CLOUD:
         return ""
     return f"its store is at {artifacts:.120}, which nobody named here{_advice(artifacts)}"
+
+
+def reach(client: Any, tracking: str, run: Any) -> None:
+    """Have MLflow's client look for a run's artifacts behind the server of its own tracking URI.
+
+    Clients before 3.0 look behind the server that is set for the whole process, which may be another, or none.
+    """
+    if not run.info.artifact_uri.startswith("mlflow-artifacts:"):
+        return
+    from mlflow.store.artifact.http_artifact_repo import HttpArtifactRepository
+    from mlflow.store.artifact.mlflow_artifacts_repo import MlflowArtifactsRepository
+    from mlflow.tracking._tracking_service import utils
+
+    if "tracking_uri" not in inspect.signature(MlflowArtifactsRepository).parameters:
+        holder = utils if hasattr(utils, "_artifact_repos_cache") else client._tracking_client
+        address = MlflowArtifactsRepository.resolve_uri(run.info.artifact_uri, tracking)
+        holder._artifact_repos_cache[run.info.run_id] = HttpArtifactRepository(address)
 
 
 def local_store(uri: str) -> Path | None:

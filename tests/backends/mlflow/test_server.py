@@ -205,3 +205,23 @@ def test_ended_run_is_fetched_once(server: servers.Server, monkeypatch: pytest.M
     assert (losses(), fetched) == ([2.0, 1.0], [])
     own.set_tag(run_id, "mlflow.note.content", "good")
     assert load(source).run.notes == "good"
+
+
+@pytest.mark.parametrize("server", ["sqlite"], indirect=True)
+def test_run_is_read_from_a_server_without_logged_models(
+    info: RunInfo, server: servers.Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client from 3.0 on asks for models wherever it lists files; a server before 3.0 answers 404."""
+    from mlflow import MlflowClient
+    from mlflow.exceptions import MlflowException
+
+    def no_endpoint(*_: Any, **__: Any) -> Any:
+        raise MlflowException("API request to endpoint /api/2.0/mlflow/logged-models/search failed with error code 404")
+
+    monkeypatch.setattr(MlflowClient, "search_logged_models", no_endpoint, raising=False)
+    info.path("model.bin").write_bytes(b"weights")
+    files = [ArtifactFile(path="model.bin", file="model.bin")]
+    Driver(MlflowTracker, info).deliver(stream([ArtifactRecord(step=9, time=T0, name="model", files=files)]))
+    (run,) = (run for run in MlflowReader().runs(f"{server.url}#{info.project}") if run.id == info.id)
+    (artifact,) = [r for r in MlflowReader().read(run, files=tmp_path) if isinstance(r, ArtifactRecord)]
+    assert (tmp_path / artifact.files[0].file).read_bytes() == b"weights"

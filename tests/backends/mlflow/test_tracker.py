@@ -684,7 +684,7 @@ def test_addresses_are_shown_without_passwords() -> None:
 
 def test_default_store_is_where_training_ran(tmp_path: Path) -> None:
     """Without an address it is mlflow.db in training's directory, odd characters in its name included."""
-    odd = tmp_path / "a b?#"
+    odd = tmp_path / "a b%20#"
     odd.mkdir()
     uri = tracking_uri(run_info(tmp_path / "run", cwd=str(odd)))
     from sqlalchemy import make_url

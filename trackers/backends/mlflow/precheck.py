@@ -8,9 +8,10 @@ import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, unquote, urlsplit, urlunsplit
+from urllib.parse import unquote, urlsplit, urlunsplit
 
 from trackers.errors import ConfigError
+from trackers.formats import sqlite_address
 from trackers.support.confined import local
 from trackers.tracker import RunInfo
 
@@ -49,22 +50,17 @@ def tracking_uri(info: RunInfo) -> str:
     """The tracking URI of a run. SQLite files are taken from where training runs, as MLflow itself does there."""
     uri = str(info.option("MLFLOW_TRACKING_URI") or os.environ.get("MLFLOW_TRACKING_URI") or "")
     if not uri:
-        return f"sqlite:///{quoted(folder(info) / 'mlflow.db')}"
+        return f"sqlite:///{sqlite_address.encoded(str(folder(info) / 'mlflow.db'))}"
     file = sqlite_file(uri)
     if file is not None and not file.is_absolute():
-        return f"sqlite:///{quoted(folder(info) / file)}"
+        return f"sqlite:///{sqlite_address.encoded(str(folder(info) / file))}"
     return uri
 
 
 def sqlite_file(uri: str) -> Path | None:
     """The file of an SQLite URI, as it is written there; None for other databases and for one in memory."""
     found = re.match(r"sqlite(?:\+\w+)?:///([^?]*)", uri)
-    return Path(local(unquote(found[1]))) if found and found[1] and found[1] != ":memory:" else None
-
-
-def quoted(path: Path) -> str:
-    """A path as a URI has it."""
-    return quote(str(path), safe="/", errors="surrogateescape")
+    return Path(local(sqlite_address.decoded(found[1]))) if found and found[1] and found[1] != ":memory:" else None
 
 
 def local_folder(uri: str) -> Path | None:

@@ -15,11 +15,13 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
-from trackers.backends.mlflow.precheck import folder, quoted, sqlite_file, tracking_uri, without_password
+from trackers.backends.mlflow.precheck import folder, sqlite_file, tracking_uri, without_password
 from trackers.backends.shared.append_file import remove
 from trackers.backends.shared.directory import has_file_locks
 from trackers.errors import DeliveryError, Fatal, Refused, Rejected, Unavailable
+from trackers.formats import sqlite_address
 from trackers.tracker import RunInfo
 
 HTTP_TIMEOUT_S = 30
@@ -114,7 +116,9 @@ def _make_tables(uri: str) -> None:
 
     # A name of its own each time: MLflow keeps one store for an address, and makes its tables once.
     new = file.with_name(f".{file.name}.{os.getpid()}.{secrets.token_hex(4)}.new")
-    client = MlflowClient(tracking_uri=re.sub("///[^?]*", lambda _: f"///{quoted(new)}", uri, count=1))
+    client = MlflowClient(
+        tracking_uri=re.sub("///[^?]*", lambda _: f"///{sqlite_address.encoded(str(new))}", uri, count=1)
+    )
     client.search_experiments(max_results=1)
     client._tracking_client.store.engine.dispose()
     if not file.exists() or not file.stat().st_size:
@@ -129,7 +133,7 @@ def has_point(uri: str, run_id: str, key: str, point: list[int]) -> bool:
         return True
     query = "SELECT step, timestamp FROM latest_metrics WHERE run_uuid = ? AND key = ?"
     try:
-        with contextlib.closing(sqlite3.connect(f"file:{quoted(file)}?mode=ro", uri=True)) as database:
+        with contextlib.closing(sqlite3.connect(f"file:{quote(os.fsencode(file))}?mode=ro", uri=True)) as database:
             found = database.execute(query, (run_id, key)).fetchone()
     except sqlite3.Error as error:
         return "locked" in str(error)
@@ -139,12 +143,17 @@ def has_point(uri: str, run_id: str, key: str, point: list[int]) -> bool:
 @contextlib.contextmanager
 def _artifact_root(directory: Path) -> Iterator[None]:
     """Artifacts of local databases beside where training runs, wherever this process does."""
-    before = os.environ.get(_ARTIFACT_ROOT)
+    from mlflow.tracking._tracking_service import utils
+
+    before, default = os.environ.get(_ARTIFACT_ROOT), utils.DEFAULT_LOCAL_FILE_AND_ARTIFACT_PATH
     if before is None:
         os.environ[_ARTIFACT_ROOT] = str(directory / "mlruns")
+    if not hasattr(utils, "_SERVER_ARTIFACT_ROOT_ENV_VAR"):  # a client that doesn't read the variable yet
+        utils.DEFAULT_LOCAL_FILE_AND_ARTIFACT_PATH = os.environ[_ARTIFACT_ROOT]
     try:
         yield
     finally:
+        utils.DEFAULT_LOCAL_FILE_AND_ARTIFACT_PATH = default
         if before is None:
             del os.environ[_ARTIFACT_ROOT]
 

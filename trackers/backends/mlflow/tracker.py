@@ -27,7 +27,7 @@ from trackers.backends.mlflow.store import connect, has_point, identity, transla
 from trackers.backends.shared.append_file import FileShrunk
 from trackers.errors import Rejected, Unavailable
 from trackers.formats import vendor_system_names
-from trackers.formats.mlflow_names import map_name, refusal
+from trackers.formats.mlflow_names import map_name, reach, refusal
 from trackers.records import (
     SUMMARY_PREFIX,
     Alert,
@@ -111,6 +111,7 @@ class MlflowTracker(MlflowPrecheck):
                 self._client.update_run(self._run_id, status="RUNNING")
                 for tag in ENDING_TAGS & run.data.tags.keys():
                     self._client.delete_tag(self._run_id, tag)
+            reach(self._client, self._uri, run)
             refused = refusal(self._uri, run.info.artifact_uri, self._run_id)
             self._files = ArtifactStore(self._client, self._run_id, info, state, refused)
             self._requests = Requests(self._client, self._run_id, self._mapped, run.data.params)

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from trackers.formats.mlflow_names import local_store, refusal, unmap
+from trackers.formats.mlflow_names import local_store, reach, refusal, unmap
 from trackers.readers.helpers import warn
 from trackers.records import Alert, ArtifactFile, ArtifactRecord, Media, MediaFile, Record, Text
 from trackers.support import confined
@@ -50,6 +50,7 @@ class ArtifactReader:
 
     def __init__(self, client: Any, run: Any, uri: str, files: Path | None) -> None:
         self._client, self._run, self._files = client, run, files
+        reach(client, uri, run)
         self._refused = refusal(uri, run.info.artifact_uri, run.info.run_id)
         if self._refused:
             warn(f"artifacts of MLflow's run {run.info.run_id}: {self._refused}")
@@ -207,8 +208,18 @@ class ArtifactReader:
                 return []
             inside = (entry for entry in place.iterdir() if not entry.is_symlink())
             return sorted((str(entry.relative_to(self._local)), entry.is_dir()) for entry in inside)
-        listed = self._client.list_artifacts(self._run.info.run_id, folder)
-        return [(entry.path, entry.is_dir) for entry in listed if _is_inside(entry.path, folder)]
+        return [(entry.path, entry.is_dir) for entry in self._ask(folder) if _is_inside(entry.path, folder)]
+
+    def _ask(self, folder: str | None) -> Any:
+        from mlflow.exceptions import MlflowException
+
+        try:
+            return self._client.list_artifacts(self._run.info.run_id, folder)
+        except MlflowException as error:
+            if "logged-models" not in str(error):
+                raise
+            # A server before 3.0 knows no models beside the run's files, of which a newer client asks.
+            return self._client._tracking_client._get_artifact_repo(self._run.info.run_id).list_artifacts(folder)
 
     def _walk(self, folder: str) -> Iterator[str]:
         """The files below a folder.

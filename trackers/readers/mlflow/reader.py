@@ -22,10 +22,10 @@ from collections.abc import Callable, Hashable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import quote, unquote
+from urllib.parse import quote
 
 from trackers.errors import Damaged, NotFound, TrackersError, Unavailable, UsageError
-from trackers.formats import foreign_sqlite, vendor_system_names
+from trackers.formats import foreign_sqlite, sqlite_address, vendor_system_names
 from trackers.formats.mlflow_names import local_store, map_name, refusal, unmap
 from trackers.readers import helpers as places
 from trackers.readers.boundary import Spared, bounded
@@ -256,7 +256,7 @@ def address(where: str) -> tuple[str, str]:
     """
     uri, rest = split_address(where)
     if uri.startswith("sqlite:///"):
-        file = Path(unquote(uri.removeprefix("sqlite:///").partition("?")[0]))
+        file = Path(sqlite_address.decoded(uri.removeprefix("sqlite:///").partition("?")[0]))
         if not file.exists():
             raise NotFound(f"mlflow: no database {file}: give mlflow:URI#EXPERIMENT, or set MLFLOW_TRACKING_URI")
         if not foreign_sqlite.check(file, TABLES) >= CORE_TABLES:
@@ -273,7 +273,8 @@ def _read_only(uri: str) -> str:
     path, _, options = uri.removeprefix("sqlite:///").partition("?")
     if not uri.startswith("sqlite:///") or "uri=" in options:
         return uri
-    return f"sqlite:///file:{quote(path)}?{options}{'&' if options else ''}mode=ro&uri=true"
+    file = sqlite_address.encoded(quote(sqlite_address.decoded(path)))  # SQLite decodes it, too
+    return f"sqlite:///file:{file}?{options}{'&' if options else ''}mode=ro&uri=true"
 
 
 def split_address(where: str) -> tuple[str, str]:
@@ -286,8 +287,8 @@ def split_address(where: str) -> tuple[str, str]:
     if uri.startswith("sqlite:///"):
         path, _, options = uri.removeprefix("sqlite:///").partition("?")
         # Absolute: MLflow keeps a store for each URI, wherever the process goes.
-        file = Path(unquote(path)).expanduser().absolute()
-        uri = f"sqlite:///{quote(str(file), safe='/')}" + (f"?{options}" if options else "")
+        file = Path(sqlite_address.decoded(path)).expanduser().absolute()
+        uri = f"sqlite:///{sqlite_address.encoded(str(file))}" + (f"?{options}" if options else "")
     return uri, rest
 
 
@@ -457,7 +458,7 @@ def _version(uri: str, run: Any) -> str:
     word = hashlib.sha256(repr(said).encode("utf-8", "surrogateescape")).hexdigest()
     if not uri.startswith("sqlite:///"):
         return word
-    file = unquote(uri.removeprefix("sqlite:///").partition("?")[0])
+    file = sqlite_address.decoded(uri.removeprefix("sqlite:///").partition("?")[0])
     return word + places.version([path for end in ("", "-wal") if (path := Path(file + end)).exists()])
 
 
