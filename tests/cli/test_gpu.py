@@ -322,7 +322,7 @@ def test_threshold_that_is_no_number_is_refused() -> None:
         capture_output=True, text=True, check=False, cwd=ROOT,
     )  # fmt: skip
     assert done.returncode == 2
-    assert "nan is no number" in done.stderr
+    assert "nan is not a number" in done.stderr
 
 
 def test_compare_shows_recordings_side_by_side(drivers: Drivers, tmp_path: Path) -> None:

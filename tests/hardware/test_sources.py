@@ -523,4 +523,4 @@ def test_host_says_once_what_it_does_not_tell(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(psutil, "disk_usage", refuse)
     host.read()
     host.read()
-    assert said[1:] == ["the host doesn't tell, so that it is left out: disk space (/proc is closed)"]
+    assert said[1:] == ["the host doesn't report, so it is left out: disk space (/proc is closed)"]

@@ -164,9 +164,9 @@ def test_files_that_hold_no_configuration_are_named(monkeypatch: pytest.MonkeyPa
     Path("field.yaml").write_text("tensor_inspect: {enable: true}\n")
     for name, message in (
         ("none.yaml", "can't be read"),
-        ("bad.yaml", "is no YAML"),
-        ("code.yaml", "is no YAML"),
-        ("list.yaml", "holds no mapping"),
+        ("bad.yaml", "isn't valid YAML"),
+        ("code.yaml", "isn't valid YAML"),
+        ("list.yaml", "must hold a mapping"),
         ("field.yaml", "unknown enable; known are enabled, features"),
     ):
         with pytest.raises(UsageError, match=message):

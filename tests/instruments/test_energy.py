@@ -193,7 +193,7 @@ def test_rank_without_a_counter_is_said_and_holds_nobody_up(said: list[str]) -> 
     nobody waits for it: the mean is that of those that can tell."""
     blind = RunEnergy(said.append, Counter(None))
     assert blind.values(5, SPAN) == {}
-    assert said == ["energy: no GPU here tells its energy or power: this rank's isn't measured"]
+    assert said == ["energy: no GPU here reports its energy or power: this rank's isn't measured"]
     one, other = RunEnergy(said.append, Counter(None), ranks=2), RunEnergy(said.append, source := Counter(), ranks=2)
     source.add(100.0)
     blank = one.values(5, SPAN)

@@ -155,7 +155,7 @@ def test_image_from_a_file_is_that_file(tmp_path: Path, store: MediaStore) -> No
             assert (item.format, item.width, item.height, item.caption) == (suffix, 9, 4, "c")
     with pytest.raises(FileNotFoundError):
         Image("missing.png")
-    with pytest.raises(ValueError, match="no image"):
+    with pytest.raises(ValueError, match="not an image"):
         Image(b"nothing")
 
 

@@ -94,7 +94,7 @@ def test_command_changes_nothing_without_yes() -> None:
     seen = program("prune", "--logs", str(RESULTS))
     assert seen.returncode == 0, seen.stderr
     assert f"{OLD}  " in seen.stdout
-    assert "nothing was changed: --yes does it" in seen.stdout
+    assert "nothing was changed; add --yes to do it" in seen.stdout
     assert "compressed logs" in seen.stdout
     told = json.loads(program("prune", "--logs", str(RESULTS), "--json", "--compress-after", "0").stdout)
     assert sorted(entry["action"] for entry in told["logs"]) == ["compress", "compress", "delete"]
@@ -231,7 +231,7 @@ def test_backup_commands(tmp_path: Path) -> None:
     for arguments, code, text in (
         (("archive", "--backup", "half"), 2, "known are minimal, full"),
         (("archive", "--backup", "full", "nowhere"), 1, "no directory nowhere"),
-        (("archive", "-o", "x.tar.gz"), 2, "belongs to --backup"),
+        (("archive", "-o", "x.tar.gz"), 2, "works only with --backup"),
         (("restore", "nowhere.tar.gz"), 1, "no file nowhere.tar.gz"),
     ):
         done = program(*arguments)

@@ -122,7 +122,7 @@ def test_commands_change_nothing_without_yes(run: RunDirectory) -> None:
     seen = program("archive", "--dir", "runs")
     assert seen.returncode == 0, seen.stderr
     assert "runs/digits/one  " in seen.stdout
-    assert "2 to compress; nothing was changed: --yes does it" in seen.stdout
+    assert "2 to compress; nothing was changed; add --yes to do it" in seen.stdout
     assert "journal " in seen.stdout
     assert not run.archived()
     done = program("archive", str(RUN), "--yes", "--json")

@@ -248,7 +248,8 @@ def test_config_may_be_a_file(tmp_path: Path) -> None:
         assert read_config(tmp_path / name) == {"lr": 0.1, "model": {"depth": 4}}
     (tmp_path / "list.json").write_text("[1]")
     (tmp_path / "bad.yaml").write_text("a: [")
-    for name, text in (("missing", "can't be read"), ("list.json", "no mapping"), ("bad.yaml", "no YAML")):
+    said = {"missing": "can't be read", "list.json": "must hold a mapping", "bad.yaml": "isn't valid YAML"}
+    for name, text in said.items():
         with pytest.raises(UsageError, match=text):
             read_config(tmp_path / name)
 

@@ -108,7 +108,7 @@ def parse(trackers: str | Sequence[str] | None) -> list[str]:
     parts = trackers.split(",") if isinstance(trackers, str) else [str(part) for part in trackers]
     names = list(dict.fromkeys(part.strip() for part in parts if part.strip()))
     if NONE in names and len(names) > 1:
-        raise UsageError(f"tracker 'none' stands alone, not beside {', '.join(n for n in names if n != NONE)}")
+        raise UsageError(f"tracker 'none' can't be combined with {', '.join(n for n in names if n != NONE)}")
     return [name for name in names if name != NONE]
 
 

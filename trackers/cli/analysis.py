@@ -142,7 +142,7 @@ def report(
 
     ending = output.suffix.lower() if output is not None else MARKDOWN[0]
     if ending not in (*MARKDOWN, *HTML):
-        raise UsageError(f"{output}: a report is .md or .html, not {ending or 'without an ending'}")
+        raise UsageError(f"{output}: a report's file ends in .md or .html, not in {ending or 'without an ending'}")
     if output is not None:
         check(output, inputs=inputs(sources, directory), force=force)
     runs = open_runs(sources, directory)
@@ -188,7 +188,7 @@ def best(
     from trackers.errors import UsageError
 
     if not metric:
-        raise UsageError("best by what? --metric final/best_val_loss; `trackers keys RUN` lists a run's metrics")
+        raise UsageError("which metric? Give --metric final/best_val_loss; `trackers keys RUN` lists a run's metrics")
     gathered = gather(sources or [str(runs_root(directory))], directory)
     for reason in gathered.lost:
         print(f"trackers: left out: {printable(reason)}", file=sys.stderr)

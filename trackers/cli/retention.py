@@ -114,7 +114,7 @@ def _back_up(folders: list[str], kind: str, output: Path | None, yes: bool, as_j
     from trackers.retention.sizes import show_size
 
     if not kind:
-        raise UsageError("--output belongs to --backup minimal or --backup full")
+        raise UsageError("--output works only with --backup minimal or --backup full")
     if len(folders) > 1:
         raise UsageError(f"{len(folders)} directories: a backup is of one")
     folder = Path(folders[0]).expanduser()
@@ -130,7 +130,7 @@ def _back_up(folders: list[str], kind: str, output: Path | None, yes: bool, as_j
     elif yes:
         print(f"Saved {target}: {len(found):,} files, {show_size(size)} in {show_size(written)}")
     else:
-        print(f"{target}: {len(found):,} files, {show_size(size)}; nothing was written: --yes does it")
+        print(f"{target}: {len(found):,} files, {show_size(size)}; nothing was written; add --yes to do it")
     raise typer.Exit
 
 
@@ -139,7 +139,7 @@ def _put_back(sources: list[str], into: Path, yes: bool, as_json: bool) -> NoRet
     from trackers.retention.archive import is_backup, put_back
 
     if not all(is_backup(source) for source in sources):
-        raise UsageError("runs and backups are restored by calls of their own")
+        raise UsageError("restore runs and backups in separate calls")
     failed = False
     for source in sources:
         done = put_back(Path(source).expanduser(), into, yes=yes)
@@ -147,7 +147,7 @@ def _put_back(sources: list[str], into: Path, yes: bool, as_json: bool) -> NoRet
         if as_json:
             print(json.dumps({"file": source, **done._asdict(), "done": yes}))
         else:
-            word = "restored" if yes else "to restore; nothing was changed: --yes does it"
+            word = "restored" if yes else "to restore; nothing was changed; add --yes to do it"
             print(f"{source}: {len(done.files):,} files {word}; {len(done.same):,} are there already")
         for path in done.differ:
             print(f"trackers: {printable(path)} differs from the backup's: it stays", file=sys.stderr)
@@ -206,7 +206,7 @@ def each(
         show_sizes(together(run_sizes(Path(entry["run"])) for entry in entries))
         doable = sum(entry["action"] == words[0] for entry in entries)
         if doable and not yes:
-            print(f"{doable} to {words[0]}; nothing was changed: --yes does it")
+            print(f"{doable} to {words[0]}; nothing was changed; add --yes to do it")
     raise typer.Exit(1 if failed else 0)
 
 
@@ -308,6 +308,6 @@ def _prune_logs(
         if yes:
             print("Cleaned up old training logs")
         elif found:
-            print("nothing was changed: --yes does it")
+            print("nothing was changed; add --yes to do it")
         print(f"Benchmark JSONs retained: {results}")
     raise typer.Exit(1 if any(line["action"] == "failed" for line in told) else 0)

@@ -147,7 +147,7 @@ def _value(name: str, text: str, source: str, tree: Tree) -> str:
         quoted = _QUOTED.fullmatch(text)
         if quoted is None:
             raise ConfigError(
-                f'{source}: {name} is text in double quotes, with \\" and \\\\ for a quote and a backslash '
+                f'{source}: {name} must be text in double quotes, with \\" and \\\\ for a quote and a backslash '
                 f"inside, not {text}"
             )
         return _unescape(quoted.group(1))

@@ -246,7 +246,7 @@ class Workspace:
         if not known:
             near = difflib.get_close_matches(variable, self.tree.declarations, n=1, cutoff=0.85)
             if near:
-                raise ConfigError(f"{variable} is no option: did you mean {near[0]}?")
+                raise ConfigError(f"{variable} isn't an option: did you mean {near[0]}?")
 
     def _check_ours(self, contents: files.Contents) -> None:
         if contents.strangers:

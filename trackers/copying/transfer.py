@@ -167,7 +167,7 @@ def _deliver(run: RunDirectory, target: Destination, report: CopyReport, patienc
     """Deliver a journal to its tracker; how many records that refused.
 
     Raises:
-        Unavailable: it can't go on, or took nothing for too long. UsageError: another process delivers this run.
+        Unavailable: it can't go on, or accepted nothing for too long. UsageError: another process delivers this run.
     """
     lease = Lease(run.delivery / f"{target.tracker}.lease")
     if not lease.acquire():
@@ -212,7 +212,9 @@ def _pump(work: Delivery, patience_s: float, say: Say, run: RunDirectory) -> Non
             work.close()
             return
         if patience_s and now - moved > patience_s:
-            raise Unavailable(f"{work.name} took nothing for {patience_s:.0f} s: {work.account.error or 'no answer'}")
+            raise Unavailable(
+                f"{work.name} accepted nothing for {patience_s:.0f} s: {work.account.error or 'no answer'}"
+            )
         if pause > 0:  # what isn't there yet won't come: nothing is gathered
             time.sleep(min(pause, TURN_S if work.account.failures or goes_on else 0.001))
 

@@ -122,7 +122,7 @@ class Host:
         fresh = {what: why for what, why in self._untold.items() if what not in self._told}
         self._told.update(fresh)
         if fresh:
-            self._say("the host doesn't tell, so that it is left out: " + ", ".join(
+            self._say("the host doesn't report, so it is left out: " + ", ".join(
                 f"{what} ({why})" for what, why in fresh.items()
             ))  # fmt: skip
 

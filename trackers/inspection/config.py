@@ -65,7 +65,7 @@ class TensorInspectConfig:
         if inner is None:
             return cls(**{"enabled": True, "features": values, **more})
         if not isinstance(inner, dict):
-            raise UsageError(f"{os.fspath(path)}: {SECTION} holds no mapping of names to values")
+            raise UsageError(f"{os.fspath(path)}: {SECTION} must hold a mapping of names to values")
         return cls.from_mapping({**more, **inner}, f"{os.fspath(path)}: {SECTION}")
 
     def read_features(self) -> dict[str, Any]:
@@ -101,9 +101,9 @@ def read_yaml(path: str | os.PathLike[str]) -> dict[str, Any]:
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"tensor inspection: {name} can't be read: {error}") from None
     except yaml.YAMLError as error:
-        raise UsageError(f"tensor inspection: {name} is no YAML: {' '.join(str(error).split())}") from None
+        raise UsageError(f"tensor inspection: {name} isn't valid YAML: {' '.join(str(error).split())}") from None
     if not isinstance(values, dict):
-        raise UsageError(f"tensor inspection: {name} holds no mapping of sections")
+        raise UsageError(f"tensor inspection: {name} must hold a mapping of sections")
     return values
 
 

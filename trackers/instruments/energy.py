@@ -48,7 +48,7 @@ class RunEnergy:
         self._from_j = self._read()
         self._used_j, self._whole = 0.0, self._from_j is not None
         if self._from_j is None:
-            say("energy: no GPU here tells its energy or power: this rank's isn't measured")
+            say("energy: no GPU here reports its energy or power: this rank's isn't measured")
 
     def pause(self) -> None:
         """From now on what is used doesn't count: an evaluation, a checkpoint."""

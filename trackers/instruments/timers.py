@@ -548,7 +548,7 @@ class Timers:
             if distributed is not None:
                 distributed.barrier(group=group)
         except Exception as error:
-            self.say(f"timers: barrier: {type(error).__name__}: {error}: nobody was waited for")
+            self.say(f"timers: barrier: {type(error).__name__}: {error}: no rank was waited for")
 
     def interval(self) -> Interval:
         """A reading place of one's own, which begins now."""

@@ -49,7 +49,9 @@ def record(
     values = [value] if isinstance(value, MediaValue) else list(value)
     types = sorted({item.type for item in values})
     if len(types) != 1:
-        raise ValueError(f"one name takes media of one type, not {' and '.join(types) or 'an empty list'}")
+        raise ValueError(
+            f"media logged under one name must have one type, not {' and '.join(types) or 'an empty list'}"
+        )
     items = [item for one in values for item in one.items(store)]
     return Media(step=step, time=time, name=name, type=types[0], items=items)
 

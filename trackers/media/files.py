@@ -76,7 +76,7 @@ def _pcm(data: Any) -> tuple[int, bytes]:
     if values.ndim == 2 and values.shape[1] > MAX_CHANNELS >= values.shape[0]:
         values = values.T
     if values.ndim not in (1, 2) or (values.ndim == 2 and not 0 < values.shape[1] <= MAX_CHANNELS):
-        raise ValueError(f"a sound is samples, or samples x channels, not {tuple(values.shape)}")
+        raise ValueError(f"audio must be an array of samples, or of samples x channels, not {tuple(values.shape)}")
     kind = values.dtype.kind
     if kind == "f":
         scaled = np.rint(np.nan_to_num(values.astype(np.float64), nan=0.0).clip(-1, 1) * 32767)
@@ -87,7 +87,7 @@ def _pcm(data: Any) -> tuple[int, bytes]:
     elif kind in "iu":
         scaled = values.clip(-32768, 32767)
     else:
-        raise ValueError(f"samples are numbers, not {values.dtype}")
+        raise ValueError(f"samples must be numbers, not {values.dtype}")
     return (values.shape[1] if values.ndim == 2 else 1), scaled.astype("<i2").tobytes()
 
 
@@ -140,7 +140,7 @@ class Video(MediaValue):
         format: str | None = None,
     ) -> None:
         if format is not None and format not in FORMATS:
-            raise ValueError(f"a video's format is one of {', '.join(FORMATS)}, not {format!r}")
+            raise ValueError(f"a video's format must be one of {', '.join(FORMATS)}, not {format!r}")
         self.caption = caption
         self.fps = fps
         self.width: int | None = None
@@ -153,7 +153,7 @@ class Video(MediaValue):
             self._path = existing(data_or_path, "a video")
             self._suffix = self._path.suffix.lstrip(".").lower()
             if self._suffix not in FORMATS:
-                raise ValueError(f"a video's format is one of {', '.join(FORMATS)}, not {self._suffix!r}")
+                raise ValueError(f"a video's format must be one of {', '.join(FORMATS)}, not {self._suffix!r}")
         elif isinstance(data_or_path, (bytes, bytearray)) or hasattr(data_or_path, "read"):
             if format is None:
                 raise ValueError(f"Video from bytes needs format, one of {', '.join(FORMATS)}")

@@ -64,7 +64,7 @@ def to_uint8(array: Any, normalize: bool = True) -> Any:
     if array.dtype.kind in "iu":
         return array.clip(0, 255).astype(np.uint8)
     if array.dtype.kind != "f":
-        raise ValueError(f"pixels are numbers, not {array.dtype}")
+        raise ValueError(f"pixels must be numbers, not {array.dtype}")
     if array.dtype.itemsize < 4:
         array = array.astype(np.float32)
     finite = array[np.isfinite(array)]
@@ -174,7 +174,7 @@ def _from_lists(value: Any, normalize: bool) -> Pixels:
         raise ValueError(_shape_message(tuple(shape)) if shape else f"an image can't be made from {type(value)!r}")
     for length in shape[1:]:
         if any(len(item) != length for item in flat):
-            raise ValueError("the rows of an image have one length")
+            raise ValueError("all rows of an image must have the same length")
         flat = [item for row in flat for item in row]
     if 0 in shape:
         raise ValueError(_shape_message(tuple(shape)))
@@ -328,7 +328,7 @@ class Image(MediaValue):
     def _file(self, content: bytes) -> None:
         kind = sniff(content)
         if kind is None:
-            raise ValueError("these bytes are no image file that is known: png, jpg, gif, bmp, webp, tiff")
+            raise ValueError("not an image in a known format: png, jpg, gif, bmp, webp, tiff")
         self.width, self.height = dimensions(content)
         self._content, self._suffix, self.format = content, kind, kind
 

@@ -157,7 +157,7 @@ class PackedFile(io.RawIOBase):
         """Go to a place in the unpacked content."""
         base = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._size}[whence]
         if base + offset < 0:
-            raise OSError(22, f"{self._path}: a place before the beginning")
+            raise OSError(22, f"{self._path}: an offset below 0")
         self._position = base + offset
         return self._position
 

@@ -158,7 +158,7 @@ def read_config(path: str | os.PathLike[str]) -> dict[str, Any]:
     except ValueError:
         values = _yaml(text, path)
     if not isinstance(values, dict):
-        raise UsageError(f"config={os.fspath(path)!r} holds no mapping of names to values")
+        raise UsageError(f"config={os.fspath(path)!r} must hold a mapping of names to values")
     plain = {str(name): _unwrapped(value) for name, value in values.items()}
     plain.pop("wandb_version", None)
     return plain
@@ -172,7 +172,7 @@ def _yaml(text: str, path: str | os.PathLike[str]) -> Any:
     try:
         return yaml.safe_load(text)
     except yaml.YAMLError as error:
-        raise UsageError(f"config={os.fspath(path)!r} is no YAML: {error}") from None
+        raise UsageError(f"config={os.fspath(path)!r} isn't valid YAML: {error}") from None
 
 
 def _unwrapped(value: Any) -> Any:

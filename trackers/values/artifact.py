@@ -111,7 +111,7 @@ class Artifact:
         """
         scheme, separator, rest = str(uri).partition("://")
         if not separator or not scheme or not rest:
-            raise UsageError(f"{uri!r} is no address: give one like s3://bucket/key, or use add_file")
+            raise UsageError(f"{uri!r} isn't an address: give one like s3://bucket/key, or use add_file")
         name = inside_name(name if name is not None else rest.rstrip("/").rpartition("/")[2] or rest)
         self._free(name, overwrite=False)
         self._references[name] = str(uri)

@@ -433,7 +433,7 @@ def test_rows_that_nonsense_was_answered_to_are_sent_again(server: WandbServer, 
             run.tracker.tick()
             time.sleep(0.05)
 
-    with pytest.raises(Unavailable, match="wasn't W&B"):
+    with pytest.raises(Unavailable, match="didn't come from W&B"):
         until_noticed()
     assert not server.runs[ID].history
     run.deliver(records)
@@ -453,5 +453,5 @@ def test_client_that_is_ended_while_it_sends_says_why(
         raise ConnectionError("Connection lost")
 
     monkeypatch.setattr(session, "log", cut)
-    with pytest.raises(Unavailable, match="wasn't W&B"):
+    with pytest.raises(Unavailable, match="didn't come from W&B"):
         run.write(training(20))

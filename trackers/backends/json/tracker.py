@@ -191,7 +191,7 @@ class JsonTracker(JsonPrecheck):
             raise unavailable("make", self._directory / f"{stem}.json", error) from error
         finally:
             remove(written)
-        raise unavailable("make", target, OSError("too many logs of that name"))
+        raise unavailable("make", target, OSError("too many logs have that name"))
 
     def _may_replace(self, name: str) -> bool:
         """Whether a log's name as it was committed is one in its directory that is free or this run's."""

@@ -91,7 +91,7 @@ class SessionFiles:
                 return self.name
             if not self.directory.exists() and self._make(content(self.name)):
                 return self.name
-        raise unavailable("make", self._root / stem, OSError("too many sessions of that name"))
+        raise unavailable("make", self._root / stem, OSError("too many sessions have that name"))
 
     def _make(self, content: Iterable[bytes]) -> bool:
         """Make the directory with its summary in one step; False if another process was quicker."""

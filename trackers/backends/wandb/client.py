@@ -385,14 +385,14 @@ class WandbSession:
     def see_answers(self) -> None:
         """Raise Unavailable if something that isn't W&B has answered for it."""
         if self._watch is not None and self._watch.seen:
-            raise Unavailable("what answered for W&B's server wasn't W&B: a proxy, or a login page of the network's")
+            raise Unavailable("the answer didn't come from W&B but from a proxy or a network's login page")
 
     def _see_file_whole(self) -> None:
         # The client answers before its service has written the last records of an offline file.
         path = self.file
         datastore_writer.await_writers([path])
         if not datastore_writer.has_ended(path):
-            raise Unavailable(f"wandb didn't write {path} to its end")
+            raise Unavailable(f"wandb didn't finish writing {path}")
 
     def _ask(self, query: str, variables: dict[str, Any]) -> Any:
         from wandb.apis.public.service_api import ServiceApi

@@ -142,5 +142,5 @@ def _seconds(text: str) -> float:
 def _threshold(text: str) -> float:
     value = float(text)
     if math.isnan(value):  # nothing is below or above it: the warning would be off, unasked
-        raise argparse.ArgumentTypeError(f"{text} is no number; to switch a warning off take 0, 100 or 1000")
+        raise argparse.ArgumentTypeError(f"{text} is not a number; 0, 100 or 1000 switches a warning off")
     return value

@@ -202,7 +202,7 @@ def _open(directory: Path) -> tuple[Path, IO[bytes]]:
             path = directory / (f"{stem}.log" if number == 1 else f"{stem}_{number}.log")
             with contextlib.suppress(FileExistsError):
                 return path, path.open("xb", buffering=0)
-        raise FileExistsError(0, "too many logs of this second")
+        raise FileExistsError(0, "too many logs carry this second's time")
     except OSError as error:
         raise UsageError(f"{directory} can't be written: {error.strerror}") from None
 
