@@ -78,8 +78,16 @@ def _may_lack_postgresql() -> bool:
     return "CI" not in os.environ and shutil.which("postgres") is None and not Path("/usr/lib/postgresql").exists()
 
 
+def _lacks_sharding_on_processors() -> bool:
+    """torch 2.6, which Debian's Python 3.13 has, computes FSDP2 on GPUs only."""
+    import torch
+
+    return not hasattr(torch.cpu.Stream, "record_event")
+
+
 ALLOWED_SKIPS: dict[str, Callable[[], bool]] = {
     "needs a GPU": lambda: not _has_gpu(),
+    "needs FSDP2 on processors": _lacks_sharding_on_processors,
     "needs PostgreSQL": _may_lack_postgresql,
     "needs chromium": lambda: "CI" not in os.environ and not all(map(shutil.which, ("chromium", "chromedriver"))),
     "needs a C compiler": lambda: "CI" not in os.environ and compiler() is None,

@@ -63,6 +63,7 @@ class ExitHooks:
         self._heard: Exit | None = None
         self._final: Exit | None = None
         self._mark: weakref.ref[_Mark] | None = None
+        self._worker_error = ""
 
     def add(self, run: Endable) -> None:
         """End this run when the process ends."""
@@ -70,6 +71,7 @@ class ExitHooks:
             self._runs.clear()
             self._pid = os.getpid()
             self._heard = self._final = None
+            self._worker_error = ""
             atexit.unregister(self._end)
             atexit.register(self._end)
             self._end_with_worker()
@@ -102,6 +104,22 @@ class ExitHooks:
             from multiprocessing.util import Finalize
 
             Finalize(None, self._end, exitpriority=1)
+            self._hear_of_worker_error()
+
+    def _hear_of_worker_error(self) -> None:
+        # Python 3.13 tells a forked worker of its end after the exception has been printed and is gone.
+        import traceback
+
+        printed = traceback.print_exc
+
+        @functools.wraps(printed)
+        def print_exc(*args: Any, **options: Any) -> None:
+            error = sys.exc_info()[1]
+            if error is not None and sys._getframe(1).f_globals.get("__name__") == "multiprocessing.process":
+                self._worker_error = reason(error)
+            printed(*args, **options)
+
+        traceback.print_exc = print_exc
 
     def _on_exit(self, status: object = None, /) -> Any:
         try:
@@ -146,7 +164,7 @@ class ExitHooks:
             self._runs = [run for run in self._runs if run.adopt()]
         if not self._runs:
             return
-        end = self.how() if sys._getframe().f_back is None else _in_flight()
+        end = self.how() if sys._getframe().f_back is None else _in_flight(self._worker_error)
         for run in list(self._runs):
             for _ in range(_PATIENCE):
                 try:
@@ -250,14 +268,30 @@ def _returned(frame: FrameType) -> bool:
     return 0 <= at < len(code) and opcode.opname[code[at]].startswith("RETURN")
 
 
-def _in_flight() -> Exit:
-    """How a worker of multiprocessing ends, which is told of it before the exception that ended it is handled."""
+def _in_flight(printed: str) -> Exit:
+    """How a worker of multiprocessing ends: by the exception that is on its way, or by the code that came of it.
+
+    Up to Python 3.12 a forked worker is told before the exception is handled, later ones afterwards.
+    printed: the exception that was printed meanwhile.
+    """
     error = sys.exc_info()[1]
     if error is None:
-        return Exit(0, certain=False)
+        code = _worker_code()
+        return Exit(code & 0xFF, printed if code == 1 else "", certain=False)
     if isinstance(error, SystemExit):
         return exit_of(error)._replace(certain=False)
     return Exit(1, reason(error), certain=False)
+
+
+def _worker_code() -> int:
+    """The exit code that the frame which forked this worker holds; 0 if there is none."""
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        if frame.f_globals.get("__name__") in ("multiprocessing.popen_fork", "multiprocessing.forkserver"):
+            code = frame.f_locals.get("code")
+            return code if isinstance(code, int) else 0
+        frame = frame.f_back
+    return 0
 
 
 def _text(value: object) -> str:
