@@ -284,9 +284,9 @@ def _in_flight(printed: str) -> Exit:
 
 
 def _worker_code() -> int:
-    """The exit code that the frame which forked this worker holds; 0 if there is none."""
+    """The exit code that the frame which forked this worker holds; 0 if there is none, or none yet."""
     frame: FrameType | None = sys._getframe()
-    while frame is not None:
+    while frame is not None and frame.f_globals.get("__name__") != "multiprocessing.process":
         if frame.f_globals.get("__name__") in ("multiprocessing.popen_fork", "multiprocessing.forkserver"):
             code = frame.f_locals.get("code")
             return code if isinstance(code, int) else 0
