@@ -352,7 +352,9 @@ def test_handlers_know_all_that_decoding_raises() -> None:
         for line in path.read_text().splitlines():
             if "msgspec.DecodeError" in line and "import" not in line:
                 whole = "UnicodeDecodeError" in line and "RecursionError" in line
-                assert whole or path.parts[-2:] == ("json", "reader.py"), f"{path}: {line.strip()}"
+                # Python's own parser reads that line next, and says what is wrong with it.
+                plain = line.strip() == "except msgspec.DecodeError:  # NaN, which Python writes"
+                assert whole or (plain and path.parts[-2:] == ("json", "reader.py")), f"{path}: {line.strip()}"
 
 
 @pytest.mark.parametrize(

@@ -468,6 +468,13 @@ def test_line_without_end_is_read_in_pieces() -> None:
         list(LogStream("endless", 0.0, 2025).read(endless))
 
 
+def test_log_in_another_encoding_names_it() -> None:
+    """PowerShell's redirection writes UTF-16: the line says how to convert it."""
+    content = io.BytesIO("iteration 1/ 2 | lm loss: 1.0 |\n".encode("utf-16"))
+    with pytest.raises(NotFound, match="is text in UTF-16; convert it: iconv"):
+        list(LogStream("a.log", 0.0, 2025).read(content))
+
+
 def test_benchmark_reads_each_iteration_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The benchmark's log has copies and noise, and its reading is counted against what was written."""
     monkeypatch.chdir(tmp_path)

@@ -13,6 +13,7 @@ its end is left out.
 from __future__ import annotations
 
 import ast
+import codecs
 import glob
 import gzip
 import hashlib
@@ -237,6 +238,8 @@ class LogStream:
         return records
 
     def _nothing(self) -> str:
+        if self._first.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):  # as PowerShell's > writes it
+            return f"{self._name} is text in UTF-16; convert it: iconv -f UTF-16 -t UTF-8 FILE > new.log"
         first = self._first[:SHOWN].decode("utf-8", "replace")
         shown = "".join(character if character.isprintable() else "?" for character in first)
         empty = "its packed content is cut or damaged" if self.cut else "it is empty"
