@@ -25,7 +25,7 @@ from tests.chaos.plan import FAULTS, HARMS_MEANWHILE, Action, Attempt, Harm, Pla
 from tests.chaos.script import records
 from tests.conftest import environment
 from trackers.journal.run_directory import RunDirectory
-from trackers.relay.delivery.cursor_file import delivery_report
+from trackers.relay.delivery.cursor_file import delivery_report, read_account
 
 ROOT = Path(__file__).resolve().parents[2]
 MARK = "TRACKERS_CHAOS"
@@ -38,6 +38,8 @@ ARMED_PATIENCE_S = 3.0
 SYNC_S = 150.0
 LEAST_RECORDS = 1000
 STEP_S = 60.0
+NOTICED_S = 0.2
+"""A delivery that commits later than this after its store was deleted has had the time to notice."""
 
 _audit = threading.Lock()
 
@@ -119,6 +121,7 @@ class Round:
             self.mlflow = self.directory / "own-mlflow.db"  # not the one of all rounds
         self._env["MLFLOW_TRACKING_URI"] = self.mlflow_uri = f"sqlite:///{self.mlflow}"
         self._copies: list[Path] = []
+        self._deleted: dict[str, float] = {}
 
     def play(self) -> Outcome:
         """Everything, from the first process to the audit."""
@@ -261,6 +264,8 @@ class Round:
             if kind != "store deleted":  # a delivery that has it open must notice by itself
                 self._kill(lambda process: _role(process) == ("delivery", action.argument))
             self._harm(Harm(kind, action.argument, 0.5))
+            if kind == "store deleted":
+                self._deleted[action.argument] = time.time()
         elif kind == "fault":
             self._fault(FAULTS[int(action.argument)])
         elif kind == "lock":
@@ -330,6 +335,10 @@ class Round:
             self.outcome.late_with = [name for name, e in self._report().items() if e["state"] != "delivered"]
             self.outcome.actions.append(f"sync at the end ({self.outcome.delivered})")
             self._sync_whole()
+        if any(read_account(self.run, name).time < when + NOTICED_S for name, when in self._deleted.items()):
+            # Its delivery had ended, or was about to, and nobody looks at the store of a run that is delivered.
+            self.outcome.actions.append("verify what was deleted behind its delivery")
+            self._sync_whole("--verify")
         for _ in range(self.plan.syncs):
             self._sync_whole()
         for harm in self.plan.harms:

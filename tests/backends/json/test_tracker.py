@@ -484,6 +484,11 @@ ROWS = st.lists(
 @example([(1, {"val_loss": 1.0, "loss": 2.0}), (0, {"eval/loss": 3.0, "loss": 4.0}), (0, {"loss": 5.0})])
 @example([(1, {"time_ms": 1.0}), (1, {"loss": 2.0, "logged": 3.0, "perf/iter_ms": 4.0})])
 @example([(1, {"loss": 1.0}), (1, {"train_loss": 2.0}), (0, {"train_loss": 3.0})])
+@example([(0, {"loss": 1.0}), (1, {"loss": 2.0, "train_loss": 1.0}), (0, {"train_loss": 1.0}),
+          (0, {"loss": 1.0, "val_loss": 1.0})])  # fmt: skip
+@example([(0, {"loss": 0.5, "train_loss": 1.0, "val_loss": 1.0}), (0, {"loss": 1.0, "val_loss": 1.0})])
+@example([(0, {"lr": 1.0}), (0, {"train_loss": 1.0, "train/loss": 2.0, "val_loss": 1.0}), (0, {"train/loss": 1.0})])
+@example([(0, {"time_ms": 1.0, "loss": 1.0, "val_loss": 1.0}), (0, {"loss": 1.0, "perf/iter_ms": 1.0})])
 @example([(1, {"loss": 1.0}), (0, {"loss": 2.0, "val_loss": 3.0}), (0, {"train/loss": 4.0, "eval/loss": 5.0})])
 def test_every_value_of_any_loss_comes_back(rows: list[tuple[int, dict[str, float]]]) -> None:
     """Whatever losses, rates, times and evaluations share a step and its records, also the same name several times:

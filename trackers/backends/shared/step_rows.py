@@ -8,7 +8,8 @@ own name. All values are as JSON holds them: NaN and infinities are strings.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -124,12 +125,31 @@ class IterationRows(msgspec.Struct):
     def add(self, step: int, time: float, values: Mapping[str, Any]) -> None:
         """Take the values of one record at a step."""
         self.top = max(self.top, step)
+        known = self._readable(step) | {item for item in values.items() if item != ("iter", step)}
         training = {name: value for name, value in values.items() if not is_eval(name)}
         if len(training) == len(values):
             self._iteration(step, time, training)
         else:
             measured = {name: value for name, value in values.items() if name not in training}
             self._evaluation(step, time, measured, training)
+        lost = known - self._readable(step)
+        if lost:
+            self.iterations += _spare(step, time, lost)
+
+    def _readable(self, step: int, *more: IterationRow) -> set[tuple[str, Any]]:
+        """What a reader finds of a step in these rows and ``more``: each value with the name that it was logged by."""
+        found: set[tuple[str, Any]] = set()
+        for row in (*self.iterations, *more):
+            if row.step == step:
+                own = {**self.names, **row.values.get("logged", {}), **(row.lent or {})}
+                hidden = {"iter", "time", "logged", *(("time_ms",) if row.timed else ())}
+                found |= _clear((own.get(key, key), value) for key, value in row.values.items() if key not in hidden)
+        for row in self.evals:
+            if row.step == step:
+                own = {**self.names, **row.values.get("logged", {})}
+                hidden = {"iter", "timestamp", "logged", "train_loss", "lr"} - row.values.get("logged", {}).keys()
+                found |= _clear((own.get(key, key), value) for key, value in row.values.items() if key not in hidden)
+        return found
 
     def _iteration(self, step: int, time: float, values: Mapping[str, Any]) -> None:
         lender = next((row for row in self.iterations if row.step == step and row.lent is not None), None)
@@ -218,13 +238,22 @@ class IterationRows(msgspec.Struct):
         named = _iteration_names(training, step, dict(self.names)) if row is not None else {}
         for name, value in training.items():
             key = next((key for key in named if self.names.get(key, key) == name), None)
-            room = row is not None and key is not None and key != row.other
+            room = row is not None and key is not None and not (row.other and key in ("loss", row.other))
             if room and row is not None and key is not None and row.values.get(key, value) == value:
                 row.values[key] = value
                 row.timed = 0 if key == "time_ms" else row.timed
                 self._named(key, name)
             else:
                 _keep(evaluation, name, value)
+
+    def _made(self, row: IterationRow) -> list[IterationRow]:
+        """The iterations that a row makes when it can't grow any more."""
+        if row.lent is None:
+            return [row]
+        known, time = self._readable(row.step, row), row.values["time"]
+        made = [row] if self._is_iteration(row) else []
+        lost = known - self._readable(row.step, *made)
+        return [*made, *_spare(row.step, time, lost)]
 
     def _is_iteration(self, row: IterationRow) -> bool:
         """True if training values in an evaluation's record form an iteration: not where the run's losses have another
@@ -318,7 +347,7 @@ class IterationRows(msgspec.Struct):
         keep = 0 if everything else WINDOW
         iterations = self.iterations[: max(0, len(self.iterations) - keep)]
         del self.iterations[: len(iterations)]
-        iterations = [row for row in iterations if row.lent is None or self._is_iteration(row)]
+        iterations = [row for given in iterations for row in self._made(given)]
         for row in iterations:
             if row.timed and "time_ms" in row.values and "time_ms" in self.names:
                 row.values["logged"] = {**row.values.get("logged", {}), "time_ms": ""}
@@ -385,6 +414,28 @@ def _iteration_names(values: Mapping[str, Any], step: int, names: dict[str, str]
             names.setdefault(stored, name)
         named[stored] = value
     return named
+
+
+def _clear(values: Iterable[tuple[str, Any]]) -> set[tuple[str, Any]]:
+    """Those whose name only one of them has: of others a reader takes the last, and the order may be any."""
+    found = list(values)
+    times = Counter(name for name, _ in found)
+    return {(name, value) for name, value in found if times[name] == 1}
+
+
+def _spare(step: int, time: float, values: set[tuple[str, Any]]) -> list[IterationRow]:
+    """Iterations of values that no other row of their step has room for, each under a key that tells its name."""
+    rows: list[IterationRow] = []
+    for name, value in sorted(values, key=str):
+        row = next((row for row in rows if name not in row.values["logged"].values()), None)
+        if row is None:
+            row = IterationRow(step, {"iter": step, "time": time, "logged": {}})
+            rows.append(row)
+        key = name
+        while key in row.values or key in ("loss", "time_ms", "mfu"):
+            key += "_"
+        row.values[key], row.values["logged"][key] = value, name
+    return rows
 
 
 def whole(row: Mapping[str, Any]) -> dict[str, Any]:
