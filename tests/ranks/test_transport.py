@@ -381,13 +381,15 @@ def test_processors_carry_out_gloos_collectives(hosted: bool, tmp_path: Path, mo
     try:
         if not hosted:
             monkeypatch.setattr(dist, "get_backend", lambda: "cpu:gloo,cuda:nccl")
-        made: list[bool] = []
+        made: list[tuple[Any, bool]] = []
         monkeypatch.setattr(
-            collective_transport, "PendingGather", lambda work, *more, hosted, **named: made.append(hosted)
+            collective_transport, "PendingGather", lambda work, *more, hosted, **named: made.append((work, hosted))
         )
         way = collective_transport.Collective(0, pytest.fail)
         way.begin(0, 0.0, ReductionRow({"n": trackers.Sum(1)}, way.move, way.batch))
-        assert made == [hosted]
+        ((work, is_hosted),) = made
+        work.wait()  # a group can't be destroyed with work on its way
+        assert is_hosted is hosted
     finally:
         dist.destroy_process_group()
 
