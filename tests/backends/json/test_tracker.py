@@ -365,6 +365,7 @@ def test_evaluations_only(tmp_path: Path) -> None:
     assert (len(log["eval_steps"]), log["summary"]["total_iterations"]) == (3, 101)
 
 
+@pytest.mark.heavy
 def test_memory_does_not_grow_with_the_run(tmp_path: Path) -> None:
     """A run of ten times the length needs no more memory to write and to save."""
     peaks = []
