@@ -238,8 +238,10 @@ class Supervisor:
     def begin(self) -> None:
         """Open the node's stream, if this supervisor owns it; deliveries of a run that has ended start at once."""
         is_new = self._owner and self._open_node_stream()
+        if self._watched is None:
+            return
         self._tend_children()
-        if is_new and self._watched is not None and self._node is not None:
+        if is_new and self._node is not None:
             values = gather_environment(self.info)  # takes a while
             if self.info.option("TRACKER_PRIVATE", True):
                 keep_patch(values, self.run, self._attempt)
