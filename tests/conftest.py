@@ -11,6 +11,7 @@ import logging
 import os
 import resource
 import shutil
+import signal
 import sys
 import time
 import uuid
@@ -40,6 +41,12 @@ LASTING = ("multiprocessing.resource_tracker", "multiprocessing.forkserver", "lo
 # Without cached bytecode each process that a test starts compiles the package anew: a quarter of the processor time.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+
+# Programs that tests signal must not inherit that these are ignored, as a shell's background and nohup have them.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, lambda *_: None)
 
 # An example's time says how busy the machine is, not whether the code is right.
 hypothesis.settings.register_profile("trackers", deadline=None)

@@ -174,7 +174,7 @@ def test_page_opens_in_a_browser(tmp_path: Path) -> None:
 
 
 WRONG = [
-    (("a", "-o", "out.pdf"), 2, "a report is .md or .html"),
+    (("a", "-o", "out.pdf"), 2, "a report's file ends in .md or .html"),
     (("a", "-o", "a.txt/out.md"), 2, "a.txt/out.md can't be written: "),
     (("nosuchrun",), 1, "nosuchrun"),
 ]

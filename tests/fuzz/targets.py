@@ -41,7 +41,7 @@ def everything(source: str, root: Path | None = None) -> int:
         data.metrics().to_pandas()
         data.metrics(long=True)
         data.system()
-        json.dumps(keys._run(data))
+        json.dumps(keys._names_of(data))
         for record in data.records():
             records.encode(record)
         facts(data.run, data.blocks(), data.records(), data.status)

@@ -109,6 +109,6 @@ def test_rank_without_nvml_holds_nobody_up(drivers: Drivers, monkeypatch: pytest
     for _, values in found:
         assert set(values) == {"iter-energy/gpu", "power/gpu"}
         assert float(values["iter-energy/gpu"]) > 0
-    assert "no GPU here tells its energy" in ranks.said[1]
-    assert "no GPU here tells its energy" not in ranks.said[0]
+    assert "no GPU here reports its energy" in ranks.said[1]
+    assert "no GPU here reports its energy" not in ranks.said[0]
     assert "stragglers" not in json.dumps(found)

@@ -297,6 +297,24 @@ def test_lost_and_damaged_cursor_means_from_the_start(run: RunDirectory) -> None
         assert _steps(run) == list(range(STEPS))
 
 
+def test_end_of_a_later_attempt_is_left_to_its_relay(run: RunDirectory) -> None:
+    """A delivery of an earlier attempt's relay delivers what comes, and doesn't take the later attempt for ended: that
+    one's relay may have values across ranks still to write."""
+    delivery = Delivery(run, "scripted", say=lambda text: None, alone=False, attempt=1)
+    writer = StreamWriter(run.stream(StreamName("rank", 0, 2)))
+    writer.write(encode(Start(time=T0 + 50, attempt=2)))
+    writer.write(encode(Finish(time=T0 + 51, status="finished", exit_code=0)))
+    writer.release()
+    assert all(delivery.step() is not None for _ in range(20))
+    assert delivery.account.seq == STEPS + 4
+    assert not delivery.account.closed
+    delivery.close()
+    own = Delivery(run, "scripted", say=lambda text: None, alone=False, attempt=2)
+    while own.step() is not None:
+        pass
+    assert own.account.closed == "finished"
+
+
 def test_later_records_reopen_a_closed_run(run: RunDirectory) -> None:
     """A continued run is delivered on from where it was, and closed again with its new status."""
     _deliver(run)

@@ -200,6 +200,7 @@ class Supervisor:
         self._avoid = (self.info.cwd, self.info.home, os.path.dirname(self.info.program) if self.info.program else "")
         self._attempt = run.attempt() if attempt is None else attempt
         self._yields = attempt is not None
+        self._serves = str(self._attempt if self._yields else 0)
         self._main_end = FinishSearch(run.stream(StreamName("rank", 0, self._attempt)))
         self._looked = self._seen = 0.0
         self.superseded = False
@@ -240,7 +241,8 @@ class Supervisor:
         is_new = self._owner and self._open_node_stream()
         if self._watched is None:
             return
-        self._tend_children()
+        if not self._yield():
+            self._tend_children()
         if is_new and self._node is not None:
             values = gather_environment(self.info)  # takes a while
             if self.info.option("TRACKER_PRIVATE", True):
@@ -404,7 +406,7 @@ class Supervisor:
         try:
             child.process = helper_process.start(
                 self.run,
-                ["delivery", str(self.run.path.resolve()), child.name, str(os.getpid())],
+                ["delivery", str(self.run.path.resolve()), child.name, str(os.getpid()), self._serves],
                 python=self._pythons.get(child.name, ""),
                 avoid=self._avoid,
                 new_session=self._watched is None,

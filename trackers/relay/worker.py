@@ -58,7 +58,7 @@ def main(arguments: Sequence[str]) -> int:
 
         return reduce(run, messages, msgspec.json.decode(rest[0], type=Task))
     with helper_process.seldom_collected():
-        return delivery(run, rest[0], messages, parent=int(rest[1]))
+        return delivery(run, rest[0], messages, parent=int(rest[1]), attempt=int(rest[2]) if len(rest) > 2 else 0)
 
 
 def relay(run: RunDirectory, messages: Messages, options: dict[str, object]) -> int:
@@ -116,8 +116,12 @@ def _acquire(run: RunDirectory, lease: Lease) -> bool:
     return lease.acquire()
 
 
-def delivery(run: RunDirectory, name: str, messages: Messages, parent: int) -> int:
-    """Deliver one run to one tracker until it has ended and all is there, or until the parent is gone."""
+def delivery(run: RunDirectory, name: str, messages: Messages, parent: int, attempt: int = 0) -> int:
+    """Deliver one run to one tracker until it has ended and all is there, or until the parent is gone.
+
+    Args:
+        attempt: whose relay the parent is; 0: it delivers all attempts.
+    """
     stopping, asked = False, -math.inf
 
     def stop(_signal: int, _frame: FrameType | None) -> None:
@@ -147,6 +151,7 @@ def delivery(run: RunDirectory, name: str, messages: Messages, parent: int) -> i
             say=lambda text: messages.say(text, source=name),
             tell=lambda text: messages.say(text, source=name, level="info"),
             beat=beat,
+            attempt=attempt,
         )
         while not stopping and os.getppid() == parent:
             pause = work.step()

@@ -103,6 +103,8 @@ class Delivery:
         tell: the same for good news: the address of the run's page.
         beat: called before each call that may take long, with the seconds it may take.
         alone: this process serves this delivery only, so it may be replaced by a new one.
+        attempt: whose relay it works for: the end of a later attempt is for that one's relay to deliver, which knows
+            when its streams are complete. 0: it delivers all.
     """
 
     def __init__(
@@ -114,6 +116,7 @@ class Delivery:
         tell: Callable[[str], None] = lambda text: None,
         beat: Callable[[float], None] = lambda allow_s: None,
         alone: bool = True,
+        attempt: int = 0,
     ) -> None:
         self.run = run
         self.name = name
@@ -124,6 +127,7 @@ class Delivery:
         self._tell = tell
         self._beat = beat
         self._alone = alone
+        self._attempt = attempt
         self._class = registry.load(name)
         self._limit = int(getattr(self._class, "batch_records", 1000))
         self._deadline_s = float(getattr(self._class, "deadline_s", 300.0))
@@ -193,7 +197,7 @@ class Delivery:
                 translated = errors.Unavailable(str(translated))
             return self._failed(translated)
         self._idle_s = IDLE_S[0]
-        return 0.0 if self._order_has_more() or self._order.ended() else GATHER_S
+        return 0.0 if self._order_has_more() or self._has_ended() else GATHER_S
 
     def pump(self) -> None:
         """Deliver what there is now, in this thread; failures are left for later. For delivery inside training."""
@@ -240,12 +244,15 @@ class Delivery:
                 "what wasn't delivered before and is cut off is lost"
             )
 
+    def _has_ended(self) -> bool:
+        return self._order.ended() and not (self._attempt and self.run.attempt() > self._attempt)
+
     def _order_has_more(self) -> bool:
         self._batch = self._read()
         return bool(self._batch)
 
     def _rest(self) -> float | None:
-        if self._order.ended():
+        if self._has_ended():
             return self._end()
         if self._uncommitted:
             self._commit()
