@@ -197,7 +197,7 @@ def test_finish_returns_at_its_timeout_with_the_command() -> None:
     holder = read_holder(Path("runs/p/r/relay.lease"))
     assert holder is not None
     os.kill(holder.pid, signal.SIGTERM)
-    wait_for(lambda: not psutil.pid_exists(holder.pid))
+    wait_for(lambda: not psutil.pid_exists(holder.pid), 60)  # LEAVE_S, and the time to end its deliveries
 
 
 def test_relay_hides_ranks_and_gpus_and_keeps_credentials(tmp_path: Path) -> None:
@@ -314,7 +314,7 @@ def test_finish_shows_progress_on_a_terminal() -> None:
     holder = read_holder(Path("runs/p/r/relay.lease"))
     assert holder is not None
     os.kill(holder.pid, signal.SIGTERM)
-    wait_for(lambda: not psutil.pid_exists(holder.pid))
+    wait_for(lambda: not psutil.pid_exists(holder.pid), 60)  # LEAVE_S, and the time to end its deliveries
 
 
 def test_console_of_a_killed_training_waits_for_nothing() -> None:

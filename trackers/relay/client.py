@@ -21,6 +21,8 @@ RESTARTS = 10
 RESTARTS_WITHIN_S = 600.0
 """A relay that dies is restarted at once, but at most RESTARTS times within this number of seconds."""
 WAIT_S = 0.02
+REAP_S = 3.0
+"""Maximum wait for the end of a relay that has delivered everything, in seconds: mostly a tenth of one."""
 
 
 class Elsewhere:
@@ -276,7 +278,7 @@ class RelayClient:
         # The relay may outlive this process; a relay that has ended must not stay behind as a zombie.
         if self._process is not None:
             with contextlib.suppress(Exception):
-                self._process.wait(0.0 if leaving or self._behind({}, True) else 0.5)
+                self._process.wait(0.0 if leaving or self._behind({}, True) else REAP_S)
             if self._process.returncode is None:
                 self._process.returncode = 0  # tells subprocess that nobody waits for it: no warning at its end
 
