@@ -97,6 +97,7 @@ DELIVERED = (
 )  # fmt: skip
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("kind", KINDS)
 def test_delivery_refuses_it_at_once(kind: str) -> None:
     """What can't become usable isn't waited for: one line names it, and other runs are delivered."""
@@ -132,6 +133,7 @@ def test_directories_of_links_to_themselves_end(tmp_path: Path) -> None:
     assert [run.path.name for run in runs_below(tmp_path / "runs")] == ["one"]
 
 
+@pytest.mark.processes
 def test_sources_of_other_runs_are_served_beside_one_that_cannot_be_listed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A run whose streams nobody may list ends no ``sync --follow``."""
     bad, good = write_run("bad", ROWS), write_run("good", ROWS)

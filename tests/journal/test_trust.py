@@ -344,6 +344,7 @@ def test_delivery_state_leads_nowhere(state: dict[str, Any], launch: str, tracke
         ] == []
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("tracker", ["json", "csv"])
 def test_delivery_order_leads_to_no_other_run(tracker: str, tmp_path: Path) -> None:
     """A delivery's order names streams of its own run alone: or a private run of the reader's would be copied here."""
