@@ -13,16 +13,39 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 READY_S = 120
 """A server that isn't ready by then has failed."""
 
 WRITE_TOKEN = "only-for-tests"
+
+
+class QuietHandler(BaseHTTPRequestHandler):
+    """Answers requests without a line on stderr for each."""
+
+    def log_message(self, *_: Any) -> None:
+        """Nothing."""
+
+
+@contextlib.contextmanager
+def listening(handler: type[BaseHTTPRequestHandler], host: str = "127.0.0.1") -> Iterator[str]:
+    """A server in this process that answers by ``handler``; its address, with ``host`` as loopback's name."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+        thread.start()
+        try:
+            yield f"http://{host}:{server.server_address[1]}"
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 class Server:

@@ -6,9 +6,7 @@ import base64
 import contextlib
 import itertools
 import json
-import threading
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +14,7 @@ import pytest
 
 from tests.backends.wandb.support import server
 from tests.fakes import wandb_server
+from tests.fakes.servers import QuietHandler, listening
 from tests.fakes.wandb_server import WandbServer
 from tests.fuzz.answers import WANDB_RUN, wandb_records
 from tests.helpers import Driver, run_info, stream
@@ -42,7 +41,7 @@ def hostile_server(
     """
     heard: list[tuple[str, str]] = []
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(QuietHandler):
         def reply(self) -> None:
             sent = self.rfile.read(int(self.headers.get("Content-Length") or 0)).decode("latin-1")
             heard.append((self.path, f"{self.headers}\n{sent}"))
@@ -59,17 +58,8 @@ def hostile_server(
 
         do_GET = do_POST = do_PUT = do_HEAD = reply
 
-        def log_message(self, *_: Any) -> None:
-            """Nothing."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
-        thread.start()
-        try:
-            yield f"http://{host}:{server.server_address[1]}", heard
-        finally:
-            server.shutdown()
-            thread.join()
+    with listening(Handler, host) as address:
+        yield address, heard
 
 
 @pytest.mark.parametrize("elsewhere", ["127.0.0.1", "localhost"])

@@ -11,7 +11,6 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from hypothesis import strategies as st
 
 import trackers
 from tests.analysis.support import write_run
+from tests.fakes.servers import QuietHandler, listening
 from tests.retention.support import program
 from trackers.configuration.kconfig import Tree
 from trackers.errors import NotFound
@@ -161,7 +161,7 @@ def recorder(host: str = "127.0.0.1", to: str = "") -> Iterator[tuple[str, list[
     header of each request that it got."""
     heard: list[str] = []
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(QuietHandler):
         def do_GET(self) -> None:
             heard.append(self.headers.get("Authorization", ""))
             self.rfile.read(int(self.headers.get("Content-Length") or 0))
@@ -175,17 +175,8 @@ def recorder(host: str = "127.0.0.1", to: str = "") -> Iterator[tuple[str, list[
 
         do_POST = do_PUT = do_GET
 
-        def log_message(self, *_: Any) -> None:
-            """Nothing."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
-        thread.start()
-        try:
-            yield f"http://{host}:{server.server_address[1]}", heard
-        finally:
-            server.shutdown()
-            thread.join()
+    with listening(Handler, host) as address:
+        yield address, heard
 
 
 def test_mlflow_delivery_of_anothers_run_asks_the_readers_server_alone(monkeypatch: pytest.MonkeyPatch) -> None:

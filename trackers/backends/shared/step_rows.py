@@ -125,8 +125,11 @@ class IterationRows(msgspec.Struct):
     def add(self, step: int, time: float, values: Mapping[str, Any]) -> None:
         """Take the values of one record at a step."""
         self.top = max(self.top, step)
-        known = self._readable(step) | {item for item in values.items() if item != ("iter", step)}
         training = {name: value for name, value in values.items() if not is_eval(name)}
+        if len(training) == len(values) and not any(row.step == step for row in (*self.iterations, *self.evals)):
+            self._iteration(step, time, training)  # has a row to itself, with room for all
+            return
+        known = self._readable(step) | {item for item in values.items() if item != ("iter", step)}
         if len(training) == len(values):
             self._iteration(step, time, training)
         else:
