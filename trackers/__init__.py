@@ -6,8 +6,10 @@
     run.log({"final/best_val_loss": best})
     run.finish()
 
-``import trackers as wandb`` runs an ordinary W&B script. This module imports no tracker's package, no NumPy and no
-torch, and what it doesn't need at once it imports on first use.
+``import trackers as wandb`` runs an ordinary W&B script; after ``trackers.install_as_wandb()`` so does
+``import wandb``.
+This module imports no tracker's package, no NumPy and no torch, and what it doesn't need at once it imports on first
+use.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from trackers._version import __version__
 if TYPE_CHECKING:
     from trackers.analysis.compare import compare_runs
     from trackers.analysis.sql import sql
+    from trackers.as_wandb.replacement import install_as_wandb
     from trackers.configuration import add_arguments
     from trackers.errors import NotFound, TrackersError, UsageError
     from trackers.frameworks.callbacks import BenchmarkCallback
@@ -35,6 +38,7 @@ if TYPE_CHECKING:
 
 _PLACES = {
     "init": "training.init", "init_from_args": "training.init", "add_arguments": "configuration",
+    "install_as_wandb": "as_wandb.replacement",
     "Run": "training.run", "NullRun": "training.disabled",
     "Tracker": "tracker", "RunInfo": "tracker", "State": "tracker", "Status": "tracker", "Cursor": "tracker",
     "TrackersError": "errors", "UsageError": "errors", "NotFound": "errors",
@@ -78,6 +82,7 @@ __all__ = [
     "compare_runs",
     "init",
     "init_from_args",
+    "install_as_wandb",
     "load",
     "load_all",
     "sql",
@@ -93,7 +98,7 @@ def __getattr__(name: str) -> Any:
         # A submodule that isn't imported yet: this error makes `from trackers import …` import it.
         raise AttributeError(f"module 'trackers' has no attribute {name!r}")
     # What a W&B script calls on the module: log, config, summary, run, … or an error that names the real call.
-    return importlib.import_module("trackers.training.wandb_compat").lookup(name)
+    return importlib.import_module("trackers.as_wandb.names").lookup(name)
 
 
 def __dir__() -> list[str]:

@@ -23,11 +23,13 @@ _HURTFUL = LAUNCHER_VARIABLES | {
     "PYTHONSTARTUP", "PYTHONINSPECT", "PYTHONBREAKPOINT", "PYTHONPROFILEIMPORTTIME", "PYTHONVERBOSE",
     "PYTHONTRACEMALLOC", "PYTHONWARNINGS", "PYTHONDEVMODE", "PYTHONFAULTHANDLER", "PYTHONDUMPREFS",
     "COVERAGE_PROCESS_START", "COV_CORE_SOURCE", "WANDB_SERVICE", "WANDB_RUN_ID", "WANDB_RESUME", "WANDB_SWEEP_ID",
-    "MLFLOW_RUN_ID", "TRACKER_CONFIG_FILE",
+    "MLFLOW_RUN_ID", "TRACKER_CONFIG_FILE", "TRACKERS_AS_WANDB",
 }  # fmt: skip
 _ONE_THREAD = (
     "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS", "VECLIB_MAXIMUM_THREADS",
 )  # fmt: skip
+_STARTUP = os.path.join("trackers", "as_wandb", "startup")
+"""End of a directory on PYTHONPATH with which ``import wandb`` gives this package: helpers import the real one."""
 READER_DIRECTORY = "TRACKER_READER_DIRECTORY"
 """Environment variable that tells helpers where their user is: relative paths in the user's own options begin there."""
 SUPERSEDED = 76
@@ -76,6 +78,9 @@ def environment(base: Mapping[str, str] | None = None) -> dict[str, str]:
         env.update({JOB_GPUS + name: env[name] for name in _GPU_VARIABLES if name in env})
         env[JOB_GPUS_PASSED] = str(os.getpid())
     env.update(carried())
+    if "PYTHONPATH" in env:
+        kept = [part for part in env["PYTHONPATH"].split(os.pathsep) if not part.endswith(_STARTUP)]
+        env["PYTHONPATH"] = os.pathsep.join(kept)
     env["CUDA_VISIBLE_DEVICES"] = ""
     env.update(dict.fromkeys(_ONE_THREAD, "1"))
     env["PYTHONSAFEPATH"] = "1"

@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 
 import trackers
+from trackers.as_wandb import names
+from trackers.as_wandb.names import NotProvided, init_arguments, lookup
 from trackers.errors import TrackersError, UsageError
-from trackers.training import wandb_arguments, wandb_compat
+from trackers.training import wandb_arguments
 from trackers.training.wandb_arguments import read_config
-from trackers.training.wandb_compat import NotProvided, init_arguments, lookup
 
 
 @pytest.fixture(autouse=True)
@@ -27,16 +28,14 @@ def test_the_list_of_names_is_wandbs() -> None:
     """The names we answer to are all that the installed wandb exports."""
     import wandb
 
-    assert sorted(wandb_compat.WANDB_NAMES) == sorted(wandb.__all__)
+    assert sorted(names.WANDB_NAMES) == sorted(wandb.__all__)
 
 
-@pytest.mark.parametrize(
-    "name", [*wandb_compat.WANDB_NAMES, "Artifact", "run", "alert", "login", "Settings", "AlertLevel"]
-)
+@pytest.mark.parametrize("name", [*names.WANDB_NAMES, "Artifact", "run", "alert", "login", "Settings", "AlertLevel"])
 def test_each_name_of_wandb_is_ours_or_refuses(name: str) -> None:
     """Every exported name is there; what isn't ours raises, when it is called, an error that names the real call."""
     value = getattr(trackers, name)
-    if name in (*wandb_compat.FUNCTIONS, *wandb_compat.CLASSES):
+    if name in (*names.FUNCTIONS, *names.CLASSES):
         with pytest.raises(NotProvided, match=rf"import wandb; wandb\.{name}\(\.\.\.\)"):
             value()
     elif name not in ("run", "__version__", "config", "summary"):
@@ -61,7 +60,7 @@ def test_everything_wandb_offers_is_known_or_private() -> None:
 
 def test_classes_can_be_compared_with() -> None:
     """isinstance and except clauses work with every class, ours or not."""
-    for name in ("Image", "Table", "Artifact", "Run", *wandb_compat.CLASSES):
+    for name in ("Image", "Table", "Artifact", "Run", *names.CLASSES):
         assert not isinstance(3, getattr(trackers, name))
     with pytest.raises(lookup("Error")):
         raise UsageError("x")
@@ -225,7 +224,7 @@ def test_init_arguments_take_settings_in_every_form() -> None:
     import wandb
 
     forms: list[Any] = [
-        wandb_compat.Settings(run_name="n"), wandb.Settings(run_name="n"), {"run_name": "n"},
+        names.Settings(run_name="n"), wandb.Settings(run_name="n"), {"run_name": "n"},
         argparse.Namespace(run_name="n"),
     ]  # fmt: skip
     for settings in forms:
@@ -263,7 +262,7 @@ def test_run_methods_of_w_and_b_never_surprise(
         run.watch(object())
         run.watch(object())
         run.log_code(".")
-        with pytest.raises(wandb_compat.NotProvided, match=r"run.use_artifact"):
+        with pytest.raises(names.NotProvided, match=r"run.use_artifact"):
             run.use_artifact("x")
         with pytest.raises(AttributeError, match=r"did you mean 'log'"):
             run.lgo({"a": 1})

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+from trackers.as_wandb import util
 from trackers.errors import TrackersError, Unavailable, UsageError
 from trackers.training.wandb_arguments import (
     GRADIENTS,
@@ -53,7 +54,7 @@ PLACES = {
     "Table": "trackers.media:Table", "Histogram": "trackers.media:Histogram", "Html": "trackers.media:Html",
     "Classes": "trackers.media:Classes", "data_types": "trackers.media",
     "Artifact": "trackers.values.artifact:Artifact",
-    "__version__": "trackers:__version__",
+    "__version__": "trackers:__version__", "util": "trackers.as_wandb.util",
 }  # fmt: skip
 """W&B's names for things that live elsewhere in this package."""
 
@@ -229,22 +230,10 @@ def termerror(string: str, newline: bool = True, repeat: bool = True, prefix: bo
     termlog(f"ERROR {string}", newline, repeat, prefix)
 
 
-class util:
-    """The part of ``wandb.util`` that scripts use."""
-
-    @staticmethod
-    def generate_id(length: int = 8) -> str:
-        """A random id for a run: lower-case letters and digits."""
-        import secrets
-        import string
-
-        return "".join(secrets.choice(string.ascii_lowercase + string.digits) for _ in range(length))
-
-
 _OURS: dict[str, Any] = {
     "Error": TrackersError, "UsageError": UsageError, "CommError": Unavailable, "AlertLevel": AlertLevel,
     "Settings": Settings, "finish": finish, "join": finish, "login": login, "setup": setup, "teardown": teardown,
     "require": require, "watch": watch, "unwatch": unwatch, "pin_config_keys": pin_config_keys,
-    "log_model": log_model, "termlog": termlog, "termwarn": termwarn, "termerror": termerror, "util": util,
+    "log_model": log_model, "termlog": termlog, "termwarn": termwarn, "termerror": termerror,
     "helper": RefusedName("helper"), "generate_id": util.generate_id,
 }  # fmt: skip

@@ -1,0 +1,15 @@
+"""``wandb.errors``: the exceptions that scripts catch are those that this package raises."""
+
+from __future__ import annotations
+
+from trackers.errors import AuthenticationError, CommError, Error, UsageError
+
+__all__ = ["AuthenticationError", "CommError", "Error", "UnsupportedError", "UsageError", "WandbCoreNotAvailableError"]
+
+
+class UnsupportedError(UsageError):
+    """W&B's error of this name; never raised here."""
+
+
+class WandbCoreNotAvailableError(Error):
+    """W&B's error of this name; never raised here."""
