@@ -15,6 +15,7 @@ class NullRun(NotMeasuring):
 
     disabled = True
     resumed = False
+    finished = False
     url: str | None = None
     step = 0
 

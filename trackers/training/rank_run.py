@@ -137,6 +137,11 @@ class RankRun(Measuring, NullRun):  # type: ignore[misc]
         """The step of the last call; 0 before the first."""
         return max(int(self._recorder.step), 0)
 
+    @property
+    def finished(self) -> bool:  # type: ignore[override]
+        """This rank has ended."""
+        return bool(self._recorder.finished)
+
     def log(
         self,
         values: Mapping[str, Any],

@@ -86,7 +86,8 @@ class Run(Measuring):
         id, name, project, group, job_type, tags, notes, mode: as in every tracker.
         config: the configuration, nested; setting a key records the change.
         summary: results; setting a key records a result (``final/``).
-        dir, path: the run's directory. entity: at W&B. resumed: it continues an earlier attempt. disabled: False.
+        dir, path: the run's directory. entity: at W&B. resumed: it continues an earlier attempt. finished: it has
+            ended. disabled: False.
     """
 
     disabled = False
@@ -170,6 +171,11 @@ class Run(Measuring):
     @property
     def resumed(self) -> bool:
         return len(self._info.attempts) > 1
+
+    @property
+    def finished(self) -> bool:
+        """The run has ended: what is logged now isn't recorded."""
+        return self._recorder.finished
 
     @property
     def start_time(self) -> float:

@@ -1,0 +1,242 @@
+"""The run of a framework's logger: one that was given, the current one, or one of its own, begun at the first use.
+
+A logger keeps a :class:`RunHandle` as ``self._handle`` and marks its hooks with :func:`guarded`::
+
+    class TrackersCallback(Callback):
+        def __init__(self, trackers=None, *, run=None, project=None, name=None, config=None, **init):
+            self._handle = RunHandle(trackers, run=run, project=project, name=name, config=config, **init)
+
+        @guarded
+        def on_epoch_end(self, epoch, logs):
+            self._handle.run.log(logs, step=epoch)
+
+        @guarded
+        def on_train_end(self):
+            self._handle.finish()        # does nothing to a run that the user began
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import sys
+import time
+import weakref
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from trackers.errors import NotFound, UsageError
+from trackers.journal.run_directory import RunDirectory, new_id
+from trackers.training.exit_hooks import exception_exit, exit_of
+from trackers.training.init import current, init
+
+Hook = TypeVar("Hook", bound=Callable[..., Any])
+
+_begun: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()
+"""Runs of this process that loggers began, by id: another logger doesn't take one of them for the user's own."""
+_resting: weakref.WeakSet[RunHandle] = weakref.WeakSet()
+"""Whose training has ended: their runs are ended when another one begins."""
+
+
+def guarded(hook: Hook) -> Hook:
+    """A logger's method that never stops training: what it raises is printed once, in one line.
+
+    Before the run has begun, UsageError and NotFound go to the caller: a wrong option or a missing package is an error
+    before the first step.
+    """
+
+    @functools.wraps(hook)
+    def method(self: Any, *arguments: Any, **more: Any) -> Any:
+        handle: RunHandle = self._handle
+        try:
+            return hook(self, *arguments, **more)
+        except (UsageError, NotFound) as error:
+            if not handle.begun:
+                raise
+            handle.say(f"{type(self).__name__}.{hook.__name__}: {error}; training goes on")
+        except Exception as error:
+            handle.say(f"{type(self).__name__}.{hook.__name__}: {type(error).__name__}: {error}; training goes on")
+        return None
+
+    return method  # type: ignore[return-value]
+
+
+class RunHandle:
+    """Takes or begins a run when it is first needed, and ends it only if it began it.
+
+    Args:
+        trackers, project, name, config, **init: as for ``trackers.init``. An ``id`` continues the run of that id where
+            there is one (``resume="allow"``).
+        run: the run to log to. None: the current run, unless a logger began that; else a new one.
+
+    Attributes:
+        begun: a run was taken or begun at least once. own: the run was begun here, and is ended here.
+
+    A copy made by ``copy.deepcopy`` shares the run. A pickled one continues the run by its id: in the process that has
+    the run open it is the same run, in another one it is a later attempt of it.
+    """
+
+    def __init__(
+        self,
+        trackers: str | Sequence[str] | None = None,
+        *,
+        run: Any = None,
+        project: str | None = None,
+        name: str | None = None,
+        config: Any = None,
+        **init: Any,
+    ) -> None:
+        named = {"trackers": trackers, "project": project, "name": name, "config": config, **init}
+        self._init = {key: value for key, value in named.items() if value is not None}
+        self._run = run
+        self._attempt = 0
+        self._passed_on = False
+        self._said: set[str] = set()
+        self.begun = False
+        self.own = False
+
+    @property
+    def run(self) -> Any:
+        """The run; begins one if there is none.
+
+        Raises:
+            UsageError, NotFound: as ``trackers.init``.
+        """
+        run = self._run
+        _resting.discard(self)
+        if run is None or run.finished or (self._passed_on and self._is_superseded()):
+            if run is not None:
+                self._continue_later()
+            run = self._run = self._take()
+        self.begun = True
+        return run
+
+    @property
+    def known(self) -> Any:
+        """The run, or None where none was taken or begun yet."""
+        return self._run
+
+    @property
+    def id(self) -> str | None:
+        """The run's id; None while neither an id was given nor a run begun."""
+        if self._run is not None:
+            return str(self._run.id) or None
+        given = self._init.get("id")
+        return None if given is None else str(given)
+
+    def argument(self, name: str) -> Any:
+        """What was given for an argument of ``init``, or None."""
+        return self._init.get(name)
+
+    def suggest(self, **arguments: Any) -> None:
+        """Take these arguments of ``init`` for a run that isn't begun yet, where the user gave none."""
+        for name, value in arguments.items():
+            if value is not None:
+                self._init.setdefault(name, value)
+
+    def next(self, **arguments: Any) -> None:
+        """End the own run, and begin another one at the next use, with these arguments of ``init`` changed."""
+        self.finish()
+        for name in ("id", "resume", "step"):
+            self._init.pop(name, None)
+        self._init.update(arguments)
+        self._run = None
+
+    def rest(self) -> None:
+        """Training has ended, and the own run goes on if there is more: until another logger's run begins."""
+        if self.own:
+            _resting.add(self)
+
+    def rewind(self, step: int) -> None:
+        """Go back in the own run: what it has after ``step`` is replaced from here on; see ``init(step=…)``."""
+        if self.own and self._run is not None:
+            self._continue_later()
+            self._run.finish(timeout=0.0, quiet=True)
+            self._init["step"] = step
+            self._run = None
+
+    def finish(self, exit_code: int | None = None) -> None:
+        """End the run if it was begun here. A later use continues it."""
+        if self.own and self._run is not None and not self._run.finished:
+            self._continue_later()
+            self._run.finish(exit_code)
+
+    def fail(self, error: BaseException | None = None) -> None:
+        """End the run as failed if it was begun here.
+
+        Args:
+            error: the reason; default the exception that is being handled, if any.
+        """
+        error = error or sys.exc_info()[1]
+        if not self.own or self._run is None or self._run.finished:
+            return
+        self._continue_later()
+        end = exit_of(error) if isinstance(error, SystemExit) else exception_exit(error)
+        self._run.leave(end.code, end.reason)
+
+    def say(self, text: str) -> None:
+        """Print a line on stderr, once. Never raises."""
+        from trackers.journal.messages import Message, said, show
+
+        line = said(text)
+        if line not in self._said and len(self._said) < 1000:
+            self._said.add(line)
+            with contextlib.suppress(Exception):
+                show(Message(time.time(), line))
+
+    def _take(self) -> Any:
+        open_run = _begun.get(self.id or "")
+        if open_run is not None and not open_run.finished and not self._passed_on:
+            self.own = True
+            return open_run
+        here = current()
+        if here is not None and not here.finished and not self.own and _begun.get(here.id) is not here:
+            ignored = sorted(set(self._init) - {"config", "resume"})
+            if ignored:
+                self.say(
+                    f"the current run {here.name or here.id} is used: {', '.join(ignored)} of the logger is ignored"
+                )
+            if self._init.get("config") is not None:
+                here.config.update(self._init["config"])
+            return here
+        if self._init.get("id") is not None:
+            self._init.setdefault("resume", "allow")
+        for other in list(_resting):
+            other.finish()
+        # A framework's logger logs on the framework's rank zero, whatever rank TRACKER_RANK names.
+        options = {"TRACKER_RANK": "0", **(self._init.get("options") or {})}
+        run = init(**{"rank": 0, "reinit": "create_new", **self._init, "options": options})
+        self._init.pop("step", None)
+        self.own, self._passed_on = True, False
+        if run.id and not run.disabled:
+            _begun[run.id] = run
+            self._attempt = RunDirectory(Path(run.dir)).attempt()
+        return run
+
+    def _continue_later(self) -> None:
+        if self._run is not None and self._run.id:
+            self._init |= {"id": self._run.id, "project": self._run.project, "resume": "allow"}
+
+    def _is_superseded(self) -> bool:
+        """Whether another process has continued the run since a copy of this was pickled."""
+        run = self._run
+        if not self.own or run is None or not run.dir or RunDirectory(Path(run.dir)).attempt() == self._attempt:
+            return False
+        run.finish(timeout=0.0, quiet=True)
+        return True
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> RunHandle:
+        copied = object.__new__(type(self))
+        copied.__dict__.update(self.__dict__)
+        copied._init, copied._said = dict(self._init), set(self._said)
+        memo[id(self)] = copied
+        return copied
+
+    def __getstate__(self) -> dict[str, Any]:
+        self._continue_later()
+        if "id" not in self._init:
+            # All copies, in whatever processes, are of one run.
+            self._init |= {"id": new_id(), "resume": "allow"}
+        self._passed_on = True
+        return {**self.__dict__, "_run": None, "_said": set(), "_passed_on": False}
