@@ -51,7 +51,8 @@ class Start(Record, tag="start"):
 
     ``from_step``: this attempt supersedes what earlier attempts logged above that step (a rewind).
     ``boot_id`` and ``pid_start`` tell, of a rank, whether its process still lives. ``world_size``: 0 where the source
-    doesn't say it. ``run``: what ``run.json`` says, without the configuration, should that file be lost.
+    doesn't say it. ``axis``: the highest one of the records up to ``from_step`` (:func:`on_axis`). ``run``: what
+    ``run.json`` says, without the configuration, should that file be lost.
     """
 
     attempt: int = 1
@@ -63,6 +64,7 @@ class Start(Record, tag="start"):
     pid_start: float = 0.0
     boot_id: str = ""
     from_step: int | None = None
+    axis: int | None = None
     version: int = 1
     run: dict[str, Any] = {}
 
@@ -74,18 +76,20 @@ class Config(Record, tag="config"):
 
 
 class Metrics(Record, tag="metrics", gc=False):
-    """Numbers at a step. Names are flat; nested mappings were joined with "/".
+    """Numbers at a step. Names are flat; nested mappings were joined with "/". axis: see :func:`on_axis`.
 
     What it holds can form no cycle, so the garbage collector needn't walk over the many that a reader makes.
     """
 
     values: dict[str, Number]
+    axis: int | None = None
 
 
 class Text(Record, tag="text"):
-    """Text at a step, by name."""
+    """Text at a step, by name. axis: see :func:`on_axis`."""
 
     values: dict[str, str]
+    axis: int | None = None
 
 
 class MediaFile(msgspec.Struct, omit_defaults=True, kw_only=True):
@@ -110,11 +114,15 @@ class MediaFile(msgspec.Struct, omit_defaults=True, kw_only=True):
 
 
 class Media(Record, tag="media"):
-    """One or several media of one type under one name. type: image, audio, video, table, histogram, html."""
+    """One or several media of one type under one name. type: image, audio, video, table, histogram, html.
+
+    axis: see :func:`on_axis`.
+    """
 
     name: str
     type: str
     items: list[MediaFile]
+    axis: int | None = None
 
 
 class ArtifactFile(msgspec.Struct, omit_defaults=True, kw_only=True):
@@ -254,6 +262,21 @@ class CorruptLine(ValueError):
     """A complete line that isn't a record."""
 
 
+def on_axis(record: Record) -> Record:
+    """A record as a tracker with one axis gets it: at its ``axis``, if it has one.
+
+    ``axis`` is the place of the step metric that ``define_metric`` gave (:mod:`trackers.metrics.axes`). A rewind to a
+    step takes back what lies above its axis too, but never what still counts: it begins at the higher one of both.
+    """
+    axis = getattr(record, "axis", None)
+    if axis is None:
+        return record
+    if isinstance(record, Start):
+        back = record.from_step
+        return record if back is None else msgspec.structs.replace(record, from_step=max(back, axis))
+    return msgspec.structs.replace(record, step=axis)
+
+
 def name_place(record: Record, stream: str, offset: int) -> None:
     """Set the ``id`` of a record that lies there."""
     record.id = f"{stream}:{offset}@{record.time!r}"
@@ -306,7 +329,7 @@ def encode(record: Record) -> bytes:
     strings; what JSON can't hold, or is nested too deeply, is kept as text (see :func:`storable`)."""
     if type(record) is Metrics and not _all_finite(record.values):
         named = {name: name_floats(value) for name, value in record.values.items()}
-        record = Metrics(step=record.step, time=record.time, values=named)
+        record = Metrics(step=record.step, time=record.time, values=named, axis=record.axis)
     try:
         if type(record) in _NESTED:
             check_record(record)

@@ -30,6 +30,7 @@ from trackers.records import (
     flatten,
     merge,
     name_floats,
+    on_axis,
     plain_name,
 )
 
@@ -95,7 +96,7 @@ def tally(records: Iterable[Record], keeps: Capabilities | None = None) -> Conte
 def _kept(records: Iterable[Record], keeps: Capabilities) -> Iterator[Record]:
     """Records as a destination takes them: results among metrics, steps of what has none, integers it can't hold."""
     step, top = 0, 0
-    for record in records:
+    for record in map(on_axis, records) if keeps.axis else records:
         if record.step is not None:
             step, top = record.step, max(top, record.step)
         if type(record) is Metrics:
@@ -263,6 +264,7 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
         one.
     units: of which tracker the samples of the machine have the units there; "" for their own. samples: whether they
         are told from what else has no step.
+    axis: what has a step metric lies at that one's value.
     stepless: the step of metrics without one: kept as none, "zero", the "last" step before, or the "top" one so far.
     texts, config, results, tags, files: whether it has them. media: the types that come back as what they were.
     statuses: how runs end there; what it has no word for becomes the word given here.
@@ -272,6 +274,7 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     finite: bool = False
     wide: bool = True
     once: bool = False
+    axis: bool = False
     stepless: Literal["kept", "zero", "last", "top"] = "kept"
     units: Literal["", "mlflow", "trackio"] = ""
     samples: bool = True
@@ -287,10 +290,10 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
 KEEPS: dict[str, Capabilities] = {
     "": Capabilities(),
     "wandb": Capabilities(statuses={"crashed": "failed"}),
-    "mlflow": Capabilities(finite=True, once=True, stepless="zero", units="mlflow"),
+    "mlflow": Capabilities(finite=True, once=True, axis=True, stepless="zero", units="mlflow"),
     "trackio": Capabilities(wide=False, units="trackio"),
     "tensorboard": Capabilities(
-        single=True, stepless="last", files=False, media=frozenset({"image", "audio", "histogram"})
+        single=True, axis=True, stepless="last", files=False, media=frozenset({"image", "audio", "histogram"})
     ),
     "json": Capabilities(
         stepless="top", samples=False, files=False, media=frozenset()

@@ -131,10 +131,32 @@ class AttemptHistory:
                 found = later if later is not None else found
         return found
 
+    def axis_at(self, step: int) -> int | None:
+        """The highest axis of the records that count up to a step (``trackers.records.on_axis``); None without one."""
+        found = None
+        for name in self._names:
+            if name.writer != "rank":
+                continue
+            # Decoding a long run's records takes seconds; finding the few lines that matter, a fraction of one.
+            with contextlib.suppress(OSError), self._run.stream(name).open("rb") as lines:
+                marked = [line for line in lines if b'"axis":' in line]
+                for record in self.kept(name, [one for line in marked if (one := _decoded(line)) is not None]):
+                    axis = getattr(record, "axis", None)
+                    if axis is not None and not isinstance(record, Start) and (record.step or 0) <= step:
+                        found = axis if found is None else max(found, axis)
+        return found
+
     def last_time(self) -> float:
         """The time of the latest record at the end of any rank's stream; 0.0 before the first."""
         ends = [tail(self._run.stream(name), 65536)[-1:] for name in self._names if name.writer == "rank"]
         return max((record.time for end in ends for record in end), default=0.0)
+
+
+def _decoded(line: bytes) -> Record | None:
+    try:
+        return decode(line)
+    except CorruptLine:
+        return None
 
 
 def _last_step(records: list[Record]) -> int | None:

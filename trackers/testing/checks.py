@@ -33,6 +33,7 @@ from trackers.records import (
     Start,
     Summary,
     Text,
+    on_axis,
 )
 from trackers.testing.driver import Driver, DriverJob, Process, import_path, number, python_path, resolve
 from trackers.testing.stored import Limits, Stored, differences, expected
@@ -220,6 +221,8 @@ class Trial:
         found = self.bench.read(self.info, dict(self.driver().state))
         assert isinstance(found, Stored), f"the reader must answer with a Stored, not {type(found).__name__}"
         taken = [record for record in records if type(record) in self.bench.cls.accepts]
+        if getattr(self.bench.cls, "single_axis", False):
+            taken = [on_axis(record) for record in taken]
         wanted = expected(self.info, taken, limits, status)
         lines = list(differences(wanted, found, limits, self.bench.cls.accepts))
         shown = "\n".join(lines[:10]) + (f"\nand {len(lines) - 10} more" if len(lines) > 10 else "")
@@ -440,6 +443,26 @@ def check_steps(bench: Bench) -> None:
         for place, step in enumerate(steps)
     )
     trial.deliver(records, 4)
+    trial.verify(records)
+
+
+def check_step_metrics(bench: Bench) -> None:
+    """Metrics with a step metric lie at its value where the step is the only axis, else at their own step; once, also
+    where the run is delivered in another process or again."""
+    trial = bench.trial()
+    at = T0 + 20
+    given: list[Record] = [Start(time=T0, pid=1), *rows(5)]
+    for place in range(40):
+        epoch = place // 4
+        here: dict[str, Any] = {"step": 5 + place, "time": at + place}
+        given.append(Metrics(values={"loss": place / 8, "epoch": epoch}, axis=epoch, **here))
+        given.append(Metrics(values={"perf/tokens_per_sec": float(place)}, **here))
+    records = number(given)
+    trial.deliver(records[:30], 7, Status("running", None, T0))
+    trial.deliver(records, 11)
+    trial.verify(records)
+    trial.file.unlink()
+    trial.deliver(records, 40)
     trial.verify(records)
 
 

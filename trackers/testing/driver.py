@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 
 from trackers.backends import registry
-from trackers.records import Record, decode, encode
+from trackers.records import Record, decode, encode, on_axis
 from trackers.tracker import Cursor, RunInfo, State, Status, Tracker
 
 PROCESS_TIMEOUT_S = 120
@@ -78,8 +78,9 @@ class Driver:
         self.tracker = None
 
     def accepted(self, records: Sequence[Record]) -> list[Record]:
-        """The records of the kinds that the tracker declares."""
-        return [record for record in records if type(record) in self.cls.accepts]
+        """The records of the kinds that the tracker declares, on its axis if it has one only."""
+        found = [record for record in records if type(record) in self.cls.accepts]
+        return [on_axis(record) for record in found] if getattr(self.cls, "single_axis", False) else found
 
     def _save(self) -> None:
         self.file.parent.mkdir(parents=True, exist_ok=True)

@@ -216,6 +216,7 @@ def _begin(
     info.id, info.directory = run.path.name, str(run.path)
     first_step, changed, last_time = _continue(info, found, step)
     rewind = step if found.before is not None else None
+    axis = AttemptHistory(found.run).axis_at(rewind) if rewind is not None else None
     info.attempts.append(_attempt(info, found.attempt, now, changed, rewind, way))
     start = Start(
         # Never before what is there already, though this machine's clock may be behind: see relay.order.
@@ -226,6 +227,7 @@ def _begin(
         host=info.host,
         pid=pid,
         from_step=rewind,
+        axis=axis,
         run=in_journal(info),
     )
     lines: list[Record] = [start, *([Config(time=now, values=config)] if config else [])]

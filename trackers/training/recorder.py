@@ -17,6 +17,7 @@ from trackers.journal.attempts import AttemptHistory
 from trackers.journal.run_directory import RunDirectory
 from trackers.journal.status import last_status
 from trackers.journal.stream import StreamWriter
+from trackers.metrics.axes import Axes, Places
 from trackers.metrics.summary import SummaryFold
 from trackers.ranks.contribution import LocalTransport, ReductionRow, Transport, nothing_else
 from trackers.records import MAX_STEP, Config, Define, Finish, Metrics, Number, Record, Summary, Text
@@ -76,6 +77,7 @@ class Recorder:
         self.results: dict[str, Any] = {}
         self.across: Transport = across or LocalTransport()
         self.late: Callable[[], Record | None] | None = None
+        self.axes = Axes(self.problem)
         self._inside = inside
         self._queue = Queue(self.append)
         self._lock = threading.RLock()
@@ -135,16 +137,19 @@ class Recorder:
         results = {k: v for k, v in (*split.numbers.items(), *told.items()) if _is_result(k)}
         numbers = {k: v for k, v in split.numbers.items() if not _is_result(k)}
         texts = {k: v for k, v in told.items() if not _is_result(k)}
+        places = self.axes.see(numbers, step) if self.axes else {}
         lines = []
-        if texts:
-            lines.append(records.encode(Text(step=step, time=now, values=texts)))
-        lines.extend(self._media_lines(split.media, step, now))
+        for axis, names in self._by_axis(texts, places):
+            lines.append(
+                records.encode(Text(step=step, time=now, values={name: texts[name] for name in names}, axis=axis))
+            )
+        lines.extend(self._media_lines(split.media, step, now, places))
         waiting = numbers if added is None else {**numbers, **across.begin(step, now, added)}
         moving = any(isinstance(value, Transfer) for value in waiting.values())
 
         def build(arrived: dict[Any, Number]) -> bytes:
             own = arrived if added is None else self._combined(added, arrived, step, now)
-            return self._metrics_line(own, step, now) + b"".join(lines)
+            return self._metrics_line(own, step, now, places) + b"".join(lines)
 
         with self._lock:
             if self._is_over("log"):  # finish came in between
@@ -173,14 +178,21 @@ class Recorder:
                 own[name] = value
         return own
 
-    def _metrics_line(self, numbers: dict[str, Number], step: int, now: float) -> bytes:
-        if not numbers:
-            return b""
-        if self.fold is not None:
+    def _metrics_line(self, numbers: dict[str, Number], step: int, now: float, places: Places) -> bytes:
+        if self.fold is not None and numbers:
             self.fold.update(numbers)
-        return records.encode(Metrics(step=step, time=now, values=numbers))
+        return b"".join(
+            records.encode(Metrics(step=step, time=now, values={name: numbers[name] for name in names}, axis=axis))
+            for axis, names in self._by_axis(numbers, places)
+        )
 
-    def _media_lines(self, media: dict[str, Any], step: int, now: float) -> list[bytes]:
+    def _by_axis(self, values: Mapping[str, Any], places: Places) -> Iterable[tuple[int | None, Iterable[str]]]:
+        """Names of values by their places on the axes of their step metrics."""
+        if not values:
+            return ()
+        return self.axes.split(values, places).items() if places else ((None, values),)
+
+    def _media_lines(self, media: dict[str, Any], step: int, now: float, places: Places) -> list[bytes]:
         lines = []
         if media:
             from trackers import media as kinds
@@ -190,7 +202,9 @@ class Recorder:
                 try:
                     found = kinds.as_media(value)
                     if found is not None:
-                        lines.append(records.encode(kinds.record(name, found, step, now, store)))
+                        made = kinds.record(name, found, step, now, store)
+                        made.axis = self.axes.of(name, places) if places else None
+                        lines.append(records.encode(made))
                 except Exception as error:
                     self.problem(f"log: {name}: {errors.reason(error)}")
         return lines
@@ -252,6 +266,8 @@ class Recorder:
         """Record a definition and begin to fold what it asks for, from the start of the run on."""
         self.write(define)
         self.across.note(define)
+        self.axes.define(define)
+        self.fast = self.fast and not self.axes
         fold = self.fold or SummaryFold()
         fold.define(define)
         if fold and self.fold is None:
@@ -349,7 +365,7 @@ class Recorder:
 
     def _may_be_fast(self) -> bool:
         own = self._process == self.pid
-        return own and self._inside is None and not len(self._queue) and self.writer.healthy
+        return own and self._inside is None and not (len(self._queue) or self.axes) and self.writer.healthy
 
     def _look_late(self) -> None:
         record = self.late() if self.late is not None else None

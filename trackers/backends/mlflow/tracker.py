@@ -73,6 +73,7 @@ class MlflowTracker(MlflowPrecheck):
     accepts: frozenset[type[Record]] = frozenset(
         {Alert, ArtifactRecord, Config, Environment, Info, Media, Metrics, Start, Summary, Text}
     )
+    single_axis = True
     deadline_s = 1800.0
     """Long, for checkpoints are uploaded whole; a server that hangs is noticed by the request's own time limit."""
 

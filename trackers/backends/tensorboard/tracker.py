@@ -90,6 +90,7 @@ class TensorboardTracker(TensorboardPrecheck):
     """
 
     accepts: ClassVar[frozenset[type[Record]]] = ALL_KINDS
+    single_axis = True
 
     def __init__(self) -> None:
         self._tags: dict[tuple[str, str], str] = {}

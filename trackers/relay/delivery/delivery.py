@@ -380,6 +380,8 @@ class Delivery:
         if not batch or tracker is None:
             return
         taken = [record for record in batch if type(record) in tracker.accepts]
+        if getattr(tracker, "single_axis", False):
+            taken = [records.on_axis(record) for record in taken]
         self._beat(self._deadline_s)
         try:
             failpoint(f"{self.name}.write.before")

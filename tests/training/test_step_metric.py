@@ -1,0 +1,77 @@
+"""``define_metric(step_metric=…)``: where a tracker's only axis is the step, the step metric's value is the step."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import trackers
+from tests.stores import read_tensorboard
+from trackers.journal.run_directory import RunDirectory
+
+pytestmark = pytest.mark.heavy
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def begin(**more: Any) -> Any:
+    return trackers.init("tensorboard,json", project="p", inline=True, id="one", **more)
+
+
+def steps(run: Any) -> dict[str, list[tuple[int | None, float]]]:
+    info = RunDirectory(Path(run.dir)).read_info()
+    found = read_tensorboard(info).metrics
+    return {name: [(point.step, point.value) for point in points] for name, points in found.items()}
+
+
+def test_rows_of_transformers_lie_at_the_global_step() -> None:
+    """TensorBoard has them at 1, 2, 3, evaluation and final values too; the JSON log keeps the calls' own steps."""
+    run = begin()
+    run.define_metric("train/global_step")
+    run.define_metric("*", step_metric="train/global_step", step_sync=True)
+    for step in (1, 2, 3):
+        run.log({"train/loss": 1.0 / step, "train/global_step": step})
+        run.log({"eval/loss": 2.0 / step, "train/global_step": step})
+    run.log({"train/total_flos": 7.0, "train/global_step": 3, "note": "done"})
+    run.finish()
+    found = steps(run)
+    assert [step for step, _ in found["train/loss"]] == [1, 2, 3]
+    assert [step for step, _ in found["eval/loss"]] == [1, 2, 3]
+    assert found["train/total_flos"] == [(3, 7.0)]
+    (log,) = [path for path in Path(run.dir).glob("*.json") if '"training_iterations"' in path.read_text()]
+    iterations = json.loads(log.read_text())["training_iterations"]
+    assert [row["iter"] for row in iterations if "train/loss" in row or row.get("loss") is not None] == [0, 2, 4]
+
+
+def test_two_axes_in_one_call_are_two_records_of_one_step() -> None:
+    """So a tracker with one axis has each value at its own place, and W&B one row."""
+    run = begin()
+    run.define_metric("train/*", step_metric="train/step")
+    run.define_metric("val/*", step_metric="val/step")
+    run.log({"train/loss": 1.0, "train/step": 10, "val/loss": 2.0, "val/step": 2, "other": 3.0})
+    run.finish()
+    found = steps(run)
+    assert (found["train/loss"], found["val/loss"], found["other"]) == ([(10, 1.0)], [(2, 2.0)], [(0, 3.0)])
+    rows = trackers.load(run.dir).metrics().to_pylist()
+    assert [(row["step"], row["train/loss"], row["val/loss"]) for row in rows] == [(0, 1.0, 2.0)]
+
+
+def test_rewind_drops_what_lies_above_the_axis() -> None:
+    """Back to a step: TensorBoard shows the new attempt's values above the place that the axis had there."""
+    run = begin()
+    run.define_metric("*", step_metric="at")
+    for step in range(10):
+        run.log({"loss": float(step), "at": step * 10})
+    run.finish()
+    run = begin(resume="must", step=5)
+    run.define_metric("*", step_metric="at")
+    for step in range(6, 8):
+        run.log({"loss": step + 0.5, "at": step * 10})
+    run.finish()
+    assert steps(run)["loss"] == [(step * 10, float(step)) for step in range(6)] + [(60, 6.5), (70, 7.5)]

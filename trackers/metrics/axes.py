@@ -1,0 +1,114 @@
+"""``define_metric(name, step_metric="epoch")``: the steps of metrics where a tracker has one axis only.
+
+W&B draws a metric over its step metric. TensorBoard and MLflow have one axis, the step, so there the step metric's
+value is the step. The value is found where it is logged and written with the record (``axis``, see
+:func:`trackers.records.on_axis`), so that a delivery needs no state of its own for it, wherever it begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from fnmatch import fnmatchcase
+from typing import Any
+
+from trackers.records import MAX_STEP, Define
+
+Places = Mapping[str, int]
+"""The current place on each axis, by step metric."""
+
+
+class Axes:
+    """The step metrics of a run's metrics, and how far each has come.
+
+    A place never goes back: TensorBoard would hide what it has of later steps. A step metric that does, or that isn't
+    a whole number, is named once: its metrics then count on from their last place.
+
+    Args:
+        problem: called with one line, and with what that line is about.
+    """
+
+    def __init__(self, problem: Callable[[str, str], object]) -> None:
+        self._problem = problem
+        self._exact: dict[str, str | None] = {}
+        self._globs: list[tuple[str, str | None]] = []
+        self._found: dict[str, str | None] = {}
+        self._steps: set[str] = set()
+        self._uncounted: set[str] = set()
+        self._places: dict[str, int] = {}
+
+    def __bool__(self) -> bool:
+        """Whether a metric has a step metric."""
+        return bool(self._steps)
+
+    def define(self, define: Define) -> None:
+        """Take a definition: a later one counts, an exact name before a glob."""
+        if define.step_metric is not None:
+            self._steps.add(define.step_metric)
+        if any(mark in define.name for mark in "*?["):
+            self._globs.append((define.name, define.step_metric))
+        else:
+            self._exact[define.name] = define.step_metric
+        self._found.clear()
+
+    def see(self, values: Mapping[Any, Any], step: int) -> Places:
+        """Take what is logged at a step; what isn't a number yet counts as missing.
+
+        Returns:
+            the places of all axes from then on.
+        """
+        for name in self._steps.intersection(values):
+            value = values[name]
+            if not _is_number(value):
+                continue
+            last = self._places.get(name)
+            place = _whole(value)
+            if place is None or name in self._uncounted:
+                if name not in self._uncounted:
+                    self._uncounted.add(name)
+                    self._say(name, f"{value!r:.40} is no whole number")
+                place = step if last is None else max(step, last + 1)
+            elif last is not None and place < last:
+                self._say(name, f"it went back from {last} to {place}")
+                place = last + 1
+            self._places[name] = min(place, MAX_STEP)
+        return dict(self._places)
+
+    def of(self, name: str, places: Places) -> int | None:
+        """A metric's place; None if it has no step metric, or that was never logged."""
+        try:
+            axis = self._found[name]
+        except KeyError:
+            axis = self._found[name] = self._axis(name)
+        return None if axis is None else places.get(axis)
+
+    def split(self, names: Iterable[str], places: Places) -> dict[int | None, list[str]]:
+        """Names by their places, in their order."""
+        found: dict[int | None, list[str]] = {}
+        for name in names:
+            found.setdefault(self.of(name, places), []).append(name)
+        return found
+
+    def _axis(self, name: str) -> str | None:
+        if name in self._steps:
+            return name
+        if name in self._exact:
+            return self._exact[name]
+        return next((axis for glob, axis in reversed(self._globs) if fnmatchcase(name, glob)), None)
+
+    def _say(self, name: str, what: str) -> None:
+        self._problem(
+            f"define_metric: {name!r} can't be the step in TensorBoard and MLflow everywhere: {what}; its metrics "
+            "count on from the last step there",
+            f"axis {name}",
+        )
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _whole(value: float) -> int | None:
+    """A step, or None for what is none."""
+    if value == value and abs(value) <= MAX_STEP and value == int(value) and value >= 0:
+        return int(value)
+    return None
