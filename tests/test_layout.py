@@ -212,8 +212,11 @@ def test_the_kit_knows_only_the_contract() -> None:
     assert strange == set()
 
 
-LAZY = {"trackers.backends.tensorboard.summary_protos"}
-"""Parts of a backend that are made of their vendor's types; the backend imports them when it is open."""
+CALLBACKS = ("xgboost",)
+"""Modules of ``trackers.frameworks`` whose classes are subclasses of their framework's."""
+
+LAZY = {"trackers.backends.tensorboard.summary_protos", *(f"trackers.frameworks.{name}" for name in CALLBACKS)}
+"""Modules that are made of their vendor's types; who has the vendor imports them, a backend when it is open."""
 
 
 def below(name: str, prefixes: set[str] | str) -> bool:
