@@ -197,8 +197,8 @@ def test_init_arguments_answer_to_all_of_wandbs() -> None:
 def test_init_arguments_without_effect_are_named_once(caplog: pytest.LogCaptureFixture) -> None:
     """What does nothing here is said, once, and only where it was asked for."""
     for _ in range(2):
-        init_arguments({"sync_tensorboard": True, "save_code": False, "settings": {"console": "off", "quiet": None}})
-    assert [record.message.split(" ")[1] for record in caplog.records] == ["these", "sync_tensorboard"]
+        init_arguments({"monitor_gym": True, "save_code": False, "settings": {"console": "off", "quiet": None}})
+    assert [record.message.split(" ")[1] for record in caplog.records] == ["these", "monitor_gym"]
     assert "console" in caplog.text
 
 

@@ -19,6 +19,8 @@ TABLE: dict[str, str] = {
     "wandb.errors": "trackers.as_wandb.wandb_errors",
     "wandb.util": "trackers.as_wandb.util",
     "wandb.data_types": "trackers.media",
+    "wandb.tensorboard": "trackers.as_wandb.tensorboard",
+    "wandb.integration.tensorboard": "trackers.as_wandb.tensorboard",
     "wandb.sdk": NAMES,
     "wandb.wandb_run": "trackers.training.run",
     "wandb.sdk.wandb_run": "trackers.training.run",

@@ -53,6 +53,7 @@ PLACES = {
     "Image": "trackers.media:Image", "Audio": "trackers.media:Audio", "Video": "trackers.media:Video",
     "Table": "trackers.media:Table", "Histogram": "trackers.media:Histogram", "Html": "trackers.media:Html",
     "Classes": "trackers.media:Classes", "data_types": "trackers.media",
+    "tensorboard": "trackers.as_wandb.tensorboard",
     "Artifact": "trackers.values.artifact:Artifact",
     "__version__": "trackers:__version__", "util": "trackers.as_wandb.util",
 }  # fmt: skip
@@ -66,7 +67,7 @@ FUNCTIONS = (
 )  # fmt: skip
 CLASSES = ("Api", "Graph", "Plotly", "EvalTable", "Object3D", "Molecule", "ArtifactTTL", "JoinedTable")
 NAMESPACES = (
-    "plot", "keras", "sklearn", "tensorflow", "xgboost", "catboost", "tensorboard", "gym", "lightgbm", "jupyter",
+    "plot", "keras", "sklearn", "tensorflow", "xgboost", "catboost", "gym", "lightgbm", "jupyter",
     "sacred", "sdk", "wandb_sdk", "wandb_lib", "integration", "integrations", "apis", "api", "proto", "profiler",
     "wandb_run", "wandb_agent", "automations", "docker", "beta",
 )  # fmt: skip

@@ -73,6 +73,9 @@ class NullRun(NotMeasuring):
         """Nothing."""
         return []
 
+    def record_tensorboard(self) -> None:
+        """Nothing."""
+
     def mark_preempting(self) -> None:
         """Nothing."""
 

@@ -111,6 +111,7 @@ def init(
         "TRACKER_INLINE": inline,
         "TRACKER_REDUCE": reduce,
     }
+    tensorboard = False
     if wandb:
         from trackers.training.wandb_arguments import init_arguments
 
@@ -123,6 +124,7 @@ def init(
         step = extra.get("step", step)
         job_type = extra.get("job_type", job_type)
         config = _filtered(config, extra)
+        tensorboard = "sync_tensorboard" in extra
     given.update(options or {})
     resolved = configuration.resolve(given, flags, defconfig=defconfig)
     apply_logging(resolved)
@@ -147,6 +149,8 @@ def init(
             return _become(_beside(way, resolved, settings, mode, word))
         _check(names, resolved, mode)
         run = _begin(names, resolved, settings, mode, word, _whole_step(step, word), job_type, way)
+        if tensorboard or _patched():
+            run.record_tensorboard()
         return _become(run)
 
 
@@ -407,6 +411,12 @@ def _finish_current(reinit: str | bool | None) -> None:
         if isinstance(_current, Run):
             show(Message(time.time(), f"init: finishing run {_current.name} first; reinit='create_new' leaves it open"))
         _current.finish()
+
+
+def _patched() -> bool:
+    """Whether ``wandb.tensorboard.patch`` was called before."""
+    writers = sys.modules.get("trackers.training.tensorboard_writers")
+    return writers is not None and writers.wanted()
 
 
 def _become(run: Run | NullRun) -> Run | NullRun:

@@ -20,7 +20,7 @@ from trackers.journal.stream import StreamWriter
 from trackers.metrics.axes import Axes, Places
 from trackers.metrics.summary import SummaryFold
 from trackers.ranks.contribution import LocalTransport, ReductionRow, Transport, nothing_else
-from trackers.records import MAX_STEP, Config, Define, Finish, Metrics, Number, Record, Summary, Text
+from trackers.records import MAX_STEP, Config, Define, Finish, Media, Metrics, Number, Record, Summary, Text
 from trackers.relay.client import RelayClient
 from trackers.support import process_info
 from trackers.support.redaction import mask, mask_source, mask_text
@@ -212,6 +212,22 @@ class Recorder:
     def _stepped(self, step: int, keep: bool) -> None:
         self.step = step
         self.following = step if keep else step + 1
+
+    def take(self, record: Metrics | Text | Media) -> None:
+        """Write what another library has logged; the next call without a step has the same step."""
+        if self._is_over("log"):
+            return
+        whole = whole_step(record.step, self.problem)
+        record.step = min(self.following, MAX_STEP) if whole is None else whole
+        if isinstance(record, Metrics) and self.fold is not None:
+            self.fold.update(record.values)
+        if isinstance(record, Text):
+            record.values = {name: mask_text(text) for name, text in record.values.items()}
+        self.write(record)
+        self._stepped(record.step, keep=True)
+        now = self.now()
+        if now > self.poll_at:
+            self.poll(now)
 
     def record(self, record: Record) -> None:
         """Write a record; what goes wrong is named once."""

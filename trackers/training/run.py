@@ -313,6 +313,12 @@ class Run(Measuring):
         self._recorder.guard("save", self._save, glob_str, base_path, found)
         return found
 
+    def record_tensorboard(self) -> None:
+        """Record what the script gives to TensorBoard's writers from now on too; ``init(sync_tensorboard=True)``."""
+        from trackers.training import tensorboard_writers
+
+        self._recorder.guard("sync_tensorboard", tensorboard_writers.begin, self)
+
     def mark_preempting(self) -> None:
         """The process is about to be preempted: if it ends now, the run's status is preempted, not crashed."""
         self._recorder.guard("mark_preempting", self._recorder.relay.mark_preempting)

@@ -57,10 +57,11 @@ PASSED_ON = ("config", "job_type", "reinit", "config_exclude_keys", "config_incl
 HARMLESS = ("allow_val_change", "anonymous", "force", "magic")
 """Arguments whose effect is ours anyway, or that only concern W&B's login."""
 
+TENSORBOARD = ("tensorboard", "sync_tensorboard")
+"""Arguments and setting by which a run records what TensorBoard's writers are given."""
+
 WITHOUT_EFFECT = {
     "save_code": "the script, its arguments and git state are recorded anyway",
-    "tensorboard": "log to trackers instead of TensorBoard, or name tensorboard as a tracker",
-    "sync_tensorboard": "log to trackers instead of TensorBoard, or name tensorboard as a tracker",
     "monitor_gym": "log videos with Video",
 }
 
@@ -91,6 +92,9 @@ def init_arguments(given: Mapping[str, Any]) -> dict[str, Any]:
         elif name in PASSED_ON:
             if value is not None:
                 found[name] = value
+        elif name in TENSORBOARD:
+            if value:
+                found["sync_tensorboard"] = True
         elif name == "resume_from":
             if value is not None:
                 found.update(_rewind(str(value)))
@@ -119,10 +123,16 @@ def _settings(settings: Any) -> dict[str, Any]:
         values = dict(settings.model_dump(exclude_unset=True))
     else:
         values = dict(vars(settings))
-    ignored = sorted(name for name, value in values.items() if name not in SETTINGS and value is not None)
+    taken = {*SETTINGS, *TENSORBOARD}
+    ignored = sorted(name for name, value in values.items() if name not in taken and value is not None)
     if ignored:
         warn(f"init: these settings of W&B have no effect here: {', '.join(ignored)}")
-    return {SETTINGS[k]: _option(SETTINGS[k], v) for k, v in values.items() if k in SETTINGS and v is not None}
+    found: dict[str, Any] = {
+        SETTINGS[k]: _option(SETTINGS[k], v) for k, v in values.items() if k in SETTINGS and v is not None
+    }
+    if any(values.get(name) for name in TENSORBOARD):
+        found["sync_tensorboard"] = True
+    return found
 
 
 def _option(symbol: str, value: Any) -> Any:
@@ -135,7 +145,9 @@ def _option(symbol: str, value: Any) -> Any:
 
 def _unknown(name: str) -> str:
     own = ("trackers", "rank", "step", "inline", "defconfig", "options", "flags")
-    names = sorted({*ARGUMENTS, *PASSED_ON, *WITHOUT_EFFECT, *IMPOSSIBLE, *HARMLESS, "settings", "resume_from", *own})
+    names = sorted(
+        {*ARGUMENTS, *PASSED_ON, *TENSORBOARD, *WITHOUT_EFFECT, *IMPOSSIBLE, *HARMLESS, "settings", "resume_from", *own}
+    )
     near = difflib.get_close_matches(name, names, n=1)
     hint = f": did you mean {near[0]!r}?" if near else f". Known: {', '.join(names)}"
     return f"init() got an unexpected keyword argument {name!r}{hint}"

@@ -176,14 +176,31 @@ class TensorboardReader:
             raise NotFound(f"tb: no event files in {_path(run)}")
         if files is not None:
             run.directory = str(files)
-        return _Translation(run, files).records(paths)
+        return EventTranslation(run, None if files is None else _keeper(files)).records(paths)
 
 
-class _Translation:
-    """One pass over a run's events. What a tag is, its first event says for all."""
+def _keeper(files: Path) -> Callable[[bytes, str], str]:
+    """Puts media into a directory, by their content."""
 
-    def __init__(self, run: SourceRun, files: Path | None) -> None:
-        self._run, self._files = run, files
+    def keep(content: bytes, format: str) -> str:
+        name = f"{hashlib.sha256(content).hexdigest()[:32]}.{format}"
+        if not (files / name).exists():
+            (files / name).write_bytes(content)
+        return name
+
+    return keep
+
+
+class EventTranslation:
+    """One pass over a run's events. What a tag is, its first event says for all.
+
+    Args:
+        keep: puts a medium's content, in a format, where it is kept, and answers with its path; None: media are left
+            out that lie in files.
+    """
+
+    def __init__(self, run: SourceRun, keep: Callable[[bytes, str], str] | None) -> None:
+        self._run, self._keep = run, keep
         self._plugins: dict[str, tuple[str, bytes]] = {}
         self._configured = False
         self._grouped = False
@@ -196,7 +213,7 @@ class _Translation:
         spared = Spared(self._run, "events", (DecodeError,))
         for number, event in enumerate(events(paths, self._note)):
             if event.HasField("summary") and not purged(starts, number, event.step):
-                yield from spared.read(self._event(event))
+                yield from spared.read(self.event(event))
         spared.tell()
         if self._end is not None:
             yield self._end
@@ -204,7 +221,8 @@ class _Translation:
     def _note(self, text: str) -> None:
         self._run.note = text
 
-    def _event(self, event: Any) -> Iterator[Record]:
+    def event(self, event: Any) -> Iterator[Record]:
+        """The records of an event that has a summary."""
         values: dict[str, Any] = {}
         samples: dict[str, Any] = {}
         others: list[Record] = []
@@ -220,9 +238,9 @@ class _Translation:
                 self._tensor(value, event, values, others)
             elif kind == "histo":
                 others.append(_histogram(value.tag, _legacy(value.histo), event))
-            elif kind == "image" and self._files is not None:
+            elif kind == "image" and self._keep is not None:
                 others.append(self._media(value.tag, "image", [value.image.encoded_image_string], event))
-            elif kind == "audio" and self._files is not None:
+            elif kind == "audio" and self._keep is not None:
                 others.append(self._media(value.tag, "audio", [value.audio.encoded_audio_string], event))
         if samples:
             yield Metrics(time=event.wall_time, values=samples)
@@ -248,16 +266,18 @@ class _Translation:
             for text in strings:
                 others.extend(self._text(value.tag, text.decode("utf-8", "replace"), event))
         elif plugin == "images":
-            if self._files is not None and len(strings) > 2:  # width, height, then the pictures
+            if self._keep is not None and len(strings) > 2:  # width, height, then the pictures
                 others.append(self._media(value.tag, "image", strings[2:], event))
         elif plugin == "audio":
-            if self._files is not None:
+            if self._keep is not None:
                 sounds = strings[::2] if len(value.tensor.tensor_shape.dim) == 2 else strings
                 others.append(self._media(value.tag, "audio", sounds, event))
         elif plugin == "histograms":
             others.append(_histogram(value.tag, _array(value.tensor), event))
         elif plugin == "hparams":
             others.extend(self._hparams(content, event))
+        elif plugin == "pr_curves":
+            others.append(_pr_curve(value.tag, _array(value.tensor), event))
         elif not strings:
             array = _array(value.tensor)
             if array.size == 1 and array.dtype.kind in "fiub":
@@ -308,14 +328,11 @@ class _Translation:
     def _media(self, tag: str, kind: str, contents: list[bytes], event: Any) -> Media:
         from trackers.records import MediaFile
 
-        assert self._files is not None
+        assert self._keep is not None
         items = []
         for content in contents:
             format = _format(content)
-            name = f"{hashlib.sha256(content).hexdigest()[:32]}.{format}"
-            if not (self._files / name).exists():
-                (self._files / name).write_bytes(content)
-            items.append(MediaFile(format=format, file=name))
+            items.append(MediaFile(format=format, file=self._keep(content, format)))
         return Media(name=tag, type="video" if items and items[0].format == "gif" else kind, items=items,
                      step=event.step, time=event.wall_time)  # fmt: skip
 
@@ -328,6 +345,22 @@ def _histogram(tag: str, triples: Any, event: Any) -> Media:
     counts = [int(count) if float(count).is_integer() else float(count) for count in triples[:, 2].tolist()]
     item = MediaFile(format="json", data={"counts": counts, "edges": edges})
     return Media(name=tag, type="histogram", items=[item], step=event.step, time=event.wall_time)
+
+
+def _pr_curve(tag: str, rows: Any, event: Any) -> Media:
+    """A precision-recall curve: a table of recall and precision, as W&B takes it.
+
+    Args:
+        rows: per threshold (in columns) true and false positives and negatives, precision and recall.
+    """
+    from trackers.records import MediaFile
+
+    points = sorted(
+        ([recall, precision] for precision, recall in rows[-2:].T.tolist() if recall or precision),
+        key=lambda point: (point[0], -point[1]),
+    )
+    item = MediaFile(format="json", data={"columns": ["recall", "precision"], "rows": points})
+    return Media(name=tag, type="table", items=[item], step=event.step, time=event.wall_time)
 
 
 def _legacy(histogram: Any) -> Any:
