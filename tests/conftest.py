@@ -113,7 +113,6 @@ def environment(home: Path) -> dict[str, str]:
         "XDG_DATA_HOME": str(home / ".local/share"),
         "XDG_STATE_HOME": str(home / ".local/state"),
         "WANDB_MODE": "offline",
-        "WANDB_DIR": str(home),
         "WANDB_CONFIG_DIR": str(home / ".config/wandb"),
         "WANDB_CACHE_DIR": str(home / ".cache/wandb"),
         "WANDB_DATA_DIR": str(home / ".local/share/wandb"),

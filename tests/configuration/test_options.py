@@ -151,6 +151,48 @@ def test_wandb_mode_is_respected(tmp_path: Path, environ: dict[str, str], offlin
     assert (options["WANDB_OFFLINE"], options.source("WANDB_OFFLINE")) == (offline, source)
 
 
+@pytest.mark.parametrize(
+    ("variable", "text", "option", "value"),
+    [
+        ("WANDB_PROJECT", "p", "TRACKER_PROJECT", "p"),
+        ("WANDB_NAME", "a {b}", "TRACKER_RUN_NAME", "a {{b}}"),
+        ("WANDB_RUN_ID", "abc", "TRACKER_RUN_ID", "abc"),
+        ("WANDB_RESUME", "must", "TRACKER_RESUME", "must"),
+        ("WANDB_RESUME", "true", "TRACKER_RESUME", "auto"),
+        ("WANDB_RUN_GROUP", "g", "TRACKER_GROUP", "g"),
+        ("WANDB_JOB_TYPE", "eval", "TRACKER_JOB_TYPE", "eval"),
+        ("WANDB_TAGS", "a,b", "TRACKER_TAGS", "a,b"),
+        ("WANDB_NOTES", "n", "TRACKER_NOTES", "n"),
+        ("WANDB_DIR", "/scratch", "TRACKER_DIR", "/scratch/runs"),
+        ("WANDB_MODE", "disabled", "TRACKER_MODE", "disabled"),
+        ("WANDB_DISABLED", "true", "TRACKER_MODE", "disabled"),
+    ],
+)
+def test_wandb_variables_describe_the_run(tmp_path: Path, variable: str, text: str, option: str, value: str) -> None:
+    """W&B's variable means to every tracker what it means to W&B; a file's default is none of our values, others are.
+
+    Ours in the environment, a file's own value and an argument are stronger.
+    """
+    options = resolve(environ={variable: text}, cwd=tmp_path)
+    assert (options[option], options.source(option)) == (value, f"environment {variable}")
+    ours = {"TRACKER_MODE": "offline", "TRACKER_RESUME": "never", "TRACKER_RUN_ID": "other"}.get(option, "other")
+    assert resolve(environ={variable: text, option: ours}, cwd=tmp_path).source(option) == "environment"
+    assert resolve({option: ours}, environ={variable: text}, cwd=tmp_path)[option] == ours
+    default = resolve(environ={}, cwd=tmp_path)[option]
+    for written, found in ((default, value), (ours, ours)):
+        mode = f"CONFIG_TRACKER_MODE_{written.upper()}=y\n"
+        line = mode if option == "TRACKER_MODE" else f'CONFIG_{option}="{written}"\n'
+        write(tmp_path, line)
+        assert resolve(environ={variable: text}, cwd=tmp_path)[option] == found
+
+
+def test_wandb_variables_that_say_nothing_change_nothing(tmp_path: Path) -> None:
+    """Online, offline and false leave the run's mode as it is: WANDB_MODE=offline is W&B's own."""
+    for environ in ({"WANDB_MODE": "online"}, {"WANDB_MODE": "offline"}, {"WANDB_DISABLED": "false"}):
+        assert resolve(environ=environ, cwd=tmp_path)["TRACKER_MODE"] == "online"
+    assert resolve(environ={"WANDB_RESUME": "false"}, cwd=tmp_path)["TRACKER_RESUME"] == ""
+
+
 def test_vendor_variables_beat_a_file(tmp_path: Path) -> None:
     """WANDB_MODE=online and MLFLOW_EXPERIMENT_NAME are environment, so they beat .config."""
     write(tmp_path, 'CONFIG_WANDB_OFFLINE=y\nCONFIG_MLFLOW_EXPERIMENT="a"\n')

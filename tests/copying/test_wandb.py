@@ -161,7 +161,7 @@ def test_console_log_to_wandb(packed: bool, server: WandbServer) -> None:
 
 def test_offline_copy_lies_in_wandb_files(monkeypatch: pytest.MonkeyPatch) -> None:
     """With W&B offline the copy is a .wandb file with its media, and staged artifacts, which it is compared with."""
-    monkeypatch.delenv("WANDB_DIR")
+    monkeypatch.delenv("WANDB_DIR", raising=False)
     report = one(logged().id, "wandb:team/copies")
     assert report.agrees, str(report)
     assert report.there.values == 50 * 2 + 8
@@ -173,7 +173,7 @@ def offline(monkeypatch: pytest.MonkeyPatch) -> Path:
     """What W&B's own client leaves of an offline run with artifacts, one of them not copied when it was logged."""
     import wandb
 
-    monkeypatch.delenv("WANDB_DIR")
+    monkeypatch.delenv("WANDB_DIR", raising=False)
     monkeypatch.setenv("WANDB_MODE", "offline")
     run = wandb.init(
         project="p", name="mine", settings=wandb.Settings(silent=True, console="off", x_disable_stats=True)

@@ -435,7 +435,7 @@ def test_our_delivery_is_read_back(server: WandbServer, tmp_path: Path) -> None:
 
 def test_our_offline_files_are_read_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same from the files of W&B's offline mode, without a server."""
-    monkeypatch.delenv("WANDB_DIR")
+    monkeypatch.delenv("WANDB_DIR", raising=False)
     records = training(50, 4)
     made = delivered(tmp_path, records, options={"WANDB_MODE": "offline"})
     assert len(offline_rows(tmp_path)) == 50

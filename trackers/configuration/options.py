@@ -91,7 +91,27 @@ ENVIRONMENT = "environment"
 ARGUMENT = "argument"
 
 _NOT_OPTIONS = frozenset({"TRACKER_DEFCONFIG", "TRACKER_KCONFIG", PATH_VARIABLE})
-VARIABLES = _NOT_OPTIONS | {"WANDB_MODE", "MEGATRON_BRIDGE_LOGGING_LEVEL", "MLFLOW_EXPERIMENT_NAME"}
+WANDB_VARIABLES = {
+    "TRACKER_PROJECT": ("WANDB_PROJECT",),
+    "TRACKER_RUN_NAME": ("WANDB_NAME",),
+    "TRACKER_RUN_ID": ("WANDB_RUN_ID",),
+    "TRACKER_RESUME": ("WANDB_RESUME",),
+    "TRACKER_GROUP": ("WANDB_RUN_GROUP",),
+    "TRACKER_JOB_TYPE": ("WANDB_JOB_TYPE",),
+    "TRACKER_TAGS": ("WANDB_TAGS",),
+    "TRACKER_NOTES": ("WANDB_NOTES",),
+    "TRACKER_DIR": ("WANDB_DIR",),
+    "TRACKER_MODE": ("WANDB_DISABLED", "WANDB_MODE"),
+}
+"""Options and the variables with which W&B's users set the same; ours are stronger, in the environment and in files.
+
+https://docs.wandb.ai/guides/track/environment-variables
+"""
+VARIABLES = (
+    _NOT_OPTIONS
+    | {"WANDB_MODE", "MEGATRON_BRIDGE_LOGGING_LEVEL", "MLFLOW_EXPERIMENT_NAME"}
+    | {variable for variables in WANDB_VARIABLES.values() for variable in variables}
+)
 """Variables that are no option's name and mean something all the same."""
 
 
@@ -168,6 +188,7 @@ def resolve(
     if project_file or named:
         sources = tree.assign(file_assignments(tree, defconfig or environ.get("TRACKER_DEFCONFIG"), environ, cwd))
     sources |= tree.assign(environment_assignments(tree, environ))
+    sources |= tree.assign(_wandb_assignments(tree, environ, sources))
     sources |= tree.assign(_given(tree, flags, None))
     sources |= tree.assign(_given(tree, {n: v for n, v in (arguments or {}).items() if tree.knows(n)}, ARGUMENT))
     values = {name: tree.value(name) for name in tree.declarations}
@@ -236,6 +257,38 @@ def _alias(name: str, environ: Mapping[str, str]) -> tuple[str, str] | None:
     if name == "MLFLOW_EXPERIMENT" and environ.get("MLFLOW_EXPERIMENT_NAME"):
         return environ["MLFLOW_EXPERIMENT_NAME"], f"{ENVIRONMENT} MLFLOW_EXPERIMENT_NAME"
     return None
+
+
+def _wandb_assignments(tree: Tree, environ: Mapping[str, str], sources: Mapping[str, str]) -> list[Assignment]:
+    """What W&B's variables say of a run, where neither our variable nor a file says something else.
+
+    A file that has an option's default (a complete .config has all of them) says nothing.
+    """
+    found = []
+    for name, variables in WANDB_VARIABLES.items():
+        own = sources.get(name)
+        if own is not None and (own == ENVIRONMENT or tree.value(name) != tree.declarations[name].default):
+            continue
+        for variable in variables:
+            value = _of_wandb(name, environ.get(variable, "").strip())
+            if value:
+                found.append(Assignment(name, value, f"{ENVIRONMENT} {variable}"))
+                break
+    return found
+
+
+def _of_wandb(name: str, text: str) -> str:
+    """A value of W&B's as the option has it; "" for one that says nothing."""
+    if name == "TRACKER_MODE":
+        return "disabled" if text.lower() == "disabled" or BOOLEANS.get(text.lower()) else ""
+    if name == "TRACKER_RESUME":
+        truth = BOOLEANS.get(text.lower())
+        return text if truth is None else "auto" if truth else ""
+    if name == "TRACKER_DIR" and text:
+        return os.path.join(text, "runs")
+    if name == "TRACKER_RUN_NAME":  # W&B knows no templates
+        return text.replace("{", "{{").replace("}", "}}")
+    return text
 
 
 def _given(tree: Tree, values: Mapping[str, Any] | None, source: str | None) -> list[Assignment]:

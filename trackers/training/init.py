@@ -104,6 +104,7 @@ def init(
         "TRACKER_RUN_NAME": name,
         "TRACKER_TAGS": ",".join(map(str, tags)) if tags is not None and not isinstance(tags, str) else tags,
         "TRACKER_GROUP": group,
+        "TRACKER_JOB_TYPE": None if job_type is None else text(job_type),
         "TRACKER_NOTES": notes,
         "TRACKER_MODE": mode,
         "TRACKER_DIR": os.fspath(dir) if dir is not None else None,
@@ -122,7 +123,8 @@ def init(
                 given[symbol] = value
         reinit = extra.get("reinit", reinit)
         step = extra.get("step", step)
-        job_type = extra.get("job_type", job_type)
+        if extra.get("job_type") is not None and job_type is None:
+            given["TRACKER_JOB_TYPE"] = extra["job_type"]
         config = _filtered(config, extra)
         tensorboard = "sync_tensorboard" in extra
     given.update(options or {})
@@ -148,7 +150,7 @@ def init(
                 registry.precheck(tracker)
             return _become(_beside(way, resolved, settings, mode, word))
         _check(names, resolved, mode)
-        run = _begin(names, resolved, settings, mode, word, _whole_step(step, word), job_type, way)
+        run = _begin(names, resolved, settings, mode, word, _whole_step(step, word), way)
         if tensorboard or _patched():
             run.record_tensorboard()
         return _become(run)
@@ -176,7 +178,6 @@ def _begin(
     mode: str,
     resume: str | None,
     step: int | None,
-    job_type: str | None,
     way: RankTransport,
 ) -> Run:
     program, argv = process_info.program()
@@ -196,7 +197,7 @@ def _begin(
         project=project,
         trackers=names,
         group=mask_source(str(options["TRACKER_GROUP"])) or None,
-        job_type=None if job_type is None else text(job_type),
+        job_type=str(options["TRACKER_JOB_TYPE"]) or None,
         tags=list(dict.fromkeys(filter(None, map(str.strip, mask_source(str(options["TRACKER_TAGS"])).split(","))))),
         notes=mask_source(str(options["TRACKER_NOTES"])) or None,
         config=config,

@@ -42,7 +42,7 @@ def online_at(home: Path) -> Iterator[WandbServer]:
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[WandbServer]:
     """A server that the client in this process, and its children, talk to."""
     with WandbServer() as running:
-        monkeypatch.delenv("WANDB_DIR")  # files lie in the run's directory
+        monkeypatch.delenv("WANDB_DIR", raising=False)  # files lie in the run's directory
         monkeypatch.setenv("WANDB_BASE_URL", running.url)
         monkeypatch.setenv("WANDB_API_KEY", "k" * 40)
         monkeypatch.setenv("WANDB_MODE", "online")
