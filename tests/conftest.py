@@ -161,9 +161,11 @@ def _logging_as_before() -> Iterator[None]:
 
     yield
 
-    root.setLevel(level)
+    if root.level != level:
+        root.setLevel(level)
     for one, before in levels.items():
-        one.setLevel(before)
+        if one.level != before:  # to set it clears the caches of all loggers, hundreds where vendors are loaded
+            one.setLevel(before)
     for handler, filters in handlers:
         handler.filters[:] = filters
 
@@ -231,9 +233,11 @@ def _ended_children() -> int:
 
 def _redirect_trackio(patch: pytest.MonkeyPatch, directory: Path) -> None:
     """trackio reads its directory once, at import: where a test imported it, later tests need it moved."""
-    for name, module in list(sys.modules.items()):
-        if name.partition(".")[0] == "trackio" and hasattr(module, "TRACKIO_DIR"):
-            patch.setattr(module, "TRACKIO_DIR", directory)
+    if "trackio" not in sys.modules:
+        return
+    for name in [name for name in list(sys.modules) if name.startswith("trackio")]:
+        if hasattr(sys.modules[name], "TRACKIO_DIR"):
+            patch.setattr(sys.modules[name], "TRACKIO_DIR", directory)
 
 
 def _leftovers(mark: str, before: set[int]) -> list[psutil.Process]:
