@@ -253,10 +253,8 @@ def test_config_may_be_a_file(tmp_path: Path) -> None:
             read_config(tmp_path / name)
 
 
-def test_run_methods_of_w_and_b_never_surprise(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """What W&B's run has and ours hasn't: named once and nothing, or an error with the real call; typos get a hint."""
+def test_run_methods_of_w_and_b_never_surprise(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What W&B's run has and ours hasn't is an error with the real call; typos get a hint; a wrong value is named."""
     monkeypatch.setenv("TRACKER_RELAY", "n")
     for run in (trackers.init("json", mode="offline"), trackers.init("json", mode="disabled")):
         run.watch(object())
@@ -268,4 +266,3 @@ def test_run_methods_of_w_and_b_never_surprise(
             run.lgo({"a": 1})
         assert not hasattr(run, "nothing_like_it")
         run.finish()
-    assert sum("run.watch has no effect" in record.message for record in caplog.records) == 1

@@ -16,7 +16,6 @@ from typing import Any, NoReturn
 from trackers.as_wandb import util
 from trackers.errors import TrackersError, Unavailable, UsageError
 from trackers.training.wandb_arguments import (
-    GRADIENTS,
     HINTS,
     NotProvided,
     RefusedName,
@@ -59,7 +58,9 @@ PLACES = {
 }  # fmt: skip
 """W&B's names for things that live elsewhere in this package."""
 
-RUN_METHODS = ("log", "log_artifact", "save", "define_metric", "alert", "mark_preempting", "log_metrics", "status")
+RUN_METHODS = ("log", "log_artifact", "save", "define_metric", "alert", "mark_preempting", "log_metrics", "status",
+    "watch", "unwatch", "log_code",
+)  # fmt: skip
 
 FUNCTIONS = (
     "sweep", "controller", "agent", "box3d", "use_artifact", "use_model", "link_model", "plot_table", "visualize",
@@ -194,16 +195,6 @@ def require(*arguments: Any, **more: Any) -> None:
     """W&B's switches for experimental features: none here."""
 
 
-def watch(*arguments: Any, **more: Any) -> tuple[()]:
-    """Nothing is watched: says so once."""
-    warn(f"watch: {GRADIENTS}")
-    return ()
-
-
-def unwatch(*arguments: Any, **more: Any) -> None:
-    """Nothing is watched."""
-
-
 def pin_config_keys(*arguments: Any, **more: Any) -> None:
     """A setting of W&B's page: says that it has no effect."""
     warn("pin_config_keys: has no effect here; set it on W&B's page")
@@ -234,7 +225,7 @@ def termerror(string: str, newline: bool = True, repeat: bool = True, prefix: bo
 _OURS: dict[str, Any] = {
     "Error": TrackersError, "UsageError": UsageError, "CommError": Unavailable, "AlertLevel": AlertLevel,
     "Settings": Settings, "finish": finish, "join": finish, "login": login, "setup": setup, "teardown": teardown,
-    "require": require, "watch": watch, "unwatch": unwatch, "pin_config_keys": pin_config_keys,
+    "require": require, "pin_config_keys": pin_config_keys,
     "log_model": log_model, "termlog": termlog, "termwarn": termwarn, "termerror": termerror,
     "helper": RefusedName("helper"), "generate_id": util.generate_id,
 }  # fmt: skip

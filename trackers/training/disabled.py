@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any
 
@@ -18,6 +19,7 @@ class NullRun(NotMeasuring):
     finished = False
     url: str | None = None
     step = 0
+    _files: tempfile.TemporaryDirectory[str] | None = None
 
     def __init__(
         self,
@@ -72,6 +74,22 @@ class NullRun(NotMeasuring):
     def save(self, glob_str: Any = None, base_path: Any = None, policy: str = "live") -> list[str]:
         """Nothing."""
         return []
+
+    def log_code(
+        self,
+        root: str | None = ".",
+        name: str | None = None,
+        include_fn: Callable[..., bool] | None = None,
+        exclude_fn: Callable[..., bool] | None = None,
+    ) -> None:
+        """Nothing."""
+
+    @property
+    def files_dir(self) -> str:
+        """A directory for the script's own files; it is removed when the process ends."""
+        if self._files is None:
+            self._files = tempfile.TemporaryDirectory(prefix="trackers-files-")
+        return self._files.name
 
     def record_tensorboard(self) -> None:
         """Nothing."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from trackers.inspection.config import TensorInspectConfig
     from trackers.inspection.inspector import Inspector, NoInspector
+    from trackers.inspection.watching import Watcher
     from trackers.training.recorder import Recorder
 
 
@@ -16,6 +17,7 @@ class Inspecting:
 
     _recorder: Recorder
     _inspection: Inspector | NoInspector | None = None
+    _watcher: Watcher | None = None
     _loop: Any = None
 
     if TYPE_CHECKING:
@@ -85,6 +87,44 @@ class Inspecting:
             self._loop.inspection = self._inspection
         return self._inspection
 
+    def watch(
+        self,
+        models: Any,
+        criterion: Any = None,
+        log: str | None = "gradients",
+        log_freq: int = 1000,
+        idx: int | None = None,
+        log_graph: bool = False,
+    ) -> None:
+        """Record histograms of a model's gradients and parameters, with each ``log_freq``-th next call of ``log``.
+
+        The names are ``gradients/NAME`` and ``parameters/NAME``; of a second model ``gradients/graph_1NAME``, as W&B
+        has them. What can't be watched is named once.
+
+        Args:
+            models: a module of PyTorch, or several. criterion: taken for W&B's sake.
+            log: "gradients", "parameters", "all" or None.
+            log_freq: counted are backward passes for gradients, forward passes for parameters.
+            idx: number of the first of these models; default how many are watched.
+            log_graph: record the layers as the text ``graph_0``, when all of them have run.
+        """
+        if self._watcher is None:
+            self._watcher = self._make_watcher()
+        self._recorder.guard("watch", self._watcher.watch, models, criterion, log, log_freq, idx, log_graph)
+
+    def unwatch(self, models: Any = None) -> None:
+        """End watching these models; None: all of them."""
+        if self._watcher is not None:
+            self._recorder.guard("unwatch", self._watcher.unwatch, models)
+
+    def _make_watcher(self) -> Watcher:
+        from trackers.inspection.watching import Watcher
+
+        recorder = self._recorder
+        made = Watcher(recorder.add_beside, lambda name, text: recorder.add_beside({name: text}), recorder.guard)
+        self.close_with(made)
+        return made
+
     def inspect_if_asked(self, model: Any, start_step: int) -> None:
         """Begin what TRACKER_TENSOR_INSPECT asks for, or attach to a model what ``inspect`` has begun."""
         if model is None:
@@ -97,6 +137,20 @@ class Inspecting:
 
 class NotInspecting:
     """The same where nothing is recorded."""
+
+    def watch(
+        self,
+        models: Any,
+        criterion: Any = None,
+        log: str | None = "gradients",
+        log_freq: int = 1000,
+        idx: int | None = None,
+        log_graph: bool = False,
+    ) -> None:
+        """Nothing is watched."""
+
+    def unwatch(self, models: Any = None) -> None:
+        """Nothing is watched."""
 
     @property
     def inspection(self) -> NoInspector:

@@ -235,6 +235,9 @@ class Measuring(Inspecting, Profiling):
             self._recorder.guard("finish", self._note_accelerator, True)
         for instrument in self._closing:
             self._recorder.guard("finish", instrument.close)
+        log_beside = getattr(self._recorder, "log_beside", None)
+        if log_beside is not None:
+            self._recorder.guard("finish", log_beside)
         if self._timer_log is not None:
             self._timer_log.close()
         if self._loop is not None:

@@ -78,6 +78,7 @@ class Recorder:
         self.across: Transport = across or LocalTransport()
         self.late: Callable[[], Record | None] | None = None
         self.axes = Axes(self.problem)
+        self._beside: dict[str, Any] = {}
         self._inside = inside
         self._queue = Queue(self.append)
         self._lock = threading.RLock()
@@ -119,7 +120,8 @@ class Recorder:
             return
         whole = whole_step(step, self.problem)
         step = min(self.following, MAX_STEP) if whole is None else whole
-        if not len(self._queue) and nothing_else(values) and self.across.quick(step, now, values):
+        beside, self._beside = self._beside, {}
+        if not beside and not len(self._queue) and nothing_else(values) and self.across.quick(step, now, values):
             self._stepped(step, keep)
             if now > self.poll_at:
                 self.poll(now)
@@ -129,6 +131,8 @@ class Recorder:
             split.reductions.update(values)
         else:
             split.add(values)
+        if beside:
+            split.add(beside)
         across = self.across
         added = ReductionRow(split.reductions, across.move, across.batch) if split.reductions else None
         for problem in split.problems + (added.problems if added is not None else []):
@@ -212,6 +216,16 @@ class Recorder:
     def _stepped(self, step: int, keep: bool) -> None:
         self.step = step
         self.following = step if keep else step + 1
+
+    def add_beside(self, values: Mapping[str, Any]) -> None:
+        """Values that go along with the next call of ``log``; the newest of a name."""
+        self._beside.update(values)
+        self.fast = False
+
+    def log_beside(self) -> None:
+        """Record values that no call came for, at the next step."""
+        if self._beside:
+            self.log({}, self.following, False)
 
     def take(self, record: Metrics | Text | Media) -> None:
         """Write what another library has logged; the next call without a step has the same step."""
@@ -381,7 +395,8 @@ class Recorder:
 
     def _may_be_fast(self) -> bool:
         own = self._process == self.pid
-        return own and self._inside is None and not (len(self._queue) or self.axes) and self.writer.healthy
+        waiting = len(self._queue) or self.axes or self._beside
+        return own and self._inside is None and not waiting and self.writer.healthy
 
     def _look_late(self) -> None:
         record = self.late() if self.late is not None else None

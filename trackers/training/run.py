@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import shlex
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -29,7 +30,11 @@ from trackers.training.config import RunConfig, RunSummary
 from trackers.training.exit_hooks import ending, exception_exit, exit_of, given_code
 from trackers.training.measuring import Measuring
 from trackers.training.recorder import DRAIN_S, Recorder
+from trackers.values.code import in_wandb_folder, is_code
 from trackers.values.coerce import shown
+
+FILES = "files"
+"""Directory of the script's own files, in the run's."""
 
 
 def banner_line(info: RunInfo, trackers: list[str]) -> str:
@@ -313,6 +318,63 @@ class Run(Measuring):
         self._recorder.guard("save", self._save, glob_str, base_path, found)
         return found
 
+    def log_code(
+        self,
+        root: str | None = ".",
+        name: str | None = None,
+        include_fn: Callable[..., bool] = is_code,
+        exclude_fn: Callable[..., bool] = in_wandb_folder,
+    ) -> Any:
+        """Keep the code as it is now, as an artifact of type "code".
+
+        Args:
+            root: the directory that is searched. name: default "source-PROJECT-SCRIPT".
+            include_fn, exclude_fn: take a path, or a path and the root. Default: Python files, Dockerfiles and
+                requirements.txt, but for W&B's folders. The directory of runs is always left out.
+
+        Returns:
+            the artifact; None if there is no such file.
+        """
+        found: list[Any] = []
+        self._recorder.guard("log_code", self._log_code, root, name, include_fn, exclude_fn, found)
+        return found[0] if found else None
+
+    def _log_code(self, root: Any, name: Any, include: Any, exclude: Any, made: list[Any]) -> None:
+        from trackers.values.artifact import Artifact
+        from trackers.values.code import code_files
+
+        top = os.path.abspath("." if root is None else root)
+        program = os.path.relpath(self._info.program, top) if self._info.program else "code"
+        wanted = str(name or f"source-{self.project}-{program}")
+        artifact = Artifact(re.sub(r"[^\w.-]", "_", wanted, flags=re.ASCII), "code")
+        runs = Path(self._info.directory).absolute().parent.parent
+        for inside, path in code_files(top, include, exclude, runs):
+            artifact.add_file(path, name=inside)
+        if not artifact.files:
+            self._recorder.problem(f"log_code: no code in {top}")
+            return
+        self._log_artifact(artifact, None, None, None, "copy", None)
+        made.append(artifact)
+
+    @property
+    def files_dir(self) -> str:
+        """A directory for the script's own files, which are kept with the run when it finishes."""
+        path = self._recorder.run.path / FILES
+        self._recorder.guard("files_dir", path.mkdir, parents=True, exist_ok=True)
+        return str(path)
+
+    def _keep_files(self) -> None:
+        path = self._recorder.run.path / FILES
+        if path.is_dir() and any(path.iterdir()):
+            self._log_artifact(self._own_files(path), None, None, None, "copy", None)
+
+    def _own_files(self, folder: Path) -> Any:
+        from trackers.values.artifact import Artifact
+
+        artifact = Artifact(FILES, "file")
+        artifact.add_dir(folder)
+        return artifact
+
     def record_tensorboard(self) -> None:
         """Record what the script gives to TensorBoard's writers from now on too; ``init(sync_tensorboard=True)``."""
         from trackers.training import tensorboard_writers
@@ -484,5 +546,6 @@ class Run(Measuring):
             self._recorder.problem(f"finish: timeout {shown(timeout)} is no number of seconds: 30 are taken")
             wait_s = 30.0
         self._recorder.guard("finish", self._close_instruments)
+        self._recorder.guard("finish", self._keep_files)
         self._recorder.end(exit_code, status, reason, wait_s, quiet, leaving)
         self._recorder.guard("finish", self._on_finish, self)

@@ -199,7 +199,6 @@ def warn(text: str) -> None:
         logger.warning(text)
 
 
-GRADIENTS = "gradient and parameter histograms aren't logged by watch here; log them yourself as Histogram"
 HINTS = {
     "Plotly": "log the plotly figure itself instead",
     "plot": "log a Table or a matplotlib figure instead",
@@ -208,16 +207,10 @@ HINTS = {
     "link_model": "log_artifact keeps the file with the run",
     "use_artifact": "log_artifact works here",
 }
-RUN_WITHOUT_EFFECT = {
-    "watch": GRADIENTS,
-    "unwatch": "nothing is watched",
-    "log_code": "the script, its arguments and git state are recorded anyway",
-}
 RUN_REFUSED = (
     "use_artifact", "link_artifact", "upsert_artifact", "finish_artifact", "log_model", "use_model", "link_model",
     "restore", "display", "to_html", "get_url", "get_project_url", "get_sweep_url", "project_name",
 )  # fmt: skip
-_warned: set[str] = set()
 
 
 def of_run(name: str, ours: list[str]) -> Any:
@@ -226,14 +219,6 @@ def of_run(name: str, ours: list[str]) -> Any:
     Raises:
         AttributeError: W&B's runs have none either; the message has the nearest of ``ours``.
     """
-    if name in RUN_WITHOUT_EFFECT:
-
-        def without_effect(*arguments: Any, **more: Any) -> None:
-            if name not in _warned:
-                _warned.add(name)
-                logging.getLogger("trackers").warning("run.%s has no effect here: %s", name, RUN_WITHOUT_EFFECT[name])
-
-        return without_effect
     if name in RUN_REFUSED:
         return RefusedName(f"run.{name}")
     near = difflib.get_close_matches(name, [key for key in ours if not key.startswith("_")], n=1)
