@@ -59,6 +59,7 @@ class Fits(RunHandle):
             if self.is_open:
                 self.known.fail(1, ENDED_EARLY)
             self.next()
+            self.own = False  # the user may have begun a run since
         self.prefix, self.rows, self._config = None, 0, dict(config or {})
         self.run.config  # noqa: B018 - begins the run
 
