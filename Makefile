@@ -48,7 +48,7 @@ endef
 # menuconfig, defconfig-NAME and what else makes a .config.
 include config.mk
 
-.PHONY: help demo test test-fast test-slow test-failed test-oldest test-python check audit fuzz chaos chaos-crowd chaos-failpoints copy-project bench gpu-check docs-pictures new-tracker wheel release-check clean
+.PHONY: help demo test test-fast test-slow test-failed test-oldest test-python test-frameworks check audit fuzz chaos chaos-crowd chaos-failpoints copy-project bench gpu-check docs-pictures new-tracker wheel release-check clean
 
 help:  ## this list
 	@grep -hE '^[a-z][a-z-]*:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 24
@@ -78,6 +78,10 @@ test-oldest:  ## the tests with the oldest clients that are supported, in .venv-
 
 test-python:  ## the tests on another Python: Debian's trixie (3.13) in .python-3.13; needs root and debootstrap (minutes)
 	@PYTHON_ROOT=$(PYTHON_ROOT) SUITE=$(SUITE) WORKERS=$(WORKERS) scripts/test_python.sh $(PYTEST)
+
+test-frameworks:  ## the tests of trackers.frameworks with every library that they can use, in .venv-frameworks (minutes)
+	@$(MAKE) --no-print-directory VENV=.venv-frameworks .venv-frameworks/.installed-frameworks
+	@TRACKERS_FRAMEWORKS=y .venv-frameworks/bin/python -m pytest -n $(CORES) --dist loadfile tests/frameworks $(PYTEST)
 
 check: $(DEV_ENV)  ## style and types only
 	@scripts/check
@@ -124,7 +128,7 @@ release-check: $(ENV)  ## before a release: versions, changelog and tag agree, a
 	@$(PYTHON) scripts/release_check.py --wheel
 
 clean:  ## remove environment, caches and build outputs; runs stay
-	rm -rf $(VENV) .venv-oldest $(PYTHON_ROOT) .cache build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-oldest .venv-frameworks $(PYTHON_ROOT) .cache build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 $(VENV)/.installed-core: pyproject.toml
 	$(call install,-e .)
@@ -134,3 +138,6 @@ $(VENV)/.installed-demo: pyproject.toml $(wildcard constraints/*.txt)
 
 $(VENV)/.installed-dev: pyproject.toml $(wildcard constraints/*.txt)
 	$(call install,-e '.[dev]')
+
+$(VENV)/.installed-frameworks: pyproject.toml $(wildcard constraints/*.txt)
+	$(call install,-e '.[dev,frameworks]')

@@ -29,8 +29,8 @@ MOST_POINTS = 500
 class TrackersLogger(TracksFits):
     """Records what is fitted, and then evaluated, with it.
 
-    Where no run is open, each fit begins one. It ends with the next fit, ``finish``, or the process; in a ``with`` block
-    all fits have one run.
+    Where no run is open, each fit begins one. It ends with the next fit, ``finish``, or the process; in a ``with``
+    block all fits have one run.
 
     Args:
         trackers, run, init: as for :class:`trackers.frameworks.shared.RunHandle`.
@@ -176,9 +176,8 @@ class TrackersLogger(TracksFits):
         if values is None:
             return
         names = _feature_names(best, len(values))
-        rows = sorted(([name, float(value)] for name, value in zip(names, values, strict=True)),
-                      key=lambda row: -abs(row[1]))  # fmt: skip
-        table = Table(columns=["feature", "importance"], data=rows)
+        rows = sorted(zip(names, map(float, values), strict=True), key=lambda row: -abs(row[1]))
+        table = Table(columns=["feature", "importance"], data=[list(row) for row in rows])
         self._handle.log({"feature_importance": table}, self._handle.run.step)
 
 

@@ -1,0 +1,13 @@
+"""Which tests of frameworks are collected: those of libraries that the extra ``dev`` has.
+
+``make test-frameworks``, whose environment has the extra ``frameworks`` too, sets TRACKERS_FRAMEWORKS and collects all.
+"""
+
+from __future__ import annotations
+
+import os
+
+APART = ("test_catboost.py",)
+"""Tests of what is too large for ``dev``, or doesn't go with other packages there."""
+
+collect_ignore = [] if "TRACKERS_FRAMEWORKS" in os.environ else list(APART)
