@@ -82,6 +82,7 @@ test-python:  ## the tests on another Python: Debian's trixie (3.13) in .python-
 test-frameworks:  ## the tests of trackers.frameworks with every library that they can use, in .venv-frameworks (minutes)
 	@$(MAKE) --no-print-directory VENV=.venv-frameworks .venv-frameworks/.installed-frameworks
 	@TRACKERS_FRAMEWORKS=y .venv-frameworks/bin/python -m pytest -n $(CORES) --dist loadfile tests/frameworks $(PYTEST)
+	@KERAS_BACKEND=jax .venv-frameworks/bin/python -m pytest -n 0 tests/frameworks/test_keras.py $(PYTEST)
 
 check: $(DEV_ENV)  ## style and types only
 	@scripts/check
