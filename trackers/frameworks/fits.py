@@ -55,7 +55,7 @@ class Fits(RunHandle):
         Raises:
             UsageError, NotFound: as ``trackers.init``.
         """
-        if self.own and not self._held:
+        if self.own and not (self._held and self.is_open):
             if self.is_open:
                 self.known.fail(1, ENDED_EARLY)
             self.next()

@@ -49,6 +49,12 @@ def current() -> Run | NullRun | None:
     return _current
 
 
+def return_to(run: Run | NullRun | None) -> None:
+    """Make a run that is still open the current one again, after another one that was begun beside it."""
+    if run is not None and not run.finished:
+        _become(run)
+
+
 def init(
     trackers: str | Sequence[str] | None = None,
     project: str | None = None,
