@@ -82,6 +82,25 @@ def test_planted_thing_is_not_used(run: Path, kind: str) -> None:
     assert {file.name: file.read_text() for file in (run.parent / "victim").iterdir()} == {"precious.txt": "precious"}
 
 
+@pytest.mark.parametrize("kind", [kind for kind in PLANTED if "link" in kind])
+def test_link_is_named(run: Path, kind: str) -> None:
+    """The error says which part of the path is a link, also where that is a folder."""
+    path = plant(run, kind)
+    link = next(
+        run.joinpath(*path.relative_to(run).parts[:n])
+        for n in (1, 2)
+        if run.joinpath(*path.relative_to(run).parts[:n]).is_symlink()
+    )
+    for use in (
+        confined.read,
+        lambda path: confined.open_file(path, "ab"),
+        lambda path: confined.make_folder(path / "x", root=run),
+    ):
+        with pytest.raises(OSError, match="is a link") as caught:
+            use(path)
+        assert caught.value.filename == str(link)
+
+
 def test_ordinary_file_is_used(run: Path) -> None:
     """Reading, appending, replacing, renaming, removing: as with the system's own calls."""
     path = run / "delivery/json.json"

@@ -261,7 +261,7 @@ def make_folder(path: Path, *, root: Path | None = None) -> None:
                     os.mkdir(part)
             found = os.stat(name, dir_fd=folder, follow_symlinks=False) if _HAS_DIR_FD else os.lstat(part)
             if not stat.S_ISDIR(found.st_mode):
-                raise _refused(part, "is no directory")
+                raise _refused(part, "is a link" if stat.S_ISLNK(found.st_mode) else "is no directory")
 
 
 def write_whole(
@@ -334,11 +334,20 @@ def _open_at(folder: int, base: Path, relative: str, flags: int, mode: int) -> i
             held.append(folder)
         return os.open(name, flags | _NO_FOLLOW, mode, dir_fd=folder)
     except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENOTDIR):  # the systems differ in which of both a link to a folder is
+            _name_link(folder, [*folders, name][len(held)], base.joinpath(*folders[: len(held)]))
         error.filename = str(base / relative)
         raise
     finally:
         for fd in held:
             os.close(fd)
+
+
+def _name_link(folder: int, part: str, above: Path) -> None:
+    """Raise the error that names the part of a path which is a link, if it is one."""
+    with contextlib.suppress(FileNotFoundError):
+        if stat.S_ISLNK(os.stat(part, dir_fd=folder, follow_symlinks=False).st_mode):
+            raise _refused(above / part, "is a link")
 
 
 def _check(fd: int, folder: int, flags: int, path: Path | str) -> None:

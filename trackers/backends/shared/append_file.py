@@ -8,6 +8,7 @@ process that died before the commit, so it is cut off.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import secrets
 import zlib
@@ -307,6 +308,8 @@ def remove(path: Path) -> None:
 
 def unavailable(verb: str, path: Path, error: OSError) -> Unavailable:
     """What to raise for a file that can't be written: disks get space again, mounts come back."""
+    if error.errno == errno.ELOOP and error.filename:
+        return Unavailable(f"can't {verb} {path}: {error.filename} {error.strerror}, which isn't followed; remove it")
     return Unavailable(f"can't {verb} {path}: {error.strerror or error}; it is tried again")
 
 
