@@ -194,7 +194,8 @@ def test_store_of_torch_names_the_launch(tmp_path: Path) -> None:
     code = (
         "import os, sys; import torch.distributed as dist; from trackers.ranks import launch; rank = int(sys.argv[1]); "
         f"dist.init_process_group('gloo', init_method='file://{tmp_path}/store', rank=rank, world_size=2); "
-        "found = launch.find(''); print(found.name, found.ranks); dist.destroy_process_group()"
+        "found = launch.find(''); print(found.name, found.ranks); "
+        "dist.barrier(); dist.destroy_process_group()"  # who leaves at once breaks off the other's connecting
     )
     ranks = [
         subprocess.Popen([sys.executable, "-c", code, str(rank)], stdout=subprocess.PIPE, text=True) for rank in (0, 1)

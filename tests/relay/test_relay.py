@@ -200,6 +200,37 @@ def test_finish_returns_at_its_timeout_with_the_command() -> None:
     wait_for(lambda: not psutil.pid_exists(holder.pid), 60)  # LEAVE_S, and the time to end its deliveries
 
 
+def test_helpers_give_way_until_training_has_ended(tmp_path: Path) -> None:
+    """Relay and deliveries run at low priority beside training, and at its own once finish waits for them."""
+    Path("blocked").symlink_to("/proc/1/nothing")  # a delivery tries again until it can make its directory
+    code = (
+        "import trackers\nrun = trackers.init('json', project='p', id='r', options={'JSON_DIR': 'blocked'})\n"
+        "run.log({'a': 1.0})\nprint('logged', flush=True)\ninput()\nrun.finish(timeout=0)\nprint('left', flush=True)\ninput()\n"
+    )
+    process = start(code, stdin=subprocess.PIPE)
+    assert read_line(process) == "logged"
+    run = run_directory()
+    relay = wait_for(lambda: read_holder(run.path / "relay.lease")).pid
+    delivery = wait_for(lambda: read_holder(run.delivery / "json.lease")).pid
+    assert (os.sched_getscheduler(relay), os.getpriority(os.PRIO_PROCESS, relay)) == (os.SCHED_BATCH, 0)
+    assert (os.sched_getscheduler(delivery), os.getpriority(os.PRIO_PROCESS, delivery)) == (os.SCHED_BATCH, 10)
+    groups = Path(f"/proc/{relay}/autogroup"), Path(f"/proc/{delivery}/autogroup")
+    assert {path.read_text().rpartition(" ")[2].strip() for path in groups if path.exists()} <= {"10"}
+    assert process.stdin is not None
+    process.stdin.write("\n")
+    process.stdin.flush()
+    assert read_line(process) == "left"
+    wait_for(lambda: os.sched_getscheduler(delivery) == os.SCHED_OTHER)
+    assert os.sched_getscheduler(relay) == os.SCHED_OTHER
+    if os.geteuid() == 0:  # a process's own niceness only goes back for those who may
+        wait_for(lambda: os.getpriority(os.PRIO_PROCESS, delivery) == 0)
+    assert {path.read_text().rpartition(" ")[2].strip() for path in groups if path.exists()} <= {"0"}
+    Path("blocked").unlink()
+    process.communicate("\n", timeout=60)
+    wait_for(lambda: not psutil.pid_exists(relay))
+    assert [path.name for path in Path("blocked").iterdir()]
+
+
 def test_relay_hides_ranks_and_gpus_and_keeps_credentials(tmp_path: Path) -> None:
     """Helpers get credentials and proxies, no rank, no GPU, one maths thread."""
     from trackers.journal.helper_process import environment

@@ -8,7 +8,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -38,12 +38,16 @@ JOB_GPUS = "TRACKER_JOB_"
 """Prefix under which the job's own choice of GPUs is passed on, while the helpers themselves see none."""
 JOB_GPUS_PASSED = "TRACKER_JOB_PASSED"
 """Set once they were: a helper's own helpers must not take its empty choice for the job's."""
+HELPER_NICE = "TRACKER_HELPER_NICE"
+"""Environment variable with the niceness that a helper gives itself before it loads anything."""
 COLLECT_AFTER = 50_000
 _GPU_VARIABLES = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 
 # The package is loaded from its own place, whatever else is called `trackers`, `json` or `wandb` around training.
 _BOOT = """
 import importlib.util, os, sys
+if (nice := int(os.environ.pop('TRACKER_HELPER_NICE', '0'))) and hasattr(os, 'nice'):
+    os.nice(nice)
 avoid = {'', os.getcwd(), *AVOID}
 sys.path[:] = [p for p in sys.path if p not in avoid and os.path.isabs(p)]
 spec = importlib.util.spec_from_file_location('trackers', os.path.join(HOME, '__init__.py'),
@@ -99,6 +103,7 @@ def start(
     new_session: bool = True,
     pass_fds: tuple[int, ...] = (),
     info: RunInfo | None = None,
+    nice: int = 0,
 ) -> Any:
     """Start a helper for a run. It inherits no standard stream: what it prints goes to ``relay.log``.
 
@@ -108,6 +113,7 @@ def start(
         pass_fds: descriptors that it inherits.
         info: the run as its starter delivers it: the helper follows the same instructions
             (:mod:`trackers.journal.signature`).
+        nice: its niceness, 0 to 19, on top of this process's.
 
     Returns:
         the ``subprocess.Popen``.
@@ -119,6 +125,8 @@ def start(
     if info is not None:
         env[signature.CARRIER] = "" if info.foreign else signature.digest(info)
     env.setdefault(READER_DIRECTORY, os.getcwd())
+    if nice:
+        env[HELPER_NICE] = str(nice)
     with confined.open_file(run.relay_log, "ab") as log:
         return subprocess.Popen(
             command(arguments, python=python, avoid=avoid),
@@ -143,19 +151,40 @@ def python_for(trackers: str) -> dict[str, str]:
 
 
 def lower_priority(nice: int) -> None:
-    """Give way to training: this process, which leads a session, its children and its session.
+    """Give way to training: this process, which leads a session, and its session.
 
-    Besides the niceness, on Linux: SCHED_BATCH, so that a helper that wakes up doesn't interrupt training, and the
-    session's own niceness, since niceness alone only counts inside a session (sched(7), "The autogroup feature").
+    On Linux: SCHED_BATCH, so that a helper that wakes up doesn't interrupt training, and the session's niceness, since
+    processors are divided between sessions first (sched(7), "The autogroup feature"). Where they aren't (in a control
+    group of its own), the niceness counts with which :func:`start` starts those that have work to do.
     """
-    if nice <= 0 or not hasattr(os, "nice"):
+    if nice <= 0:
         return
-    with contextlib.suppress(OSError):
-        os.nice(max(0, nice - os.nice(0)))
     if hasattr(os, "SCHED_BATCH"):
         with contextlib.suppress(OSError):
             os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
-    if os.getsid(0) == os.getpid():
+    _set_session_nice(nice)
+
+
+def usual_priority(others: Iterable[int]) -> None:
+    """Undo :func:`lower_priority`, for this process and others of its session: what training waits for isn't beside it.
+
+    A process's own niceness goes back only where the system lets its owner do that (root, RLIMIT_NICE).
+
+    Args:
+        others: pids; those that are gone are passed over.
+    """
+    _set_session_nice(0)
+    if not hasattr(os, "SCHED_BATCH"):
+        return
+    for pid in (os.getpid(), *others):
+        with contextlib.suppress(OSError):
+            for thread in map(int, os.listdir(f"/proc/{pid}/task")):  # Linux keeps both for each thread
+                os.sched_setscheduler(thread, os.SCHED_OTHER, os.sched_param(0))
+                os.setpriority(os.PRIO_PROCESS, thread, 0)
+
+
+def _set_session_nice(nice: int) -> None:
+    if hasattr(os, "getsid") and os.getsid(0) == os.getpid():
         with contextlib.suppress(OSError):
             Path("/proc/self/autogroup").write_text(str(nice))
 

@@ -13,6 +13,7 @@ import platform
 import random
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Sequence
 from importlib import metadata
@@ -170,6 +171,8 @@ class Supervisor:
         info: of the run as it is to be delivered (:mod:`trackers.journal.trust`); default: found out here.
         say: called with (text, tracker) for what the user must know.
         limit_s: how long to go on after the run has ended.
+        nice: niceness of the processes that it starts while training runs. When training has ended, it waits for
+            them, and they have the priority of any other process.
     """
 
     def __init__(
@@ -184,6 +187,7 @@ class Supervisor:
         info: RunInfo | None = None,
         say: Callable[[str, str], None],
         limit_s: float = AFTER_FINISH_S,
+        nice: int = 0,
     ) -> None:
         self.run = run
         self.info: RunInfo = trust.delivered(run)[0] if info is None else info
@@ -195,6 +199,7 @@ class Supervisor:
         self._gone_at = 0.0
         self._was_death = False
         self._owner = owner
+        self._nice = nice
         self._limit_s = limit_s
         self._pythons = helper_process.python_for(str(self.info.option("TRACKER_PYTHON", "")))
         self._avoid = (self.info.cwd, self.info.home, os.path.dirname(self.info.program) if self.info.program else "")
@@ -208,9 +213,9 @@ class Supervisor:
         self._sampler: Sampler | None = None
         self._reducing: Reducing | None = None
         if watch is not None and owner:
-            self._sampler = Sampler(run, self.info, self._attempt, lambda text: say(text, ""))
+            self._sampler = Sampler(run, self.info, self._attempt, lambda text: say(text, ""), nice=nice)
             self._reducing = Reducing(
-                run, self.info, self._attempt, lambda text: say(text, ""), ended=False, own_session=False
+                run, self.info, self._attempt, lambda text: say(text, ""), ended=False, own_session=False, nice=nice
             )
         self._ended_at = 0.0
         self.stopping = False
@@ -241,13 +246,32 @@ class Supervisor:
         is_new = self._owner and self._open_node_stream()
         if self._watched is None:
             return
+        if not self._is_over():
+            helper_process.lower_priority(self._nice)
         if not self._yield():
             self._tend_children()
         if is_new and self._node is not None:
-            values = gather_environment(self.info)  # takes a while
+            values = self._gather()
             if self.info.option("TRACKER_PRIVATE", True):
                 keep_patch(values, self.run, self._attempt)
             self._node.write(records.encode(Environment(time=time.time(), values=values)))
+
+    def _gather(self) -> dict[str, Any]:
+        """What the environment is: takes tenths of a second of a processor, in which training may end."""
+        found: list[dict[str, Any]] = []
+        thread = threading.Thread(target=lambda: found.append(gather_environment(self.info)))
+        thread.start()
+        while thread.is_alive():
+            thread.join(POLL_S)
+            self._is_over()
+        return found[0]
+
+    def _is_over(self) -> bool:
+        """Whether training has said how it ended; what is left is then done at the usual priority."""
+        over = self._main_end.look() is not None
+        if over:
+            self._hurry()
+        return over
 
     def turn(self) -> bool:
         """Look after everything once. False when nothing is left to do."""
@@ -308,7 +332,19 @@ class Supervisor:
             if finish is None and self._goes_on():
                 return False
             finish = finish or self._death()
-        return finish is not None and self._end_with(finish)
+        if finish is None:
+            return False
+        self._hurry()
+        return self._end_with(finish)
+
+    def _hurry(self) -> None:
+        """Training has ended, and may wait for what is left: that is nothing to do at low priority any more."""
+        if not self._nice:
+            return
+        self._nice = 0
+        processes = [child.process for child in self.children if child.process is not None]
+        parts = [part.pid for part in (self._sampler, self._reducing) if part is not None]
+        helper_process.usual_priority([process.pid for process in processes] + [pid for pid in parts if pid])
 
     def _goes_on(self) -> bool:
         """Whether a child that training forked goes on with the run: a daemon, whose parent left at once."""
@@ -387,7 +423,7 @@ class Supervisor:
         failpoint("relay.finish.after")
 
     def _tend_children(self) -> None:
-        if time.monotonic() < self._settled_at and self._main_end.look() is None:
+        if time.monotonic() < self._settled_at and not self._is_over():
             return
         for child in self.children:
             if child.done or child.stopped:
@@ -411,6 +447,7 @@ class Supervisor:
                 avoid=self._avoid,
                 new_session=self._watched is None,
                 info=self.info,
+                nice=self._nice,
             )
         except OSError as error:
             self._back_off(child, f"its delivery can't be started: {error}")

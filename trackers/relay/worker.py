@@ -70,7 +70,6 @@ def relay(run: RunDirectory, messages: Messages, options: dict[str, object]) -> 
     Returns:
         ``process.SUPERSEDED`` where the relay of a newer attempt has taken over or will.
     """
-    helper_process.lower_priority(int(str(options.get("nice", 0))))
     attempt = int(str(options["attempt"]))
     pidfd = int(str(options.get("pidfd", -1)))
     if pidfd >= 0:
@@ -93,6 +92,7 @@ def relay(run: RunDirectory, messages: Messages, options: dict[str, object]) -> 
         pidfd=pidfd,
         attempt=attempt,
         say=lambda text, name: messages.say(text, source=name),
+        nice=int(str(options.get("nice", 0))),
     )
 
     def asked_to_end(*_: object) -> None:

@@ -27,12 +27,12 @@ class Reducing:
 
     Args:
         attempt: up to which attempt. ended: training is over already.
-        own_session: False where the caller has a session for its helpers.
+        own_session: False where the caller has a session for its helpers. nice: niceness of the process.
         say: called with one line when values can't be reduced.
     """
 
     def __init__(self, run: RunDirectory, info: RunInfo, attempt: int, say: Callable[[str], None], *,
-                 ended: bool, own_session: bool) -> None:  # fmt: skip
+                 ended: bool, own_session: bool, nice: int = 0) -> None:  # fmt: skip
         self._run = run
         self._info = info
         self._attempt = attempt
@@ -40,6 +40,7 @@ class Reducing:
         self._wait_s = float(info.option("TRACKER_REDUCE_WAIT", 10))
         self._avoid = (info.cwd, os.path.dirname(info.program) if info.program else "")
         self._own_session = own_session
+        self._nice = nice
         self._process: subprocess.Popen[bytes] | None = None
         self._ended = ended
         self._ended_at = 0.0
@@ -47,6 +48,11 @@ class Reducing:
         self._look_at = 0.0
         self.over = not any(entry.get("launch") for entry in info.attempts)
         self._grown = 0, 0.0
+
+    @property
+    def pid(self) -> int:
+        """Of its process; 0 while there is none."""
+        return 0 if self._process is None else self._process.pid
 
     @property
     def ending(self) -> bool:
@@ -113,7 +119,13 @@ class Reducing:
         task = Task(self._attempt, os.getpid(), self._wait_s, self._ended)
         arguments = ["reduce", str(self._run.path.resolve()), msgspec.json.encode(task).decode()]
         try:
-            self._process = helper_process.start(self._run, arguments, avoid=self._avoid, new_session=self._own_session)
+            self._process = helper_process.start(
+                self._run,
+                arguments,
+                avoid=self._avoid,
+                new_session=self._own_session,
+                nice=0 if self._ended else self._nice,
+            )
         except OSError as error:
             self._back_off(time.monotonic(), f"the reducer can't be started: {error}")
 

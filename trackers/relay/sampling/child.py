@@ -53,7 +53,7 @@ def start_agent(folder: Path, plan: Plan, nice: int) -> Any:
     """
     folder.mkdir(parents=True, exist_ok=True)
     arguments = ["outpost", str(folder), msgspec.json.encode(plan).decode(), str(nice)]
-    return helper_process.start(RunDirectory(folder), arguments)
+    return helper_process.start(RunDirectory(folder), arguments, nice=nice)
 
 
 def stop_agent(helper: Any) -> None:
@@ -121,10 +121,14 @@ class Sampler:
 
     Args:
         say: called with one line when sampling stops before training does.
+        nice: niceness of the process.
     """
 
-    def __init__(self, run: RunDirectory, info: RunInfo, attempt: int, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, run: RunDirectory, info: RunInfo, attempt: int, say: Callable[[str], None], *, nice: int = 0
+    ) -> None:
         self._run = run
+        self._nice = nice
         self._say = say
         entry = next((entry for entry in info.attempts if entry.get("number") == attempt), {})
         self._plan = planned(
@@ -143,6 +147,11 @@ class Sampler:
         self._ended = False
         self._over = not bool(info.option("TRACKER_SAMPLE", True))
         self._ending = self._waited = 0.0
+
+    @property
+    def pid(self) -> int:
+        """Of its process; 0 while there is none."""
+        return 0 if self._process is None else self._process.pid
 
     @property
     def ending(self) -> bool:
@@ -237,7 +246,7 @@ class Sampler:
         arguments = ["sample", str(self._run.path.resolve()), msgspec.json.encode(plan).decode()]
         try:
             self._process = helper_process.start(
-                self._run, arguments, avoid=self._avoid, new_session=False, pass_fds=(writing,)
+                self._run, arguments, avoid=self._avoid, new_session=False, pass_fds=(writing,), nice=self._nice
             )
             self._pipe, self._heard, self._reads, self._done = reading, time.monotonic(), False, False
             self._began = self._sampled = False
