@@ -205,7 +205,8 @@ def test_helpers_give_way_until_training_has_ended(tmp_path: Path) -> None:
     Path("blocked").symlink_to("/proc/1/nothing")  # a delivery tries again until it can make its directory
     code = (
         "import trackers\nrun = trackers.init('json', project='p', id='r', options={'JSON_DIR': 'blocked'})\n"
-        "run.log({'a': 1.0})\nprint('logged', flush=True)\ninput()\nrun.finish(timeout=0)\nprint('left', flush=True)\ninput()\n"
+        "run.log({'a': 1.0})\nprint('logged', flush=True)\ninput()\n"
+        "run.finish(timeout=0)\nprint('left', flush=True)\ninput()\n"
     )
     process = start(code, stdin=subprocess.PIPE)
     assert read_line(process) == "logged"
@@ -229,6 +230,38 @@ def test_helpers_give_way_until_training_has_ended(tmp_path: Path) -> None:
     process.communicate("\n", timeout=60)
     wait_for(lambda: not psutil.pid_exists(relay))
     assert [path.name for path in Path("blocked").iterdir()]
+
+
+@pytest.mark.parametrize("how", ["argument", "option", "at exit"])
+def test_finish_in_the_background_leaves_the_rest_to_the_relay(how: str) -> None:
+    """It returns while a tracker is behind, and says so; the relay delivers; no earlier relay stays as a zombie."""
+    Path("blocked").symlink_to("/proc/1/nothing")  # a delivery tries again until it can make its directory
+    end = {"argument": "run.finish(wait=False)", "option": "run.finish()", "at exit": "pass"}[how]
+    code = (
+        "import trackers\nrun = trackers.init('json', project='p', id='r', options={'JSON_DIR': 'blocked'})\n"
+        f"run.log({{'train_loss': 1.0}})\n{end}\nprint('ended', flush=True)\nif {how != 'at exit'}:\n    input()\n"
+        "    trackers.init('json', project='p', id='next', options={'JSON_DIR': 'other'})\n"
+        "    print('begun', flush=True)\n    input()\n"
+    )
+    env = os.environ if how == "argument" else {**os.environ, "TRACKER_FINISH": "background"}
+    process = start(code, stdin=subprocess.PIPE, stderr=subprocess.PIPE, env={**env})
+    assert read_line(process) == "ended"
+    run = run_directory()
+    relay = wait_for(lambda: read_holder(run.path / "relay.lease")).pid
+    assert not read_account(run, "json").closed
+    if how == "at exit":
+        assert "json: delivered in the background; how far it is: trackers ls" in process.communicate(timeout=60)[1]
+    Path("blocked").unlink()
+    wait_for(lambda: read_account(run, "json").closed)
+    assert '"loss":1.0' in next(Path("blocked").glob("*.json")).read_text()
+    if how != "at exit":
+        wait_for(lambda: psutil.Process(relay).status() == psutil.STATUS_ZOMBIE)
+        assert process.stdin is not None
+        process.stdin.write("\n")
+        process.stdin.flush()
+        assert read_line(process) == "begun"
+        assert not psutil.pid_exists(relay)
+        process.communicate("\n", timeout=60)
 
 
 def test_relay_hides_ranks_and_gpus_and_keeps_credentials(tmp_path: Path) -> None:

@@ -74,6 +74,7 @@ class RelayClient:
             self._start()
 
     def _start(self) -> None:
+        _bury()
         self._start_at = float("inf")
         options = {
             "trackers": self._names,
@@ -225,15 +226,29 @@ class RelayClient:
         """This process is ending, and only the C library will know its exit code: have it written down."""
         note_exit_code(exit_note(self._run, self._attempt))
 
-    def finish(self, timeout_s: float, quiet: bool, leaving: bool = False, asked_s: float | None = None) -> None:
+    def finish(
+        self,
+        timeout_s: float,
+        quiet: bool,
+        leaving: bool = False,
+        asked_s: float | None = None,
+        background: bool = False,
+    ) -> None:
         """Wait for the deliveries and say what remains.
 
         Args:
             leaving: this process is ending; the relay waits for its exit code.
+            background: don't wait; the relay delivers what remains.
         """
         self._watch_no_longer()
         if not self._wanted or not self._names:
             self._reap(leaving)
+            return
+        if background:
+            self.look_after()
+            if not quiet and (waiting := ", ".join(self._behind({}, True))):
+                self._say(f"{waiting}: delivered in the background; how far it is: trackers ls")
+            self._reap(True)
             return
         terminal = not quiet and bool(getattr(sys.stderr, "isatty", lambda: False)())
         interrupted = False
@@ -281,12 +296,29 @@ class RelayClient:
                 self._process.wait(0.0 if leaving or self._behind({}, True) else REAP_S)
             if self._process.returncode is None:
                 self._process.returncode = 0  # tells subprocess that nobody waits for it: no warning at its end
+                if not isinstance(self._process, Elsewhere):
+                    _left_behind.append(self._process.pid)
 
     def _say(self, text: str) -> None:
         if text in self._said:
             return
         self._said.add(text)
         show(Message(time.time(), text))
+
+
+_left_behind: list[int] = []
+"""Relays of earlier runs of this process that hadn't ended when their runs had."""
+
+
+def _bury() -> None:
+    """Let go of those that have ended since: a process that trains many runs would collect zombies."""
+    for pid in list(_left_behind):
+        try:
+            ended = os.waitpid(pid, os.WNOHANG)[0] == pid
+        except OSError:  # this process was forked from the one that started it
+            ended = True
+        if ended:
+            _left_behind.remove(pid)
 
 
 def _rewrite(text: str) -> None:

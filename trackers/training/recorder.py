@@ -483,9 +483,14 @@ class Recorder:
         return process_info.alive(self.info.pid, self.info.pid_start)
 
     def end(
-        self, exit_code: int | None, status: str, reason: str, timeout: float, quiet: bool, leaving: bool = False
-    ) -> None:
-        """Write the finish record, wait for the trackers, say what was lost. leaving: as in the record."""
+        self, exit_code: int | None, status: str, reason: str, timeout: float, quiet: bool, leaving: bool = False,
+        background: bool = False,
+    ) -> None:  # fmt: skip
+        """Write the finish record, wait for the trackers, say what was lost. leaving: as in the record.
+
+        Args:
+            background: don't wait for the trackers.
+        """
         with self._lock:
             if self.finished:
                 return
@@ -524,7 +529,7 @@ class Recorder:
             self.problem(f"{self._queue.lost} values were given up: {self._queue.why}")
         if self._inside is not None:
             self.guard("finish", self.relay.settle, timeout)
-        self.guard("finish", self.relay.finish, timeout, quiet, leaving, asked)
+        self.guard("finish", self.relay.finish, timeout, quiet, leaving, asked, background)
         if self._inside is not None:
             self.guard("finish", self._inside.close)
         self.writer.release()

@@ -406,21 +406,29 @@ class Run(Measuring):
             self._recorder.problem(f"flush: {error}")
             return False
 
-    def finish(self, exit_code: int | None = None, quiet: bool | None = None, timeout: float | None = None) -> None:
+    def finish(
+        self,
+        exit_code: int | None = None,
+        quiet: bool | None = None,
+        timeout: float | None = None,
+        *,
+        wait: bool | None = None,
+    ) -> None:
         """End the run and wait until the trackers have everything, but no longer than the timeout.
 
         Args:
             exit_code: 0 or None: finished; any other whole number: failed; what is none: failed with 1, and a warning.
             timeout: seconds; default TRACKER_FINISH_TIMEOUT (30). The relay goes on by itself after it.
+            wait: False: return once everything is in the journal; the relay delivers it. Default: TRACKER_FINISH.
 
         Called without an exit code by an atexit function, it ends the run as the process ends.
         """
         end = ending.at_exit() if exit_code is None else None
         if end is not None:
-            self.leave(end.code, end.reason, certain=end.certain, timeout=timeout, quiet=bool(quiet))
+            self.leave(end.code, end.reason, certain=end.certain, timeout=timeout, quiet=bool(quiet), wait=wait)
             return
         code = given_code(exit_code, self._recorder.problem)
-        self._end(code, "failed" if code else "finished", "", timeout, bool(quiet))
+        self._end(code, "failed" if code else "finished", "", timeout, bool(quiet), wait=wait)
 
     close = finish
 
@@ -436,23 +444,24 @@ class Run(Measuring):
         certain: bool | None = None,
         timeout: float | None = None,
         quiet: bool = False,
+        wait: bool | None = None,
     ) -> None:
         """End the run as the process ends that made it: finished or failed by its exit code, or preempted where
         that was announced.
 
         Args:
             certain: the process is ending now, and whether this is surely its exit code; None: it goes on.
-            timeout, quiet: as for ``finish``.
+            timeout, quiet, wait: as for ``finish``.
         """
         recorder, leaving = self._recorder, certain is not None
         if certain is False and not recorder.finished and recorder.adopt():
             recorder.guard("finish", recorder.relay.note_exit_code)
         if recorder.relay.preempted():
-            self._end(exit_code, "preempted", reason or PREEMPTED, timeout, quiet, leaving)
+            self._end(exit_code, "preempted", reason or PREEMPTED, timeout, quiet, leaving, wait)
         elif exit_code:
-            self._end(exit_code, "failed", reason or f"exit code {exit_code}", timeout, quiet, leaving)
+            self._end(exit_code, "failed", reason or f"exit code {exit_code}", timeout, quiet, leaving, wait)
         else:
-            self._end(0, "finished", "", timeout, quiet, leaving)
+            self._end(0, "finished", "", timeout, quiet, leaving, wait)
 
     def notice_fork(self) -> None:
         """In a forked child of the process that made the run: it may log, and doesn't end the run."""
@@ -537,6 +546,7 @@ class Run(Measuring):
         timeout: float | None,
         quiet: bool,
         leaving: bool = False,
+        wait: bool | None = None,
     ) -> None:
         if self._recorder.finished or not self._recorder.adopt():
             return  # a forked child doesn't end its parent's run
@@ -547,5 +557,6 @@ class Run(Measuring):
             wait_s = 30.0
         self._recorder.guard("finish", self._close_instruments)
         self._recorder.guard("finish", self._keep_files)
-        self._recorder.end(exit_code, status, reason, wait_s, quiet, leaving)
+        background = self._info.option("TRACKER_FINISH", "wait") == "background" if wait is None else not wait
+        self._recorder.end(exit_code, status, reason, wait_s, quiet, leaving, background)
         self._recorder.guard("finish", self._on_finish, self)
