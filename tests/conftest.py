@@ -35,8 +35,10 @@ MARK = "TRACKERS_TEST"
 GRACE_S = 10.0
 """How long processes that a test started may go on after it: a relay ends by itself once all is delivered."""
 
-LASTING = ("multiprocessing.resource_tracker", "multiprocessing.forkserver", "loky.process_executor")
-"""Parts of command lines: helpers that libraries keep for as long as the test process lives."""
+LASTING = (
+    "multiprocessing.resource_tracker", "multiprocessing.forkserver", "loky.process_executor", "tests/forked.py",
+)  # fmt: skip
+"""Parts of command lines: helpers that libraries and tests keep for as long as the test process lives."""
 
 # Without cached bytecode each process that a test starts compiles the package anew: a quarter of the processor time.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)

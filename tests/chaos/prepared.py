@@ -7,11 +7,11 @@ import json
 import os
 import shutil
 import signal
-import subprocess
 import sys
 from collections.abc import Iterable
 from pathlib import Path
 
+from tests import forked
 from tests.chaos.audit import Said, read_said
 from tests.chaos.mutants import environment
 from trackers.journal.helper_process import command
@@ -65,8 +65,9 @@ def train(directory: Path, *, changes: Iterable[str] = (), end: str = "fail", fa
 def deliver(journal: Journal, tracker: str, *, failpoint: str = "", changes: Iterable[str] = ()) -> int:
     """One delivery process, to its end or to its death; its exit code."""
     env = {**os.environ, **environment(("small_batches", *changes)), "TRACKERS_FAILPOINT": failpoint}
-    arguments = ["delivery", str(journal.run.path), tracker, str(os.getpid())]
-    return _run(command(arguments), env, journal.directory)
+    preload = (*forked.PACKAGE, *forked.VENDORS.get(tracker, ()))
+    arguments = ["delivery", str(journal.run.path), tracker, str(forked.parent_pid(preload))]
+    return _run(command(arguments), env, journal.directory, preload)
 
 
 def sync(journal: Journal, tracker: str, *, failpoint: str = "") -> int:
@@ -81,16 +82,7 @@ def strays(journal: Journal) -> list[str]:
     return [path.name for path in journal.run.path.rglob("*") if path.name.endswith((".tmp", ".taken", ".new"))]
 
 
-def _run(words: list[str], env: dict[str, str], directory: Path) -> int:
+def _run(words: list[str], env: dict[str, str], directory: Path, preload: tuple[str, ...] = forked.PACKAGE) -> int:
     env = {name: value for name, value in env.items() if value}
     with open(directory / "output.txt", "ab") as out:
-        return subprocess.run(
-            words,
-            cwd=directory,
-            env=env,
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=out,
-            timeout=LIMIT_S,
-            check=False,
-        ).returncode
+        return forked.run(words, preload=preload, cwd=directory, env=env, stdout=out, timeout=LIMIT_S).returncode

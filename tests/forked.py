@@ -1,0 +1,227 @@
+"""Programs in forks of a process that has already imported what they need.
+
+Most of the time of a test that starts a training script is torch's import. :func:`run` starts a program as
+``subprocess.run`` does, but in a fork of a process that has imported vendors' packages before and nothing of ours: the
+package itself, the program and its environment are loaded anew in each fork. What a real start of Python decides (how
+the interpreter is found, what lies on its command line) is not tested with it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import functools
+import json
+import os
+import runpy
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import traceback
+import types
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+TORCH = ("torch", "torch._dynamo", "torch.distributed.run", "numpy")
+"""What programs that train import."""
+PACKAGE = (
+    "csv", "email.message", "hashlib", "importlib.metadata", "importlib.resources", "kconfiglib", "logging", "msgspec",
+    "psutil", "rich.console", "sqlite3", "typer", "zipfile",
+)  # fmt: skip
+"""What the package imports in most processes."""
+VENDORS = {
+    "mlflow": ("mlflow", "mlflow.store.tracking.sqlalchemy_store"),
+    "tensorboard": ("tensorboard.compat.proto.event_pb2", "tensorboard.plugins.hparams.plugin_data_pb2"),
+    "trackio": ("trackio", "trackio.sqlite_storage"),
+    "wandb": ("wandb", "requests", "wandb.apis.public"),
+}
+"""What deliveries to a tracker import besides."""
+_FRESH = ("trackio",)
+"""Packages that read the environment as they are imported: forks import them again, but not what they need."""
+_LENGTH = struct.Struct("!I")
+
+
+def run(
+    words: Sequence[str],
+    *,
+    preload: Sequence[str],
+    env: Mapping[str, str] | None = None,
+    cwd: str | os.PathLike[str] | None = None,
+    timeout: float,
+    stdout: int | IO[Any] | None = None,
+) -> subprocess.CompletedProcess[str]:
+    """Run a Python program to its end, as ``subprocess.run`` would.
+
+    Args:
+        words: ``[sys.executable, "script.py" | "-m", "module" | "-c", "code", *arguments]``.
+        preload: modules that the parent of all programs with the same ``preload`` has imported.
+        timeout: seconds, after which the program is killed and TimeoutExpired raised.
+        stdout: a file for both outputs; None: both are returned.
+
+    Returns:
+        With the exit code, or minus the number of the signal that ended it, and the outputs.
+    """
+    environment = dict(os.environ if env is None else env)
+    place = os.fspath(cwd or Path.cwd())
+    with contextlib.ExitStack() as stack:
+        if stdout is None:
+            out, err = (stack.enter_context(tempfile.TemporaryFile()) for _ in range(2))
+        else:
+            out = err = stdout
+        null = stack.enter_context(open(os.devnull, "rb"))
+        descriptors = [null.fileno(), *(one if isinstance(one, int) else one.fileno() for one in (out, err))]
+        code = _parent(tuple(preload)).run(list(words[1:]), environment, place, descriptors, timeout)
+        said = ["", ""]
+        if stdout is None:
+            for number, file in enumerate((out, err)):
+                file.seek(0)
+                said[number] = file.read().decode()
+    return subprocess.CompletedProcess(list(words), code, *said)
+
+
+def parent_pid(preload: Sequence[str]) -> int:
+    """The process whose forks the programs are."""
+    return _parent(tuple(preload)).pid
+
+
+class _Parent:
+    """The process that forks, from this side."""
+
+    def __init__(self, preload: Sequence[str]) -> None:
+        self._socket, theirs = socket.socketpair()
+        self._lock = threading.Lock()
+        with theirs:
+            command = [sys.executable, __file__, str(theirs.fileno()), *preload]
+            environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": ""}
+            self._process = subprocess.Popen(
+                command, env=environment, cwd="/", pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            )  # fmt: skip
+        self.pid = self._process.pid
+        atexit.register(self._end)
+
+    def run(self, words: list[str], env: dict[str, str], cwd: str, descriptors: list[int], timeout: float) -> int:
+        with self._lock:
+            job = json.dumps({"words": words, "env": env, "cwd": cwd}).encode("utf-8", "surrogatepass")
+            socket.send_fds(self._socket, [_LENGTH.pack(len(job))], descriptors)
+            self._socket.sendall(job)
+            pid = self._number(60.0)
+            try:
+                return self._number(timeout)
+            except TimeoutError:
+                os.kill(pid, signal.SIGKILL)
+                self._number(60.0)
+                raise subprocess.TimeoutExpired(words, timeout) from None
+
+    def _number(self, timeout: float) -> int:
+        self._socket.settimeout(timeout)
+        said = self._socket.recv(4, socket.MSG_WAITALL)
+        if len(said) < 4:
+            raise RuntimeError("the process that forks has died")
+        return int(struct.unpack("!i", said)[0])
+
+    def _end(self) -> None:
+        self._socket.close()
+        self._process.wait(10)
+
+
+@functools.cache
+def _parent(preload: tuple[str, ...]) -> _Parent:
+    return _Parent(preload)
+
+
+def _serve(number: int, preload: Sequence[str]) -> None:
+    """Import, then fork for each job until nobody is there to send one."""
+    for name in preload:
+        __import__(name)
+    for name in [name for name in sys.modules if name.partition(".")[0] in _FRESH]:
+        del sys.modules[name]
+    with socket.socket(fileno=number) as line:
+        while True:
+            head, descriptors, _, _ = socket.recv_fds(line, _LENGTH.size, 3)
+            if not head:
+                return
+            (left,) = _LENGTH.unpack(head)
+            job = json.loads(line.recv(left, socket.MSG_WAITALL).decode("utf-8", "surrogatepass"))
+            pid = os.fork()
+            if pid == 0:
+                line.close()
+                _become(job, descriptors)
+            for descriptor in descriptors:
+                os.close(descriptor)
+            line.sendall(struct.pack("!i", pid))
+            line.sendall(struct.pack("!i", os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])))
+
+
+def _become(job: Mapping[str, Any], descriptors: Sequence[int]) -> None:
+    """Be the program of a job, to its end."""
+    code = 1
+    try:
+        for number, descriptor in enumerate(descriptors):
+            os.dup2(descriptor, number)
+            os.close(descriptor)
+        os.chdir(job["cwd"])
+        os.environ.clear()
+        os.environ.update(job["env"])
+        if "numpy" in sys.modules:
+            sys.modules["numpy"].random.seed()
+        code = _program(job["words"])
+    finally:
+        for file in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError):
+                file.flush()
+        os._exit(code)
+
+
+def _program(words: list[str]) -> int:
+    """Do what Python does with its command line; the exit code."""
+    unbuffered = bool(os.environ.get("PYTHONUNBUFFERED"))
+    while words[0] == "-u":
+        words, unbuffered = words[1:], True
+    for file in (sys.stdout, sys.stderr):
+        file.reconfigure(write_through=unbuffered)  # type: ignore[union-attr]
+    paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
+    sys.path[:] = [*paths, *sys.path[1:]]  # without this file's directory
+    main = types.ModuleType("__main__")
+    sys.modules["__main__"] = main
+    try:
+        for path in paths:
+            if (hook := Path(path) / "sitecustomize.py").exists():
+                runpy.run_path(str(hook))
+                break
+        first = ""
+        if words[0] == "-c":
+            sys.argv, code = ["-c", *words[2:]], compile(words[1], "<string>", "exec")
+        elif words[0] == "-m":
+            _, spec, code = runpy._get_module_details(words[1])  # type: ignore[attr-defined]
+            sys.argv, first = [spec.origin, *words[2:]], os.getcwd()
+            main.__spec__, main.__file__, main.__package__ = spec, spec.origin, spec.parent
+        else:
+            sys.argv, first = list(words), os.path.dirname(os.path.abspath(words[0]))
+            main.__file__, code = words[0], compile(Path(words[0]).read_bytes(), words[0], "exec")
+        if not os.environ.get("PYTHONSAFEPATH"):
+            sys.path.insert(0, first)
+        exec(code, main.__dict__)
+        ended = 0
+    except SystemExit as exit:
+        ended = exit.code if isinstance(exit.code, int) else exit.code is not None
+        if exit.code is not None and not isinstance(exit.code, int):
+            print(exit.code, file=sys.stderr)
+    except BaseException:
+        try:
+            sys.excepthook(*sys.exc_info())  # type: ignore[arg-type]
+        except BaseException:
+            traceback.print_exc()
+        ended = 1
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    return int(ended)
+
+
+if __name__ == "__main__":
+    _serve(int(sys.argv[1]), sys.argv[2:])
