@@ -9,11 +9,13 @@ from __future__ import annotations
 import difflib
 import enum
 import importlib
+import inspect
+import os
 import sys
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from trackers.as_wandb import util
+from trackers.as_wandb import modules, util
 from trackers.errors import TrackersError, Unavailable, UsageError
 from trackers.training.wandb_arguments import (
     HINTS,
@@ -51,26 +53,29 @@ PLACES = {
     "Config": "trackers.training.config:RunConfig",
     "Image": "trackers.media:Image", "Audio": "trackers.media:Audio", "Video": "trackers.media:Video",
     "Table": "trackers.media:Table", "Histogram": "trackers.media:Histogram", "Html": "trackers.media:Html",
-    "Classes": "trackers.media:Classes", "data_types": "trackers.media",
+    "Classes": "trackers.media:Classes", "data_types": "trackers.as_wandb.data_types",
+    "wandb_run": "trackers.training.run", "errors": "trackers.as_wandb.wandb_errors",
     "tensorboard": "trackers.as_wandb.tensorboard",
     "Artifact": "trackers.values.artifact:Artifact",
     "__version__": "trackers:__version__", "util": "trackers.as_wandb.util",
 }  # fmt: skip
 """W&B's names for things that live elsewhere in this package."""
 
-RUN_METHODS = ("log", "log_artifact", "save", "define_metric", "alert", "mark_preempting", "log_metrics", "status",
-    "watch", "unwatch", "log_code",
+RUN_METHODS = (
+    "log", "log_artifact", "save", "define_metric", "alert", "mark_preempting", "log_metrics", "status", "watch",
+    "unwatch", "log_code", "log_model", "link_model", "link_artifact", "upsert_artifact", "finish_artifact",
+    "pin_config_keys",
 )  # fmt: skip
 
 FUNCTIONS = (
-    "sweep", "controller", "agent", "box3d", "use_artifact", "use_model", "link_model", "plot_table", "visualize",
-    "restore", "attach", "sagemaker_auth", "link_artifact", "upsert_artifact", "finish_artifact",
+    "sweep", "controller", "agent", "box3d", "use_artifact", "use_model", "plot_table", "visualize", "restore",
+    "sagemaker_auth",
 )  # fmt: skip
 CLASSES = ("Api", "Graph", "Plotly", "EvalTable", "Object3D", "Molecule", "ArtifactTTL", "JoinedTable")
 NAMESPACES = (
     "plot", "keras", "sklearn", "tensorflow", "xgboost", "catboost", "gym", "lightgbm", "jupyter",
-    "sacred", "sdk", "wandb_sdk", "wandb_lib", "integration", "integrations", "apis", "api", "proto", "profiler",
-    "wandb_run", "wandb_agent", "automations", "docker", "beta",
+    "sacred", "sdk", "wandb_sdk", "wandb_lib", "integration", "integrations", "apis", "proto", "profiler",
+    "wandb_agent", "automations", "docker", "beta", "fastai", "diffusers",
 )  # fmt: skip
 
 
@@ -101,6 +106,8 @@ def lookup(name: str) -> Any:
         return _method(name)
     if name in _OURS:
         return _OURS[name]
+    if name in NAMESPACES and modules.is_package(f"wandb.{name}") is not None and modules.answers():
+        return importlib.import_module(f"wandb.{name}")
     if name in FUNCTIONS or name in NAMESPACES:
         return RefusedName(name)
     if name in CLASSES:
@@ -163,8 +170,17 @@ def _method(name: str) -> Callable[..., Any]:
         return getattr(NullRun(), name)(*arguments, **more)
 
     call.__name__ = call.__qualname__ = name
+    call.__signature__ = _signature(name)  # type: ignore[attr-defined]
     call.__doc__ = f"``{name}`` of the current run; see :class:`trackers.training.run.Run`."
     return call
+
+
+def _signature(name: str) -> inspect.Signature:
+    """A run's method as a function."""
+    from trackers.training.run import Run
+
+    found = inspect.signature(getattr(Run, name))
+    return found.replace(parameters=[one for one in found.parameters.values() if one.name != "self"])
 
 
 def finish(exit_code: int | None = None, quiet: bool | None = None, timeout: float | None = None) -> None:
@@ -174,16 +190,28 @@ def finish(exit_code: int | None = None, quiet: bool | None = None, timeout: flo
         run.finish(exit_code, quiet, timeout)
 
 
-def login(*arguments: Any, **more: Any) -> bool:
+def login(
+    key: str | None = None,
+    relogin: bool | None = None,
+    host: str | None = None,
+    force: bool | None = None,
+    timeout: int | None = None,
+    verify: bool = True,
+    referrer: str | None = None,
+    prompt: bool = True,
+    anonymous: Any = None,
+) -> bool:
     """True: the delivery to W&B reads W&B's own credentials (``wandb login``, ``WANDB_API_KEY``)."""
-    if more.get("key") or (arguments and isinstance(arguments[-1], str) and len(arguments[-1]) >= 40):
+    if key and key != os.environ.get("WANDB_API_KEY"):
         warn("login: the key given here isn't stored; set WANDB_API_KEY, or run `wandb login` once")
     return True
 
 
 def setup(settings: Any = None) -> Settings:
     """Nothing to set up; gives the settings back."""
-    return settings if isinstance(settings, Settings) else Settings(settings or {})
+    found = settings if isinstance(settings, Settings) else Settings(settings or {})
+    found.setdefault("settings", found)
+    return found
 
 
 def teardown(exit_code: int | None = None) -> None:
@@ -191,18 +219,48 @@ def teardown(exit_code: int | None = None) -> None:
     finish(exit_code)
 
 
-def require(*arguments: Any, **more: Any) -> None:
+def require(requirement: Any = None, experiment: Any = None) -> None:
     """W&B's switches for experimental features: none here."""
 
 
-def pin_config_keys(*arguments: Any, **more: Any) -> None:
-    """A setting of W&B's page: says that it has no effect."""
-    warn("pin_config_keys: has no effect here; set it on W&B's page")
+def ensure_configured() -> None:
+    """Nothing to configure."""
 
 
-def log_model(path: Any, name: str | None = None, aliases: Any = None) -> None:
-    """Keep a model's file or directory with the run."""
-    _method("log_artifact")(path, name=name, type="model", aliases=aliases)
+def termsetup(settings: Any = None, logger: Any = None) -> None:
+    """Nothing to set up."""
+
+
+def attach(attach_id: str | None = None, run_id: str | None = None, *, run: Any = None) -> Any:
+    """The run that another process of this machine makes, for this one to log into.
+
+    Args:
+        attach_id: ``run._attach_id``, its directory.
+
+    Raises:
+        UsageError: there is no such run.
+    """
+    from trackers.training import attached
+    from trackers.training import init as start
+    from trackers.training import run as runs
+
+    address = attached.find(attach_id) if attach_id else None
+    if address is None:
+        raise UsageError(f"attach: no run in {attach_id or run_id!r}: give run._attach_id")
+    return start.become(runs.attach(address))
+
+
+class _Api:
+    """``wandb.api``: the key that scripts look for. Its queries are W&B's service."""
+
+    @property
+    def api_key(self) -> str | None:
+        return os.environ.get("WANDB_API_KEY")
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return RefusedName(f"api.{name}")
 
 
 def termlog(string: str = "", newline: bool = True, repeat: bool = True, prefix: bool = True) -> None:
@@ -225,7 +283,8 @@ def termerror(string: str, newline: bool = True, repeat: bool = True, prefix: bo
 _OURS: dict[str, Any] = {
     "Error": TrackersError, "UsageError": UsageError, "CommError": Unavailable, "AlertLevel": AlertLevel,
     "Settings": Settings, "finish": finish, "join": finish, "login": login, "setup": setup, "teardown": teardown,
-    "require": require, "pin_config_keys": pin_config_keys,
-    "log_model": log_model, "termlog": termlog, "termwarn": termwarn, "termerror": termerror,
+    "require": require, "termlog": termlog, "ensure_configured": ensure_configured, "termsetup": termsetup,
+    "attach": attach, "_attach": attach, "api": _Api(), "START_TIME": 0.0,
+    "patched": {"tensorboard": [], "keras": [], "gym": []}, "termwarn": termwarn, "termerror": termerror,
     "helper": RefusedName("helper"), "generate_id": util.generate_id,
 }  # fmt: skip

@@ -6,21 +6,30 @@ processes, which import the real one.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.machinery
 import importlib.metadata
+import importlib.util
 import sys
 import types
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from trackers.as_wandb import modules
+from trackers.training import vendors
 
 SWITCH = "TRACKERS_AS_WANDB"
 """Environment variable under which the line of ``--install`` acts."""
 
 
 class Finder:
-    """Answers imports of ``wandb`` and its submodules, and questions for its version."""
+    """Answers imports of ``wandb`` and its submodules, and questions for its version.
+
+    Attributes:
+        stands_in: what it finds isn't what is installed.
+    """
+
+    stands_in = True
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: types.ModuleType | None = None
@@ -28,16 +37,22 @@ class Finder:
         """A module's specification; None for every other package, and for submodules that aren't known."""
         if name != "wandb" and not name.startswith("wandb."):
             return None
+        own = modules.SHORT.get(name, name)
         found = modules.is_package(name)
-        return None if found is None else importlib.machinery.ModuleSpec(name, self, is_package=found)  # type: ignore[arg-type]
+        if found is None:
+            return None
+        file = modules.real_file(own) if own not in modules.TABLE else None
+        if file is not None:
+            places = [str(file.parent)] if found else None
+            return importlib.util.spec_from_file_location(name, file, submodule_search_locations=places)
+        return importlib.machinery.ModuleSpec(name, self, is_package=found)  # type: ignore[arg-type]
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
         """The module, which is the same one wherever it is asked for."""
         return modules.module(spec.name)
 
     def exec_module(self, module: types.ModuleType) -> None:
-        """Nothing is left to do, but for W&B's own code, which runs here."""
-        modules.execute(module)
+        """Nothing is left to do."""
 
     def find_distributions(self, context: Any = None) -> Iterable[importlib.metadata.Distribution]:
         """The distribution that ``importlib.metadata.version("wandb")`` asks for, where wandb isn't installed."""
@@ -72,6 +87,7 @@ def install_as_wandb() -> None:
     if _finder in sys.meta_path:
         return
     modules.put_aside()
+    vendors.own = real
     sys.meta_path.insert(0, _finder)
     importlib.invalidate_caches()
     importlib.import_module("wandb")
@@ -82,3 +98,18 @@ def uninstall() -> None:
     if _finder in sys.meta_path:
         sys.meta_path.remove(_finder)
         modules.put_back()
+        vendors.own = contextlib.nullcontext
+
+
+@contextlib.contextmanager
+def real() -> Iterator[None]:
+    """``import wandb`` gives the installed package, for a delivery that runs inside this process."""
+    if _finder not in sys.meta_path:
+        yield
+        return
+    sys.meta_path.remove(_finder)
+    try:
+        with modules.real():
+            yield
+    finally:
+        sys.meta_path.insert(0, _finder)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from trackers.as_wandb.names import termerror, termlog, termwarn
 from trackers.errors import AuthenticationError, CommError, Error, UsageError
 
-__all__ = ["AuthenticationError", "CommError", "Error", "UnsupportedError", "UsageError", "WandbCoreNotAvailableError"]
+__all__ = [
+    "AuthenticationError", "CommError", "Error", "UnsupportedError", "UsageError", "WandbCoreNotAvailableError",
+    "termerror", "termlog", "termwarn",
+]  # fmt: skip
 
 
 class UnsupportedError(UsageError):

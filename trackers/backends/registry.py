@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from trackers.errors import MissingPackage, UnknownTracker, UsageError
+from trackers.support.optional import found_package
 from trackers.tracker import Tracker
 
 GROUP = "trackers.trackers"
@@ -114,7 +115,7 @@ def parse(trackers: str | Sequence[str] | None) -> list[str]:
 
 def _installed(module: str) -> bool:
     try:
-        return importlib.util.find_spec(module) is not None
+        return found_package(module)
     except (ImportError, ValueError):
         return False
 

@@ -49,12 +49,13 @@ class StreamWriter:
     Args:
         path: the stream's file; its directory exists. A torn tail of an earlier writer is cut off.
         exclusive: the file must not exist yet: whoever creates it has the claim.
+        joined: another process writes to it now: what looks torn is its line on the way.
 
     Raises:
         OSError: the file can't be created or opened.
     """
 
-    def __init__(self, path: Path, *, exclusive: bool = False) -> None:
+    def __init__(self, path: Path, *, exclusive: bool = False, joined: bool = False) -> None:
         self.path = path
         self.lost = 0
         self.error: OSError | None = None
@@ -68,7 +69,7 @@ class StreamWriter:
         self._flags = os.O_RDWR | os.O_APPEND | os.O_CREAT
         self.fd = open_high(path, self._flags | (os.O_EXCL if exclusive else 0), confined.open_fd)
         self._file = identity(self.fd)
-        if not exclusive:
+        if not exclusive and not joined:
             cut_torn_tail(self.fd)
 
     @property

@@ -78,7 +78,7 @@ class Table(MediaValue):
         """The same as :meth:`add_data`."""
         self.add_data(*row)
 
-    def add_column(self, name: str, data: Any) -> None:
+    def add_column(self, name: str, data: Any, optional: bool = False) -> None:
         """Append a column. Raises ValueError if the name is taken or the length isn't that of the table."""
         values = list(data)
         if str(name) in self.columns:
@@ -106,6 +106,10 @@ class Table(MediaValue):
 
             return numpy.array(values)
         return values
+
+    def get_index(self) -> list[int]:
+        """The rows' numbers."""
+        return list(range(len(self)))
 
     def get_dataframe(self) -> Any:
         """The table as a pandas data frame."""

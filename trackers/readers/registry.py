@@ -14,6 +14,7 @@ from trackers.errors import MissingPackage, UsageError
 from trackers.journal.run_directory import is_run
 from trackers.readers.boundary import bounded
 from trackers.readers.reader import Reader, SourceRun
+from trackers.support.optional import found_package
 
 GROUP = "trackers.readers"
 """Entry-point group of reader plug-ins: scheme = "package.module:Class"."""
@@ -100,7 +101,7 @@ def load(scheme: str) -> type[Reader]:
     except (ImportError, AttributeError) as error:
         raise UsageError(f"the reader of {scheme!r} can't be loaded from {target!r}: {error}") from error
     for need in getattr(cls, "needs", ()):
-        if importlib.util.find_spec(need) is None:
+        if not found_package(need):
             extra = f"trackers-relay[{EXTRAS.get(scheme, scheme)}]" if scheme in BUILT_IN else need
             raise MissingPackage(f"source {scheme!r} needs the {need} package: pip install '{extra}'")
     return bounded(cls)

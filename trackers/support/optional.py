@@ -5,10 +5,19 @@ torch, for the instruments that can't measure without it: imported when one is m
 
 from __future__ import annotations
 
+import importlib.machinery
 import importlib.util
 from typing import Any
 
 from trackers.errors import MissingPackage
+
+
+def found_package(name: str) -> bool:
+    """Whether a package is installed, whatever answers imports of its name in this process (``install_as_wandb``)."""
+    spec = importlib.util.find_spec(name)
+    if spec is not None and getattr(spec.loader, "stands_in", False):
+        spec = importlib.machinery.PathFinder.find_spec(name)
+    return spec is not None
 
 
 def need(package: str, what: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from typing import Any
 
@@ -57,20 +58,43 @@ class RunConfig(MutableMapping[str, Any]):
     def __repr__(self) -> str:
         return repr(self._values)
 
-    def update(self, values: Any = None, allow_val_change: bool | None = None, **more: Any) -> None:  # type: ignore[override]
-        """Merge values in and record the change. ``allow_val_change`` is taken for W&B's sake: it always is."""
+    def get(self, *args: Any, **more: Any) -> Any:
+        """A key's value, or the default."""
+        return dict.get(self._values, *args, **more)
+
+    def update(self, d: Any = None, allow_val_change: bool | None = None, **more: Any) -> None:  # type: ignore[override]
+        """Merge values in and record the change. A path names a YAML or JSON file.
+
+        ``allow_val_change`` is taken for W&B's sake: a change always is allowed.
+        """
         try:
-            changes = {**mapping(values), **plain(more)}
+            if isinstance(d, (str, os.PathLike)):
+                from trackers.training.wandb_arguments import read_config
+
+                d = read_config(d)
+            changes = {**mapping(d), **plain(more)}
             if changes:
                 merge(self._values, changes)
                 self._record(changes)
         except Exception as error:
             self._problem(f"config: {reason(error)}")
 
-    def setdefaults(self, values: Any) -> None:
+    def update_locked(self, d: Any, user: str | None = None, _allow_val_change: bool | None = None) -> None:
+        """``update``, as W&B's sweeps call it: nothing is locked here."""
+        self.update(d)
+
+    merge_locked = update_locked
+
+    def persist(self) -> None:
+        """Nothing: each change is recorded when it is made."""
+
+    def __reduce__(self) -> Any:
+        return RunConfig, (self.as_dict(), _unrecorded)
+
+    def setdefaults(self, d: Any) -> None:
         """Set what isn't set yet."""
         try:
-            given = mapping(values)
+            given = mapping(d)
         except Exception as error:
             self._problem(f"config: {reason(error)}")
             return
@@ -79,6 +103,10 @@ class RunConfig(MutableMapping[str, Any]):
     def as_dict(self) -> dict[str, Any]:
         """A copy as a plain dict."""
         return dict(plain(self._values))
+
+
+def _unrecorded(values: dict[str, Any]) -> None:
+    """What a copy of a configuration does with a change."""
 
 
 class RunSummary(MutableMapping[str, Any]):

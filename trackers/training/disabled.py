@@ -9,9 +9,10 @@ from typing import Any
 
 from trackers.training.config import RunConfig, RunSummary
 from trackers.training.measuring import NotMeasuring
+from trackers.training.wandb_run import WandbRun
 
 
-class NullRun(NotMeasuring):
+class NullRun(NotMeasuring, WandbRun):
     """Has every public name of :class:`trackers.training.run.Run`; each call does nothing and costs next to nothing."""
 
     disabled = True
@@ -48,10 +49,12 @@ class NullRun(NotMeasuring):
 
     def log(
         self,
-        values: Mapping[str, Any],
+        data: Mapping[str, Any] | None = None,
         step: int | None = None,
         commit: bool | None = None,
         sync: bool | None = None,
+        *,
+        values: Mapping[str, Any] | None = None,
     ) -> None:
         """Nothing."""
 
@@ -61,17 +64,37 @@ class NullRun(NotMeasuring):
         """Changes this object's config only."""
         self.config.update(params, **more)
 
-    def define_metric(self, name: str, *arguments: Any, **more: Any) -> None:
+    def define_metric(
+        self,
+        name: str,
+        step_metric: Any = None,
+        step_sync: bool | None = None,
+        hidden: bool | None = None,
+        summary: Any = None,
+        overwrite: bool | None = None,
+        goal: str | None = None,
+    ) -> None:
         """Nothing."""
 
-    def alert(self, title: str, text: str = "", level: Any = "INFO", wait_duration: Any = None) -> None:
+    def alert(self, title: str, text: str = "", level: Any = None, wait_duration: Any = None) -> None:
         """Nothing."""
 
-    def log_artifact(self, artifact: Any, *arguments: Any, **more: Any) -> Any:
+    def log_artifact(
+        self,
+        artifact_or_path: Any = None,
+        name: str | None = None,
+        type: str | None = None,
+        aliases: Any = None,
+        tags: Any = None,
+        policy: str = "copy",
+        metadata: Any = None,
+        *,
+        artifact: Any = None,
+    ) -> Any:
         """Nothing; gives the artifact back."""
-        return artifact
+        return artifact if artifact_or_path is None else artifact_or_path
 
-    def save(self, glob_str: Any = None, base_path: Any = None, policy: str = "live") -> list[str]:
+    def save(self, glob_str: Any = None, base_path: Any = None, policy: str = "live", glob: bool = True) -> list[str]:
         """Nothing."""
         return []
 
@@ -131,10 +154,12 @@ class NullRun(NotMeasuring):
     ) -> None:
         pass
 
-    def __getattr__(self, name: str) -> Any:
-        from trackers.training import wandb_arguments
-
-        return wandb_arguments.of_run(name, dir(type(self)))
+    def __reduce__(self) -> Any:
+        return _null_run, (self.id, self.name, self.project, self.config.as_dict(), self.mode, self.dir)
 
     def __repr__(self) -> str:
         return f"<trackers.NullRun {self.project}/{self.id}>"
+
+
+def _null_run(run_id: str, name: str, project: str, config: dict[str, Any], mode: str, directory: str) -> NullRun:
+    return NullRun(run_id=run_id, name=name, project=project, config=config, mode=mode, directory=directory)

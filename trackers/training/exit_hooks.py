@@ -93,6 +93,10 @@ class ExitHooks:
         if not self._runs:
             self._main = None
 
+    def runs(self) -> list[Endable]:
+        """The runs that are open in this process."""
+        return list(self._runs) if os.getpid() == self._pid else []
+
     def _tell_of_fork(self) -> None:
         for run in self._runs:
             run.notice_fork()

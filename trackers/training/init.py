@@ -426,6 +426,12 @@ def _patched() -> bool:
     return writers is not None and writers.wanted()
 
 
+def become(run: Run | NullRun) -> Run | NullRun:
+    """Make a run that another process began the one of the drop-in calls."""
+    with _lock:
+        return _become(run)
+
+
 def _become(run: Run | NullRun) -> Run | NullRun:
     global _current, _pid
     _current, _pid = run, os.getpid()

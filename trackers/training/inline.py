@@ -9,6 +9,7 @@ from trackers.journal.lease import Lease
 from trackers.journal.run_directory import RunDirectory
 from trackers.relay.aggregation.worker import Inside
 from trackers.relay.delivery.delivery import Delivery, Stop
+from trackers.training import vendors
 
 
 class InlineDelivery:
@@ -49,8 +50,9 @@ class InlineDelivery:
         try:
             if self._reducing is not None:
                 self._reducing.poll()
-            for entry in list(self._entries):
-                self._pump_one(entry)
+            with vendors.own():
+                for entry in list(self._entries):
+                    self._pump_one(entry)
         finally:
             self._pumping = False
 
@@ -61,6 +63,10 @@ class InlineDelivery:
 
     def close(self) -> None:
         """Deliver what is left and close every tracker with the run's status. Never raises."""
+        with vendors.own():
+            self._close()
+
+    def _close(self) -> None:
         for entry in list(self._entries):
             self._pump_one(entry)
         for delivery, lease in self._entries:

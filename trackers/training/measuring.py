@@ -30,7 +30,7 @@ class Measuring(Inspecting, Profiling):
     if TYPE_CHECKING:
         config: Any
 
-        def log(self, values: Any, step: int | None = None) -> None: ...
+        def log(self, data: Any, step: int | None = None) -> None: ...
 
     @property
     def timers(self) -> Timers:

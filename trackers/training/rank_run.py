@@ -144,25 +144,29 @@ class RankRun(Measuring, NullRun):  # type: ignore[misc]
 
     def log(
         self,
-        values: Mapping[str, Any],
+        data: Mapping[str, Any] | None = None,
         step: int | None = None,
         commit: bool | None = None,
         sync: bool | None = None,
+        *,
+        values: Mapping[str, Any] | None = None,
     ) -> None:
         """Add this rank's part of values across ranks (Mean, Max, …); plain values are the main rank's to log.
 
         As on the main rank: never raises, never waits for an accelerator, a disk or another rank.
         """
         recorder = self._recorder
+        if data is None:
+            data = {} if values is None else values
         try:
-            if step is not None and recorder.quick(values, step, commit is False):
+            if step is not None and recorder.quick(data, step, commit is False):
                 return
-            if PLAIN.issuperset(map(type, values.values())):
+            if PLAIN.issuperset(map(type, data.values())):
                 recorder.count(step, commit)
                 return
         except Exception:  # noqa: S110 - whatever it was, the slow way finds out and says it
             pass
-        recorder.guard("log", recorder.log, values, step, commit)
+        recorder.guard("log", recorder.log, data, step, commit)
 
     log_metrics = log
 

@@ -43,6 +43,8 @@ class Recorder:
         fast: a line may go straight to ``fd``: nothing waits for a disk or an accelerator.
         known: names of metrics that were found in order, so that the quick way need not look at them again.
         step: of the last record; -1 before the first. following: the step of a call that gives none.
+        first_step: of this attempt.
+        holds_steps: as in W&B, a call without a step has the step of the call before it that gave one.
         offset: add the monotonic clock to it for Unix time. poll_at: when to look after things next.
         across: the way of values across ranks.
         late: asked now and then, until it answers, for a record of what is known only while training runs.
@@ -69,7 +71,8 @@ class Recorder:
         self.known: set[str] = set()
         self.fold: SummaryFold | None = None
         self.step = first_step - 1
-        self.following = first_step
+        self.first_step = self.following = first_step
+        self.holds_steps = False
         self.finished = False
         self.pid = os.getpid()
         self.offset = clock() - time.monotonic()
@@ -333,6 +336,10 @@ class Recorder:
         if self.finished:
             self.problem(f"{what} {self._end_was}")
         return self.finished
+
+    def mark_over(self) -> None:
+        """The run has ended in another process: say so from now on."""
+        self._over[0] = 1
 
     def notice_fork(self) -> None:
         """In a forked child, at once: it logs into the same stream, never the quick way, which asks nothing.

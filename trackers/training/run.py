@@ -26,10 +26,13 @@ from trackers.records import MAX_STEP, Alert, Define, Info, Metrics, escaped
 from trackers.support.redaction import mask_source
 from trackers.support.terminal import one_line
 from trackers.tracker import RunInfo
+from trackers.training.attached import RunAddress, recorder_of
 from trackers.training.config import RunConfig, RunSummary
+from trackers.training.disabled import NullRun
 from trackers.training.exit_hooks import ending, exception_exit, exit_of, given_code
 from trackers.training.measuring import Measuring
 from trackers.training.recorder import DRAIN_S, Recorder
+from trackers.training.wandb_run import WandbRun
 from trackers.values.code import in_wandb_folder, is_code
 from trackers.values.coerce import shown
 
@@ -81,7 +84,7 @@ def _short_address(directory: str) -> str:
     return directory if relative.startswith(os.pardir + os.sep + os.pardir) else str(Path(relative))
 
 
-class Run(Measuring):
+class Run(Measuring, WandbRun):
     """One training run. Made by ``trackers.init``.
 
     Once it has started, no method raises because of a tracker, a disk or a value, and none waits for a network
@@ -102,6 +105,7 @@ class Run(Measuring):
         self._info = recorder.info
         self._on_finish = on_finish
         self.config = RunConfig(self._info.config, recorder.config, recorder.problem)
+        self._options = self._info.options
         self.summary = RunSummary(recorder.summarize, recorder.last_logged, recorder.results, recorder.problem)
         # Bound once: each lookup that log() saves is a twentieth of what it costs.
         self._encode = records.line_encoder
@@ -196,15 +200,17 @@ class Run(Measuring):
 
     def log(
         self,
-        values: Mapping[str, Any],
+        data: Mapping[str, Any] | None = None,
         step: int | None = None,
         commit: bool | None = None,
         sync: bool | None = None,
+        *,
+        values: Mapping[str, Any] | None = None,
     ) -> None:
         """Record metric values at a training step, without waiting for any tracker.
 
         Args:
-            values: name to number, tensor scalar, text or media; nested mappings are joined with "/".
+            data: name to number, tensor scalar, text or media; nested mappings are joined with "/".
                 NaN and infinities are kept, None is left out. A value on a GPU is read when it is ready, not
                 waited for. Names that begin with "final/" are results, not points of a series.
             step: finished optimizer steps, 0 or more; may repeat or go back. None: one more than the last; threads
@@ -212,36 +218,39 @@ class Run(Measuring):
                 (2**53 - 1), which no tracker could hold and count on from, is named, and the next step taken.
             commit: False: the next call without a step has the same step (as in W&B, where any call with a step does
                 so unless commit is True).
-            sync: taken for W&B's sake.
+            sync: taken for W&B's sake. values: another name of ``data``.
 
         Never raises once the run has started: a value that can't be recorded is named in a warning, once.
         """
         recorder = self._recorder
+        given: Any = values if data is None else data
         if step is None:
             step = recorder.following
-        keep = commit is False
+            keep = commit is False
+        else:
+            keep = commit is False or (recorder.holds_steps and commit is None)
         written = -1
         try:
             now = recorder.offset + self._monotonic()
             if recorder.fast and type(step) is int and -MAX_STEP <= step <= MAX_STEP:
-                line = self._encode(Metrics(step=step, time=now, values=values)) + b"\n"  # type: ignore[arg-type]
+                line = self._encode(Metrics(step=step, time=now, values=given)) + b"\n"
                 # The sum tells numbers from text, and finds NaN and infinities, which JSON can't write, as well as
                 # integers and decimals that no float holds.
-                if recorder.known.issuperset(values) and math.isfinite(sum(values.values(), 0.0)):
+                if recorder.known.issuperset(given) and math.isfinite(sum(given.values(), 0.0)):
                     written = os.write(recorder.fd, line)
                     recorder.step = step
                     recorder.following = step if keep else step + 1
                     if written != len(line):
                         recorder.take_over(line, written)
                     if recorder.fold is not None:
-                        recorder.fold.update(values)
+                        recorder.fold.update(given)
                     if now > recorder.poll_at:
                         recorder.poll(now)
                     return
         except Exception:  # whatever it was, the slow way finds out and says it
             if written >= 0:
                 return
-        recorder.guard("log", recorder.log, values, step, keep)
+        recorder.guard("log", recorder.log, given, step, keep)
 
     log_metrics = log
 
@@ -256,8 +265,8 @@ class Run(Measuring):
         step_sync: bool | None = None,
         hidden: bool | None = None,
         summary: str | Sequence[str] | None = None,
-        goal: str | None = None,
         overwrite: bool | None = None,
+        goal: str | None = None,
     ) -> None:
         """Say how a metric is to be read.
 
@@ -282,40 +291,50 @@ class Run(Measuring):
         )
         self._recorder.guard("define_metric", self._recorder.define, define)
 
-    def alert(self, title: str, text: str = "", level: Any = "INFO", wait_duration: Any = None) -> None:
+    def alert(self, title: str, text: str = "", level: Any = None, wait_duration: Any = None) -> None:
         """Send a message to the people who watch the run, by the trackers that can. level: INFO, WARN, ERROR."""
-        word = _text(level).upper()
+        word = "INFO" if level is None else _text(level).upper()
         title, body = _text(title), _text(text)
         self._recorder.record(Alert(time=self._recorder.now(), step=self.step, title=title, text=body, level=word))
 
     def log_artifact(
         self,
-        artifact: Any,
+        artifact_or_path: Any = None,
         name: str | None = None,
         type: str | None = None,
         aliases: Sequence[str] | None = None,
+        tags: Sequence[str] | None = None,
         policy: str = "copy",
         metadata: Mapping[str, Any] | None = None,
+        *,
+        artifact: Any = None,
     ) -> Any:
         """Keep a file or directory with the run as it is now, though it may be overwritten later.
 
         Args:
-            artifact: a path, or an ``Artifact`` with several files.
+            artifact_or_path: a path, or an ``Artifact`` with several files; ``artifact`` is another name of it.
             name: its name in the trackers; default the file's name.
             type: "model" for a checkpoint, "dataset", …; default "file".
+            tags: kept in its metadata.
             policy: "copy" (a reflink where the filesystem can), or "link" for a file that will be replaced,
                 never rewritten in place.
 
         Returns:
             the artifact, as W&B does.
         """
-        self._recorder.guard("log_artifact", self._log_artifact, artifact, name, type, aliases, policy, metadata)
-        return artifact
+        given = artifact if artifact_or_path is None else artifact_or_path
+        self._recorder.guard("log_artifact", self._log_artifact, given, name, type, aliases, policy, metadata, tags)
+        return given
 
-    def save(self, glob_str: Any = None, base_path: Any = None, policy: str = "live") -> list[str]:
-        """Keep the files that match a glob, as they are now. Returns their paths."""
+    def save(self, glob_str: Any = None, base_path: Any = None, policy: str = "live", glob: bool = True) -> list[str]:
+        """Keep the files that match a glob, as they are now. Returns their paths.
+
+        Args:
+            base_path: directory from which the files' names count. policy: taken for W&B's sake.
+            glob: False: ``glob_str`` is one file's path, whatever characters it has.
+        """
         found: list[str] = []
-        self._recorder.guard("save", self._save, glob_str, base_path, found)
+        self._recorder.guard("save", self._save, glob_str, base_path, found, glob)
         return found
 
     def log_code(
@@ -406,6 +425,14 @@ class Run(Measuring):
             self._recorder.problem(f"flush: {error}")
             return False
 
+    def hold_steps(self) -> None:
+        self._recorder.holds_steps = True
+
+    @property
+    def starting_step(self) -> int:
+        """The first step of this attempt."""
+        return self._recorder.first_step
+
     def finish(
         self,
         exit_code: int | None = None,
@@ -483,10 +510,21 @@ class Run(Measuring):
             end = exit_of(error) if isinstance(error, SystemExit) else exception_exit(error)
             self.leave(end.code, end.reason)
 
-    def __getattr__(self, name: str) -> Any:
-        from trackers.training import wandb_arguments
+    @property
+    def _attach_id(self) -> str:
+        return self.dir  # by which Lightning finds the run in a spawned process
 
-        return wandb_arguments.of_run(name, dir(type(self)))
+    def __reduce__(self) -> Any:
+        return attach, (self._address(),)
+
+    def _address(self) -> RunAddress:
+        """By what another process of this machine finds the run: all that a pickled run consists of."""
+        recorder, info = self._recorder, self._info
+        return RunAddress(
+            directory=info.directory, stream=str(recorder.writer.path), id=info.id, name=info.name,
+            project=info.project, following=recorder.following, pid=recorder.pid, pid_start=info.pid_start,
+            host=info.host, boot_id=info.boot_id, config=self.config.as_dict(),
+        )  # fmt: skip
 
     def __repr__(self) -> str:
         return f"<trackers.Run {self.project}/{self.id} {self.name!r}>"
@@ -504,11 +542,14 @@ class Run(Measuring):
         aliases: Sequence[str] | None,
         policy: str,
         metadata: Mapping[str, Any] | None,
+        tags: Sequence[str] | None = None,
     ) -> None:
         from trackers.values import artifact as artifacts
 
         try:
             known = mapping(metadata)
+            if tags is not None:
+                known = {**known, "tags": plain([tags] if isinstance(tags, str) else tags)}
         except Exception as error:
             self._recorder.problem(f"log_artifact: metadata: {reason(error)}")
             known = {}
@@ -528,12 +569,15 @@ class Run(Measuring):
             )
         )
 
-    def _save(self, pattern: Any, base_path: Any, found: list[str]) -> None:
+    def _save(self, pattern: Any, base_path: Any, found: list[str], by_glob: bool) -> None:
         import glob
 
         if pattern is None:
             return
-        for match in sorted(glob.glob(os.fspath(pattern), recursive=True)):
+        path = os.fspath(pattern)
+        path = os.fsdecode(path) if isinstance(path, bytes) else path
+        matches = glob.glob(path, recursive=True) if by_glob else [path]
+        for match in sorted(matches):
             name = os.path.relpath(match, base_path) if base_path else os.path.basename(match)
             self._log_artifact(match, name, "file", None, "copy", None)
             found.append(match)
@@ -560,3 +604,20 @@ class Run(Measuring):
         background = self._info.option("TRACKER_FINISH", "wait") == "background" if wait is None else not wait
         self._recorder.end(exit_code, status, reason, wait_s, quiet, leaving, background)
         self._recorder.guard("finish", self._on_finish, self)
+
+
+def attach(address: RunAddress) -> Run | NullRun:
+    """The run of that address in this process: the run itself where it was made here, else one that logs into it.
+
+    Where that can't be, a run that records nothing; it is said why.
+    """
+    for known in ending.runs():
+        if isinstance(known, Run) and known.dir == address.directory:
+            return known
+    recorder = recorder_of(address)
+    if recorder is not None:
+        return Run(recorder)
+    return NullRun(
+        run_id=address.id, name=address.name, project=address.project, config=address.config, mode="online",
+        directory=address.directory,
+    )  # fmt: skip

@@ -21,21 +21,44 @@ said: set[str] = set()
 """Messages printed so far, so that each is printed once."""
 
 
+answering: list[str] = []
+"""Holds a word while ``import wandb`` gives this package."""
+
+
 class NotProvided(UsageError, AttributeError, NotImplementedError):
     """Something of W&B's that trackers doesn't do; the message names the real call."""
 
 
+SETTING_DEFAULTS: dict[str, Any] = {
+    "mode": "online", "api_key": None, "base_url": "https://api.wandb.ai", "entity": None, "project": None,
+    "run_id": None, "run_name": None, "run_group": None, "run_tags": None, "run_notes": None, "run_job_type": None,
+    "resume": None, "resumed": False, "root_dir": ".", "wandb_dir": None, "sync_dir": None, "files_dir": None,
+    "sweep_id": None, "host": None, "program": None, "silent": False, "quiet": False, "console": "auto",
+    "start_method": "thread", "save_code": False, "disable_code": False, "disable_git": False, "symlink": True,
+    "init_timeout": 90.0, "login_timeout": None, "code_dir": None, "reinit": "default", "sync_tensorboard": False,
+    "show_info": True, "show_warnings": True, "show_errors": True, "config_paths": None, "heartbeat_seconds": 30,
+    "username": None, "sweep_url": None, "project_url": "", "run_url": "", "disabled": False,
+}  # fmt: skip
+"""Fields of ``wandb.Settings`` that scripts read, as they are where nobody set them."""
+
+
 class Settings(dict[str, Any]):
-    """Settings as ``wandb.Settings`` takes them; ``init`` uses those that have a meaning here, and names the rest."""
+    """Settings as ``wandb.Settings`` takes them; ``init`` uses those that have a meaning here."""
 
     def __getattr__(self, name: str) -> Any:
-        try:
+        if name in self:
             return self[name]
-        except KeyError:
-            raise AttributeError(f"these settings have no {name!r}") from None
+        if name in SETTING_DEFAULTS:
+            return SETTING_DEFAULTS[name]
+        if name.startswith("x_") or (name.startswith("_") and not name.startswith("__")):
+            return None
+        raise AttributeError(f"these settings have no {name!r}")
 
     def __setattr__(self, name: str, value: Any) -> None:
         self[name] = value
+
+    def __reduce__(self) -> Any:
+        return Settings, (dict(self),)
 
 
 ARGUMENTS = {
@@ -48,9 +71,19 @@ ARGUMENTS = {
 SETTINGS = {
     "entity": "WANDB_ENTITY", "project": "TRACKER_PROJECT", "run_name": "TRACKER_RUN_NAME",
     "run_id": "TRACKER_RUN_ID", "run_group": "TRACKER_GROUP", "run_tags": "TRACKER_TAGS",
+    "run_job_type": "TRACKER_JOB_TYPE",
     "run_notes": "TRACKER_NOTES", "mode": "TRACKER_MODE", "root_dir": "TRACKER_DIR", "resume": "TRACKER_RESUME",
 }  # fmt: skip
 """Fields of ``wandb.Settings`` that are options here."""
+
+HARMLESS_SETTINGS = frozenset(SETTING_DEFAULTS) - frozenset(SETTINGS) | {
+    "allow_val_change", "anonymous", "console_chunk_max_bytes", "console_multipart", "disable_job_creation",
+    "ignore_globs", "job_name", "label_disable", "launch", "max_end_of_run_history_metrics", "save_requirements",
+    "settings_system", "summary_timeout", "table_raise_on_max_row_limit_exceeded", "finish_timeout", "force",
+    "git_commit", "git_remote", "git_remote_url", "git_root", "insecure_disable_ssl", "strict", "summary_errors",
+    "disable_hints", "email", "notebook_name", "organization", "relogin", "stop_fn",
+}  # fmt: skip
+"""Fields that concern W&B's own client, its service and its messages: nothing is said about them."""
 
 PASSED_ON = ("config", "job_type", "reinit", "config_exclude_keys", "config_include_keys")
 
@@ -207,10 +240,7 @@ HINTS = {
     "link_model": "log_artifact keeps the file with the run",
     "use_artifact": "log_artifact works here",
 }
-RUN_REFUSED = (
-    "use_artifact", "link_artifact", "upsert_artifact", "finish_artifact", "log_model", "use_model", "link_model",
-    "restore", "display", "to_html", "get_url", "get_project_url", "get_sweep_url", "project_name",
-)  # fmt: skip
+RUN_REFUSED = ("use_artifact", "use_model", "restore")
 
 
 def of_run(name: str, ours: list[str]) -> Any:
@@ -247,6 +277,7 @@ def refusal(name: str, call: bool = True) -> str:
     """The one line that says so."""
     hint = HINTS.get(name.partition(".")[0])
     dots = "(...)" if call else ""
-    return f"trackers has no {name!r}: that is W&B's own; call it as `import wandb; wandb.{name}{dots}`" + (
-        f", or {hint}" if hint else ""
-    )
+    how = f"call it as `import wandb; wandb.{name}{dots}`"
+    if answering:
+        how = f"call wandb.{name}{dots} in a script that runs without trackers.as_wandb"
+    return f"trackers has no {name!r}: that is W&B's own; {how}" + (f", or {hint}" if hint else "")

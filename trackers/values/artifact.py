@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import filecmp
+import hashlib
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -36,7 +37,7 @@ class Artifact:
     Args:
         name: its name. type: "model", "dataset", …
         description: text. metadata: JSON values.
-        incremental, use_as: taken for W&B's sake; without meaning here.
+        incremental, use_as, storage_region, digest_algorithm: taken for W&B's sake; without meaning here.
     """
 
     def __init__(
@@ -47,6 +48,8 @@ class Artifact:
         metadata: Mapping[str, Any] | None = None,
         incremental: bool = False,
         use_as: str | None = None,
+        storage_region: str | None = None,
+        digest_algorithm: str = "MD5",
     ) -> None:
         if not name:
             raise UsageError("an artifact needs a name")
@@ -58,6 +61,56 @@ class Artifact:
         self._references: dict[str, str] = {}
         self._values: dict[str, MediaValue] = {}
         self._made: tempfile.TemporaryDirectory[str] | None = None
+
+    @property
+    def digest(self) -> str:
+        """A digest of names and content, as the files are now: 32 hexadecimal digits."""
+        found = hashlib.md5(usedforsecurity=False)
+        for name in sorted({*self._sources, *self._references, *self._values}):
+            found.update(name.encode("utf-8", "surrogatepass") + b"\0")
+            source = self._sources.get(name)
+            if source is None:
+                found.update(self._references.get(name, "").encode("utf-8", "surrogatepass"))
+            else:
+                with contextlib.suppress(OSError), open(source.path, "rb") as file:
+                    while block := file.read(1 << 20):
+                        found.update(block)
+        return found.hexdigest()
+
+    @property
+    def size(self) -> int:
+        """Bytes of the files that were added."""
+        return sum(source.seen[0] for source in self._sources.values())
+
+    @property
+    def file_count(self) -> int:
+        """Number of files that were added."""
+        return len(self._sources)
+
+    def finalize(self) -> None:
+        """Nothing: an artifact is complete when it is logged."""
+
+    def is_draft(self) -> bool:
+        """True: W&B's service, which makes versions of artifacts, isn't asked."""
+        return True
+
+    def save(self, project: str | None = None, settings: Any = None) -> None:
+        """Nothing: ``run.log_artifact`` keeps it."""
+
+    def remove(self, item: Any) -> None:
+        """Take a file out again, or all files of a directory.
+
+        Raises:
+            FileNotFoundError: there is no such file in the artifact.
+        """
+        name = str(getattr(item, "path", item)).strip("/")
+        names = {*self._sources, *self._references, *self._values}
+        gone = {one for one in names if one == name or one.startswith(name + "/")}
+        if not gone:
+            raise FileNotFoundError(f"no such file in the artifact: {name}")
+        for one in gone:
+            for kept in (self._sources, self._references, self._values):
+                kept.pop(one, None)
 
     def add_file(
         self,

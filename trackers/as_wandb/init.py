@@ -1,0 +1,150 @@
+"""``wandb.init``: W&B's arguments, in W&B's order and with W&B's meaning, for a run of ours.
+
+It differs from ``trackers.init`` where the two words mean different things: ``dir``, ``mode="offline"``, ``reinit``, an
+``id`` that exists, and the step of a call that gives none.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from trackers import configuration
+from trackers.training import init as start
+from trackers.training.disabled import NullRun
+from trackers.training.run import Run
+
+__all__ = ["init"]
+
+_NOT_IN_IDS = re.compile(r"[^A-Za-z0-9._-]")
+_LONGEST_ID = 128
+
+
+def init(
+    entity: str | None = None,
+    project: str | None = None,
+    dir: str | os.PathLike[str] | None = None,
+    id: str | None = None,
+    name: str | None = None,
+    notes: str | None = None,
+    tags: Sequence[str] | None = None,
+    config: Any = None,
+    config_exclude_keys: list[str] | None = None,
+    config_include_keys: list[str] | None = None,
+    allow_val_change: bool | None = None,
+    group: str | None = None,
+    job_type: str | None = None,
+    mode: str | None = None,
+    force: bool | None = None,
+    reinit: bool | str | None = None,
+    resume: bool | str | None = None,
+    resume_from: str | None = None,
+    fork_from: str | None = None,
+    save_code: bool | None = None,
+    tensorboard: bool | None = None,
+    sync_tensorboard: bool | None = None,
+    monitor_gym: bool | None = None,
+    settings: Any = None,
+    anonymous: Any = None,
+    **own: Any,
+) -> Run | NullRun:
+    """Begin a run, or give back the one that is open, as ``wandb.init`` does.
+
+    Args:
+        dir: where W&B would put its files. The journal lies where ``trackers ls`` looks from here: in TRACKER_DIR, or
+            in ``<dir>/runs`` for a directory outside of the working directory where TRACKER_DIR isn't set.
+        id: a run of that id is continued unless ``resume`` says otherwise; W&B would write over it.
+        mode: "offline" is W&B's part only: its files wait for ``wandb sync``, the other trackers record.
+        reinit: as in W&B: "return_previous" (default), "finish_previous" or True, "create_new".
+        **own: what ``trackers.init`` takes besides.
+
+    Raises:
+        UsageError, NotFound: as ``trackers.init``.
+    """
+    current = start.current()
+    if current is not None and not _begins_anew(reinit):
+        return current
+    given: dict[str, Any] = {
+        "entity": entity, "project": project, "notes": notes, "tags": tags, "config": config, "group": group,
+        "job_type": job_type, "config_exclude_keys": config_exclude_keys, "config_include_keys": config_include_keys,
+        "resume_from": resume_from, "fork_from": fork_from, "save_code": save_code, "tensorboard": tensorboard,
+        "sync_tensorboard": sync_tensorboard, "monitor_gym": monitor_gym, "allow_val_change": allow_val_change,
+        "reinit": "create_new" if reinit == "create_new" else None,
+    }  # fmt: skip
+    fields = _fields(settings)
+    options = dict(own.pop("options", None) or {})
+    mode = _mode(mode or fields.pop("mode", None), options)
+    id = id or fields.pop("run_id", None)
+    name = name or fields.pop("run_name", None)
+    resume = resume if resume is not None else fields.pop("resume", None)
+    place = _place(dir if dir is not None else fields.pop("root_dir", None))
+    if id is not None:
+        name = name or (str(id) if _safe_id(str(id)) != str(id) else None)
+        id = _safe_id(str(id))
+    if (id or os.environ.get("WANDB_RUN_ID")) and resume is None:
+        resume = None if os.environ.get("TRACKER_RESUME") or os.environ.get("WANDB_RESUME") else "allow"
+    if name is not None:  # W&B knows no templates
+        name = str(name).replace("{", "{{").replace("}", "}}")
+    run = start.init(
+        id=id, name=name, mode=mode, dir=place, resume=resume, settings=fields or None, options=options or None,
+        **{key: value for key, value in {**given, **own}.items() if value is not None},
+    )  # fmt: skip
+    run.hold_steps()
+    return run
+
+
+def _begins_anew(reinit: Any) -> bool:
+    if reinit is True or reinit in ("finish_previous", "create_new"):
+        return True
+    return reinit in (None, "default") and "ipykernel" in sys.modules
+
+
+def _fields(settings: Any) -> dict[str, Any]:
+    if settings is None:
+        return {}
+    if isinstance(settings, Mapping):
+        return {name: value for name, value in settings.items() if value is not None}
+    if hasattr(settings, "model_dump"):
+        return dict(settings.model_dump(exclude_unset=True, exclude_none=True))
+    return {name: value for name, value in vars(settings).items() if value is not None}
+
+
+def _mode(mode: Any, options: dict[str, Any]) -> str | None:
+    """Our mode for W&B's; what W&B alone is to do goes to the options."""
+    word = str(mode or "").lower()
+    if word in ("offline", "dryrun"):
+        options.setdefault("WANDB_OFFLINE", True)
+    if word in ("", "shared", "offline", "dryrun", "online") and not _switched_off():
+        return None
+    return "online" if word in ("online", "shared", "offline", "dryrun") else word or None
+
+
+def _switched_off() -> bool:
+    """Whether W&B's variables say that nothing is recorded: an argument is stronger, as in W&B."""
+    word = os.environ.get("WANDB_MODE", "").strip().lower()
+    off = word == "disabled" or os.environ.get("WANDB_DISABLED", "").strip().lower() in ("1", "y", "yes", "true", "on")
+    return off and not os.environ.get("TRACKER_MODE")
+
+
+def _place(directory: Any) -> str | None:
+    """The directory of runs for W&B's ``dir``; None: the usual one."""
+    if directory is None:
+        return None
+    try:
+        path, here = Path(os.fspath(directory)).expanduser().resolve(), Path.cwd().resolve()
+    except (OSError, TypeError):
+        return None
+    if path == here or path.is_relative_to(here):
+        return None
+    source = configuration.resolve().source("TRACKER_DIR")
+    return None if source != "default" and "WANDB_DIR" not in source else str(path / "runs")
+
+
+def _safe_id(text: str) -> str:
+    """An id of W&B's with our characters: it is the name of a directory."""
+    found = _NOT_IN_IDS.sub("-", text)[:_LONGEST_ID]
+    return found if found[:1].isalnum() or found[:1] == "_" else f"_{found[1:]}"

@@ -1,0 +1,60 @@
+"""The part of ``wandb.sdk.lib`` that scripts and W&B's integrations use."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+from trackers.as_wandb.names import termerror, termlog, termwarn
+from trackers.training.disabled import NullRun
+from trackers.training.wandb_arguments import read_config
+
+__all__ = ["RunDisabled", "dict_from_config_file", "in_jupyter", "in_notebook", "new_printer"]
+
+RunDisabled = NullRun
+
+
+def dict_from_config_file(filename: str | os.PathLike[str], must_exist: bool = False) -> dict[str, Any] | None:
+    """The configuration in a YAML file; None where there is no such file.
+
+    Raises:
+        UsageError: the file must exist and doesn't, or isn't valid.
+    """
+    return read_config(filename) if must_exist or os.path.exists(filename) else None
+
+
+def in_notebook() -> bool:
+    """True in a notebook."""
+    return "ipykernel" in sys.modules
+
+
+in_jupyter = in_notebook
+
+
+class Printer:
+    """Prints lines as W&B's integrations do."""
+
+    def display(self, text: Any, *, level: Any = None, **more: Any) -> None:
+        """Print one line, or several."""
+        lines = [text] if isinstance(text, str) else list(text)
+        level = str(level or "").lower()
+        for line in lines:
+            (termerror if "error" in level else termwarn if "warn" in level else termlog)(line)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return lambda text="", *arguments, **more: str(text)
+
+
+def new_printer(settings: Any = None) -> Printer:
+    """A printer."""
+    return Printer()
+
+
+get_printer = new_printer
+
+
+def warn_and_record_deprecation(*arguments: Any, **more: Any) -> None:
+    """Nothing: W&B's own notices."""
