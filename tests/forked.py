@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import ctypes
 import functools
 import json
 import os
@@ -27,13 +28,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-TORCH = ("torch", "torch._dynamo", "torch.distributed.run", "numpy")
-"""What programs that train import."""
 PACKAGE = (
     "csv", "email.message", "hashlib", "importlib.metadata", "importlib.resources", "kconfiglib", "logging", "msgspec",
     "psutil", "rich.console", "sqlite3", "typer", "zipfile",
 )  # fmt: skip
 """What the package imports in most processes."""
+TORCH = (*PACKAGE, "numpy", "torch", "torch._dynamo", "torch.distributed.fsdp")
+"""What training scripts import."""
 VENDORS = {
     "mlflow": ("mlflow", "mlflow.store.tracking.sqlalchemy_store"),
     "tensorboard": ("tensorboard.compat.proto.event_pb2", "tensorboard.plugins.hparams.plugin_data_pb2"),
@@ -43,6 +44,10 @@ VENDORS = {
 """What deliveries to a tracker import besides."""
 _FRESH = ("trackio",)
 """Packages that read the environment as they are imported: forks import them again, but not what they need."""
+_ELASTIC = {
+    "GROUP_RANK": "0", "GROUP_WORLD_SIZE": "1", "ROLE_NAME": "default", "TORCHELASTIC_RESTART_COUNT": "0",
+    "TORCHELASTIC_MAX_RESTARTS": "0", "TORCHELASTIC_RUN_ID": "forked", "TORCHELASTIC_USE_AGENT_STORE": "True",
+}  # fmt: skip
 _LENGTH = struct.Struct("!I")
 
 
@@ -54,6 +59,7 @@ def run(
     cwd: str | os.PathLike[str] | None = None,
     timeout: float,
     stdout: int | IO[Any] | None = None,
+    ranks: int = 0,
 ) -> subprocess.CompletedProcess[str]:
     """Run a Python program to its end, as ``subprocess.run`` would.
 
@@ -62,6 +68,7 @@ def run(
         preload: modules that the parent of all programs with the same ``preload`` has imported.
         timeout: seconds, after which the program is killed and TimeoutExpired raised.
         stdout: a file for both outputs; None: both are returned.
+        ranks: above 0: so many processes, with the variables that torchrun gives them; ``preload`` has torch.
 
     Returns:
         With the exit code, or minus the number of the signal that ended it, and the outputs.
@@ -75,7 +82,8 @@ def run(
             out = err = stdout
         null = stack.enter_context(open(os.devnull, "rb"))
         descriptors = [null.fileno(), *(one if isinstance(one, int) else one.fileno() for one in (out, err))]
-        code = _parent(tuple(preload)).run(list(words[1:]), environment, place, descriptors, timeout)
+        job = {"words": list(words[1:]), "env": environment, "cwd": place, "ranks": ranks}
+        code = _parent(tuple(preload)).run(job, descriptors, timeout)
         said = ["", ""]
         if stdout is None:
             for number, file in enumerate((out, err)):
@@ -105,18 +113,18 @@ class _Parent:
         self.pid = self._process.pid
         atexit.register(self._end)
 
-    def run(self, words: list[str], env: dict[str, str], cwd: str, descriptors: list[int], timeout: float) -> int:
+    def run(self, job: dict[str, Any], descriptors: list[int], timeout: float) -> int:
         with self._lock:
-            job = json.dumps({"words": words, "env": env, "cwd": cwd}).encode("utf-8", "surrogatepass")
-            socket.send_fds(self._socket, [_LENGTH.pack(len(job))], descriptors)
-            self._socket.sendall(job)
+            text = json.dumps(job).encode("utf-8", "surrogatepass")
+            socket.send_fds(self._socket, [_LENGTH.pack(len(text))], descriptors)
+            self._socket.sendall(text)
             pid = self._number(60.0)
             try:
                 return self._number(timeout)
             except TimeoutError:
                 os.kill(pid, signal.SIGKILL)
                 self._number(60.0)
-                raise subprocess.TimeoutExpired(words, timeout) from None
+                raise subprocess.TimeoutExpired(job["words"], timeout) from None
 
     def _number(self, timeout: float) -> int:
         self._socket.settimeout(timeout)
@@ -168,14 +176,65 @@ def _become(job: Mapping[str, Any], descriptors: Sequence[int]) -> None:
         os.chdir(job["cwd"])
         os.environ.clear()
         os.environ.update(job["env"])
+        for folder in filter(None, os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep)):
+            for library in Path(folder).glob("*.so*"):  # the loader read the variable when the parent started
+                ctypes.CDLL(str(library))
         if "numpy" in sys.modules:
             sys.modules["numpy"].random.seed()
-        code = _program(job["words"])
+        code = _ranks(job["ranks"], job["words"]) if job["ranks"] else _program(job["words"])
     finally:
-        for file in (sys.stdout, sys.stderr):
-            with contextlib.suppress(OSError, ValueError):
-                file.flush()
-        os._exit(code)
+        _end(code)
+
+
+def _ranks(count: int, words: list[str]) -> int:
+    """Fork the ranks of a job and keep their store, as torchrun's agent does; 1 as soon as one fails."""
+    pids, pipes = [], []
+    for rank in range(count):
+        ours, theirs = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            code = 1
+            try:
+                os.close(theirs)
+                for pipe in pipes:
+                    os.close(pipe)
+                with open(ours) as file:
+                    port = file.read()
+                os.environ.update({name: str(rank) for name in ("RANK", "LOCAL_RANK", "ROLE_RANK")})
+                sizes = ("WORLD_SIZE", "LOCAL_WORLD_SIZE", "ROLE_WORLD_SIZE")
+                os.environ.update({name: str(count) for name in sizes}, MASTER_ADDR="localhost", MASTER_PORT=port)
+                os.environ.update(_ELASTIC)
+                code = _program(words)
+            finally:
+                _end(code)
+        os.close(ours)
+        pids.append(pid)
+        pipes.append(theirs)
+    import torch.distributed
+
+    # Only now, since it starts threads.
+    store = torch.distributed.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
+    for pipe in pipes:
+        os.write(pipe, str(store.port).encode())
+        os.close(pipe)
+    while pids:
+        pid, status = os.wait()
+        if pid in pids:
+            pids.remove(pid)
+            if status:
+                for other in pids:
+                    os.kill(other, signal.SIGTERM)
+                for other in pids:
+                    os.waitpid(other, 0)
+                return 1
+    return 0
+
+
+def _end(code: int) -> None:
+    for file in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            file.flush()
+    os._exit(code)
 
 
 def _program(words: list[str]) -> int:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -17,7 +15,7 @@ from torch import nn
 
 import trackers
 from benchmarks import inspection as benchmark
-from tests import ROOT
+from tests import ROOT, forked
 from tests.inspection.test_inspector import Mlp, section
 from tests.inspection.test_nvinspect import fields
 from trackers.inspection import TensorInspectConfig
@@ -165,9 +163,7 @@ import os; os._exit(0)
 def launch_two(program: str) -> None:
     """Run a program on two ranks."""
     Path("ranks.py").write_text(program)
-    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    done = subprocess.run([sys.executable, *launcher, "ranks.py"], env={**os.environ, "OMP_NUM_THREADS": "1"},
-                          capture_output=True, text=True, timeout=150, check=False)  # fmt: skip
+    done = forked.run([sys.executable, "ranks.py"], preload=forked.TORCH, ranks=2, timeout=150)
     assert done.returncode == 0, done.stderr
 
 
@@ -228,8 +224,7 @@ def test_example_inspects_by_a_flag(capfd: pytest.CaptureFixture[str]) -> None:
     sizes = ["--n-layer", "1", "--n-head", "2", "--n-embd", "32", "--block-size", "32", "--batch-size", "4"]
     command = [*sizes, "--max-iters", "7", "--eval-interval", "4", "--eval-iters", "1", "--sample-tokens", "4"]
     flags = ["--tracker", "json,csv", "--tracker-run-name", "job", "--tracker-tensor-inspect", "conf.yaml"]
-    done = subprocess.run([sys.executable, str(EXAMPLE), *command, *flags], env={**os.environ, "OMP_NUM_THREADS": "1"},
-                          capture_output=True, text=True, timeout=150, check=False)  # fmt: skip
+    done = forked.run([sys.executable, str(EXAMPLE), *command, *flags], preload=forked.TORCH, timeout=150)
     assert done.returncode == 0, done.stderr
     names = [f"model.blocks.0.feed.2_{tensor}_{stat}" for tensor in ("activation", "gradient") for stat in stats]
     rows = rows_with(names[0])

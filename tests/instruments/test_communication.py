@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,6 +12,7 @@ import pytest
 import torch
 
 import trackers
+from tests import forked
 from tests.fakes.cuda import Cuda
 from tests.helpers import Time
 from trackers.errors import MissingPackage, UsageError
@@ -274,12 +273,7 @@ def test_wrapped_models_collectives_are_timed_as_they_happen(tmp_path: Path) -> 
     """
     script = tmp_path / "ranks.py"
     script.write_text(RANKS)
-    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    done = subprocess.run(
-        [sys.executable, *launcher, str(script), str(tmp_path)],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True, text=True, timeout=150, check=False,
-    )  # fmt: skip
+    done = forked.run([sys.executable, str(script), str(tmp_path)], preload=forked.TORCH, ranks=2, timeout=150)
     assert done.returncode == 0, done.stderr
     zero, one = (json.loads((tmp_path / f"{rank}.json").read_text()) for rank in (0, 1))
     elements = 64 * 128 + 128 + 128 * 32 + 32

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,6 +13,7 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from tests import forked
 from trackers.errors import MissingPackage
 from trackers.instruments.norms import Norms
 from trackers.values import device_copy
@@ -211,12 +210,7 @@ def test_sharded_models_give_the_whole_models_norms(tmp_path: Path) -> None:
     """FSDP2 (HSDP, uneven shards), tensor parallel and pipeline stages on 4 processes: each rank has the true norms."""
     script = tmp_path / "sharded.py"
     script.write_text(SHARDED)
-    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4"]
-    done = subprocess.run(
-        [sys.executable, *launcher, str(script), str(tmp_path)],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True, text=True, timeout=150, check=False,
-    )  # fmt: skip
+    done = forked.run([sys.executable, str(script), str(tmp_path)], preload=forked.TORCH, ranks=4, timeout=150)
     assert done.returncode == 0, done.stderr
     for rank in range(4):
         found: dict[str, Any] = json.loads((tmp_path / f"{rank}.json").read_text())
@@ -293,12 +287,7 @@ def test_rank_that_fails_leaves_no_other_in_a_collective(tmp_path: Path) -> None
     other parameters than each other give the whole model's norm."""
     script = tmp_path / "faults.py"
     script.write_text(FAULTS)
-    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    done = subprocess.run(
-        [sys.executable, *launcher, str(script), str(tmp_path)],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True, text=True, timeout=100, check=False,
-    )  # fmt: skip
+    done = forked.run([sys.executable, str(script), str(tmp_path)], preload=forked.TORCH, ranks=2, timeout=100)
     assert done.returncode == 0, done.stderr
     (zero, said_zero, *plain), (one, said_one, *plain_one) = (
         json.loads((tmp_path / f"{rank}.json").read_text()) for rank in (0, 1)

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 import trackers
+from tests import forked
 from tests.e2e.test_examples import GPT2
 from tests.helpers import T0, Driver, run_info, stream
 from trackers.backends.benchmark.tracker import BenchmarkTracker
@@ -117,13 +118,9 @@ def check_against_journal(document: dict[str, Any], run: Path, ranks: int) -> No
 @pytest.mark.parametrize("ranks", [1, 4])
 def test_result_of_gpt2_is_what_its_journal_says(ranks: int) -> None:
     """A real training, on one process and on four: each field agrees with the journal; bench-export says the same."""
-    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)] if ranks > 1 else []
     options = ["--max-iters", "12", "--log-interval", "3", "--eval-interval", "12", "--tracker", "benchmark"]
-    done = subprocess.run(
-        [sys.executable, *launcher, *GPT2, *options, "--tracker-run-name", "bench"],
-        env={**os.environ, "OMP_NUM_THREADS": "1"}, stdin=subprocess.DEVNULL, capture_output=True, text=True,
-        timeout=170,
-    )  # fmt: skip
+    words = [sys.executable, *GPT2, *options, "--tracker-run-name", "bench"]
+    done = forked.run(words, preload=forked.TORCH, ranks=ranks if ranks > 1 else 0, timeout=170)
     assert done.returncode == 0, done.stderr
     (run,) = Path("runs").glob("*/*")
     document = only()

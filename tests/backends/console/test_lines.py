@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 import trackers
-from tests import ROOT
+from tests import ROOT, forked
 from tests.helpers import T0, run_info, stream
 from tests.ranks.support import the_run
 from trackers.backends.console import line as console_line
@@ -316,12 +316,9 @@ def compare(said: Sequence[str], run: Path, *, every: int, samples: int, timing:
 @pytest.mark.parametrize("ranks", [1, 4])
 def test_example_lines_are_what_its_journal_says(ranks: int) -> None:
     """One process and four: each field of each line, and each timer, is what the interval's records say."""
-    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)) if ranks > 1 else ()
     more = ["--max-iters", "20", "--log-interval", "5", "--eval-interval", "20", "--tracker-timing-level", "1"]
-    done = subprocess.run(
-        [sys.executable, *launcher, str(TRAIN), *SMALL, *more], env={**os.environ, "OMP_NUM_THREADS": "1"},
-        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=150, check=False,
-    )  # fmt: skip
+    words = [sys.executable, str(TRAIN), *SMALL, *more]
+    done = forked.run(words, preload=forked.TORCH, ranks=ranks if ranks > 1 else 0, timeout=150)
     assert done.returncode == 0, done.stderr
     said = done.stderr.splitlines()
     assert compare(said, the_run(), every=10, samples=8 * ranks, timing=True) == [10, 20]

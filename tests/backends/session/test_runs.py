@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests import ROOT
+from tests import ROOT, forked
 from tests.backends.session.session_files import Session, sessions, unix
 from tests.fakes.gpu_drivers.standin import Drivers
 from tests.stores import named_float
@@ -99,8 +99,7 @@ def test_run_of_one_process_is_whole(drivers: Drivers) -> None:
     """examples/gpt2 in one process, shown one GPU of two: mode, GPU, each value of its lines as the journal has it."""
     drivers.set(count=2, name="NVIDIA RTX 4090")
     environment = {**os.environ, **SAMPLED, **drivers.environment("new"), "CUDA_VISIBLE_DEVICES": "1"}
-    done = subprocess.run([sys.executable, *GPT2], env={**environment, "OMP_NUM_THREADS": "1"}, check=False,
-                          capture_output=True, text=True, timeout=150)  # fmt: skip
+    done = forked.run([sys.executable, *GPT2], preload=forked.TORCH, env=environment, timeout=150)
     assert done.returncode == 0, done.stderr
     found, journal = one()
     compare(found, journal)
@@ -118,12 +117,11 @@ def test_run_of_one_process_is_whole(drivers: Drivers) -> None:
 
 
 def test_run_of_four_processes_is_one_session(drivers: Drivers) -> None:
-    """Under torchrun there is one id; modes, ranks, step lines and timed communication are the run's own."""
+    """In a job of four there is one id; modes, ranks, step lines and timed communication are the run's own."""
     drivers.set(count=4)
-    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4")
-    environment = {**os.environ, **SAMPLED, **drivers.environment("new"), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([sys.executable, *launcher, *GPT2, "--log-communication"], env=environment, check=False,
-                          capture_output=True, text=True, timeout=170)  # fmt: skip
+    environment = {**os.environ, **SAMPLED, **drivers.environment("new")}
+    words = [sys.executable, *GPT2, "--log-communication"]
+    done = forked.run(words, preload=forked.TORCH, ranks=4, env=environment, timeout=170)
     assert done.returncode == 0, done.stderr
     found, journal = one()
     compare(found, journal)

@@ -8,7 +8,6 @@ import logging
 import math
 import os
 import re
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +18,7 @@ import pytest
 import torch
 
 import trackers
-from tests import ROOT
+from tests import ROOT, forked
 from tests.fakes.gpu_drivers.standin import Drivers
 from trackers.errors import UnknownTracker, UsageError
 from trackers.formats import megatron_line as line
@@ -545,13 +544,10 @@ def test_memory_is_reported_once_where_asked_for(run: Run) -> None:
     assert line.startswith("[Rank 0] (after 1 iterations) memory (GB) | process-gigabytes: 0.")
 
 
-def example(launcher: tuple[str, ...], environ: dict[str, str], *flags: str) -> tuple[str, dict[str, dict[int, float]]]:
+def example(ranks: int, environ: dict[str, str], *flags: str) -> tuple[str, dict[str, dict[int, float]]]:
     """What the example printed, and its values by name and step, from the journal's records."""
-    done = subprocess.run(
-        [sys.executable, *launcher, str(EXAMPLE), *GPT2, *flags],
-        env={**os.environ, "OMP_NUM_THREADS": "1", **environ},
-        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=150, check=False,
-    )  # fmt: skip
+    words, env = [sys.executable, str(EXAMPLE), *GPT2, *flags], {**os.environ, **environ}
+    done = forked.run(words, preload=forked.TORCH, ranks=ranks if ranks > 1 else 0, env=env, timeout=150)
     assert done.returncode == 0, done.stderr
     (place,) = Path("runs").glob("*/*/run.json")
     found: dict[str, dict[int, float]] = {}
@@ -569,9 +565,8 @@ def test_gpt2_logs_every_documented_name(ranks: int, drivers: Drivers) -> None:
     """One process and four: each of Megatron's names that a CPU can give, with the true values, and its lines;
     energy and power of GPUs whose driver is a stand-in, asked for by the flag or by the environment."""
     drivers.set(count=ranks)
-    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)) if ranks > 1 else ()
     environ, flags = ({}, ("--tracker-log-energy",)) if ranks == 1 else ({"TRACKER_LOG_ENERGY": "y"}, ())
-    printed, found = example(launcher, {**environ, **drivers.environment("new")}, *flags)
+    printed, found = example(ranks, {**environ, **drivers.environment("new")}, *flags)
     missing = [name for name in NAMES if name not in found]
     assert missing == []
     last = {name: values[max(values)] for name, values in found.items()}

@@ -6,9 +6,7 @@ import dataclasses
 import json
 import logging
 import math
-import os
 import re
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import trackers
+from tests import forked
 from trackers.errors import UsageError
 from trackers.formats import megatron_line as line
 from trackers.frameworks.megatron import LoggerConfig, MegatronLog, StragglerDetectionConfig, start, straggler
@@ -588,11 +587,7 @@ def test_slow_rank_of_a_real_job_is_named_in_each_report(tmp_path: Path) -> None
     """
     script = tmp_path / "ranks.py"
     script.write_text(RANKS)
-    done = subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "3", str(script)],
-        env={**os.environ, "OMP_NUM_THREADS": "1"}, stdin=subprocess.DEVNULL, capture_output=True, text=True,
-        timeout=120, check=False,
-    )  # fmt: skip
+    done = forked.run([sys.executable, str(script)], preload=forked.TORCH, ranks=3, timeout=120)
     assert done.returncode == 0, done.stderr
     for how in ("straggler_timer", "forward-backward"):
         found = [text for text in done.stdout.splitlines() if text.startswith(f"{how} MnRtt/Rnk: ")]
