@@ -126,8 +126,12 @@ def test_media_and_summaries() -> None:
 
 def test_ends_of_runs(capsys: pytest.CaptureFixture[str]) -> None:
     """A block that raises is a failed run; the user's run stays open; a fault of ours is one line."""
-    with pytest.raises(TypeError, match="str"), TrackersWriter() as writer:
-        writer.write_scalars(1, {"loss": 1.0})
+    with pytest.raises(TypeError, match="str"), TrackersWriter():
+        jnp.sum("not an array")
+    assert directories() == []
+    broken = TrackersWriter()
+    broken.write_scalars(1, {"loss": 1.0})
+    with pytest.raises(TypeError, match="str"), broken:
         jnp.sum("not an array")
     assert only().status == "failed"
     run = trackers.init("json", project="p")

@@ -42,15 +42,17 @@ class Fits(RunHandle):
     def __init__(self, trackers: Any = None, *, run: Any = None, **init: Any) -> None:
         super().__init__(trackers, run=run, **init)
         self._held = False
+        self._chosen = set(self._init)
         self._config: dict[str, Any] = {}
         self.prefix: str | None = None
         self.rows = 0
 
-    def begin(self, config: Mapping[str, Any] | None = None) -> None:
+    def begin(self, config: Mapping[str, Any] | None = None, **named: Any) -> None:
         """A fit begins: take the run that was given or is open, else begin one.
 
         Args:
             config: of the fit; what the run's configuration has already stays.
+            named: arguments of ``trackers.init`` for a new run, where the user gave none.
 
         Raises:
             UsageError, NotFound: as ``trackers.init``.
@@ -60,6 +62,7 @@ class Fits(RunHandle):
                 self.known.fail(1, ENDED_EARLY)
             self.next()
             self.own = False  # the user may have begun a run since
+        self._init |= {name: value for name, value in named.items() if value is not None and name not in self._chosen}
         self.prefix, self.rows, self._config = None, 0, dict(config or {})
         self.run.config  # noqa: B018 - begins the run
 
@@ -98,6 +101,10 @@ class Fits(RunHandle):
             write(folder / name)
             label = f"{self.prefix or ''}{name}".replace("/", "-")
             self.known.log_artifact(str(folder / name), name=label, type=type, metadata=metadata)
+
+    def settle(self) -> None:
+        """Record the configuration now, under the run's own names."""
+        self._settle(())
 
     def end(self) -> None:
         """The fit has ended well, and with it the run that was begun for it."""
