@@ -321,7 +321,7 @@ def test_damaged_run_of_a_database_is_named_in_one_line(tmp_path: Path) -> None:
     client = MlflowClient(tracking_uri=f"sqlite:///{path}")
     run = client.create_run(client.create_experiment("digits")).info.run_id
     with contextlib.closing(sqlite3.connect(path)) as database:
-        database.execute("UPDATE tags SET key = CAST('blob' AS BLOB) WHERE rowid = (SELECT min(rowid) FROM tags)")
+        database.execute("UPDATE runs SET start_time = 'yesterday'")
         database.execute("UPDATE runs SET status = 'FINISHED'")
         database.commit()
     with pytest.raises(Damaged) as raised:
@@ -431,3 +431,23 @@ def test_files_of_a_run_are_no_longer_than_can_be_read() -> None:
             confined.read(run.path / name, most=1000)
     Delivery(run, "json", say=lambda text: None).close()
     assert (run.delivery / "json.order").stat().st_size < 1000
+
+
+def test_bytes_in_a_column_of_texts_are_text(tmp_path: Path) -> None:
+    """A parameter or a tag that a damaged database has as bytes is one text among the others."""
+    from mlflow import MlflowClient
+
+    path = tmp_path / "a.db"
+    client = MlflowClient(tracking_uri=f"sqlite:///{path}")
+    run = client.create_run(client.create_experiment("digits")).info.run_id
+    client.log_param(run, "lr", 0.1)
+    client.log_param(run, "depth", 4)
+    client.set_tag(run, "trackers.exit_code", "7")
+    client.set_terminated(run, "FAILED")
+    with contextlib.closing(sqlite3.connect(path)) as database:
+        database.execute("UPDATE params SET value = CAST(x'30ff' AS BLOB) WHERE key = 'lr'")
+        database.execute("UPDATE tags SET value = CAST('7' AS BLOB) WHERE key = 'trackers.exit_code'")
+        database.commit()
+    (data,) = trackers.load_all(f"mlflow:{path}#digits")
+    assert data.config == {"lr": "0\ufffd", "depth": "4"}
+    assert data.status == "failed"

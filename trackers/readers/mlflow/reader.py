@@ -18,7 +18,7 @@ import json
 import os
 import socket
 import threading
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -293,11 +293,20 @@ def split_address(where: str) -> tuple[str, str]:
 
 
 def _describe(native: Any, place: ArtifactReader, run: SourceRun) -> Iterator[Record]:
-    config = place.config if place.config is not None else dict(native.data.params)
+    config = place.config if place.config is not None else _texts(native.data.params)
     if config:
         yield Config(time=run.created, values=config)
     if place.environment:
         yield Environment(time=run.created, values=place.environment)
+
+
+def _texts(values: Mapping[Any, Any]) -> dict[str, str]:
+    """Names and values as text: a damaged database may hold bytes in a column of texts."""
+    return {
+        name.decode("utf-8", "replace") if isinstance(name, bytes) else str(name):
+        value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+        for name, value in values.items()
+    }  # fmt: skip
 
 
 def _end(native: Any, place: ArtifactReader, run: SourceRun) -> Iterator[Record]:
@@ -309,7 +318,7 @@ def _end(native: Any, place: ArtifactReader, run: SourceRun) -> Iterator[Record]
             results.setdefault(name, value)
     if results:
         yield Summary(time=ended, values=results)
-    tags = native.data.tags
+    tags = _texts(native.data.tags)
     status = tags.get("trackers.status") or STATUS.get(native.info.status, "")
     if status and status != "running":
         code = tags.get("trackers.exit_code", "")
@@ -321,7 +330,7 @@ def _metrics(client: Any, native: Any, names: dict[str, str]) -> Iterator[Record
     """All histories as one, by time and step; what stands at one of both is one record."""
     keys = [key for key in native.data.metrics if not unmap(key, names).startswith(SUMMARY_PREFIX)]
     page = max(PAGE_SMALLEST, min(PAGE, HELD // max(1, len(keys))))
-    rewinds = _rewinds(native.data.tags)
+    rewinds = _rewinds(_texts(native.data.tags))
     factors = dict(_samples(keys, names))
     histories = [_history(client, native.info.run_id, key, unmap(key, names), page) for key in keys]
     points = heapq.merge(*histories, key=lambda point: point[:2])
@@ -369,7 +378,7 @@ def _rewinds(tags: dict[str, str]) -> list[tuple[int, int]]:
     found = []
     for name, value in tags.items():
         if name.startswith("trackers.rewind."):
-            with contextlib.suppress(ValueError, KeyError):
+            with contextlib.suppress(ValueError, KeyError, TypeError, OverflowError, RecursionError):
                 said = json.loads(value)
                 found.append((int(said["from_step"]), int(said["timestamp"])))
     return found
