@@ -27,6 +27,8 @@ pytestmark = pytest.mark.heavy
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.chdir(tmp_path)
     yield
+    while made:  # their threads write into this directory
+        made.pop().close()
     if trackers.run is not None:
         trackers.run.finish()
     tensorboard_writers.unpatch()
@@ -52,12 +54,20 @@ def points(run: Any) -> list[tuple[str, int | None, Any]]:
     return [(name, record.step, value) for record in logged(run) for name, value in record.values.items()]
 
 
+made: list[Any] = []
+
+
 def writer(name: str) -> Any:
     if name == "torch":
         from torch.utils.tensorboard import SummaryWriter
     else:
         SummaryWriter = pytest.importorskip("tensorboardX").SummaryWriter
-    return SummaryWriter
+
+    def make(logdir: str) -> Any:
+        made.append(SummaryWriter(logdir))
+        return made[-1]
+
+    return make
 
 
 @pytest.mark.parametrize("library", ["torch", "tensorboardX"])

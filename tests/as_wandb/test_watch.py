@@ -157,7 +157,8 @@ def test_histogram_of_odd_tensors() -> None:
     assert histogram(torch.full((3,), 2.0)) == ([3.0], [2.0, 2.0])
     counts, edges = histogram(torch.tensor([0.0, 1.0, float("nan")], dtype=torch.bfloat16)) or ([], [])
     assert (sum(counts), edges[0], edges[-1]) == (2, 0.0, 1.0)
-    sparse = torch.sparse_coo_tensor(torch.tensor([[1, 3]]), torch.tensor([1.0, 2.0]), (6,))
+    places, values = torch.tensor([[1, 3]]), torch.tensor([1.0, 2.0])
+    sparse = torch.sparse_coo_tensor(places, values, (6,), check_invariants=True)
     counts, edges = histogram(sparse) or ([], [])
     assert (sum(counts), counts[0], edges[0]) == (6, 4, 0.0)
 

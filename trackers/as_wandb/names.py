@@ -56,6 +56,11 @@ PLACES = {
     "Classes": "trackers.media:Classes", "data_types": "trackers.as_wandb.data_types",
     "wandb_run": "trackers.training.run", "errors": "trackers.as_wandb.wandb_errors",
     "tensorboard": "trackers.as_wandb.tensorboard",
+    "plot": "trackers.as_wandb.plots", "plot_table": "trackers.as_wandb.plots:plot_table",
+    "visualize": "trackers.as_wandb.plots:visualize", "sklearn": "trackers.as_wandb.sklearn_plots",
+    **{name: f"trackers.media:{name}" for name in (
+        "Graph", "Plotly", "EvalTable", "Object3D", "Molecule", "JoinedTable", "box3d", "CustomChart",
+    )},
     "Artifact": "trackers.values.artifact:Artifact",
     "__version__": "trackers:__version__", "util": "trackers.as_wandb.util",
 }  # fmt: skip
@@ -68,12 +73,12 @@ RUN_METHODS = (
 )  # fmt: skip
 
 FUNCTIONS = (
-    "sweep", "controller", "agent", "box3d", "use_artifact", "use_model", "plot_table", "visualize", "restore",
+    "sweep", "controller", "agent", "use_artifact", "use_model", "restore",
     "sagemaker_auth",
 )  # fmt: skip
-CLASSES = ("Api", "Graph", "Plotly", "EvalTable", "Object3D", "Molecule", "ArtifactTTL", "JoinedTable")
+CLASSES = ("Api", "ArtifactTTL")
 NAMESPACES = (
-    "plot", "keras", "sklearn", "tensorflow", "xgboost", "catboost", "gym", "lightgbm", "jupyter",
+    "keras", "tensorflow", "xgboost", "catboost", "gym", "lightgbm", "jupyter",
     "sacred", "sdk", "wandb_sdk", "wandb_lib", "integration", "integrations", "apis", "proto", "profiler",
     "wandb_agent", "automations", "docker", "beta", "fastai", "diffusers",
 )  # fmt: skip

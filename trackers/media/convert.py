@@ -6,6 +6,7 @@ from typing import Any
 
 from trackers.media import table
 from trackers.media.base import MediaValue, comes_from
+from trackers.media.chart import CustomChart, CustomChartSpec, Visualize, VisualizeSpec
 from trackers.media.files import Audio, Html, Video
 from trackers.media.histogram import Histogram
 from trackers.media.image import Image, is_array
@@ -85,13 +86,19 @@ def _kind(value: Any) -> str | None:
     return "foreign" if type(value).__name__ in _FOREIGN else None
 
 
-_FOREIGN = frozenset(["Image", "Audio", "Video", "Table", "Histogram", "Html"])
+_FOREIGN = frozenset(["Image", "Audio", "Video", "Table", "Histogram", "Html", "CustomChart", "Visualize"])
 
 
 def _foreign(value: Any) -> MediaValue:
     """An object of W&B's or trackio's, by what it holds."""
     name = type(value).__name__
     caption = getattr(value, "_caption", None) or getattr(value, "caption", None)
+    if name == "CustomChart":
+        spec = value.spec
+        own = CustomChartSpec(spec.spec_name, spec.fields, spec.string_fields, split_table=spec.split_table)
+        return CustomChart(Table(columns=value.table.columns, data=value.table.data), own)
+    if name == "Visualize":
+        return Visualize(Table(columns=value.table.columns, data=value.table.data), VisualizeSpec(value.spec.name))
     if name == "Table" and hasattr(value, "columns"):
         return Table(columns=value.columns, data=value.data)
     if name == "Table":

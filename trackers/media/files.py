@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from trackers.media.base import MediaStore, MediaValue
-from trackers.media.image import Pixels, as_numpy, existing, is_array, video_pixels
+from trackers.media.image import Image, Pixels, as_numpy, existing, is_array, video_pixels
 from trackers.records import MediaFile
 
 MAX_CHANNELS = 64
@@ -225,3 +225,30 @@ def _is_page(data: Any) -> bool:
         return path.endswith(".html") and os.path.isfile(path)
     except ValueError:  # a NUL byte in the text
         return False
+
+
+class Plotly(Html):
+    """A figure of plotly's, or of matplotlib's: recorded as a page, or as a picture.
+
+    Raises:
+        ValueError: neither.
+    """
+
+    def __init__(self, val: Any) -> None:
+        self._picture: MediaValue | None = None
+        if hasattr(val, "to_html"):
+            super().__init__(val.to_html(include_plotlyjs="cdn"), inject=False, data_is_not_path=True)
+        elif hasattr(val, "savefig") or hasattr(val, "get_figure"):
+            self._picture = Image(val)
+            self.type = "image"  # type: ignore[misc]
+        else:
+            raise ValueError(f"Plotly takes a figure, not {type(val).__name__}")
+
+    @classmethod
+    def make_plot_media(cls, val: Any) -> MediaValue:
+        """A figure as what it is recorded as."""
+        made = cls(val)
+        return made._picture or made
+
+    def items(self, store: MediaStore) -> list[MediaFile]:
+        return self._picture.items(store) if self._picture is not None else super().items(store)

@@ -130,6 +130,72 @@ class Table(MediaValue):
         return [MediaFile(format="json", file=store.put(content, "json"))]
 
 
+class EvalTable(Table):
+    """A table of a model's answers. Which columns are inputs, outputs and scores is kept with it.
+
+    Args:
+        input_columns, output_columns, score_columns: names of columns.
+        backend, unsupported_media_mode: taken for W&B's sake. All others: see :class:`Table`.
+    """
+
+    def __init__(
+        self,
+        columns: Iterable[Any] | None = None,
+        data: Any = None,
+        rows: Any = None,
+        dataframe: Any = None,
+        dtype: Any = None,
+        optional: Any = True,
+        allow_mixed_types: bool = False,
+        log_mode: str | None = "IMMUTABLE",
+        *,
+        input_columns: list[str] | None = None,
+        output_columns: list[str] | None = None,
+        score_columns: list[str] | None = None,
+        backend: Any = None,
+        unsupported_media_mode: str = "stub",
+    ) -> None:
+        super().__init__(columns, data, rows, dataframe, dtype, optional, allow_mixed_types, log_mode)
+        given = {"inputs": input_columns, "outputs": output_columns, "scores": score_columns}
+        self._roles = {role: [text(name) for name in names] for role, names in given.items() if names}
+
+    def items(self, store: MediaStore) -> list[MediaFile]:
+        (item,) = super().items(store)
+        item.meta = dict(self._roles)
+        return [item]
+
+
+class JoinedTable(MediaValue):
+    """Two tables whose rows belong together by a column; recorded as one table of the pairs.
+
+    Args:
+        table1, table2: tables. join_key: the column's name, or its name in each of both.
+
+    Raises:
+        ValueError: no tables, or no such columns.
+    """
+
+    type = "table"
+
+    def __init__(self, table1: Any, table2: Any, join_key: Any) -> None:
+        keys = [join_key, join_key] if isinstance(join_key, str) else list(join_key)
+        if len(keys) != 2 or not isinstance(table1, Table) or not isinstance(table2, Table):
+            raise ValueError("JoinedTable takes two tables, and one or two names of columns")
+        if keys[0] not in table1.columns or keys[1] not in table2.columns:
+            raise ValueError(f"JoinedTable: no columns {keys[0]!r} and {keys[1]!r} to join by")
+        self._tables, self._keys = (table1, table2), keys
+
+    def items(self, store: MediaStore) -> list[MediaFile]:
+        left, right = self._tables
+        place, other = left.columns.index(self._keys[0]), right.columns.index(self._keys[1])
+        matching: dict[str, list[list[Any]]] = {}
+        for row in right.data:
+            matching.setdefault(repr(row[other]), []).append(row)
+        rows = [[*row, *found] for row in left.data for found in matching.get(repr(row[place]), ())]
+        names = [f"0.{name}" for name in left.columns] + [f"1.{name}" for name in right.columns]
+        return Table(names, rows).items(store)
+
+
 def cell(value: Any, store: MediaStore, depth: int = 0) -> Any:
     """A cell as JSON holds it; the content of media goes into the store. What can't be looked at is its type's name.
 

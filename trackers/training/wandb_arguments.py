@@ -233,9 +233,6 @@ def warn(text: str) -> None:
 
 
 HINTS = {
-    "Plotly": "log the plotly figure itself instead",
-    "plot": "log a Table or a matplotlib figure instead",
-    "plot_table": "log a Table instead",
     "Api": "`trackers show` and `trackers ls` read runs on this machine",
     "link_model": "log_artifact keeps the file with the run",
     "use_artifact": "log_artifact works here",
@@ -267,7 +264,7 @@ class RefusedName:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        raise NotProvided(refusal(f"{self._name}.{name}", call=self._name in ("plot", "sdk")))
+        raise NotProvided(refusal(f"{self._name}.{name}", call=self._name == "sdk"))
 
     def __repr__(self) -> str:
         return f"<{refusal(self._name, call=False)}>"

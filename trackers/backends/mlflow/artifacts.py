@@ -19,7 +19,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from trackers.backends.shared import media_files
+from trackers.backends.shared import charts, media_files
 from trackers.errors import Rejected
 from trackers.formats.mlflow_names import map_file
 from trackers.records import ArtifactRecord, Media, MediaFile, Record, name_floats
@@ -110,18 +110,26 @@ class ArtifactStore:
                 self._other(record, item, number)
 
     def _image(self, record: Media, item: MediaFile, number: int) -> None:
-        picture = _drawable(media_files.image(self._info, item))
+        self._draw(record, media_files.image(self._info, item), number, item.caption)
+
+    def _draw(self, record: Media, image: Any, number: int, caption: str | None) -> None:
+        picture = _drawable(image)
         name = map_file(record.name if len(record.items) == 1 else f"{record.name}/{number}")
         milliseconds = round(record.time * 1000)
         stem = f"images/{name}+step+{record.step or 0}+timestamp+{milliseconds}+{_digest(record, number)}"
         self.put(f"{stem}.png", _encoded(picture, "PNG"))
         self.put(f"{stem}+compressed.webp", _encoded(_small(picture), "WEBP"))
         self._tag(IMAGES_TAG, "True")
-        if item.caption:
-            self.put_json(f"{stem}.json", {"caption": item.caption})
+        if caption:
+            self.put_json(f"{stem}.json", {"caption": caption})
 
     def _table(self, record: Media, item: MediaFile, number: int) -> None:
         columns, rows = media_files.table(self._info, item)
+        drawn = charts.picture(self._info, item)
+        if drawn is not None:
+            from PIL import Image
+
+            self._draw(record, Image.open(io.BytesIO(drawn)), number, None)
         path = f"tables/{map_file(record.name)}/{_version(record, number)}.json"
         data = [
             [self._cell(record, value, f"{number}:{y}:{x}") for x, value in enumerate(_fitted(row, len(columns)))]

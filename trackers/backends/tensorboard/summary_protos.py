@@ -18,7 +18,7 @@ from tensorboard.plugins.hparams import api_pb2, plugin_data_pb2
 from tensorboard.plugins.image import plugin_data_pb2 as image_pb2
 from tensorboard.plugins.text import plugin_data_pb2 as text_pb2
 
-from trackers.backends.shared import media_files
+from trackers.backends.shared import charts, media_files
 from trackers.records import ArtifactRecord, Media, MediaFile, flatten, name_floats
 from trackers.tracker import RunInfo, Status
 
@@ -126,6 +126,11 @@ def media(tag: str, record: Media, info: RunInfo) -> Iterator[Any]:
         for number, item in enumerate(record.items):
             columns, rows = media_files.table(info, item)
             yield text(_numbered(tag, number), markdown_table(columns, rows))
+            drawn = charts.picture(info, item)
+            if drawn is not None:
+                yield _value(
+                    f"{_numbered(tag, number)}/chart", "images", image_pb2.ImagePluginData(), strings=_sized(drawn)
+                )
     else:
         for number, item in enumerate(record.items):
             yield text(_numbered(tag, number), _mention(record, item))
@@ -166,6 +171,12 @@ def _images(tag: str, record: Media, info: RunInfo) -> Iterator[Any]:
     if any(captions):
         lines = [f"{number}. {_escape(caption or '')}" for number, caption in enumerate(captions, 1)]
         yield text(tag + "/caption", "\n".join(lines))
+
+
+def _sized(png: bytes) -> list[bytes]:
+    """The content of an image's value: width, height, the PNG file."""
+    width, height = (int.from_bytes(png[place : place + 4], "big") for place in (16, 20))
+    return [str(width).encode(), str(height).encode(), png]
 
 
 def _picture(item: MediaFile, info: RunInfo, kind: str) -> bytes:

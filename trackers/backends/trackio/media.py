@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from trackers.backends.shared import media_files
+from trackers.backends.shared import charts, media_files
 from trackers.backends.trackio.store import Files, Store
 from trackers.errors import Rejected
 from trackers.records import ArtifactRecord, Media, MediaFile
@@ -21,6 +21,7 @@ INTEGERS = range(-(2**63), 2**64)
 _ARTIFACT_REFUSED = re.compile(r"[^A-Za-z0-9._-]")
 _VERSION = re.compile(r"v\d+")
 _FOLDER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_. -]*(/[A-Za-z0-9_][A-Za-z0-9_. -]*)*")
+FILES = ("object3d", "molecule", "graph")
 _VIDEO_FORMATS = ("gif", "mp4", "webm")
 
 
@@ -34,10 +35,13 @@ def media_values(info: RunInfo, store: Store, record: Media, step: int) -> dict[
     for number, item in enumerate(record.items):
         name = record.name if len(record.items) == 1 else f"{record.name}/{number}"
         values[name] = _value(info, store, record, item, number, step)
+        drawn = charts.picture(info, item) if record.type == "table" else None
+        if drawn is not None:
+            values[f"{name}/chart"] = _shown(info, store, record, "image", drawn, "png", f"{number}:chart", step, None)
     return values
 
 
-def _value(info: RunInfo, store: Store, record: Media, item: MediaFile, number: int, step: int) -> dict[str, Any]:
+def _value(info: RunInfo, store: Store, record: Media, item: MediaFile, number: int, step: int) -> Any:
     if record.type == "table":
         columns, rows = media_files.table(info, item)
         names = _unique(columns)
@@ -55,13 +59,25 @@ def _value(info: RunInfo, store: Store, record: Media, item: MediaFile, number: 
     return _stored(info, store, record, record.type, item, str(number), step)
 
 
-def _stored(
-    info: RunInfo, store: Store, record: Media, kind: str, item: MediaFile, place: str, step: int
-) -> dict[str, Any]:
+def _stored(info: RunInfo, store: Store, record: Media, kind: str, item: MediaFile, place: str, step: int) -> Any:
     """A media file, kept with the run. place: where in its record it is."""
-    if kind not in ("image", "audio", "video", "html"):
+    if kind not in ("image", "audio", "video", "html", *FILES):
         raise Rejected(f"trackio has no {kind}")
     content, suffix = _file(info, kind, item)
+    return _shown(info, store, record, kind, content, suffix, place, step, item.caption)
+
+
+def _shown(
+    info: RunInfo,
+    store: Store,
+    record: Media,
+    kind: str,
+    content: bytes | Path,
+    suffix: str,
+    place: str,
+    step: int,
+    caption: str | None,
+) -> Any:
     # The name is the same each time this record is delivered, so that no second file appears.
     digest = hashlib.sha256(f"{info.id}:{record.id}:{place}".encode()).hexdigest()[:32]
     folder = run_folder(info.name, info.id)
@@ -72,7 +88,9 @@ def _stored(
             made = Path(directory, f"{digest}.{suffix}")
             made.write_bytes(content)
             where = store.media(made, folder, step, made.name)
-    return {"_type": f"trackio.{kind}", "file_path": where, "caption": item.caption}
+    if kind in FILES:  # which trackio keeps, but doesn't show
+        return f"{kind}: {where}"
+    return {"_type": f"trackio.{kind}", "file_path": where, "caption": caption}
 
 
 def _cell(info: RunInfo, store: Store, record: Media, value: Any, place: str, step: int) -> Any:

@@ -250,7 +250,7 @@ def row_values(record: Metrics | Text | Media, media: Any = None) -> dict[str, A
         media: what a Media record holds, in the vendor's form.
     """
     if isinstance(record, Media):
-        return {_name(record.name): media}
+        return {_name(_media_name(record)): media}
     values: dict[str, Any] = dict(record.values) if record.step is not None else grouped(record.values)
     own = values.get(STEP)
     return {
@@ -258,6 +258,20 @@ def row_values(record: Metrics | Text | Media, media: Any = None) -> dict[str, A
         for name, value in values.items()
         if name != STEP or isinstance(own, str) or own != record.step
     }
+
+
+def row_chart(record: Media) -> dict[str, Any] | None:
+    """How a table is drawn, by :mod:`trackers.media.chart`; None where it is no chart."""
+    found = record.items[0].meta.get("chart") if len(record.items) == 1 and record.type == "table" else None
+    return found if isinstance(found, dict) and isinstance(found.get("spec"), str) else None
+
+
+def _media_name(record: Media) -> str:
+    """A medium's name in a row; that of a custom chart is its table's, where W&B looks for it."""
+    chart = row_chart(record)
+    if chart is None or chart.get("panel") == "viz":
+        return record.name
+    return f"Custom Chart Tables/{record.name}_table" if chart.get("split_table") else f"{record.name}_table"
 
 
 def _outer(name: str) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from trackers.backends.shared import media_files
+from trackers.backends.wandb.history_rows import row_chart
 from trackers.errors import Rejected
 from trackers.records import Media, MediaFile
 from trackers.tracker import RunInfo
@@ -18,6 +19,7 @@ HISTOGRAM_BINS = 512
 IMAGE_FORMATS = ("png", "jpg", "jpeg", "bmp", "gif", "webp", "tif", "tiff")
 VIDEO_FORMATS = ("gif", "mp4", "webm", "ogg")
 """``wandb.Video.EXTS``."""
+NODE_FIELDS = ("id", "name", "class_name", "size", "parameters", "output_shape", "is_output", "num_parameters")
 CELL_FIELDS = {field.name for field in msgspec.structs.fields(MediaFile)}
 
 
@@ -127,6 +129,51 @@ def _table(info: RunInfo, item: MediaFile, scratch: Path) -> Any:
     return wandb.Table(columns=columns, data=cells, dtype=types)
 
 
+def _object3d(info: RunInfo, item: MediaFile, scratch: Path) -> Any:
+    import wandb
+
+    return wandb.Object3D(str(media_files.path(info, item)), caption=item.caption)
+
+
+def _molecule(info: RunInfo, item: MediaFile, scratch: Path) -> Any:
+    import wandb
+
+    return wandb.Molecule(str(media_files.path(info, item)), caption=item.caption)
+
+
+def _graph(info: RunInfo, item: MediaFile, scratch: Path) -> Any:
+    import wandb
+
+    data = media_files.payload(info, item)
+    graph = wandb.Graph(str(data["format"]))
+    for node in data["nodes"]:
+        graph.add_node(wandb.data_types.Node(**{name: node[name] for name in NODE_FIELDS if name in node}))
+    for one, other in data["edges"]:
+        graph.add_edge(graph[one], graph[other])
+    return graph
+
+
+def chart(record: Media) -> tuple[tuple[str, ...], Any] | None:
+    """Where W&B's configuration says how a chart is drawn, and what; None for what is none.
+
+    As ``wandb.plot.CustomChartSpec`` and ``VisualizeSpec`` have it, by which W&B's own client does the same.
+    """
+    described = row_chart(record)
+    if described is None:
+        return None
+    from wandb.plot.custom_chart import CustomChartSpec
+    from wandb.plot.viz import VisualizeSpec
+
+    spec: Any
+    if described.get("panel") == "viz":
+        spec = VisualizeSpec(str(described["spec"]), record.name)
+    else:
+        fields, strings = dict(described.get("fields") or {}), dict(described.get("strings") or {})
+        split = bool(described.get("split_table"))
+        spec = CustomChartSpec(str(described["spec"]), fields, strings, record.name, split_table=split)
+    return spec.config_key, spec.config_value
+
+
 def _kind(cell: Any) -> type:
     return float if isinstance(cell, (int, float)) and not isinstance(cell, bool) else type(cell)
 
@@ -160,4 +207,7 @@ _MAKERS = {
     "html": _html,
     "histogram": _histogram,
     "table": _table,
+    "object3d": _object3d,
+    "molecule": _molecule,
+    "graph": _graph,
 }

@@ -272,6 +272,18 @@ class WandbTracker(WandbPrecheck):
         self._definitions = Definitions(self._run, self._state)
         for name, value in self._state.get("summary", {}).items():
             self._run.summary[name] = value
+        for key, value in self._state.get("charts", []):
+            self._run._config_callback(key=tuple(key), val=value)
+
+    def _describe_chart(self, record: Media) -> None:
+        """Say in the configuration how a chart's table is drawn, as W&B's client does."""
+        found = wandb_media.chart(record)
+        said = self._state.get("charts", [])
+        if found is None or [list(found[0]), found[1]] in said:
+            return
+        key, value = found
+        self._state["charts"] = [*(one for one in said if one[0] != list(key)), [list(key), value]]
+        self._run._config_callback(key=key, val=value)
 
     def _take(self, record: Record) -> None:
         if isinstance(record, Metrics) and self._coverage.covers(record):
@@ -284,6 +296,7 @@ class WandbTracker(WandbPrecheck):
                 # Made at once, so that what W&B won't take is refused with this record, not with the row's last one.
                 scratch = Path(self._scratch.name, str(record.seq))
                 media = wandb_media.value(self._info, record, scratch)
+                self._describe_chart(record)
             values = row_values(record, media)
             self._definitions.see(record.seq, values)
             self._rows.add(record, values)
