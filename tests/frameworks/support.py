@@ -1,19 +1,30 @@
-"""What tests of the frameworks share: the runs that a training left, read back from their JSON logs."""
+"""What tests of the frameworks share: the runs that a training left, read back from their stores."""
 
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.stores import read_json
+from tests.stores import read_json, read_mlflow, read_tensorboard, read_trackio, read_wandb_file
 from trackers.journal.run_directory import RunDirectory
 from trackers.testing import Stored
+from trackers.tracker import RunInfo
 
 LOCAL = {"TRACKER": "json", "TRACKER_INLINE": "y", "TRACKER_DIR": "runs"}
 """Runs lie below ``runs``, are recorded as JSON logs, and start no process."""
+
+READ = {
+    "json": read_json,
+    "tensorboard": read_tensorboard,
+    "mlflow": read_mlflow,
+    "trackio": read_trackio,
+    "wandb": read_wandb_file,
+}
+"""Independent readers, by the tracker that wrote."""
 
 
 @pytest.fixture
@@ -55,3 +66,15 @@ def config(stored: Stored) -> dict[str, Any]:
     """The configuration."""
     assert stored.config is not None
     return stored.config
+
+
+def info_of(run: Any) -> RunInfo:
+    """A run's identity, as ``run.json`` has it."""
+    return RunDirectory(Path(run.dir)).read_info()
+
+
+def journal(run: Any) -> list[dict[str, Any]]:
+    """The records of a run, or of the run in a directory, attempt after attempt."""
+    directory = Path(run if isinstance(run, (str, os.PathLike)) else run.dir)
+    streams = sorted(directory.glob("streams/rank-0.*.jsonl"), key=lambda path: int(path.suffixes[-2][1:]))
+    return [json.loads(line) for path in streams for line in path.read_text().splitlines()]

@@ -35,7 +35,7 @@ Hook = TypeVar("Hook", bound=Callable[..., Any])
 
 _begun: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()
 """Runs of this process that loggers began, by id: another logger doesn't take one of them for the user's own."""
-_resting: weakref.WeakSet[RunHandle] = weakref.WeakSet()
+_resting: set[RunHandle] = set()
 """Whose training has ended: their runs are ended when another one begins."""
 
 
@@ -203,6 +203,7 @@ class RunHandle:
         if self._init.get("id") is not None:
             self._init.setdefault("resume", "allow")
         for other in list(_resting):
+            _resting.discard(other)
             other.finish()
         # A framework's logger logs on the framework's rank zero, whatever rank TRACKER_RANK names.
         options = {"TRACKER_RANK": "0", **(self._init.get("options") or {})}
