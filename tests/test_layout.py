@@ -212,7 +212,9 @@ def test_the_kit_knows_only_the_contract() -> None:
     assert strange == set()
 
 
-CALLBACKS = ("accelerate", "hydra", "keras", "lightning", "transformers", "xgboost")
+CALLBACKS = (
+    "accelerate", "hydra", "keras", "lightning", "stable_baselines3", "transformers", "xgboost",
+)  # fmt: skip
 """Modules of ``trackers.frameworks`` whose classes are subclasses of their framework's."""
 
 LAZY = {"trackers.backends.tensorboard.summary_protos", *(f"trackers.frameworks.{name}" for name in CALLBACKS)}

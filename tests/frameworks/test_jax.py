@@ -137,11 +137,12 @@ def test_ends_of_runs(capsys: pytest.CaptureFixture[str]) -> None:
     run = trackers.init("json", project="p")
     writer = TrackersWriter()
     train(writer)
-    writer.write_images(1, {"image": "no image"})
+    writer.write_images(3, {"odd": "no image", "image": np.zeros((4, 4, 3))})
     writer.close()
     assert not run.finished
     run.finish()
     assert len(series(recorded()[1], "fit/loss")) == 2
+    assert [one.name for one in trackers.load(str(directories()[1])).media()][-1] == "image"
     assert sum("training goes on" in line for line in capsys.readouterr().err.splitlines()) == 1
     with pytest.raises(UsageError, match="unknown tracker 'jsn'"):
         TrackersWriter("jsn").write_scalars(1, {"loss": 1.0})

@@ -23,6 +23,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from trackers.errors import reason
 from trackers.frameworks.shared import RunHandle
 
 ENDED_EARLY = "training ended before its last step"
@@ -185,6 +186,19 @@ def temporary_folder() -> Iterator[Path]:
         yield Path(folder)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def converted(
+    handle: RunHandle, values: Mapping[str, Any], convert: Callable[[str, Any], Any], owner: object
+) -> dict[str, Any]:
+    """Values made into what ``run.log`` takes; one that can't be is left out and said once."""
+    found = {}
+    for name, value in values.items():
+        try:
+            found[name] = convert(name, value)
+        except Exception as error:
+            handle.say(f"{type(owner).__name__}: {name}: {reason(error)}; it is left out, training goes on")
+    return found
 
 
 def number_or_text(value: Any) -> Any:

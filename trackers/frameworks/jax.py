@@ -12,12 +12,12 @@ needs neither clu nor TensorFlow, which clu's own writers import. Of several pro
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from trackers.frameworks.fits import temporary_folder
+from trackers.frameworks.fits import converted, temporary_folder
 from trackers.frameworks.shared import RunHandle, guarded
 from trackers.media import Audio, Histogram, Image, Video
 
@@ -42,12 +42,12 @@ class TrackersWriter:
     @guarded
     def write_scalars(self, step: int, scalars: Mapping[str, Any]) -> None:
         """Record numbers or arrays of one number."""
-        self._log(step, {name: _scalar(value) for name, value in scalars.items()})
+        self._log(step, scalars, lambda name, value: _scalar(value))
 
     @guarded
     def write_images(self, step: int, images: Mapping[str, Any]) -> None:
         """Record images, [height, width, channels], or several, [N, height, width, channels]."""
-        self._log(step, {name: [Image(one) for one in _batch(value, 3)] for name, value in images.items()})
+        self._log(step, images, lambda name, value: [Image(one) for one in _batch(value, 3)])
 
     @guarded
     def write_videos(self, step: int, videos: Mapping[str, Any]) -> None:
@@ -63,12 +63,12 @@ class TrackersWriter:
         Args:
             sample_rate: Hz.
         """
-        self._log(step, {name: [Audio(one, sample_rate) for one in _batch(value, 2)] for name, value in audios.items()})
+        self._log(step, audios, lambda name, value: [Audio(one, sample_rate) for one in _batch(value, 2)])
 
     @guarded
     def write_texts(self, step: int, texts: Mapping[str, str]) -> None:
         """Record texts."""
-        self._log(step, dict(texts))
+        self._log(step, texts, lambda name, value: value)
 
     @guarded
     def write_histograms(
@@ -80,7 +80,7 @@ class TrackersWriter:
             num_buckets: bins by name; at most 512.
         """
         bins = {name: min(count, 512) for name, count in (num_buckets or {}).items() if count}
-        self._log(step, {name: Histogram(_array(value), num_bins=bins.get(name, 64)) for name, value in arrays.items()})
+        self._log(step, arrays, lambda name, value: Histogram(_array(value), num_bins=bins.get(name, 64)))
 
     @guarded
     def write_summaries(self, step: int, values: Mapping[str, Any], metadata: Mapping[str, Any] | None = None) -> None:
@@ -123,9 +123,9 @@ class TrackersWriter:
         else:
             self._handle.fail(error)
 
-    def _log(self, step: int, values: dict[str, Any]) -> None:
+    def _log(self, step: int, values: Mapping[str, Any], convert: Callable[[str, Any], Any]) -> None:
         if values and not _process():
-            self._handle.run.log(values, step=int(step))
+            self._handle.run.log(converted(self._handle, values, convert, self), step=int(step))
 
 
 def _process() -> int:
