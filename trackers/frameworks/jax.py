@@ -52,9 +52,7 @@ class TrackersWriter:
     @guarded
     def write_videos(self, step: int, videos: Mapping[str, Any]) -> None:
         """Record videos, [time, height, width, channels], or several, [N, time, height, width, channels]."""
-        self._log(
-            step, {name: [Video(one, fps=self._fps) for one in _batch(value, 4)] for name, value in videos.items()}
-        )
+        self._log(step, videos, lambda name, value: [Video(one, fps=self._fps) for one in _batch(value, 4)])
 
     @guarded
     def write_audios(self, step: int, audios: Mapping[str, Any], *, sample_rate: int) -> None:
