@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import os
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,11 +16,16 @@ import numpy as np
 import pytest
 
 import trackers
+from tests.helpers import T0, Driver, run_info, stream
 from trackers import media
 from trackers.as_wandb import plots, sklearn_plots
 from trackers.backends.shared import charts
+from trackers.backends.tensorboard.tracker import TensorboardTracker
+from trackers.backends.trackio.tracker import TrackioTracker
+from trackers.backends.wandb import datastore_writer
+from trackers.backends.wandb.tracker import WandbTracker
 from trackers.formats import wandb_datastore
-from trackers.records import Media, decode
+from trackers.records import Media, Metrics, Record, decode
 from trackers.tracker import RunInfo
 from trackers.training import wandb_arguments
 
@@ -246,3 +252,67 @@ def test_box_equals_that_of_the_real_wandb() -> None:
     ours = trackers.box3d(**given, color=(1, 0, 0), score=0.5)
     assert np.allclose(theirs["corners"], ours["corners"])
     assert {**theirs, "corners": 0} == {**ours, "corners": 0}
+
+
+def chart_records(info: RunInfo) -> list[Record]:
+    """Two rows, each with a chart and a number."""
+    store = media.MediaStore(Path(info.directory))
+    given: list[Record] = []
+    for step in (1, 2):
+        given.append(media.record("eval/line", plots.line(TABLE, "a", "b", title="L"), step, T0 + step, store))
+        given.append(Metrics(step=step, time=T0 + step, values={"loss": 1.0 / step}))
+    return stream(given)
+
+
+def test_chart_is_in_w_and_bs_rows_once_however_often_it_is_delivered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under the name of its table, though cursor and state were lost; W&B's configuration says how it is drawn."""
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    info = run_info(tmp_path / "run")
+    records = chart_records(info)
+    Driver(WandbTracker, info).deliver(records)
+    Driver(WandbTracker, info).deliver(records)
+    files = datastore_writer.offline_files(tmp_path / "run/wandb", info.id)
+    rows = [row for path in files for row in datastore_writer.history(path)]
+    names = [{name.partition(".")[0] for name in row if name[0] != "_"} for row in rows]
+    assert names == [{"eval/line_table", "global_step", "loss"}] * 2
+    said = [
+        "/".join(item.nested_key)
+        for path in files
+        for record in wandb_datastore.records(path)
+        if record.WhichOneof("record_type") == "config"
+        for item in record.config.update
+    ]
+    assert "_wandb/visualize/eval/line" in said
+
+
+def test_tensorboard_shows_a_chart_as_a_picture_beside_its_table(tmp_path: Path) -> None:
+    """The same bytes each time, so that a delivery that is repeated leaves the same file."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    info = run_info(tmp_path / "run")
+    Driver(TensorboardTracker, info).deliver(chart_records(info))
+    (path,) = tmp_path.rglob("*tfevents*")
+    found = EventAccumulator(str(path.parent), size_guidance={"tensors": 0}).Reload()
+    strings = found.Tensors("eval/line/chart")[0].tensor_proto.string_val
+    assert (strings[0], strings[1]) == (b"600", b"400")
+    assert strings[2].startswith(b"\x89PNG")
+    assert len(found.Tensors("eval/line")) == 2
+
+
+def test_trackio_shows_a_chart_as_a_picture_and_keeps_objects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside the table; what trackio can't show is a file of the run that the row names."""
+    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "trackio"))
+    info = run_info(tmp_path / "run")
+    store = media.MediaStore(Path(info.directory))
+    cloud = media.record("cloud", media.Object3D(np.zeros((2, 3))), 3, T0 + 3, store)
+    records = [*chart_records(info), *stream([cloud], first_seq=5)]
+    Driver(TrackioTracker, info).deliver(records)
+    database = sqlite3.connect(tmp_path / f"trackio/{info.project}.db")
+    rows = [json.loads(row) for (row,) in database.execute("SELECT metrics FROM metrics ORDER BY id")]
+    database.close()
+    assert rows[0]["eval/line"]["_type"] == "trackio.table"
+    assert rows[0]["eval/line/chart"]["_type"] == "trackio.image"
+    assert rows[-1]["cloud"].startswith("object3d: ")
+    assert list((tmp_path / "trackio/media").rglob("*.pts.json"))
