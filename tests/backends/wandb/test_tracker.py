@@ -417,3 +417,25 @@ def test_tracker_follows_the_protocol() -> None:
         Start,
         Finish,
     } == WandbTracker.accepts
+
+
+def test_media_that_come_again_begin_no_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row's table and picture are found in the offline file, where they lie as their parts, though state is lost."""
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    import numpy
+
+    (tmp_path / "run").mkdir()
+    pixels = numpy.zeros((4, 4), "uint8")
+    numpy.save(tmp_path / "run/a.npy", pixels)
+    table = MediaFile(format="json", data={"columns": ["a"], "rows": [[1]]})
+    records = stream(
+        [
+            Media(step=1, time=T0, name="samples", type="table", items=[table]),
+            Metrics(step=1, time=T0, values={"loss": 1.0}),
+            Media(step=1, time=T0, name="picture", type="image", items=[MediaFile(format="npy", file="a.npy")]),
+        ]
+    )
+    for _ in range(2):
+        driver(tmp_path).deliver(records)
+    (row,) = offline_rows(tmp_path)
+    assert {name.partition(".")[0] for name in user_row(row)} == {"samples", "loss", "picture"}

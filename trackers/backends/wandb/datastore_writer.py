@@ -125,7 +125,8 @@ def there(paths: Iterable[Path], first: int = 0) -> Iterator[Held]:
             if record.WhichOneof("record_type") == "history" and record.history.step.num >= first:
                 items = {item.key or ".".join(item.nested_key): item.value_json for item in record.history.item}
                 own = {name: json.loads(items[name]) for name in OWN & items.keys() if items[name]}
-                keys = frozenset(items)
+                # A medium lies there as its parts: its name is the first one of each.
+                keys = frozenset(item.key or item.nested_key[0] for item in record.history.item)
                 yield held_row({**own, "_step": record.history.step.num}, known.setdefault(keys, keys))
 
 
