@@ -1,9 +1,9 @@
 """Programs in forks of a process that has already imported what they need.
 
-Most of the time of a test that starts a training script is torch's import. :func:`run` starts a program as
-``subprocess.run`` does, but in a fork of a process that has imported vendors' packages before and nothing of ours: the
-package itself, the program and its environment are loaded anew in each fork. What a real start of Python decides (how
-the interpreter is found, what lies on its command line) is not tested with it.
+Most of the time of a test that starts a training script is torch's import. :func:`run` and :class:`Program` start a
+program as ``subprocess`` does, but in a fork of a process that has imported vendors' packages before and nothing of
+ours: the package itself, the program and its environment are loaded anew in each fork. What a real start of Python
+decides (how the interpreter is found, what lies on its command line) is not tested with it.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import functools
 import json
 import os
 import runpy
+import select
 import signal
 import socket
 import struct
@@ -42,13 +43,15 @@ VENDORS = {
     "wandb": ("wandb", "requests", "wandb.apis.public"),
 }
 """What deliveries to a tracker import besides."""
+MLFLOW_SERVER = ("fastapi", "uvicorn.protocols.http.auto", *VENDORS["mlflow"], "mlflow.server.handlers")
+"""What an MLflow server imports."""
 _FRESH = ("trackio",)
 """Packages that read the environment as they are imported: forks import them again, but not what they need."""
 _ELASTIC = {
     "GROUP_RANK": "0", "GROUP_WORLD_SIZE": "1", "ROLE_NAME": "default", "TORCHELASTIC_RESTART_COUNT": "0",
     "TORCHELASTIC_MAX_RESTARTS": "0", "TORCHELASTIC_RUN_ID": "forked", "TORCHELASTIC_USE_AGENT_STORE": "True",
 }  # fmt: skip
-_LENGTH = struct.Struct("!I")
+_NUMBER = struct.Struct("!i")
 
 
 def run(
@@ -58,7 +61,7 @@ def run(
     env: Mapping[str, str] | None = None,
     cwd: str | os.PathLike[str] | None = None,
     timeout: float,
-    stdout: int | IO[Any] | None = None,
+    stdout: IO[Any] | None = None,
     ranks: int = 0,
 ) -> subprocess.CompletedProcess[str]:
     """Run a Python program to its end, as ``subprocess.run`` would.
@@ -73,17 +76,15 @@ def run(
     Returns:
         With the exit code, or minus the number of the signal that ended it, and the outputs.
     """
-    environment = dict(os.environ if env is None else env)
-    place = os.fspath(cwd or Path.cwd())
     with contextlib.ExitStack() as stack:
-        if stdout is None:
-            out, err = (stack.enter_context(tempfile.TemporaryFile()) for _ in range(2))
-        else:
-            out = err = stdout
-        null = stack.enter_context(open(os.devnull, "rb"))
-        descriptors = [null.fileno(), *(one if isinstance(one, int) else one.fileno() for one in (out, err))]
-        job = {"words": list(words[1:]), "env": environment, "cwd": place, "ranks": ranks}
-        code = _parent(tuple(preload)).run(job, descriptors, timeout)
+        out, err = (stdout or stack.enter_context(tempfile.TemporaryFile()) for _ in range(2))
+        program = Program(words, preload=preload, env=env, cwd=cwd, stdout=out, stderr=err, ranks=ranks)
+        try:
+            code = program.wait(timeout)
+        except subprocess.TimeoutExpired:
+            program.kill()
+            program.wait(60.0)
+            raise
         said = ["", ""]
         if stdout is None:
             for number, file in enumerate((out, err)):
@@ -95,6 +96,80 @@ def run(
 def parent_pid(preload: Sequence[str]) -> int:
     """The process whose forks the programs are."""
     return _parent(tuple(preload)).pid
+
+
+class Program:
+    """A program that runs, with what tests use of ``subprocess.Popen``; arguments as for :func:`run`.
+
+    Attributes:
+        stdout: what can be read of the program where ``stdout`` is PIPE.
+    """
+
+    def __init__(
+        self,
+        words: Sequence[str],
+        *,
+        preload: Sequence[str],
+        env: Mapping[str, str] | None = None,
+        cwd: str | os.PathLike[str] | None = None,
+        stdout: int | IO[Any],
+        stderr: IO[Any],
+        start_new_session: bool = False,
+        ranks: int = 0,
+    ) -> None:
+        self.args = list(words)
+        self.returncode: int | None = None
+        self.stdout: IO[bytes] | None = None
+        job = {
+            "words": self.args[1:], "env": dict(os.environ if env is None else env),
+            "cwd": os.fspath(cwd or Path.cwd()), "ranks": ranks, "session": start_new_session,
+        }  # fmt: skip
+        status, theirs = os.pipe()
+        self._status = os.fdopen(status, "rb", buffering=0)
+        with contextlib.ExitStack() as stack:
+            stack.callback(os.close, theirs)
+            if isinstance(stdout, int):
+                assert stdout == subprocess.PIPE
+                ours, written = os.pipe()
+                self.stdout = os.fdopen(ours, "rb")
+                stack.callback(os.close, written)
+            else:
+                written = stdout.fileno()
+            null = stack.enter_context(open(os.devnull, "rb"))
+            _parent(tuple(preload)).start(job, [null.fileno(), written, stderr.fileno(), theirs])
+        self.pid = self._number()
+
+    def poll(self) -> int | None:
+        """The exit code, or None while it runs."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return self.wait(0.0)
+        return None
+
+    def wait(self, timeout: float | None = None) -> int:
+        """The exit code, once it has ended; TimeoutExpired after ``timeout`` seconds."""
+        if self.returncode is None:
+            if not select.select([self._status], [], [], timeout)[0]:
+                raise subprocess.TimeoutExpired(self.args, timeout or 0.0)
+            self.returncode = self._number()
+            self._status.close()
+        return self.returncode
+
+    def communicate(self, timeout: float | None = None) -> None:
+        """Wait, and drop what it still prints."""
+        if self.stdout is not None:
+            self.stdout.close()
+        self.wait(timeout)
+
+    def kill(self) -> None:
+        """SIGKILL, if it still runs."""
+        if self.poll() is None:
+            os.kill(self.pid, signal.SIGKILL)
+
+    def _number(self) -> int:
+        said = self._status.read(4)
+        if len(said) < 4:
+            raise RuntimeError("the process that forks has died")
+        return int(_NUMBER.unpack(said)[0])
 
 
 class _Parent:
@@ -113,25 +188,11 @@ class _Parent:
         self.pid = self._process.pid
         atexit.register(self._end)
 
-    def run(self, job: dict[str, Any], descriptors: list[int], timeout: float) -> int:
+    def start(self, job: Mapping[str, Any], descriptors: list[int]) -> None:
+        text = json.dumps(job).encode("utf-8", "surrogatepass")
         with self._lock:
-            text = json.dumps(job).encode("utf-8", "surrogatepass")
-            socket.send_fds(self._socket, [_LENGTH.pack(len(text))], descriptors)
+            socket.send_fds(self._socket, [_NUMBER.pack(len(text))], descriptors)
             self._socket.sendall(text)
-            pid = self._number(60.0)
-            try:
-                return self._number(timeout)
-            except TimeoutError:
-                os.kill(pid, signal.SIGKILL)
-                self._number(60.0)
-                raise subprocess.TimeoutExpired(job["words"], timeout) from None
-
-    def _number(self, timeout: float) -> int:
-        self._socket.settimeout(timeout)
-        said = self._socket.recv(4, socket.MSG_WAITALL)
-        if len(said) < 4:
-            raise RuntimeError("the process that forks has died")
-        return int(struct.unpack("!i", said)[0])
 
     def _end(self) -> None:
         self._socket.close()
@@ -144,26 +205,52 @@ def _parent(preload: tuple[str, ...]) -> _Parent:
 
 
 def _serve(number: int, preload: Sequence[str]) -> None:
-    """Import, then fork for each job until nobody is there to send one."""
+    """Import, then fork for each job until nobody is there to send one; tell of each program's pid and exit code."""
     for name in preload:
         __import__(name)
     for name in [name for name in sys.modules if name.partition(".")[0] in _FRESH]:
         del sys.modules[name]
+    running: dict[int, int] = {}
+    woken, wake = os.pipe()
+    os.set_blocking(wake, False)
+    signal.set_wakeup_fd(wake)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
     with socket.socket(fileno=number) as line:
         while True:
-            head, descriptors, _, _ = socket.recv_fds(line, _LENGTH.size, 3)
+            ready, _, _ = select.select([line, woken], [], [])
+            if woken in ready:
+                os.read(woken, 1000)
+                for pid in list(running):
+                    ended, how = os.waitpid(pid, os.WNOHANG)
+                    if ended:
+                        _tell(running.pop(pid), os.waitstatus_to_exitcode(how), last=True)
+            if line not in ready:
+                continue
+            head, descriptors, _, _ = socket.recv_fds(line, _NUMBER.size, 4)
             if not head:
                 return
-            (left,) = _LENGTH.unpack(head)
+            (left,) = _NUMBER.unpack(head)
             job = json.loads(line.recv(left, socket.MSG_WAITALL).decode("utf-8", "surrogatepass"))
+            *streams, status = descriptors
             pid = os.fork()
             if pid == 0:
+                signal.set_wakeup_fd(-1)
+                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
                 line.close()
-                _become(job, descriptors)
-            for descriptor in descriptors:
-                os.close(descriptor)
-            line.sendall(struct.pack("!i", pid))
-            line.sendall(struct.pack("!i", os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])))
+                for one in (woken, wake, status, *running.values()):
+                    os.close(one)
+                _become(job, streams)
+            for stream in streams:
+                os.close(stream)
+            _tell(status, pid)
+            running[pid] = status
+
+
+def _tell(status: int, number: int, last: bool = False) -> None:
+    with contextlib.suppress(BrokenPipeError):
+        os.write(status, _NUMBER.pack(number))
+    if last:
+        os.close(status)
 
 
 def _become(job: Mapping[str, Any], descriptors: Sequence[int]) -> None:
@@ -173,6 +260,8 @@ def _become(job: Mapping[str, Any], descriptors: Sequence[int]) -> None:
         for number, descriptor in enumerate(descriptors):
             os.dup2(descriptor, number)
             os.close(descriptor)
+        if job["session"]:
+            os.setsid()
         os.chdir(job["cwd"])
         os.environ.clear()
         os.environ.update(job["env"])

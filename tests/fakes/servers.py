@@ -6,6 +6,8 @@ Each is stopped by its own pid.
 from __future__ import annotations
 
 import contextlib
+import functools
+import importlib.util
 import os
 import shutil
 import signal
@@ -21,6 +23,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+
+from tests import forked
 
 READY_S = 120
 """A server that isn't ready by then has failed."""
@@ -54,21 +58,25 @@ class Server:
     Args:
         command: what to start; its output goes to ``log``.
         ready: an address that answers once the server works.
+        preload: it is a fork of a process that has imported these modules; empty: a process as any other.
     """
 
-    def __init__(self, command: Sequence[str], log: Path, url: str, ready: str, env: Mapping[str, str]) -> None:
+    def __init__(
+        self, command: Sequence[str], log: Path, url: str, ready: str, env: Mapping[str, str],
+        preload: Sequence[str] = (),
+    ) -> None:  # fmt: skip
         self.url = url
-        self._command, self._log, self._ready, self._env = command, log, ready, env
-        self._process: subprocess.Popen[bytes] | None = None
+        self._command, self._log, self._ready, self._env, self._preload = command, log, ready, env, preload
+        self._process: subprocess.Popen[bytes] | forked.Program | None = None
 
     def start(self) -> None:
         """Start, and wait until it answers."""
+        start = functools.partial(forked.Program, preload=self._preload) if self._preload else subprocess.Popen
         with self._log.open("ab") as log:
-            self._process = subprocess.Popen(
+            self._process = start(
                 self._command,
                 stdout=log,
                 stderr=log,
-                stdin=subprocess.DEVNULL,
                 start_new_session=True,
                 cwd=self._log.parent,
                 env={**os.environ, **self._env},
@@ -114,17 +122,30 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def mlflow_server(directory: Path, store: str | None = None) -> Server:
-    """An MLflow server with its artifacts in ``directory``, on SQLite there unless ``store`` says otherwise."""
+def mlflow_server(directory: Path, store: str | None = None, *, by_command: bool = False) -> Server:
+    """An MLflow server with its artifacts in ``directory``, on SQLite there unless ``store`` says otherwise.
+
+    Args:
+        by_command: started by ``mlflow server``; otherwise as that does it, without its second process that imports
+            MLflow.
+    """
     port = free_port()
     url = f"http://127.0.0.1:{port}"
-    command = [
-        *(sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"),
-        *("--backend-store-uri", store or f"sqlite:///{directory}/server.db"),
-        *("--artifacts-destination", str(directory / "server-artifacts")),
-    ]
     ready = f"{url}/api/2.0/mlflow/experiments/get-by-name?experiment_name=Default"
-    return Server(command, directory / "mlflow-server.log", url, ready, {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"})
+    store = store or f"sqlite:///{directory}/server.db"
+    log, artifacts = directory / "mlflow-server.log", str(directory / "server-artifacts")
+    env = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+    if by_command or importlib.util.find_spec("mlflow.server.fastapi_app") is None:  # MLflow 2
+        command = ["-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
+        command += ["--backend-store-uri", store, "--artifacts-destination", artifacts]
+        return Server([sys.executable, *command], log, url, ready, env)
+    env |= {
+        "_MLFLOW_SERVER_FILE_STORE": store, "_MLFLOW_SERVER_REGISTRY_STORE": store,
+        "_MLFLOW_SERVER_ARTIFACT_ROOT": "mlflow-artifacts:/", "_MLFLOW_SERVER_SERVE_ARTIFACTS": "true",
+        "_MLFLOW_SERVER_ARTIFACT_DESTINATION": artifacts, "_MLFLOW_SGI_NAME": "uvicorn",
+    }  # fmt: skip
+    command = ["-m", "uvicorn", "--host", "127.0.0.1", "--port", str(port), "mlflow.server.fastapi_app:app"]
+    return Server([sys.executable, *command], log, url, ready, env, forked.MLFLOW_SERVER)
 
 
 def tensorboard_server(logdir: Path, log: Path) -> Server:

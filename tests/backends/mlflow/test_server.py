@@ -32,7 +32,7 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
             if servers.postgresql_programs() is None:
                 pytest.skip("needs PostgreSQL: no server programs in /usr/lib/postgresql or on PATH")
             store = stack.enter_context(servers.postgresql())
-        running = servers.mlflow_server(directory, store)
+        running = servers.mlflow_server(directory, store, by_command=store is None)
         stack.callback(running.stop)
         running.start()
         yield running
