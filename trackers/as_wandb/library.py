@@ -7,12 +7,17 @@ import sys
 from typing import Any
 
 from trackers.as_wandb.names import termerror, termlog, termwarn
+from trackers.errors import UsageError
 from trackers.training.disabled import NullRun
 from trackers.training.wandb_arguments import read_config
 
-__all__ = ["RunDisabled", "dict_from_config_file", "in_jupyter", "in_notebook", "new_printer"]
+__all__ = ["ConfigError", "RunDisabled", "dict_from_config_file", "in_jupyter", "in_notebook", "new_printer"]
 
 RunDisabled = NullRun
+
+
+class ConfigError(UsageError):
+    """W&B's error for a configuration value that changes; here a change is allowed, and this is never raised."""
 
 
 def dict_from_config_file(filename: str | os.PathLike[str], must_exist: bool = False) -> dict[str, Any] | None:
