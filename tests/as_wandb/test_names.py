@@ -133,7 +133,7 @@ assert wandb.run is None
     command = [sys.executable, str(script), str(tmp_path / "runs"), str(script)]
     found = subprocess.run(command, capture_output=True, text=True, check=False, env={**_env(), "TRACKER_RELAY": "n"})
     assert found.returncode == 0, found.stderr
-    for text in ("save_code", "console", "watch:", "no run"):
+    for text in ("save_code", "watch:", "no run"):
         assert found.stderr.count(text) >= 1, found.stderr
     journal = (tmp_path / "runs/p/x1/streams/rank-0.1.jsonl").read_text()
     for text in ('"loss":1', '"type":"table"', '"type":"histogram"', '"name":"script"', '"type":"model"', '"alert"'):
@@ -191,9 +191,16 @@ def test_init_arguments_answer_to_all_of_wandbs() -> None:
 def test_init_arguments_without_effect_are_named_once(caplog: pytest.LogCaptureFixture) -> None:
     """What does nothing here is said, once, and only where it was asked for."""
     for _ in range(2):
-        init_arguments({"monitor_gym": True, "save_code": False, "settings": {"console": "off", "quiet": None}})
+        init_arguments(
+            {
+                "monitor_gym": True,
+                "save_code": False,
+                "settings": {"console": "off", "sweep_param_path": "x", "quiet": None},
+            }
+        )
     assert [record.message.split(" ")[1] for record in caplog.records] == ["these", "monitor_gym"]
-    assert "console" in caplog.text
+    assert "sweep_param_path" in caplog.text
+    assert "console" not in caplog.text
 
 
 def test_init_arguments_that_would_mean_another_run_are_errors() -> None:

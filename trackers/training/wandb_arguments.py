@@ -156,8 +156,10 @@ def _settings(settings: Any) -> dict[str, Any]:
         values = dict(settings.model_dump(exclude_unset=True))
     else:
         values = dict(vars(settings))
-    taken = {*SETTINGS, *TENSORBOARD}
-    ignored = sorted(name for name, value in values.items() if name not in taken and value is not None)
+    taken = {*SETTINGS, *TENSORBOARD, *HARMLESS_SETTINGS}
+    ignored = sorted(
+        name for name, value in values.items() if value and name not in taken and not name.startswith(("_", "x_"))
+    )
     if ignored:
         warn(f"init: these settings of W&B have no effect here: {', '.join(ignored)}")
     found: dict[str, Any] = {
@@ -165,6 +167,8 @@ def _settings(settings: Any) -> dict[str, Any]:
     }
     if any(values.get(name) for name in TENSORBOARD):
         found["sync_tensorboard"] = True
+    if values.get("_disable_stats") or values.get("x_disable_stats"):
+        found["TRACKER_SAMPLE"] = False
     return found
 
 

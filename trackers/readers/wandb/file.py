@@ -29,7 +29,18 @@ from trackers.readers.reader import SourceRun
 from trackers.readers.wandb import rows
 from trackers.readers.wandb.fetch import FOLDER, INTERNAL, LATEST
 from trackers.readers.wandb.rows import Decoder
-from trackers.records import ArtifactFile, ArtifactRecord, Config, Environment, Finish, Media, Record, Start, merge
+from trackers.records import (
+    ArtifactFile,
+    ArtifactRecord,
+    Config,
+    Environment,
+    Finish,
+    Info,
+    Media,
+    Record,
+    Start,
+    merge,
+)
 from trackers.support import confined
 
 SHOWN = 3
@@ -194,6 +205,7 @@ class _Reading:
         self._exit: int | None = None
         self._preempting = False
         self._begun = False
+        self._told: dict[str, Any] = {}
         self._directory = Path(os.path.commonpath([path.resolve().parent / "files" for path in paths]))
         self._here = self._directory
         self._staged: StagedArtifacts | None = None
@@ -240,6 +252,7 @@ class _Reading:
             if not self._begun:
                 self._begun = True
                 yield Start(time=self._run.created, rank=0)
+            yield from self._renamed(record.run)
         values = {name: value for name, value in wandb_datastore.tree(message.update).items() if name != "_wandb"}
         if self._decoder.ours:
             values.pop("run_name", None)
@@ -247,6 +260,16 @@ class _Reading:
         merge(self._config, deepcopy(values))
         if self._config != before:
             yield Config(time=max(self._run.created, self._decoder.time), values=values)
+
+    def _renamed(self, message: Any) -> Iterator[Record]:
+        """The run's name, tags and notes where the script changed them: each such record has them all."""
+        known = {"name": self._run.name, "tags": list(self._run.tags), "notes": self._run.notes or ""}
+        known |= self._told
+        told = {"name": message.display_name or known["name"], "tags": list(message.tags), "notes": message.notes}
+        changed = {key: value for key, value in told.items() if value != known[key]}
+        if changed:
+            self._told |= changed
+            yield Info(time=max(self._run.created, self._decoder.time), **changed)
 
     def end(self) -> Iterator[Record]:
         yield from self._spared.read(self._decoder.results(self._summary))

@@ -1,0 +1,457 @@
+"""Call patterns of scripts that were written for W&B, each a small script; run by W&B's client, and by this package.
+
+``python patterns.py real`` runs them all with the installed wandb, offline; ``python patterns.py ours`` with
+``install_as_wandb``. Each one's run has the pattern's name as its project. A pattern that fails ends the program.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import math
+import sys
+from collections.abc import Callable
+from typing import Any
+
+Pattern = Callable[[Any], None]
+PATTERNS: dict[str, Pattern] = {}
+
+
+def pattern(function: Pattern) -> Pattern:
+    """Add a script to the table."""
+    PATTERNS[function.__name__] = function
+    return function
+
+
+@pattern
+def plain_steps(wandb: Any) -> None:
+    """nanoGPT: the iteration among the values, and as the step."""
+    wandb.init(project="plain_steps", name="run", config={"lr": 0.1, "model": {"depth": 2}})
+    for iteration in range(0, 40, 10):
+        wandb.log({"iter": iteration, "train/loss": 4.0 - iteration / 10, "lr": 0.1}, step=iteration)
+    wandb.finish()
+
+
+@pattern
+def no_steps(wandb: Any) -> None:
+    """timm: no step at all."""
+    wandb.init(project="no_steps", config=argparse.Namespace(epochs=3, opt="sgd"))
+    for epoch in range(3):
+        wandb.log({"epoch": epoch, "eval_top1": 50.0 + epoch})
+    wandb.finish()
+
+
+@pattern
+def with_statement(wandb: Any) -> None:
+    """The documentation's form."""
+    with wandb.init(project="with_statement", config={"a": 1}) as run:
+        for number in range(3):
+            run.log({"accuracy": number / 3, "loss": 1 - number / 3})
+
+
+@pattern
+def commit_false(wandb: Any) -> None:
+    """Values of one step come in parts."""
+    wandb.init(project="commit_false")
+    for number in range(3):
+        wandb.log({"a": number}, commit=False)
+        wandb.log({"b": number * 2}, commit=False)
+        wandb.log({"c": number * 3})
+    wandb.finish()
+
+
+@pattern
+def empty_commit(wandb: Any) -> None:
+    """XGBoost's callback: parts, then an empty row that ends the step."""
+    wandb.init(project="empty_commit")
+    for number in range(3):
+        wandb.log({"rmse": 1.0 / (number + 1)}, commit=False)
+        wandb.log({})
+    wandb.finish()
+
+
+@pattern
+def same_step_twice(wandb: Any) -> None:
+    """Training and validation log at one step."""
+    wandb.init(project="same_step_twice")
+    for step in range(1, 4):
+        wandb.log({"train/loss": 1.0 / step}, step=step)
+        wandb.log({"val/loss": 2.0 / step}, step=step)
+    wandb.finish()
+
+
+@pattern
+def value_again_in_a_step(wandb: Any) -> None:
+    """The last value of a step counts."""
+    wandb.init(project="value_again_in_a_step")
+    wandb.log({"x": 1}, step=0)
+    wandb.log({"x": 2}, step=0)
+    wandb.log({"x": 3}, step=1)
+    wandb.finish()
+
+
+@pattern
+def step_then_none(wandb: Any) -> None:
+    """A call without a step belongs to the step of the call before."""
+    wandb.init(project="step_then_none")
+    wandb.log({"a": 1.0}, step=5)
+    wandb.log({"b": 2.0})
+    wandb.log({"c": 3.0})
+    wandb.log({"a": 4.0}, step=9, commit=True)
+    wandb.log({"b": 5.0})
+    wandb.finish()
+
+
+@pattern
+def gaps_between_steps(wandb: Any) -> None:
+    """Logged every so many steps."""
+    wandb.init(project="gaps_between_steps")
+    for step in (0, 7, 100, 1000):
+        wandb.log({"loss": step * 0.5}, step=step)
+    wandb.finish()
+
+
+@pattern
+def nested(wandb: Any) -> None:
+    """Dicts in dicts."""
+    wandb.init(project="nested", config={"optimizer": {"name": "adam", "betas": [0.9, 0.999]}})
+    for step in range(2):
+        wandb.log({"train": {"loss": 1.0 - step, "acc": {"top1": step, "top5": step + 1}}})
+    wandb.finish()
+
+
+@pattern
+def not_finite(wandb: Any) -> None:
+    """A diverging loss."""
+    wandb.init(project="not_finite")
+    for value in (1.0, math.inf, math.nan, -math.inf):
+        wandb.log({"loss": value})
+    wandb.finish()
+
+
+@pattern
+def numpy_values(wandb: Any) -> None:
+    """Scalars of NumPy."""
+    import numpy as np
+
+    wandb.init(project="numpy_values", config={"seed": np.int64(3), "lr": np.float64(0.25)})
+    wandb.log({"f32": np.float32(0.5), "i64": np.int64(7), "zero_d": np.array(2.5), "bool": np.bool_(True)})
+    wandb.finish()
+
+
+@pattern
+def torch_values(wandb: Any) -> None:
+    """Scalars of torch that nobody called item on."""
+    import torch
+
+    wandb.init(project="torch_values")
+    wandb.log({"loss": torch.tensor(0.5), "one": torch.tensor([3.0]), "grad": torch.tensor(1.5, requires_grad=True)})
+    wandb.finish()
+
+
+@pattern
+def booleans_and_texts(wandb: Any) -> None:
+    """Flags, words."""
+    wandb.init(project="booleans_and_texts")
+    wandb.log({"flag": True, "n": 1, "word": "begin"})
+    wandb.log({"flag": False, "n": 2, "word": "end"})
+    wandb.finish()
+
+
+@pattern
+def none_values(wandb: Any) -> None:
+    """A metric that isn't known yet."""
+    wandb.init(project="none_values")
+    wandb.log({"a": 1.0, "b": None})
+    wandb.log({"a": 2.0, "b": 3.0})
+    wandb.finish()
+
+
+@pattern
+def axis_of_its_own(wandb: Any) -> None:
+    """Lightning: the trainer's step is a value, and the axis of all."""
+    run = wandb.init(project="axis_of_its_own")
+    run.define_metric("trainer/global_step")
+    run.define_metric("*", step_metric="trainer/global_step", step_sync=True)
+    for step in (0, 10, 20):
+        run.log({"loss": 1.0 / (step + 1), "trainer/global_step": step})
+    run.finish()
+
+
+@pattern
+def axis_by_epoch(wandb: Any) -> None:
+    """torchtune, OpenRLHF: another axis for each group."""
+    wandb.init(project="axis_by_epoch", reinit=True)
+    wandb.define_metric("train/global_step")
+    wandb.define_metric("train/*", step_metric="train/global_step", step_sync=True)
+    wandb.define_metric("eval/epoch")
+    wandb.define_metric("eval/*", step_metric="eval/epoch", step_sync=True)
+    for step in range(1, 5):
+        wandb.log({"train/loss": 1.0 / step, "train/global_step": step})
+        if step % 2 == 0:
+            wandb.log({"eval/acc": step / 4, "eval/epoch": step // 2})
+    wandb.finish()
+
+
+@pattern
+def summary_writes(wandb: Any) -> None:
+    """Results, written in each of the ways."""
+    run = wandb.init(project="summary_writes")
+    run.log({"acc": 0.5})
+    run.summary["best_acc"] = 0.75
+    wandb.run.summary["epochs"] = 3
+    wandb.summary.update({"params": 1000})
+    run.summary.flops = 2.5
+    run.finish()
+
+
+@pattern
+def summary_by_definition(wandb: Any) -> None:
+    """Best values by define_metric."""
+    wandb.init(project="summary_by_definition")
+    wandb.define_metric("loss", summary="min")
+    wandb.define_metric("acc", summary="max")
+    for loss, acc in ((3.0, 0.1), (1.0, 0.9), (2.0, 0.5)):
+        wandb.log({"loss": loss, "acc": acc})
+    wandb.finish()
+
+
+@pattern
+def config_updates(wandb: Any) -> None:
+    """Configuration that comes later, in each of the ways."""
+    wandb.init(project="config_updates", config={"lr": 0.1, "epochs": 3})
+    wandb.config.update({"depth": 4})
+    wandb.config.update({"lr": 0.2}, allow_val_change=True)
+    wandb.config["width"] = 64
+    wandb.config.batch_size = 32
+    wandb.config.setdefaults({"depth": 9, "seed": 1})
+    assert wandb.config.lr == wandb.config["lr"] == wandb.config.get("lr") == 0.2
+    assert "depth" in wandb.config
+    wandb.log({"a": 1})
+    wandb.finish()
+
+
+@pattern
+def config_of_a_dataclass(wandb: Any) -> None:
+    """vars and asdict."""
+
+    @dataclasses.dataclass
+    class Settings:
+        lr: float = 0.1
+        layers: tuple[int, ...] = (1, 2)
+
+    wandb.init(project="config_of_a_dataclass", config=dataclasses.asdict(Settings()))
+    wandb.config.update(argparse.Namespace(extra=True))
+    wandb.log({"a": 1})
+    wandb.finish()
+
+
+@pattern
+def config_without_some(wandb: Any) -> None:
+    """Keys that are left out."""
+    wandb.init(project="config_without_some", config={"keep": 1, "drop": 2}, config_exclude_keys=["drop"])
+    wandb.log({"a": 1})
+    wandb.finish()
+
+
+@pattern
+def identity(wandb: Any) -> None:
+    """tianshou, lerobot: name, group, tags, notes, job type."""
+    run = wandb.init(
+        project="identity", name="seed 3", group="ablation", tags=["a", "b"], notes="why", job_type="train_eval",
+        id="identity-1", resume="allow", save_code=False, mode="offline",
+    )  # fmt: skip
+    run._label(repo="tianshou")
+    assert run.project == "identity"
+    run.log({"a": 1}, step=1)
+    run.tags += ("c",)
+    run.finish()
+
+
+@pattern
+def names_set_later(wandb: Any) -> None:
+    """The name is known when the model is built."""
+    wandb.init(project="names_set_later")
+    wandb.run.name = "resnet50"
+    wandb.run.notes = "late"
+    wandb.log({"a": 1})
+    wandb.finish()
+
+
+@pattern
+def two_runs(wandb: Any) -> None:
+    """A loop over seeds: one run after the other."""
+    for seed in range(2):
+        run = wandb.init(project="two_runs", name=f"seed-{seed}", reinit=True, config={"seed": seed})
+        for step in range(2):
+            run.log({"loss": seed + step})
+        run.finish()
+
+
+@pattern
+def init_twice(wandb: Any) -> None:
+    """A library calls init again: it is the same run."""
+    first = wandb.init(project="init_twice", name="one")
+    wandb.log({"a": 1})
+    second = wandb.init(project="init_twice", name="two")
+    assert second.id == first.id
+    wandb.log({"a": 2})
+    wandb.finish()
+
+
+@pattern
+def log_after_finish(wandb: Any) -> None:
+    """A last line after the end."""
+    run = wandb.init(project="log_after_finish")
+    run.log({"a": 1})
+    run.finish()
+    try:
+        run.log({"a": 2})
+        wandb.log({"a": 3})
+    except wandb.Error:
+        pass
+
+
+@pattern
+def failed_run(wandb: Any) -> None:
+    """An exception leaves the with statement."""
+    try:
+        with wandb.init(project="failed_run") as run:
+            run.log({"a": 1})
+            raise ValueError("diverged")
+    except ValueError:
+        pass
+
+
+@pattern
+def exit_code(wandb: Any) -> None:
+    """Said to have failed."""
+    wandb.init(project="exit_code")
+    wandb.log({"a": 1})
+    wandb.finish(exit_code=1)
+
+
+@pattern
+def keyword_arguments(wandb: Any) -> None:
+    """verl: everything by its name."""
+    settings = wandb.Settings(silent=True)
+    run = wandb.init(project="keyword_arguments", name="v", entity=None, config={}, settings=settings)
+    run.log(data={"critic/score": 0.5}, step=1)
+    wandb.log(data={"critic/score": 0.75}, step=2)
+    wandb.finish(exit_code=0)
+
+
+@pattern
+def settings_of_a_script(wandb: Any) -> None:
+    """Settings that concern W&B's own client."""
+    settings = wandb.Settings(x_disable_stats=True, console="off", init_timeout=300)
+    run = wandb.init(project="settings_of_a_script", settings=settings)
+    assert run.settings.mode == "offline"
+    assert run.offline
+    run.log({"a": 1})
+    run.finish()
+
+
+@pattern
+def media(wandb: Any) -> None:
+    """Pictures, tables, sounds, histograms beside numbers."""
+    import numpy as np
+
+    wandb.init(project="media")
+    for step in range(2):
+        table = wandb.Table(columns=["id", "text"], data=[[step, "a"], [step + 1, "b"]])
+        table.add_data(9, "c")
+        wandb.log(
+            {
+                "image": wandb.Image(np.zeros((4, 4, 3), dtype=np.uint8), caption="black"),
+                "images": [wandb.Image(np.zeros((2, 2), dtype=np.uint8)) for _ in range(2)],
+                "table": table,
+                "histogram": wandb.Histogram(np.arange(10)),
+                "page": wandb.Html("<p>hello</p>"),
+                "loss": 1.0 - step,
+            },
+            step=step,
+        )
+    wandb.finish()
+
+
+@pattern
+def artifacts(wandb: Any) -> None:
+    """lerobot, composer: checkpoints."""
+    run = wandb.init(project="artifacts")
+    with open("model.bin", "wb") as file:
+        file.write(b"weights")
+    artifact = wandb.Artifact(wandb.util.make_artifact_name_safe("policy/x 1"), type="model", metadata={"step": 1})
+    artifact.add_file("model.bin")
+    run.log_artifact(artifact, aliases=["latest"])
+    run.log_artifact(artifact_or_path="model.bin", name="plain", type="file", tags=["t"])
+    wandb.save("model.bin", base_path=".", policy="now")
+    run.log({"a": 1})
+    run.finish()
+
+
+@pattern
+def alert_and_terminal(wandb: Any) -> None:
+    """Messages."""
+    wandb.init(project="alert_and_terminal")
+    wandb.alert(title="low", text="accuracy", level=wandb.AlertLevel.WARN, wait_duration=300)
+    wandb.termlog("one line")
+    wandb.termwarn("careful", repeat=False)
+    wandb.log({"a": 1})
+    wandb.finish()
+
+
+@pattern
+def keys_of_any_kind(wandb: Any) -> None:
+    """Names with spaces, dots and slashes."""
+    wandb.init(project="keys_of_any_kind")
+    wandb.log({"a b": 1, "c/d/e": 2, "f-g": 3, "Ä": 4, "h@5": 5})
+    wandb.finish()
+
+
+@pattern
+def many_values(wandb: Any) -> None:
+    """A row of many names, many rows."""
+    wandb.init(project="many_values")
+    for step in range(50):
+        wandb.log({f"layer{number}/norm": number * 0.5 + step for number in range(20)}, step=step)
+    wandb.finish()
+
+
+@pattern
+def define_hidden(wandb: Any) -> None:
+    """lerobot: a metric that is only an axis."""
+    run = wandb.init(project="define_hidden")
+    run.define_metric("steps", hidden=True)
+    run.define_metric("eval/reward", step_metric="steps")
+    for step in range(3):
+        run.log({"steps": step * 100, "eval/reward": step * 1.5})
+    run.finish()
+
+
+@pattern
+def disabled(wandb: Any) -> None:
+    """A debug run: every call works, nothing is recorded."""
+    run = wandb.init(project="disabled", mode="disabled", config={"a": 1})
+    assert wandb.run is run
+    wandb.log({"loss": 1.0})
+    run.summary["x"] = 1
+    wandb.config.update({"b": 2})
+    wandb.finish()
+
+
+def main(which: str) -> None:
+    """Run all patterns with wandb, or with this package under its name."""
+    if which == "ours":
+        import trackers
+
+        trackers.install_as_wandb()
+    import wandb
+
+    for name, function in PATTERNS.items():
+        print(f"-- {name}", flush=True)
+        function(wandb)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
