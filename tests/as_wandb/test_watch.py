@@ -193,3 +193,18 @@ def test_files_in_the_files_directory_are_kept_at_the_end() -> None:
     (kept,) = logged(run, ArtifactRecord)
     assert [file.path for file in kept.files] == ["sub/model.txt"]
     assert Path(run.dir, kept.files[0].file).read_text() == "weights"
+
+
+@pytest.mark.parametrize("mode", ["offline", "disabled"])
+def test_directory_of_a_run_of_wandbs_init_is_that_of_its_own_files(mode: str) -> None:
+    """As ``wandb.run.dir`` is used: what is written there is no file of the journal's, and is kept."""
+    from trackers.as_wandb.init import init
+
+    run = init(project="p", mode=mode, options={"TRACKER": "json", "TRACKER_RELAY": False})
+    Path(run.dir, "model.txt").write_text("weights")
+    run.finish()
+    if mode == "offline":
+        assert Path(run.dir) == Path(run.path, "files")
+        stream = Path(run.path, "streams/rank-0.1.jsonl").read_bytes().splitlines()
+        (kept,) = [record for line in stream if isinstance(record := decode(line), ArtifactRecord)]
+        assert [file.path for file in kept.files] == ["model.txt"]

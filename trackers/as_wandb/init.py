@@ -1,7 +1,7 @@
 """``wandb.init``: W&B's arguments, in W&B's order and with W&B's meaning, for a run of ours.
 
 It differs from ``trackers.init`` where the two words mean different things: ``dir``, ``mode="offline"``, ``reinit``, an
-``id`` that exists, and the step of a call that gives none.
+``id`` that exists, and the step of a call that gives none; and the run's ``dir`` is that of the script's own files.
 """
 
 from __future__ import annotations
@@ -94,6 +94,7 @@ def init(
         **{key: value for key, value in {**given, **own}.items() if value is not None},
     )  # fmt: skip
     run.hold_steps()
+    run.give_files_dir()
     return run
 
 

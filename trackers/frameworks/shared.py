@@ -212,7 +212,7 @@ class RunHandle:
         self.own, self._passed_on = True, False
         if run.id and not run.disabled:
             _begun[run.id] = run
-            self._attempt = RunDirectory(Path(run.dir)).attempt()
+            self._attempt = RunDirectory(Path(run.path)).attempt()
         return run
 
     def _continue_later(self) -> None:
@@ -222,7 +222,7 @@ class RunHandle:
     def _is_superseded(self) -> bool:
         """Whether another process has continued the run since a copy of this was pickled."""
         run = self._run
-        if not self.own or run is None or not run.dir or RunDirectory(Path(run.dir)).attempt() == self._attempt:
+        if not self.own or run is None or not run.path or RunDirectory(Path(run.path)).attempt() == self._attempt:
             return False
         run.finish(timeout=0.0, quiet=True)
         return True

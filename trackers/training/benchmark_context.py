@@ -154,7 +154,7 @@ class BenchmarkContext:
         )
         source: dict[str, Any] = {"file": "", "format": "callback"}
         if run is not None:
-            source |= {"file": str(Path(run.dir).resolve()), "run_id": run.id, "run_name": run.name,
+            source |= {"file": str(Path(run.path).resolve()), "run_id": run.id, "run_name": run.name,
                        "project": run.project}  # fmt: skip
         document = result(steps, source={**source, "status": status, **more}, given=self._sizes, word="run")
         path = (file.save if run is not None else file.write)(document, self._directory)

@@ -114,6 +114,10 @@ class NullRun(NotMeasuring, WandbRun):
             self._files = tempfile.TemporaryDirectory(prefix="trackers-files-")
         return self._files.name
 
+    def give_files_dir(self) -> None:
+        """Give the directory of the script's own files as ``dir`` from now on."""
+        self.dir = self.files_dir
+
     def record_tensorboard(self) -> None:
         """Nothing."""
 
@@ -155,7 +159,7 @@ class NullRun(NotMeasuring, WandbRun):
         pass
 
     def __reduce__(self) -> Any:
-        return _null_run, (self.id, self.name, self.project, self.config.as_dict(), self.mode, self.dir)
+        return _null_run, (self.id, self.name, self.project, self.config.as_dict(), self.mode, self.path)
 
     def __repr__(self) -> str:
         return f"<trackers.NullRun {self.project}/{self.id}>"

@@ -94,11 +94,13 @@ class Run(Measuring, WandbRun):
         id, name, project, group, job_type, tags, notes, mode: as in every tracker.
         config: the configuration, nested; setting a key records the change.
         summary: results; setting a key records a result (``final/``).
-        dir, path: the run's directory. entity: at W&B. resumed: it continues an earlier attempt. finished: it has
+        dir, path: the run's directory; ``dir`` of a run that ``wandb.init`` made is ``files_dir``.
+        entity: at W&B. resumed: it continues an earlier attempt. finished: it has
             ended. disabled: False.
     """
 
     disabled = False
+    _gives_files_dir = False
 
     def __init__(self, recorder: Recorder, on_finish: Callable[[Run], None] = lambda run: None) -> None:
         self._recorder = recorder
@@ -167,10 +169,16 @@ class Run(Measuring, WandbRun):
         self._recorder.record(Info(time=self._recorder.now(), notes=self._info.notes))
 
     @property
-    def dir(self) -> str:
+    def path(self) -> str:
         return str(self._recorder.run.path)
 
-    path = dir
+    @property
+    def dir(self) -> str:
+        return self.files_dir if self._gives_files_dir else self.path
+
+    def give_files_dir(self) -> None:
+        """Give the directory of the script's own files as ``dir`` from now on, as W&B's runs do."""
+        self._gives_files_dir = True
 
     @property
     def step(self) -> int:
@@ -512,7 +520,7 @@ class Run(Measuring, WandbRun):
 
     @property
     def _attach_id(self) -> str:
-        return self.dir  # by which Lightning finds the run in a spawned process
+        return self.path  # by which Lightning finds the run in a spawned process
 
     def __reduce__(self) -> Any:
         return attach, (self._address(),)
@@ -612,7 +620,7 @@ def attach(address: RunAddress) -> Run | NullRun:
     Where that can't be, a run that records nothing; it is said why.
     """
     for known in ending.runs():
-        if isinstance(known, Run) and known.dir == address.directory:
+        if isinstance(known, Run) and known.path == address.directory:
             return known
     recorder = recorder_of(address)
     if recorder is not None:
