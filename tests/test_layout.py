@@ -213,8 +213,15 @@ def test_the_kit_knows_only_the_contract() -> None:
 
 
 CALLBACKS = (
-    "accelerate", "hydra", "keras", "lightning", "stable_baselines3", "transformers", "xgboost",
-)  # fmt: skip
+    "accelerate",
+    "hydra",
+    "keras",
+    "lightning",
+    "pytorch",
+    "stable_baselines3",
+    "transformers",
+    "xgboost",
+)
 """Modules of ``trackers.frameworks`` whose classes are subclasses of their framework's."""
 
 LAZY = {"trackers.backends.tensorboard.summary_protos", *(f"trackers.frameworks.{name}" for name in CALLBACKS)}

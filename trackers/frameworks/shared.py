@@ -69,6 +69,7 @@ class RunHandle:
         trackers, project, name, config, **init: as for ``trackers.init``. An ``id`` continues the run of that id where
             there is one (``resume="allow"``).
         run: the run to log to. None: the current run, unless a logger began that; else a new one.
+        alone: a new run in any case.
 
     Attributes:
         begun: a run was taken or begun at least once. own: the run was begun here, and is ended here.
@@ -85,11 +86,12 @@ class RunHandle:
         project: str | None = None,
         name: str | None = None,
         config: Any = None,
+        alone: bool = False,
         **init: Any,
     ) -> None:
         named = {"trackers": trackers, "project": project, "name": name, "config": config, **init}
         self._init = {key: value for key, value in named.items() if value is not None}
-        self._run = run
+        self._run, self._alone = run, alone
         self._attempt = 0
         self._passed_on = False
         self._said: set[str] = set()
@@ -156,11 +158,11 @@ class RunHandle:
             self._init["step"] = step
             self._run = None
 
-    def finish(self, exit_code: int | None = None) -> None:
-        """End the run if it was begun here. A later use continues it."""
+    def finish(self, exit_code: int | None = None, timeout: float | None = None) -> None:
+        """End the run if it was begun here. A later use continues it. exit_code, timeout: as for ``Run.finish``."""
         if self.own and self._run is not None and not self._run.finished:
             self._continue_later()
-            self._run.finish(exit_code)
+            self._run.finish(exit_code, timeout=timeout)
 
     def fail(self, error: BaseException | None = None) -> None:
         """End the run as failed if it was begun here.
@@ -191,7 +193,7 @@ class RunHandle:
             self.own = True
             return open_run
         here = current()
-        if here is not None and not here.finished and not self.own and _begun.get(here.id) is not here:
+        if here is not None and not (here.finished or self.own or self._alone) and _begun.get(here.id) is not here:
             ignored = sorted(set(self._init) - {"config", "resume"})
             if ignored:
                 self.say(
