@@ -5,6 +5,7 @@
     ```python file=a.py    written to a.py, for the commands after it
     ```text output         what the block before it prints: these lines, in this order; … stands for anything
     ```bash show           not run: needs what a test can't have (an account, a cluster, minutes)
+    ```python show frameworks   run by `make test-frameworks`, which has the packages
 
 Where an example prints something else each time, the block shows what it printed once, and a comment before it, which
 readers don't see, has the lines with … in place of what varies: ``<!-- prints`` … ``-->``.
