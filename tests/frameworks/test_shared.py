@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import multiprocessing
 import pickle
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +24,8 @@ def _journal_only(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def losses(run: Any) -> list[tuple[int, float]]:
-    """Steps and values of "loss" in the journal."""
-    frame = trackers.load(run.dir).metrics(["loss"]).to_pandas()
+    """Steps and values of "loss" in the journal of a run, or of the run in a directory."""
+    frame = trackers.load(str(getattr(run, "dir", run))).metrics(["loss"]).to_pandas()
     return [(int(step), float(value)) for step, value in zip(frame["step"], frame["loss"], strict=True)]
 
 
@@ -134,6 +136,44 @@ def test_spawned_process_continues_the_run() -> None:
     handle.finish()
     assert losses(handle.known) == [(step, float(step)) for step in range(4)]
     assert status(handle.known) == "finished"
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("users", [False, True])
+def test_spawned_process_logs_to_the_run_of_its_parent(users: bool) -> None:
+    """A run that wasn't begun yet, or is the script's own, goes on after what a spawned process logged to it."""
+    own = trackers.init("json", project="p") if users else None
+    handle = RunHandle("json", project="p")
+    process = multiprocessing.get_context("spawn").Process(target=_log, args=(handle, 0))
+    process.start()
+    process.join()
+    handle.run.log({"loss": 1.0}, step=1)
+    run = handle.run
+    assert own in (None, run)
+    run.finish()
+    assert losses(run) == [(0, 0.0), (1, 1.0)]
+    assert len(list(Path("runs/p").iterdir())) == 1
+
+
+LATER = """
+import pickle, sys
+handle = pickle.load(open("handle", "rb"))
+handle.run.log({"loss": 5.0}, step=5)
+handle.finish()
+"""
+
+
+@pytest.mark.processes
+def test_copy_of_a_process_that_is_gone_continues_its_run() -> None:
+    """A logger that was stored continues the run by its id."""
+    script = (
+        "import pickle; from trackers.frameworks.shared import RunHandle; handle = RunHandle('json', project='p'); "
+        "handle.run.log({'loss': 1.0}, step=1); pickle.dump(handle, open('handle', 'wb'))"
+    )
+    for code in (script, LATER):
+        subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    (path,) = Path("runs/p").iterdir()
+    assert losses(path) == [(1, 1.0), (5, 5.0)]
 
 
 class Logger:

@@ -19,15 +19,16 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import multiprocessing.context
+import os
 import sys
 import time
 import weakref
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, TypeVar
 
 from trackers.errors import NotFound, UsageError
-from trackers.journal.run_directory import RunDirectory, new_id
+from trackers.journal.run_directory import new_id
 from trackers.training.exit_hooks import exception_exit, exit_of
 from trackers.training.init import current, init
 
@@ -74,8 +75,8 @@ class RunHandle:
     Attributes:
         begun: a run was taken or begun at least once. own: the run was begun here, and is ended here.
 
-    A copy made by ``copy.deepcopy`` shares the run. A pickled one continues the run by its id: in the process that has
-    the run open it is the same run, in another one it is a later attempt of it.
+    A copy made by ``copy.deepcopy`` shares the run, and so does a pickled one, in this process and in those that it
+    spawns. Where the process that began the run is gone, a pickled one continues the run by its id.
     """
 
     def __init__(
@@ -91,9 +92,8 @@ class RunHandle:
     ) -> None:
         named = {"trackers": trackers, "project": project, "name": name, "config": config, **init}
         self._init = {key: value for key, value in named.items() if value is not None}
+        self._asked = frozenset(self._init) - {"config", "resume", "rank"}
         self._run, self._alone = run, alone
-        self._attempt = 0
-        self._passed_on = False
         self._said: set[str] = set()
         self.begun = False
         self.own = False
@@ -107,7 +107,7 @@ class RunHandle:
         """
         run = self._run
         _resting.discard(self)
-        if run is None or run.finished or (self._passed_on and self._is_superseded()):
+        if run is None or run.finished:
             if run is not None:
                 self._continue_later()
             run = self._run = self._take()
@@ -189,16 +189,14 @@ class RunHandle:
 
     def _take(self) -> Any:
         open_run = _begun.get(self.id or "")
-        if open_run is not None and not open_run.finished and not self._passed_on:
+        if open_run is not None and not open_run.finished:
             self.own = True
             return open_run
-        here = current()
-        if here is not None and not (here.finished or self.own or self._alone) and _begun.get(here.id) is not here:
-            ignored = sorted(set(self._init) - {"config", "resume"})
-            if ignored:
-                self.say(
-                    f"the current run {here.name or here.id} is used: {', '.join(ignored)} of the logger is ignored"
-                )
+        here = self._users_run()
+        if here is not None:
+            if self._asked:
+                ignored = ", ".join(sorted(self._asked))
+                self.say(f"the current run {here.name or here.id} is used: {ignored} of the logger is ignored")
             if self._init.get("config") is not None:
                 here.config.update(self._init["config"])
             return here
@@ -211,23 +209,21 @@ class RunHandle:
         options = {"TRACKER_RANK": "0", **(self._init.get("options") or {})}
         run = init(**{"rank": 0, "reinit": "create_new", **self._init, "options": options})
         self._init.pop("step", None)
-        self.own, self._passed_on = True, False
+        self.own = True
         if run.id and not run.disabled:
             _begun[run.id] = run
-            self._attempt = RunDirectory(Path(run.path)).attempt()
         return run
+
+    def _users_run(self) -> Any:
+        """The current run, if the script began it."""
+        here = current()
+        if here is None or here.finished or self.own or self._alone or _begun.get(here.id) is here:
+            return None
+        return here
 
     def _continue_later(self) -> None:
         if self._run is not None and self._run.id:
             self._init |= {"id": self._run.id, "project": self._run.project, "resume": "allow"}
-
-    def _is_superseded(self) -> bool:
-        """Whether another process has continued the run since a copy of this was pickled."""
-        run = self._run
-        if not self.own or run is None or not run.path or RunDirectory(Path(run.path)).attempt() == self._attempt:
-            return False
-        run.finish(timeout=0.0, quiet=True)
-        return True
 
     def __deepcopy__(self, memo: dict[int, Any]) -> RunHandle:
         copied = object.__new__(type(self))
@@ -237,9 +233,21 @@ class RunHandle:
         return copied
 
     def __getstate__(self) -> dict[str, Any]:
+        run = self._run or self._users_run()
+        if run is None and multiprocessing.context.get_spawning_popen() is not None:
+            run = self.run  # so that what is spawned logs to a run of this process
+        if run is not None and run.finished:
+            run = None
         self._continue_later()
-        if "id" not in self._init:
+        if run is None and "id" not in self._init:
             # All copies, in whatever processes, are of one run.
             self._init |= {"id": new_id(), "resume": "allow"}
-        self._passed_on = True
-        return {**self.__dict__, "_run": None, "_said": set(), "_passed_on": False}
+        return {**self.__dict__, "_run": run, "_said": set(), "_from": (os.getpid(), run is not None and run.disabled)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        pid, disabled = state.pop("_from")
+        self.__dict__.update(state)
+        if pid != os.getpid():
+            self.own = False  # the process that began the run ends it
+        if self._run is not None and self._run.disabled and not disabled:
+            self._run = None  # that process is gone: the run is continued by its id
