@@ -214,6 +214,7 @@ def test_the_kit_knows_only_the_contract() -> None:
 
 CALLBACKS = (
     "accelerate",
+    "gymnasium",
     "hydra",
     "keras",
     "lightning",
