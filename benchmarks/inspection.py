@@ -19,6 +19,8 @@ PASS = 1.5
 """All statistics of a tensor may cost so many times what its abs().max() and its std() do."""
 SHARE = 2.0
 """Percent of training's time that statistics may take at freq=100."""
+WATCHED = 1.05
+"""So many times as long a step may take whose histograms aren't due."""
 FREQ = 100
 STATS = ["min", "max", "mean", "std", "l1_norm", "l2_norm", "cur_amax", "dynamic_range"]
 SIZES = (1 << 16, 1 << 20, 1 << 24)
@@ -118,6 +120,35 @@ def step_figures(run: Any, rounds: int) -> list[Figure]:
     return [*found, Figure("  a step alone", each * 1e3, "ms")]
 
 
+def watch_figures(run: Any, rounds: int) -> list[Figure]:
+    """A step whose gradients and parameters are watched: between two histograms, and at one."""
+    import torch
+
+    sys.path.insert(0, str(ROOT / "examples/gpt2"))
+    model_module = importlib.import_module("model")
+    gpts = []
+    for _ in range(2):
+        torch.manual_seed(0)
+        gpts.append(model_module.GPT(model_module.Shape(*SHAPE)))
+    tokens = torch.randint(SHAPE[0], (BATCH, SHAPE[1]))
+
+    def step(gpt: Any) -> None:
+        gpt.zero_grad(set_to_none=True)
+        gpt(tokens, tokens).backward()
+
+    alone, watched = gpts
+    run.watch(watched, log="all", log_freq=1 << 60)
+    between = ratio(lambda: step(watched), lambda: step(alone), rounds)
+    run.unwatch()
+    run.watch(watched, log="all", log_freq=1)
+    due = ratio(lambda: step(watched), lambda: step(alone), max(5, rounds // 4))
+    run.unwatch()
+    return [
+        Figure("watch(log='all'), a step between histograms / a step alone", between, "x", at_most=WATCHED),
+        Figure("  a step with histograms / a step alone", due, "x"),
+    ]
+
+
 def _between(inspector: Any) -> None:
     inspector.iteration = 6
     inspector.step()
@@ -135,6 +166,7 @@ def measure(quick: bool) -> list[Figure]:
     torch.set_num_threads(1)
     run = trackers.init("json", project="bench", mode="offline", options={"TRACKER_RELAY": False})
     figures = pass_figures(20 if quick else 400) + step_figures(run, 5 if quick else 60)
+    figures += watch_figures(run, 5 if quick else 100)
     run.finish()
     return figures
 

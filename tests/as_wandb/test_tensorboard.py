@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import textwrap
@@ -14,6 +15,7 @@ import pytest
 
 import trackers
 from tests.stores import read_tensorboard
+from trackers.formats import wandb_datastore
 from trackers.formats.tensorboard_event import Framer
 from trackers.journal.run_directory import RunDirectory
 from trackers.records import Config, Media, Metrics, Record, Text, decode
@@ -212,6 +214,48 @@ def test_summary_given_to_tensorboard_log() -> None:
     trackers.tensorboard.log(summary.SerializeToString(), step=3, namespace="eval")
     trackers.tensorboard.log(summary, step=4)
     assert points(run) == [("eval/loss", 3, 0.25), ("loss", 4, 0.25)]
+
+
+SAME = """
+import sys
+if sys.argv[1] == "theirs":
+    import wandb
+    wandb.init(project="p", mode="offline", sync_tensorboard=True,
+               settings=wandb.Settings(x_disable_stats=True, console="off"))
+else:
+    import trackers as wandb
+    wandb.init("wandb", project="p", inline=True, sync_tensorboard=True)
+from torch.utils.tensorboard import SummaryWriter
+tb = SummaryWriter("runs/x")
+for step in range(0, 500, 100):
+    tb.add_scalar("charts/return", 1.1 * step, step)
+    tb.add_scalar("losses/value", 1 / (step + 3), step)
+    tb.add_scalar("evaluation", float("inf"), step)
+other = SummaryWriter("runs/x/eval")
+other.add_scalar("loss", 0.3, 600)
+other.close()
+tb.close()
+wandb.finish()
+"""
+
+
+def test_names_steps_and_values_equal_those_of_the_real_wandb(tmp_path: Path) -> None:
+    """The same script with both: the numbers of W&B's rows by name and global_step."""
+    found = []
+    for whose in ("theirs", "ours"):
+        home = tmp_path / whose
+        home.mkdir()
+        environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "WANDB_MODE": "offline"}
+        subprocess.run([sys.executable, "-c", SAME, whose], cwd=home, check=True, env=environment)
+        (path,) = home.rglob("offline-run-*/*.wandb")
+        points = set()
+        for record in wandb_datastore.records(path):
+            if record.WhichOneof("record_type") == "history":
+                row = wandb_datastore.values(record.history.item)
+                points |= {(n, row["global_step"], v) for n, v in row.items() if n[0] != "_" and n != "global_step"}
+        found.append(points)
+    assert len(found[0]) == 16
+    assert found[1] == found[0]
 
 
 def test_shortest_decimal_of_single_precision() -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from trackers.records import Config, Metrics, Record, Summary, Text, flatten, plain_name
+from trackers.records import Config, Metrics, Record, Summary, Text, flatten, on_axis, plain_name
 from trackers.testing import Point, Stored
 from trackers.tracker import Cursor, RunInfo, State, Status
 
@@ -344,6 +344,13 @@ class OpensOnce(Whole):
         super().close(status)
 
 
+class MovesToTheAxis(Whole):
+    """Stores what has a step metric at that one's value, though it says that it has more than one axis."""
+
+    def put(self, record: Record) -> None:
+        super().put(on_axis(record))
+
+
 BROKEN: dict[type[Whole], str] = {
     LosesOne: "batches",
     DoublesOne: "batches",
@@ -371,5 +378,6 @@ BROKEN: dict[type[Whole], str] = {
     WantsARecord: "empty_batches",
     DeclaresTooMuch: "declaration",
     OpensOnce: "resume",
+    MovesToTheAxis: "step_metrics",
 }
 """Each broken tracker with the check that must see it."""

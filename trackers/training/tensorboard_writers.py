@@ -21,7 +21,7 @@ from types import ModuleType
 from typing import Any
 
 from trackers.errors import reason
-from trackers.records import Config, Media, Metrics, Record, Summary, Text
+from trackers.records import SUMMARY_PREFIX, Config, Media, Metrics, Record, Summary, Text
 
 WRITERS = {
     "tensorboard.summary.writer.event_file_writer": "EventFileWriter",
@@ -60,7 +60,7 @@ class WriterTap:
 
     def begin(self, logdir: str) -> None:
         """A writer was made: the first one's directory is the root."""
-        self._prefix(os.path.abspath(logdir))
+        self._prefix(logdir)
 
     def take_under(self, event: Any, namespace: str) -> None:
         """Record an event whose tags get a prefix."""
@@ -86,11 +86,18 @@ class WriterTap:
     def _take(self, event: Any, logdir: str) -> None:
         if not event.HasField("summary"):
             return
+        values = event.summary.value
+        if len(values) == 1 and values[0].WhichOneof("value") == "simple_value":  # the most of all, by far
+            tag = values[0].tag
+            if not tag.startswith(SUMMARY_PREFIX):
+                number = {f"{self._prefix(logdir)}{tag}": shortest(values[0].simple_value)}
+                self._recorder.take(Metrics(step=event.step, time=event.wall_time, values=number))
+                return
         if type(event).__module__.partition(".")[0] != "tensorboard":  # tensorboardX has messages of its own
             from tensorboard.compat.proto.event_pb2 import Event
 
             event = Event.FromString(event.SerializeToString())
-        self._give(event, os.path.abspath(logdir))
+        self._give(event, logdir)
 
     def _give(self, event: Any, logdir: str) -> None:
         for record in self._records(event, logdir):
@@ -125,9 +132,10 @@ class WriterTap:
         """What stands before a writer's tags: its directory below the root; "" outside of it."""
         prefix = self._prefixes.get(logdir)
         if prefix is None:
+            whole = os.path.abspath(logdir)
             if not self._root:
-                self._root = os.path.dirname(logdir) if os.path.basename(logdir) in SPLIT else logdir
-            inside = os.path.relpath(logdir, self._root).replace(os.sep, "/")
+                self._root = os.path.dirname(whole) if os.path.basename(whole) in SPLIT else whole
+            inside = os.path.relpath(whole, self._root).replace(os.sep, "/")
             prefix = self._prefixes[logdir] = "" if inside == "." or inside.startswith("..") else f"{inside}/"
         return prefix
 
