@@ -89,6 +89,9 @@ WANDBS_OWN = (
 )  # fmt: skip
 """W&B's code that runs here as it is, where it is installed: it only calls what this package has."""
 
+OURS = ("wandb.integration", "wandb.integration.tensorboard")
+"""What of these has a module of ours all the same."""
+
 SHORT = {
     f"wandb.{name}": f"wandb.integration.{name}"
     for name in (
@@ -143,11 +146,13 @@ def answers() -> bool:
 def is_package(name: str) -> bool | None:
     """True for a module with submodules, False for one without; None for one that isn't known."""
     name = SHORT.get(name, name)
-    target = TABLE.get(name)
-    if target is not None and not (isinstance(target, str) and not _there(target)):
-        return name in PACKAGES
     path = real_file(name)
-    return None if path is None else path.name == "__init__.py"
+    if path is not None:
+        return path.is_dir() or path.name == "__init__.py"
+    target = TABLE.get(name)
+    if target is None or (isinstance(target, str) and not _there(target)):
+        return None
+    return name in PACKAGES
 
 
 def _there(module: str) -> bool:
@@ -155,15 +160,15 @@ def _there(module: str) -> bool:
 
 
 def real_file(name: str) -> Path | None:
-    """The file of a module of W&B's own that runs here; None for others, and where wandb isn't installed."""
-    if not name.startswith(tuple(f"{own}." for own in WANDBS_OWN)) and name not in WANDBS_OWN:
+    """The file of a module of W&B's own that runs here, a directory for a namespace; None where there is none."""
+    if name in OURS or not any(name == own or name.startswith(f"{own}.") for own in WANDBS_OWN):
         return None
     root = real_root()
     if root is None:
         return None
     path = root.joinpath(*name.split(".")[1:])
     found = (path / "__init__.py", path.with_suffix(".py"))
-    return next((file for file in found if file.is_file()), None)
+    return next((file for file in found if file.is_file()), path if path.is_dir() else None)
 
 
 def real_root() -> Path | None:

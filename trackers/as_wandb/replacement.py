@@ -41,7 +41,11 @@ class Finder:
         found = modules.is_package(name)
         if found is None:
             return None
-        file = modules.real_file(own) if own not in modules.TABLE else None
+        file = modules.real_file(own)
+        if file is not None and file.is_dir():  # a namespace: generated code
+            spec = importlib.machinery.ModuleSpec(name, None, is_package=True)
+            spec.submodule_search_locations = [str(file)]
+            return spec
         if file is not None:
             places = [str(file.parent)] if found else None
             return importlib.util.spec_from_file_location(name, file, submodule_search_locations=places)
