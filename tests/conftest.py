@@ -44,6 +44,10 @@ LASTING = (
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
+# Idle threads of mathematics spin on the processors that other tests need. Before torch and numpy are imported.
+ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+os.environ.update(dict.fromkeys(ONE_THREAD, "1"))
+
 # Programs that tests signal must not inherit that these are ignored, as a shell's background and nohup have them.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -65,10 +69,13 @@ LONG = (
 """Files whose tests take half a minute or more, the longest first."""
 
 SPLIT = (
-    "e2e/test_docs.py", "backends/test_conformance.py", "faults/test_bounded.py", "faults/test_crowd.py",
-    "faults/test_delivery_machine.py", "faults/test_no_locks.py", "faults/test_far_side_wandb.py",
+    "e2e/test_docs.py", "faults/test_bounded.py", "faults/test_crowd.py", "faults/test_delivery_machine.py",
+    "faults/test_no_locks.py", "faults/test_far_side_wandb.py",
 )  # fmt: skip
 """Long files whose tests share no fixture: they are given to workers one by one."""
+
+BY_FUNCTION = ("backends/test_conformance.py",)
+"""Long files each of whose tests has another vendor's client: the cases of each test stay together."""
 
 # Variables that could reach the outside, or make a run believe it is part of a cluster.
 FOREIGN = (
@@ -130,6 +137,7 @@ def environment(home: Path) -> dict[str, str]:
         # Samples of this machine would be among what other tests expect; tests/test_hardware_*.py have them on.
         "TRACKER_SAMPLE": "n",
         "MPLBACKEND": "Agg",
+        **dict.fromkeys(ONE_THREAD, "1"),
     }
 
 
@@ -353,6 +361,8 @@ class _Files(LoadFileScheduling):
     """Gives each worker whole files, as their fixtures are made once."""
 
     def _split_scope(self, nodeid: str) -> str:
+        if _file(nodeid) in BY_FUNCTION:
+            return nodeid.partition("[")[0]
         return nodeid if _file(nodeid) in SPLIT else super()._split_scope(nodeid)
 
 

@@ -13,6 +13,7 @@ import contextlib
 import ctypes
 import functools
 import json
+import math
 import os
 import runpy
 import select
@@ -23,6 +24,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import traceback
 import types
 from collections.abc import Mapping, Sequence
@@ -157,7 +159,12 @@ class Program:
     def communicate(self, timeout: float | None = None) -> None:
         """Wait, and drop what it still prints."""
         if self.stdout is not None:
+            until = math.inf if timeout is None else time.monotonic() + timeout
+            while self.poll() is None and time.monotonic() < until:
+                if self.stdout in select.select([self.stdout, self._status], [], [], 1.0)[0]:
+                    os.read(self.stdout.fileno(), 65536)
             self.stdout.close()
+            timeout = 0.0
         self.wait(timeout)
 
     def kill(self) -> None:

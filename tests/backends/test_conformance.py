@@ -4,20 +4,37 @@ from __future__ import annotations
 
 import io
 import math
+import subprocess
 import sys
+import types
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests import stores
+from tests import forked, stores
 from tests.fakes.wandb_server import WandbServer
 from trackers.records import Number
-from trackers.testing import Limits, Stored, check_tracker, checks
+from trackers.testing import Limits, Stored, check_tracker, checks, driver
 from trackers.tracker import RunInfo
 
+pytestmark = pytest.mark.usefixtures("_forked_deliveries")
 every_check = pytest.mark.parametrize("check", checks())
+
+
+@pytest.fixture
+def _forked_deliveries(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    """The kit's deliveries that are killed are forks; :mod:`tests.testing` has them start as they do elsewhere."""
+    vendor = request.function.__name__.split("_")[1]
+    preload = (*forked.PACKAGE, *forked.VENDORS.get(vendor, ()))
+
+    def start(words: list[str], *, stdin: int, **more: Any) -> forked.Program:
+        assert stdin == subprocess.DEVNULL
+        return forked.Program(words, preload=preload, **more)
+
+    names = {**vars(subprocess), "Popen": start}
+    monkeypatch.setattr(driver, "subprocess", types.SimpleNamespace(**names))
 
 
 def trackio_name(name: str) -> str:

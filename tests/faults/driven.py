@@ -15,7 +15,7 @@ from trackers.journal.run_directory import RunDirectory
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
-def wait_for(what: Callable[[], Any], seconds: float = 60.0) -> Any:
+def wait_for(what: Callable[[], Any], seconds: float = 150.0) -> Any:
     """Poll until ``what`` is true, and return it."""
     deadline = time.monotonic() + seconds
     while not (found := what()):
