@@ -1,4 +1,4 @@
-"""How long ``trackers compare`` takes over a thousand runs, and ``trackers ls`` over ten thousand: cold and warm."""
+"""How long ``compare`` takes over a thousand runs, ``ls`` and ``sql`` over ten thousand: cold and warm."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ from trackers.records import Config, Finish, Metrics, Record, Start, Summary
 from trackers.tracker import RunInfo
 
 T0 = 1_763_688_000.0
-COLD_S, WARM_S, LIST_S = 5.0, 1.0, 1.0
+COLD_S, WARM_S, LIST_S, SQL_S = 5.0, 1.0, 0.5, 1.0
+SQL = "select avg(value), count(*) from metrics where name = 'train/metric_0'"
 MEMORY_MB = 1000.0
 VARIANTS = 20
 """So many different series are written, so that writing them takes no longer than what is measured."""
@@ -122,6 +123,10 @@ def measure(quick: bool) -> list[Figure]:
     first, second = timed(*listing), timed(*listing)
     if {len(found.output.splitlines()) for found in (first, second)} != {listed + 1}:
         raise RuntimeError("ls left runs out")
+    query = ("sql", SQL, str(more))
+    asked, again = timed(*query), timed(*query)
+    if asked.output != again.output:
+        raise RuntimeError("sql said something else the second time")
     return [
         Figure(f"compare {runs:,} runs x {steps:,} steps x 10 values, cold", cold.wall_s, "s", at_most=COLD_S),
         Figure("  processor time, helper included", cold.processor_s, "s"),
@@ -131,6 +136,10 @@ def measure(quick: bool) -> list[Figure]:
         Figure(f"ls {listed:,} runs, cold", first.wall_s, "s"),
         Figure("ls, warm", second.wall_s, "s", at_most=LIST_S),
         Figure("  processor time", second.processor_s, "s"),
+        Figure(f"sql, a mean over {listed:,} runs, cold", asked.wall_s, "s"),
+        Figure("sql, warm", again.wall_s, "s", at_most=SQL_S),
+        Figure("  processor time", again.processor_s, "s"),
+        Figure("  against cold", again.wall_s / asked.wall_s, "x"),
     ]
 
 

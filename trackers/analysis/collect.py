@@ -34,10 +34,14 @@ _VERSION = f"facts {VERSION} of {__version__}"
 
 
 class Gathered(NamedTuple):
-    """runs: in the order of the sources, the runs of one source newest first; each once. lost: why others are not."""
+    """runs: in the order of the sources, the runs of one source newest first; each once. lost: why others are not.
+
+    marks: fingerprints of the files of our own runs, by the runs' sources, from before they were read.
+    """
 
     runs: list[RunStats]
     lost: list[str]
+    marks: dict[str, str]
 
 
 def gather(sources: Iterable[str], root: Path | None = None) -> Gathered:
@@ -51,13 +55,14 @@ def gather(sources: Iterable[str], root: Path | None = None) -> Gathered:
     """
     found: dict[str, list[RunStats]] = {}
     lost: list[str] = []
+    marks: dict[str, str] = {}
     for source in sources:
         if source in found:
             continue
         scheme, where = registry.parse(source)
         if scheme == registry.OWN:
             registry.load(scheme)
-            runs, more = _own(JournalReader(root).find(where))
+            runs, more = _own(JournalReader(root).find(where), marks)
             lost += more
             if not runs:
                 raise NotFound(more[0] if more else f"no runs in {source}")
@@ -66,7 +71,7 @@ def gather(sources: Iterable[str], root: Path | None = None) -> Gathered:
             reader, others = registry.open_source(source, root)
             found[source] = files.those_of(others, partial(_other, reader), lost.append)
     once = {run.source: run for runs in found.values() for run in runs}
-    return Gathered(list(once.values()), lost)
+    return Gathered(list(once.values()), lost, marks)
 
 
 def _other(reader: Reader, run: SourceRun) -> RunStats:
@@ -84,7 +89,7 @@ def _other(reader: Reader, run: SourceRun) -> RunStats:
     return found
 
 
-def _own(runs: Sequence[RunDirectory]) -> tuple[list[RunStats], list[str]]:
+def _own(runs: Sequence[RunDirectory], seen: dict[str, str]) -> tuple[list[RunStats], list[str]]:
     shelves: dict[Path, FingerprintCache] = {}
     found: dict[int, RunStats] = {}
     missing: list[int] = []
@@ -110,6 +115,7 @@ def _own(runs: Sequence[RunDirectory]) -> tuple[list[RunStats], list[str]]:
         shelves[runs[number].path.parent].put(runs[number].path.name, marks[number], answer)
     for shelf in shelves.values():
         shelf.save()
+    seen.update({run.source: marks[number] for number, run in found.items()})
     return [found[number] for number in sorted(found)], lost
 
 

@@ -18,13 +18,15 @@ summary   run, name (without ``final/``), value (text), number: the results
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from trackers.analysis.collect import gather
+from trackers.analysis.collect import Gathered, gather
+from trackers.analysis.number_index import NumberIndex
 from trackers.analysis.run_stats import RunStats
 from trackers.errors import UsageError
 from trackers.journal.run_directory import RunDirectory
@@ -63,7 +65,7 @@ def sql(query: str, sources: Iterable[str | Path] | None = None, *, root: Path |
     gathered = gather(named, root)
     for reason in gathered.lost:
         helpers.warn(reason)
-    return Frame(_run(query, _tables(query, gathered.runs)))
+    return Frame(_run(query, _tables(query, gathered)))
 
 
 def _run(query: str, tables: Mapping[str, Any]) -> Any:
@@ -88,18 +90,20 @@ def _run(query: str, tables: Mapping[str, Any]) -> Any:
             raise UsageError(f"sql: {' '.join(lines[:3])[:500]}; tables: {', '.join(TABLES)}") from None
 
 
-def _tables(query: str, runs: Sequence[RunStats]) -> dict[str, Any]:
-    """All tables; those of single values are filled only if the query names them: they are large."""
+def _tables(query: str, gathered: Gathered) -> dict[str, Any]:
+    """All tables; but for ``runs`` they are filled only if the query names them: they are large."""
+    runs = gathered.runs
     names = _names(runs)
     words = {word.lower() for word in re.findall(r"\w+", query)}
-    wanted = [stepless for table, stepless in (("metrics", False), ("system", True)) if table in words]
-    numbers = _numbers(list(zip(names, runs, strict=True)) if wanted else [], wanted)
+    configs = [run.config if "config" in words else {} for run in runs]
+    results = [run.summary if "summary" in words else {} for run in runs]
+    named = list(zip(names, runs, strict=True))
     return {
         "runs": _runs_table(names, runs),
-        "config": _values_table(names, [run.config for run in runs]),
-        "summary": _values_table(names, [run.summary for run in runs]),
-        "metrics": numbers[False],
-        "system": numbers[True].drop_columns(["step"]),
+        "config": _values_table(names, configs),
+        "summary": _values_table(names, results),
+        "metrics": _numbers(named if "metrics" in words else [], gathered.marks, stepless=False),
+        "system": _numbers(named if "system" in words else [], gathered.marks, stepless=True).drop_columns(["step"]),
     }
 
 
@@ -152,22 +156,39 @@ def _text(value: Any) -> str | None:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _numbers(runs: Sequence[tuple[str, RunStats]], wanted: Sequence[bool]) -> dict[bool, Any]:
-    """Metrics (False) and what was sampled without a step (True) of all runs, below each other."""
+def _numbers(runs: Sequence[tuple[str, RunStats]], marks: Mapping[str, str], *, stepless: bool) -> Any:
+    """Metrics, or what was sampled without a step, of all runs below each other.
+
+    Args:
+        runs: with their names. marks: as :class:`Gathered` has them.
+    """
     import numpy as np
     import pyarrow as pa
 
     kind = pa.dictionary(pa.int32(), pa.string())
     schema = pa.schema([("run", kind), ("name", kind), ("step", pa.int64()), ("time", pa.float64()),
                         ("value", pa.float64())])  # fmt: skip
-    parts: dict[bool, list[Any]] = {False: [schema.empty_table()], True: [schema.empty_table()]}
+    found = [schema.empty_table()]
+    folders: dict[str, list[tuple[str, RunStats]]] = {}
     for name, run in runs:
-        blocks = _blocks(run)
-        for stepless in wanted:
-            table = frames.long(list(frames.parted(blocks, stepless)), list(run.folds))
+        folders.setdefault(os.path.dirname(os.path.dirname(run.source)) if run.source in marks else "", []).append(
+            (name, run)
+        )
+    for folder, members in folders.items():
+        index = NumberIndex(folder, stepless=stepless) if folder else None
+        tables, known = index.tables({run.source: name for name, run in members}, marks) if index else ([], set())
+        found += [table.cast(schema) for table in tables]
+        fresh = []
+        for name, run in members:
+            if run.source in known:
+                continue
+            table = frames.long(list(frames.parted(_blocks(run), stepless)), list(run.folds))
+            fresh.append((run.source, marks.get(run.source, "") if run.status != "running" else "", table))
             labels = pa.DictionaryArray.from_arrays(np.zeros(len(table), np.int32), pa.array([name], pa.string()))
-            parts[stepless].append(table.add_column(0, "run", labels).cast(schema))
-    return {stepless: pa.concat_tables(found).unify_dictionaries() for stepless, found in parts.items()}
+            found.append(table.add_column(0, "run", labels).cast(schema))
+        if index is not None and fresh:
+            index.add(fresh, marks)
+    return pa.concat_tables(found).unify_dictionaries()
 
 
 def _blocks(run: RunStats) -> list[Block]:
