@@ -181,9 +181,14 @@ DRAWN = {
 }
 
 
+@pytest.mark.parametrize("library", ["matplotlib", "PIL"])
 @pytest.mark.parametrize("name", DRAWN)
-def test_charts_are_drawn_the_same_each_time(name: str, tmp_path: Path) -> None:
+def test_charts_are_drawn_the_same_each_time(
+    name: str, library: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As a picture for trackers without charts; the same bytes again, so that a delivery can be repeated."""
+    if library == "PIL":
+        monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     store = media.MediaStore(tmp_path)
     (item,) = DRAWN[name].items(store)
     info = RunInfo(id="r", name="r", project="p", directory=str(tmp_path))

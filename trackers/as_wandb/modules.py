@@ -36,6 +36,8 @@ TABLE: dict[str, str | dict[str, str]] = {
     "wandb.data_types": _DATA,
     "wandb.wandb_run": "trackers.training.run",
     "wandb.plot": HERE + "plots",
+    "wandb.plot.custom_chart": HERE + "plots",
+    "wandb.plot.viz": HERE + "plots",
     "wandb.sklearn": HERE + "sklearn_plots",
     "wandb.integration.sklearn": HERE + "sklearn_plots",
     "wandb.tensorboard": HERE + "tensorboard",

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping
+import itertools
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from trackers.backends.shared import media_files
@@ -13,6 +15,12 @@ from trackers.tracker import RunInfo
 
 MAX_GROUPS = 20
 MAX_POINTS = 20_000
+BINS = 32
+WIDTH, HEIGHT = 600, 400
+"""Of a picture, in pixels."""
+LABEL = 20
+"""Longest label that is shown whole, in characters."""
+COLOURS = ("#1f77b4", "#ff7f0e", "#2ca02c", "#d62728", "#9467bd", "#8c564b", "#e377c2", "#7f7f7f", "#bcbd22", "#17becf")
 
 
 class Drawing(NamedTuple):
@@ -46,19 +54,15 @@ DRAWINGS = {
 
 
 def picture(info: RunInfo, item: MediaFile) -> bytes | None:
-    """A chart as a PNG file; None for a table that is no chart, one that isn't known, or without matplotlib.
+    """A chart as a PNG file, by matplotlib, or plainer by Pillow; None for a table that is no chart, for a chart that
+    isn't known, and without either.
 
     Raises:
         Rejected: the table is missing or broken.
     """
     chart = item.meta.get("chart")
-    drawing = DRAWINGS.get(chart.get("spec", "")) if isinstance(chart, Mapping) else None
+    drawing = DRAWINGS.get(str(chart.get("spec", ""))) if isinstance(chart, Mapping) else None
     if drawing is None or not isinstance(chart, Mapping):
-        return None
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError:
         return None
     columns, rows = media_files.table(info, item)
     fields, strings = _texts(chart.get("fields")), _texts(chart.get("strings"))
@@ -69,67 +73,178 @@ def picture(info: RunInfo, item: MediaFile) -> bytes | None:
     if drawing.x not in found or (drawing.y and drawing.y not in found):
         return None
     values = {part: [row[place] for row in rows[:MAX_POINTS] if place < len(row)] for part, place in found.items()}
-    figure = Figure(figsize=(6, 4), dpi=100, layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.add_subplot()
+    titles = (
+        strings.get("title", ""),
+        strings.get("x-axis-title") or strings.get("xname") or names[drawing.x],
+        strings.get("y-axis-title") or names.get(drawing.y, "count"),
+    )
     try:
-        _draw(axes, drawing, values)
+        shape = _shape(drawing, values)
+        return _by_matplotlib(shape, titles) or _by_pillow(shape, titles)
     except (TypeError, ValueError, KeyError) as error:
         raise Rejected(f"the chart of {item.file or 'a table'} can't be drawn: {error}") from error
-    axes.set_title(strings.get("title", ""))
-    axes.set_xlabel(strings.get("x-axis-title") or strings.get("xname") or names[drawing.x])
-    axes.set_ylabel(strings.get("y-axis-title") or names.get(drawing.y, "count"))
+
+
+class _Shape(NamedTuple):
+    """What is drawn. kind: line, points, bars or matrix.
+
+    groups: points by name; x are numbers, or places among the labels. labels: of x, where they are no numbers; of a
+    matrix its columns. rows: a matrix's rows' labels; its cells are points (column, row) and values.
+    """
+
+    kind: str
+    groups: dict[str, list[tuple[float, float]]]
+    labels: Sequence[str] = ()
+    rows: Sequence[str] = ()
+    cells: Sequence[Sequence[float]] = ()
+
+
+def _shape(drawing: Drawing, values: Mapping[str, list[Any]]) -> _Shape:
+    x, y = values[drawing.x], values.get(drawing.y, [])
+    groups = values.get(drawing.group) or [None] * len(x)
+    if drawing.kind == "matrix":
+        columns, rows = list(dict.fromkeys(map(str, x))), list(dict.fromkeys(map(str, y)))
+        cells = [[0.0] * len(columns) for _ in rows]
+        for one, other, count in zip(x, y, groups, strict=False):
+            cells[rows.index(str(other))][columns.index(str(one))] = float(count or 0)
+        return _Shape("matrix", {}, columns, rows, cells)
+    if drawing.kind == "counts":
+        import numpy
+
+        counts, edges = numpy.histogram([float(value) for value in x if _number(value)], bins=BINS)
+        middles = ((edges[:-1] + edges[1:]) / 2).tolist()
+        return _Shape("bars", {"": list(zip(middles, map(float, counts), strict=True))})
+    labels: list[str] = []
+    if drawing.kind == "bars" or not all(_number(value) for value in x):
+        labels = list(dict.fromkeys(map(str, x)))
+        places = {label: float(place) for place, label in enumerate(labels)}
+        x = [places[str(value)] for value in x]
+    found: dict[str, list[tuple[float, float]]] = {}
+    for one, other, group in zip(x, y, groups, strict=False):
+        name = "" if group is None else str(group)
+        if _number(other) and (name in found or len(found) < MAX_GROUPS):
+            found.setdefault(name, []).append((float(one), float(other)))
+    return _Shape(drawing.kind, found, labels)
+
+
+def _by_matplotlib(shape: _Shape, titles: tuple[str, str, str]) -> bytes | None:
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError:
+        return None
+    figure = Figure(figsize=(WIDTH / 100, HEIGHT / 100), dpi=100, layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    shown = [label[:LABEL] for label in shape.labels]
+    if shape.kind == "matrix":
+        axes.imshow(shape.cells, cmap="Blues", aspect="auto")
+        axes.set_yticks(range(len(shape.rows)), [label[:LABEL] for label in shape.rows])
+        most = max((value for row in shape.cells for value in row), default=0.0)
+        for place, row in enumerate(shape.cells if len(shape.rows) * len(shape.labels) <= 400 else ()):
+            for other, value in enumerate(row):
+                colour = "white" if value > most / 2 else "black"
+                axes.text(other, place, f"{value:g}", ha="center", va="center", color=colour)
+    for number, (name, points) in enumerate(shape.groups.items()):
+        x, y = [one for one, _ in points], [other for _, other in points]
+        if shape.kind == "bars":
+            width = _bar_width(shape)
+            moved = [place + width * (number - (len(shape.groups) - 1) / 2) for place in x]
+            axes.bar(moved, y, width=width, label=name)
+        elif shape.kind == "line":
+            axes.plot(x, y, label=name)
+        else:
+            axes.scatter(x, y, s=8, label=name)
+    if shown:
+        axes.set_xticks(range(len(shown)), shown, rotation=45 if len(shown) > 6 else 0)
+    if any(shape.groups):
+        axes.legend()
+    title, below, beside = titles
+    axes.set_title(title)
+    axes.set_xlabel(below)
+    axes.set_ylabel(beside)
     out = io.BytesIO()
     figure.savefig(out, format="png", metadata={"Software": None})
     return out.getvalue()
 
 
-def _draw(axes: Any, drawing: Drawing, values: Mapping[str, list[Any]]) -> None:
-    x, y = values[drawing.x], values.get(drawing.y, [])
-    groups = values.get(drawing.group) or [None] * len(x)
-    if drawing.kind == "counts":
-        axes.hist([float(value) for value in x if _number(value)], bins=32)
-        return
-    if drawing.kind == "matrix":
-        _matrix(axes, x, y, groups)
-        return
-    shown = list(dict.fromkeys(map(str, groups)))[:MAX_GROUPS]
-    labels = list(dict.fromkeys(map(str, x)))
-    for number, group in enumerate(shown):
-        points = [(one, other) for one, other, own in zip(x, y, groups, strict=False) if str(own) == group]
-        points = [(one, float(other)) for one, other in points if _number(other)]
-        named = None if group == "None" else group
-        if drawing.kind == "bars":
-            width = 0.8 / len(shown)
-            places = [labels.index(str(one)) + width * (number - (len(shown) - 1) / 2) for one, _ in points]
-            axes.bar(places, [other for _, other in points], width=width, label=named)
-            axes.set_xticks(range(len(labels)), [label[:20] for label in labels], rotation=45 if len(labels) > 6 else 0)
-        elif drawing.kind == "line":
-            axes.plot([one for one, _ in points], [other for _, other in points], label=named)
-        else:
-            axes.scatter([one for one, _ in points], [other for _, other in points], s=8, label=named)
-    if shown != ["None"]:
-        axes.legend()
-
-
-def _matrix(axes: Any, x: list[Any], y: list[Any], counts: list[Any]) -> None:
-    columns, rows = list(dict.fromkeys(map(str, x))), list(dict.fromkeys(map(str, y)))
-    cells = [[0.0] * len(columns) for _ in rows]
-    for one, other, count in zip(x, y, counts, strict=False):
-        cells[rows.index(str(other))][columns.index(str(one))] = float(count)
-    axes.imshow(cells, cmap="Blues", aspect="auto")
-    axes.set_xticks(range(len(columns)), [name[:20] for name in columns], rotation=45 if len(columns) > 6 else 0)
-    axes.set_yticks(range(len(rows)), [name[:20] for name in rows])
-    most = max((value for row in cells for value in row), default=0.0)
-    if len(columns) * len(rows) <= 400:
-        for place, row in enumerate(cells):
+def _by_pillow(shape: _Shape, titles: tuple[str, str, str]) -> bytes | None:
+    try:
+        from PIL import Image, ImageDraw
+    except ImportError:
+        return None
+    picture = Image.new("RGB", (WIDTH, HEIGHT), "white")
+    draw = ImageDraw.Draw(picture)
+    left, top, right, bottom = 70, 40, WIDTH - 20, HEIGHT - 60
+    title, below, beside = (_latin(text) for text in titles)
+    draw.text((left, 10), title, fill="black")
+    draw.text((left, HEIGHT - 20), below, fill="black")
+    draw.text((5, top - 20), beside, fill="black")
+    if shape.kind == "matrix":
+        most = max((value for row in shape.cells for value in row), default=0.0) or 1.0
+        wide, high = (right - left) / max(len(shape.labels), 1), (bottom - top) / max(len(shape.rows), 1)
+        for place, row in enumerate(shape.cells):
+            draw.text((5, top + high * (place + 0.5) - 5), _latin(shape.rows[place][:10]), fill="black")
             for other, value in enumerate(row):
-                colour = "white" if value > most / 2 else "black"
-                axes.text(other, place, f"{value:g}", ha="center", va="center", color=colour)
+                corner = (left + wide * other, top + high * place)
+                shade = int(255 - 200 * value / most)
+                draw.rectangle((*corner, corner[0] + wide, corner[1] + high), fill=(shade, shade, 255), outline="grey")
+                draw.text((corner[0] + wide / 2 - 5, corner[1] + high / 2 - 5), f"{value:g}", fill="black")
+    else:
+        every = [point for points in shape.groups.values() for point in points] or [(0.0, 0.0)]
+        low_x, high_x = min(x for x, _ in every), max(x for x, _ in every)
+        low_y, high_y = min(y for _, y in every), max(y for _, y in every)
+        if shape.kind == "bars":
+            half = _bar_width(shape) * len(shape.groups) / 2
+            low_x, high_x, low_y, high_y = low_x - half, high_x + half, min(low_y, 0.0), max(high_y, 0.0)
+        across, up = (high_x - low_x) or 1.0, (high_y - low_y) or 1.0
+
+        def at(x: float, y: float) -> tuple[float, float]:
+            return left + (x - low_x) / across * (right - left), bottom - (y - low_y) / up * (bottom - top)
+
+        draw.rectangle((left, top, right, bottom), outline="grey")
+        draw.text((5, top), f"{high_y:.4g}", fill="black")
+        draw.text((5, bottom - 10), f"{low_y:.4g}", fill="black")
+        if not shape.labels:
+            draw.text((left, bottom + 5), f"{low_x:.4g}", fill="black")
+            draw.text((right - 40, bottom + 5), f"{high_x:.4g}", fill="black")
+        width = _bar_width(shape) / across * (right - left)
+        for number, (name, points) in enumerate(shape.groups.items()):
+            colour = COLOURS[number % len(COLOURS)]
+            placed = [at(*point) for point in points]
+            if shape.kind == "line" and len(placed) > 1:
+                draw.line(placed, fill=colour, width=2)
+            for x, y in placed if shape.kind != "line" else ():
+                if shape.kind == "points":
+                    draw.ellipse((x - 2, y - 2, x + 2, y + 2), fill=colour)
+                else:
+                    begin = x + width * (number - len(shape.groups) / 2)
+                    zero = at(0.0, 0.0)[1]
+                    draw.rectangle((begin, min(y, zero), begin + width, max(y, zero)), fill=colour)
+            if name:
+                draw.text((right - 120, top + 5 + 12 * number), _latin(name[:LABEL]), fill=colour)
+    wide = (right - left) / max(len(shape.labels), 1)
+    for place, label in enumerate(shape.labels[:40]):
+        draw.text((left + wide * place + 2, bottom + 5), _latin(label[: max(1, int(wide / 6))]), fill="black")
+    out = io.BytesIO()
+    picture.save(out, format="PNG")
+    return out.getvalue()
+
+
+def _bar_width(shape: _Shape) -> float:
+    """In units of x: four fifths of the space between two places, for all groups together."""
+    places = sorted({x for points in shape.groups.values() for x, _ in points})
+    space = min((other - one for one, other in itertools.pairwise(places)), default=1.0)
+    return 0.8 * space / max(len(shape.groups), 1)
+
+
+def _latin(text: str) -> str:
+    """Text as Pillow's own font has it."""
+    return text.encode("latin-1", "replace").decode("latin-1")
 
 
 def _number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _texts(value: Any) -> dict[str, str]:
