@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from tests.helpers import T0, run_info
 from trackers.journal.run_directory import RunDirectory, StreamName
 from trackers.journal.stream import StreamReader, StreamWriter
 from trackers.records import Environment, Record, Start, encode
-from trackers.relay.supervisor import Supervisor
+from trackers.relay.supervisor import Supervisor, installed_packages
 from trackers.support import process_info
 
 
@@ -31,3 +32,20 @@ def test_environment_is_recorded_once_though_a_relay_died_first(tmp_path: Path, 
         supervisor.end()
     found: list[type[Record]] = [type(record) for record in StreamReader(stream).read(10)]
     assert found == [Start, Environment]
+
+
+def test_installed_packages_are_those_that_python_knows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Names and versions are read as ``importlib.metadata`` reads them, whatever stands in a description."""
+    for name, text in (
+        ("One_1-2.dist-info/METADATA", "Metadata-Version: 2.1\r\nNAME: One.1 \r\nVersion: 2\r\n\r\nName: Other\n"),
+        ("two-3.egg-info/PKG-INFO", "Name: two\nVersion: 3+cu128\nSummary: Name: it\n Version: 4\n"),
+        ("broken-1.dist-info/METADATA", "Metadata-Version: 2.1\n"),
+    ):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_bytes(text.encode())
+    monkeypatch.syspath_prepend(str(tmp_path))
+    told = installed_packages()
+    assert (told["One.1"], told["two"]) == ("2", "3+cu128")
+    assert not {"Other", "it", ""} & set(told)
+    python = {one.metadata["Name"]: one.version for one in metadata.distributions() if one.metadata["Name"]}
+    assert told == {name.strip(): version.strip() for name, version in python.items()}

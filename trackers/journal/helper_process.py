@@ -6,6 +6,7 @@ import contextlib
 import gc
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -32,6 +33,8 @@ _STARTUP = os.path.join("trackers", "as_wandb", "startup")
 """End of a directory on PYTHONPATH with which ``import wandb`` gives this package: helpers import the real one."""
 READER_DIRECTORY = "TRACKER_READER_DIRECTORY"
 """Environment variable that tells helpers where their user is: relative paths in the user's own options begin there."""
+DONE, AGAIN, STOPPED = 0, 75, 70
+"""Exit codes of a delivery process: all delivered; start me anew; going on makes no sense."""
 SUPERSEDED = 76
 """Exit code of a relay that leaves its work to the relay of a newer attempt."""
 JOB_GPUS = "TRACKER_JOB_"
@@ -206,3 +209,10 @@ def seldom_collected() -> Iterator[None]:
 def dump(value: Any) -> str:
     """Arguments as one command-line word."""
     return json.dumps(value, separators=(",", ":"))
+
+
+def ignore_interrupts() -> None:
+    """Ctrl-C, a hang-up and a warning to the whole job are meant for training; the relay ends when its work is done."""
+    for name in ("SIGINT", "SIGHUP", "SIGUSR1", "SIGUSR2"):
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), signal.SIG_IGN)

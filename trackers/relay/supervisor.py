@@ -11,7 +11,7 @@ import contextlib
 import os
 import platform
 import random
-import signal
+import re
 import subprocess
 import threading
 import time
@@ -22,6 +22,7 @@ from typing import Any
 from trackers import records
 from trackers.hardware import host
 from trackers.journal import helper_process, status, trust
+from trackers.journal.helper_process import AGAIN, DONE, STOPPED
 from trackers.journal.lease import read_holder
 from trackers.journal.run_directory import RunDirectory, StreamName
 from trackers.journal.status import PREEMPTED, is_preempted, judged, last_status, noted, observe, outlived, revised
@@ -67,13 +68,19 @@ def keep_patch(values: dict[str, Any], run: RunDirectory, attempt: int) -> None:
     values["git"]["patch_file"] = path.name
 
 
+_PACKAGE_FIELD = re.compile(r"^(name|version):[ \t]*(.*?)[ \t]*$", re.I | re.M)
+
+
 def installed_packages() -> dict[str, str]:
     """Installed distributions and their versions, sorted by name."""
     found = {}
     for distribution in metadata.distributions():
-        name = distribution.metadata["Name"] if distribution.metadata else None
-        if name:
-            found[name] = distribution.version
+        # ``distribution.metadata`` parses all of it: for a hundred packages, longer than the relay takes to start.
+        text = distribution.read_text("METADATA") or distribution.read_text("PKG-INFO") or ""
+        head = text.replace("\r", "").partition("\n\n")[0]
+        fields = {name.lower(): value for name, value in _PACKAGE_FIELD.findall(head)}
+        if fields.get("name"):
+            found[fields["name"]] = fields.get("version", "")
     return dict(sorted(found.items(), key=lambda item: item[0].lower()))
 
 
@@ -141,8 +148,6 @@ SETTLE_S = 0.3
 """Time for which training has the processor to itself when it starts, in seconds, unless it ends sooner."""
 LOOK_S = 0.5
 """Between looks for a newer attempt."""
-DONE, AGAIN, STOPPED = 0, 75, 70
-"""Exit codes of a delivery process: all delivered; start me anew; going on makes no sense."""
 
 
 class Child:
@@ -530,10 +535,3 @@ class Supervisor:
         if self._ended_at or self._limit_s == LEAVE_S:
             self.stopping = True
         self._limit_s = LEAVE_S
-
-
-def ignore_interrupts() -> None:
-    """Ctrl-C, a hang-up and a warning to the whole job are meant for training; the relay ends when its work is done."""
-    for name in ("SIGINT", "SIGHUP", "SIGUSR1", "SIGUSR2"):
-        if hasattr(signal, name):
-            signal.signal(getattr(signal, name), signal.SIG_IGN)

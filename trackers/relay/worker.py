@@ -18,12 +18,11 @@ from types import FrameType
 import msgspec
 
 from trackers.journal import helper_process
+from trackers.journal.helper_process import AGAIN, DONE, STOPPED
 from trackers.journal.lease import Lease
 from trackers.journal.messages import Masking, MessageHandler, Messages, print_masked
 from trackers.journal.run_directory import RunDirectory
 from trackers.journal.status import preempting
-from trackers.relay.delivery.delivery import Delivery, Stop
-from trackers.relay.supervisor import AGAIN, DONE, STOPPED, Supervisor, ignore_interrupts
 from trackers.support import confined, preemption
 
 LEASE_WAIT_S = 150.0
@@ -34,7 +33,7 @@ def main(arguments: Sequence[str]) -> int:
     """Do what the first argument says, for the run in the second; returns the exit code."""
     role, directory, *rest = arguments
     run = RunDirectory(directory)
-    ignore_interrupts()
+    helper_process.ignore_interrupts()
     messages = Messages(run.messages)
     logging.basicConfig(level=logging.WARNING)
     for handler in logging.getLogger().handlers:
@@ -70,6 +69,8 @@ def relay(run: RunDirectory, messages: Messages, options: dict[str, object]) -> 
     Returns:
         ``process.SUPERSEDED`` where the relay of a newer attempt has taken over or will.
     """
+    from trackers.relay.supervisor import Supervisor
+
     attempt = int(str(options["attempt"]))
     pidfd = int(str(options.get("pidfd", -1)))
     if pidfd >= 0:
@@ -122,6 +123,8 @@ def delivery(run: RunDirectory, name: str, messages: Messages, parent: int, atte
     Args:
         attempt: whose relay the parent is; 0: it delivers all attempts.
     """
+    from trackers.relay.delivery.delivery import Delivery, Stop
+
     stopping, asked = False, -math.inf
 
     def stop(_signal: int, _frame: FrameType | None) -> None:
