@@ -113,7 +113,7 @@ def test_scripts_that_ask_for_wandb_log_their_images() -> None:
 def test_users_run_is_left_open_and_wrong_options_are_errors() -> None:
     """``end_training`` doesn't end a run that the script began; an unknown tracker is an error of ``init_trackers``."""
     with pytest.raises(UsageError, match="unknown tracker 'jsonn'"):
-        Accelerator(log_with=TrackersTracker("jsonn"), cpu=True).init_trackers("p")
+        Accelerator(log_with=TrackersTracker("jsonn"), cpu=True).init_trackers("p", config={"lr": 0.1})
     run = trackers.init("json", project="mine")
     accelerator = Accelerator(log_with=TrackersTracker(), cpu=True)
     accelerator.init_trackers("p")

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import optuna
 import pytest
 import torch
 import transformers
 from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
 
 import trackers
-from tests.frameworks.support import READ, info_of, journal
+from tests.frameworks.support import READ, directories, info_of, journal
 from trackers.errors import UsageError
 from trackers.frameworks.transformers import TrackersCallback
 
@@ -219,6 +222,58 @@ def test_each_trial_of_a_search_is_a_run_of_one_group(monkeypatch: pytest.Monkey
     assert {one.run.group for one in found} == {"out"}
     assert [one.status for one in found] == ["finished", "failed", "finished"]
     assert [one.config["trial"] for one in found] == [{"learning_rate": rate} for rate in (0.1, 0.2, 0.3)]
+
+
+@pytest.mark.usefixtures("_offline")
+def test_search_with_optuna() -> None:
+    """``hyperparameter_search`` of Transformers: a run for each trial, with its parameters and its evaluation."""
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    callback = TrackersCallback("json", project="p", group="rates")
+    one = trainer(callback, max_steps=2)
+    one.model_init = lambda trial=None: model()
+    space = {"learning_rate": [0.1, 0.01], "seed": [1, 2]}
+    rates = []
+
+    def chosen(trial: Any) -> dict[str, Any]:
+        given = {name: trial.suggest_categorical(name, values) for name, values in space.items()}
+        rates.append(given["learning_rate"])
+        return given
+
+    one.hyperparameter_search(chosen, n_trials=2, backend="optuna", hp_name=lambda trial: f"trial-{trial.number}")
+    callback.run.finish()
+    found = sorted((trackers.load(str(path)) for path in Path("runs/p").iterdir()), key=lambda one: str(one.run.name))
+    assert [one.run.name for one in found] == ["trial-0", "trial-1"]
+    assert {one.run.group for one in found} == {"rates"}
+    assert {one.status for one in found} == {"finished"}
+    for data, rate in zip(found, rates, strict=True):
+        assert data.config["learning_rate"] == rate
+        assert {"train/loss", "eval/loss", "final/train_runtime"} <= set(data.keys())
+
+
+PARALLEL = """
+from tests.frameworks.test_transformers import trainer
+one = trainer(report_to=["trackers"], run_name="n", max_steps=2)
+one.train()
+assert one.args.world_size == 2
+"""
+
+
+def test_two_processes_are_one_run_of_the_first() -> None:
+    """In torchrun's environment the Trainer trains in two processes, and the world's process zero alone records."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2", "OMP_NUM_THREADS": "1"}
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c", PARALLEL], env={**os.environ, **place, "RANK": rank, "LOCAL_RANK": rank}
+        )
+        for rank in ("0", "1")
+    ]
+    assert [process.wait(timeout=150) for process in started] == [0, 0]
+    (path,) = directories()
+    assert [step for step, _ in points(path, "train/loss")] == [1, 2]
+    assert trackers.load(str(path)).status == "finished"
 
 
 FAILING = """

@@ -47,7 +47,7 @@ class TrackersTracker(GeneralTracker):  # type: ignore[misc]
         name: "trackers", or ``acts_as``. tracker: the ``trackers.Run``; None on other processes.
 
     Raises:
-        UsageError, NotFound: as ``trackers.init``, from ``init_trackers``.
+        UsageError, NotFound: as ``trackers.init``, from ``init_trackers`` (Accelerate 1.4: with the first value).
     """
 
     name = "trackers"
