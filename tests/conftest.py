@@ -64,7 +64,7 @@ LONG = (
     "faults/test_crowd.py", "faults/test_far_side_wandb.py", "e2e/test_demo.py", "faults/test_delivery_machine.py",
     "faults/test_no_locks.py", "faults/test_failpoints.py", "e2e/test_examples.py", "faults/test_resume.py",
     "faults/test_rewind.py", "hardware/test_relay.py", "ranks/test_directories.py", "faults/test_secrets.py",
-    "e2e/test_fuzz.py", "backends/session/test_runs.py", "relay/test_relay.py",
+    "e2e/test_fuzz.py", "backends/session/test_runs.py", "relay/test_relay.py", "as_wandb/test_framework_loggers.py",
 )  # fmt: skip
 """Files whose tests take half a minute or more, the longest first."""
 

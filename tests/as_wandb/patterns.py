@@ -7,10 +7,11 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 Pattern = Callable[[Any], None]
@@ -440,17 +441,24 @@ def disabled(wandb: Any) -> None:
     wandb.finish()
 
 
-def main(which: str) -> None:
-    """Run all patterns with wandb, or with this package under its name."""
+@contextlib.contextmanager
+def installed(which: str) -> Iterator[Any]:
+    """The module that ``import wandb`` gives: the real one, or this package."""
     if which == "ours":
         import trackers
 
         trackers.install_as_wandb()
     import wandb
 
-    for name, function in PATTERNS.items():
-        print(f"-- {name}", flush=True)
-        function(wandb)
+    yield wandb
+
+
+def main(which: str) -> None:
+    """Run all patterns with wandb, or with this package under its name."""
+    with installed(which) as wandb:
+        for name, function in PATTERNS.items():
+            print(f"-- {name}", flush=True)
+            function(wandb)
 
 
 if __name__ == "__main__":

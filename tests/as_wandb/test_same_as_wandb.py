@@ -16,6 +16,7 @@ from tests.as_wandb import patterns
 from trackers.readers import registry
 from trackers.records import ArtifactRecord, Config, Finish, Info, Media, Metrics, Start, Summary, Text
 
+ROOT = Path(patterns.__file__).parent.parent.parent
 NOT_RECORDED = {"disabled"}
 """Patterns that leave no run."""
 
@@ -35,27 +36,21 @@ class Left(NamedTuple):
     status: str
 
 
-def run(which: str, place: Path) -> Path:
-    """Run all patterns in one process; the directory in which it ran."""
+def run(which: str, module: str, place: Path) -> Path:
+    """Run all scripts of a module in one process; the directory in which it ran."""
     folder = place / which
     folder.mkdir()
-    environment = {**os.environ, "WANDB_MODE": "offline", "WANDB_SILENT": "true", "TRACKER_RELAY": "n"}
-    command = [sys.executable, str(Path(patterns.__file__)), which]
-    if which == "ours":
-        environment["TRACKER_INLINE"] = "y"
-        del environment["TRACKER_RELAY"]
-    done = subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=600
-    )
+    variables = {"WANDB_MODE": "offline", "WANDB_SILENT": "true", "TRACKER_INLINE": "y", "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, str(sys.modules[module].__file__), which]
+    environment = {**os.environ, **variables}
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-500:] + done.stderr[-3000:]
     return folder
 
 
-@pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, list[Left]]]:
-    """What each pattern's runs left, by who ran them."""
-    place = tmp_path_factory.mktemp("patterns")
-    theirs, ours = run("real", place), run("ours", place)
+def left_by(module: str, place: Path) -> dict[str, dict[str, list[Left]]]:
+    """What the runs of each script of a module left, with W&B's client and with this package, by project."""
+    theirs, ours = run("real", module, place), run("ours", module, place)
     sources = {
         "real": [str(path) for path in sorted(theirs.glob("wandb/offline-run-*/*.wandb"))],
         "ours": [str(path.parent) for path in sorted(ours.glob("runs/*/*/run.json"))],
@@ -66,6 +61,12 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, list[
             project, left = read(name)
             found.setdefault(project, {}).setdefault(which, []).append(left)
     return found
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, list[Left]]]:
+    """What each pattern's runs left, by who ran them."""
+    return left_by(patterns.__name__, tmp_path_factory.mktemp("patterns"))
 
 
 def read(source: str) -> tuple[str, Left]:

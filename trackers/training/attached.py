@@ -66,13 +66,14 @@ class AttachedRecorder(Recorder):
 
 def recorder_of(address: RunAddress) -> AttachedRecorder | None:
     """A recorder for the run of that address in this process; None, which is said, where nothing can be recorded."""
+    why = "the process that made it is on another machine, or has ended"
     try:
         if _reachable(address):
-            return AttachedRecorder(address)
+            if last_status(RunDirectory(Path(address.directory))).name == "running":
+                return AttachedRecorder(address)
+            why = "the run has ended"
     except (OSError, ValueError) as error:
         why = str(error)
-    else:
-        why = "the process that made it is on another machine, or has ended"
     show(Message(time.time(), f"run {address.id}: what process {os.getpid()} logs isn't recorded: {why}"))
     return None
 
