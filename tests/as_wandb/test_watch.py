@@ -110,6 +110,22 @@ def test_no_step_is_added_and_what_waits_comes_with_finish() -> None:
     assert [record.step for record in logged(run, Metrics)] == [41]
 
 
+def test_histograms_come_with_values_of_tensorboards_writers_too() -> None:
+    """As Stable-Baselines3 trains with W&B's callback: nothing but TensorBoard's writer is given values."""
+    from torch.utils.tensorboard import SummaryWriter
+
+    run = begin(sync_tensorboard=True)
+    watched = model()
+    run.watch(watched, log_freq=1)
+    writer = SummaryWriter("tb")
+    for step in (100, 200):
+        watched(torch.ones(1, 4)).sum().backward()
+        writer.add_scalar("loss", 1.0, step)
+    writer.close()
+    run.finish()
+    assert [record.step for record in logged(run, Media) if record.name == "gradients/2.weight"] == [100, 200]
+
+
 def test_unwatch_and_finish_leave_no_hook() -> None:
     """One model, or all of them."""
     run = begin()

@@ -242,6 +242,8 @@ class Recorder:
             record.values = {name: mask_text(text) for name, text in record.values.items()}
         self.write(record)
         self._stepped(record.step, keep=True)
+        if self._beside:
+            self.log({}, record.step, True)
         now = self.now()
         if now > self.poll_at:
             self.poll(now)
