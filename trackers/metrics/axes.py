@@ -16,6 +16,9 @@ from trackers.records import MAX_STEP, Define
 Places = Mapping[str, int]
 """The current place on each axis, by step metric."""
 
+SHAPES = 1000
+"""Sets of names that are remembered with their axes."""
+
 
 class Axes:
     """The step metrics of a run's metrics, and how far each has come.
@@ -32,6 +35,7 @@ class Axes:
         self._exact: dict[str, str | None] = {}
         self._globs: list[tuple[str, str | None]] = []
         self._found: dict[str, str | None] = {}
+        self._parts: dict[tuple[str, ...], list[tuple[str | None, list[str]]]] = {}
         self._steps: set[str] = set()
         self._uncounted: set[str] = set()
         self._places: dict[str, int] = {}
@@ -49,6 +53,7 @@ class Axes:
         else:
             self._exact[define.name] = define.step_metric
         self._found.clear()
+        self._parts.clear()
 
     def see(self, values: Mapping[Any, Any], step: int) -> Places:
         """Take what is logged at a step; what isn't a number yet counts as missing.
@@ -83,9 +88,21 @@ class Axes:
 
     def split(self, names: Iterable[str], places: Places) -> dict[int | None, list[str]]:
         """Names by their places, in their order."""
+        shape = tuple(names)
+        parts = self._parts.get(shape)
+        if parts is None:
+            by_axis: dict[str | None, list[str]] = {}
+            for name in shape:
+                by_axis.setdefault(self._axis(name), []).append(name)
+            parts = list(by_axis.items())
+            if len(self._parts) < SHAPES:
+                self._parts[shape] = parts
+        if len(parts) == 1:
+            axis, same = parts[0]
+            return {None if axis is None else places.get(axis): same}
         found: dict[int | None, list[str]] = {}
-        for name in names:
-            found.setdefault(self.of(name, places), []).append(name)
+        for axis, same in parts:
+            found.setdefault(None if axis is None else places.get(axis), []).extend(same)
         return found
 
     def _axis(self, name: str) -> str | None:

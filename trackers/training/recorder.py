@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import math
 import mmap
 import os
 import threading
@@ -28,6 +29,7 @@ from trackers.tracker import RunInfo
 from trackers.values.coerce import Split, whole_step
 from trackers.values.device_copy import PendingRecord, Queue, Transfer, transfer
 
+PLAIN_NUMBERS = frozenset({int, float, bool})
 POLL_S = 1.0
 """Interval of checks of disk and relay in a logging process, in seconds; it also prints the relay's messages."""
 KNOWN_NAMES = 100_000
@@ -129,6 +131,8 @@ class Recorder:
             if now > self.poll_at:
                 self.poll(now)
             return
+        if not beside and self._log_on_axes(values, step, now, keep):
+            return
         split = Split(transfer)
         if nothing_else(values):
             split.reductions.update(values)
@@ -173,6 +177,24 @@ class Recorder:
             self.known.update(name for name in numbers if name in values)
         if now > self.poll_at or not self.fast:
             self.poll(now)
+
+    def _log_on_axes(self, values: Mapping[str, Any], step: int, now: float, keep: bool) -> bool:
+        """Record plain numbers of known names, some of which have a step metric. False: it is nothing so simple."""
+        simple = self.axes and not len(self._queue) and self.writer.healthy and self.known.issuperset(values)
+        if not (simple and PLAIN_NUMBERS.issuperset(map(type, values.values()))):
+            return False
+        try:
+            if not math.isfinite(sum(values.values(), 0.0)):
+                return False
+        except OverflowError:  # an integer that no float holds
+            return False
+        with self._lock:
+            if not self._is_over("log"):
+                self.append(self._metrics_line(dict(values), step, now, self.axes.see(values, step)))
+                self._stepped(step, keep)
+        if now > self.poll_at:
+            self.poll(now)
+        return True
 
     def _combined(self, added: ReductionRow, arrived: dict[Any, Number], step: int, now: float) -> dict[str, Number]:
         """This rank's own numbers, and those of all ranks where nobody else records them."""
