@@ -224,3 +224,17 @@ def test_directory_of_a_run_of_wandbs_init_is_that_of_its_own_files(mode: str) -
         stream = Path(run.path, "streams/rank-0.1.jsonl").read_bytes().splitlines()
         (kept,) = [record for line in stream if isinstance(record := decode(line), ArtifactRecord)]
         assert [file.path for file in kept.files] == ["model.txt"]
+
+
+def test_other_ranks_watch_nothing_and_keep_no_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A script calls these on every rank."""
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    run = begin(sync_tensorboard=True)
+    watched = model()
+    run.watch(watched, log="all", log_freq=1, log_graph=True)
+    assert not watched._forward_hooks
+    run.unwatch()
+    assert run.log_code() is None
+    Path(run.files_dir, "own.txt").write_text("kept by nobody")
+    run.finish()
