@@ -78,11 +78,15 @@ def steps(records: list[dict[str, Any]], name: str) -> list[int]:
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("pl", LIGHTNING)
-def test_two_epochs_reach_every_store(pl: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("pl", "names"),
+    [(lightning.pytorch, "json,tensorboard,mlflow,trackio,wandb"), (pytorch_lightning, "json")],
+    ids=["lightning", "pytorch_lightning"],
+)
+def test_two_epochs_reach_every_store(pl: Any, names: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Fit and test are one run: each store has Lightning's own steps and values, hyperparameters and the end."""
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{Path('mlflow.db').absolute()}")
-    logger = TrackersLogger("json,tensorboard,mlflow,trackio,wandb", project="p", name="n", tags=["a"])
+    logger = TrackersLogger(names, project="p", name="n", tags=["a"])
     seen: dict[str, list[tuple[int, float]]] = {}
 
     class Witness(TrackersLogger):
@@ -102,8 +106,8 @@ def test_two_epochs_reach_every_store(pl: Any, monkeypatch: pytest.MonkeyPatch) 
     assert {"fit_loss", "val_loss", "val_limit", "test_loss", "epoch"} == set(seen)
     assert [step for step, _ in seen["fit_loss"]] == list(range(8))
     info = info_of(run)
-    for tracker, read in READ.items():
-        stored = read(info)
+    for tracker in names.split(","):
+        stored = READ[tracker](info)
         for name, points in seen.items():
             if (tracker, name) == ("mlflow", "val_limit"):  # MLflow holds the largest float for infinity
                 continue
@@ -264,6 +268,18 @@ def test_values_without_a_step_and_hyperparameters() -> None:
     config = trackers.load(logger.experiment.dir).config
     assert (config["lr"], config["depth"]) == (0.1, 2)
     assert trackers.load(logger.experiment.dir).summary["accuracy"] == 0.5
+
+
+@pytest.mark.usefixtures("_offline")
+def test_watched_model_has_histograms() -> None:
+    """``watch`` records gradients and parameters of the model that is trained, at Lightning's steps."""
+    logger = TrackersLogger("json", project="p")
+    line = model()
+    logger.watch(line.layer, log="all", log_freq=2)
+    trainer(logger).fit(line, data())
+    logger.experiment.finish()
+    names = {record["name"] for record in journal(logger.experiment) if record["kind"] == "media"}
+    assert {"gradients/weight", "parameters/weight"} <= names
 
 
 @pytest.mark.usefixtures("_offline")
