@@ -80,7 +80,8 @@ test-python:  ## the tests on another Python: Debian's trixie (3.13) in .python-
 	@PYTHON_ROOT=$(PYTHON_ROOT) SUITE=$(SUITE) WORKERS=$(WORKERS) scripts/test_python.sh $(PYTEST)
 
 test-frameworks:  ## the tests of trackers.frameworks with every library that they can use, in .venv-frameworks (minutes)
-	@$(MAKE) --no-print-directory VENV=.venv-frameworks .venv-frameworks/.installed-frameworks
+	@$(MAKE) --no-print-directory VENV=.venv-frameworks CONSTRAINTS="$(CONSTRAINTS) -c constraints/frameworks.txt" \
+		.venv-frameworks/.installed-frameworks
 	@TRACKERS_FRAMEWORKS=y .venv-frameworks/bin/python -m pytest -n $(CORES) --dist loadfile tests/frameworks $(PYTEST)
 	@KERAS_BACKEND=jax .venv-frameworks/bin/python -m pytest -n 0 tests/frameworks/test_keras.py $(PYTEST)
 
@@ -141,4 +142,5 @@ $(VENV)/.installed-dev: pyproject.toml $(wildcard constraints/*.txt)
 	$(call install,-e '.[dev]')
 
 $(VENV)/.installed-frameworks: pyproject.toml $(wildcard constraints/*.txt)
-	$(call install,-e '.[dev,frameworks]')
+	$(call install,-e '.[frameworks]')
+	@$(PYTHON) -m pip uninstall --quiet --yes amdsmi  # Ray imports it, which raises where its library is missing

@@ -219,7 +219,9 @@ CALLBACKS = (
     "keras",
     "lightning",
     "pytorch",
+    "ray",
     "stable_baselines3",
+    "torchtitan",
     "transformers",
     "xgboost",
 )

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import os
 
-APART = ("test_catboost.py", "test_documented.py", "test_jax.py", "test_trl.py")
+APART = (
+    "test_catboost.py", "test_documented.py", "test_jax.py", "test_ray.py", "test_torchtitan.py", "test_trl.py",
+)  # fmt: skip
 """Tests of what is too large for ``dev``, or doesn't go with other packages there."""
 
 collect_ignore = [] if "TRACKERS_FRAMEWORKS" in os.environ else list(APART)

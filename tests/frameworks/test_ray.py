@@ -1,0 +1,98 @@
+"""The Ray Tune callback and Ray Train's runs with the real library."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+os.environ["RAY_AUTH_MODE"] = "disabled"  # it would keep a token in the home of the first test
+import ray
+from ray import tune
+from ray.train import ScalingConfig
+from ray.train.torch import TorchTrainer
+
+from tests.frameworks.support import config, local_runs, only, recorded, results, series
+from trackers.errors import UsageError
+from trackers.frameworks.ray import TrackersCallback, worker_run
+
+__all__ = ["local_runs"]
+pytestmark = [pytest.mark.usefixtures("local_runs", "cluster"), pytest.mark.filterwarnings("ignore")]
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    """Ray on two processors of this machine, gone afterwards."""
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    monkeypatch.setenv("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, object_store_memory=80 * 1024**2)
+    yield
+    ray.shutdown()
+
+
+def objective(settings: dict[str, Any]) -> None:
+    """Three reports, nested; trials of a negative rate fail at the second."""
+    for step in range(3):
+        if step == 1 and settings["rate"] < 0:
+            raise RuntimeError("no memory")
+        tune.report({"loss": settings["rate"] / (step + 1), "train": {"accuracy": step / 4}})
+
+
+def tuned(callback: TrackersCallback, rates: list[float]) -> Any:
+    """An experiment of one trial for each rate."""
+    place = str(Path("results").absolute())
+    running = tune.RunConfig(name="rates", storage_path=place, callbacks=[callback], verbose=0)
+    return tune.Tuner(objective, param_space={"rate": tune.grid_search(rates)}, run_config=running).fit()
+
+
+def test_each_trial_has_a_run() -> None:
+    """Reports at Tune's iterations, the trial's configuration, the last report as result; one group; a failure."""
+    found = tuned(TrackersCallback(project="tuning", tags=["a"]), [0.5, 1.0, -1.0])
+    runs = {config(one)["rate"]: one for one in recorded()}
+    assert len(found) == len(runs) == 3
+    for rate in (0.5, 1.0):
+        stored = runs[rate]
+        assert series(stored, "loss") == [(1, rate), (2, rate / 2), (3, rate / 3)]
+        assert results(stored)["loss"] == rate / 3
+        assert results(stored)["train/accuracy"] == 0.5
+        assert (stored.group, stored.status, stored.tags) == ("rates", "finished", ["a"])
+    assert runs[-1.0].status == "failed"
+    assert series(runs[-1.0], "loss") == [(1, -1.0)]
+
+
+def test_fault_of_the_callback_never_stops_the_experiment(capsys: pytest.CaptureFixture[str]) -> None:
+    """A fault on our side is one line, and the experiment goes on."""
+    callback = TrackersCallback()
+    callback._runs = None  # type: ignore[assignment]
+    callback._handle.begun = True
+    assert not tuned(callback, [0.5]).errors
+    assert sum("TrackersCallback.log_trial_start" in line for line in capsys.readouterr().err.splitlines()) == 1
+
+
+def test_train_records_on_rank_zero() -> None:
+    """Of two workers that of rank 0 records, where it is told to."""
+
+    def loop(settings: dict[str, Any]) -> None:
+        if ray.train.get_context().get_world_rank() == 0:
+            with pytest.raises(UsageError, match="an absolute path"):
+                worker_run("json", dir="runs")
+        with worker_run("json", project="training", dir=settings["dir"], config=settings, inline=True) as run:
+            for step in range(2):
+                run.log({"loss": settings["rate"] / (step + 1)}, step=step)
+                ray.train.report({"loss": 1.0})
+
+    place = str(Path("results").absolute())
+    trainer = TorchTrainer(
+        loop,
+        train_loop_config={"rate": 0.5, "dir": str(Path("runs").absolute())},
+        scaling_config=ScalingConfig(num_workers=2, use_gpu=False),
+        run_config=ray.train.RunConfig(name="workers", storage_path=place),
+    )
+    trainer.fit()
+    stored = only()
+    assert series(stored, "loss") == [(0, 0.5), (1, 0.25)]
+    assert config(stored)["rate"] == 0.5
+    assert (stored.name, stored.status) == ("workers", "finished")
