@@ -244,7 +244,7 @@ def test_several_writers_have_a_run_each() -> None:
     }  # fmt: skip
 
 
-def test_several_writers_share_the_scripts_run() -> None:
+def test_several_writers_share_the_scripts_run(capsys: pytest.CaptureFixture[str]) -> None:
     """With a run that the script began, names of further writers begin with their directories; close leaves it open."""
     run = trackers.init("json", project="mine")
     for folder in ("logs/a", "logs/a/deep", "logs/b"):
@@ -257,6 +257,7 @@ def test_several_writers_share_the_scripts_run() -> None:
     assert {"loss", "deep/loss", "b/loss"} <= set(stored.metrics)
     names = {record["name"] for record in journal(directories()[0]) if record["kind"] == "media"}
     assert names == {"sound", "deep/sound", "b/sound"}
+    assert "ignored" not in capsys.readouterr().err
 
 
 def test_purge_step_goes_back_in_the_directorys_run() -> None:

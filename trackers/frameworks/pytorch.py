@@ -87,11 +87,11 @@ class SummaryWriter(TorchWriter):  # type: ignore[misc]
         **init: Any,
     ) -> None:
         init.setdefault("rank", process_info.rank())
-        self._handle = RunHandle(trackers, run=run, project=project, config=config, **init)
+        self._handle = RunHandle(trackers, run=run, project=project, name=name, config=config, **init)
         self._sink = _Sink(self)
         super().__init__(log_dir, comment, purge_step, max_queue, flush_secs, filename_suffix)
         self.log_dir: str = os.fspath(self.log_dir)
-        self._handle.suggest(name=name or Path(self.log_dir).name)
+        self._handle.suggest(name=Path(self.log_dir).name)
         Path(self.log_dir).mkdir(parents=True, exist_ok=True)
         if purge_step is not None:
             self._continue(int(purge_step))
