@@ -59,12 +59,14 @@ hypothesis.settings.register_profile("trackers", deadline=None)
 hypothesis.settings.load_profile("trackers")
 
 LONG = (
-    "e2e/test_docs.py", "faults/test_chaos.py", "e2e/test_end_to_end.py", "faults/test_far_side.py",
-    "backends/test_conformance.py", "backends/mlflow/test_server.py", "faults/test_bounded.py",
-    "faults/test_crowd.py", "faults/test_far_side_wandb.py", "e2e/test_demo.py", "faults/test_delivery_machine.py",
-    "faults/test_no_locks.py", "faults/test_failpoints.py", "e2e/test_examples.py", "faults/test_resume.py",
-    "faults/test_rewind.py", "hardware/test_relay.py", "ranks/test_directories.py", "faults/test_secrets.py",
-    "e2e/test_fuzz.py", "backends/session/test_runs.py", "relay/test_relay.py", "as_wandb/test_framework_loggers.py",
+    "e2e/test_docs.py", "faults/test_far_side.py", "faults/test_chaos.py", "e2e/test_end_to_end.py",
+    "backends/mlflow/test_server.py", "faults/test_far_side_wandb.py", "faults/test_failpoints.py",
+    "ranks/test_transport.py", "backends/test_conformance.py", "faults/test_bounded.py", "faults/test_resume.py",
+    "faults/test_rewind.py", "faults/test_crowd.py", "faults/test_no_locks.py", "faults/test_delivery_machine.py",
+    "e2e/test_demo.py", "backends/mlflow/test_tracker.py", "hardware/test_relay.py", "ranks/test_directories.py",
+    "faults/test_secrets.py", "e2e/test_fuzz.py", "e2e/test_examples.py", "faults/test_grace.py",
+    "faults/test_near_side.py", "relay/test_relay.py", "plotting/test_presets.py", "backends/session/test_runs.py",
+    "as_wandb/test_framework_loggers.py",
 )  # fmt: skip
 """Files whose tests take half a minute or more, the longest first."""
 
@@ -74,8 +76,8 @@ SPLIT = (
 )  # fmt: skip
 """Long files whose tests share no fixture: they are given to workers one by one."""
 
-BY_FUNCTION = ("backends/test_conformance.py",)
-"""Long files each of whose tests has another vendor's client: the cases of each test stay together."""
+BY_FUNCTION = ("backends/test_conformance.py", "faults/test_far_side.py")
+"""Long files whose tests have other vendors' clients or servers of their own: the cases of each test stay together."""
 
 # Variables that could reach the outside, or make a run believe it is part of a cluster.
 FOREIGN = (

@@ -18,7 +18,7 @@ import pytest
 
 import trackers
 from benchmarks import ranks as benchmark
-from tests import stores
+from tests import forked, stores
 from tests.ranks.support import LOOP, expected, job, reduced, the_run, until
 from trackers.journal.run_directory import RunDirectory
 from trackers.ranks import collective_transport
@@ -266,7 +266,7 @@ def metrics(path: Path) -> dict[int, dict[str, str]]:
 
 def test_both_ways_give_the_same_numbers() -> None:
     """Files and relay, or torch.distributed's collective: 2, 4 and 8 processes get the same bits either way."""
-    done = subprocess.run([sys.executable, "-c", BOTH], capture_output=True, text=True, timeout=170, check=False)
+    done = forked.run([sys.executable, "-c", BOTH], preload=forked.TORCH, timeout=170)
     assert done.returncode == 0, done.stderr[-3000:]
     for ranks in (2, 4, 8):
         work = Reducer(RunDirectory(f"runs/p/relay-{ranks}"), 1, wait_s=1000, ended=True, say=pytest.fail)
@@ -298,15 +298,26 @@ dist.destroy_process_group()
 """
 
 
+def by_torch(script: str, ranks: int) -> list[str]:
+    """Run a script on so many ranks, whose number is its argument; what each said on standard error."""
+    files = [Path(f"said-{rank}.txt") for rank in range(ranks)]
+    with contextlib.ExitStack() as stack:
+        running = []
+        for rank, file in enumerate(files):
+            out = stack.enter_context(file.open("wb"))
+            words = [sys.executable, "-c", script, str(rank)]
+            running.append(forked.Program(words, preload=forked.TORCH, stdout=out, stderr=out))
+            stack.callback(running[-1].kill)
+        codes = [program.wait(120) for program in running]
+    said = [file.read_text() for file in files]
+    assert codes == [0] * ranks, said
+    return said
+
+
 def test_collective_survives_ranks_that_disagree() -> None:
     """Other names on one rank, or a value that it can't send, end nothing: they are named, and the value is that of
     the others. So is a call before the group was made."""
-    ranks = [
-        subprocess.Popen([sys.executable, "-c", DISAGREE, str(rank)], stderr=subprocess.PIPE, text=True)
-        for rank in range(3)
-    ]
-    said = [rank.communicate(timeout=120)[1] for rank in ranks]
-    assert [rank.returncode for rank in ranks] == [0, 0, 0], said
+    said = by_torch(DISAGREE, 3)
     found = metrics(Path("runs/p/mine/streams/rank-0.1.jsonl"))
     assert {step: values["n"] for step, values in found.items()} == {
         1: "3.0", 2: "2.0", 3: "3.0", 4: "2.0", 5: "3.0"
@@ -459,11 +470,7 @@ dist.destroy_process_group()
 def test_measuring_launches_no_collective_of_its_own() -> None:
     """With reduce="torch" an instrument that one rank alone has, or that logs at other steps there, meets no collective
     of training: times, memory and tensors' statistics are then the main rank's own."""
-    ranks = [
-        subprocess.Popen([sys.executable, "-c", ALONE, str(rank)], stderr=subprocess.PIPE, text=True) for rank in (0, 1)
-    ]
-    said = [rank.communicate(timeout=120)[1] for rank in ranks]
-    assert [rank.returncode for rank in ranks] == [0, 0], said
+    said = by_torch(ALONE, 2)
     found = metrics(Path("runs/p/mine/streams/rank-0.1.jsonl"))
     assert sum("save-time" in values for values in found.values()) >= 4
     assert {"iteration-time", "memory/process-gigabytes"} <= set(found[12])
