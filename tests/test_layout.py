@@ -31,7 +31,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("frameworks",),
     ("as_wandb",),
     ("training",),
-    ("instruments", "inspection", "plotting", "retention", "copying", "testing"),
+    ("instruments", "inspection", "plotting", "retention", "copying", "testing", "sweeps"),
     ("analysis",),
     ("readers",),
     ("relay",),

@@ -1,0 +1,202 @@
+"""Points of a sweep: what the command line and W&B's files mean."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trackers.errors import UsageError
+from trackers.sweeps.program import arguments, gpus, name_of, tasks
+from trackers.sweeps.space import Space, of_file, of_words
+
+
+def of_text(text: str, name: str = "sweep.yaml", count: int = 0) -> tuple[Space, list[str]]:
+    """A sweep from a file's text."""
+    Path(name).write_text(text)
+    return of_file(Path(name), count)
+
+
+def test_grid_has_all_combinations_in_order() -> None:
+    """Values stay the texts that were typed; seeds multiply; the same point is trained once."""
+    space = of_words(["lr=1e-1, 0.01", "--width=64"], [], 0, 2)
+    assert space.points("k") == [
+        {"lr": "1e-1", "width": "64", "seed": 0},
+        {"lr": "1e-1", "width": "64", "seed": 1},
+        {"lr": "0.01", "width": "64", "seed": 0},
+        {"lr": "0.01", "width": "64", "seed": 1},
+    ]
+    assert of_words(["a=1,1,2"], [], 0, 0).points("") == [{"a": "1"}, {"a": "2"}]
+    assert of_words([], [], 0, 3, "init").points("") == [{"init": 0}, {"init": 1}, {"init": 2}]
+
+
+def test_draws_are_the_same_for_the_same_sweep() -> None:
+    """They lie in their ranges, evenly on the scale that was asked for, whole where the bounds are."""
+    space = of_words(["m=a,b"], ["lr=1e-5..1e-1:log", "width=64..512", "p=0..0.5", "act=relu,gelu"], 2000, 0)
+    points = space.points("key")
+    assert points == space.points("key")
+    assert points != space.points("other")
+    drawn = points[:2000]
+    assert [{**point, "m": "b"} for point in drawn] == points[2000:]
+    assert all(1e-5 <= point["lr"] <= 1e-1 and 0 <= point["p"] <= 0.5 for point in drawn)
+    assert {type(point["width"]) for point in drawn} == {int}
+    assert all(64 <= point["width"] <= 512 for point in drawn)
+    decades = Counter(math.floor(math.log10(point["lr"])) for point in drawn)
+    assert all(400 < decades[decade] < 600 for decade in (-5, -4, -3, -2))
+    assert 900 < Counter(point["act"] for point in drawn)["relu"] < 1100
+
+
+@pytest.mark.parametrize(
+    ("grid", "params", "count", "seeds", "said"),
+    [
+        (["lr"], [], 0, 0, "--grid lr: write NAME=VALUES"),
+        (["lr="], [], 0, 0, "--grid lr=: write NAME=VALUES"),
+        (["lr=1,,2"], [], 0, 0, "--grid lr=1,,2: an empty value"),
+        (["lr=1", "lr=2"], [], 0, 0, "'lr' is given twice"),
+        (["seed=1"], [], 0, 2, "'seed' is given twice"),
+        ([], ["lr=a..b"], 1, 0, "'a..b' is no range of numbers"),
+        ([], ["lr=0..1:log"], 1, 0, "a logarithmic range begins above 0"),
+        ([], ["lr=2..1"], 1, 0, "from 2 to 1 is no range"),
+        ([], ["lr=nan..1"], 1, 0, "is no range"),
+        ([], ["lr=1..2:exp"], 1, 0, "unknown 'exp' after the range"),
+        ([], ["lr=1..2"], 0, 0, "how many random draws of lr"),
+        ([], [], 5, 0, "--random draws nothing"),
+        ([], [], 0, 0, "a sweep of nothing"),
+        (["a=" + ",".join(map(str, range(1000)))], [], 0, 1000, "1,000,000 points; at most 100,000"),
+    ],
+)
+def test_wrong_words_are_one_line(grid: list[str], params: list[str], count: int, seeds: int, said: str) -> None:
+    """The message names the word and what it should look like."""
+    with pytest.raises(UsageError) as raised:
+        of_words(grid, params, count, seeds).points("")
+    assert said in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_file_of_wandb_is_a_grid() -> None:
+    """Values, constants, nested parameters, the command and the metric."""
+    space, said = of_text(
+        """
+program: train.py
+method: grid
+metric: {name: val_loss, goal: minimize}
+parameters:
+  lr: {values: [0.1, 0.01]}
+  epochs: {value: 2}
+  flag: {values: [true, false]}
+  optimizer: {parameters: {name: {value: adam}, beta: {values: [0.9]}}}
+early_terminate: {type: hyperband}
+colour: red
+"""
+    )
+    assert said == [
+        "sweep.yaml: 'colour' isn't known and has no effect",
+        "sweep.yaml: early_terminate has no effect here: runs are trained to their end",
+    ]
+    assert (space.metric, space.goal) == ("val_loss", "min")
+    points = space.points("")
+    assert len(points) == 4
+    assert points[0] == {"epochs": 2, "optimizer.name": "adam", "lr": 0.1, "flag": True, "optimizer.beta": 0.9}
+    words = arguments(space.command, points[0])
+    assert words[0] == "/usr/bin/env"
+    assert words[2:] == ["train.py", "--epochs=2", "--optimizer.name=adam", "--lr=0.1", "--flag=True",
+                         "--optimizer.beta=0.9"]  # fmt: skip
+
+
+def test_file_of_wandb_is_drawn() -> None:
+    """Every distribution but Bayes'; each value lies where it must, with its type."""
+    space, _ = of_text(
+        json.dumps({
+            "method": "random", "run_cap": 500, "command": ["python", "t.py", "${args_json}"],
+            "parameters": {
+                "u": {"min": 0.0, "max": 2.0}, "i": {"min": 1, "max": 5}, "c": {"values": ["a", "b"],
+                "probabilities": [0.9, 0.1]}, "l": {"distribution": "log_uniform_values", "min": 1e-4, "max": 1.0},
+                "e": {"distribution": "log_uniform", "min": -2, "max": 0}, "n": {"distribution": "normal", "mu": 5,
+                "sigma": 0.1}, "q": {"distribution": "q_uniform", "min": 0, "max": 100, "q": 10}, "k": {"value": None},
+                "ln": {"distribution": "log_normal", "mu": 0, "sigma": 1},
+            },
+        }),
+        "sweep.json",
+    )  # fmt: skip
+    points = space.points("")
+    assert len(points) == 500
+    checks: dict[str, Any] = {
+        "u": lambda v: 0 <= v <= 2, "i": lambda v: v in range(1, 6) and type(v) is int, "c": lambda v: v in "ab",
+        "l": lambda v: 1e-4 <= v <= 1, "e": lambda v: math.exp(-2.001) <= v <= 1, "n": lambda v: 4 < v < 6,
+        "q": lambda v: v in range(0, 101, 10), "k": lambda v: v is None, "ln": lambda v: v > 0,
+    }  # fmt: skip
+    for name, check in checks.items():
+        assert all(check(point[name]) for point in points), name
+    assert 400 < sum(point["c"] == "a" for point in points) < 490
+    assert {point["i"] for point in points} == {1, 2, 3, 4, 5}
+    assert json.loads(arguments(space.command, points[0])[2]) == points[0]
+    assert len(of_file(Path("sweep.json"), 7)[0].points("")) == 7
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("method: bayes\nparameters: {a: {values: [1]}}", "for bayes use Optuna"),
+        ("method: grid", "no parameters"),
+        ("- a", "no sweep: a mapping"),
+        ("parameters: {a: {values: []}}", "parameter a: values is a list of one or more"),
+        ("parameters: {a: {min: 0, max: 1}}", "parameter a: a grid needs value or values"),
+        ("method: random\nparameters: {a: {min: x, max: 1}}", "parameter a: min and max"),
+        ("method: random\nparameters: {a: {min: 3, max: 1}}", "from 3 to 1 is no range"),
+        ("method: random\nparameters: {a: {max: 1, distribution: beta}}", "unknown distribution 'beta'"),
+        ("method: random\nparameters: {a: {values: [1, 2], probabilities: [1]}}", "probabilities are 2 numbers"),
+        ("method: random\nparameters: {a: {}}", "give value, values, or min and max"),
+        ("method: random\nparameters: {a: {min: 0, max: 1}}", "how many random draws of a"),
+        ("command: python\nparameters: {a: {value: 1}}", "command is a list of words"),
+        ("a: [", "sweep.yaml: "),
+        ("\x00", "sweep.yaml: "),
+    ],
+)
+def test_wrong_file_is_one_line(text: str, said: str) -> None:
+    """The message names the file and the parameter."""
+    with pytest.raises(UsageError) as raised:
+        of_text(text)[0].points("")
+    assert said in str(raised.value)
+    assert "\n" not in str(raised.value)
+    with pytest.raises(UsageError, match=r"nothing\.yaml: No such file"):
+        of_file(Path("nothing.yaml"))
+
+
+def test_words_of_a_command() -> None:
+    """Values follow as flags, or stand where they are named."""
+    point = {"lr": "0.1", "fast": True, "slow": False, "sizes": [1, 2]}
+    assert arguments(["p"], point) == ["p", "--lr=0.1", "--fast=True", "--slow=False", "--sizes=[1, 2]"]
+    assert arguments(["p", "--rate", "{lr}"], point) == ["p", "--rate", "0.1"]
+    assert arguments(["p", "${args_no_hyphens}"], {"a": 1}) == ["p", "a=1"]
+    assert arguments(["p", "${args_no_boolean_flags}"], point) == ["p", "--lr=0.1", "--fast", "--sizes=[1, 2]"]
+    with pytest.raises(UsageError, match="args_json_file"):
+        arguments(["p", "${args_json_file}"], point)
+
+
+def test_ids_follow_from_the_sweep_and_the_point() -> None:
+    """The same for the same, others for others, and fit for a directory's name."""
+    points = [{"lr": "0.1"}, {"lr": "../../evil"}]
+    first, second = tasks("my sweep/1", points)
+    assert [task.id for task in tasks("my sweep/1", points)] == [first.id, second.id]
+    assert first.id != tasks("another", points)[0].id
+    assert all("/" not in task.id and "/" not in task.name for task in (first, second))
+    assert first.name == "lr0.1"
+    assert name_of(["python", "a/train.py"], points) == name_of(["python", "a/train.py"], points)
+    assert name_of(["python", "a/train.py"], points).startswith("train-sweep-")
+
+
+def test_gpus_are_dealt_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of the job, as many as asked for each; none where there are none."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,3,GPU-7")
+    assert gpus("auto", 1) == [["2"], ["3"], ["GPU-7"]]
+    assert gpus("auto", 2) == [["2", "3"]]
+    assert gpus("0, 1", 2) == [["0", "1"]]
+    assert gpus("none", 1) == []
+    with pytest.raises(UsageError, match="3 GPUs are there, and each run gets 4"):
+        gpus("auto", 4)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert gpus("auto", 1) == []

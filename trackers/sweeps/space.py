@@ -1,0 +1,311 @@
+"""Spaces of parameters: a grid, random draws, or a file in the format of W&B's sweeps; and the points in them.
+
+W&B's format: https://docs.wandb.ai/models/sweeps/sweep-config-keys (methods grid and random; ``bayes`` is Optuna's).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from trackers.errors import UsageError
+
+Point = dict[str, Any]
+"""Values by parameter. What was typed is a text, as it was typed."""
+MOST_POINTS = 100_000
+
+
+class Draw(msgspec.Struct):
+    """A distribution that a parameter is drawn from.
+
+    kind: uniform, log_uniform, normal, log_normal, or choice. low, high: bounds, or mean and standard deviation.
+    whole: integers. step: multiples of it; 0: any. values, weights: of a choice.
+    """
+
+    kind: str
+    low: float = 0.0
+    high: float = 0.0
+    whole: bool = False
+    step: float = 0.0
+    values: list[Any] = []
+    weights: list[float] | None = None
+
+    def draw(self, source: random.Random) -> Any:
+        """One value."""
+        if self.kind == "choice":
+            return source.choices(self.values, self.weights)[0]
+        if self.kind == "uniform":
+            if self.whole:
+                return source.randint(int(self.low), int(self.high))
+            value = source.uniform(self.low, self.high)
+        elif self.kind == "log_uniform":
+            value = math.exp(source.uniform(math.log(self.low), math.log(self.high)))
+            value = min(max(value, self.low), self.high)
+        else:
+            value = source.gauss(self.low, self.high)
+            value = math.exp(value) if self.kind == "log_normal" else value
+        if self.step:
+            value = round(value / self.step) * self.step
+            return int(value) if self.step >= 1 and self.step == int(self.step) else float(f"{value:.12g}")
+        return round(value) if self.whole else float(f"{value:.6g}")
+
+
+class Space(msgspec.Struct, kw_only=True):
+    """grid: values of each parameter, all combinations. draws: what is drawn ``count`` times for each of them.
+
+    seeds: how often each point is trained, with parameter ``seed_name`` from 0 on; 0: once, without it.
+    fixed: parameters with one value. command, metric, goal: as a file names them; [] and "" if it doesn't.
+    """
+
+    grid: dict[str, list[Any]] = {}
+    draws: dict[str, Draw] = {}
+    count: int = 0
+    seeds: int = 0
+    seed_name: str = "seed"
+    fixed: Point = {}
+    command: list[str] = []
+    metric: str = ""
+    goal: str = ""
+
+    def points(self, key: str) -> list[Point]:
+        """All points, always the same ones for the same key.
+
+        Raises:
+            UsageError: there are none, or more than MOST_POINTS.
+        """
+        if self.draws and not self.count:
+            raise UsageError(f"how many random draws of {', '.join(self.draws)}? Give --random N (run_cap in a file)")
+        if self.count and not self.draws:
+            raise UsageError("--random draws nothing: give --param NAME=LOW..HIGH, or --param NAME=a,b,c")
+        size = math.prod(len(values) for values in self.grid.values()) * max(1, self.count) * max(1, self.seeds)
+        if size > MOST_POINTS:
+            raise UsageError(f"{size:,} points; at most {MOST_POINTS:,}: draw some with --random")
+        source = random.Random(key)
+        drawn: Sequence[Point] = [{name: draw.draw(source) for name, draw in self.draws.items()}
+                                  for _ in range(self.count)] or [{}]  # fmt: skip
+        found = [
+            {**self.fixed, **combined, **chosen, **seed}
+            for combined in _combinations(self.grid)
+            for chosen in drawn
+            for seed in ([{self.seed_name: number} for number in range(self.seeds)] or [{}])
+        ]
+        if not any(found):
+            raise UsageError(
+                "a sweep of nothing: give --grid NAME=a,b, --random N with --param, --seeds N or --sweep FILE"
+            )
+        return list({msgspec.json.encode(point, order="sorted"): point for point in found}.values())
+
+
+def _combinations(grid: Mapping[str, Sequence[Any]]) -> Iterator[Point]:
+    for values in itertools.product(*grid.values()):
+        yield dict(zip(grid, values, strict=True))
+
+
+def of_words(grid: Sequence[str], params: Sequence[str], count: int, seeds: int, seed_name: str = "seed") -> Space:
+    """A space as the command line gives it.
+
+    Args:
+        grid: ``lr=0.1,0.01``. params: ``lr=1e-5..1e-1:log``, ``width=64..512`` (whole numbers), ``act=relu,gelu``.
+        count: of random draws. seeds: see :class:`Space`.
+
+    Raises:
+        UsageError: a word that can't be read.
+    """
+    found = Space(count=count, seeds=seeds, seed_name=seed_name)
+    _once([_split(word, "--grid")[0] for word in grid] + [_split(word, "--param")[0] for word in params]
+          + ([seed_name] if seeds else []))  # fmt: skip
+    for word in grid:
+        name, values = _split(word, "--grid")
+        found.grid[name] = [value.strip() for value in values.split(",")]
+        if "" in found.grid[name]:
+            raise UsageError(f"--grid {word}: an empty value")
+    for word in params:
+        name, values = _split(word, "--param")
+        found.draws[name] = _range(word, values)
+    return found
+
+
+def _split(word: str, option: str) -> tuple[str, str]:
+    name, mark, values = word.partition("=")
+    name = name.strip().lstrip("-")
+    if not mark or not name or not values.strip():
+        raise UsageError(f"{option} {word}: write NAME=VALUES, as in lr=0.1,0.01")
+    return name, values.strip()
+
+
+def _once(names: Sequence[str]) -> None:
+    twice = {name for name in names if names.count(name) > 1}
+    if twice:
+        raise UsageError(f"parameter {sorted(twice)[0]!r} is given twice")
+
+
+def _range(word: str, text: str) -> Draw:
+    bounds, _, how = text.partition(":")
+    low, mark, high = bounds.partition("..")
+    if not mark:
+        return Draw("choice", values=[value.strip() for value in text.split(",")])
+    try:
+        first, last = float(low), float(high)
+    except ValueError:
+        raise UsageError(f"--param {word}: {bounds!r} is no range of numbers: LOW..HIGH") from None
+    if how not in ("", "log"):
+        raise UsageError(f"--param {word}: unknown {how!r} after the range; known is :log")
+    whole = not how and all(part.strip().lstrip("+-").isdigit() for part in (low, high))
+    return _checked(Draw("log_uniform" if how else "uniform", first, last, whole=whole), f"--param {word}")
+
+
+def _checked(draw: Draw, where: str) -> Draw:
+    if not (math.isfinite(draw.low) and math.isfinite(draw.high)) or draw.low > draw.high:
+        raise UsageError(f"{where}: from {draw.low:g} to {draw.high:g} is no range")
+    if draw.kind == "log_uniform" and draw.low <= 0:
+        raise UsageError(f"{where}: a logarithmic range begins above 0")
+    return draw
+
+
+KNOWN = {"program", "command", "method", "parameters", "metric", "name", "project", "entity", "description", "run_cap",
+         "early_terminate", "controller"}  # fmt: skip
+
+
+def of_file(path: Path, count: int = 0) -> tuple[Space, list[str]]:
+    """A space from a file in W&B's format (YAML or JSON).
+
+    Args:
+        count: of random draws, instead of its ``run_cap``.
+
+    Returns:
+        the space, and what the file asks for that isn't done, a line each.
+
+    Raises:
+        UsageError: no such file, no sweep in it, a parameter that can't be read, or method ``bayes``.
+    """
+    content = _read(path)
+    said = [f"{path}: {name!r} isn't known and has no effect" for name in sorted(content.keys() - KNOWN)]
+    if content.get("early_terminate"):
+        said.append(f"{path}: early_terminate has no effect here: runs are trained to their end")
+    method = str(content.get("method", "grid"))
+    if method not in ("grid", "random"):
+        raise UsageError(f"{path}: method {method!r}: grid and random are done here; for {method} use Optuna "
+                         "(trackers.frameworks.optuna)")  # fmt: skip
+    parameters = content.get("parameters")
+    if not isinstance(parameters, Mapping) or not parameters:
+        raise UsageError(f"{path}: no parameters: a mapping such as parameters: {{lr: {{values: [0.1, 0.01]}}}}")
+    found = Space(count=count or int(content.get("run_cap") or 0) if method == "random" else 0)
+    for name, about in _flat(parameters):
+        _take(found, method, str(name), about, path)
+    if method == "random" and not found.draws:
+        found.count = 0
+    metric = content.get("metric")
+    if isinstance(metric, Mapping):
+        goals = {"minimize": "min", "maximize": "max"}
+        found.metric, found.goal = str(metric.get("name") or ""), goals.get(str(metric.get("goal", "minimize")), "")
+    found.command = _command(content, path)
+    return found, said
+
+
+def _read(path: Path) -> Mapping[str, Any]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror or error}") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"{path}: it isn't UTF-8 text") from None
+    if path.suffix == ".json":
+        try:
+            content = msgspec.json.decode(text)
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise UsageError(f"{path}: {error}") from None
+    else:
+        try:
+            import yaml  # type: ignore[import-untyped]
+        except ImportError:
+            raise UsageError(
+                f"{path}: YAML needs the PyYAML package: pip install pyyaml, or write it as JSON"
+            ) from None
+        try:
+            content = yaml.safe_load(text)
+        except (yaml.YAMLError, RecursionError) as error:
+            raise UsageError(f"{path}: {' '.join(str(error).split())[:300]}") from None
+    if not isinstance(content, Mapping):
+        raise UsageError(f"{path}: no sweep: a mapping with method and parameters")
+    return content
+
+
+def _flat(parameters: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Nested parameters (``optimizer: {parameters: {lr: …}}``) by their dotted names."""
+    for name, about in parameters.items():
+        inner = about.get("parameters") if isinstance(about, Mapping) else None
+        if isinstance(inner, Mapping):
+            yield from _flat(inner, f"{above}{name}.")
+        else:
+            yield f"{above}{name}", about if isinstance(about, Mapping) else {"value": about}
+
+
+_KINDS = {
+    "uniform": "uniform", "int_uniform": "uniform", "q_uniform": "uniform", "log_uniform_values": "log_uniform",
+    "q_log_uniform_values": "log_uniform", "log_uniform": "log_uniform", "q_log_uniform": "log_uniform",
+    "normal": "normal", "q_normal": "normal", "log_normal": "log_normal", "q_log_normal": "log_normal",
+}  # fmt: skip
+
+
+def _take(space: Space, method: str, name: str, about: Mapping[str, Any], path: Path) -> None:
+    where = f"{path}: parameter {name}"
+    distribution = str(about.get("distribution", ""))
+    if "value" in about:
+        space.fixed[name] = about["value"]
+    elif "values" in about:
+        values = about["values"]
+        if not isinstance(values, list) or not values:
+            raise UsageError(f"{where}: values is a list of one or more")
+        weights = about.get("probabilities")
+        if weights is not None and (
+            not isinstance(weights, list)
+            or len(weights) != len(values)
+            or not all(isinstance(weight, (int, float)) and weight >= 0 for weight in weights)
+            or not sum(weights) > 0
+        ):
+            raise UsageError(f"{where}: probabilities are {len(values)} numbers, 0 or more")
+        if method == "grid":
+            space.grid[name] = values
+        else:
+            space.draws[name] = Draw("choice", values=values, weights=weights)
+    elif method == "grid":
+        raise UsageError(f"{where}: a grid needs value or values")
+    elif "min" in about or "max" in about or distribution in _KINDS:
+        space.draws[name] = _distribution(about, distribution, where)
+    else:
+        raise UsageError(f"{where}: give value, values, or min and max")
+
+
+def _distribution(about: Mapping[str, Any], distribution: str, where: str) -> Draw:
+    low, high = about.get("min", about.get("mu", 0.0)), about.get("max", about.get("sigma", 1.0))
+    if not all(isinstance(bound, (int, float)) and not isinstance(bound, bool) for bound in (low, high)):
+        raise UsageError(f"{where}: min and max (mu and sigma) are numbers")
+    whole = isinstance(low, int) and isinstance(high, int) and distribution in ("", "int_uniform")
+    if distribution and distribution not in _KINDS:
+        raise UsageError(f"{where}: unknown distribution {distribution!r}; known: {', '.join(sorted(_KINDS))}")
+    kind = _KINDS.get(distribution, "uniform")
+    if distribution in ("log_uniform", "q_log_uniform"):  # W&B: the bounds are exponents
+        low, high = math.exp(low), math.exp(high)
+    step = about.get("q", 1.0) if distribution.startswith("q_") else 0.0
+    if not isinstance(step, (int, float)) or step < 0:
+        raise UsageError(f"{where}: q is a number above 0")
+    draw = Draw(kind, float(low), float(high), whole=whole, step=float(step))
+    if kind.endswith("normal"):
+        draw.low, draw.high = float(about.get("mu", 0.0)), float(about.get("sigma", 1.0))
+        return draw
+    return _checked(draw, where)
+
+
+def _command(content: Mapping[str, Any], path: Path) -> list[str]:
+    command = content.get("command")
+    if command is None:
+        command = ["${env}", "${interpreter}", "${program}", "${args}"] if content.get("program") else []
+    if not isinstance(command, list):
+        raise UsageError(f"{path}: command is a list of words")
+    return [str(content.get("program", "")) if word == "${program}" else str(word) for word in command]
