@@ -162,7 +162,7 @@ def lower_priority(nice: int) -> None:
     """
     if nice <= 0:
         return
-    if hasattr(os, "SCHED_BATCH"):
+    if hasattr(os, "SCHED_BATCH") and os.sched_getscheduler(0) == os.SCHED_OTHER:
         with contextlib.suppress(OSError):
             os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
     _set_session_nice(nice)
@@ -171,7 +171,7 @@ def lower_priority(nice: int) -> None:
 def usual_priority(others: Iterable[int]) -> None:
     """Undo :func:`lower_priority`, for this process and others of its session: what training waits for isn't beside it.
 
-    A process's own niceness goes back only where the system lets its owner do that (root, RLIMIT_NICE).
+    A process's own niceness goes back to this one's only where the system lets its owner do that (root, RLIMIT_NICE).
 
     Args:
         others: pids; those that are gone are passed over.
@@ -179,11 +179,13 @@ def usual_priority(others: Iterable[int]) -> None:
     _set_session_nice(0)
     if not hasattr(os, "SCHED_BATCH"):
         return
+    nice = os.getpriority(os.PRIO_PROCESS, 0)
     for pid in (os.getpid(), *others):
         with contextlib.suppress(OSError):
             for thread in map(int, os.listdir(f"/proc/{pid}/task")):  # Linux keeps both for each thread
-                os.sched_setscheduler(thread, os.SCHED_OTHER, os.sched_param(0))
-                os.setpriority(os.PRIO_PROCESS, thread, 0)
+                if os.sched_getscheduler(thread) == os.SCHED_BATCH:
+                    os.sched_setscheduler(thread, os.SCHED_OTHER, os.sched_param(0))
+                os.setpriority(os.PRIO_PROCESS, thread, nice)
 
 
 def _set_session_nice(nice: int) -> None:

@@ -76,6 +76,11 @@ def other_owner(run: RunDirectory) -> str:
     return ""
 
 
+def owner_of(path: Path) -> str:
+    """The account that a file belongs to."""
+    return _user(path.lstat().st_uid)
+
+
 def _user(number: int) -> str:
     import pwd
 

@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -65,6 +66,12 @@ def _write_finish(run: RunDirectory, status: Status) -> None:
         failpoint("relay.finish.after")
     finally:
         writer.release()
+
+
+def _listed(folder: Path) -> list[str]:
+    with contextlib.suppress(OSError):
+        return sorted(os.listdir(folder))
+    return []
 
 
 TURN_S = 0.1
@@ -131,6 +138,8 @@ class RunSync:
             if any(entry["state"] != "delivered" for entry in self.report().values()):
                 run.need_restored()
             return
+        if not self._is_writable():
+            return
         if self._put_back():
             self._messages.say(f"{run.identity} was lost or damaged: it is put back as the journal has it")
         self.info, left_out = trust.delivered(run, trusted=self._trusted)
@@ -168,6 +177,26 @@ class RunSync:
             say=lambda text, name: self._messages.say(text, source=name),
         )
         self._supervisor.begin()
+
+    def _is_writable(self) -> bool:
+        """Whether this account can write what deliveries note of how far they are.
+
+        Raises:
+            UsageError: it can't, and there is something to deliver or to verify.
+        """
+        run = self.run
+        delivered = not self.verify and all(entry["state"] == "delivered" for entry in self.report().values())
+        files = [run.relay_log, run.messages, *(run.delivery / name for name in _listed(run.delivery))]
+        for path in (run.path, run.delivery, *files):
+            if os.path.lexists(path) and not os.access(path, os.W_OK):
+                if delivered:
+                    return False
+                raise UsageError(
+                    f"run {run.quoted}: {process_info.user()} may not write to {path.name}, which belongs to "
+                    f"{trust.owner_of(path)}, and deliveries note there how far they are: have its owner deliver it, "
+                    f"or deliver a copy: trackers copy {run.quoted} TRACKER"
+                )
+        return True
 
     def _may_verify(self) -> None:
         """Raise a UsageError where somebody else may write to the trackers' files now, or the journal isn't there."""

@@ -1,0 +1,160 @@
+"""Two accounts and one directory of runs: what the second one may do there, and what it leaves to the first."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import pytest
+
+from tests import accounts
+from tests.analysis.support import write_run
+from tests.journal.test_trust import tree
+from trackers.journal.run_directory import RunDirectory
+from trackers.relay.delivery.cursor_file import read_account
+
+pytestmark = [
+    pytest.mark.skipif(not accounts.possible(), reason="needs root: a second account"),
+    pytest.mark.processes,
+]
+ROWS = [(step, step / 10, {"loss": 1 / step}) for step in range(1, 6)]
+TRAIN = """
+import sys, trackers
+run = trackers.init("json", project="digits", id=sys.argv[1])
+run.log({"loss": 0.5}, step=1)
+run.finish(timeout=60)
+print(run.status())
+"""
+Trackers = Callable[..., CompletedProcess[str]]
+
+
+@pytest.fixture
+def place(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A directory that everybody may enter; the working directory of this account."""
+    path = Path(tempfile.mkdtemp(prefix="accounts-"))
+    path.chmod(0o755)
+    monkeypatch.chdir(path)
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path)
+
+
+@pytest.fixture
+def theirs(place: Path) -> Trackers:
+    """``trackers`` of the second account, in the same directory."""
+    return lambda *words, **more: accounts.run([sys.executable, "-m", "trackers", *words], more.get("at", place), place)
+
+
+def ours() -> tuple[int, str]:
+    """``trackers sync runs`` of this account: its exit code and what it said on stderr."""
+    done = subprocess.run([sys.executable, "-m", "trackers", "sync", "runs", "--trust"], capture_output=True, text=True,
+                          check=False)  # fmt: skip
+    return done.returncode, done.stderr
+
+
+def shared(path: Path) -> None:
+    """Let everybody write to all that lies there, as a group's directory is."""
+    for each in (path, *path.rglob("*")):
+        each.chmod(0o777 if each.is_dir() else 0o666)
+
+
+def test_runs_that_may_only_be_read(place: Path, theirs: Trackers) -> None:
+    """They are listed, shown and queried; nothing of the second account lies there afterwards."""
+    write_run("r", ROWS)
+    before = tree(place / "runs")
+    assert "digits/r" in theirs("ls").stdout
+    assert "loss  0.2" in theirs("show", "r").stdout
+    assert theirs("sql", "select count(*) as n from metrics").stdout.split() == ["n", "5"]
+    assert theirs("compare", "r", "--format", "csv").returncode == 0
+    assert tree(place / "runs") == before
+
+
+@pytest.mark.parametrize("part", [".", "delivery", "relay.log"])
+def test_run_that_may_not_be_written_is_not_delivered(place: Path, theirs: Trackers, part: str) -> None:
+    """One line at once says who owns what; a copy can be made; nothing changes."""
+    run = write_run("r", ROWS)
+    (run / "relay.log").touch()
+    shared(run)
+    (run / part).chmod(0o755 if (run / part).is_dir() else 0o644)
+    before = tree(run)
+    done = theirs("sync", "runs")
+    name = (run / part).resolve().name
+    assert done.returncode == 2
+    assert done.stderr == (
+        f"trackers: run runs/digits/r: nobody may not write to {name}, which belongs to root, and deliveries note "
+        "there how far they are: have its owner deliver it, or deliver a copy: trackers copy runs/digits/r TRACKER\n"
+    )
+    own = place / "own"
+    own.mkdir()
+    shutil.chown(own, accounts.ACCOUNT)
+    copied = theirs("copy", str(run.resolve()), "json", at=own)
+    assert (copied.returncode, "agrees" in copied.stdout) == (0, True), copied.stderr
+    assert tree(run) == before
+
+
+def test_delivered_run_that_may_only_be_read_is_no_error(place: Path, theirs: Trackers) -> None:
+    """There is nothing to do."""
+    write_run("r", ROWS)
+    assert ours() == (0, "")
+    before = tree(place / "runs")
+    done = theirs("sync", "runs")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert tree(place / "runs") == before
+
+
+def test_shared_run_is_delivered_by_either(place: Path, theirs: Trackers) -> None:
+    """By the second account to places of its own configuration, whatever the run's says; then by its owner again."""
+    run = write_run("r", ROWS, options={"JSON_DIR": str(place / "elsewhere")}, cwd=str(place))
+    (place / "elsewhere").mkdir(mode=0o777)
+    shared(run)
+    done = theirs("sync", "runs")
+    assert done.returncode == 0, done.stderr
+    assert "your own trackers didn't write it, so JSON_DIR comes from your configuration" in done.stderr
+    assert not list((place / "elsewhere").iterdir())
+    (log,) = run.glob("*_20*.json")
+    assert log.stat().st_uid != 0
+    assert json.loads(log.read_bytes())["summary"]["status"] == "finished"
+    assert ours() == (0, "")
+    assert read_account(RunDirectory(run), "json").delivered == 7
+
+
+def test_training_in_a_directory_of_all(place: Path) -> None:
+    """Two accounts train side by side in one ``runs``: each in its project's folder, or told which it can't use."""
+    runs = place / "runs"
+    runs.mkdir()
+    runs.chmod(0o1777)
+    (place / "train.py").write_text(TRAIN)
+    done = accounts.run([sys.executable, "train.py", "first"], place, place)
+    assert done.returncode == 0, done.stderr
+    assert "'delivered'" in done.stdout
+    (runs / "digits").chmod(0o755)
+    shutil.chown(runs / "digits", "root")
+    done = accounts.run([sys.executable, "train.py", "second"], place, place)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith("trackers.errors.UsageError: ")
+    assert str(Path("runs/digits")) in done.stderr.splitlines()[-1]
+
+
+def test_what_the_second_account_plants_is_not_followed(place: Path, theirs: Trackers) -> None:
+    """In a directory of all it puts links in place of the owner's files: the owner's sync writes nowhere else."""
+    run = write_run("r", ROWS)
+    shared(run)
+    victim = place / "victim"
+    victim.write_text("precious")
+    victim.chmod(0o600)
+    for name in ("relay.log", "messages.jsonl", "delivery/json.json"):
+        done = accounts.run(["ln", "-s", str(victim), str(run / name)], place, place)
+        assert done.returncode == 0, done.stderr
+        code, said = ours()
+        assert (code, "is a link, and no process can use it" in said) == (2, True)
+        os.unlink(run / name)
+    assert victim.read_text() == "precious"
+    assert ours() == (0, "")
