@@ -13,4 +13,4 @@ def test_analysis_benchmark_measures() -> None:
     figures = {figure.name: figure for figure in analysis.measure(True)}
     assert all(figure.value >= 0 for figure in figures.values())
     bounds = sorted(figure.at_most for figure in figures.values() if figure.at_most is not None)
-    assert bounds == [1.0, 1.0, 5.0, 1000.0]
+    assert bounds == [0.5, 1.0, 1.0, 5.0, 1000.0]

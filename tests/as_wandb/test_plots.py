@@ -306,18 +306,18 @@ def test_tensorboard_shows_a_chart_as_a_picture_beside_its_table(tmp_path: Path)
     assert len(found.Tensors("eval/line")) == 2
 
 
-def test_trackio_shows_a_chart_as_a_picture_and_keeps_objects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_trackio_shows_a_chart_as_a_picture_and_keeps_objects(tmp_path: Path) -> None:
     """Beside the table; what trackio can't show is a file of the run that the row names."""
-    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "trackio"))
+    place = Path(os.environ["TRACKIO_DIR"])
     info = run_info(tmp_path / "run")
     store = media.MediaStore(Path(info.directory))
     cloud = media.record("cloud", media.Object3D(np.zeros((2, 3))), 3, T0 + 3, store)
     records = [*chart_records(info), *stream([cloud], first_seq=5)]
     Driver(TrackioTracker, info).deliver(records)
-    database = sqlite3.connect(tmp_path / f"trackio/{info.project}.db")
+    database = sqlite3.connect(place / f"{info.project}.db")
     rows = [json.loads(row) for (row,) in database.execute("SELECT metrics FROM metrics ORDER BY id")]
     database.close()
     assert rows[0]["eval/line"]["_type"] == "trackio.table"
     assert rows[0]["eval/line/chart"]["_type"] == "trackio.image"
     assert rows[-1]["cloud"].startswith("object3d: ")
-    assert list((tmp_path / "trackio/media").rglob("*.pts.json"))
+    assert list((place / "media").rglob("*.pts.json"))
