@@ -25,6 +25,7 @@ import pytest
 from xdist.scheduler import LoadFileScheduling
 
 import trackers
+from tests import accounts
 from tests.fakes.gpu_drivers.standin import Drivers, build, compiler
 from tests.marks import Marks
 from trackers.training.run import Run
@@ -111,6 +112,7 @@ ALLOWED_SKIPS: dict[str, Callable[[], bool]] = {
     "needs a C compiler": lambda: "CI" not in os.environ and compiler() is None,
     "needs Linux": lambda: sys.platform != "linux",
     "needs root": lambda: not hasattr(os, "geteuid") or os.geteuid() != 0,
+    "needs a second account": lambda: not accounts.possible(),
 }
 """How a skip's reason may begin, and when it holds. Any other skip fails: a test not run proves nothing."""
 

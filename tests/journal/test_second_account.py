@@ -21,7 +21,7 @@ from trackers.journal.run_directory import RunDirectory
 from trackers.relay.delivery.cursor_file import read_account
 
 pytestmark = [
-    pytest.mark.skipif(not accounts.possible(), reason="needs root: a second account"),
+    pytest.mark.skipif(not accounts.possible(), reason="needs a second account: root, and mounts of its own"),
     pytest.mark.processes,
 ]
 ROWS = [(step, step / 10, {"loss": 1 / step}) for step in range(1, 6)]
