@@ -201,6 +201,7 @@ REASONS = {
     "backends/wandb/client.py": "/dev/null; the log of W&B's client in W&B's own folder",
     "backends/wandb/media.py": "temporary files of its own; media come through pixels.path",
     "backends/trackio/media.py": "temporary files of its own",
+    "relay/supervisor.py": "descriptions of installed packages",
     "retention/archive.py": "a directory, to have its names on the disk",
     "media/base.py": "the user's own file, that training logs",
     "journal/attempts.py": "a checkpoint that training names",

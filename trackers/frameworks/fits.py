@@ -16,6 +16,7 @@ goes on after the run's last step.
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -148,7 +149,8 @@ class Fits(RunHandle):
 
     def __getstate__(self) -> dict[str, Any]:
         """Settings alone: a copy in another process begins a run of its own."""
-        return {**self.__dict__, "_run": None, "_said": set(), "_held": False, "own": False, "begun": False}
+        return {**self.__dict__, "_run": None, "_said": set(), "_held": False, "own": False, "begun": False,
+                "_from": (os.getpid(), False)}  # fmt: skip
 
 
 class TracksFits:

@@ -87,14 +87,18 @@ class Axes:
         return None if axis is None else places.get(axis)
 
     def split(self, names: Iterable[str], places: Places) -> dict[int | None, list[str]]:
-        """Names by their places, in their order."""
+        """Names by their places, those on an axis first.
+
+        W&B's rows begin anew where a name comes again at one step: a step metric is in each call, and so tells calls
+        apart for the names that follow it.
+        """
         shape = tuple(names)
         parts = self._parts.get(shape)
         if parts is None:
             by_axis: dict[str | None, list[str]] = {}
             for name in shape:
                 by_axis.setdefault(self._axis(name), []).append(name)
-            parts = list(by_axis.items())
+            parts = sorted(by_axis.items(), key=lambda part: part[0] is None)
             if len(self._parts) < SHAPES:
                 self._parts[shape] = parts
         if len(parts) == 1:

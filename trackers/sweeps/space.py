@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from trackers.errors import UsageError
+from trackers.errors import UNDECODABLE, UsageError
 
 Point = dict[str, Any]
 """Values by parameter. What was typed is a text, as it was typed."""
@@ -218,7 +218,7 @@ def _read(path: Path) -> Mapping[str, Any]:
     if path.suffix == ".json":
         try:
             content = msgspec.json.decode(text)
-        except (msgspec.DecodeError, RecursionError) as error:
+        except UNDECODABLE as error:
             raise UsageError(f"{path}: {error}") from None
     else:
         try:
