@@ -406,6 +406,7 @@ def test_job_without_a_variable_has_all_gpus(
     beside.sampler.close()
 
 
+@pytest.mark.processes
 def test_host_is_sampled_without_gpus(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine without drivers gives host metrics, no gpu/* name and no complaint."""
     beside = Beside(run, monkeypatch, {})
