@@ -179,7 +179,7 @@ def test_sweep_of_a_file_of_wandb() -> None:
     """Its program, its parameters and its metric."""
     Path("train.py").write_text(TRAIN)
     Path("sweep.yaml").write_text(
-        "program: train.py\nmethod: grid\nmetric: {name: val_loss, goal: maximize}\n"
+        "program: train.py\nmethod: grid\nmetric: {name: val_loss, goal: maximize}\nname: s\nentity: us\n"
         "parameters: {lr: {values: [0.1, 0.2]}, seed: {value: 3}}\n"
     )
     found = subprocess.run(
@@ -191,6 +191,20 @@ def test_sweep_of_a_file_of_wandb() -> None:
         ["0.2", "3.2"],
         ["0.1", "3.1"],
     ]
+
+
+def test_file_of_wandb_names_the_sweep_and_its_project() -> None:
+    """``name`` is the group, ``project`` and ``entity`` are the runs', where the program says nothing else."""
+    Path("sweep.json").write_text(json.dumps({
+        "method": "grid", "name": "widths", "project": "nets", "entity": "us", "parameters": {"a": {"value": 1}},
+        "command": ["${interpreter}", "-c", "import trackers; trackers.init('json', mode='offline').finish()"],
+    }))  # fmt: skip
+    env = {**os.environ, "TRACKER_RELAY": "n"}
+    subprocess.run(
+        [sys.executable, "-m", "trackers", "run", "--sweep", "sweep.json"], capture_output=True, check=True, env=env
+    )
+    (info,) = (run.read_info() for run in find_runs(Path("runs")))
+    assert (info.group, info.project, info.option("WANDB_ENTITY")) == ("widths", "nets", "us")
 
 
 def test_program_that_records_nothing_is_trained_once() -> None:

@@ -162,6 +162,8 @@ def test_wrong_file_is_one_line(text: str, said: str) -> None:
         of_text(text)[0].points("")
     assert said in str(raised.value)
     assert "\n" not in str(raised.value)
+    with pytest.raises(UsageError, match="--random draws nothing from a grid"):
+        of_text("method: grid\nparameters: {a: {values: [1, 2]}}", count=3)
     with pytest.raises(UsageError, match=r"nothing\.yaml: No such file"):
         of_file(Path("nothing.yaml"))
 

@@ -77,6 +77,7 @@ def run(
         metric, mode = metric or found.metric, mode or (found.goal if not metric else "")
     if not words:
         raise UsageError("which program? Give it after --: trackers run --grid lr=0.1,0.01 -- python train.py")
+    name = name or found.name
     points = found.points(name or shlex.join(words))
     group = name or program.name_of(words, points)
     work = program.tasks(group, points)
@@ -90,8 +91,10 @@ def run(
             print(printable(shlex.join(program.arguments(words, task.point))))
         return
     root = runs_root(directory)
+    named = {key: text for key, text in (("TRACKER_PROJECT", found.project), ("WANDB_ENTITY", found.entity)) if text}
     trained = program.Sweep(
         group, work, words, root=root, jobs=jobs or max(1, len(devices)), devices=devices, goes_on=goes_on,
+        environment=named,
         say=lambda line: print(f"trackers: {printable(line)}", file=sys.stderr, flush=True),
     )  # fmt: skip
     whole = trained.run()

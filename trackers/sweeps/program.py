@@ -129,6 +129,7 @@ class Sweep:
         jobs: runs at a time. devices: of each of these, see :func:`gpus`.
         goes_on: a run that hadn't finished is continued (``TRACKER_RESUME=auto``): the program goes on from a
             checkpoint. Else its point is trained from the beginning, in a run of its own.
+        environment: more variables for the programs.
         say: called with a line for each run that has ended.
     """
 
@@ -142,6 +143,7 @@ class Sweep:
         jobs: int,
         devices: Sequence[Sequence[str]] = (),
         goes_on: bool = False,
+        environment: Mapping[str, str] | None = None,
         say: Callable[[str], None] = print,
     ) -> None:
         self.name = name
@@ -152,6 +154,7 @@ class Sweep:
         self._jobs = jobs
         self._devices = [list(part) for part in devices]
         self._goes_on = goes_on
+        self._environment = dict(environment or {})
         self._say = say
         self._running: dict[int, tuple[Task, subprocess.Popen[bytes], float]] = {}
         self._stopping = 0.0
@@ -201,6 +204,7 @@ class Sweep:
         slot = next(number for number in range(self._jobs) if number not in self._running)
         environment = {
             **os.environ,
+            **self._environment,
             "TRACKER_RUN_ID": task.id,
             "TRACKER_RUN_NAME": task.name,
             "TRACKER_GROUP": self.name,

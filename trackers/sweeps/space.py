@@ -60,7 +60,8 @@ class Space(msgspec.Struct, kw_only=True):
     """grid: values of each parameter, all combinations. draws: what is drawn ``count`` times for each of them.
 
     seeds: how often each point is trained, with parameter ``seed_name`` from 0 on; 0: once, without it.
-    fixed: parameters with one value. command, metric, goal: as a file names them; [] and "" if it doesn't.
+    fixed: parameters with one value. command, metric, goal, name, project, entity: as a file names them; [] and "" if
+    it doesn't.
     """
 
     grid: dict[str, list[Any]] = {}
@@ -72,6 +73,9 @@ class Space(msgspec.Struct, kw_only=True):
     command: list[str] = []
     metric: str = ""
     goal: str = ""
+    name: str = ""
+    project: str = ""
+    entity: str = ""
 
     def points(self, key: str) -> list[Point]:
         """All points, always the same ones for the same key.
@@ -169,7 +173,7 @@ def _checked(draw: Draw, where: str) -> Draw:
 
 
 KNOWN = {"program", "command", "method", "parameters", "metric", "name", "project", "entity", "description", "run_cap",
-         "early_terminate", "controller"}  # fmt: skip
+         "early_terminate"}  # fmt: skip
 
 
 def of_file(path: Path, count: int = 0) -> tuple[Space, list[str]]:
@@ -192,6 +196,8 @@ def of_file(path: Path, count: int = 0) -> tuple[Space, list[str]]:
     if method not in ("grid", "random"):
         raise UsageError(f"{path}: method {method!r}: grid and random are done here; for {method} use Optuna "
                          "(trackers.frameworks.optuna)")  # fmt: skip
+    if method == "grid" and count:
+        raise UsageError(f"{path}: --random draws nothing from a grid: leave it out, or write method: random")
     parameters = content.get("parameters")
     if not isinstance(parameters, Mapping) or not parameters:
         raise UsageError(f"{path}: no parameters: a mapping such as parameters: {{lr: {{values: [0.1, 0.01]}}}}")
@@ -205,6 +211,7 @@ def of_file(path: Path, count: int = 0) -> tuple[Space, list[str]]:
         goals = {"minimize": "min", "maximize": "max"}
         found.metric, found.goal = str(metric.get("name") or ""), goals.get(str(metric.get("goal", "minimize")), "")
     found.command = _command(content, path)
+    found.name, found.project, found.entity = (str(content.get(key) or "") for key in ("name", "project", "entity"))
     return found, said
 
 
