@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any
@@ -20,7 +19,7 @@ class NullRun(NotMeasuring, WandbRun):
     finished = False
     url: str | None = None
     step = 0
-    _files: tempfile.TemporaryDirectory[str] | None = None
+    _files: Any = None
 
     def __init__(
         self,
@@ -111,8 +110,10 @@ class NullRun(NotMeasuring, WandbRun):
     def files_dir(self) -> str:
         """A directory for the script's own files; it is removed when the process ends."""
         if self._files is None:
+            import tempfile
+
             self._files = tempfile.TemporaryDirectory(prefix="trackers-files-")
-        return self._files.name
+        return str(self._files.name)
 
     def give_files_dir(self) -> None:
         """Give the directory of the script's own files as ``dir`` from now on."""
