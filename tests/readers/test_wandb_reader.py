@@ -24,7 +24,7 @@ from tests.fakes.wandb_reads import HeldRun
 from tests.fakes.wandb_server import Fault, WandbServer
 from tests.helpers import T0, Driver, run_info, stream, training
 from trackers.backends.wandb.tracker import WandbTracker
-from trackers.errors import CredentialsMissing, NotFound, Unavailable, UsageError
+from trackers.errors import CredentialsMissing, Damaged, NotFound, Unavailable, UsageError
 from trackers.readers.reader import Reader, SourceRun
 from trackers.readers.run_data import load
 from trackers.readers.wandb import api, fetch
@@ -388,6 +388,17 @@ def test_rows_far_apart_cost_few_requests(server: WandbServer) -> None:
     found = read("someone/digits/v2h4vzbc")
     assert [step for step, _, _ in points(found, "loss")] == [step * 1_000_000 for step in range(300)]
     assert asked(server, "HistoryPage") < 5
+
+
+@pytest.mark.parametrize("claimed", [0, 2000])
+def test_history_of_empty_pages_has_an_end(server: WandbServer, monkeypatch: pytest.MonkeyPatch, claimed: int) -> None:
+    """A server that claims steps, and perhaps rows, without end and sends none is left in one line."""
+    monkeypatch.setattr(fetch, "MOST_EMPTY_PAGES", 30)
+    run = held(server, 2, stride=1_000_000)
+    monkeypatch.setattr(run, "count", lambda file: claimed)
+    with pytest.raises(Damaged, match=f"claims 1,000,001 steps for {claimed:,} rows: that has no end"):
+        read("someone/digits/v2h4vzbc")
+    assert asked(server, "HistoryPage") < 100
 
 
 def test_exported_history_is_read(server: WandbServer) -> None:

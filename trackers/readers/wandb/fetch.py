@@ -221,8 +221,8 @@ PAUSE_S = 2.0
 PAGE_STEPS = 1000
 """Page size of the client, in steps (https://docs.wandb.ai/ref/python/public-api/run#scan_history)."""
 MOST_STEPS = 1_000_000_000
-MOST_PAGES = 100_000
-"""Maximum number of pages of a history beyond its number of rows; nearly all of them would be empty."""
+MOST_EMPTY_PAGES = 20_000
+"""Maximum number of pages of a history without a row."""
 LISTED_PAGES = 20_000
 """Maximum number of pages of a list."""
 MOST_MORE = 100_000
@@ -264,12 +264,12 @@ def history(run: Any, cache: RunCache, progress: Progress) -> None:
 
 def _fetch(run: Any, cache: RunCache, end: int, page: int, progress: Progress, count: int) -> None:
     rows: list[dict[str, Any]] = []
-    if (end - cache.last) // page > MOST_PAGES + count:
-        raise Damaged(f"wandb: the server claims {end:,} steps for {count:,} rows: that has no end")
+    if (end - cache.last) // page > MOST_EMPTY_PAGES + count:
+        raise _endless(end, count)
     while cache.last + 1 < end:
         try:
             scan = patiently(lambda: run.scan_history(min_step=cache.last + 1, max_step=end, page_size=page))
-            for row in _each(scan):
+            for row in _each(_ended(scan, _endless(end, count))):
                 rows.append(row)
                 if cache.rows + len(rows) > 2 * count + MOST_MORE:
                     raise Damaged(f"wandb: the server sends more rows than the {count:,} that it has by its own count")
@@ -306,6 +306,25 @@ def listed(pages: Any, most: int, patience_s: float | None = None) -> list[Any]:
 
     pages._load_page = next_page
     return patiently(lambda: list(itertools.islice(pages, most)), patience_s)
+
+
+def _endless(end: int, count: int) -> Damaged:
+    return Damaged(f"wandb: the server claims {end:,} steps for {count:,} rows: that has no end")
+
+
+def _ended(scan: Any, error: Damaged) -> Any:
+    """The client's scan of a history, which ends with ``error`` after too many pages without a row."""
+    load, empty = scan._load_next, 0
+
+    def next_page() -> None:
+        nonlocal empty
+        load()
+        empty += not scan.rows
+        if empty > MOST_EMPTY_PAGES:
+            raise error
+
+    scan._load_next = next_page
+    return scan
 
 
 def _each(scan: Any) -> Iterator[dict[str, Any]]:
