@@ -201,6 +201,51 @@ trackio.finish()
     assert [record.title for record in data.records() if isinstance(record, Alert)] == ["slow"]
 
 
+def test_damaged_index_of_trackio_has_an_end(tmp_path: Path) -> None:
+    """An index that lies leads trackio's search for runs back to where it was, for ever, with ever more memory."""
+    code = """
+import sqlite3, trackio
+for name in ("a", "b"):
+    trackio.init(project="vendor", name=name, embed=False)
+    trackio.log({"loss": 0.5})
+    trackio.finish()
+from trackio.sqlite_storage import SQLiteStorage
+path = SQLiteStorage.get_project_db_path("vendor")
+def change(*statements):
+    with sqlite3.connect(path) as database:
+        database.execute("PRAGMA writable_schema=ON")
+        for statement in statements:
+            database.execute(*statement)
+    database.close()
+with sqlite3.connect(path) as database:
+    index = database.execute("SELECT * FROM sqlite_master WHERE name = 'idx_metrics_run_record'").fetchall()
+change(("DELETE FROM sqlite_master WHERE name = 'idx_metrics_run_record'",))
+change(("UPDATE metrics SET (run_id, run_name) = (SELECT run_id, run_name FROM metrics WHERE id = 1)",),
+       *(("INSERT INTO sqlite_master VALUES (?, ?, ?, ?, ?)", row) for row in index))
+print(len(index))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    if done.stdout.split()[-1:] == ["0"]:  # versions before 0.42 search without one
+        return
+    assert done.returncode == 0, done.stderr
+    code = """
+import resource, sqlite3, trackers
+from trackio.sqlite_storage import SQLiteStorage
+resource.setrlimit(resource.RLIMIT_CPU, (60, 60))
+try:
+    trackers.load("trackio:vendor")
+except trackers.TrackersError as error:
+    print(error)
+endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 3000000) SELECT max(i) FROM n"
+with SQLiteStorage._get_connection(SQLiteStorage.get_project_db_path("vendor")) as connection:
+    print(*connection.execute(endless).fetchone())
+"""
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    said, counted = found.stdout.splitlines()
+    assert said.endswith("vendor.db is damaged: its index leads round in circles")
+    assert counted == "3000000", "connections of others have no limit"
+
+
 DOCUMENT_1 = {
     "run_name": "run_20231031_162345",
     "start_time": "2023-10-31T16:23:45.123456",

@@ -7,8 +7,9 @@ nobody asked for: what a file of a few kilobytes claims then has no bound.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import sqlite3
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from urllib.parse import quote
 
@@ -16,6 +17,11 @@ from trackers.errors import Damaged, NotFound, Unavailable
 
 BUSY_S = 30.0
 MESSAGE_CHARACTERS = 200
+STEPS = 10_000_000
+STEPS_BYTE = 10
+"""Steps of SQLite's machine, for a database and for each of its bytes. A scan takes about 20 for each row."""
+STEPS_CALL = 100_000
+"""Steps between two looks at the count: about a millisecond."""
 
 
 def check(path: Path, tables: Collection[str]) -> set[str]:
@@ -48,6 +54,28 @@ def check(path: Path, tables: Collection[str]) -> set[str]:
     except (sqlite3.Error, UnicodeError) as error:
         raise _damaged(path, error) from None
     return found
+
+
+@contextlib.contextmanager
+def limited(connection: sqlite3.Connection, path: Path) -> Iterator[None]:
+    """End a query of this connection that takes more steps than any of a database of this size.
+
+    A damaged index can lead a recursive query back to rows where it has been.
+
+    Raises:
+        Damaged: a query was ended.
+    """
+    most = STEPS + STEPS_BYTE * path.stat().st_size
+    calls = itertools.count(1)
+    connection.set_progress_handler(lambda: next(calls) * STEPS_CALL > most, STEPS_CALL)
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        if "interrupted" in str(error):
+            raise Damaged(f"{path} is damaged: its index leads round in circles") from None
+        raise
+    finally:
+        connection.set_progress_handler(None, 0)
 
 
 def _damaged(path: Path, error: Exception) -> Damaged:

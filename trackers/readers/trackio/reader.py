@@ -8,10 +8,12 @@ step. Media and artifacts lie below ``TRACKIO_DIR``.
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import sqlite3
 from array import array
 from collections.abc import Iterator
+from contextvars import ContextVar
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -106,7 +108,8 @@ class TrackioReader:
         """See :class:`trackers.readers.reader.Reader`."""
         project, name = _project(where)
         foreign_sqlite.check(_storage().get_project_db_path(project), TABLES)
-        known_runs = _storage().get_run_records(project)
+        with _limited():
+            known_runs = _storage().get_run_records(project)
         found = places.those_of(known_runs, partial(_source_run, project)) if known_runs else []
         if name:
             exact = [run for run in found if run.id == name]
@@ -216,7 +219,9 @@ def _row(run: SourceRun, timestamp: str, step: int | None, content: str) -> Iter
 
 
 def _alerts(run: SourceRun) -> Iterator[Record]:
-    for alert in reversed(_storage().get_alerts(run.project, run_id=run.id)):
+    with _limited():
+        alerts = _storage().get_alerts(run.project, run_id=run.id)
+    for alert in reversed(alerts):
         yield Alert(
             step=alert["step"],
             time=places.unix(alert["timestamp"]) or run.created,
@@ -230,7 +235,8 @@ def _artifacts(run: SourceRun) -> Iterator[Record]:
     from trackio import cas
 
     storage = _storage()
-    linked = storage.get_run_artifacts(run.project, run.name, run.id)
+    with _limited():
+        linked = storage.get_run_artifacts(run.project, run.name, run.id)
     for entry in linked.get("output", []):
         manifest = storage.get_artifact_manifest(run.project, entry["name"], f"v{entry['version']}")
         if manifest is None:
@@ -280,6 +286,37 @@ def _plain(key: str) -> str:
     """The name that was logged: trackio, and our tracker as it does, marks some with "__"."""
     rest = key.removeprefix("__")
     return rest if rest != key and (rest in RESERVED or rest.startswith("__")) else key
+
+
+_reading: ContextVar[bool] = ContextVar("reading trackio", default=False)
+
+
+@contextlib.contextmanager
+def _limited() -> Iterator[None]:
+    """Within it, trackio's queries of a damaged database have an end; elsewhere its connections stay as they are."""
+    from trackio.sqlite_storage import SQLiteStorage
+
+    connect = SQLiteStorage._get_connection
+    if not hasattr(connect, _LIMITED):
+
+        @functools.wraps(connect)
+        @contextlib.contextmanager
+        def limited(path: Path, **how: Any) -> Iterator[sqlite3.Connection]:
+            with connect(path, **how) as connection, contextlib.ExitStack() as stack:
+                if _reading.get():
+                    stack.enter_context(foreign_sqlite.limited(connection, path))
+                yield connection
+
+        setattr(limited, _LIMITED, True)
+        SQLiteStorage._get_connection = staticmethod(limited)
+    was = _reading.set(True)
+    try:
+        yield
+    finally:
+        _reading.reset(was)
+
+
+_LIMITED = "__limited__"
 
 
 def _storage() -> Any:
