@@ -12,6 +12,7 @@ import os
 import resource
 import shutil
 import signal
+import sqlite3
 import sys
 import time
 import uuid
@@ -196,6 +197,7 @@ def _no_leftovers(
     monkeypatch.setenv(MARK, mark)
     monkeypatch.chdir(tmp_path)
     _redirect_trackio(monkeypatch, tmp_path / "home/trackio")
+    _prepare_mlflow(monkeypatch)
     before = set(psutil.pids())
     ended = _ended_children()
 
@@ -252,6 +254,30 @@ def _redirect_trackio(patch: pytest.MonkeyPatch, directory: Path) -> None:
     for name in [name for name in list(sys.modules) if name.startswith("trackio")]:
         if hasattr(sys.modules[name], "TRACKIO_DIR"):
             patch.setattr(sys.modules[name], "TRACKIO_DIR", directory)
+
+
+_schemas: dict[str, str] = {}
+
+
+def _prepare_mlflow(patch: pytest.MonkeyPatch) -> None:
+    """MLflow makes the tables of a new SQLite database in a second and in fifty migrations: here only of the first."""
+    utils = sys.modules.get("mlflow.store.db.utils")
+    if utils is None:
+        return
+    make = utils._initialize_tables
+
+    def initialize(engine: Any) -> None:
+        if engine.dialect.name != "sqlite" or engine.url.database in (None, ":memory:"):
+            make(engine)
+            return
+        with contextlib.closing(sqlite3.connect(engine.url.database)) as database:
+            if "sqlite" not in _schemas:
+                make(engine)
+                _schemas["sqlite"] = "\n".join(database.iterdump())
+            else:
+                database.executescript(_schemas["sqlite"])
+
+    patch.setattr(utils, "_initialize_tables", initialize)
 
 
 def _leftovers(mark: str, before: set[int]) -> list[psutil.Process]:

@@ -5,7 +5,8 @@
     ```python file=a.py    written to a.py, for the commands after it
     ```text output         what the block before it prints: these lines, in this order; … stands for anything
     ```bash show           not run: needs what a test can't have (an account, a cluster, minutes)
-    ```python show frameworks   run by `make test-frameworks`, which has the packages
+    ```python show frameworks   run by `make test-frameworks`, which has the packages (and time): `frameworks` says so
+                           also of a file, a command and an output
 
 Where an example prints something else each time, the block shows what it printed once, and a comment before it, which
 readers don't see, has the lines with … in place of what varies: ``<!-- prints`` … ``-->``.
@@ -62,8 +63,12 @@ def blocks(text: str) -> Iterator[Block]:
         yield Block(language, tuple(tags), body, line, hidden["lines"] if hidden else None)
 
 
-def run_page(text: str, name: str, directory: Path) -> None:
-    """Run a page's blocks in ``directory``; AssertionError names the page's line that doesn't hold."""
+def run_page(text: str, name: str, directory: Path, *, everything: bool = False) -> None:
+    """Run a page's blocks in ``directory``; AssertionError names the page's line that doesn't hold.
+
+    Args:
+        everything: also those with the tag ``frameworks``.
+    """
     for part in ("examples", "defconfigs"):
         (directory / part).symlink_to(ROOT / part)
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
@@ -73,9 +78,12 @@ def run_page(text: str, name: str, directory: Path) -> None:
     printed: str | None = None
     for block in blocks(text):
         where = f"{name}:{block.line}"
+        if block.tag("frameworks") is not None and not everything:
+            continue
         if (file := block.tag("file")) is not None:
             (directory / file).write_text(block.body)
-        if block.tag("run") is not None:
+        is_run = block.tag("run") is not None or (block.tag("show") is not None and block.tag("frameworks") is not None)
+        if is_run:
             if block.language == "python":
                 command = [sys.executable, "-c", block.body]
             else:

@@ -17,7 +17,7 @@ from trackers.journal.run_directory import RunDirectory, find_runs
 from trackers.relay.delivery.cursor_file import read_account
 
 
-@pytest.mark.parametrize(("count", "trackers"), [(16, "json,tensorboard"), (2, FIVE)])
+@pytest.mark.parametrize(("count", "trackers"), [(8, "json,tensorboard"), (2, FIVE)])
 def test_runs_that_start_together_stay_apart(count: int, trackers: str, tmp_path: Path) -> None:
     """In one directory and one project, with one name: each store has each run's own values; nobody complains.
 

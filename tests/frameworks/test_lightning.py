@@ -345,7 +345,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("strategy", ["ddp", "ddp_spawn"])
+@pytest.mark.parametrize("strategy", ["ddp", pytest.param("ddp_spawn", marks=pytest.mark.slow)])
 def test_two_processes_are_one_run_of_rank_zero(strategy: str) -> None:
     """Of two ranks the first alone records; fit, test and what the script logs after them are one run."""
     Path("train.py").write_text(SCRIPT)

@@ -20,7 +20,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tests import ROOT
+from tests import ROOT, forked
 from tests.helpers import T0, Driver, run_info, stream, training
 from tests.stores import read_mlflow
 from trackers.backends.mlflow import store as mlflow_store
@@ -535,12 +535,14 @@ def test_runs_that_start_together_share_a_new_database(tmp_path: Path) -> None:
         "                options={'MLFLOW_NESTED': True})\n"
         "Driver(MlflowTracker, info).deliver(training(3))\n"
     )
-    root = ROOT
     command = [sys.executable, "-c", code, str(tmp_path)]
-    runs = [subprocess.Popen([*command, f"run{k}"], cwd=root, stderr=subprocess.PIPE) for k in range(4)]
-    for run in runs:
-        errors = run.communicate()[1]
-        assert run.returncode == 0, errors.decode()
+    preload = (*forked.PACKAGE, *forked.VENDORS["mlflow"])
+    with open("errors.txt", "wb") as errors:
+        runs = [
+            forked.Program([*command, f"run{k}"], preload=preload, cwd=ROOT, stdout=errors, stderr=errors)
+            for k in range(4)
+        ]
+        assert [run.wait(120) for run in runs] == [0] * 4, Path("errors.txt").read_text()
     api = client(run_info(tmp_path / "x", cwd=str(tmp_path)))
     experiments = api.search_experiments()
     assert sorted(e.name for e in experiments) == ["Default", "digits"]
