@@ -36,6 +36,7 @@ def test_backlog_behind_a_dead_server_takes_no_memory(tracker: str, tmp_path: Pa
     assert long - short < GROWTH_BYTES
 
 
+@pytest.mark.slow
 def test_backlog_behind_wandb_takes_no_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """W&B's server dies while rows are on their way: its client holds a bounded number, the journal the rest."""
     monkeypatch.delenv("WANDB_DIR", raising=False)

@@ -195,6 +195,7 @@ def _only_in_memory(self: merge_order.Order, switch: merge_order.Switch) -> None
     self._switches.append(switch)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
 def test_machine_finds(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A delivery with this fault loses or doubles records in some interleaving, and the machine comes upon it."""

@@ -201,6 +201,7 @@ def delivered(run: RunDirectory, names: tuple[str, ...] = ALL) -> bool:
     return all(not entry["waiting_bytes"] and not entry["error"] for entry in delivery_report(run, names).values())
 
 
+@pytest.mark.slow
 def test_outages_one_after_the_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Down before the start, killed amid the run, hung, slow, all three at once: everything arrives by itself."""
     mlflow, server = servers.mlflow_server(tmp_path), servers.trackio_server(tmp_path)
@@ -277,6 +278,7 @@ def basic(user: str, password: str) -> str:
     return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
 
 
+@pytest.mark.slow
 def test_login_that_is_mended_amid_the_run_is_read_afresh(
     mlflow: servers.Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -43,6 +43,7 @@ def step_until(line: Line, what: Callable[[], object], limit_s: float = 90.0) ->
         time.sleep(min(pause or 0.0, 0.1))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quick", "no_pauses")
 def test_wandb_answers_everything_amid_one_run(
     server: WandbServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -92,6 +92,7 @@ print(refused("share"), refused("."))
     assert done.stdout == "0 5\n"
 
 
+@pytest.mark.slow
 def test_run_without_locks_and_links_is_killed_synced_and_resumed(server: WandbServer, tmp_path: Path) -> None:
     """Logged, all killed, brought by two syncs at once, gone on with: each of six trackers has each step once."""
     names = f"{FIVE},csv"

@@ -258,6 +258,7 @@ assert one.args.world_size == 2
 """
 
 
+@pytest.mark.slow
 def test_two_processes_are_one_run_of_the_first() -> None:
     """In torchrun's environment the Trainer trains in two processes, and the world's process zero alone records."""
     with socket.socket() as free:
