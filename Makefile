@@ -66,7 +66,7 @@ test-fast: $(DEV_ENV)  ## the tests that start nothing and load little (a minute
 	@$(PYTHON) -m pytest -n $(CORES) --dist loadfile --no-loadscope-reorder \
 		-m "not processes and not servers and not browser and not heavy and not slow" $(PYTEST)
 
-test-slow: $(DEV_ENV)  ## the soak tests, of which `test` runs shorter forms (minutes)
+test-slow: $(DEV_ENV)  ## the soak tests, of which `test` runs shorter forms (half an hour)
 	@$(PYTHON) -m pytest -n 0 -m slow $(PYTEST)
 
 test-failed: $(DEV_ENV)  ## only the tests that failed last time, one after the other

@@ -140,6 +140,14 @@ def test_ci_and_precommit_make_the_same_checks() -> None:
     assert matrix["python"] == ["3.10", "3.11", "3.12", "3.13"]
 
 
+def test_what_is_too_long_for_each_change_runs_every_night() -> None:
+    """Each target that is named there is one of the Makefile's, and what ``make test`` leaves out is among them."""
+    targets = load(".github/workflows/nightly.yml")["jobs"]["long"]["strategy"]["matrix"]["target"]
+    names = {target.partition(" ")[0] for target in targets}
+    known = set(re.findall(r"^([a-z-]+):.*##", (ROOT / "Makefile").read_text(), re.M))
+    assert {"test-slow", "test-frameworks", "test-oldest", "chaos"} <= names <= known
+
+
 @pytest.mark.parametrize("form", ["bug.yml", "feature.yml"])
 def test_issue_form_is_one(form: str) -> None:
     """The forms have what GitHub asks for: a name, a description, fields with ids of their own."""
