@@ -48,7 +48,7 @@ endef
 # menuconfig, defconfig-NAME and what else makes a .config.
 include config.mk
 
-.PHONY: help demo test test-fast test-slow test-failed test-oldest test-python test-frameworks check audit fuzz chaos chaos-crowd chaos-failpoints copy-project bench gpu-check docs-pictures new-tracker wheel release-check clean
+.PHONY: help demo test test-fast test-slow test-failed test-oldest test-python test-frameworks test-clients check audit fuzz chaos chaos-crowd chaos-failpoints copy-project bench gpu-check docs-pictures new-tracker wheel release-check clean
 
 help:  ## this list
 	@grep -hE '^[a-z][a-z-]*:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 24
@@ -84,6 +84,10 @@ test-frameworks:  ## the tests of trackers.frameworks with every library that th
 		.venv-frameworks/.installed-frameworks
 	@TRACKERS_FRAMEWORKS=y .venv-frameworks/bin/python -m pytest -n $(CORES) --dist loadfile tests/frameworks $(PYTEST)
 	@KERAS_BACKEND=jax .venv-frameworks/bin/python -m pytest -n 0 tests/frameworks/test_keras.py $(PYTEST)
+
+test-clients:  ## the tests with the clients that don't go with the others (SwanLab), in .venv-clients (a minute)
+	@$(MAKE) --no-print-directory VENV=.venv-clients CONSTRAINTS= .venv-clients/.installed-clients
+	@TRACKERS_CLIENTS=y .venv-clients/bin/python -m pytest -n $(CORES) tests/backends/swanlab $(PYTEST)
 
 check: $(DEV_ENV)  ## style and types only
 	@scripts/check
@@ -130,7 +134,7 @@ release-check: $(ENV)  ## before a release: versions, changelog and tag agree, a
 	@$(PYTHON) scripts/release_check.py --wheel
 
 clean:  ## remove environment, caches and build outputs; runs stay
-	rm -rf $(VENV) .venv-oldest .venv-frameworks $(PYTHON_ROOT) .cache build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-oldest .venv-frameworks .venv-clients $(PYTHON_ROOT) .cache build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 $(VENV)/.installed-core: pyproject.toml
 	$(call install,-e .)
@@ -144,3 +148,6 @@ $(VENV)/.installed-dev: pyproject.toml $(wildcard constraints/*.txt)
 $(VENV)/.installed-frameworks: pyproject.toml $(wildcard constraints/*.txt)
 	$(call install,-e '.[frameworks]')
 	@$(PYTHON) -m pip uninstall --quiet --yes amdsmi  # Ray imports it, which raises where its library is missing
+
+$(VENV)/.installed-clients: pyproject.toml
+	$(call install,-e '.[clients]')

@@ -7,6 +7,7 @@ there, its numbers as numbers.
 from __future__ import annotations
 
 import csv
+import hashlib
 import json
 import os
 import sqlite3
@@ -275,6 +276,59 @@ def _code_block(text: str) -> str:
     return "\n".join(line.removeprefix("    ") for line in lines)
 
 
+def read_swanlab(info: RunInfo, state: Mapping[str, Any] | None = None) -> Stored:
+    """The run's file of records by SwanLab's own description of them, and its configuration by PyYAML."""
+    from tests.fakes.swanlab_protocol import record_class
+
+    (path,) = info.path("swanlab").glob("run-*/run-*.swanlab")
+    return swanlab_stored(path.parent, map(record_class().FromString, leveldb_records(path)))
+
+
+def swanlab_stored(directory: Path, records: Iterable[Any]) -> Stored:
+    """What ``swanlab sync`` finds in a run's directory with these records."""
+    import yaml
+
+    config = yaml.safe_load((directory / "files/config.yaml").read_text("utf-8"))
+    stored = Stored(config={name: entry["value"] for name, entry in config.items()}, summary={}, texts={})
+    assert stored.summary is not None
+    assert stored.texts is not None
+    stored.status = "running"
+    columns: dict[str, int] = {}
+    for record in records:
+        kind = record.WhichOneof("record_type")
+        if kind == "start":
+            stored.name, stored.tags, stored.group = record.start.name, list(record.start.tags), record.start.group
+        elif kind == "column":
+            assert record.column.column_key not in columns, f"{record.column.column_key} is declared twice"
+            columns[record.column.column_key] = record.column.column_type
+        elif kind == "scalar":
+            item = record.scalar
+            assert columns[item.key] == item.type == 1
+            point = Point(item.step, item.value.number, item.timestamp.seconds + item.timestamp.nanos / 1e9)
+            if item.key.startswith("final/"):
+                stored.summary[item.key] = point.value
+            else:
+                stored.metrics.setdefault(item.key, []).append(point)
+        elif kind == "media":
+            item = record.media
+            assert columns[item.key] == item.type
+            for file in item.value.items:
+                content = (directory / "media" / SWANLAB_MEDIA[item.type] / file.filename).read_bytes()
+                assert (len(content), hashlib.sha256(content).hexdigest()) == (file.size, file.sha256)
+                if item.type == 4:
+                    stored.texts.setdefault(item.key, []).append((item.step, content.decode()))
+        elif kind == "save":
+            assert Path(record.save.source_path).is_file()
+        elif kind == "finish":
+            word = ("running", "finished", "crashed", "aborted")[record.finish.state]
+            stored.status = record.finish.error.split()[0] if record.finish.error else word
+    return stored
+
+
+SWANLAB_MEDIA = {2: "image", 3: "audio", 4: "text", 6: "echarts", 9: "html"}
+"""Folders of media by the type of their column: swanlab/sdk/internal/pkg/adapter."""
+
+
 def read_wandb_file(info: RunInfo, state: Mapping[str, Any] | None = None) -> Stored:
     """All offline files of the run, one after the other as ``wandb sync`` sends them; steps are ``global_step``."""
     rows: list[dict[str, Any]] = []
@@ -329,9 +383,14 @@ def wandb_files(info: RunInfo) -> list[Path]:
 
 
 def wandb_records(path: Path) -> Iterator[Any]:
-    """The records of one ``.wandb`` file: a LevelDB log, blocks of 32 KiB with chunks that have 7 bytes of head."""
+    """The records of one ``.wandb`` file."""
     from wandb.proto import wandb_internal_pb2
 
+    return map(wandb_internal_pb2.Record.FromString, leveldb_records(path))
+
+
+def leveldb_records(path: Path) -> Iterator[bytes]:
+    """The contents of a LevelDB log's records: blocks of 32 KiB with chunks that have 7 bytes of head."""
     data = path.read_bytes()
     place, parts = 7, b""
     while place + 7 <= len(data):
@@ -346,7 +405,7 @@ def wandb_records(path: Path) -> Iterator[Any]:
         parts += chunk
         place += 7 + length
         if kind in (1, 4):  # whole, or its last part
-            yield wandb_internal_pb2.Record.FromString(parts)
+            yield parts
             parts = b""
 
 

@@ -28,6 +28,7 @@ BUILT_IN: dict[str, str] = {
         "session",
         "console",
         "progress",
+        "swanlab",
     )
 }
 """The built-in trackers, one line each, in the form of entry points, so that both are loaded by one function.

@@ -1,29 +1,21 @@
-"""W&B's offline files, ``run-<id>.wandb``: a LevelDB log of protocol-buffer records.
+"""W&B's offline files, ``run-<id>.wandb``: protocol-buffer records in LevelDB's log format (``leveldb_log.py``).
 
-Layout (wandb 0.31; the package ships no reader): 7 bytes of header ``:W&B``, 0xBEE1 (little-endian), version 0;
-then blocks of 32 KiB that hold chunks ``<crc32 of type and data: uint32> <length: uint16> <type: uint8> <data>``;
-type 1 is a whole record, 2, 3 and 4 its first, middle and last part; a block's last 6 bytes or fewer are padding.
-The first block's offsets count from the start of the file. A record is a ``wandb_internal.Record``.
+The header is ``:W&B``, 0xBEE1, version 0 (wandb 0.31; the package ships no reader); a record is a
+``wandb_internal.Record``.
 """
 
 from __future__ import annotations
 
 import json
-import struct
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from trackers.errors import NotFound
+from trackers.formats import leveldb_log
 
-BLOCK_BYTES = 32 * 1024
-HEADER = struct.Struct("<4sHB")
-CHUNK = struct.Struct("<IHB")
 MAGIC = (b":W&B", 0xBEE1, 0)
 DEPTH = 200
 """Maximum depth of nested keys; no program uses more."""
-WHOLE, FIRST, MIDDLE, LAST = 1, 2, 3, 4
 
 
 def payloads(path: Path) -> Iterator[bytes]:
@@ -48,43 +40,12 @@ def scan(path: Path, block_number: int = 0) -> Iterator[tuple[bytes, int]]:
     Raises:
         NotFound: no such file, or none of W&B's.
     """
-    if not path.is_file():
-        raise NotFound(f"{path}: no such file")
-    with open(path, "rb") as file:
-        head = file.read(HEADER.size)
-        if len(head) < HEADER.size:
-            return
-        if HEADER.unpack(head) != MAGIC:
-            raise NotFound(f"{path} isn't a .wandb file of a version known here")
-        begin = block_number * BLOCK_BYTES  # of the block
-        file.seek(begin)
-        block = file.read(BLOCK_BYTES)
-        offset = HEADER.size if block_number == 0 else 0
-        parts: list[bytes] = []
-        while True:
-            if BLOCK_BYTES - offset < CHUNK.size:
-                block, offset, begin = file.read(BLOCK_BYTES), 0, begin + BLOCK_BYTES
-            if len(block) - offset < CHUNK.size:
-                return
-            crc, length, kind = CHUNK.unpack_from(block, offset)
-            data = block[offset + CHUNK.size : offset + CHUNK.size + length]
-            checksum = zlib.crc32(data, zlib.crc32(bytes([kind])))
-            if len(data) < length or kind not in (WHOLE, FIRST, MIDDLE, LAST) or checksum != crc:
-                return
-            offset += CHUNK.size + length
-            whole = bool(parts) or kind in (WHOLE, FIRST)
-            if kind in (WHOLE, FIRST):
-                parts = [data]
-            elif whole:
-                parts.append(data)
-            if kind in (WHOLE, LAST) and whole:
-                yield b"".join(parts), begin + offset
-                parts = []
+    return leveldb_log.scan(path, MAGIC, ".wandb", block_number)
 
 
 def tail(path: Path, max_bytes: int = 1 << 20) -> Iterator[Any]:
     """The records that begin within a file's last ``max_bytes``; as :func:`records`."""
-    blocks = max(0, path.stat().st_size - max_bytes) // BLOCK_BYTES
+    blocks = max(0, path.stat().st_size - max_bytes) // leveldb_log.BLOCK_BYTES
     yield from _decoded(payload for payload, _ in scan(path, blocks))
 
 

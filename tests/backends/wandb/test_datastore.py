@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from trackers.backends.wandb import datastore_writer
 from trackers.errors import NotFound
 from trackers.formats import wandb_datastore as wandb_format
-from trackers.formats.wandb_datastore import BLOCK_BYTES, CHUNK, FIRST, HEADER, LAST, MAGIC, MIDDLE, WHOLE
+from trackers.formats.leveldb_log import BLOCK_BYTES, CHUNK, FIRST, HEADER, LAST, MIDDLE, WHOLE, Framer
+from trackers.formats.wandb_datastore import MAGIC
 
 
 def framed(payloads: list[bytes]) -> bytes:
@@ -52,6 +53,9 @@ PAYLOADS = st.lists(
 def test_payloads_come_back_whatever_their_size(payloads: list[bytes]) -> None:
     """Records of any size, over any number of blocks, are read as they were written."""
     assert read(framed(payloads)) == payloads
+    framer = Framer(HEADER.size)
+    assert HEADER.pack(*MAGIC) + b"".join(map(framer.frame, payloads)) == framed(payloads)
+    assert framer.length == len(framed(payloads))
 
 
 @given(PAYLOADS, st.data())
@@ -103,7 +107,7 @@ def test_payloads_of_a_foreign_file_are_an_error(tmp_path: Path) -> None:
 def test_offline_file_that_was_overwritten_counts_as_gone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """One that is no file of W&B's any more stops no later delivery, and is named once; an emptied one is there."""
     places = [tmp_path / f"offline-run-{number}-r/run-r.wandb" for number in (1, 2, 3)]
-    contents = (b"something else entirely", b"", wandb_format.HEADER.pack(*wandb_format.MAGIC))
+    contents = (b"something else entirely", b"", HEADER.pack(*MAGIC))
     for path, content in zip(places, contents, strict=True):
         path.parent.mkdir()
         path.write_bytes(content)

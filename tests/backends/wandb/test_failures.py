@@ -29,7 +29,8 @@ from trackers.backends.wandb import tracker as backend
 from trackers.backends.wandb.datastore_writer import history, offline_files
 from trackers.backends.wandb.tracker import WandbTracker
 from trackers.errors import DeliveryError, Fatal, Refused, Unavailable
-from trackers.formats.wandb_datastore import HEADER, MAGIC
+from trackers.formats.leveldb_log import HEADER
+from trackers.formats.wandb_datastore import MAGIC
 from trackers.records import Alert, Finish, Media, Metrics, Record
 from trackers.support.process_info import process_start
 from trackers.tracker import Status

@@ -13,7 +13,8 @@ from typing import Any
 
 from trackers.backends.wandb.history_rows import STEP, Held, held_row
 from trackers.errors import NotFound, Unavailable
-from trackers.formats.wandb_datastore import BLOCK_BYTES, HEADER, payloads, records, scan, values
+from trackers.formats.leveldb_log import BLOCK_BYTES, HEADER
+from trackers.formats.wandb_datastore import payloads, records, scan, values
 
 WRITER_TIMEOUT_S = 30.0
 OWN = frozenset({STEP, "_timestamp"})

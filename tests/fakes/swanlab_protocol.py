@@ -1,0 +1,48 @@
+"""SwanLab's messages as its own package describes them (swanlab 0.10.3, Apache-2.0), for Google's protobuf to read.
+
+The package itself can't be installed beside the other trackers' clients: it demands protobuf below 7.
+"""
+
+from __future__ import annotations
+
+import base64
+import functools
+import zlib
+from typing import Any
+
+_DESCRIPTORS = """
+eNrNV0tv41QUbuImTY7TNpOWGZN5MBMYQJkZl3ZgAA0gpYnbGjlOiZNCF8hyE0/qmSSObKfTsmGFhNiwYYXEL2CJ2CGExP/gX7CG43PtxHGf7F
+jF+c6599z7neeFH1IguC+NYd84WHPGw7Wjdf9HHDm2ZxeWAonoQ0frxdd6tt3rm2skPRg/W/Osgel6xmDEFpS+SwKveYbjNc2O7XQLy7CAgudm
+xxMSdxNvZwvXIPvSdl64I6NjCkmCliA9Gh/0rY7A4f9MIQfzQ2NgCvMkXQG+a7odxxp5lj0UUgSiimf0XCF9l8N/i5DqOfZ4JCyQMA+Z5/aB7p
+2MTCFDCCp07L7tCFn6C5C0ugLQdxnSjumO0RyP/5c2iuLslcUmSet21yyIAK5/N7OrG56QQ30e9RklYkiJ2AopKb2E3JY1tNzDgIy3IIUCzyQq
+ljaEU6bGQ82X++c1HQfPywhaA/4Z7cMMc5cZLvcgM9nrFbjWbKu61qq0JB2/VFndzs8VrkNhCm/JqqztSLV8Yla92qwQnJyFK5uNZgthrrwLEO
+HHV5K0dl3S642apKvSntREUzG4oiiNz9HSKuSjcL2ttfLJgzRd5zH8zcP9MCwHpudYnTV04XhAAcq+ghgNo1dkamIgPFovfQTp/aYx7JkYEtzA
+GhLviZ25bxMJQoxjIjixk0BkMw3zOiqxX+O49AByddqx6oeO6zulb/UOw0DGEOwazgvmotLP85CrkuHA108hxw6id/qG6wYuvy+ed1iRra76yo
+UPgQ8WUxAnae0bl61toW4BgztY+sI8oVChFAqwSF6tQs7FtMScYihLrKdTlEynLzu2xrTJ9josnOiOTzhlIr9x9/x1gWP8ox1iSunWsGseB+nq
+34FAOhjL2fdDjI4FdKzXL2DE16VDoQUmZbvxtNvHsBiAVBfcIJnfPH/DmVBYgfSxbhxbrrDob8ciCsFDq9s1h8KSX8ZYUGVhQWeq9MkUyv8kAC
+I+uwk3qg2lXVf11v6upLdVbVeqylsyphglalSoVStKpckSNYrL9cq2xBI1ClfaNbmR5/xki8It6YtWfj6uvCfXpEY+VbgBK1FYqu5Umi0tny4I
+sBoVNDY/laqtx7X8QlxSbyhSta1I+Uzc8k6rruSz5S+Bjwb8LRACpapS0bQYBdPzMGkVS0WjjhzEBdq+1pLq+WT5pyRkpyFQhOt0hbPoXYHliE
+yRVQn3LcBSBNxEvhmxUyxwAyN2CjMvzMdQ5oRUzBb5IB1TZS5YIK9P0dADGbrxFJ84IBsTTPiHmFGiny9/n8A2Hclc5F/DneTGmSGIe89Id2VV
+pWYRF+zItZqkIlmnVrQ3FbmKdMUFgcfmJ3X/rxTci9X9ruEZftX3f4Oafz2WpyS6wnxSvFpPKd1GejpG33D2jP7Y9CeU4XhwYDqsg5Q+AaibXc
+tg0ncgZXnmwK/xHBaRe+LZhxNpiYyapSFkJ3/8ceWZ1TepOiXCgcg9NDbeexL0f2w1rvWVSdWc80eqjsGGobCSL4yMk75tdKmI56gcbQJk9AAu
+/ZGAHLtP0J144Pz2MOlkrmeOyBhX2MDRyi+x3H9oOo8gOyGaDnXheIImUkc+c3Rc/nQZDwmLuKD0O0Yscfa/uMH67A1KF7qcLjAJ8B+TcDsMQs
+90cOIw+n789e1eENwr4Wah+EqT9zcJyCp2L6AHGelbwzCgHuLoYh6Z/WCSuC2eYUHExYqvNMvFpcMmDasju3NItHHlx5CZ7IR1VGls6woOgoou
+q1sNVnCnmNRsNrCZTcj5k4NiSI5rHJk+Mf5vwMxyeG7CcML7DRupht/TW0fSCDu/a4+djol54B0GuYQgjvA902MgG5Ae4AvExgfICd1haeOmGD
+Mk+kZ2SQWneBZeKVJ99UxViqlIXqbPzMuywk4fbIzMaJU9LJYNrJX7uopT8lwclNQaG52joCLvYesvfw2ZiG2mQUU26JdzMbShbsnbuBv2mila
+l1qVWqVVwSKObXOKN6XP2nJTqksq9iFucqxwp1olUsN/ScGdyZOSPEOvSvoKPHlt8vRh6FVq97nP1OLlHeOKhb94cWoWLwjO0q8cpKfFCfsFhS
+E3m07JS9PpIT0SHY9mXD4SisEjMfK63pnDJ2maPQ1psOU3bsXVow9Q1P8A0uy+l0+80ecMrnyCTYnqMc28/Om6Olu1J+vehdTAr4I0FV9Q7CPF
+HVc9Ag5ZF/K05s559Wqi/gAbAHpCWI1xFs3JUHlzEXgWdfSWCKP2XyP123Y=
+"""
+
+
+@functools.cache
+def record_class() -> Any:
+    """The class of ``swanlab.record.v1.Record``."""
+    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, timestamp_pb2
+
+    pool = descriptor_pool.DescriptorPool()
+    pool.AddSerializedFile(timestamp_pb2.DESCRIPTOR.serialized_pb)
+    described = zlib.decompress(base64.b64decode(_DESCRIPTORS))
+    for file in descriptor_pb2.FileDescriptorSet.FromString(described).file:
+        pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("swanlab.record.v1.Record"))

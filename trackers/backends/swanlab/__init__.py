@@ -1,0 +1,1 @@
+"""SwanLab as a tracker."""
