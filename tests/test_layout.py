@@ -35,7 +35,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("analysis",),
     ("readers",),
     ("relay",),
-    ("relay.delivery", "relay.aggregation", "relay.sampling"),
+    ("relay.delivery", "relay.aggregation", "relay.sampling", "relay.agent"),
     ("ranks",),
     ("journal",),
     ("values", "hardware", "configuration"),

@@ -159,6 +159,8 @@ class Tracker(Protocol):
             (``define_metric``) at that metric's value (default False: at the step that they were logged at).
         partial: True if it is made of some records only, so that nobody is told which kinds it leaves out.
     and as methods:
+        preload(): static method; import what deliveries will need, in a process that forks them. Called of built-in
+            trackers only (``trackers/relay/agent``).
         check(options): classmethod; raise a UsageError in ``init`` for what can be seen before the first step.
         place(info): classmethod; where the run will be found, in a word, where that isn't the run's directory.
         tick(): called between batches, at least once a second: timed flushes.

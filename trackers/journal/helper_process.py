@@ -1,4 +1,4 @@
-"""Helper processes: started with subprocess, in a session of their own, from a safe import path."""
+"""Helper processes: new interpreters with a safe import path, or forks of a process that has loaded what they need."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +44,12 @@ JOB_GPUS_PASSED = "TRACKER_JOB_PASSED"
 HELPER_NICE = "TRACKER_HELPER_NICE"
 """Environment variable with the niceness that a helper gives itself before it loads anything."""
 COLLECT_AFTER = 50_000
+HOME = Path(__file__).resolve().parent.parent
+"""Directory of the package."""
 _GPU_VARIABLES = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
+
+_forks: list[tuple[Callable[[Sequence[str]], int], frozenset[int]]] = []
+"""What helpers that this process forks begin with, and descriptors of libraries; empty: it starts interpreters."""
 
 # The package is loaded from its own place, whatever else is called `trackers`, `json` or `wandb` around training.
 _BOOT = """
@@ -70,11 +75,23 @@ def command(arguments: list[str], *, python: str = "", avoid: tuple[str, ...] = 
         python: another interpreter (with msgspec and the tracker's client installed).
         avoid: directories that must not be on its import path (training's own).
     """
-    home = str(Path(__file__).resolve().parent.parent)
-    parent = str(Path(home).parent)
-    places = [os.path.abspath(p) for p in avoid if p and os.path.abspath(p) != parent]
-    boot = f"HOME = {home!r}\nAVOID = {places!r}\n{_BOOT}"
+    boot = f"HOME = {str(HOME)!r}\nAVOID = {avoided(avoid)!r}\n{_BOOT}"
     return [python or sys.executable, "-c", boot, *arguments]
+
+
+def avoided(places: Iterable[str]) -> list[str]:
+    """Directories that must not be on a helper's import path, absolute; the package's own may."""
+    return [path for place in places if place and (path := os.path.abspath(place)) != str(HOME.parent)]
+
+
+def forks_with(entry: Callable[[Sequence[str]], int], kept: Iterable[int]) -> None:
+    """From now on this process forks its helpers: it is a fork itself, of one that has loaded what they need.
+
+    Args:
+        entry: what a helper begins with.
+        kept: descriptors that loaded libraries hold.
+    """
+    _forks[:] = [(entry, frozenset(kept))]
 
 
 def environment(base: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -97,6 +114,15 @@ def environment(base: Mapping[str, str] | None = None) -> dict[str, str]:
     return env
 
 
+def environment_for(info: RunInfo | None) -> dict[str, str]:
+    """What a helper for a run inherits; it follows the instructions in ``info`` (:func:`start`)."""
+    env = environment()
+    if info is not None:
+        env[signature.CARRIER] = "" if info.foreign else signature.digest(info)
+    env.setdefault(READER_DIRECTORY, os.getcwd())
+    return env
+
+
 def start(
     run: RunDirectory,
     arguments: list[str],
@@ -107,6 +133,7 @@ def start(
     pass_fds: tuple[int, ...] = (),
     info: RunInfo | None = None,
     nice: int = 0,
+    fresh: bool = False,
 ) -> Any:
     """Start a helper for a run. It inherits no standard stream: what it prints goes to ``relay.log``.
 
@@ -117,20 +144,27 @@ def start(
         info: the run as its starter delivers it: the helper follows the same instructions
             (:mod:`trackers.journal.signature`).
         nice: its niceness, 0 to 19, on top of this process's.
+        fresh: an interpreter of its own in any case.
 
     Returns:
-        the ``subprocess.Popen``.
+        the ``subprocess.Popen``, or what has the same methods.
 
     Raises:
         OSError: it can't be started.
     """
-    env = environment()
-    if info is not None:
-        env[signature.CARRIER] = "" if info.foreign else signature.digest(info)
-    env.setdefault(READER_DIRECTORY, os.getcwd())
-    if nice:
-        env[HELPER_NICE] = str(nice)
+    env = environment_for(info)
     with confined.open_file(run.relay_log, "ab") as log:
+        if _forks and not python and not fresh:
+            from trackers.journal import forked_helper
+
+            if forked_helper.possible():
+                entry, kept = _forks[0]
+                how = forked_helper.Start(
+                    arguments=arguments, environment=env, avoid=avoided(avoid), session=new_session, nice=nice
+                )
+                return forked_helper.fork(entry, how, log=log.fileno(), passed={fd: fd for fd in pass_fds}, kept=kept)
+        if nice:
+            env[HELPER_NICE] = str(nice)
         return subprocess.Popen(
             command(arguments, python=python, avoid=avoid),
             stdin=subprocess.DEVNULL,

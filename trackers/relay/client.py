@@ -13,6 +13,7 @@ from trackers.journal.lease import read_holder
 from trackers.journal.messages import Message, MessageReader, show
 from trackers.journal.run_directory import RunDirectory
 from trackers.journal.status import exit_note, is_preempted, note_exit_code, preempting, signalled
+from trackers.relay.agent.elsewhere import Elsewhere
 from trackers.relay.delivery.cursor_file import read_account
 from trackers.support import confined, process_info
 from trackers.tracker import RunInfo
@@ -23,26 +24,6 @@ RESTARTS_WITHIN_S = 600.0
 WAIT_S = 0.02
 REAP_S = 3.0
 """Maximum wait for the end of a relay that has delivered everything, in seconds: mostly a tenth of one."""
-
-
-class Elsewhere:
-    """A relay that another process started, in the place of its ``subprocess.Popen``."""
-
-    def __init__(self, pid: int, start: float) -> None:
-        self._name = pid, start
-        self.returncode: int | None = None
-
-    def poll(self) -> int | None:
-        """0 once it has ended."""
-        if not process_info.alive(*self._name):
-            self.returncode = 0
-        return self.returncode
-
-    def wait(self, timeout: float) -> None:
-        """Wait until it has ended, up to a timeout."""
-        until = time.monotonic() + timeout
-        while self.poll() is None and time.monotonic() < until:
-            time.sleep(WAIT_S)
 
 
 class RelayClient:
@@ -63,6 +44,8 @@ class RelayClient:
         self._superseded = False
         self._asked = False
         self._deaths: list[float] = []
+        self._agent = bool(info.option("TRACKER_AGENT", False))
+        self._avoid = (info.cwd, os.path.dirname(info.program) if info.program else "")
         self._said: set[str] = set()
         self._start_at = float("inf")
         self._attempt = int(info.attempts[-1]["number"]) if info.attempts else run.attempt()
@@ -70,6 +53,9 @@ class RelayClient:
     def start(self) -> None:
         """Start the relay. It can't hurt training if that fails: the journal is there, and this is said."""
         self._watch_for_preemption()
+        if self._wanted and self._agent and sys.platform != "linux":
+            self._agent = False
+            self._say("TRACKER_AGENT does nothing here: only Linux has host agents")
         if self._wanted:
             self._start()
 
@@ -86,12 +72,11 @@ class RelayClient:
         pidfd = process_info.open_pidfd(self._info.pid)
         if pidfd >= 0:  # this process may have exited before the relay can open one
             options["pidfd"] = pidfd
-        avoid = (self._info.cwd, os.path.dirname(self._info.program) if self._info.program else "")
         try:
-            self._process = helper_process.start(
+            self._process = self._forked(options, pidfd) or helper_process.start(
                 self._run,
-                ["relay", str(self._run.path.resolve()), helper_process.dump(options)],
-                avoid=avoid,
+                self._arguments(options),
+                avoid=self._avoid,
                 info=self._info,
                 pass_fds=(pidfd,) if pidfd >= 0 else (),
             )
@@ -101,6 +86,40 @@ class RelayClient:
         finally:
             if pidfd >= 0:
                 os.close(pidfd)
+
+    def _arguments(self, options: dict[str, Any]) -> list[str]:
+        return ["relay", str(self._run.path.resolve()), helper_process.dump(options)]
+
+    def _forked(self, options: dict[str, Any], pidfd: int) -> Elsewhere | None:
+        """A relay that this machine's agent has forked; None where there is none, or where one went wrong."""
+        if not self._agent:
+            return None
+        from trackers.relay.agent import elsewhere, place
+        from trackers.relay.agent.start import avoided_by, idle_s
+
+        environment = helper_process.environment_for(self._info)
+        avoid = avoided_by(self._info)
+        try:
+            options["agent"] = place.key(environment, avoid)
+        except OSError:
+            return None
+        if self._deaths:  # a relay that died may have died of being a fork
+            return None
+        others = helper_process.python_for(str(self._info.option("TRACKER_PYTHON", "")))
+        umask = os.umask(0o077)
+        os.umask(umask)
+        start = {
+            "arguments": self._arguments(options),
+            "environment": environment,
+            "avoid": helper_process.avoided(avoid),
+            "umask": umask,
+            "processors": sorted(os.sched_getaffinity(0)),
+            "trackers": [name for name in self._names if name not in others],
+            "idle_s": idle_s(self._info),
+        }
+        with confined.open_file(self._run.relay_log, "ab") as log:
+            passed = {1: log.fileno(), **({pidfd: pidfd} if pidfd >= 0 else {})}
+            return elsewhere.ask(options["agent"], start, passed)
 
     def look_after(self) -> None:
         """Print what the relay has to say, and start it again if it died. Takes microseconds when all is well."""

@@ -246,6 +246,10 @@ class Supervisor:
             self.superseded = self.run.attempt() > self._attempt
         return self.superseded
 
+    def own_trackers(self) -> list[str]:
+        """Trackers whose deliveries run in this Python."""
+        return [child.name for child in self.children if child.name not in self._pythons]
+
     def begin(self) -> None:
         """Open the node's stream, if this supervisor owns it; deliveries of a run that has ended start at once."""
         is_new = self._owner and self._open_node_stream()
@@ -453,6 +457,7 @@ class Supervisor:
                 new_session=self._watched is None,
                 info=self.info,
                 nice=self._nice,
+                fresh=child.deaths > 0,
             )
         except OSError as error:
             self._back_off(child, f"its delivery can't be started: {error}")

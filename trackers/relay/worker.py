@@ -1,5 +1,5 @@
 """Entry of the helper processes: ``relay RUN``, ``delivery RUN TRACKER``, ``sample RUN PLAN``, ``reduce RUN TASK``,
-``outpost FOLDER PLAN NICE``.
+``outpost FOLDER PLAN NICE``, ``agent DIRECTORY NAME PLAN``.
 """
 
 from __future__ import annotations
@@ -32,6 +32,11 @@ ASKED_AGAIN_S = 5.0
 def main(arguments: Sequence[str]) -> int:
     """Do what the first argument says, for the run in the second; returns the exit code."""
     role, directory, *rest = arguments
+    if role == "agent":
+        from trackers.relay.agent.server import serve
+        from trackers.relay.agent.start import Plan as AgentPlan
+
+        return serve(main, directory, rest[0], msgspec.json.decode(rest[1], type=AgentPlan))
     run = RunDirectory(directory)
     helper_process.ignore_interrupts()
     messages = Messages(run.messages)
@@ -64,11 +69,13 @@ def relay(run: RunDirectory, messages: Messages, options: dict[str, object]) -> 
     """Serve one run until all is delivered.
 
     Args:
-        options: ``trackers`` (names), ``pid`` and ``pid_start`` of training, ``pidfd``, its ``attempt``, ``nice``.
+        options: ``trackers`` (names), ``pid`` and ``pid_start`` of training, ``pidfd``, its ``attempt``, ``nice``,
+            ``agent`` (the key of the agent that later runs are to have).
 
     Returns:
         ``process.SUPERSEDED`` where the relay of a newer attempt has taken over or will.
     """
+    from trackers.relay.agent.start import Starter
     from trackers.relay.supervisor import Supervisor
 
     attempt = int(str(options["attempt"]))
@@ -95,6 +102,11 @@ def relay(run: RunDirectory, messages: Messages, options: dict[str, object]) -> 
         say=lambda text, name: messages.say(text, source=name),
         nice=int(str(options.get("nice", 0))),
     )
+    starter = Starter(str(options.get("agent", "")), supervisor.info, supervisor.own_trackers())
+
+    def alive() -> bool:
+        starter.tend()
+        return lease.beat()
 
     def asked_to_end(*_: object) -> None:
         # SLURM asks every process of a job at once, this one and training.
@@ -104,9 +116,10 @@ def relay(run: RunDirectory, messages: Messages, options: dict[str, object]) -> 
 
     signal.signal(signal.SIGTERM, asked_to_end)
     try:
-        supervisor.serve(lease.beat)
+        supervisor.serve(alive)
     finally:
         lease.release()
+    starter.start()
     return helper_process.SUPERSEDED if supervisor.superseded else DONE
 
 

@@ -11,6 +11,7 @@ import re
 import secrets
 import socket
 import sqlite3
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -59,19 +60,39 @@ _CAUSES = {
 _REJECTED = frozenset({"INVALID_PARAMETER_VALUE", "BAD_REQUEST", "MALFORMED_REQUEST", "INVALID_STATE"})
 
 
+_ENVIRONMENT = {
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "DO_NOT_TRACK": "true",
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",  # the delivery retries, and knows what it has to retry
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": str(HTTP_TIMEOUT_S),
+}
+
+
+def preload() -> None:
+    """Import what :func:`connect` needs. polars isn't: it starts threads, and only MLflow's data sets use it."""
+    for name, value in _ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    # pyarrow's allocator; it would start a thread, which a fork doesn't have.
+    os.environ.setdefault("JE_ARROW_MALLOC_CONF", "background_thread:false")
+    hidden = "polars" not in sys.modules
+    if hidden:
+        sys.modules["polars"] = None  # type: ignore[assignment]
+    try:
+        for module in ("mlflow", "mlflow.store.tracking.sqlalchemy_store", "sqlalchemy.dialects.sqlite.pysqlite"):
+            importlib.import_module(module)
+    finally:
+        if hidden:
+            del sys.modules["polars"]
+
+
 def connect(info: RunInfo) -> Any:
     """An ``MlflowClient`` for the run; its database exists once this returns.
 
     Raises:
         DeliveryError: MLflow, its database driver or the database can't be had.
     """
-    for name, value in (
-        ("MLFLOW_DISABLE_TELEMETRY", "true"),
-        ("DO_NOT_TRACK", "true"),
-        ("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true"),
-        ("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0"),  # the delivery retries, and knows what it has to retry
-        ("MLFLOW_HTTP_REQUEST_TIMEOUT", str(HTTP_TIMEOUT_S)),
-    ):
+    for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     uri = tracking_uri(info)
     with translated(uri):

@@ -23,7 +23,7 @@ from typing import Any
 from trackers.backends.mlflow.artifacts import ArtifactStore
 from trackers.backends.mlflow.client import Requests, find_or_create, milliseconds
 from trackers.backends.mlflow.precheck import MlflowPrecheck, local_folder, show, tracking_uri, without_password
-from trackers.backends.mlflow.store import connect, has_point, identity, translated
+from trackers.backends.mlflow.store import connect, has_point, identity, preload, translated
 from trackers.backends.shared.append_file import FileShrunk
 from trackers.errors import Rejected, Unavailable
 from trackers.formats import vendor_system_names
@@ -76,6 +76,11 @@ class MlflowTracker(MlflowPrecheck):
     single_axis = True
     deadline_s = 1800.0
     """Long, for checkpoints are uploaded whole; a server that hangs is noticed by the request's own time limit."""
+
+    @staticmethod
+    def preload() -> None:
+        """Import what deliveries need (:class:`trackers.tracker.Tracker`)."""
+        preload()
 
     def __init__(self) -> None:
         self._info = RunInfo(id="", name="", project="")

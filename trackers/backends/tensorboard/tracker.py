@@ -92,6 +92,13 @@ class TensorboardTracker(TensorboardPrecheck):
     accepts: ClassVar[frozenset[type[Record]]] = ALL_KINDS
     single_axis = True
 
+    @staticmethod
+    def preload() -> None:
+        """Import what deliveries need (:class:`trackers.tracker.Tracker`)."""
+        from tensorboard.compat.proto import event_pb2  # noqa: F401
+
+        from trackers.backends.tensorboard import summary_protos  # noqa: F401
+
     def __init__(self) -> None:
         self._tags: dict[tuple[str, str], str] = {}
         self._kinds: dict[str, str] = {}

@@ -71,6 +71,13 @@ class TrackioTracker(TrackioPrecheck):
     batch_records: ClassVar[int] = 5000
     """Each call opens trackio's database, sets it up and closes it: 20 ms, as much as 500 rows cost."""
 
+    @staticmethod
+    def preload() -> None:
+        """Import what deliveries need (:class:`trackers.tracker.Tracker`)."""
+        os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+        import trackio
+        import trackio.sqlite_storage  # noqa: F401
+
     def __init__(self) -> None:
         self._info = RunInfo(id="", name="", project="")
         self._state = State()

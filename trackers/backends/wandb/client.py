@@ -439,6 +439,13 @@ def _kill_service() -> None:
         process.wait()
 
 
+def preload() -> None:
+    """Import what a session needs."""
+    import requests  # noqa: F401
+    import wandb  # noqa: F401
+    from wandb.proto import wandb_internal_pb2  # noqa: F401
+
+
 def raise_translated(error: Exception) -> NoReturn:
     """Raise what :func:`translate` makes of an error."""
     raise translate(error) from error

@@ -96,6 +96,11 @@ class WandbTracker(WandbPrecheck):
     batch_records = 1000
     restart_after_error = True
 
+    @staticmethod
+    def preload() -> None:
+        """Import what deliveries need (:class:`trackers.tracker.Tracker`)."""
+        client.preload()
+
     def open(self, info: RunInfo, state: State) -> Cursor | None:
         """Open the run in W&B and find out which rows it has. See :class:`trackers.tracker.Tracker`."""
         self._info = info

@@ -1,0 +1,309 @@
+"""The host agent: runs after the first are its forks; nothing depends on its life, and nobody else can speak to it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+import trackers
+from trackers.journal import helper_process
+from trackers.journal.lease import read_holder
+from trackers.journal.run_directory import RunDirectory
+from trackers.relay.agent import elsewhere, place
+from trackers.relay.agent.elsewhere import CODE, NAME, AgentsRelay
+from trackers.relay.delivery.cursor_file import delivery_report
+from trackers.support import process_info
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux: only there are processes forked so")
+NAMES = ("json", "tensorboard")
+LIMIT_S = 60.0
+
+
+def until(what: Callable[[], Any]) -> Any:
+    """What ``what`` answers, once that is true."""
+    deadline = time.monotonic() + LIMIT_S
+    while not (found := what()):
+        assert time.monotonic() < deadline, "it didn't happen"
+        time.sleep(0.02)
+    return found
+
+
+class Place:
+    """Where this test's agents listen."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def sockets(self) -> list[Path]:
+        return sorted(self.path.glob("*.sock"))
+
+    def agents(self) -> list[psutil.Process]:
+        """Agents that live."""
+        found = []
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                words = process.cmdline()
+                if words[3:5] == ["agent", str(self.path)] and process.status() != psutil.STATUS_ZOMBIE:
+                    found.append(process)
+        return found
+
+    def agent(self) -> psutil.Process:
+        """The one that listens."""
+        until(self.sockets)
+        (found,) = self.agents()
+        return found
+
+
+@pytest.fixture
+def agents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
+    """A place for agents of this test alone; they are ended after it, and have left no file then."""
+    runtime = tmp_path / "runtime"
+    runtime.mkdir(mode=0o700)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
+    monkeypatch.setenv("TRACKER_AGENT", "y")
+    found = Place(runtime / "trackers")
+    yield found
+    left = found.agents()
+    for process in left:
+        process.terminate()
+    psutil.wait_procs(left, LIMIT_S)
+    assert not found.path.exists(), list(found.path.iterdir())
+
+
+def begin() -> Any:
+    """A run that has logged something."""
+    run = trackers.init(NAMES, project="p")
+    run.log({"loss": 0.5})
+    return run
+
+
+def relay(run: Any) -> Any:
+    """What its client knows of its relay."""
+    return run._recorder.relay._process
+
+
+def is_delivered(run: Any) -> bool:
+    """Whether each tracker has everything, and knows how the run ended."""
+    report = delivery_report(RunDirectory(Path(run.dir)), NAMES)
+    return [entry["state"] for entry in report.values()] == ["delivered"] * len(NAMES)
+
+
+def delivery(run: Any, name: str, other_than: int = 0) -> int:
+    """The process that delivers to a tracker, once there is one."""
+    path = RunDirectory(Path(run.dir)).delivery / f"{name}.lease"
+
+    def found() -> int:
+        holder = read_holder(path)
+        return 0 if holder is None or holder.dead() or holder.pid == other_than else holder.pid
+
+    return int(until(found))
+
+
+def first_run() -> None:
+    """A run from start to end."""
+    begin().finish()
+
+
+@pytest.mark.processes
+def test_second_run_is_a_fork_of_what_the_first_one_left(agents: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Relay and deliveries are forks with environment, arguments and parents as interpreters of their own have them."""
+    run = begin()
+    assert not isinstance(relay(run), AgentsRelay)
+    run.finish()
+    agent = agents.agent()
+    monkeypatch.setenv("TRACKERS_SEEN", "later")
+    run = begin()
+    process = relay(run)
+    assert isinstance(process, AgentsRelay)
+    assert psutil.Process(process.pid).ppid() == agent.pid
+    for name in NAMES:
+        found = psutil.Process(delivery(run, name))
+        assert found.ppid() == process.pid
+        assert found.cmdline()[:6] == [sys.executable, "-c", "trackers", "delivery", str(Path(run.dir).resolve()), name]
+        assert {os.readlink(f"/proc/{found.pid}/fd/{fd}") for fd in (1, 2)} == {
+            str(Path(run.dir).resolve() / "relay.log")
+        }
+    assert os.getsid(process.pid) == process.pid
+    killed = delivery(run, "json")
+    os.kill(killed, signal.SIGKILL)
+    again = psutil.Process(delivery(run, "json", other_than=killed))
+    assert again.ppid() == process.pid
+    assert again.cmdline()[2] != "trackers", "in the place of a fork that died comes an interpreter of its own"
+    run.log({"loss": 0.25})
+    run.finish()
+    assert is_delivered(run)
+    assert process.poll() == 0
+    monkeypatch.setenv("TRACKER_AGENT", "n")
+    run = begin()
+    assert not isinstance(relay(run), AgentsRelay)
+    run.finish()
+    assert agents.agents() == [agent]
+
+
+@pytest.mark.processes
+def test_agent_killed_amid_a_run_costs_nothing(agents: Place) -> None:
+    """The run's relay goes on; the next run starts its own, and a new agent for those after it."""
+    first_run()
+    agent = agents.agent()
+    run = begin()
+    process = relay(run)
+    assert isinstance(process, AgentsRelay)
+    until(lambda: process.pid)
+    agent.kill()
+    run.log({"loss": 0.25})
+    assert process.poll() is None
+    run.finish()
+    assert is_delivered(run)
+    assert process.poll() == 0
+    run = begin()
+    assert not isinstance(relay(run), AgentsRelay)
+    run.finish()
+    assert is_delivered(run)
+    assert until(lambda: [one for one in agents.agents() if one.pid != agent.pid])
+    until(agents.sockets)
+    assert len(list(agents.path.iterdir())) == 2
+
+
+@pytest.mark.processes
+def test_agent_ends_when_packages_change_and_when_nobody_asks(
+    agents: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it has loaded may be of another version then; a package that starts threads is left out beforehand."""
+    packages = tmp_path / "packages"
+    packages.mkdir()
+    (packages / "sitecustomize.py").write_text(
+        "import sys, threading, time\n"
+        "class Finder:\n"
+        "    def find_spec(self, name, *more):\n"
+        "        if name == 'tensorboard' and 'agent' in sys.argv:\n"
+        "            threading.Thread(target=time.sleep, args=(3600,), daemon=True).start()\n"
+        "sys.meta_path.insert(0, Finder())\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(packages))
+    first_run()
+    agent = agents.agent()
+    assert '"left_out":["tensorboard"]' in agent.cmdline()[-1]
+    run = begin()
+    assert isinstance(relay(run), AgentsRelay)
+    run.finish()
+    assert is_delivered(run)
+    (packages / "new.py").touch()
+    monkeypatch.setenv("TRACKER_AGENT_IDLE", "1")
+    run = begin()
+    assert not isinstance(relay(run), AgentsRelay)
+    run.finish()
+    agent.wait(LIMIT_S)
+    until(lambda: not agents.agents() and not agents.path.exists())
+
+
+def test_directory_that_others_can_write_to_is_no_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its owner, its mode and a link in its place are looked at; nothing is asked there."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    path = place.directory()
+    assert path == tmp_path / "trackers"
+    os.close(place.open_directory(path, make=True))
+    assert path.stat().st_mode & 0o777 == 0o700
+    path.chmod(0o750)
+    with pytest.raises(PermissionError, match="isn't this user's alone"):
+        place.open_directory(path)
+    assert elsewhere.ask("k", {}, {}) is None
+    path.rmdir()
+    (tmp_path / "other").mkdir(mode=0o700)
+    path.symlink_to(tmp_path / "other")
+    with pytest.raises(OSError, match=r"symbolic link|Not a directory"):
+        place.open_directory(path, make=True)
+    monkeypatch.delenv("XDG_RUNTIME_DIR")
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    assert place.directory() == tmp_path / f"trackers-{os.geteuid()}"
+
+
+@pytest.mark.skipif(os.name == "posix" and os.geteuid() != 0, reason="needs root")
+def test_another_users_socket_and_directory_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who listens must be the same user, whatever the directory says."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    path = place.directory()
+    folder = place.open_directory(path, make=True)
+    with socket.socket(socket.AF_UNIX) as door:
+        door.bind(place.address(folder, "k"))
+        os.seteuid(65534)
+        try:
+            door.listen()
+        finally:
+            os.seteuid(0)
+        assert elsewhere.ask("k", {}, {}) is None
+        line, _ = door.accept()
+        with line:
+            assert line.recv(1) == b""
+    os.close(folder)
+    os.chown(path, 65534, 65534)
+    with pytest.raises(PermissionError):
+        place.open_directory(path)
+
+
+def test_key_is_of_what_a_fork_would_inherit(tmp_path: Path) -> None:
+    """What packages read as they are imported makes another agent; a run's own settings and credentials don't."""
+    base = {"HOME": "/home/a", "PATH": "/bin", "WANDB_API_KEY": "k", "MLFLOW_TRACKING_URI": "sqlite:///a", "LR": "1"}
+    own = place.key(base, ())
+    assert place.key({**base, "WANDB_API_KEY": "l", "MLFLOW_TRACKING_URI": "b", "LR": "2", "HF_TOKEN": "t"}, ()) == own
+    others = [{"HOME": "/home/b"}, {"TRACKIO_DIR": "/x"}, {"PYTHONPATH": "/y"}, {"LD_PRELOAD": "z"}, {"TMPDIR": "/t"}]
+    assert len({own, *(place.key({**base, **other}, ()) for other in others)}) == len(others) + 1
+    assert place.environment(base) == {"HOME": "/home/a", "PATH": "/bin"}
+    path = {**base, "PYTHONPATH": str(tmp_path)}
+    assert place.key(path, (str(tmp_path),)) != place.key(path, (str(tmp_path / "elsewhere"),))
+
+
+def test_end_of_an_agent_is_not_the_end_of_its_relay() -> None:
+    """Its word counts where it comes; without it, the relay is known by pid and start."""
+    own = os.getpid(), process_info.process_start(os.getpid())
+
+    def client(*said: bytes, ended: bool) -> AgentsRelay:
+        ours, theirs = socket.socketpair()
+        for part in said:
+            theirs.sendall(part)
+        lines.append(theirs)
+        if ended:
+            theirs.close()
+        return AgentsRelay(ours)
+
+    lines: list[socket.socket] = []
+    assert client(NAME.pack(*own), ended=True).poll() is None
+    assert client(NAME.pack(*own), ended=False).poll() is None
+    assert (
+        client(NAME.pack(*own), CODE.pack(helper_process.SUPERSEDED), ended=False).poll() == helper_process.SUPERSEDED
+    )
+    assert client(NAME.pack(own[0], own[1] + 1), ended=True).poll() == 0
+    assert client(NAME.pack(0, 0.0), ended=False).poll() == 1
+    assert client(ended=True).poll() == 1
+    waiting = client(ended=False)
+    assert waiting.poll() is None
+    assert waiting._line is not None
+    number = waiting._line.number
+    with open(os.devnull, "rb") as file:
+        os.dup2(file.fileno(), number)  # training closed all descriptors and opened a file
+    assert waiting.poll() == 1
+    os.close(number)
+    for line in lines:
+        line.close()
+
+
+@pytest.mark.processes
+def test_only_one_agent_of_a_key_lives(agents: Place) -> None:
+    """Of several that are started at once one stays."""
+    environment = place.environment(helper_process.environment())
+    words = ["agent", str(agents.path), "k", '{"idle_s":1}']
+    started = [
+        psutil.Popen(helper_process.command(words), env=environment, cwd="/", start_new_session=True) for _ in range(3)
+    ]
+    codes = [process.wait(LIMIT_S) for process in started]
+    assert codes == [0, 0, 0]
+    assert not agents.path.exists()

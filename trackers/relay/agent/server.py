@@ -1,0 +1,323 @@
+"""The host agent: loads what relays and deliveries need once, and forks a relay for each run that asks for one.
+
+It has one thread, reads nothing of a run, and imports nothing from training's directory. A relay that it forked needs
+it no more. It ends when nobody has asked for a while, when its files were changed, or when its place was taken away.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from trackers.backends import registry
+from trackers.journal import forked_helper, helper_process
+from trackers.journal.forked_helper import Forked
+from trackers.relay.agent import place
+from trackers.relay.agent.elsewhere import BUSY, CODE, DESCRIPTORS, LENGTH, NAME, READY
+from trackers.relay.agent.start import Plan
+from trackers.support import process_info
+
+LOOK_S = 10.0
+"""Between looks for changes of what it has loaded, and of its place."""
+PATIENCE_S = 1.0
+"""How long one process that asks may keep the others waiting."""
+REQUEST_BYTES = 16 * 1024 * 1024
+LIGHT = (
+    "psutil", "trackers.relay.supervisor", "trackers.relay.delivery.delivery", "trackers.relay.sampling.worker",
+    "trackers.relay.aggregation.worker", "concurrent.futures", "hmac", "sqlite3", "zipfile", "email.message",
+    "importlib.metadata", "importlib.resources", "email.parser", "platform", "pwd", "glob", "multiprocessing",
+)  # fmt: skip
+"""Modules that most relays and deliveries load."""
+
+
+def serve(entry: forked_helper.Entry, directory: str, name: str, plan: Plan) -> int:
+    """Be the agent, to its end; returns the exit code.
+
+    Args:
+        entry: what helpers begin with.
+        directory: where it listens. name: its key.
+    """
+    folder = place.open_directory(Path(directory), make=True)
+    lock = place.lock(folder, name)
+    if lock < 0:
+        return 0
+    _sweep(folder, name)
+    agent = Agent(entry, folder, name, plan)
+    try:
+        agent.serve()
+    finally:
+        agent.close_door()
+        place.remove(folder, name)
+        with contextlib.suppress(OSError):
+            os.rmdir(directory)
+    os.close(lock)
+    agent.see_them_end()
+    if agent.threaded:
+        left_out = [*plan.left_out, agent.threaded]
+        again = msgspec.json.encode(msgspec.structs.replace(plan, left_out=left_out)).decode()
+        os.execve(sys.executable, [*sys.orig_argv[:-1], again], dict(os.environ))  # noqa: S606 - itself
+    return 0
+
+
+def _sweep(folder: int, own: str) -> None:
+    """Remove what agents that were killed have left."""
+    for entry in os.listdir(folder):
+        other, dot, ending = entry.rpartition(".")
+        if dot and ending in ("lock", "sock") and other != own:
+            with contextlib.suppress(OSError):
+                place.held(folder, other)
+
+
+class Agent:
+    """Serves. ``threaded``: the tracker whose package has started a thread, which ends it; "" for none.
+
+    Args:
+        folder: where it listens. name: its key.
+    """
+
+    def __init__(self, entry: forked_helper.Entry, folder: int, name: str, plan: Plan) -> None:
+        self._entry = entry
+        self._folder = folder
+        self._name = name
+        self._plan = plan
+        self._idle_s = plan.idle_s
+        self._loaded: list[str] = []
+        self._wanted = list(plan.trackers)
+        self._kept: frozenset[int] = frozenset()
+        self._door: socket.socket | None = None
+        self._relays: dict[Forked, socket.socket | None] = {}
+        self._ending = False
+        self._used = time.monotonic()
+        self._looked = 0.0
+        self._files: dict[str, int] = {}
+        self._inode = -1
+        self.threaded = ""
+
+    def serve(self) -> None:
+        """Fork for whoever asks, until it is time to end."""
+        woken = self._take_signals()
+        self._files = _stamps()
+        while not self._ending:
+            if not self._load():
+                return
+            self._open_door()
+            ready = self._wait(woken)
+            self._reap()
+            if self._door is not None and self._door.fileno() in ready:
+                self._answer(self._door)
+            now = time.monotonic()
+            idle = not self._relays and now - self._used >= self._idle_s
+            if idle or (now - self._looked >= LOOK_S and self._is_outdated(now)):
+                return
+
+    def see_them_end(self) -> None:
+        """Stay until the relays have ended, to tell how; another agent may have the place."""
+        while self._relays and not self._ending:
+            time.sleep(0.2)
+            self._reap()
+
+    def close_door(self) -> None:
+        """Listen no longer; who waits is sent away."""
+        if self._door is not None:
+            self._door.close()
+            self._door = None
+            with contextlib.suppress(OSError):
+                os.unlink(f"{self._name}.sock", dir_fd=self._folder)
+
+    def _open_door(self) -> None:
+        if self._door is not None:
+            return
+        self._door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(f"{self._name}.sock", dir_fd=self._folder)
+        self._door.bind(place.address(self._folder, self._name))
+        self._door.listen(256)
+        self._door.setblocking(False)
+        self._inode = os.stat(f"{self._name}.sock", dir_fd=self._folder).st_ino
+
+    def _take_signals(self) -> int:
+        helper_process.ignore_interrupts()
+        woken, wake = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.signal(signal.SIGTERM, self._end)
+        return woken
+
+    def _end(self, *_: Any) -> None:
+        self._ending = True
+
+    def _load(self) -> bool:
+        """Import what runs have asked for; False if no process can be forked afterwards."""
+        wanted = [name for name in self._wanted if name not in (*self._loaded, *self._plan.left_out)]
+        self._wanted.clear()
+        if not wanted and self._loaded:
+            return True
+        self.close_door()  # who asks meanwhile doesn't wait
+        helper_process.lower_priority(self._plan.nice)
+        before = _descriptors()
+        for name in ("", *wanted):
+            _import(name)
+            self._loaded.append(name)
+            if not forked_helper.possible():
+                self.threaded = name
+                return False
+        self._kept |= _descriptors() - before
+        gc.collect()
+        gc.freeze()  # the collector would write to each object, and memory that is written to is shared no longer
+        helper_process.usual_priority([])
+        self._used = time.monotonic()
+        return True
+
+    def _wait(self, woken: int) -> set[int]:
+        assert self._door is not None
+        poll = select.poll()
+        poll.register(self._door, select.POLLIN)
+        poll.register(woken, select.POLLIN)
+        left = LOOK_S if self._relays else min(LOOK_S, max(0.0, self._used + self._idle_s - time.monotonic()))
+        ready = {fd for fd, _ in poll.poll(left * 1000 + 1)}
+        if woken in ready:
+            with contextlib.suppress(BlockingIOError):
+                os.read(woken, 4096)
+        return ready
+
+    def _reap(self) -> None:
+        for relay, line in list(self._relays.items()):
+            code = relay.poll()
+            if code is None:
+                continue
+            del self._relays[relay]
+            self._used = time.monotonic()
+            if line is not None:
+                with contextlib.suppress(OSError), line:
+                    line.sendall(CODE.pack(code))
+
+    def _is_outdated(self, now: float) -> bool:
+        """Whether its files were changed, or its place is another's or gone."""
+        self._looked = now
+        try:
+            own = os.stat(f"{self._name}.sock", dir_fd=self._folder).st_ino == self._inode
+        except OSError:
+            return True
+        return not own or _stamps() != self._files
+
+    def _answer(self, door: socket.socket) -> None:
+        try:
+            line, _ = door.accept()
+        except OSError:
+            return
+        received: list[int] = []
+        try:
+            line.settimeout(PATIENCE_S)
+            if place.peer(line) != os.geteuid():
+                line.close()
+                return
+            outdated = _stamps() != self._files
+            line.sendall(BUSY if outdated else READY)
+            self._ending = self._ending or outdated
+            request = None if outdated else _read(line, received)
+            if request is None:
+                line.close()
+                return
+            self._idle_s = float(request.pop("idle_s"))
+            self._wanted += request.pop("trackers")
+            self._used = time.monotonic()
+            self._fork(line, request, received)
+        except (OSError, ValueError, KeyError, TypeError, msgspec.ValidationError):  # who asked can start its own
+            line.close()
+        finally:
+            for fd in received:
+                os.close(fd)
+
+    def _fork(self, line: socket.socket, request: dict[str, Any], received: Sequence[int]) -> None:
+        log, *numbers = request.pop("passed")
+        if len(received) != 1 + len(numbers):
+            raise ValueError(f"{log} and {numbers}: {len(received)} descriptors")
+        start = msgspec.convert(request, forked_helper.Start)
+        kept = self._kept
+
+        def begin(arguments: Sequence[str]) -> int:
+            helper_process.forks_with(self._entry, kept)
+            return self._entry(arguments)
+
+        try:
+            relay = forked_helper.fork(
+                begin, start, log=received[0], passed=dict(zip(numbers, received[1:], strict=True)), kept=kept
+            )
+        except OSError:
+            line.sendall(NAME.pack(0, 0.0))
+            raise
+        self._relays[relay] = line
+        line.sendall(NAME.pack(relay.pid, process_info.process_start(relay.pid)))
+
+
+def _read(line: socket.socket, received: list[int]) -> dict[str, Any] | None:
+    """A request, its descriptors put into ``received``; None where nobody asks any more."""
+    head, descriptors, _, _ = socket.recv_fds(line, LENGTH.size, DESCRIPTORS)
+    received += descriptors
+    for fd in descriptors:
+        os.set_inheritable(fd, False)
+    if len(head) < LENGTH.size:
+        return None
+    (left,) = LENGTH.unpack(head)
+    if left > REQUEST_BYTES:
+        raise ValueError(f"a request of {left} bytes")
+    text = bytearray()
+    while len(text) < left:
+        part = line.recv(left - len(text))
+        if not part:
+            return None
+        text += part
+    found = json.loads(text)
+    return found if isinstance(found, dict) else None
+
+
+def _import(tracker: str) -> None:
+    """Import what deliveries to a tracker need; "" for what all need. What can't be imported they will complain of."""
+    with contextlib.suppress(Exception):
+        if not tracker:
+            for module in LIGHT:
+                importlib.import_module(module)
+        elif tracker in registry.BUILT_IN:  # another one may read the run's environment as it is imported
+            preload = getattr(registry.load(tracker), "preload", None)
+            if preload is not None:
+                preload()
+
+
+def _descriptors() -> frozenset[int]:
+    """Descriptors of this process that are open."""
+    found = []
+    for fd in map(int, os.listdir("/proc/self/fd")):
+        with contextlib.suppress(OSError):
+            os.fstat(fd)
+            found.append(fd)
+    return frozenset(found)
+
+
+def _stamps() -> dict[str, int]:
+    """When the package's files, and the directories that packages are installed to, were last changed."""
+    found: dict[str, int] = {}
+    for path in sys.path:
+        with contextlib.suppress(OSError):
+            found[path] = os.stat(path).st_mtime_ns
+    folders = [str(helper_process.HOME)]
+    while folders:
+        with contextlib.suppress(OSError), os.scandir(folders.pop()) as entries:
+            for entry in entries:
+                if entry.name.endswith(".py"):
+                    found[entry.path] = entry.stat().st_mtime_ns
+                elif entry.name != "__pycache__" and entry.is_dir(follow_symlinks=False):
+                    folders.append(entry.path)
+    return found

@@ -1,0 +1,91 @@
+"""How a host agent comes to be: started by the relay of a run that had to do without one."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import time
+
+import msgspec
+
+from trackers.journal import helper_process
+from trackers.relay.agent import place
+from trackers.tracker import RunInfo
+
+AFTER_S = 15.0
+"""Age of a run, in seconds, at which its relay starts an agent."""
+
+
+class Plan(msgspec.Struct, kw_only=True):
+    """trackers: whose packages are loaded first. nice: how much it gives way while it loads them. idle_s: it ends so
+    long after the last run. left_out: trackers whose packages start threads as they are imported, after which no
+    process can be forked safely."""
+
+    trackers: list[str] = []
+    nice: int = 10
+    idle_s: float = 600.0
+    left_out: list[str] = []
+
+
+def avoided_by(info: RunInfo) -> tuple[str, ...]:
+    """Directories of a run that no helper imports from."""
+    return (info.cwd, info.home, os.path.dirname(info.program) if info.program else "")
+
+
+def idle_s(info: RunInfo) -> float:
+    """How long an agent stays after the last run, in seconds."""
+    return float(info.option("TRACKER_AGENT_IDLE", 600))
+
+
+class Starter:
+    """A relay's part: starts an agent for the runs to come.
+
+    It does so when its own run goes on for a while, or has ended, so that the first run of a machine has the
+    processors to itself at its beginning and at its end.
+
+    Args:
+        name: the agent's key; "" for none.
+        info: of the run. trackers: those whose packages the run's relay uses in this Python.
+    """
+
+    def __init__(self, name: str, info: RunInfo, trackers: list[str]) -> None:
+        self._name = name
+        self._avoid = avoided_by(info)
+        nice = int(info.option("TRACKER_NICE", 10))
+        self._plan = Plan(trackers=trackers, nice=nice, idle_s=idle_s(info))
+        self._due = time.monotonic() + AFTER_S
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def tend(self) -> None:
+        """Start it when it is due. Takes microseconds."""
+        if not self._name:
+            return
+        if time.monotonic() >= self._due:
+            self._due = float("inf")
+            self.start()
+        elif self._process is not None:
+            self._process.poll()
+
+    def start(self) -> None:
+        """Start it, unless there is one. What fails here fails for later runs, which do without."""
+        if not self._name:
+            return
+        with contextlib.suppress(OSError):
+            directory = place.directory()
+            folder = place.open_directory(directory, make=True)
+            try:
+                if place.held(folder, self._name):
+                    return
+            finally:
+                os.close(folder)
+            words = ["agent", str(directory), self._name, msgspec.json.encode(self._plan).decode()]
+            self._process = subprocess.Popen(
+                helper_process.command(words, avoid=self._avoid),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                cwd=os.sep,
+                env=place.environment(helper_process.environment()),
+                start_new_session=True,
+            )
