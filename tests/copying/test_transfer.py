@@ -67,6 +67,7 @@ def places(database: str) -> dict[str, str]:
     return {
         "": "out",
         "tensorboard": "tb:tb",
+        "swanlab": "swanlab:swanlab",
         "json": "json:json",
         "csv": "csv:csv",
         "trackio": "trackio:copies",
@@ -74,7 +75,7 @@ def places(database: str) -> dict[str, str]:
     }
 
 
-@pytest.mark.parametrize("tracker", ["", "tensorboard", "json", "csv", "trackio", "mlflow"])
+@pytest.mark.parametrize("tracker", ["", "tensorboard", "swanlab", "json", "csv", "trackio", "mlflow"])
 def test_copy_agrees_and_is_idempotent(tracker: str, database: str) -> None:
     """All of a run arrives in each destination; a second copy adds nothing; names, tags and group are there."""
     run = logged()
@@ -91,7 +92,7 @@ def test_copy_agrees_and_is_idempotent(tracker: str, database: str) -> None:
     if tracker != "csv":
         assert (data.run.group, data.run.notes, sorted(data.run.tags)) == ("ablation", "why", ["first", "größer"])
         assert data.config["model"] == {"depth": 4}
-    if tracker in ("", "trackio", "mlflow"):
+    if tracker in ("", "trackio", "swanlab", "mlflow"):
         assert (data.run.name, len(data.artifacts())) == ("baseline", 1)
     times = [load(source).metrics(["train_loss"])["time"].to_pylist() for source in (run.id, second.destination)]
     assert max(abs(one - other) for one, other in zip(*times, strict=True)) <= 0.0005
@@ -115,7 +116,7 @@ MACHINE = {
 """Samples by W&B's names, of which some destinations have names and units of their own."""
 
 
-@pytest.mark.parametrize("tracker", ["", "tensorboard", "json", "csv", "trackio", "mlflow"])
+@pytest.mark.parametrize("tracker", ["", "tensorboard", "swanlab", "json", "csv", "trackio", "mlflow"])
 def test_samples_of_the_machine_come_back(tracker: str, database: str) -> None:
     """Whatever a destination calls them and counts them in, samples have their names, times and values again."""
     run = trackers.init("json", project="digits", name="sampled", **OFFLINE)

@@ -269,6 +269,16 @@ def wandb_records(data: bytes, dice: random.Random) -> bytes:
     return wandb_file(payloads)
 
 
+def swanlab_records(data: bytes, dice: random.Random) -> bytes:
+    """SwanLab's records, one of them changed, with checksums that fit."""
+    payloads = list(_wandb_payloads(data))
+    place = dice.randrange(len(payloads))
+    payloads[place] = _message(payloads[place], dice)
+    if dice.random() < 0.2:
+        dice.shuffle(payloads)
+    return data[:7] + wandb_file(payloads)[7:]
+
+
 def _items(record: Any) -> list[Any]:
     found: list[Any] = []
     for part in (record.history.item, record.stats.item, record.summary.update, record.config.update,

@@ -17,7 +17,9 @@ import msgspec
 LOGS = Path(__file__).parents[1] / "logs"
 
 RUN = Path("runs", "digits", "seedrun1")
-NAMES = ("json", "csv", "tensorboard", "trackio", "mlflow", "wandb", "session", "benchmark", "progress")
+NAMES = (
+    "json", "csv", "tensorboard", "swanlab", "trackio", "mlflow", "wandb", "session", "benchmark", "progress",
+)  # fmt: skip
 
 PROGRAM = f"""
 import math
@@ -61,6 +63,7 @@ def make(place: Path) -> None:
     _copy((work / "benchmark_results").glob("*.json"), place / "benchmark")
     _copy([*run.glob("*.csv")], place / "csv")
     _copy((run / "tensorboard").rglob("*tfevents*"), place / "tb")
+    shutil.copytree(next((run / "swanlab").iterdir()), place / "swanlab")
     _copy(work.glob("trackio/*.db"), place / "trackio")
     _copy(work.glob("mlflow.db"), place / "mlflow")
     _thin(place / "mlflow" / "mlflow.db")
@@ -104,7 +107,7 @@ def _run(run: Path, place: Path, deliveries: set[str]) -> None:
     """The run's directory, with some of its deliveries."""
 
     def others(folder: str, names: list[str]) -> set[str]:
-        left = {"wandb", "tensorboard", "relay.lease"} if Path(folder) == run else set()
+        left = {"wandb", "tensorboard", "swanlab", "relay.lease"} if Path(folder) == run else set()
         if Path(folder).name == "delivery":
             left = {name for name in names if name.partition(".")[0] not in deliveries}
         return left & set(names)

@@ -284,7 +284,7 @@ def _archive(place: Path) -> None:
         assert [path.name for path in copy.iterdir()] == ["runs"]
 
 
-DELIVERED = ("json", "csv", "session", "progress", "benchmark", "tensorboard")
+DELIVERED = ("json", "csv", "session", "progress", "benchmark", "tensorboard", "swanlab")
 KEPT = " ".join(
     f"runs/*/*/{pattern}"
     for pattern in (
@@ -309,6 +309,8 @@ TARGETS = {
     "tb": Target("tb", "*", (mutate.blind, mutate.event_file), of_files("tb", "*tfevents*", copied=True)),
     "wandb-file": Target("wandb-file", "*.wandb", (mutate.blind, mutate.wandb_records),
                          of_files("wandb-file", "*.wandb", copied=True)),
+    "swanlab": Target("swanlab", "*.swanlab files/* media/*/*", (mutate.blind, mutate.swanlab_records),
+                      of_files("swanlab", "*.swanlab", copied=True)),
     "trackio": Target("trackio", "*.db", (), _trackio, whole=mutate.sqlite),
     "mlflow": Target("mlflow", "*.db", (), _mlflow, whole=mutate.sqlite),
     "mlflow-files": Target("mlflow-files", "mlruns/**/*.json*", (mutate.blind, mutate.json_file), _mlflow_files),

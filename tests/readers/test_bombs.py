@@ -126,12 +126,21 @@ def sources() -> dict[str, str]:
     Path("a.wandb").write_bytes(histogram_row())
     lines = b" iteration        1/      10 | consumed samples:  8 | lm loss: 1.0E+00 |\n"
     Path("a.log.gz").write_bytes(gzip.compress(lines) + gzip.compress(b"0" * (1 << 24), 1) * 500)  # 8 GB
-    for name in ("s.json", "s.csv", "trainer_state.json", "s_summary.json", "s.log", "s.wandb", "s.tfevents.3"):
+    for name in (
+        "s.json",
+        "s.csv",
+        "trainer_state.json",
+        "s_summary.json",
+        "s.log",
+        "s.wandb",
+        "s.swanlab",
+        "s.tfevents.3",
+    ):
         sparse(Path(name))
     known = {"tb:tb": "", "a.wandb": "", "log:a.log.gz": ""}
     return known | {f"{scheme}:{name}": "is damaged: it claims" for scheme, name in (
         ("json", "s.json"), ("csv", "s.csv"), ("hf", "trainer_state.json"), ("session", "s_summary.json"),
-        ("log", "s.log"), ("wandb-file", "s.wandb"), ("tb", "s.tfevents.3"))}  # fmt: skip
+        ("log", "s.log"), ("wandb-file", "s.wandb"), ("swanlab", "s.swanlab"), ("tb", "s.tfevents.3"))}  # fmt: skip
 
 
 READ = """

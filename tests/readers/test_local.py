@@ -70,6 +70,7 @@ PLACES = {
         lambda info: f"{info.options['MLFLOW_TRACKING_URI']}#{info.project}/{info.id}",
     ),
     "trackio": Place("trackio", Limits(big_integers="skipped"), lambda info: f"{info.project}/{info.id}"),
+    "swanlab": Place("swanlab", DOUBLES, lambda info: str(info.path("swanlab"))),
     "json": Place("json", Limits(), json_log),
     "csv": Place(
         "csv",
@@ -150,10 +151,11 @@ KEPT_MEDIA = {
     "tensorboard": {"image", "histogram"},
     "mlflow": {"image", "histogram", "table"},
     "trackio": {"image", "histogram", "table"},
+    "swanlab": {"image", "histogram", "table"},
     "json": {"image", "histogram", "table"},
     "csv": set(),
 }
-KEPT_FILES = {"mlflow", "trackio", "json"}
+KEPT_FILES = {"mlflow", "trackio", "swanlab", "json"}
 
 
 @pytest.mark.parametrize("tracker", PLACES)

@@ -21,7 +21,8 @@ Force = Annotated[bool, typer.Option("--force", help="Replace an existing file o
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 SOURCE_HELP = (
     "A run of ours (id, name, directory, latest), a .wandb file, or wandb:entity/project/run, tb:DIR, "
-    "mlflow:[uri#]experiment/run, trackio:project/run, json:FILE, csv:FILE, hf:FILE, log:FILE, session:FILE."
+    "mlflow:[uri#]experiment/run, trackio:project/run, swanlab:DIR, json:FILE, csv:FILE, hf:FILE, log:FILE, "
+    "session:FILE."
 )
 SourceArgument = Annotated[str, typer.Argument(metavar="SOURCE", help=SOURCE_HELP)]
 

@@ -42,12 +42,13 @@ TRACKERS = {
     "mlflow": "mlflow",
     "trackio": "trackio",
     "tb": "tensorboard",
+    "swanlab": "swanlab",
     "json": "json",
     "csv": "csv",
 }
 """Schemes that a copy can go to, and the trackers behind them."""
 
-_FOLDERS = {"tb": "TENSORBOARD_DIR", "json": "JSON_DIR", "csv": "CSV_DIR"}
+_FOLDERS = {"tb": "TENSORBOARD_DIR", "swanlab": "SWANLAB_LOG_DIR", "json": "JSON_DIR", "csv": "CSV_DIR"}
 
 
 class Destination(msgspec.Struct, kw_only=True):
@@ -87,6 +88,11 @@ class Destination(msgspec.Struct, kw_only=True):
             return f"{self.text if self.project else f'{self.text}{info.project}'}/{state.get('native_id', info.id)}"
         if self.scheme == "trackio":
             return f"trackio:{info.project}/{info.id}"
+        if self.scheme == "swanlab":
+            found = list(Path(self.options["SWANLAB_LOG_DIR"]).glob(f"run-*-{info.id}"))
+            if not found:
+                raise NotFound(f"swanlab: the copy of {info.name!r} isn't in {self.options['SWANLAB_LOG_DIR']}")
+            return f"swanlab:{found[0]}"
         if self.scheme == "tb":
             found = list(Path(self.options["TENSORBOARD_DIR"]).glob(f"*/*-{info.id}"))
             if not found:
@@ -157,8 +163,8 @@ def _project_folder(scheme: str, where: str) -> Destination:
 
 def _listed() -> str:
     return (
-        "wandb:ENTITY/PROJECT, mlflow:URI#EXPERIMENT, trackio:PROJECT, tb:DIR, json:DIR, csv:DIR, or a directory "
-        "for journals"
+        "wandb:ENTITY/PROJECT, mlflow:URI#EXPERIMENT, trackio:PROJECT, tb:DIR, swanlab:DIR, json:DIR, csv:DIR, or "
+        "a directory for journals"
     )
 
 

@@ -295,6 +295,7 @@ KEEPS: dict[str, Capabilities] = {
     "tensorboard": Capabilities(
         single=True, axis=True, stepless="last", files=False, media=frozenset({"image", "audio", "histogram"})
     ),
+    "swanlab": Capabilities(media=frozenset({"image", "audio", "table", "histogram", "html"})),
     "json": Capabilities(
         stepless="top", samples=False, files=False, media=frozenset()
     ),  # it names files, and holds none

@@ -32,6 +32,7 @@ BUILT_IN: dict[str, str] = {
     "tb": "trackers.readers.tensorboard.reader:TensorboardReader",
     "mlflow": "trackers.readers.mlflow.reader:MlflowReader",
     "trackio": "trackers.readers.trackio.reader:TrackioReader",
+    "swanlab": "trackers.readers.swanlab:SwanlabReader",
     "json": "trackers.readers.json.reader:JsonReader",
     "csv": "trackers.readers.csv:CsvReader",
     "hf": "trackers.readers.huggingface:HuggingFaceReader",
@@ -124,7 +125,7 @@ def open_source(source: str, root: Path | None = None) -> tuple[Reader, list[Sou
 
 FILES = (
     ("trainer_state.json", "hf"), ("*_summary.json", "session"), ("*.json", "json"), ("*.csv", "csv"),
-    ("*.log", "log"), ("*.log.gz", "log"), ("*tfevents*", "tb"),
+    ("*.log", "log"), ("*.log.gz", "log"), ("*tfevents*", "tb"), ("*.swanlab", "swanlab"),
 )  # fmt: skip
 """Patterns of file names and their schemes; the first match counts."""
 

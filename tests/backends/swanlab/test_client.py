@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import math
+import os
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,7 +25,8 @@ from tests import stores
 from tests.helpers import T0, Driver, run_info, stream
 from trackers.backends.swanlab.tracker import SwanlabTracker
 from trackers.formats.swanlab_run import stored_name
-from trackers.records import Metrics, Record, Start, Summary
+from trackers.readers.swanlab import SwanlabReader
+from trackers.records import ArtifactRecord, Config, Finish, Media, Metrics, Record, Start, Summary, Text
 from trackers.testing import Limits, Stored, check_tracker, checks
 from trackers.testing.checks import metric_names, one_of_each
 from trackers.tracker import RunInfo
@@ -93,3 +98,50 @@ def test_names_follow_the_clients_rules() -> None:
     """Whatever a metric is called, the client takes its stored name."""
     for name in ["", *metric_names(), "a\nb", "__swanlab__.gpu", "n" * 513]:
         constraints.ta_metric_key.validate_python(stored_name(name))
+
+
+OFFLINE = """
+import os
+import swanlab
+
+swanlab.init(project="digits", experiment_name="baseline", description="why", tags=["first"], group="ablation",
+             mode="offline", logdir="swanlog", config={"lr": 1e-5, "model": {"depth": 4}, "note": "größe: 1"})
+for step in range(20):
+    swanlab.log({"loss": 1 / (step + 1), "val/acc": float("nan") if step == 3 else step}, step=step)
+swanlab.log({"said": swanlab.Text("hello"), "chart": swanlab.echarts.Table().add(["a"], [["b"]])}, step=20)
+with open("weights.bin", "wb") as file:
+    file.write(bytes(range(256)))
+swanlab.save(os.path.abspath("weights.bin"))
+raise RuntimeError("out of memory")
+"""
+
+
+@pytest.mark.processes
+def test_reader_gives_back_what_the_client_wrote(tmp_path: Path) -> None:
+    """An offline run of SwanLab's client: numbers with their steps, settings, texts, tables, files and its end."""
+    environment = {**os.environ, "HOME": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)}
+    words = [sys.executable, "-c", OFFLINE]
+    done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert "out of memory" in done.stderr
+    (run,) = SwanlabReader().runs(str(tmp_path / "swanlog"))
+    assert (run.name, run.project, run.notes, run.group) == ("baseline", "digits", "why", "ablation")
+    assert (run.tags, run.status) == (["first"], "failed")
+    records = list(SwanlabReader().read(run))
+    assert run.note == ""
+    rows = [record for record in records if isinstance(record, Metrics) and record.step is not None]
+    assert [(row.step, row.values["loss"]) for row in rows] == [(step, 1 / (step + 1)) for step in range(20)]
+    assert math.isnan(rows[3].values["val/acc"])
+    (config,) = [record for record in records if isinstance(record, Config)]
+    assert config.values == {"lr": 1e-5, "model": {"depth": 4}, "note": "größe: 1"}
+    assert [record.values for record in records if isinstance(record, Text)] == [{"said": "hello"}]
+    (table,) = [record for record in records if isinstance(record, Media)]
+    assert table.items[0].data == {"columns": ["a"], "rows": [["b"]]}
+    assert not [record for record in records if isinstance(record, ArtifactRecord)]  # it lies there as a link
+    (link,) = Path(run.directory, "files").rglob("weights.bin")
+    link.unlink()
+    link.write_bytes(b"weights")
+    (artifact,) = [record for record in SwanlabReader().read(run) if isinstance(record, ArtifactRecord)]
+    assert Path(run.directory, artifact.files[0].file) == link
+    end = records[-1]
+    assert isinstance(end, Finish)
+    assert (end.status, end.exit_code) == ("failed", 1)

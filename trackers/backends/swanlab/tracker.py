@@ -10,10 +10,12 @@ journal.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import fnmatch
 import hashlib
 import json
+import os
 import shlex
 import time
 from collections.abc import Iterator, Sequence
@@ -130,7 +132,8 @@ class SwanlabTracker(SwanlabPrecheck):
         self._file = OwnedFile(self._directory / f"run-{own}{form.SUFFIX}", self._root, self._digests)
         self._temporary = self._directory / f".run-{own}.tmp"
         remove_temporary(self._temporary)
-        remove_temporary(self._directory / ".file.tmp")
+        self._file_temporary = self._directory / ".file.tmp"
+        remove_temporary(self._file_temporary)
         self._marks = msgspec.convert(dict(state).get("marks", {}), Marks)
         state["url"] = f"swanlab sync {shlex.quote(str(self._directory))}"
         answer = None
@@ -280,27 +283,36 @@ class SwanlabTracker(SwanlabPrecheck):
 
     def _artifact(self, record: ArtifactRecord, draft: Marks) -> Iterator[bytes]:
         """An artifact's files, and a text that tells the rest of it."""
+        folder = file_name(record.name)
         found = {name: value for name, value in msgspec.to_builtins(record).items() if name not in ("id", "seq")}
+        found["folder"] = folder
         yield from self._media(ARTIFACTS + record.name, [_text(_indented(found))], record, draft)
         for file in record.files:
             if file.file:
                 parts = [part for part in file.path.replace("\\", "/").split("/") if part not in ("", ".", "..")]
                 local = media_files.path(self._info, MediaFile(format="file", file=file.file))
-                name = "/".join((file_name(record.name), *parts))
-                save = {"name": name, "source_path": str(self._kept(local, name)), "type": form.SAVE_CUSTOM}
+                name = "/".join((folder, *parts))
+                save = {"name": name, "source_path": str(self._keep(local, name)), "type": form.SAVE_CUSTOM}
                 yield self._record(draft, record.time, save=save)
 
-    def _kept(self, source: Path, name: str) -> Path:
-        """Where a file of the run stays: in the run's own directory, or as a copy where others are elsewhere."""
-        if self._root == Path(self._info.directory):
-            return source
+    def _keep(self, source: Path, name: str) -> Path:
+        """A link to a file of the run, or a copy where others are on another file system: SwanLab's own directory.
+
+        Raises:
+            Unavailable: it can't be written.
+        """
         path = (self._directory / "files" / name).absolute()
         try:
             make_folder(path.parent, self._root)
+            with contextlib.suppress(FileNotFoundError):
+                confined.remove(path, root=self._root)
+            with contextlib.suppress(OSError):
+                os.link(source, path, follow_symlinks=False)
+                return path
+            with confined.open_file(source, root=Path(self._info.directory).resolve()) as file:
+                replace(path, self._file_temporary, iter(lambda: file.read(READ_BYTES), b""), self._root)
         except OSError as error:
             raise unavailable("write", path, error) from error
-        with confined.open_file(source, root=Path(self._info.directory).resolve()) as file:
-            replace(path, self._directory / ".file.tmp", iter(lambda: file.read(READ_BYTES), b""), self._root)
         return path
 
     def _place(self, record: Record, draft: Marks) -> tuple[int, int]:
