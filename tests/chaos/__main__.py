@@ -26,6 +26,7 @@ def main() -> int:
     parser.add_argument("--trackers", default="", help="a,b or all; default a random choice for each round")
     parser.add_argument("--jobs", type=int, default=1, help="rounds at a time")
     parser.add_argument("--seconds", type=float, default=4.0, help="how long training takes in a round")
+    parser.add_argument("--agent", action="store_true", help="relays are forks of a host agent, which is killed, too")
     parser.add_argument("--keep", action="store_true", help="keep the directories of all rounds, not only of bad ones")
     options = parser.parse_args()
     names = TRACKERS if options.trackers == "all" else tuple(filter(None, options.trackers.split(",")))
@@ -33,7 +34,10 @@ def main() -> int:
     chosen = range(options.rounds) if options.round is None else [options.round]
     os.environ.update(Shared(root).variables())
     began = time.monotonic()
-    outcomes = play(chosen, options.seed, root, names, jobs=options.jobs, seconds=options.seconds, keep=options.keep)
+    outcomes = play(
+        chosen, options.seed, root, names,
+        jobs=options.jobs, seconds=options.seconds, keep=options.keep, agent=options.agent,
+    )  # fmt: skip
     print(table(outcomes))
     minutes = (time.monotonic() - began) / 60
     print(f"{len(outcomes)} rounds in {minutes:.1f} minutes, seed {options.seed}")
@@ -54,6 +58,7 @@ def play(
     jobs: int = 1,
     seconds: float = 4.0,
     keep: bool = False,
+    agent: bool = False,
 ) -> list[Outcome]:
     """Play rounds of a session, saying on stderr how each went.
 
@@ -62,15 +67,18 @@ def play(
     shared = Shared(root)
 
     def one(number: int) -> Outcome:
-        game = Round(make(f"{seed}:{number}", trackers, seconds=seconds), shared, number)
+        game = Round(make(f"{seed}:{number}", trackers, seconds=seconds, agent=agent), shared, number)
         outcome = game.play()
         print(line(number, outcome), file=sys.stderr, flush=True)
         if outcome.clean() and not keep:
             shutil.rmtree(game.directory, ignore_errors=True)
         return outcome
 
-    with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
-        return list(pool.map(one, numbers))
+    try:
+        with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+            return list(pool.map(one, numbers))
+    finally:
+        shared.kill_agents()
 
 
 def line(number: int, outcome: Outcome) -> str:

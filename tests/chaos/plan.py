@@ -51,7 +51,8 @@ class Action:
     """after_s: pause since the last one. logged: not before so many of the attempt's calls were begun.
 
     kind: kill_training, kill_relay, kill_delivery, kill_deliveries, kill_helpers, kill_all, kill_service (W&B's own
-    process), fault (of W&B's server), healthy, lock (a database, for ``argument`` seconds), sync, sync_killed,
+    process), kill_agent (the machine's, which other rounds use too), fault (of W&B's server), healthy, lock (a
+    database, for ``argument`` seconds), sync, sync_killed,
     or one of HARMS_MEANWHILE (to tracker ``argument``).
     """
 
@@ -85,6 +86,7 @@ class Plan:
     """syncs: how many more times the run is synced after it is delivered. harms: each done before one further sync.
 
     offline: W&B's client writes files; between two attempts they are uploaded and cleaned away by W&B's own commands.
+    agent: relays are forks of the machine's agent, where there is one.
     """
 
     seed: str
@@ -93,6 +95,7 @@ class Plan:
     syncs: int
     harms: tuple[Harm, ...] = ()
     offline: bool = False
+    agent: bool = False
 
     @property
     def count(self) -> int:
@@ -100,12 +103,13 @@ class Plan:
         return sum(attempt.count for attempt in self.attempts)
 
 
-def make(seed: str, trackers: Sequence[str] = (), *, seconds: float = 4.0) -> Plan:
+def make(seed: str, trackers: Sequence[str] = (), *, seconds: float = 4.0, agent: bool = False) -> Plan:
     """The plan of a seed.
 
     Args:
         trackers: those of the round; default one heavy one and one or two others.
         seconds: how long training takes, about.
+        agent: with the machine's agent, which may be killed; all else is as without.
     """
     chance = random.Random(f"{seed}:plan")
     chosen = tuple(trackers) or _subset(chance)
@@ -122,7 +126,18 @@ def make(seed: str, trackers: Sequence[str] = (), *, seconds: float = 4.0) -> Pl
     if offline and again:  # what was uploaded and cleaned away is known by the delivery's state alone
         attempts = [dataclasses.replace(one, actions=_keeping_wandb(one.actions)) for one in attempts]
         harms = [harm for harm in harms if harm.tracker != "wandb"]
-    return Plan(seed, chosen, tuple(attempts), syncs, tuple(harms), offline)
+    if agent:
+        apart = random.Random(f"{seed}:agent")
+        attempts = [_killing_agent(apart, one) for one in attempts]
+    return Plan(seed, chosen, tuple(attempts), syncs, tuple(harms), offline, agent)
+
+
+def _killing_agent(chance: random.Random, attempt: Attempt) -> Attempt:
+    if chance.random() < 0.5:
+        return attempt
+    kill = Action("kill_agent", chance.choice((0.0, chance.uniform(0.0, 1.0))), chance.choice((0, attempt.count // 2)))
+    actions = sorted((kill, *attempt.actions), key=lambda action: action.logged)
+    return dataclasses.replace(attempt, actions=tuple(actions))
 
 
 def _keeping_wandb(actions: Sequence[Action]) -> tuple[Action, ...]:

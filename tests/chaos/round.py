@@ -21,10 +21,12 @@ import psutil
 
 from tests.chaos.audit import Findings, Said, audit, read, read_said
 from tests.chaos.deeds import LEAVES
-from tests.chaos.plan import FAULTS, HARMS_MEANWHILE, Action, Attempt, Harm, Plan
+from tests.chaos.plan import FAULTS, HARMS_MEANWHILE, TRACKERS, Action, Attempt, Harm, Plan
 from tests.chaos.script import records
 from tests.conftest import environment
+from trackers.journal import helper_process
 from trackers.journal.run_directory import RunDirectory
+from trackers.relay.agent import place
 from trackers.relay.delivery.cursor_file import delivery_report, read_account
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -81,9 +83,50 @@ class Shared:
         self.mlflow = self.root / "mlflow.db"
         self.mlflow_uri = f"sqlite:///{self.mlflow}"
 
+    def agents(self) -> list[psutil.Process]:
+        """The agents of the rounds, living."""
+        found = []
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                words = process.cmdline()
+                if words[3:5] == ["agent", str(self.root / "trackers")] and process.status() != psutil.STATUS_ZOMBIE:
+                    found.append(process)
+        return found
+
+    def kill_agents(self) -> int:
+        """SIGKILL to the agents; how many there were."""
+        found = self.agents()
+        for process in found:
+            process.kill()
+        psutil.wait_procs(found, STEP_S)
+        return len(found)
+
+    def start_agent(self, environ: dict[str, str]) -> None:
+        """See that there is an agent for processes with this environment, which has loaded all trackers."""
+        helper = helper_process.environment(environ)
+        self.root.chmod(0o700)
+        folder = self.root / "trackers"
+        socket = folder / f"{place.key(helper, ())}.sock"
+        plan = json.dumps({"trackers": TRACKERS, "nice": 0})
+        if not self.agents():
+            socket.unlink(missing_ok=True)  # of one that was killed
+        deadline = time.monotonic() + SYNC_S
+        while not socket.exists():
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"waited {SYNC_S:g} s for an agent at {socket}")
+            time.sleep(0.1)
+            if self.agents():
+                continue
+            subprocess.Popen(
+                helper_process.command(["agent", str(folder), socket.stem, plan]),
+                env=place.environment(helper), cwd="/", start_new_session=True,
+                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            )  # fmt: skip
+
     def variables(self) -> dict[str, str]:
         """The environment of every process of every round."""
         return {
+            "XDG_RUNTIME_DIR": str(self.root),
             **environment(self.home),
             "WANDB_MODE": "online",
             "WANDB_API_KEY": "k" * 40,
@@ -186,6 +229,9 @@ class Round:
         self.outcome.actions += ["full_at_finish"] if attempt.full_at_finish else []
         self._leaves = attempt.end in LEAVES
         env = {**self._env, "PYTHONPATH": str(ROOT)}
+        if self.plan.agent:
+            env["TRACKER_AGENT"] = "y"
+            self.shared.start_agent(env)
         if attempt.failpoint:
             env["TRACKERS_FAILPOINT"] = attempt.failpoint
             self.outcome.actions.append(f"failpoint {attempt.failpoint}")
@@ -258,6 +304,8 @@ class Round:
             self._kill(lambda process: _role(process)[0] == "delivery")
         elif kind == "kill_helpers":
             self._kill(lambda process: _role(process)[0] in ("relay", "delivery", "service"))
+        elif kind == "kill_agent":
+            self.outcome.kills += self.shared.kill_agents()
         elif kind == "kill_service":
             self._kill(lambda process: _role(process)[0] == "service")
         elif kind in HARMS_MEANWHILE:
@@ -491,10 +539,15 @@ class Round:
         found = []
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error, OSError):
-                own = process.environ().get(MARK) == self._mark and process.status() != psutil.STATUS_ZOMBIE
-                if own and which(process):
+                own = process.environ().get(MARK) == self._mark or self._is_fork(process)
+                if own and process.status() != psutil.STATUS_ZOMBIE and which(process):
                     found.append(process)
         return found
+
+    def _is_fork(self, process: psutil.Process) -> bool:
+        """Whether it is a helper of the round's run that the agent's relay or the agent has forked."""
+        words = process.cmdline()
+        return words[1:3] == ["-c", "trackers"] and words[4:5] == [str(self.run.path)]
 
     def _kill(self, which: Callable[[psutil.Process], bool]) -> list[psutil.Process]:
         """SIGKILL, again until none is left that was there or was started meanwhile."""

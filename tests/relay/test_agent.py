@@ -121,7 +121,7 @@ def test_second_run_is_a_fork_of_what_the_first_one_left(agents: Place, monkeypa
     assert not isinstance(relay(run), AgentsRelay)
     run.finish()
     agent = agents.agent()
-    monkeypatch.setenv("TRACKERS_SEEN", "later")
+    assert [f"{name}.sock" for name in place.living()] == [path.name for path in agents.sockets()]
     run = begin()
     process = relay(run)
     assert isinstance(process, AgentsRelay)
@@ -180,7 +180,7 @@ def test_agent_ends_when_packages_change_and_when_nobody_asks(
 ) -> None:
     """What it has loaded may be of another version then; a package that starts threads is left out beforehand."""
     packages = tmp_path / "packages"
-    packages.mkdir()
+    (packages / "one-1.dist-info").mkdir(parents=True)
     (packages / "sitecustomize.py").write_text(
         "import sys, threading, time\n"
         "class Finder:\n"
@@ -197,7 +197,7 @@ def test_agent_ends_when_packages_change_and_when_nobody_asks(
     assert isinstance(relay(run), AgentsRelay)
     run.finish()
     assert is_delivered(run)
-    (packages / "new.py").touch()
+    (packages / "one-1.dist-info").rename(packages / "one-2.dist-info")
     monkeypatch.setenv("TRACKER_AGENT_IDLE", "1")
     run = begin()
     assert not isinstance(relay(run), AgentsRelay)

@@ -34,7 +34,7 @@ def doctor(directory: RunsDir = None, as_json: AsJson = False) -> None:
     Example: trackers doctor --json
     """
     root = runs_root(directory)
-    checks = [*_versions(), _package(), *_trackers(), *_gpus(), *_places(root), _configuration()]
+    checks = [*_versions(), _package(), *_trackers(), *_gpus(), *_places(root), *_agent(), _configuration()]
     if as_json:
         print(json.dumps(checks, indent=2))
     else:
@@ -66,6 +66,19 @@ def _package() -> dict[str, str]:
 
     text = name_clash.complaint()
     return _check("package name", "problem" if text else "ok", text or "no other package imports as 'trackers'")
+
+
+def _agent() -> list[dict[str, str]]:
+    if sys.platform != "linux":
+        return []
+    from trackers.relay.agent import place
+
+    try:
+        count = len(place.living())
+    except OSError as error:
+        return [_check("host agent", "absent", f"TRACKER_AGENT does nothing: {error}")]
+    text = f"{count} of yours listen in {place.directory()}" if count else "none: TRACKER_AGENT=y starts one"
+    return [_check("host agent", "ok" if count else "absent", text)]
 
 
 def _trackers() -> list[dict[str, str]]:

@@ -83,7 +83,7 @@ def key(helper: Mapping[str, str], avoid: Iterable[str]) -> str:
         [resource.getrlimit(limit) for limit in limits],
         os.getpriority(os.PRIO_PROCESS, 0),
         [line for line in status if line.startswith(_STATUS)],
-        Path("/proc/self/cgroup").read_text(),
+        *(Path(f"/proc/self/{name}").read_text() for name in ("cgroup", "oom_score_adj")),
         [os.stat(f"/proc/self/ns/{name}").st_ino for name in _NAMESPACES],
         (root.st_dev, root.st_ino),
     ]
@@ -157,6 +157,23 @@ def remove(folder: int, name: str) -> None:
     for ending in ("sock", "lock"):
         with contextlib.suppress(FileNotFoundError):
             os.unlink(f"{name}.{ending}", dir_fd=folder)
+
+
+def living() -> list[str]:
+    """Keys of this user's agents on this machine.
+
+    Raises:
+        OSError: their directory can't be used.
+    """
+    try:
+        folder = open_directory(directory())
+    except FileNotFoundError:
+        return []
+    try:
+        names = sorted(name.removesuffix(".lock") for name in os.listdir(folder) if name.endswith(".lock"))
+        return [name for name in names if held(folder, name)]
+    finally:
+        os.close(folder)
 
 
 def peer(connection: socket.socket) -> int:

@@ -99,9 +99,10 @@ class Agent:
         self._kept: frozenset[int] = frozenset()
         self._door: socket.socket | None = None
         self._relays: dict[Forked, socket.socket | None] = {}
-        self._ending = False
+        self._asked_to_end = self._outdated = False
         self._used = time.monotonic()
         self._looked = 0.0
+        self._installed: list[str] = []
         self._files: dict[str, int] = {}
         self._inode = -1
         self.threaded = ""
@@ -109,8 +110,9 @@ class Agent:
     def serve(self) -> None:
         """Fork for whoever asks, until it is time to end."""
         woken = self._take_signals()
-        self._files = _stamps()
-        while not self._ending:
+        self._installed = _installed()
+        self._files = _stamps(self._installed)
+        while not (self._asked_to_end or self._outdated):
             if not self._load():
                 return
             self._open_door()
@@ -125,7 +127,7 @@ class Agent:
 
     def see_them_end(self) -> None:
         """Stay until the relays have ended, to tell how; another agent may have the place."""
-        while self._relays and not self._ending:
+        while self._relays and not self._asked_to_end:
             time.sleep(0.2)
             self._reap()
 
@@ -157,7 +159,7 @@ class Agent:
         return woken
 
     def _end(self, *_: Any) -> None:
-        self._ending = True
+        self._asked_to_end = True
 
     def _load(self) -> bool:
         """Import what runs have asked for; False if no process can be forked afterwards."""
@@ -211,7 +213,7 @@ class Agent:
             own = os.stat(f"{self._name}.sock", dir_fd=self._folder).st_ino == self._inode
         except OSError:
             return True
-        return not own or _stamps() != self._files
+        return not own or _stamps(self._installed) != self._files
 
     def _answer(self, door: socket.socket) -> None:
         try:
@@ -224,10 +226,9 @@ class Agent:
             if place.peer(line) != os.geteuid():
                 line.close()
                 return
-            outdated = _stamps() != self._files
-            line.sendall(BUSY if outdated else READY)
-            self._ending = self._ending or outdated
-            request = None if outdated else _read(line, received)
+            self._outdated = _stamps(self._installed) != self._files
+            line.sendall(BUSY if self._outdated else READY)
+            request = None if self._outdated else _read(line, received)
             if request is None:
                 line.close()
                 return
@@ -306,10 +307,20 @@ def _descriptors() -> frozenset[int]:
     return frozenset(found)
 
 
-def _stamps() -> dict[str, int]:
+def _installed() -> list[str]:
+    """Directories that packages are installed to. Others on the import path may change with each file of a run."""
+    found = []
+    for path in sys.path:
+        with contextlib.suppress(OSError):
+            if any(name.endswith((".dist-info", ".egg-info", ".pth")) for name in os.listdir(path)):
+                found.append(path)
+    return found
+
+
+def _stamps(installed: Sequence[str]) -> dict[str, int]:
     """When the package's files, and the directories that packages are installed to, were last changed."""
     found: dict[str, int] = {}
-    for path in sys.path:
+    for path in installed:
         with contextlib.suppress(OSError):
             found[path] = os.stat(path).st_mtime_ns
     folders = [str(helper_process.HOME)]
