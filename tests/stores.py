@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import sqlite3
+import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
@@ -327,6 +328,52 @@ def swanlab_stored(directory: Path, records: Iterable[Any]) -> Stored:
 
 SWANLAB_MEDIA = {2: "image", 3: "audio", 4: "text", 6: "echarts", 9: "html"}
 """Folders of media by the type of their column: swanlab/sdk/internal/pkg/adapter."""
+
+
+def read_comet(info: RunInfo, state: Mapping[str, Any] | None = None) -> Stored:
+    """The archive that ``comet upload`` takes; of a run that goes on, the messages that it will be made of."""
+    stored = Stored(summary={}, config={}, texts={}, status="running")
+    archives = list(info.path("comet").glob("*.zip"))
+    if archives:
+        with zipfile.ZipFile(archives[0]) as archive:
+            contents = {name: archive.read(name) for name in archive.namelist()}
+        about = json.loads(contents["experiment.json"])
+        assert about["offline_id"] == archives[0].stem
+        stored.tags = about["tags"]
+    else:
+        (folder,) = info.path("comet").iterdir()
+        contents = {path.name: path.read_bytes() for path in folder.iterdir()}
+    assert stored.summary is not None
+    assert stored.config is not None
+    assert stored.texts is not None
+    for number, line in enumerate(contents["messages.json"].splitlines(), 1):
+        message = json.loads(line, parse_constant=_not_json)
+        kind, payload = message["type"], message["payload"]
+        if kind == "metric_msg":
+            metric = payload["metric"]
+            point = Point(metric["step"], named_float(metric["metricValue"]), payload["local_timestamp"] / 1000)
+            if metric["metricName"].startswith("final/"):
+                stored.summary[metric["metricName"]] = point.value
+            else:
+                stored.metrics.setdefault(metric["metricName"], []).append(point)
+        elif kind == "parameter_msg":
+            value = payload["param"]["paramValue"]
+            is_json = isinstance(value, str) and value[:1] in ("[", "{")
+            stored.config[payload["param"]["paramName"].replace("|", "/")] = json.loads(value) if is_json else value
+        elif kind == "log_other":
+            if payload["key"] == "Name":
+                stored.name = payload["value"]
+            elif payload["key"] == "trackers/status":
+                stored.status = payload["value"]
+            elif payload["key"].startswith("final/"):
+                stored.summary[payload["key"]] = payload["value"]
+        elif kind == "file_upload":
+            content = contents[payload["file_path"]]
+            if payload["upload_type"] == "text-sample":
+                at = payload["additional_params"]["step"]
+                stored.texts.setdefault(payload["metadata"]["name"], []).append((at, content.decode()))
+        assert payload["message_id"] >= number
+    return stored
 
 
 def read_wandb_file(info: RunInfo, state: Mapping[str, Any] | None = None) -> Stored:

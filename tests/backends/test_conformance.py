@@ -125,6 +125,13 @@ def test_swanlab_keeps_promise(check: str, tmp_path: Path) -> None:
     check_tracker("swanlab", stores.read_swanlab, directory=tmp_path / "runs", limits=SWANLAB, checks=[check])
 
 
+@every_check
+def test_comet_keeps_promise(check: str, tmp_path: Path) -> None:
+    """The archive holds each record once, to the millisecond; lists of the configuration are text."""
+    limits = Limits(time_resolution_s=0.0005)
+    check_tracker("comet", stores.read_comet, directory=tmp_path / "runs", limits=limits, checks=[check])
+
+
 @pytest.fixture(scope="module")
 def mlflow_uri(tmp_path_factory: pytest.TempPathFactory) -> str:
     """One store for all checks: a new one takes seconds to create its tables."""

@@ -10,12 +10,10 @@ journal.
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import fnmatch
 import hashlib
 import json
-import os
 import shlex
 import time
 from collections.abc import Iterator, Sequence
@@ -27,7 +25,6 @@ import msgspec
 from trackers.backends.shared import media_files
 from trackers.backends.shared.append_file import (
     DIGESTS,
-    READ_BYTES,
     FileShrunk,
     OwnedFile,
     digests,
@@ -40,6 +37,7 @@ from trackers.backends.shared.append_file import (
     verified,
 )
 from trackers.backends.shared.directory import option_directory
+from trackers.backends.shared.kept_file import keep
 from trackers.backends.swanlab.precheck import SwanlabPrecheck
 from trackers.errors import NotFound, Unavailable
 from trackers.formats import leveldb_log, vendor_system_names
@@ -292,28 +290,10 @@ class SwanlabTracker(SwanlabPrecheck):
                 parts = [part for part in file.path.replace("\\", "/").split("/") if part not in ("", ".", "..")]
                 local = media_files.path(self._info, MediaFile(format="file", file=file.file))
                 name = "/".join((folder, *parts))
-                save = {"name": name, "source_path": str(self._keep(local, name)), "type": form.SAVE_CUSTOM}
+                kept = (self._directory / "files" / name).absolute()
+                keep(self._info, local, kept, self._root, self._file_temporary)
+                save = {"name": name, "source_path": str(kept), "type": form.SAVE_CUSTOM}
                 yield self._record(draft, record.time, save=save)
-
-    def _keep(self, source: Path, name: str) -> Path:
-        """A link to a file of the run, or a copy where others are on another file system: SwanLab's own directory.
-
-        Raises:
-            Unavailable: it can't be written.
-        """
-        path = (self._directory / "files" / name).absolute()
-        try:
-            make_folder(path.parent, self._root)
-            with contextlib.suppress(FileNotFoundError):
-                confined.remove(path, root=self._root)
-            with contextlib.suppress(OSError):
-                os.link(source, path, follow_symlinks=False)
-                return path
-            with confined.open_file(source, root=Path(self._info.directory).resolve()) as file:
-                replace(path, self._file_temporary, iter(lambda: file.read(READ_BYTES), b""), self._root)
-        except OSError as error:
-            raise unavailable("write", path, error) from error
-        return path
 
     def _place(self, record: Record, draft: Marks) -> tuple[int, int]:
         """The step and the mark of a record."""

@@ -1,0 +1,501 @@
+"""Comet's offline experiments: the archive that ``comet upload`` takes, written without its client and exact.
+
+``<key>/messages.json`` grows by whole batches, and its committed length is in the state, so that it is cut back to it
+when it is opened again. ``<key>.zip`` is made from it when the run ends: with what only the end can tell (name, tags,
+results, status), and with the files that the messages name. A run that goes on after its end gets another archive in
+its place. A rewind to a checkpoint writes the messages anew: each such file has a number, its generation, in its first
+message, so that a kill before the commit is seen.
+
+The messages are those of comet_ml 3.58 (``comet_ml/messages.py``, ``comet_ml/schemas``).
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import json
+import math
+import shlex
+import time
+import zipfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO, ClassVar
+
+import msgspec
+
+from trackers.backends.comet.precheck import CometPrecheck
+from trackers.backends.shared import media_files
+from trackers.backends.shared.append_file import (
+    DIGESTS,
+    READ_BYTES,
+    FileShrunk,
+    OwnedFile,
+    digests,
+    make_folder,
+    remove_temporary,
+    replace,
+    unavailable,
+    unseen,
+    verified,
+)
+from trackers.backends.shared.directory import option_directory
+from trackers.backends.shared.kept_file import keep
+from trackers.errors import Unavailable
+from trackers.formats import vendor_system_names
+from trackers.records import (
+    ALL_KINDS,
+    SUMMARY_PREFIX,
+    SYSTEM_PREFIX,
+    Alert,
+    ArtifactRecord,
+    Config,
+    Environment,
+    Info,
+    Media,
+    MediaFile,
+    Metrics,
+    Number,
+    Record,
+    Start,
+    Summary,
+    Text,
+    final_name,
+    flatten,
+    name_floats,
+)
+from trackers.support import confined
+from trackers.tracker import Cursor, RunInfo, State, Status, Verified
+
+MESSAGES, EXPERIMENT = "messages.json", "experiment.json"
+KEY_CHARS = 32
+"""Length of an experiment's key, of letters and digits: comet_ml/utils.py, is_valid_experiment_key."""
+NESTED = "|"
+"""What joins the names of nested parameters."""
+SYSTEM = "sys."
+"""How the names of the machine's metrics begin."""
+PICTURES = ("png", "jpg", "jpeg", "gif", "bmp")
+IMAGE, AUDIO, VIDEO, TEXT, ASSET, MODEL = "visualization", "audio", "video", "text-sample", "asset", "model-element"
+"""Types of uploads: comet_ml/constants.py, ASSET_TYPE_…"""
+MODEL_TYPES = ("model", "checkpoint")
+
+
+class Marks(msgspec.Struct):
+    """The tracker's state, from which a new process continues.
+
+    length, generation: of the messages, committed. seq: highest record taken. num: of the last message. rewound: the
+    newest attempt whose rewind was written. name, group, tags, notes: the run's newest ones. archived: the status and
+    the length that the archive was made of.
+    """
+
+    length: int = 0
+    generation: int = 0
+    seq: int = 0
+    num: int = 0
+    rewound: int = 0
+    name: str = ""
+    group: str | None = None
+    tags: list[str] = []
+    notes: str | None = None
+    results: dict[str, Any] = {}
+    archived: list[Any] = []
+
+
+class CometTracker(CometPrecheck):
+    """Writes ``COMET_OFFLINE_DIRECTORY/<key>.zip``, or ``comet/<key>.zip`` in the run's directory, as the run ends."""
+
+    deadline_s = 1800.0
+    accepts: ClassVar[frozenset[type[Record]]] = ALL_KINDS
+
+    def open(self, info: RunInfo, state: State) -> Cursor | None:
+        """Cut the messages back to what was committed; those that don't match the state are written anew."""
+        self._info, self._state = info, state
+        chosen = option_directory(info, "COMET_OFFLINE_DIRECTORY")
+        self._root = Path(info.directory) if chosen is None else chosen
+        parent = info.path("comet") if chosen is None else chosen
+        self._key = hashlib.sha256(f"{info.project}\0{info.id}\0{info.created}".encode()).hexdigest()[:KEY_CHARS]
+        self._directory, self._archive = parent / self._key, parent / f"{self._key}.zip"
+        self._digests = digests(state)
+        self._file = OwnedFile(self._directory / MESSAGES, self._root, self._digests)
+        self._temporary = self._directory / ".messages.tmp"
+        for temporary in (self._temporary, self._archive.with_name(f".{self._key}.tmp")):
+            remove_temporary(temporary)
+        self._marks = msgspec.convert(dict(state).get("marks", {}), Marks)
+        state["url"] = f"comet upload {shlex.quote(str(self._archive))}"
+        answer = None
+        try:
+            if self._marks.length:
+                self._check_generation()
+                self._file.open(self._marks.length)
+                return None
+        except FileShrunk:
+            answer = Cursor(0)
+        self._marks = Marks(name=info.name, group=info.group, tags=list(info.tags), notes=info.notes)
+        self._marks.generation, self._marks.num = time.time_ns(), 1
+        self._file.open()
+        self._file.append(self._head(self._marks))
+        self._marks.length = self._file.length
+        return answer
+
+    def write(self, records: Sequence[Record], cursor: Cursor) -> None:
+        """Append the batch's messages, all of them or none."""
+        batch: list[Record] = []
+        for record in unseen(records, self._marks.seq):
+            if isinstance(record, Start) and record.from_step is not None and record.attempt > self._marks.rewound:
+                self._take(batch)
+                self._rewind(record.from_step, record.attempt)
+                batch = []
+            batch.append(record)
+        self._take(batch)
+        self._commit()
+
+    def verify(self) -> Verified:
+        """Read messages and archive back; see :class:`trackers.tracker.Tracker`."""
+        found = verified([(self._file.path, self._root)], self._digests)
+        if not self._marks.archived:
+            return found
+        said = ""
+        try:
+            with confined.open_file(self._archive, root=self._root) as file, zipfile.ZipFile(file) as archive:
+                said = archive.testzip() or ""
+        except (OSError, zipfile.BadZipFile, ValueError) as error:
+            said = str(error)
+        if not said:
+            return found
+        return Verified(found.checked, [*found.damaged, f"{self._archive} ({said})"], Cursor(0))
+
+    def close(self, status: Status) -> None:
+        """Make the archive, unless the run goes on or it is there already."""
+        self._file.check()
+        if status.name != "running":
+            made_of = [status.name, self._marks.length]
+            if self._marks.archived != made_of or not confined.is_file(self._archive, root=self._root):
+                self._make_archive(status)
+                self._marks = msgspec.structs.replace(self._marks, archived=made_of)
+                self._commit()
+        self._file.close()
+
+    def _commit(self) -> None:
+        self._state["marks"] = name_floats(msgspec.to_builtins(self._marks))
+        self._state[DIGESTS] = dict(self._digests)
+
+    def _take(self, batch: Sequence[Record]) -> None:
+        if not batch:
+            return
+        draft = msgspec.structs.replace(self._marks)
+        lines = [line for record in batch for line in self._lines(record, draft)]
+        draft.seq = max(draft.seq, *(record.seq for record in batch))
+        self._file.append(b"".join(lines))
+        draft.length = self._file.length
+        self._marks = draft
+
+    def _lines(self, record: Record, draft: Marks) -> Iterator[bytes]:
+        """A record as messages; ``draft`` is what the state becomes."""
+        if isinstance(record, Metrics):
+            for name, value in record.values.items():
+                if name.startswith(SUMMARY_PREFIX):
+                    draft.results = {**draft.results, name: value}
+                    continue
+                machine = vendor_system_names.is_machine(record, name)
+                named = SYSTEM + name.removeprefix(SYSTEM_PREFIX) if machine else name
+                yield _metric(named, value, record.step, record.time, draft)
+        elif isinstance(record, Config):
+            for name, value in flatten(record.values, NESTED):
+                shown = value if isinstance(value, (str, int, float)) or value is None else _text(value)
+                param = {"paramName": _line(name), "paramValue": shown, "step": None, "source": "manual"}
+                yield _message("parameter_msg", {"param": param}, draft, record.time)
+        elif isinstance(record, Text):
+            for name, text in record.values.items():
+                content = text.encode("utf-8", "replace")
+                yield self._upload(TEXT, name, content, "txt", record, draft, metadata={"name": name})
+        elif isinstance(record, Media):
+            for item in record.items:
+                kind, content, suffix = _medium(record, item, self._info)
+                about = {"caption": item.caption} if item.caption else {}
+                yield self._upload(kind, record.name, content, suffix, record, draft, metadata=about)
+        elif isinstance(record, ArtifactRecord):
+            yield from self._artifact(record, draft)
+        elif isinstance(record, Summary):
+            draft.results = {**draft.results, **{final_name(name): value for name, value in record.values.items()}}
+        elif isinstance(record, Alert):
+            line = f"{record.level}: {record.title}" + (f": {record.text}" if record.text else "")
+            fields = {"output": f"{line}\n", "stderr": record.level == "ERROR", "context": None}
+            yield _message("standard_output", fields, draft, record.time)
+        elif isinstance(record, Environment):
+            content = _text(record.values).encode("utf-8", "replace")
+            yield self._upload(ASSET, "environment", content, "json", record, draft)
+        elif isinstance(record, Info):
+            for field in ("name", "group", "tags", "notes"):
+                if getattr(record, field) is not None:
+                    setattr(draft, field, getattr(record, field))
+
+    def _artifact(self, record: ArtifactRecord, draft: Marks) -> Iterator[bytes]:
+        about = {"type": record.type, "aliases": record.aliases, **record.metadata}
+        for place, file in enumerate(record.files):
+            parts = [part for part in file.path.replace("\\", "/").split("/") if part not in ("", ".", "..")]
+            name = "/".join((record.name, *parts))
+            if not file.file:
+                yield _message("log_other", {"key": name, "value": file.uri}, draft)
+                continue
+            local = media_files.path(self._info, MediaFile(format="file", file=file.file))
+            mark = f"{record.id}\0{record.seq}\0{place}\0{file.file}"
+            inside = hashlib.sha256(mark.encode("utf-8", "replace")).hexdigest()[:KEY_CHARS]
+            keep(self._info, local, self._directory / inside, self._root, self._temporary)
+            kind = MODEL if record.type in MODEL_TYPES else ASSET
+            yield self._uploaded(kind, name, inside, "".join(local.suffixes[-1:]), record, draft, about, record.name)
+
+    def _upload(
+        self,
+        kind: str,
+        name: str,
+        content: bytes,
+        suffix: str,
+        record: Record,
+        draft: Marks,
+        metadata: dict[str, Any] | None = None,
+    ) -> bytes:
+        """The message of a file of this content, which is written before."""
+        inside = f"{hashlib.sha256(content).hexdigest()[:KEY_CHARS]}.{suffix}"
+        path = self._directory / inside
+        try:
+            make_folder(self._directory, self._root)
+            confined.write_whole(path, content, root=self._root)
+        except OSError as error:
+            raise unavailable("write", path, error) from error
+        named = name if kind in (IMAGE, TEXT) else f"{name}.{suffix}"
+        return self._uploaded(kind, named, inside, suffix, record, draft, metadata or {})
+
+    def _uploaded(
+        self,
+        kind: str,
+        name: str,
+        inside: str,
+        suffix: str,
+        record: Record,
+        draft: Marks,
+        metadata: dict[str, Any],
+        model: str = "",
+    ) -> bytes:
+        """The message of a file: comet_ml/file_uploader.py has the fields of each kind."""
+        name = _line(name)
+        asset = hashlib.sha256(f"{self._key}{draft.num}".encode()).hexdigest()[:KEY_CHARS]
+        fields: dict[str, Any] = {"context": None, "overwrite": False, "runId": None, "step": record.step}
+        fields["extension"] = suffix.lstrip(".")
+        if kind == IMAGE:
+            fields |= {"figName": name, "figCounter": draft.num, "imageId": asset}
+        else:
+            fields |= {"fileName": "auto-generated-in-the-backend" if kind == TEXT else name, "assetId": asset}
+            fields |= {"type": kind} if kind != ASSET else {}
+            fields |= {"groupingName": _line(model)} if kind == MODEL else {}
+        upload = {
+            "additional_params": fields,
+            "clean": True,
+            "file_path": inside,
+            "metadata": metadata,
+            "upload_type": kind,
+        }
+        return _message("file_upload", upload, draft, record.time)
+
+    def _head(self, marks: Marks) -> bytes:
+        payload = {"key": "offline_experiment", "value": True, "message_id": 1}
+        return _encoded({"type": "log_other", "payload": payload, "generation": marks.generation})
+
+    def _check_generation(self) -> None:
+        """Raise FileShrunk when the messages are others than the state's: a kill came between the two."""
+        try:
+            with confined.open_file(self._file.path, root=self._root) as file:
+                first = json.loads(file.readline(READ_BYTES))
+                generation = first["generation"]
+        except FileNotFoundError as error:
+            raise FileShrunk(str(error)) from error
+        except (ValueError, LookupError, TypeError, AttributeError):
+            generation = None
+        except OSError as error:
+            raise unavailable("read", self._file.path, error) from error
+        if generation != self._marks.generation:
+            raise FileShrunk(f"{self._file.path} isn't what was committed")
+
+    def _rewind(self, last_step: int, attempt: int) -> None:
+        """The messages anew, without those above ``last_step``."""
+        marks = msgspec.structs.replace(self._marks, rewound=attempt, generation=time.time_ns())
+        self._file.close()  # Windows replaces no open file
+        try:
+            lines = self._anew(marks, last_step)
+            length = replace(self._file.path, self._temporary, lines, self._root, self._digests)
+        except Unavailable:
+            self._file.open(self._marks.length)
+            raise
+        self._file.open(length)
+        self._marks = msgspec.structs.replace(marks, length=length)
+
+    def _anew(self, marks: Marks, last_step: int) -> Iterator[bytes]:
+        yield self._head(marks)
+        with confined.open_file(self._file.path, root=self._root) as lines:
+            left = self._marks.length - len(lines.readline())
+            for line in lines:
+                left -= len(line)
+                if left < 0:
+                    return
+                if not _superseded(json.loads(line)["payload"], last_step):
+                    yield line
+
+    def _make_archive(self, status: Status) -> None:
+        """Write the archive beside the old one and put it in its place.
+
+        Raises:
+            Unavailable: it can't be written.
+        """
+        temporary = confined.temporary(self._archive)
+        at = time.gmtime(max(self._info.created, _FIRST_ZIP_TIME))[:6]
+        try:
+            make_folder(self._archive.parent, self._root)
+            try:
+                with (
+                    confined.open_file(temporary, "xb", root=self._root) as out,
+                    zipfile.ZipFile(out, "w") as archive,
+                    confined.open_file(self._file.path, root=self._root) as messages,
+                ):
+                    files = self._copy_messages(messages, archive, at, status)
+                    archive.writestr(zipfile.ZipInfo(EXPERIMENT, at), _encoded(self._experiment(status)))
+                    for name in sorted(files):
+                        with confined.open_file(self._directory / name, root=self._root) as file:
+                            _add(archive, zipfile.ZipInfo(name, at), _pieces(file))
+                confined.replace(temporary, self._archive, root=self._root)
+            except BaseException:
+                confined.remove(temporary, root=self._root)
+                raise
+        except OSError as error:
+            raise unavailable("write", self._archive, error) from error
+
+    def _copy_messages(self, messages: Any, archive: zipfile.ZipFile, at: Any, status: Status) -> set[str]:
+        """Put the messages into the archive, and behind them what only the end can tell; the files that they name."""
+        files: set[str] = set()
+
+        def lines() -> Iterator[bytes]:
+            left = self._marks.length
+            for line in messages:
+                left -= len(line)
+                if left < 0:
+                    break
+                if b'"file_path"' in line:
+                    files.add(json.loads(line)["payload"]["file_path"])
+                yield line
+            yield from self._tail(status)
+
+        info = zipfile.ZipInfo(MESSAGES, at)
+        info.compress_type = zipfile.ZIP_DEFLATED
+        _add(archive, info, lines())
+        return files
+
+    def _tail(self, status: Status) -> Iterator[bytes]:
+        draft = msgspec.structs.replace(self._marks)
+        at = status.time or self._info.created
+        others: dict[str, Any] = {"Name": draft.name or self._info.id, "Notes": draft.notes, "Group": draft.group}
+        others["trackers/status"] = status.name
+        for name, value in draft.results.items():
+            number = _FLOATS.get(value, value) if isinstance(value, str) else value
+            if isinstance(number, (int, float)):
+                yield _metric(name, number, None, at, draft)
+            else:
+                others[name] = value if isinstance(value, str) else _text(value)
+        for key, other in others.items():
+            if other is not None:
+                yield _message("log_other", {"key": _line(key), "value": other}, draft)
+
+    def _experiment(self, status: Status) -> dict[str, Any]:
+        """What ``comet upload`` asks first: comet_ml/schemas/offline-experiment.schema.json."""
+        failed = status.name in ("failed", "crashed")
+        code = "" if status.exit_code is None else f" (exit code {status.exit_code})"
+        return {
+            "offline_id": self._key,
+            "project_name": self._info.project,
+            "workspace": None,
+            "start_time": _milliseconds(self._info.created),
+            "stop_time": _milliseconds(status.time or self._info.created),
+            "tags": [_line(tag) for tag in self._marks.tags],
+            "resume_strategy": "create",
+            "customer_error_reported": failed,
+            "customer_error_message": f"{status.name}{code}: {status.reason}".rstrip(": ") if failed else None,
+            "user_provided_experiment_key": True,
+            "comet_start_sourced": False,
+        }
+
+
+_FIRST_ZIP_TIME = 315619200.0
+"""1980, before which no archive has times."""
+_FLOATS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+
+
+def _metric(name: str, value: Number, step: int | None, time: float, draft: Marks) -> bytes:
+    number = int(value) if isinstance(value, bool) else value
+    metric = {"metricName": _line(name), "metricValue": number, "step": step, "epoch": None}
+    return _message("metric_msg", {"metric": metric}, draft, time)
+
+
+def _message(kind: str, payload: dict[str, Any], draft: Marks, time: float | None = None) -> bytes:
+    draft.num += 1
+    stamp = {} if time is None else {"local_timestamp": _milliseconds(time)}
+    return _encoded({"type": kind, "payload": {**payload, **stamp, "message_id": draft.num}})
+
+
+def _encoded(values: dict[str, Any]) -> bytes:
+    """One line; NaN and infinities are their names, as Comet's client writes them."""
+    return json.dumps(name_floats(values), ensure_ascii=True, default=str).encode() + b"\n"
+
+
+def _medium(record: Media, item: MediaFile, info: RunInfo) -> tuple[str, bytes, str]:
+    """An item's type of upload, content and suffix; what Comet has no view of is an asset.
+
+    Raises:
+        Rejected: the file is missing or isn't what it should be.
+    """
+    if record.type == "image":
+        if item.format in PICTURES:
+            return IMAGE, media_files.content(info, item), item.format
+        return IMAGE, media_files.png(info, item), "png"
+    if record.type == "audio":
+        return AUDIO, media_files.wav(info, item), "wav" if item.format == "npy" else item.format
+    if record.type == "video":
+        if item.format == "npy":
+            return VIDEO, media_files.gif(info, item), "gif"
+        return VIDEO, media_files.content(info, item), item.format
+    if record.type == "table":
+        columns, rows = media_files.table(info, item)
+        out = io.StringIO()
+        table = csv.writer(out, lineterminator="\n")
+        table.writerows([columns, *([cell if isinstance(cell, str) else _text(cell) for cell in row] for row in rows)])
+        return ASSET, out.getvalue().encode("utf-8", "replace"), "csv"
+    if item.file:
+        return ASSET, media_files.content(info, item), item.format
+    return ASSET, _text(item.data).encode("utf-8", "replace"), "json"
+
+
+def _superseded(payload: dict[str, Any], last_step: int) -> bool:
+    place = payload.get("metric") or payload.get("additional_params") or {}
+    step = place.get("step")
+    return step is not None and step > last_step
+
+
+def _add(archive: zipfile.ZipFile, info: zipfile.ZipInfo, pieces: Iterator[bytes]) -> None:
+    with archive.open(info, "w", force_zip64=True) as member:
+        for piece in pieces:
+            member.write(piece)
+
+
+def _pieces(file: BinaryIO) -> Iterator[bytes]:
+    while piece := file.read(READ_BYTES):
+        yield piece
+
+
+def _text(value: Any) -> str:
+    return json.dumps(name_floats(value), ensure_ascii=False, default=str)
+
+
+def _line(text: str) -> str:
+    """A name on one line, as Comet's schemas demand."""
+    return " ".join(text.split("\n"))
+
+
+def _milliseconds(time: float) -> int:
+    return round(time * 1000)
