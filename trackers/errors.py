@@ -19,8 +19,18 @@ Every message says what happened, what is known, and the next command.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 UNDECODABLE = (ValueError, RecursionError)
 """Errors of msgspec and json for bytes that aren't JSON: decoding and UTF-8 errors (ValueError), deep nesting."""
+
+
+def did_you_mean(word: str, known: Iterable[str], otherwise: str = ".") -> str:
+    """The end of a message about an unknown word: the nearest of the known ones; ``otherwise`` where none is near."""
+    import difflib
+
+    near = difflib.get_close_matches(word, list(known), n=1)
+    return f": did you mean {near[0]!r}?" if near else otherwise
 
 
 class TrackersError(Exception):

@@ -6,7 +6,6 @@ queries, the artifact registry) can be imported and compared with, but says so w
 
 from __future__ import annotations
 
-import difflib
 import enum
 import importlib
 import inspect
@@ -16,7 +15,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from trackers.as_wandb import modules, util
-from trackers.errors import TrackersError, Unavailable, UsageError
+from trackers.errors import TrackersError, Unavailable, UsageError, did_you_mean
 from trackers.training.wandb_arguments import (
     HINTS,
     NotProvided,
@@ -117,8 +116,7 @@ def lookup(name: str) -> Any:
         return RefusedName(name)
     if name in CLASSES:
         return _CLASSES[name]
-    near = difflib.get_close_matches(name, known(), n=1)
-    hint = f": did you mean {near[0]!r}?" if near else f"; if it is W&B's: import wandb; wandb.{name}"
+    hint = did_you_mean(name, known(), f"; if it is W&B's: import wandb; wandb.{name}")
     raise AttributeError(f"module 'trackers' has no attribute {name!r}{hint}")
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import importlib.util
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from trackers.errors import MissingPackage, UnknownTracker, UsageError
+from trackers.errors import MissingPackage, UnknownTracker, UsageError, did_you_mean
 from trackers.support.optional import found_package
 from trackers.tracker import Tracker
 
@@ -69,9 +68,7 @@ def precheck(name: str) -> type[Any]:
 def _load(name: str, target: str | None) -> type[Any]:
     if target is None:
         names = known()
-        near = difflib.get_close_matches(name, names, n=1)
-        hint = f": did you mean {near[0]!r}?" if near else "."
-        raise UnknownTracker(f"unknown tracker {name!r}{hint} Known: {', '.join(names)}, {NONE}")
+        raise UnknownTracker(f"unknown tracker {name!r}{did_you_mean(name, names)} Known: {', '.join(names)}, {NONE}")
     module, _, attribute = target.partition(":")
     try:
         return getattr(importlib.import_module(module), attribute)  # type: ignore[no-any-return]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import NamedTuple
 
 from trackers.configuration.declaration import Assignment
 from trackers.configuration.kconfig import Tree, is_prefixed
-from trackers.errors import ConfigError
+from trackers.errors import ConfigError, did_you_mean
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 _SET = re.compile(r"CONFIG_([A-Za-z0-9_]+)=(.*)")
@@ -74,9 +73,7 @@ def find_defconfig(name: str, cwd: Path) -> tuple[Path, str]:
     path = cwd / Path(name).expanduser()
     if path.is_file():
         return path, name
-    near = difflib.get_close_matches(name, known, n=1)
-    hint = f": did you mean {near[0]!r}?" if near else "."
-    raise ConfigError(f"no defconfig {name!r}{hint} Known: {', '.join(known)}, or a path")
+    raise ConfigError(f"no defconfig {name!r}{did_you_mean(name, known)} Known: {', '.join(known)}, or a path")
 
 
 def read(path: Path, label: str, tree: Tree, *, explicit: bool, drop_unknown: bool = False) -> Contents:

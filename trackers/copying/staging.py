@@ -8,7 +8,6 @@ staged as a new attempt, which takes back all of the earlier ones.
 from __future__ import annotations
 
 import contextlib
-import difflib
 import hashlib
 import os
 import re
@@ -23,7 +22,7 @@ import msgspec
 
 from trackers import records
 from trackers.copying.verify import KEEPS, Capabilities
-from trackers.errors import UNDECODABLE, NotFound, UsageError
+from trackers.errors import UNDECODABLE, NotFound, UsageError, did_you_mean
 from trackers.journal.run_directory import RunDirectory, StreamName, project_folder, read_json, replace_file
 from trackers.journal.status import last_status
 from trackers.journal.stream import StreamWriter
@@ -120,10 +119,7 @@ def parse(text: str) -> Destination:
         return Destination(text=str(place), place=str(place))
     scheme, where = found[1], found[2]
     if scheme not in TRACKERS:
-        near = difflib.get_close_matches(scheme, TRACKERS, n=1)
-        raise UsageError(
-            f"nothing can be copied to {scheme!r}{f': did you mean {near[0]!r}?' if near else '.'} {_listed()}"
-        )
+        raise UsageError(f"nothing can be copied to {scheme!r}{did_you_mean(scheme, TRACKERS)} {_listed()}")
     destination = {"wandb": _wandb, "mlflow": _mlflow, "trackio": _trackio}.get(scheme, _project_folder)(scheme, where)
     destination.tracker = TRACKERS[scheme]
     destination.options = {**configuration.resolve().to_dict(), **destination.options, "TRACKER_MODE": "online"}

@@ -19,7 +19,6 @@ import contextlib
 import functools
 import os
 import sys
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -228,13 +227,9 @@ class BenchmarkCallback:
         return current()
 
     def _say(self, text: str) -> None:
-        from trackers.journal.messages import Message, said, show
+        from trackers.journal.messages import show_once
 
-        line = said(text)
-        if line not in self._said:
-            self._said.add(line)
-            with contextlib.suppress(Exception):
-                show(Message(time.time(), line))
+        show_once(text, self._said)
 
 
 def _loss(outputs: Any) -> Any:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from trackers.errors import MissingPackage
-from trackers.frameworks.shared import RunHandle, guarded
+from trackers.frameworks.shared import RunHandle, guarded, model_sizes
 from trackers.media import Audio, Image, Table, Video
 
 PACKAGES = ("lightning.pytorch", "pytorch_lightning")
@@ -247,9 +247,7 @@ class TrackersLogger(_Logger):  # type: ignore[misc]
             return
         self._graph = run.id, id(model)
         run.log({"model/graph": str(model)}, step=self._step or 0, commit=False)
-        sizes = [(parameter.numel(), parameter.requires_grad) for parameter in model.parameters()]
-        trained = sum(size for size, trains in sizes if trains)
-        run.config.update({"model/num_parameters": sum(n for n, _ in sizes), "model/num_trainable_parameters": trained})
+        run.config.update(model_sizes(model))
 
     @guarded
     def _guarded_call(self, name: str, *arguments: Any, **more: Any) -> None:

@@ -17,12 +17,10 @@ A logger keeps a :class:`RunHandle` as ``self._handle`` and marks its hooks with
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import multiprocessing.context
 import os
 import sys
-import time
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -61,6 +59,13 @@ def guarded(hook: Hook) -> Hook:
         return None
 
     return method  # type: ignore[return-value]
+
+
+def model_sizes(model: Any) -> dict[str, int]:
+    """How many parameters a PyTorch module has, as settings of the run."""
+    sizes = [(parameter.numel(), parameter.requires_grad) for parameter in model.parameters()]
+    trained = sum(size for size, trains in sizes if trains)
+    return {"model/num_parameters": sum(size for size, _ in sizes), "model/num_trainable_parameters": trained}
 
 
 class RunHandle:
@@ -179,13 +184,9 @@ class RunHandle:
 
     def say(self, text: str) -> None:
         """Print a line on stderr, once. Never raises."""
-        from trackers.journal.messages import Message, said, show
+        from trackers.journal.messages import show_once
 
-        line = said(text)
-        if line not in self._said and len(self._said) < 1000:
-            self._said.add(line)
-            with contextlib.suppress(Exception):
-                show(Message(time.time(), line))
+        show_once(text, self._said)
 
     def _take(self) -> Any:
         open_run = _begun.get(self.id or "")

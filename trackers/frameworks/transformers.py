@@ -17,7 +17,7 @@ from typing import Any
 from transformers.integrations import integration_utils
 from transformers.trainer_callback import TrainerCallback
 
-from trackers.frameworks.shared import RunHandle, guarded
+from trackers.frameworks.shared import RunHandle, guarded, model_sizes
 
 RESULTS = (
     "train_runtime", "train_samples_per_second", "train_steps_per_second", "train_tokens_per_second", "train_loss",
@@ -189,10 +189,7 @@ class TrackersCallback(TrainerCallback):  # type: ignore[misc]
                 if part is not None:
                     run.config.update({name: part.to_dict() if hasattr(part, "to_dict") else part})
             if hasattr(model, "parameters"):
-                sizes = [(parameter.numel(), parameter.requires_grad) for parameter in model.parameters()]
-                trained = sum(size for size, trains in sizes if trains)
-                total = sum(size for size, _ in sizes)
-                run.config.update({"model/num_parameters": total, "model/num_trainable_parameters": trained})
+                run.config.update(model_sizes(model))
         return run
 
     def _keep(self, run: Any, path: Any, aliases: list[str], state: Any) -> None:

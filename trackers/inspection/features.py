@@ -5,12 +5,11 @@ The format: github.com/NVIDIA/nvidia-dlfw-inspect/tree/main/docs; TransformerEng
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from trackers.errors import UsageError
+from trackers.errors import UsageError, did_you_mean
 from trackers.inspection.config import KEYS as SCHEDULE_KEYS
 from trackers.inspection.config import InspectionSchedule
 from trackers.inspection.statistics import (
@@ -259,8 +258,7 @@ def _section(name: str, values: Mapping[str, Any], others: bool, engine: bool) -
 
 
 def _near(word: Any, known: tuple[str, ...]) -> str:
-    near = difflib.get_close_matches(str(word), known, 1)
-    return f"{f': did you mean {near[0]!r}?' if near else '.'} Known: {', '.join(known)}"
+    return f"{did_you_mean(str(word), known)} Known: {', '.join(known)}"
 
 
 def _requests(space: str, feature: str, settings: Mapping[str, Any], where: str, engine: bool) -> Iterator[Request]:

@@ -417,11 +417,6 @@ class NoInspector:
     iteration = 0
     attached = True
 
-    def _scratch(self) -> str:
-        """A directory of this process's own for what the library writes, which goes with the process."""
-        self._made = tempfile.TemporaryDirectory(prefix="trackers-nvdlfw-inspect-", ignore_cleanup_errors=True)
-        return self._made.name
-
     def attach(self, model: Any) -> None:
         """Nothing."""
 

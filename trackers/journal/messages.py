@@ -127,6 +127,20 @@ def said(text: str) -> str:
     return one_line(mask_source(text))
 
 
+def show_once(text: str, shown: set[str], about: str = "") -> None:
+    """Print a line on stderr unless it, or another about the same, is in ``shown``. Never raises.
+
+    Args:
+        about: what counts as the same, where the text differs.
+    """
+    line = said(text)
+    if (about or line) in shown or len(shown) >= 1000:
+        return
+    shown.add(about or line)
+    with contextlib.suppress(Exception):
+        show(Message(time.time(), line))
+
+
 class Masking(logging.Formatter):
     """Formats for ``relay.log``: clients log addresses and headers as they are."""
 

@@ -480,7 +480,7 @@ def find_run(reference: str, root: Path) -> RunDirectory:
     exact = [run for run in runs if reference in (run.path.name, f"{run.path.parent.name}/{run.path.name}")]
     if len(exact) == 1:
         return exact[0]
-    named = exact or [run for run in runs if _name_of(run) == reference]
+    named = exact or [run for run in runs if name_of(run) == reference]
     if len(named) == 1:
         return named[0]
     if named:
@@ -496,7 +496,8 @@ def _begun(run: RunDirectory) -> float:
     return 0.0
 
 
-def _name_of(run: RunDirectory) -> str:
+def name_of(run: RunDirectory) -> str:
+    """A run's name; "" where its identity can't be read."""
     try:
         return run.read_info().name
     except NotFound:

@@ -13,9 +13,17 @@ from pathlib import Path
 from typing import Any
 
 from trackers import records
-from trackers.errors import NotFound, UsageError
+from trackers.errors import UsageError
 from trackers.journal.attempts import AttemptHistory
-from trackers.journal.run_directory import RunDirectory, StreamName, find_run, find_runs, is_run, project_folder
+from trackers.journal.run_directory import (
+    RunDirectory,
+    StreamName,
+    find_run,
+    find_runs,
+    is_run,
+    name_of,
+    project_folder,
+)
 from trackers.journal.status import observe
 from trackers.journal.stream import BLOCK_BYTES, HOLE_BYTES, MARK_BYTES, StreamReader
 from trackers.readers import helpers as places
@@ -100,7 +108,7 @@ class JournalReader:
             return inside
         runs = list(find_runs(root))
         exact = [run for run in runs if where in (run.path.name, f"{run.path.parent.name}/{run.path.name}")]
-        found = exact or [run for run in runs if _name(run) == where]
+        found = exact or [run for run in runs if name_of(run) == where]
         if not found and (root / project_folder(where)).is_dir():
             found = list(find_runs(root / project_folder(where)))
             return found or [find_run(where, root)]
@@ -212,10 +220,3 @@ def source_run(run: RunDirectory) -> SourceRun:
         directory=info.directory,
         native={"identity": f"run:{info.project}/{info.id}", "attempts": info.attempts},
     )
-
-
-def _name(run: RunDirectory) -> str:
-    try:
-        return run.read_info().name
-    except NotFound:
-        return ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import fnmatch
 import importlib
 import importlib.util
@@ -10,7 +9,7 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-from trackers.errors import MissingPackage, UsageError
+from trackers.errors import MissingPackage, UsageError, did_you_mean
 from trackers.journal.run_directory import is_run
 from trackers.readers.boundary import bounded
 from trackers.readers.reader import Reader, SourceRun
@@ -153,8 +152,7 @@ def _listed() -> str:
 
 
 def _unknown(scheme: str) -> UsageError:
-    near = difflib.get_close_matches(scheme, known(), n=1)
-    hint = f": did you mean {near[0]!r}?" if near else "."
+    hint = did_you_mean(scheme, known())
     return UsageError(
         f"unknown source scheme {scheme!r}{hint} Known: {_listed()} or a run's id, name, directory, latest"
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
 import time
@@ -91,13 +90,9 @@ class RankRecorder:
 
     def problem(self, text: str, about: str = "") -> None:
         """Say on stderr, once, what couldn't be done. about: what counts as the same, where the text differs."""
-        from trackers.journal.messages import Message, said, show
+        from trackers.journal.messages import show_once
 
-        line = said(text)
-        if (about or line) not in self._problems and len(self._problems) < 1000:
-            self._problems.add(about or line)
-            with contextlib.suppress(Exception):
-                show(Message(time.time(), line))
+        show_once(text, self._problems, about)
 
     def guard(self, what: str, function: Callable[..., Any], *arguments: Any) -> None:
         """Call a function; what it raises becomes a problem named once."""

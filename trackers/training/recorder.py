@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import math
 import mmap
@@ -106,14 +105,9 @@ class Recorder:
 
     def problem(self, text: str, about: str = "") -> None:
         """Say on stderr, once, what couldn't be done. about: what counts as the same, where the text differs."""
-        from trackers.journal.messages import Message, said, show
+        from trackers.journal.messages import show_once
 
-        line = said(text)
-        if (about or line) in self._problems or len(self._problems) > 1000:
-            return
-        self._problems.add(about or line)
-        with contextlib.suppress(Exception):
-            show(Message(time.time(), line))
+        show_once(text, self._problems, about)
 
     def log(self, values: Mapping[str, Any], step: Any, keep: bool) -> None:
         """Record values that the quick way can't: other types, NaN, text, media, results, new names."""

@@ -5,7 +5,6 @@ Such a name is without effect, or refused with the real call.
 
 from __future__ import annotations
 
-import difflib
 import json
 import logging
 import os
@@ -13,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
-from trackers.errors import UsageError
+from trackers.errors import UsageError, did_you_mean
 
 logger = logging.getLogger("trackers")
 
@@ -185,8 +184,7 @@ def _unknown(name: str) -> str:
     names = sorted(
         {*ARGUMENTS, *PASSED_ON, *TENSORBOARD, *WITHOUT_EFFECT, *IMPOSSIBLE, *HARMLESS, "settings", "resume_from", *own}
     )
-    near = difflib.get_close_matches(name, names, n=1)
-    hint = f": did you mean {near[0]!r}?" if near else f". Known: {', '.join(names)}"
+    hint = did_you_mean(name, names, f". Known: {', '.join(names)}")
     return f"init() got an unexpected keyword argument {name!r}{hint}"
 
 
@@ -252,8 +250,8 @@ def of_run(name: str, ours: list[str]) -> Any:
     """
     if name in RUN_REFUSED:
         return RefusedName(f"run.{name}")
-    near = difflib.get_close_matches(name, [key for key in ours if not key.startswith("_")], n=1)
-    raise AttributeError(f"a run has no {name!r}" + (f": did you mean {near[0]!r}?" if near else ""))
+    public = [key for key in ours if not key.startswith("_")]
+    raise AttributeError(f"a run has no {name!r}{did_you_mean(name, public, '')}")
 
 
 class RefusedName:

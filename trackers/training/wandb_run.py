@@ -125,12 +125,7 @@ class WandbRun:
         """``log_artifact``: what each process adds is an artifact of its own."""
         return self._of("log_artifact")(artifact_or_path, name=name, type=type, aliases=aliases)
 
-    def finish_artifact(
-        self, artifact_or_path: Any, name: str | None = None, type: str | None = None, aliases: Any = None,
-        distributed_id: str | None = None,
-    ) -> Any:  # fmt: skip
-        """``log_artifact``."""
-        return self._of("log_artifact")(artifact_or_path, name=name, type=type, aliases=aliases)
+    finish_artifact = upsert_artifact
 
     def _log(self, data: Any, step: int | None = None, commit: bool | None = None) -> None:
         self._of("log")(data, step=step, commit=commit)

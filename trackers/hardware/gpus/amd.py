@@ -32,7 +32,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from trackers.hardware.gpus.base import Absence, DriverFields, Gpu, GpuLost, Reading, SourceLost, absent, one_line
+from trackers.hardware.gpus.base import DriverSource, Gpu, Reading, SourceLost, absent, one_line
 
 DRM = Path("/sys/class/drm")
 AMD_VENDOR = 0x1002
@@ -305,7 +305,7 @@ NOTHING = frozenset({0xFFFF, 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF})
 """Values of 16, 32 and 64 bits that mean "none"; amdsmi translates only some of them to "N/A"."""
 
 
-class AmdSource:
+class AmdSource(DriverSource):
     """The AMD GPUs of this machine; the library is initialised once. Arguments as for ``NvidiaSource``.
 
     Raises:
@@ -324,30 +324,14 @@ class AmdSource:
     ) -> None:
         self._smi = _load()
         entering()
-        self._fields = DriverFields("AMD", say, _classify)
-        self._absence = Absence("AMD", say, clock)
-        self._handles: dict[str, Any] = {}
+        super().__init__("AMD", say, _classify, clock)
         self._no_edge: set[str] = set()
         self._throttling = Throttling()
         try:
             self._smi.amdsmi_init(self._smi.AmdSmiInitFlags.INIT_AMD_GPUS)
-            self.gpus: Sequence[Gpu] = choose(self._found())
+            self.gpus = choose(self._found())
         except Exception as error:
             raise SourceLost(one_line(error)) from error
-
-    def read(self) -> list[Reading]:
-        """One reading of each GPU that answers. Raises SourceLost when the driver is gone."""
-        found = []
-        for gpu in self.gpus:
-            if self._absence.skips(gpu):
-                continue
-            try:
-                found.append(self._read(gpu))
-                self._absence.answered(gpu)
-            except GpuLost as error:
-                self._absence.lost(gpu, error)
-        self._fields.tell()
-        return found
 
     def close(self) -> None:
         """Release the library."""

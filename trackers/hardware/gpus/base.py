@@ -171,6 +171,47 @@ class Absence:
         self._until.pop(gpu.label, None)
 
 
+class DriverSource:
+    """The GPUs of one vendor, by its driver's library: those that answer are read, lost ones are retried later.
+
+    Args:
+        vendor: its name in messages.
+        say: called with one line for what can't be had.
+        classify: see :class:`DriverFields`.
+    """
+
+    gpus: Sequence[Gpu] = ()
+
+    def __init__(
+        self,
+        vendor: str,
+        say: Callable[[str], None],
+        classify: Callable[[Exception], str],
+        clock: Callable[[], float],
+    ) -> None:
+        self._say = say
+        self._fields = DriverFields(vendor, say, classify)
+        self._absence = Absence(vendor, say, clock)
+        self._handles: dict[str, Any] = {}
+
+    def read(self) -> list[Reading]:
+        """One reading of each GPU that answers. Raises SourceLost when the driver is gone."""
+        found = []
+        for gpu in self.gpus:
+            if gpu.label not in self._handles or self._absence.skips(gpu):
+                continue
+            try:
+                found.append(self._read(gpu))
+                self._absence.answered(gpu)
+            except GpuLost as error:
+                self._absence.lost(gpu, error)
+        self._fields.tell()
+        return found
+
+    def _read(self, gpu: Gpu) -> Reading:
+        raise NotImplementedError
+
+
 def absent(vendor: str, missing: Mapping[tuple[str, str], str]) -> str:
     """What GPUs don't have, on one line: those that lack the same together.
 

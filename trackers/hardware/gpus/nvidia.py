@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from trackers.hardware.gpus.base import Absence, DriverFields, Gpu, GpuLost, Reading, SourceLost, one_line
+from trackers.hardware.gpus.base import DriverSource, Gpu, Reading, SourceLost, one_line
 
 MW_PER_W = 1000.0
 MJ_PER_J = 1000.0
@@ -36,7 +36,7 @@ REASONS = {
 """nvmlClocksEventReason*; 0x1, an idle GPU, holds nothing down."""
 
 
-class NvidiaSource:
+class NvidiaSource(DriverSource):
     """The NVIDIA GPUs of this machine; NVML is initialised once.
 
     Args:
@@ -66,35 +66,21 @@ class NvidiaSource:
             pynvml.nvmlInit()
         except pynvml.NVMLError as error:
             raise SourceLost(one_line(error)) from error
-        self._say = say
-        self._fields = DriverFields("NVIDIA", say, _classify)
-        self._absence = Absence("NVIDIA", say, clock)
-        self._handles: dict[str, Any] = {}
+        super().__init__("NVIDIA", say, _classify, clock)
         self._parents: dict[str, Any] = {}
         try:
-            self.gpus: Sequence[Gpu] = choose(self._found())
+            self.gpus = choose(self._found())
         except pynvml.NVMLError as error:
             self.close()
             raise SourceLost(one_line(error)) from error
-
-    def read(self) -> list[Reading]:
-        """One reading of each GPU that answers. Raises SourceLost when the driver is gone."""
-        found = []
-        for gpu in self.gpus:
-            if gpu.label not in self._handles or self._absence.skips(gpu):
-                continue
-            try:
-                found.append(self._instance(gpu) if gpu.label in self._parents else self._whole(gpu))
-                self._absence.answered(gpu)
-            except GpuLost as error:
-                self._absence.lost(gpu, error)
-        self._fields.tell()
-        return found
 
     def close(self) -> None:
         """Release NVML."""
         with contextlib.suppress(self._nvml.NVMLError):
             self._nvml.nvmlShutdown()
+
+    def _read(self, gpu: Gpu) -> Reading:
+        return self._instance(gpu) if gpu.label in self._parents else self._whole(gpu)
 
     def _whole(self, gpu: Gpu) -> Reading:
         nvml, handle, ask = self._nvml, self._handles[gpu.label], self._fields.ask

@@ -97,12 +97,7 @@ class LogStream:
                 if began is None:
                     continue
                 wrapped = 0
-                if self._pending is not None:
-                    if self._is_news(self._pending):
-                        yield from self._describe(self._pending)
-                    metrics = self._flush(self._pending)
-                    if metrics is not None:
-                        yield metrics
+                yield from self._leave_pending()
                 if began:
                     yield from began
                 if not row.filled:
@@ -117,12 +112,7 @@ class LogStream:
                     if values:
                         continue
                 self._see(line, self.lines.text)
-        if self._pending is not None:
-            if self._is_news(self._pending):
-                yield from self._describe(self._pending)
-            metrics = self._flush(self._pending)
-            if metrics is not None:
-                yield metrics
+        yield from self._leave_pending()
         if not self.rows:
             raise NotFound(self._nothing())
         if self.total is not None and self._step >= self.total:
@@ -187,6 +177,16 @@ class LogStream:
         above = row.step - 1 if self.attempt > 1 else None
         world = row.world or 0
         return (Start(time=self._clock, attempt=self.attempt, rank=0, world_size=world, from_step=above),)
+
+    def _leave_pending(self) -> Iterator[Record]:
+        """The records of the row at hand, if there is one."""
+        if self._pending is None:
+            return
+        if self._is_news(self._pending):
+            yield from self._describe(self._pending)
+        metrics = self._flush(self._pending)
+        if metrics is not None:
+            yield metrics
 
     def _flush(self, row: LogRow) -> Metrics | None:
         """The record of the row at hand, which is complete now."""
