@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+import io
+import time
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from trackers.records import Config, Finish, Metrics, Record, Start
+from trackers.journal.run_directory import RunDirectory, StreamName
+from trackers.journal.stream import StreamWriter
+from trackers.records import Config, Finish, Metrics, Record, Start, encode
 from trackers.tracker import Cursor, RunInfo, State, Status, Tracker
 
 T0 = 1_763_688_000.123
@@ -44,6 +48,38 @@ def run_info(directory: Path, **fields: Any) -> RunInfo:
         "directory": str(directory),
     }
     return RunInfo(**{**values, **fields})
+
+
+def made_run(directory: Path, **fields: Any) -> RunDirectory:
+    """A run's directory that holds its identity alone; fields as for :func:`run_info`."""
+    run = RunDirectory(directory)
+    run.make()
+    run.write_info(run_info(directory, **fields))
+    return run
+
+
+def begun_run(directory: Path, **fields: Any) -> tuple[RunDirectory, StreamWriter]:
+    """The same, and its main rank's stream, which holds the start alone."""
+    run = made_run(directory, **fields)
+    writer = StreamWriter(run.stream(StreamName("rank", 0, 1)))
+    writer.write(encode(Start(time=T0)))
+    return run, writer
+
+
+def wait_for(what: Callable[[], Any], seconds: float = 150.0, why: str = "") -> Any:
+    """Poll until ``what`` is true, and return it; a failure after so long without."""
+    deadline = time.monotonic() + seconds
+    while not (found := what()):
+        assert time.monotonic() < deadline, f"waited {seconds} s in vain: {why}"
+        time.sleep(0.02)
+    return found
+
+
+class Terminal(io.StringIO):
+    """Standard error, as a person has it."""
+
+    def isatty(self) -> bool:
+        return True
 
 
 def stream(records: Iterable[Record], *, name: str = "rank-0.1", first_seq: int = 1) -> list[Record]:

@@ -17,6 +17,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from trackers.testing import Point, Stored
 from trackers.tracker import RunInfo
 
@@ -478,3 +480,13 @@ def wandb_rows(
 def _wandb_items(items: Iterable[Any]) -> dict[str, Any]:
     """By name; what is inside a medium or a table (a nested key) is left out."""
     return {item.key or item.nested_key[0]: json.loads(item.value_json) for item in items if len(item.nested_key) < 2}
+
+
+@pytest.fixture(scope="module")
+def mlflow_tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """MLflow's tables, made once: its migrations take seconds."""
+    from mlflow import MlflowClient
+
+    file = tmp_path_factory.mktemp("mlflow") / "mlflow.db"
+    MlflowClient(tracking_uri=f"sqlite:///{file}").search_experiments()
+    return file

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import trackers
-from tests.relay.test_relay import wait_for
+from tests.helpers import wait_for
 from tests.stores import read_tensorboard
 from trackers.journal.run_directory import RunDirectory
 from trackers.relay.delivery.cursor_file import read_account

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.prepared import Journal
+from tests.backends.wandb.support import server
+from tests.chaos.prepared import Journal, journal
 from tests.fakes.wandb_server import WandbServer
-from tests.faults.test_failpoints import finish, journal, kill_at, mlflow_tables, points, server, verify
+from tests.faults.test_failpoints import finish, kill_at, points, verify
+from tests.stores import mlflow_tables
 
 __all__ = ["journal", "mlflow_tables", "server"]
 

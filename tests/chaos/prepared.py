@@ -11,6 +11,8 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
+import pytest
+
 from tests import forked
 from tests.chaos.audit import Said, read_said
 from tests.chaos.mutants import environment
@@ -86,3 +88,11 @@ def _run(words: list[str], env: dict[str, str], directory: Path, preload: tuple[
     env = {name: value for name, value in env.items() if value}
     with open(directory / "output.txt", "ab") as out:
         return forked.run(words, preload=preload, cwd=directory, env=env, stdout=out, timeout=LIMIT_S).returncode
+
+
+@pytest.fixture(scope="module")
+def journal(tmp_path_factory: pytest.TempPathFactory) -> Journal:
+    """300 calls of a run that failed with an exit code, undelivered."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("WANDB_MODE", "online")
+        return train(tmp_path_factory.mktemp("journal") / "run")

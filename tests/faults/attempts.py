@@ -5,17 +5,18 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import trackers
 from tests import stores
+from tests.helpers import wait_for
 from trackers.journal.run_directory import RunDirectory
 from trackers.relay.delivery.cursor_file import delivery_report
 from trackers.relay.delivery.delivery import read_account
 from trackers.testing import Stored
 from trackers.tracker import RunInfo
+from trackers.training.run import Run
 
 FIVE = "wandb,trackio,tensorboard,mlflow,json"
 
@@ -69,19 +70,17 @@ class Training:
         return said
 
 
+def begin(**more: Any) -> Run:
+    """A run in this process that nothing is delivered of."""
+    run = trackers.init(**{"trackers": "json", "mode": "offline", "project": "digits", **more})
+    assert isinstance(run, Run)
+    return run
+
+
 def delivered(run: RunDirectory, *names: str) -> None:
     """Wait until these trackers were told how the run ended, and the relay is gone."""
-    wait_for(lambda: all(read_account(run, name).closed for name in names), f"{delivery_report(run, list(names))}")
-    wait_for(lambda: not (run.path / "relay.lease").exists(), "the relay is still there")
-
-
-def wait_for(what: Callable[[], Any], why: str = "", seconds: float = 200.0) -> Any:
-    """Poll until ``what`` is true, and return it."""
-    deadline = time.monotonic() + seconds
-    while not (found := what()):
-        assert time.monotonic() < deadline, f"waited {seconds} s in vain: {why}"
-        time.sleep(0.02)
-    return found
+    wait_for(lambda: all(read_account(run, name).closed for name in names), why=delivery_report(run, list(names)))
+    wait_for(lambda: not (run.path / "relay.lease").exists(), why="the relay is still there")
 
 
 def read(tracker: str, info: RunInfo, runs: dict[str, Any]) -> Stored:

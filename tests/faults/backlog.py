@@ -11,11 +11,10 @@ from pathlib import Path
 
 import psutil
 
-from tests.helpers import T0, run_info
+from tests.helpers import T0, begun_run
 from trackers.journal.helper_process import command
-from trackers.journal.run_directory import RunDirectory, StreamName
-from trackers.journal.stream import StreamWriter
-from trackers.records import Metrics, Start, encode
+from trackers.journal.run_directory import RunDirectory
+from trackers.records import Metrics, encode
 from trackers.relay.delivery.cursor_file import read_account
 
 CHUNK = 10_000
@@ -29,11 +28,7 @@ BARE = {
 
 def write(directory: Path, tracker: str, count: int, options: Mapping[str, str]) -> RunDirectory:
     """A run that goes on, with ``count`` records of two values behind its start."""
-    run = RunDirectory(directory)
-    run.make()
-    run.write_info(run_info(directory, id=f"backlog{count}", project="backlog", trackers=[tracker], options=options))
-    writer = StreamWriter(run.stream(StreamName("rank", 0, 1)))
-    writer.write(encode(Start(time=T0)))
+    run, writer = begun_run(directory, id=f"backlog{count}", project="backlog", trackers=[tracker], options=options)
     for first in range(0, count, CHUNK):
         steps = range(first, min(first + CHUNK, count))
         rows = [Metrics(step=s, time=T0 + s / 1000, values={"loss": s / 7, "rate": 0.1}) for s in steps]

@@ -5,23 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from trackers.journal.run_directory import RunDirectory
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-
-
-def wait_for(what: Callable[[], Any], seconds: float = 150.0) -> Any:
-    """Poll until ``what`` is true, and return it."""
-    deadline = time.monotonic() + seconds
-    while not (found := what()):
-        assert time.monotonic() < deadline, f"waited {seconds} s in vain"
-        time.sleep(0.02)
-    return found
 
 
 class Training:

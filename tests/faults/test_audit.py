@@ -5,17 +5,19 @@ from __future__ import annotations
 import contextlib
 import math
 import sqlite3
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.backends.wandb.support import server
 from tests.chaos import prepared
 from tests.chaos.audit import Findings, Said, audit, read
-from tests.chaos.prepared import Journal, deliver
+from tests.chaos.prepared import Journal, deliver, journal
 from tests.chaos.script import START_CONFIG, call
 from tests.fakes.wandb_server import WandbServer
 from trackers.testing import Point, Stored
+
+__all__ = ["journal", "server"]
 
 MUTANTS = {
     "cursor_first": ("trackio", "trackio.log.before=kill:3", "lost"),
@@ -28,14 +30,6 @@ MUTANTS = {
     "no_nan": ("trackio", "", "lost"),
 }
 """Tracker that shows the mutant's fault, where a delivery dies first, and what the audit must count."""
-
-
-@pytest.fixture(scope="module")
-def journal(tmp_path_factory: pytest.TempPathFactory) -> Journal:
-    """300 calls of a run that failed with an exit code, undelivered."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("WANDB_MODE", "online")
-        return prepared.train(tmp_path_factory.mktemp("journal") / "run")
 
 
 def deliver_twice(journal: Journal, tracker: str, mutant: str, failpoint: str) -> None:
@@ -63,15 +57,6 @@ def test_mutant_is_found(mutant: str, journal: Journal, tmp_path: Path) -> None:
             found = findings(copy, tracker)
             assert bool(getattr(found, count)) == bool(change), found.lines[:5]
             assert bool(found.total()) == bool(change), found.lines[:5]
-
-
-@pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[WandbServer]:
-    with WandbServer() as running:
-        monkeypatch.setenv("WANDB_BASE_URL", running.url)
-        monkeypatch.setenv("WANDB_API_KEY", "k" * 40)
-        monkeypatch.setenv("WANDB_MODE", "online")
-        yield running
 
 
 def test_broken_step_rule_is_found(journal: Journal, server: WandbServer) -> None:

@@ -13,7 +13,7 @@ import pytest
 import trackers
 from tests.fakes.wandb_server import Fault, WandbServer
 from tests.faults import backlog
-from tests.faults.driven import wait_for
+from tests.helpers import wait_for
 from trackers.relay.delivery.cursor_file import read_account
 
 DEAD = {"MLFLOW_TRACKING_URI": "http://127.0.0.1:9", "TRACKIO_SERVER_URL": "http://127.0.0.1:9/"}

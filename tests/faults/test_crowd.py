@@ -11,7 +11,8 @@ import pytest
 
 from tests.chaos.crowd import play
 from tests.faults.attempts import FIVE
-from tests.faults.driven import ROOT, wait_for
+from tests.faults.driven import ROOT
+from tests.helpers import wait_for
 from tests.stores import read_json
 from trackers.journal.run_directory import RunDirectory, find_runs
 from trackers.relay.delivery.cursor_file import read_account

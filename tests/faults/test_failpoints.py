@@ -8,19 +8,21 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.backends.wandb.support import server
 from tests.chaos import prepared
 from tests.chaos.audit import audit, read
-from tests.chaos.prepared import Journal, deliver
+from tests.chaos.prepared import Journal, deliver, journal
 from tests.fakes.wandb_server import WandbServer
 from tests.faults.driven import ROOT
 from trackers.journal.run_directory import RunDirectory
 from trackers.journal.stream import StreamReader
 from trackers.records import Metrics
+
+__all__ = ["journal", "server"]
 
 LOOP = tuple(f"{call}.{when}" for call in ("open", "write", "commit", "close") for when in ("before", "after"))
 """Points of the delivery loop, with the tracker's name before them."""
@@ -56,24 +58,6 @@ REDUCER = ("reducer.state.before", "reducer.append.before", "reducer.append.afte
 def points(tracker: str) -> list[str]:
     """Every point that the delivery to a tracker passes."""
     return [*(f"{tracker}.{point}" for point in LOOP), *FILES, *ORDER, *OWN[tracker]]
-
-
-@pytest.fixture(scope="module")
-def journal(tmp_path_factory: pytest.TempPathFactory) -> Journal:
-    """300 calls of a run that failed with an exit code, undelivered."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("WANDB_MODE", "online")
-        return prepared.train(tmp_path_factory.mktemp("journal") / "run")
-
-
-@pytest.fixture(scope="module")
-def mlflow_tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """MLflow's tables, made once: its migrations take seconds."""
-    from mlflow import MlflowClient
-
-    file = tmp_path_factory.mktemp("mlflow") / "mlflow.db"
-    MlflowClient(tracking_uri=f"sqlite:///{file}").search_experiments()
-    return file
 
 
 def finish(journal: Journal, tracker: str) -> None:
@@ -161,15 +145,6 @@ def in_order(tracker: str) -> list[str]:
     return [*(point for point in own if point not in late), *late, f"{tracker}.close.after"]
 
 
-@pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[WandbServer]:
-    with WandbServer() as running:
-        monkeypatch.setenv("WANDB_BASE_URL", running.url)
-        monkeypatch.setenv("WANDB_API_KEY", "k" * 40)
-        monkeypatch.setenv("WANDB_MODE", "online")
-        yield running
-
-
 @pytest.mark.parametrize("point", TRAINING)
 def test_kill_of_training_at_journal_point(point: str, tmp_path: Path) -> None:
     """Training that dies beside a write to the journal, and goes on as a second attempt, lost nothing it was told."""
@@ -217,6 +192,7 @@ import sys
 from trackers import records
 from trackers.relay.aggregation.output import Reduced, OutputState as State
 from trackers.journal.run_directory import RunDirectory
+
 reduced = Reduced(RunDirectory(sys.argv[1]), 1)
 for number in range(int(reduced.state.time), 10):
     line = records.encode(records.Metrics(step=number, time=1000.0 + number, values={"loss": number / 7}))

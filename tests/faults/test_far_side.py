@@ -13,8 +13,8 @@ import pytest
 from tests.fakes import servers
 from tests.fakes.fault_proxy import Fault, FaultProxy
 from tests.fakes.wandb_server import WandbServer
-from tests.faults.driven import Training, wait_for
-from tests.helpers import T0, run_info
+from tests.faults.driven import Training
+from tests.helpers import T0, made_run, wait_for
 from tests.stores import read_mlflow, read_trackio, read_wandb_server
 from trackers.journal.run_directory import RunDirectory, StreamName
 from trackers.journal.stream import StreamReader, StreamWriter
@@ -54,9 +54,7 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def recorded(directory: Path, **fields: Any) -> RunDirectory:
     """A run of ``ROWS`` steps that has finished and waits in its journal."""
-    run = RunDirectory(directory)
-    run.make()
-    run.write_info(run_info(directory, **fields))
+    run = made_run(directory, **fields)
     writer = StreamWriter(run.stream(StreamName("rank", 0, 1)))
     writer.write(encode(Start(time=T0)) + encode(Config(time=T0, values={"lr": 0.1})))
     for step in range(ROWS):

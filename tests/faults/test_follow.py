@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from tests.faults.driven import ROOT, Training, wait_for
-from tests.helpers import T0, run_info
+from tests.faults.driven import ROOT, Training
+from tests.helpers import T0, run_info, wait_for
 from tests.stores import read_csv, read_json
 from trackers.journal.lease import Lease, read_holder
 from trackers.journal.run_directory import RunDirectory, StreamName

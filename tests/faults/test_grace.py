@@ -15,7 +15,8 @@ import pytest
 
 from tests.backends.wandb.support import online_at
 from tests.faults.attempts import FIVE, points, read
-from tests.faults.driven import ROOT, wait_for
+from tests.faults.driven import ROOT
+from tests.helpers import wait_for
 from trackers.journal.lease import read_holder
 from trackers.journal.run_directory import RunDirectory
 from trackers.journal.status import last_status, observe, preempting, signalled

@@ -20,8 +20,8 @@ import trackers
 from tests.backends.wandb.support import server
 from tests.fakes.scripted import Scripted, got
 from tests.fakes.wandb_server import WandbServer
-from tests.faults.driven import ROOT, Training, wait_for
-from tests.helpers import T0, run_info
+from tests.faults.driven import ROOT, Training
+from tests.helpers import T0, begun_run, run_info, wait_for
 from tests.stores import read_csv, read_json, read_tensorboard, read_trackio, read_wandb_server
 from trackers import errors
 from trackers.backends import registry
@@ -29,8 +29,8 @@ from trackers.journal import stream
 from trackers.journal.lease import Lease
 from trackers.journal.run_directory import RunDirectory, StreamName
 from trackers.journal.status import last_status, observe
-from trackers.journal.stream import StreamReader, StreamWriter
-from trackers.records import Finish, Metrics, Start, encode
+from trackers.journal.stream import StreamReader
+from trackers.records import Finish, Metrics, encode
 from trackers.relay.delivery import delivery as module
 from trackers.relay.delivery.cursor_file import delivery_report, read_account
 from trackers.relay.delivery.delivery import Delivery, Stop
@@ -326,11 +326,7 @@ def test_records_in_the_place_of_others_arrive(
 ) -> None:
     """The journal is cut at a line's end and grows again, byte for byte alike; the delivery may die in between."""
     monkeypatch.setattr(module, "RETRY_S", (0.0, 0.0))
-    run = RunDirectory(tmp_path / "run")
-    run.make()
-    run.write_info(run_info(run.path, trackers=[tracker]))
-    writer = StreamWriter(run.stream(StreamName("rank", 0, 1)))
-    writer.write(encode(Start(time=T0)))
+    run, writer = begun_run(tmp_path / "run", trackers=[tracker])
 
     def rows(first: int, last: int) -> None:
         for step in range(first, last):
@@ -395,11 +391,7 @@ def finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunDirectory:
     monkeypatch.setattr(Scripted, "answer", None)
     monkeypatch.setattr(Scripted, "url", "")
     monkeypatch.setattr(module, "RETRY_S", (0.0, 0.0))
-    run = RunDirectory(tmp_path / "run")
-    run.make()
-    run.write_info(run_info(run.path, trackers=["scripted"]))
-    writer = StreamWriter(run.stream(StreamName("rank", 0, 1)))
-    writer.write(encode(Start(time=T0)))
+    run, writer = begun_run(tmp_path / "run", trackers=["scripted"])
     for step in range(100):
         writer.write(encode(Metrics(step=step, time=T0 + step, values={"loss": step / 7})))
     writer.write(encode(Finish(time=T0 + 100, status="finished", exit_code=0)))
@@ -439,11 +431,7 @@ def test_damaged_lines_are_said_once_and_counted(finished: RunDirectory) -> None
 @pytest.mark.parametrize("harm", ["lost", "empty", "garbage", "negative", "not a number", "beyond", "order lost"])
 def test_cursor_that_is_lost_or_wrong_loses_nothing(harm: str, tmp_path: Path) -> None:
     """The cursor's file is lost, damaged or ahead of the journal: each tracker ends with every step once."""
-    run = RunDirectory(tmp_path / "run")
-    run.make()
-    run.write_info(run_info(run.path, trackers=list(OWNED)))
-    writer = StreamWriter(run.stream(StreamName("rank", 0, 1)))
-    writer.write(encode(Start(time=T0)))
+    run, writer = begun_run(tmp_path / "run", trackers=list(OWNED))
     for step in range(60):
         writer.write(encode(Metrics(step=step, time=T0 + step, values={"loss": step / 7})))
     for tracker in OWNED:
@@ -480,11 +468,7 @@ def test_tracker_file_that_is_cut_while_it_grows_is_made_anew(
 ) -> None:
     """Somebody shortens or lengthens a file that a tracker has open: no hole, no double, every step once."""
     monkeypatch.setattr(module, "RETRY_S", (0.0, 0.0))
-    run = RunDirectory(tmp_path / "run")
-    run.make()
-    run.write_info(run_info(run.path, trackers=[tracker]))
-    writer = StreamWriter(run.stream(StreamName("rank", 0, 1)))
-    writer.write(encode(Start(time=T0)))
+    run, writer = begun_run(tmp_path / "run", trackers=[tracker])
     work = Delivery(run, tracker, say=lambda text: None, alone=False)
     for step in range(60):
         writer.write(encode(Metrics(step=step, time=T0 + step, values={"loss": step / 7})))

@@ -15,8 +15,9 @@ from tests.backends.wandb.support import online_at
 from tests.fakes.gpu_drivers.standin import FLAGS, compiler
 from tests.fakes.wandb_server import WandbServer
 from tests.faults.attempts import FIVE, points, read
-from tests.faults.driven import ROOT, wait_for
+from tests.faults.driven import ROOT
 from tests.faults.test_far_side import recorded
+from tests.helpers import wait_for
 from tests.stores import read_csv
 from trackers.journal.lease import read_holder
 from trackers.journal.run_directory import RunDirectory

@@ -14,7 +14,8 @@ import pytest
 import trackers
 from tests import stores
 from tests.backends.wandb.support import online_at
-from tests.faults.attempts import FIVE, Training, delivered, points, read, wait_for
+from tests.faults.attempts import FIVE, Training, begin, delivered, points, read
+from tests.helpers import wait_for
 from trackers import errors, records
 from trackers.analysis.run_list import overview
 from trackers.journal.attempts import AttemptHistory
@@ -127,12 +128,6 @@ def test_old_process_that_still_lives_is_left_out_from_then_on() -> None:
     assert points(stored) == [(step, float(step)) for step in range(150)]
     assert stored.status == "crashed"
     assert overview(run).step == 149
-
-
-def begin(**more: Any) -> Run:
-    run = trackers.init(**{"trackers": "json", "mode": "offline", "project": "digits", **more})
-    assert isinstance(run, Run)
-    return run
 
 
 @pytest.fixture

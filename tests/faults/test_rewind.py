@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 
-import trackers
 from tests.backends.wandb.support import online_at
 from tests.fakes.wandb_server import Fault, WandbServer
-from tests.faults.attempts import FIVE, Training, delivered, points, read
+from tests.faults.attempts import FIVE, Training, begin, delivered, points, read
 from tests.helpers import T0, Driver, run_info, stream
 from tests.stores import event_directory, read_wandb_file
 from trackers import errors
@@ -22,7 +21,6 @@ from trackers.backends.wandb.tracker import WandbTracker
 from trackers.journal.run_directory import RunDirectory
 from trackers.records import Metrics, Record, Start
 from trackers.tracker import RunInfo
-from trackers.training.run import Run
 
 OLD, STEP, NEW = 100, 59, 80
 """Logged before; the checkpoint's step; how far the new attempt came: less far than the old one."""
@@ -154,12 +152,6 @@ def test_wandb_offline_keeps_both(tmp_path: Path) -> None:
     driver.deliver(stream([Start(time=T0), *old, Start(time=T0 + 20, attempt=2, from_step=5), *new]))
     stored = read_wandb_file(driver.info)
     assert points(stored) == [*((s, float(s)) for s in range(10)), (6, 6.5), (7, 7.5)]
-
-
-def begin(**more: Any) -> Run:
-    run = trackers.init(**{"trackers": "json", "mode": "offline", "project": "digits", **more})
-    assert isinstance(run, Run)
-    return run
 
 
 def test_steps_go_on_from_the_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:

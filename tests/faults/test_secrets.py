@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 import trackers
-from tests.faults.driven import ROOT, wait_for
+from tests.faults.driven import ROOT
+from tests.helpers import wait_for
 from tests.stores import read_csv, read_json, read_mlflow, read_tensorboard, read_trackio
 from trackers.analysis.diff import portrait
 from trackers.journal.run_directory import RunDirectory, find_runs

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.chaos import prepared
-from tests.helpers import T0, run_info
+from tests.helpers import T0, made_run
 from trackers.journal.run_directory import RunDirectory, StreamName
 from trackers.journal.stream import StreamWriter
 from trackers.records import Environment, Finish, Metrics, Record, Start, encode
@@ -25,9 +25,7 @@ def write(run: RunDirectory, name: StreamName, *records: Record) -> None:
 @pytest.mark.parametrize("late", ["before", "amid", "after"])
 def test_late_line_of_a_superseded_attempt_leaves_nothing_waiting(late: str, tmp_path: Path) -> None:
     """A relay that describes its machine after the next attempt began doesn't keep the run from being delivered."""
-    run = RunDirectory(tmp_path / "run")
-    run.make()
-    run.write_info(run_info(run.path, trackers=["csv"]))
+    run = made_run(tmp_path / "run", trackers=["csv"])
 
     def describe() -> None:
         write(run, StreamName("node", 0, 1), Environment(time=T0 + 11, values={"gpu": None}))

@@ -7,8 +7,6 @@ import os
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tests.stores import read_json, read_mlflow, read_tensorboard, read_trackio, read_wandb_file
 from trackers.journal.run_directory import RunDirectory
 from trackers.testing import Stored
@@ -25,13 +23,6 @@ READ = {
     "wandb": read_wandb_file,
 }
 """Independent readers, by the tracker that wrote."""
-
-
-@pytest.fixture
-def local_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs as ``LOCAL`` has them."""
-    for name, value in LOCAL.items():
-        monkeypatch.setenv(name, value)
 
 
 def directories() -> list[Path]:

@@ -19,11 +19,10 @@ from accelerate import Accelerator
 from accelerate.state import AcceleratorState, GradientState, PartialState
 
 import trackers
-from tests.frameworks.support import config, directories, journal, local_runs, only, recorded, series
+from tests.frameworks.support import config, directories, journal, only, recorded, series
 from trackers.errors import UsageError
 from trackers.frameworks.accelerate import TrackersTracker
 
-__all__ = ["local_runs"]
 pytestmark = pytest.mark.usefixtures("local_runs", "fresh_state")
 
 

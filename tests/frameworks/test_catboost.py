@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 
 import trackers
-from tests.frameworks.support import config, directories, local_runs, only, recorded, results, series
+from tests.frameworks.support import config, directories, only, recorded, results, series
 from trackers.errors import UsageError
 from trackers.frameworks.catboost import TrackersCallback
 
-__all__ = ["local_runs"]
 pytestmark = pytest.mark.usefixtures("local_runs")
 RANDOM = np.random.default_rng(0)
 FEATURES = RANDOM.random((60, 3))

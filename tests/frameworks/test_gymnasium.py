@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 
 import trackers
-from tests.frameworks.support import config, directories, local_runs, only, recorded, results, series
+from tests.frameworks.support import config, directories, only, recorded, results, series
 from trackers.errors import UsageError
 from trackers.frameworks.gymnasium import MOST_FRAMES, TrackersVectorWrapper, TrackersWrapper
 
-__all__ = ["local_runs"]
 pytestmark = pytest.mark.usefixtures("local_runs")
 
 

@@ -10,10 +10,9 @@ import pytest
 from omegaconf import OmegaConf
 
 import trackers
-from tests.frameworks.support import config, directories, local_runs, only, recorded, results, series
+from tests.frameworks.support import config, directories, only, recorded, results, series
 from trackers.frameworks.hydra import settings
 
-__all__ = ["local_runs"]
 pytestmark = pytest.mark.usefixtures("local_runs")
 
 APPLICATION = """

@@ -17,11 +17,10 @@ import optax
 import pytest
 
 import trackers
-from tests.frameworks.support import config, directories, local_runs, only, recorded, series
+from tests.frameworks.support import config, directories, only, recorded, series
 from trackers.errors import UsageError
 from trackers.frameworks.jax import TrackersWriter
 
-__all__ = ["local_runs"]
 pytestmark = pytest.mark.usefixtures("local_runs")
 
 

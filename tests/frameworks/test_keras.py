@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import trackers
-from tests.frameworks.support import config, directories, local_runs, only, recorded, results, series
+from tests.frameworks.support import config, directories, only, recorded, results, series
 from trackers.errors import UsageError
 
 os.environ.setdefault("KERAS_BACKEND", "torch")  # `make test-frameworks` has jax too
@@ -19,7 +19,6 @@ import keras
 
 from trackers.frameworks.keras import TrackersCallback
 
-__all__ = ["local_runs"]
 pytestmark = [
     pytest.mark.usefixtures("local_runs"),
     pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept"),

@@ -15,11 +15,10 @@ import pytest
 
 import trackers
 from tests import ROOT
-from tests.frameworks.support import config, directories, local_runs, only, recorded, results, series
+from tests.frameworks.support import config, directories, only, recorded, results, series
 from trackers.errors import UsageError
 from trackers.frameworks.lightgbm import TrackersCallback
 
-__all__ = ["local_runs"]
 pytestmark = pytest.mark.usefixtures("local_runs")
 PARAMETERS = {"learning_rate": 0.1, "num_leaves": 4, "objective": "regression", "metric": ["l2", "l1"], "verbose": -1,
               "num_threads": 1, "min_data_in_leaf": 5}  # fmt: skip

@@ -8,12 +8,11 @@ import optuna
 import pytest
 
 import trackers
-from tests.frameworks.support import config, local_runs, only, recorded, results, series
+from tests.frameworks.support import config, only, recorded, results, series
 from trackers.errors import UsageError
 from trackers.frameworks.optuna import TrackersCallback
 from trackers.training.init import current
 
-__all__ = ["local_runs"]
 pytestmark = pytest.mark.usefixtures("local_runs")
 
 

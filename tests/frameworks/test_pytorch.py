@@ -20,12 +20,11 @@ import torch
 from torch.utils.tensorboard import SummaryWriter as TorchWriter
 
 import trackers
-from tests.frameworks.support import READ, config, directories, info_of, journal, local_runs, only, recorded, series
+from tests.frameworks.support import READ, config, directories, info_of, journal, only, recorded, series
 from trackers.errors import UsageError
 from trackers.frameworks.pytorch import SummaryWriter
 from trackers.readers.registry import open_source
 
-__all__ = ["local_runs"]
 pytestmark = pytest.mark.usefixtures("local_runs")
 
 

@@ -15,11 +15,10 @@ from ray import tune
 from ray.train import ScalingConfig
 from ray.train.torch import TorchTrainer
 
-from tests.frameworks.support import config, local_runs, only, recorded, results, series
+from tests.frameworks.support import config, only, recorded, results, series
 from trackers.errors import UsageError
 from trackers.frameworks.ray import TrackersCallback, worker_run
 
-__all__ = ["local_runs"]
 pytestmark = [pytest.mark.usefixtures("local_runs", "cluster"), pytest.mark.filterwarnings("ignore")]
 
 

@@ -20,11 +20,10 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import trackers
-from tests.frameworks.support import config, directories, local_runs, only, recorded, results, series
+from tests.frameworks.support import config, directories, only, recorded, results, series
 from trackers.errors import UsageError
 from trackers.frameworks.sklearn import MOST_POINTS, TrackersLogger
 
-__all__ = ["local_runs"]
 pytestmark = [pytest.mark.usefixtures("local_runs"), pytest.mark.filterwarnings("ignore")]
 FEATURES, TARGET = load_iris(return_X_y=True)
 

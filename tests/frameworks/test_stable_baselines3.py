@@ -17,11 +17,10 @@ from stable_baselines3.common.callbacks import BaseCallback, EvalCallback
 from stable_baselines3.common.monitor import Monitor
 
 import trackers
-from tests.frameworks.support import config, directories, local_runs, only, recorded, results, series
+from tests.frameworks.support import config, directories, only, recorded, results, series
 from trackers.errors import UsageError
 from trackers.frameworks.stable_baselines3 import TrackersCallback, TrackersOutputFormat
 
-__all__ = ["local_runs"]
 pytestmark = pytest.mark.usefixtures("local_runs")
 
 

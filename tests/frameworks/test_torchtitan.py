@@ -12,11 +12,10 @@ from torchtitan.components import metrics as theirs
 from torchtitan.config import JobConfig
 from torchtitan.distributed import ParallelDims
 
-from tests.frameworks.support import config, directories, local_runs, only, results, series
+from tests.frameworks.support import config, directories, only, results, series
 from trackers.frameworks.torchtitan import TrackersLogger, install
 from trackers.training.init import current
 
-__all__ = ["local_runs"]
 pytestmark = [pytest.mark.usefixtures("local_runs", "one_rank"), pytest.mark.filterwarnings("ignore")]
 
 

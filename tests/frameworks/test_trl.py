@@ -10,10 +10,8 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 from trl import SFTConfig, SFTTrainer
 
-from tests.frameworks.support import config, local_runs, only, results, series
+from tests.frameworks.support import config, only, results, series
 from trackers.frameworks import transformers as ours
-
-__all__ = ["local_runs"]
 
 
 @pytest.mark.usefixtures("local_runs")

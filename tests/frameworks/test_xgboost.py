@@ -12,11 +12,10 @@ import pytest
 import xgboost
 
 import trackers
-from tests.frameworks.support import config, directories, local_runs, only, recorded, results, series
+from tests.frameworks.support import config, directories, only, recorded, results, series
 from trackers.errors import UsageError
 from trackers.frameworks.xgboost import TrackersCallback
 
-__all__ = ["local_runs"]
 pytestmark = pytest.mark.usefixtures("local_runs")
 PARAMETERS = {"eta": 0.1, "max_depth": 2, "objective": "reg:squarederror", "nthread": 1, "eval_metric": ["rmse", "mae"]}
 

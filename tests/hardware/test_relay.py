@@ -18,6 +18,7 @@ import pytest
 
 import trackers
 from tests.fakes.gpu_drivers.standin import Drivers
+from tests.helpers import wait_for
 from tests.stores import read_json, wandb_files, wandb_records
 from trackers.analysis.run_list import overview
 from trackers.journal.run_directory import RunDirectory, StreamName, find_runs
@@ -52,15 +53,6 @@ ENVIRONMENT = {"TRACKER_SAMPLE": "y", "TRACKER_SAMPLE_RECORD_INTERVAL": "1", "TR
 def sampler_records(run: RunDirectory, attempt: int = 1) -> list[Record]:
     """What the sampler of an attempt wrote."""
     return StreamReader(run.stream(StreamName("sampler", 0, attempt))).read(10_000)
-
-
-def wait_for(what: Callable[[], Any], seconds: float = 30.0) -> Any:
-    """The first true answer; a failure after so long without."""
-    until = time.monotonic() + seconds
-    while not (answer := what()):
-        assert time.monotonic() < until, "waited in vain"
-        time.sleep(0.02)
-    return answer
 
 
 def train(drivers: Drivers, home: Path, *arguments: str, **environ: str) -> subprocess.Popen[str]:

@@ -29,6 +29,14 @@ def time(monkeypatch: pytest.MonkeyPatch) -> Time:
     return time
 
 
+@pytest.fixture
+def cuda(monkeypatch: pytest.MonkeyPatch) -> Cuda:
+    """A GPU that works when the test says so."""
+    cuda = Cuda()
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
+    return cuda
+
+
 def logged(run: Run) -> dict[str, float]:
     return {k: v for r in run._recorder.logged() if isinstance(r, Metrics) for k, v in r.values.items()}
 
@@ -108,10 +116,8 @@ def test_unknown_collective_is_said_and_too_many_are_bounded(time: Time, monkeyp
     assert "more than 3 collectives" in said[-1]
 
 
-def test_gpu_time_is_read_later(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpu_time_is_read_later(cuda: Cuda) -> None:
     """On a GPU the time is between two events on the stream; it is known when the GPU is there, and nothing waits."""
-    cuda = Cuda()
-    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
     home = Communication(ranks=2)
     cuda.work(500.0)
     with home.timed("gradient_sync", 40_000_000):
@@ -126,10 +132,8 @@ def test_gpu_time_is_read_later(monkeypatch: pytest.MonkeyPatch) -> None:
     assert cuda.synchronized == 0
 
 
-def test_collective_of_the_host_is_timed_by_its_clock(monkeypatch: pytest.MonkeyPatch, time: Time) -> None:
+def test_collective_of_the_host_is_timed_by_its_clock(cuda: Cuda, time: Time) -> None:
     """In a process that uses CUDA a gloo collective has the host's time, not that of an idle stream."""
-    cuda = Cuda()
-    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
     home = Communication(ranks=2)
     with home.timed("sync", 1_000_000, device="cpu"):
         time.now += 0.5
@@ -137,10 +141,8 @@ def test_collective_of_the_host_is_timed_by_its_clock(monkeypatch: pytest.Monkey
     assert cuda.recorded == 0
 
 
-def test_gpu_time_is_exact_after_days(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpu_time_is_exact_after_days(cuda: Cuda) -> None:
     """CUDA answers in floats of 24 bits: a collective of a millisecond has its time after days, too."""
-    cuda = Cuda()
-    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
     home = Communication(ranks=2)
     for hours in (0, 100):
         cuda.work(hours * 3_600_000.0)
@@ -151,10 +153,9 @@ def test_gpu_time_is_exact_after_days(monkeypatch: pytest.MonkeyPatch) -> None:
         assert found["communication/gradient_sync/duration_ms"] == pytest.approx(1.25)
 
 
-def test_collectives_in_a_captured_graph_are_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_collectives_in_a_captured_graph_are_not_counted(cuda: Cuda) -> None:
     """What is captured hasn't happened: it is said and not counted; so it is with a GPU that has failed."""
-    cuda, said = Cuda(), list[str]()
-    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
+    said: list[str] = []
     home = Communication(ranks=2, say=said.append)
     with home.timed("before", 10):
         cuda.capturing = True
@@ -168,10 +169,8 @@ def test_collectives_in_a_captured_graph_are_not_counted(monkeypatch: pytest.Mon
     assert {line.partition(":")[2][:13] for line in said} == {" a CUDA graph", " CUDA error: "}
 
 
-def test_collective_under_way_lets_a_graph_be_captured(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_collective_under_way_lets_a_graph_be_captured(cuda: Cuda) -> None:
     """While a CUDA graph is captured nobody asks whether an earlier collective is over: that would end the capture."""
-    cuda = Cuda()
-    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
     home = Communication(ranks=2)
     with home.timed("gradient_sync", 1_000_000):
         cuda.work(20.0)

@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 
 import pytest
 
 import trackers
-
-
-class Terminal(io.StringIO):
-    """Standard error, as a person has it."""
-
-    def isatty(self) -> bool:
-        return True
+from tests.helpers import Terminal
 
 
 @pytest.mark.parametrize("rows", [25_000, 5_000])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import itertools
 import json
 import math
@@ -22,7 +21,7 @@ from tests.backends.wandb.test_datastore import framed
 from tests.fakes import wandb_reads
 from tests.fakes.wandb_reads import HeldRun
 from tests.fakes.wandb_server import Fault, WandbServer
-from tests.helpers import T0, Driver, run_info, stream, training
+from tests.helpers import T0, Driver, Terminal, run_info, stream, training
 from trackers.backends.wandb.tracker import WandbTracker
 from trackers.errors import CredentialsMissing, Damaged, NotFound, Unavailable, UsageError
 from trackers.readers.reader import Reader, SourceRun
@@ -148,11 +147,6 @@ def test_progress_is_shown_on_a_terminal(
     server: WandbServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """While history is fetched a bar counts its rows; elsewhere nothing is printed."""
-
-    class Terminal(io.StringIO):
-        def isatty(self) -> bool:
-            return True
-
     held(server, 3000)
     read("someone/digits/v2h4vzbc")
     assert capsys.readouterr().err == ""
@@ -322,11 +316,6 @@ def test_history_is_fetched_once(server: WandbServer) -> None:
 
 def test_fetching_shows_a_bar_on_a_terminal(server: WandbServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """People see how far it is; what is kept already shows nothing."""
-
-    class Terminal(io.StringIO):
-        def isatty(self) -> bool:
-            return True
-
     monkeypatch.setenv("TERM", "xterm")
     held(server, 3000)
     for shown in (True, False):

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from tests.fakes.scripted import Scripted, got
-from tests.helpers import T0, run_info
+from tests.helpers import T0, begun_run
 from trackers import errors
 from trackers.backends import registry
 from trackers.journal.run_directory import RunDirectory, StreamName, replace_file
@@ -36,11 +36,7 @@ def _scripted(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def run(tmp_path: Path) -> RunDirectory:
     """A finished run of twenty steps."""
-    run = RunDirectory(tmp_path / "run")
-    run.make()
-    run.write_info(run_info(run.path, trackers=["scripted"]))
-    writer = StreamWriter(run.stream(StreamName("rank", 0, 1)))
-    writer.write(encode(Start(time=T0)))
+    run, writer = begun_run(tmp_path / "run", trackers=["scripted"])
     for step in range(STEPS):
         writer.write(encode(Metrics(step=step, time=T0 + step, values={"x": step})))
     writer.write(encode(Finish(time=T0 + STEPS, status="failed", exit_code=3)))

@@ -19,6 +19,14 @@ from trackers.support.process_info import boot_id, process_start
 T0 = 1_763_688_000.0
 
 
+@pytest.fixture
+def run(tmp_path: Path) -> RunDirectory:
+    """A run without streams."""
+    run = RunDirectory(tmp_path)
+    run.make()
+    return run
+
+
 def _writer(run: RunDirectory, name: str) -> StreamWriter:
     parsed = StreamName.parse(name)
     assert parsed is not None
@@ -69,10 +77,8 @@ def test_order_is_stable_when_killed_anywhere(tmp_path: Path) -> None:
         assert len(set(given.values())) == written
 
 
-def test_order_merges_streams_by_time(tmp_path: Path) -> None:
+def test_order_merges_streams_by_time(run: RunDirectory) -> None:
     """Records that wait in two streams come in the order of their times."""
-    run = RunDirectory(tmp_path)
-    run.make()
     rank, node = _writer(run, "rank-0.1"), _writer(run, "node-0.1")
     for k in range(10):
         rank.write(_metrics(k, T0 + k))
@@ -83,10 +89,8 @@ def test_order_merges_streams_by_time(tmp_path: Path) -> None:
     assert len(records) == 13
 
 
-def test_order_lost_file_begins_anew_without_loss(tmp_path: Path) -> None:
+def test_order_lost_file_begins_anew_without_loss(run: RunDirectory) -> None:
     """If the order's file is gone, reading from the start still gives every record once."""
-    run = RunDirectory(tmp_path)
-    run.make()
     rank = _writer(run, "rank-0.1")
     for k in range(30):
         rank.write(_metrics(k, T0 + k))
@@ -102,10 +106,8 @@ def test_order_lost_file_begins_anew_without_loss(tmp_path: Path) -> None:
     assert [record.step for record in order.read(100)] == list(range(30))
 
 
-def test_order_ignores_what_a_superseded_attempt_writes_later(tmp_path: Path) -> None:
+def test_order_ignores_what_a_superseded_attempt_writes_later(run: RunDirectory) -> None:
     """Records of attempt 1 with a time after attempt 2 began don't belong to the run."""
-    run = RunDirectory(tmp_path)
-    run.make()
     old = _writer(run, "rank-0.1")
     old.write(encode(Start(time=T0)) + _metrics(0, T0 + 1))
     new = _writer(run, "rank-0.2")
@@ -121,10 +123,8 @@ def test_order_ignores_what_a_superseded_attempt_writes_later(tmp_path: Path) ->
     assert order.ended()
 
 
-def test_order_ended_waits_for_the_relay_that_wrote(tmp_path: Path) -> None:
+def test_order_ended_waits_for_the_relay_that_wrote(run: RunDirectory) -> None:
     """Where a relay has a stream, its finish record is the last word, not the rank's."""
-    run = RunDirectory(tmp_path)
-    run.make()
     rank, node = _writer(run, "rank-0.1"), _writer(run, "node-0.1")
     rank.write(encode(Start(time=T0)) + encode(Finish(time=T0 + 1, status="finished")))
     node.write(encode(Start(time=T0)))
@@ -146,10 +146,8 @@ def _steps(order: Order) -> list[int]:
 @pytest.mark.parametrize("keep", [0, 150, 1000])
 @pytest.mark.parametrize("restart", [False, True])
 @pytest.mark.parametrize("grown", [3, 100])
-def test_order_goes_on_behind_a_cut(keep: int, restart: bool, grown: int, tmp_path: Path) -> None:
+def test_order_goes_on_behind_a_cut(keep: int, restart: bool, grown: int, run: RunDirectory) -> None:
     """A stream cut to ``keep`` bytes while it is written and read: what comes later is given once, nothing twice."""
-    run = RunDirectory(tmp_path)
-    run.make()
     rank, node = _writer(run, "rank-0.1"), _writer(run, "node-0.1")
     for k in range(50):
         rank.write(_metrics(k, T0 + k))
@@ -174,11 +172,9 @@ def test_order_goes_on_behind_a_cut(keep: int, restart: bool, grown: int, tmp_pa
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_order_of_a_batch_whose_stream_was_cut_before_it_was_committed(seed: int, tmp_path: Path) -> None:
+def test_order_of_a_batch_whose_stream_was_cut_before_it_was_committed(seed: int, run: RunDirectory) -> None:
     """What was given out, wasn't committed and is gone gives its numbers to nobody: new records come behind, once."""
     rng = random.Random(seed)
-    run = RunDirectory(tmp_path)
-    run.make()
     rank, node = _writer(run, "rank-0.1"), _writer(run, "node-0.1")
     for k in range(60):
         rank.write(_metrics(k, T0 + k))
@@ -222,10 +218,8 @@ def test_order_of_a_batch_whose_stream_was_cut_before_it_was_committed(seed: int
     assert {step for step in range(kept) if step > max(sent)} <= set(steps)
 
 
-def test_order_of_a_position_beyond_the_journal_waits(tmp_path: Path) -> None:
+def test_order_of_a_position_beyond_the_journal_waits(run: RunDirectory) -> None:
     """A journal put back from an older copy gives nothing twice, and then what is new."""
-    run = RunDirectory(tmp_path)
-    run.make()
     rank = _writer(run, "rank-0.1")
     for k in range(20):
         rank.write(_metrics(k, T0 + k))
@@ -241,11 +235,11 @@ def test_order_of_a_position_beyond_the_journal_waits(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("lives", [True, False])
 @pytest.mark.parametrize("back", ["from the start", "from the middle"])
-def test_order_waits_for_a_deleted_stream_that_is_put_back(back: str, lives: bool, tmp_path: Path) -> None:
+def test_order_waits_for_a_deleted_stream_that_is_put_back(
+    back: str, lives: bool, run: RunDirectory, tmp_path: Path
+) -> None:
     """What was given out comes again whole, though its stream is away for a while; where nobody lives that puts it
     back, the others go on."""
-    run = RunDirectory(tmp_path)
-    run.make()
     pid = os.getpid() if lives else 2**22
     here = {"host": socket.gethostname(), "boot_id": boot_id(), "pid": pid, "pid_start": process_start(os.getpid())}
     run.write_info(run_info(tmp_path, **here))
@@ -280,10 +274,8 @@ def test_order_waits_for_a_deleted_stream_that_is_put_back(back: str, lives: boo
     assert 20 in [record.step for record in [*StreamReader(rank.path).read(100)] if record.id in again]
 
 
-def test_order_whose_file_cannot_grow_loses_no_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_order_whose_file_cannot_grow_loses_no_record(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
     """A full disk while a change of stream is written down: the same records come when there is space."""
-    run = RunDirectory(tmp_path)
-    run.make()
     rank, node = _writer(run, "rank-0.1"), _writer(run, "node-0.1")
     for k in range(12):
         rank.write(_metrics(k, T0 + k))
@@ -313,10 +305,8 @@ def test_order_whose_file_cannot_grow_loses_no_record(tmp_path: Path, monkeypatc
     assert again == keys
 
 
-def test_order_chosen_but_not_given_out_is_chosen_anew(tmp_path: Path) -> None:
+def test_order_chosen_but_not_given_out_is_chosen_anew(run: RunDirectory) -> None:
     """Changes that a killed process wrote down for records it never gave out don't disturb the next order."""
-    run = RunDirectory(tmp_path)
-    run.make()
     rank, node = _writer(run, "rank-0.1"), _writer(run, "node-0.1")
     for k in range(5):
         rank.write(_metrics(k, T0 + k))

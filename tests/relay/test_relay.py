@@ -9,18 +9,19 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
+from tests.helpers import made_run, wait_for
 from trackers.journal import helper_process
 from trackers.journal.lease import Lease, read_holder
-from trackers.journal.run_directory import RunDirectory
+from trackers.journal.run_directory import RunDirectory, StreamName
 from trackers.journal.status import last_status, observe
+from trackers.journal.stream import StreamWriter
+from trackers.records import Start, encode
 from trackers.relay.delivery.cursor_file import delivery_report
 from trackers.relay.delivery.delivery import read_account
 
@@ -31,15 +32,6 @@ for step in range(int(sys.argv[1])):
     run.log({"loss": 1.0 / (step + 1)}, step=step)
 print("logged", flush=True)
 """
-
-
-def wait_for(what: Callable[[], Any], seconds: float = 30.0) -> Any:
-    """Poll until ``what`` is true, and return it."""
-    deadline = time.monotonic() + seconds
-    while not (found := what()):
-        assert time.monotonic() < deadline, f"waited {seconds} s in vain"
-        time.sleep(0.02)
-    return found
 
 
 def start(code: str, *arguments: str, **more: Any) -> subprocess.Popen[str]:
@@ -313,14 +305,7 @@ def test_lease_lost_to_another_is_noticed(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_run_elsewhere_is_running_while_its_heart_beats(tmp_path: Path) -> None:
     """For a run of another machine a fresh stream or heartbeat means running, a stale one crashed."""
-    from tests.helpers import run_info
-    from trackers.journal.run_directory import StreamName
-    from trackers.journal.stream import StreamWriter
-    from trackers.records import Start, encode
-
-    run = RunDirectory(tmp_path / "run")
-    run.make()
-    run.write_info(run_info(run.path, host="elsewhere", boot_id="b", pid=1, pid_start=1.0))
+    run = made_run(tmp_path / "run", host="elsewhere", boot_id="b", pid=1, pid_start=1.0)
     stream = run.stream(StreamName("rank", 0, 1))
     StreamWriter(stream).write(encode(Start(time=1.0)))
     assert observe(run).name == "running"

@@ -7,14 +7,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
+from tests.helpers import wait_for
 from trackers.journal.run_directory import RunDirectory, find_runs
 from trackers.journal.status import last_status
 
@@ -49,15 +48,6 @@ def done(process: subprocess.Popen[str], code: int = 0) -> tuple[str, str]:
     out, err = process.communicate(timeout=100)
     assert process.returncode == code, err
     return out, err
-
-
-def wait_for(what: Callable[[], Any]) -> Any:
-    """Poll until ``what`` is true."""
-    until = time.monotonic() + 60
-    while not (found := what()):
-        assert time.monotonic() < until
-        time.sleep(0.02)
-    return found
 
 
 def started() -> list[str]:

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 import trackers
 from tests import ROOT, stores
-from tests.helpers import T0, run_info
+from tests.helpers import T0, made_run, run_info
 from tests.ways_to_end import BEGIN, WAYS, Way, table
 from trackers.journal.run_directory import RunDirectory, StreamName
 from trackers.journal.status import last_status, observe, revised
@@ -77,9 +77,7 @@ def test_finish_is_found_wherever_it_stands_and_however_it_comes(
 
 def test_run_has_ended_though_others_logged_on_behind_its_finish(tmp_path: Path) -> None:
     """However much a child wrote behind the finish record, the run is finished, for readers and for a delivery."""
-    run = RunDirectory(tmp_path / "run")
-    run.make()
-    run.write_info(run_info(run.path, host=process_info.host(), boot_id=process_info.boot_id(), pid=1, pid_start=1.0))
+    run = made_run(tmp_path / "run", host=process_info.host(), boot_id=process_info.boot_id(), pid=1, pid_start=1.0)
     late = b"".join(encode(Metrics(time=T0 + 2, step=step, values={"late": 1.0})) for step in range(5000))
     lines = encode(Start(time=T0)) + encode(Finish(time=T0 + 1, status="finished", exit_code=0)) + late
     assert len(late) > NEAR_BYTES

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from tests import ROOT, forked
 from tests.helpers import T0, Driver, run_info, stream, training
-from tests.stores import read_mlflow
+from tests.stores import mlflow_tables, read_mlflow
 from trackers.backends.mlflow import store as mlflow_store
 from trackers.backends.mlflow.precheck import show, tracking_uri
 from trackers.backends.mlflow.store import first_moment
@@ -45,23 +45,15 @@ from trackers.records import (
 )
 from trackers.tracker import RunInfo, State, Status
 
-
-@pytest.fixture(scope="module")
-def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """MLflow's tables, made once: its migrations take seconds."""
-    from mlflow import MlflowClient
-
-    file = tmp_path_factory.mktemp("mlflow") / "mlflow.db"
-    MlflowClient(tracking_uri=f"sqlite:///{file}").search_experiments()
-    return file
+__all__ = ["mlflow_tables"]
 
 
 @pytest.fixture
-def info(tmp_path: Path, empty_database: Path) -> RunInfo:
+def info(tmp_path: Path, mlflow_tables: Path) -> RunInfo:
     """A run whose training works in ``tmp_path``/work, where MLflow's database is."""
     work = tmp_path / "work"
     work.mkdir()
-    shutil.copyfile(empty_database, work / "mlflow.db")
+    shutil.copyfile(mlflow_tables, work / "mlflow.db")
     return run_info(
         tmp_path / "run", cwd=str(work), program="train.py", argv=["train.py", "--lr", "1"], user="ada", notes="try"
     )
@@ -233,7 +225,7 @@ def test_created_run_is_found_after_a_kill(info: RunInfo) -> None:
     assert stored(info).info.run_id == driver.state["native_id"]
 
 
-def test_forgotten_run_gets_its_whole_history_again(info: RunInfo, empty_database: Path) -> None:
+def test_forgotten_run_gets_its_whole_history_again(info: RunInfo, mlflow_tables: Path) -> None:
     """When the store no longer knows the run, delivery begins again at the first record."""
     records = training(10)
     driver = Driver(MlflowTracker, info)

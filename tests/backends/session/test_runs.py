@@ -16,6 +16,7 @@ import pytest
 from tests import ROOT, forked
 from tests.backends.session.session_files import Session, sessions, unix
 from tests.fakes.gpu_drivers.standin import Drivers
+from tests.helpers import wait_for
 from tests.stores import named_float
 from trackers.journal.run_directory import RunDirectory, find_runs
 from trackers.journal.status import last_status
@@ -42,15 +43,6 @@ def one() -> tuple[Session, list[Record]]:
     (found,) = sessions(Path("logs"))
     (run,) = find_runs(Path("runs"))
     return found, records(run)
-
-
-def wait(what: Any, seconds: float = 60.0) -> Any:
-    """The first true answer; a failure after so long without."""
-    until = time.monotonic() + seconds
-    while not (answer := what()):
-        assert time.monotonic() < until, "waited in vain"
-        time.sleep(0.02)
-    return answer
 
 
 def gpus(journal: list[Record]) -> int | None:
@@ -181,12 +173,14 @@ def kill(drivers: Drivers) -> None:
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     try:
-        wait(lambda: any('"system.gpu.1.gpu"' in path.read_text() for path in Path("runs").glob("*/*/streams/sampl*")))
+        wait_for(
+            lambda: any('"system.gpu.1.gpu"' in path.read_text() for path in Path("runs").glob("*/*/streams/sampl*"))
+        )
     finally:
         process.send_signal(signal.SIGKILL)
         process.wait()
     (run,) = find_runs(Path("runs"))
-    wait(lambda: last_status(run).name == "crashed" and not (run.path / "relay.lease").exists())
+    wait_for(lambda: last_status(run).name == "crashed" and not (run.path / "relay.lease").exists())
 
 
 def compare_snapshots(killed: Session, journal: list[Record]) -> None:

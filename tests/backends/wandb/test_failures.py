@@ -22,8 +22,7 @@ from tests import ROOT
 from tests.backends.wandb.support import ID, assert_is_training, driver, offline_rows, picture, sync, user_row
 from tests.fakes.wandb_server import Fault, WandbServer
 from tests.fakes.wandb_store import Run
-from tests.helpers import T0, Driver, run_info, stream, training
-from tests.relay.test_relay import wait_for
+from tests.helpers import T0, Driver, run_info, stream, training, wait_for
 from trackers.backends.wandb import client
 from trackers.backends.wandb import tracker as backend
 from trackers.backends.wandb.datastore_writer import history, offline_files

@@ -8,24 +8,17 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests import ROOT
+from tests.backends.wandb.support import server
 from tests.fakes.wandb_server import Fault, WandbServer
 from trackers.backends.wandb import datastore_writer
 
-
-@pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[WandbServer]:
-    with WandbServer() as running:
-        monkeypatch.setenv("WANDB_BASE_URL", running.url)
-        monkeypatch.setenv("WANDB_API_KEY", "k" * 40)
-        monkeypatch.setenv("WANDB_MODE", "online")
-        yield running
+__all__ = ["server"]
 
 
 def plain_init(**fields: Any) -> Any:

@@ -9,7 +9,6 @@ import math
 import os
 import re
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -73,16 +72,6 @@ NAMES = [
     "lm loss validation vs samples",
     "lm loss validation ppl vs samples",
 ]
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
-    """A run that only writes its journal."""
-    monkeypatch.setenv("TRACKER_RELAY", "n")
-    run = trackers.init("json", project="p", mode="offline", options={"TRACKER_LOG_TIMERS": False})
-    assert isinstance(run, Run)
-    yield run
-    run.finish()
 
 
 def logged(run: Run) -> dict[str, dict[int, float]]:
@@ -462,20 +451,6 @@ def test_reports_keep_their_order_and_wait_for_nothing() -> None:
 def test_level_is_a_name_or_a_number(given: int | str, number: int) -> None:
     """Level names in any case and numbers, also as text, are levels."""
     assert logging_setup.level(given) == number
-
-
-@pytest.fixture(autouse=True)
-def _logging() -> Iterator[None]:
-    """Python's logging, put back afterwards."""
-    loggers = [logging.getLogger(), *(logging.getLogger(name) for name in list(logging.root.manager.loggerDict))]
-    levels = [(logger, logger.level) for logger in loggers]
-    handlers = [(handler, list(handler.filters)) for handler in loggers[0].handlers]
-    yield
-    for logger, level in levels:
-        logger.setLevel(level)
-    for handler, filters in handlers:
-        handler.filters = filters
-    loggers[0].handlers = [handler for handler, _ in handlers]
 
 
 def test_logging_is_filtered_as_configured(caplog: pytest.LogCaptureFixture) -> None:

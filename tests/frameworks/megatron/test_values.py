@@ -8,7 +8,6 @@ import logging
 import math
 import re
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -31,28 +30,6 @@ from trackers.records import Metrics
 from trackers.reductions import Mean
 from trackers.support import logging_setup
 from trackers.training.run import Run
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
-    """A run that only writes its journal."""
-    monkeypatch.setenv("TRACKER_RELAY", "n")
-    run = trackers.init("json", project="p", mode="offline", options={"TRACKER_LOG_TIMERS": False})
-    assert isinstance(run, Run)
-    yield run
-    run.finish()
-
-
-@pytest.fixture(autouse=True)
-def _logging() -> Iterator[None]:
-    """Python's logging, put back afterwards."""
-    root = logging.getLogger()
-    level, handlers = root.level, [(handler, list(handler.filters)) for handler in root.handlers]
-    yield
-    root.setLevel(level)
-    for handler, filters in handlers:
-        handler.filters = filters
-    root.handlers = [handler for handler, _ in handlers]
 
 
 def logged(run: Run) -> dict[str, dict[int, float]]:
