@@ -11,8 +11,6 @@ import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-import pytest
-
 import trackers
 import trackers.testing
 
@@ -434,12 +432,12 @@ RIDDLE = re.compile(
 """Beginnings and phrases that hide the subject. Write "Maximum number of …", "True if …", "Time after which …"."""
 
 
-@pytest.mark.parametrize("name", MODULES)
-def test_docstrings_name_their_subject(name: str) -> None:
+def test_docstrings_name_their_subject() -> None:
     """Docstrings of modules, classes, functions and constants say what they describe before anything else."""
     found = [
-        f"{node.lineno}: {node.value.value[:60]!r}"
-        for node in ast.walk(ast.parse(MODULES[name].read_text()))
+        f"{name}:{node.lineno}: {node.value.value[:60]!r}"
+        for name, path in MODULES.items()
+        for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
         if RIDDLE.match(node.value.value)
     ]

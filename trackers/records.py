@@ -441,8 +441,16 @@ def double(value: Any) -> float | None:
         return None
 
 
+def nearest_double(value: Number) -> float:
+    """A number as the nearest float: an infinity for an integer beyond all floats."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
+
+
 def finite(value: Any) -> float | None:
-    """The same; None for NaN and infinities, too."""
+    """As :func:`double`; None for NaN and infinities, too."""
     number = double(value)
     return number if number is not None and math.isfinite(number) else None
 

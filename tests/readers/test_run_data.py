@@ -19,7 +19,7 @@ from trackers.journal.run_directory import RunDirectory
 from trackers.readers import cache, columns, frames, journal
 from trackers.readers.columns import Block, ColumnBlocks
 from trackers.readers.run_data import RunData, load, load_all
-from trackers.records import Metrics, Record
+from trackers.records import Metrics, Record, nearest_double
 
 
 def logged(steps: int = 20, name: str = "baseline", **options: Any) -> trackers.Run:
@@ -231,10 +231,6 @@ ROWS = st.lists(st.tuples(st.one_of(st.none(), st.integers(0, 5)), st.dictionari
                 max_size=30)  # fmt: skip
 
 
-def double(value: Any) -> float:
-    return columns._double(value)
-
-
 @settings(max_examples=60, deadline=None)
 @given(ROWS, st.integers(0, 30))
 def test_columns_hold_what_records_do(rows: list[tuple[int | None, dict[str, Any]]], cut: int) -> None:
@@ -254,7 +250,7 @@ def test_columns_hold_what_records_do(rows: list[tuple[int | None, dict[str, Any
         chosen = list(frames.parted(blocks, stepless))
         names = list(dict.fromkeys(name for block in chosen for name in block.names))
         wanted = [
-            (name, record.step, record.time, double(value))
+            (name, record.step, record.time, nearest_double(value))
             for record in records
             if isinstance(record, Metrics) and (record.step is None) == stepless
             for name, value in record.values.items()
@@ -268,7 +264,7 @@ def test_columns_hold_what_records_do(rows: list[tuple[int | None, dict[str, Any
         for name in names:
             column = wide[f"{name}_" if name in ("step", "time") else name]
             cells = [
-                (at, double(value))
+                (at, nearest_double(value))
                 for at, value in zip(wide[key].to_pylist(), column.to_pylist(), strict=True)
                 if value is not None
             ]

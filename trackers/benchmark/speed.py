@@ -18,7 +18,7 @@ import msgspec
 
 from trackers.metrics import roles
 from trackers.metrics.groups import group_of
-from trackers.records import SUMMARY_PREFIX, finite
+from trackers.records import SUMMARY_PREFIX, finite, nearest_double
 
 MEASURED, WALL_CLOCK, STATED, LOGGED = "measured step time", "wall clock", "stated result", "logged rate"
 """Clocks that a figure can be based on."""
@@ -360,7 +360,7 @@ class Meter(msgspec.Struct):
                 continue
             if not isinstance(value, (int, float)):
                 continue
-            number = _double(value) * role.factor
+            number = nearest_double(value) * role.factor
             if role.kind == roles.STEP_TIME:
                 timed = self.timed.setdefault(name, StepTimes())
                 timed.add(self.starts, step, number, self.alone)
@@ -586,13 +586,6 @@ def _contradicted(found: Speed, stated: float) -> None:
             f"it states {stated:,.0f} tokens/s, but {batch:g} × {length:g} × {steps:.4g} steps/s = {tokens:,.0f}: that "
             f"is used (a length of {stated / batch / steps:,.0f} would explain the other)"
         )
-
-
-def _double(value: float) -> float:
-    try:
-        return float(value)
-    except OverflowError:
-        return math.inf
 
 
 def grown(meter: Meter, kind: str) -> float | None:

@@ -23,6 +23,15 @@ Sources = Annotated[
 FORMS = ("table", "markdown", "csv", "latex", "json")
 
 
+def _known_form(form: str, as_json: bool) -> str:
+    from trackers.errors import UsageError
+
+    form = "json" if as_json else form
+    if form not in FORMS:
+        raise UsageError(f"unknown format {form!r}: known are {', '.join(FORMS)}")
+    return form
+
+
 def compare(
     context: typer.Context,
     sources: Sources,
@@ -50,9 +59,7 @@ def compare(
     from trackers.analysis.compare import FIGURES
     from trackers.errors import UsageError
 
-    form = "json" if as_json else form
-    if form not in FORMS:
-        raise UsageError(f"unknown format {form!r}: known are {', '.join(FORMS)}")
+    form = _known_form(form, as_json)
     wanted = _words(figures) or list(FIGURES)
     for word in wanted:
         if word not in FIGURES:
@@ -307,12 +314,9 @@ def sql(
     from trackers.analysis.sql import sql as work
     from trackers.analysis.tables import TextTable, render
     from trackers.cli.common import runs_root
-    from trackers.errors import UsageError
     from trackers.records import name_floats
 
-    form = "json" if as_json else form
-    if form not in FORMS:
-        raise UsageError(f"unknown format {form!r}: known are {', '.join(FORMS)}")
+    form = _known_form(form, as_json)
     root = runs_root(directory)
     table = work(query, sources or [str(root)], root=root).table
     columns = [[_value(value) for value in column.to_pylist()] for column in table.columns]

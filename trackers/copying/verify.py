@@ -30,6 +30,7 @@ from trackers.records import (
     flatten,
     merge,
     name_floats,
+    nearest_double,
     on_axis,
     plain_name,
 )
@@ -241,10 +242,7 @@ def _same(one: Any, other: Any, keeps: Capabilities) -> bool:
 def _number(value: Any, keeps: Capabilities) -> Any:
     import numpy as np
 
-    try:
-        number = float(value)
-    except OverflowError:
-        number = math.copysign(math.inf, value)
+    number = nearest_double(value)
     if keeps.single:
         with np.errstate(over="ignore"):
             number = float(np.float32(number))

@@ -13,7 +13,7 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from trackers.errors import MissingPackage
-from trackers.records import Metrics, Number
+from trackers.records import Metrics, nearest_double
 
 STEPLESS = -(2**63)
 """Stands for "no step" in a block's steps."""
@@ -112,7 +112,7 @@ def _block(names: tuple[str, ...], numbers: list[int], found: list[Metrics]) -> 
     try:
         values = np.fromiter(every, np.float64, size * len(names))
     except OverflowError:
-        values = np.array([_double(value) for record in found for value in record.values.values()], np.float64)
+        values = np.array([nearest_double(value) for record in found for value in record.values.values()], np.float64)
     return Block(names, kinds, rows, steps, times, values.reshape(size, len(names)))
 
 
@@ -139,13 +139,6 @@ def _kind(name: str, found: list[Metrics]) -> int:
     if kind is bool:
         return BOOLEAN if all(type(value) is bool for value in values) else FLOAT
     return INTEGER if all(type(value) is int and -EXACT <= value <= EXACT for value in values) else FLOAT
-
-
-def _double(value: Number) -> float:
-    try:
-        return float(value)
-    except OverflowError:
-        return float("inf") if value > 0 else float("-inf")
 
 
 def joined(blocks: Iterable[Block]) -> list[Block]:

@@ -173,10 +173,14 @@ def patch(
     _root = os.fspath(root_logdir)
     with _lock:
         taken = bool(_taps)
-    start = sys.modules.get("trackers.training.init")
-    run = start.current() if start is not None else None
+    run = _current()
     if run is not None and not taken:
         run.record_tensorboard()
+
+
+def _current() -> Any:
+    start = sys.modules.get("trackers.training.init")
+    return start.current() if start is not None else None
 
 
 def unpatch() -> None:
@@ -193,8 +197,7 @@ def take_summary(given: Any, step: int, namespace: str = "") -> None:
     Args:
         step: of what isn't an event. namespace: what stands before the tags, with "/".
     """
-    start = sys.modules.get("trackers.training.init")
-    run = start.current() if start is not None else None
+    run = _current()
     if run is None or run.disabled or not hasattr(run._recorder, "take"):
         return
     tap = next((tap for tap in tuple(_taps) if tap.records(run)), None) or WriterTap(run, os.sep)

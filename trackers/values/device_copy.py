@@ -17,7 +17,6 @@ from typing import Any, ClassVar, Protocol
 
 from trackers.records import Number
 from trackers.values.coerce import Unrecordable, number, whole
-from trackers.values.coerce import number as plain_number
 
 MAX_PENDING = 1024
 """Records that may wait for an accelerator. CUDA itself queues about as many kernels before a launch blocks."""
@@ -338,7 +337,7 @@ class Scalar:
     def __init__(self, value: Any) -> None:
         moving = transfer(value)
         self._moving = moving
-        self._value = plain_number(value) if moving is None else None
+        self._value = number(value) if moving is None else None
 
     @property
     def ready(self) -> bool:

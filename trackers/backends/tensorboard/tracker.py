@@ -36,7 +36,6 @@ from trackers.records import (
     Info,
     Media,
     Metrics,
-    Number,
     Record,
     Start,
     Summary,
@@ -44,6 +43,7 @@ from trackers.records import (
     final_name,
     merge,
     name_floats,
+    nearest_double,
 )
 from trackers.support import confined
 from trackers.support.confined import local
@@ -300,10 +300,10 @@ class TensorboardTracker(TensorboardPrecheck):
             if record.step is None and vendor_system_names.is_machine(record, name):
                 (group,) = vendor_system_names.grouped({name: value})
                 said = {"summary_description": vendor_system_names.SAMPLE}
-                add(tag=self._tag(group, "scalar"), simple_value=_single(value), metadata=said)
+                add(tag=self._tag(group, "scalar"), simple_value=nearest_double(value), metadata=said)
                 continue
             tag = self._tags.get((name, "scalar")) or self._tag(name, "scalar")
-            add(tag=tag, simple_value=_single(value))
+            add(tag=tag, simple_value=nearest_double(value))
 
     def _tag(self, name: str, kind: str) -> str:
         """The tag of a name. TensorBoard shows one kind of data under a tag, so a second kind gets a suffix."""
@@ -328,7 +328,7 @@ class TensorboardTracker(TensorboardPrecheck):
         for name, value in self._marks.summary.items():
             number = _FLOATS.get(value, value) if isinstance(value, str) else value
             if isinstance(number, (int, float)):
-                event.summary.value.add(tag=self._tag(name, "scalar"), simple_value=_single(number))
+                event.summary.value.add(tag=self._tag(name, "scalar"), simple_value=nearest_double(number))
             else:
                 self._add_text(event.summary, name, value, block=not isinstance(value, str))
         code = "" if status.exit_code is None else f" (exit code {status.exit_code})"
@@ -370,13 +370,6 @@ def _folder_there(parent: Path, own: str, info: RunInfo, *, shared: bool) -> str
             if any(name.startswith(mark) and name.endswith(SUFFIX) for name in os.listdir(parent / folder)):
                 return folder
     return own
-
-
-def _single(value: Number) -> float:
-    try:
-        return float(value)
-    except OverflowError:
-        return float("inf") if value > 0 else float("-inf")
 
 
 def _numbered(first: str, number: int) -> str:
