@@ -11,9 +11,22 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 import trackers
-from benchmarks import common, copying, delivery_rate, log_call, reading, sampling, startup, training_step
+from benchmarks import (
+    analysis,
+    common,
+    copying,
+    delivery_rate,
+    file_trackers,
+    instruments,
+    log_call,
+    reading,
+    sampling,
+    startup,
+    training_step,
+)
 from benchmarks.common import Figure
 from tests.fakes.gpu_drivers.standin import Drivers
 
@@ -129,3 +142,35 @@ def test_audit_sees_one_wrong_value(change: Any, wrong: int, monkeypatch: pytest
     run = trackers.init("json", mode="offline", options={"TRACKER_RELAY": False})
     run.finish()
     assert common.audit(SimpleNamespace(dir=run.dir), logged, ["json"]) == wrong
+
+
+@pytest.mark.processes
+def test_analysis_benchmark_measures() -> None:
+    """Every command answers for every run, twice the same, and each bound of the issue has its figure."""
+    figures = {figure.name: figure for figure in analysis.measure(True)}
+    assert all(figure.value >= 0 for figure in figures.values())
+    bounds = sorted(figure.at_most for figure in figures.values() if figure.at_most is not None)
+    assert bounds == [0.5, 1.0, 1.0, 5.0, 1000.0]
+
+
+def test_instruments_benchmark_measures_timers_norms_and_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each figure that has a bound is there, and every figure is a number."""
+    threads = torch.get_num_threads()
+    monkeypatch.setenv("TRACKER_RELAY", "n")
+    figures = {figure.name: figure for figure in instruments.measure(True)}
+    torch.set_num_threads(threads)
+    bounds = [figure.at_most for figure in figures.values() if figure.at_most is not None]
+    assert bounds == [1.0, 1.0, 0.3, 0.1, 1.3]
+    assert all(figure.value == figure.value for figure in figures.values())
+    assert figures["norms, 1,000 tensors / torch's get_total_norm"].value > 0
+
+
+@pytest.mark.processes
+def test_file_trackers_benchmark_measures_each_tracker_and_the_callback() -> None:
+    """Every tracker that is there has its figures with their bounds, and nothing is left undelivered."""
+    assert {"json", "csv", "benchmark"} <= set(file_trackers.present())
+    figures = file_trackers.measure(True, ("benchmark",), records=1000)
+    assert [figure.at_least for figure in figures if figure.at_least is not None] == [file_trackers.RATE]
+    assert [figure.at_most for figure in figures if figure.at_most is not None] == [2.0, 1.0, 0, 100.0]
+    assert figures[-2].value == 0
+    assert all(figure.value >= 0 for figure in figures)

@@ -207,10 +207,15 @@ def test_handler_that_exits_says_enough_by_the_signal(
     assert job.status() == status
 
 
-def test_note_of_a_signal_is_its_runs_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def succeeds(code: str) -> None:
+    """Run a program in a job of SLURM's, whose runs have no relay."""
+    env = {**os.environ, "SLURM_JOB_ID": "1", "TRACKER_RELAY": "n"}
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_note_of_a_signal_is_its_runs_own() -> None:
     """A SIGTERM that an earlier run of the process outlived says nothing of the next; nor does another signal."""
-    monkeypatch.setenv("SLURM_JOB_ID", "1")
-    monkeypatch.setenv("TRACKER_RELAY", "n")
     code = (
         "import os, signal, sys, trackers\n"
         "signal.signal(signal.SIGTERM, lambda *_: None)\nsignal.signal(signal.SIGUSR1, lambda *_: None)\n"
@@ -222,16 +227,13 @@ def test_note_of_a_signal_is_its_runs_own(monkeypatch: pytest.MonkeyPatch) -> No
         "if not child:\n    os.kill(os.getpid(), signal.SIGTERM)\n    os._exit(0)\n"
         "os.waitpid(child, 0)\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    succeeds(code)
     for name in ("first", "second"):
         assert last_status(RunDirectory(f"runs/p/{name}")).name == "finished"
 
 
-def test_somebody_elses_notes_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_somebody_elses_notes_stay() -> None:
     """Where the script, or asyncio, has Python note signals for it, that is left as it is, before and after a run."""
-    monkeypatch.setenv("SLURM_JOB_ID", "1")
-    monkeypatch.setenv("TRACKER_RELAY", "n")
     code = (
         "import os, signal, trackers\n"
         "r, w = os.pipe()\nos.set_blocking(w, False)\n"
@@ -242,8 +244,7 @@ def test_somebody_elses_notes_stay(monkeypatch: pytest.MonkeyPatch) -> None:
         "assert signal.set_wakeup_fd(w) not in (-1, w)\nrun.finish()\n"
         "assert signal.set_wakeup_fd(-1) == w\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    succeeds(code)
 
 
 @pytest.mark.parametrize(
@@ -281,10 +282,8 @@ def test_faulthandler_of_the_script_stays(tmp_path: Path) -> None:
     assert job.status() == "crashed"
 
 
-def test_ended_run_watches_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ended_run_watches_nothing() -> None:
     """After the last run of a process its signals are as they were, and no file stays open."""
-    monkeypatch.setenv("SLURM_JOB_ID", "1")
-    monkeypatch.setenv("TRACKER_RELAY", "n")
     code = (
         "import os, signal, trackers\n"
         "def caught(): return [l for l in open('/proc/self/status') if l.startswith('SigCgt')]\n"
@@ -295,8 +294,7 @@ def test_ended_run_watches_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
         "assert len(os.listdir('/proc/self/fd')) <= files + 1\n"
         "assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    succeeds(code)
 
 
 def test_signals_follow_the_launcher() -> None:

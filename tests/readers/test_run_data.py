@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import trackers
+from tests.helpers import Terminal
 from trackers.errors import MissingPackage, NotFound, UsageError
 from trackers.journal.run_directory import RunDirectory
 from trackers.readers import cache, columns, frames, journal
@@ -320,3 +321,21 @@ def test_run_data_says_what_it_is() -> None:
     logged(1)
     assert isinstance(load("latest"), RunData)
     assert "'baseline' finished" in repr(load("latest"))
+
+
+@pytest.mark.parametrize("rows", [25_000, 5_000])
+def test_long_reading_is_counted_on_a_terminal(
+    rows: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Records are counted as they come, a name with markup and escapes is only text; a short reading shows nothing."""
+    lines = "".join(f"{step},{step / 7}\n" for step in range(rows))
+    Path("[red]a\x1b[31m.csv").write_text("step,loss\n" + lines)
+    terminal = Terminal()
+    monkeypatch.setattr("sys.stderr", terminal)
+    monkeypatch.setenv("TERM", "xterm")
+    assert trackers.load("csv:[[]red]a\x1b[[]31m.csv").metrics().num_rows == rows
+    text = terminal.getvalue()
+    assert ("reading [red]a" in text) == ("20000/?" in text) == (rows > 10_000)
+    assert "\x1b[31m" not in text
+    monkeypatch.undo()
+    assert capsys.readouterr().err == ""

@@ -453,8 +453,15 @@ def _artifact(logged: Any, directory: Path, time: float) -> ArtifactRecord:
         if not target.is_file() or (entry.size is not None and target.stat().st_size != entry.size):
             _download(logged, path, directory / folder)
         files.append(ArtifactFile(path=path, file=f"{folder}/{path}", size=target.stat().st_size))
+    return artifact_record(logged, _time(logged.created_at, time), name, files, metadata)
+
+
+def artifact_record(
+    logged: Any, time: float, name: str, files: list[ArtifactFile], metadata: dict[str, Any]
+) -> ArtifactRecord:
+    """The record of an artifact, as the client's object or a file's record describes it."""
     return ArtifactRecord(
-        time=_time(logged.created_at, time),
+        time=time,
         name=name,
         type=logged.type,
         files=files,

@@ -27,7 +27,7 @@ from trackers.readers import helpers as places
 from trackers.readers.boundary import Spared, bounded
 from trackers.readers.reader import SourceRun
 from trackers.readers.wandb import rows
-from trackers.readers.wandb.fetch import FOLDER, INTERNAL, LATEST
+from trackers.readers.wandb.fetch import FOLDER, INTERNAL, artifact_record
 from trackers.readers.wandb.rows import Decoder
 from trackers.records import (
     ArtifactFile,
@@ -78,15 +78,7 @@ class StagedArtifacts:
                 files.append(ArtifactFile(path=path, file=f"{folder}/{path}", size=size))
             else:
                 self.missing.append(f"{name}/{path}")
-        yield ArtifactRecord(
-            time=time,
-            name=name,
-            type=logged.type,
-            files=files,
-            aliases=[alias for alias in logged.aliases if alias != LATEST],
-            description=logged.description or None,
-            metadata=metadata,
-        )
+        yield artifact_record(logged, time, name, files, metadata)
 
     @property
     def note(self) -> str:
