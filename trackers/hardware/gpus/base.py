@@ -145,34 +145,8 @@ class DriverFields:
         self._say(absent(self._vendor, fresh))
 
 
-class Absence:
-    """GPUs that are currently lost: each is reported once and retried later."""
-
-    AGAIN_S = 30.0
-
-    def __init__(self, vendor: str, say: Callable[[str], None], clock: Callable[[], float]) -> None:
-        self._vendor = vendor
-        self._say = say
-        self._clock = clock
-        self._until: dict[str, float] = {}
-
-    def lost(self, gpu: Gpu, error: GpuLost) -> None:
-        """Leave a GPU out for a while."""
-        if gpu.label not in self._until:
-            self._say(f"{self._vendor} GPU {gpu.label} is lost ({error}): it isn't sampled until it answers again")
-        self._until[gpu.label] = self._clock() + self.AGAIN_S
-
-    def skips(self, gpu: Gpu) -> bool:
-        """Whether a GPU is left out now."""
-        return self._until.get(gpu.label, 0.0) > self._clock()
-
-    def answered(self, gpu: Gpu) -> None:
-        """A GPU gave a reading."""
-        self._until.pop(gpu.label, None)
-
-
 class DriverSource:
-    """The GPUs of one vendor, by its driver's library: those that answer are read, lost ones are retried later.
+    """The GPUs of one vendor, by its driver's library: lost ones are reported once and retried later.
 
     Args:
         vendor: its name in messages.
@@ -180,6 +154,7 @@ class DriverSource:
         classify: see :class:`DriverFields`.
     """
 
+    AGAIN_S = 30.0
     gpus: Sequence[Gpu] = ()
 
     def __init__(
@@ -189,22 +164,25 @@ class DriverSource:
         classify: Callable[[Exception], str],
         clock: Callable[[], float],
     ) -> None:
-        self._say = say
+        self._vendor, self._say, self._clock = vendor, say, clock
         self._fields = DriverFields(vendor, say, classify)
-        self._absence = Absence(vendor, say, clock)
         self._handles: dict[str, Any] = {}
+        self._until: dict[str, float] = {}
 
     def read(self) -> list[Reading]:
         """One reading of each GPU that answers. Raises SourceLost when the driver is gone."""
         found = []
         for gpu in self.gpus:
-            if gpu.label not in self._handles or self._absence.skips(gpu):
+            if gpu.label not in self._handles or self._until.get(gpu.label, 0.0) > self._clock():
                 continue
             try:
                 found.append(self._read(gpu))
-                self._absence.answered(gpu)
+                self._until.pop(gpu.label, None)
             except GpuLost as error:
-                self._absence.lost(gpu, error)
+                if gpu.label not in self._until:
+                    again = "it isn't sampled until it answers again"
+                    self._say(f"{self._vendor} GPU {gpu.label} is lost ({error}): {again}")
+                self._until[gpu.label] = self._clock() + self.AGAIN_S
         self._fields.tell()
         return found
 
