@@ -18,11 +18,12 @@ from tests.chaos.audit import audit, read
 from tests.chaos.prepared import Journal, deliver, journal
 from tests.fakes.wandb_server import WandbServer
 from tests.faults.driven import ROOT
+from tests.stores import mlflow_tables
 from trackers.journal.run_directory import RunDirectory
 from trackers.journal.stream import StreamReader
 from trackers.records import Metrics
 
-__all__ = ["journal", "server"]
+__all__ = ["journal", "mlflow_tables", "server"]
 
 LOOP = tuple(f"{call}.{when}" for call in ("open", "write", "commit", "close") for when in ("before", "after"))
 """Points of the delivery loop, with the tracker's name before them."""
