@@ -112,11 +112,11 @@ def test_old_process_that_still_lives_is_left_out_from_then_on() -> None:
     new = Training(100, 150, wait=True, trackers="json", id="again", resume="allow")
     Path("second").touch()
     wait_for(lambda: (now := read_holder(run.path / "relay.lease")) is not None and now.pid != before.pid)
-    wait_for(lambda: not process_info.alive(before.pid, before.pid_start), "the old relay is gone")
+    wait_for(lambda: not process_info.alive(before.pid, before.pid_start), why="the old relay is gone")
     assert old.poll() is None
     superseded = run.stream(trackers.journal.run_directory.StreamName("rank", 0, 1))
     size = superseded.stat().st_size
-    wait_for(lambda: superseded.stat().st_size > size + 2000, "the old process goes on logging")
+    wait_for(lambda: superseded.stat().st_size > size + 2000, why="the old process goes on logging")
     Path("stop").touch()
     _, said = old.communicate(timeout=60)
     new.kill()

@@ -26,10 +26,10 @@ import msgspec
 
 from trackers.benchmark import speed
 from trackers.benchmark.steps import Step, StepCollector
+from trackers.formats.artifact_place import claim
 from trackers.metrics import roles
 from trackers.records import finite, name_floats
 from trackers.support import confined
-from trackers.support.atomic_write import claim
 
 CORES = {
     "MI250X": 14080, "MI300X": 19456, "MI325X": 19456, "MI355X": 16384, "V100": 5120, "A100": 6912,

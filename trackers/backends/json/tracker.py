@@ -38,6 +38,7 @@ from trackers.backends.shared.directory import option_directory
 from trackers.backends.shared.json_document import Lists
 from trackers.backends.shared.step_rows import IterationRows, IterationTotals, iso, whole
 from trackers.benchmark.speed import Meter, step_s
+from trackers.formats.artifact_place import claim
 from trackers.records import (
     ALL_KINDS,
     SUMMARY_PREFIX,
@@ -60,7 +61,6 @@ from trackers.records import (
     plain_name,
 )
 from trackers.support import confined
-from trackers.support.atomic_write import claim
 from trackers.support.confined import local
 from trackers.tracker import Cursor, RunInfo, State, Status, Verified
 
