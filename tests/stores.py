@@ -279,11 +279,11 @@ def _code_block(text: str) -> str:
     return "\n".join(line.removeprefix("    ") for line in lines)
 
 
-def read_swanlab(info: RunInfo, state: Mapping[str, Any] | None = None) -> Stored:
+def read_swanlab(info: RunInfo, state: Mapping[str, Any] | None = None, *, directory: Path | None = None) -> Stored:
     """The run's file of records by SwanLab's own description of them, and its configuration by PyYAML."""
     from tests.fakes.swanlab_protocol import record_class
 
-    (path,) = info.path("swanlab").glob("run-*/run-*.swanlab")
+    (path,) = (directory or info.path("swanlab")).glob(f"run-*-{info.id}/run-*.swanlab")
     return swanlab_stored(path.parent, map(record_class().FromString, leveldb_records(path)))
 
 
@@ -332,10 +332,11 @@ SWANLAB_MEDIA = {2: "image", 3: "audio", 4: "text", 6: "echarts", 9: "html"}
 """Folders of media by the type of their column: swanlab/sdk/internal/pkg/adapter."""
 
 
-def read_comet(info: RunInfo, state: Mapping[str, Any] | None = None) -> Stored:
+def read_comet(info: RunInfo, state: Mapping[str, Any] | None = None, *, directory: Path | None = None) -> Stored:
     """The archive that ``comet upload`` takes; of a run that goes on, the messages that it will be made of."""
     stored = Stored(summary={}, config={}, texts={}, status="running")
-    archives = list(info.path("comet").glob("*.zip"))
+    directory = directory or info.path("comet")
+    archives = list(directory.glob("*.zip"))
     if archives:
         with zipfile.ZipFile(archives[0]) as archive:
             contents = {name: archive.read(name) for name in archive.namelist()}
@@ -343,7 +344,7 @@ def read_comet(info: RunInfo, state: Mapping[str, Any] | None = None) -> Stored:
         assert about["offline_id"] == archives[0].stem
         stored.tags = about["tags"]
     else:
-        (folder,) = info.path("comet").iterdir()
+        (folder,) = directory.iterdir()
         contents = {path.name: path.read_bytes() for path in folder.iterdir()}
     assert stored.summary is not None
     assert stored.config is not None

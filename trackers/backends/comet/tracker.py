@@ -11,6 +11,7 @@ The messages are those of comet_ml 3.58 (``comet_ml/messages.py``, ``comet_ml/sc
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import hashlib
 import io
@@ -19,6 +20,7 @@ import math
 import shlex
 import time
 import zipfile
+import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, ClassVar
@@ -34,6 +36,7 @@ from trackers.backends.shared.append_file import (
     OwnedFile,
     digests,
     make_folder,
+    path_key,
     remove_temporary,
     replace,
     unavailable,
@@ -151,19 +154,19 @@ class CometTracker(CometPrecheck):
         self._commit()
 
     def verify(self) -> Verified:
-        """Read messages and archive back; see :class:`trackers.tracker.Tracker`."""
-        found = verified([(self._file.path, self._root)], self._digests)
-        if not self._marks.archived:
-            return found
-        said = ""
-        try:
-            with confined.open_file(self._archive, root=self._root) as file, zipfile.ZipFile(file) as archive:
-                said = archive.testzip() or ""
-        except (OSError, zipfile.BadZipFile, ValueError) as error:
-            said = str(error)
-        if not said:
-            return found
-        return Verified(found.checked, [*found.damaged, f"{self._archive} ({said})"], Cursor(0))
+        """Read messages, files and archive back; see :class:`trackers.tracker.Tracker`. Damage has all of it written
+        anew."""
+        places = [(self._file.path, self._root)]
+        if self._marks.archived:
+            places.append((self._archive, self._root))
+        found = verified(places, self._digests)
+        bad = list(found.damaged)
+        if not bad:
+            bad = [str(path) for path in self._named_files() if not self._holds(path)]
+        if bad:
+            with contextlib.suppress(FileNotFoundError):
+                confined.remove(self._file.path, root=self._root)
+        return Verified(found.checked, bad, Cursor(0) if bad else None)
 
     def close(self, status: Status) -> None:
         """Make the archive, unless the run goes on or it is there already."""
@@ -175,6 +178,26 @@ class CometTracker(CometPrecheck):
                 self._marks = msgspec.structs.replace(self._marks, archived=made_of)
                 self._commit()
         self._file.close()
+
+    def _named_files(self) -> Iterator[Path]:
+        """The files that the messages name."""
+        with confined.open_file(self._file.path, root=self._root) as lines:
+            for line in lines:
+                if b'"file_path"' in line:
+                    yield self._directory / json.loads(line)["payload"]["file_path"]
+
+    def _holds(self, path: Path) -> bool:
+        """Whether a file is there; that it is what its name says, where the name is its checksum."""
+        try:
+            with confined.open_file(path, root=self._root) as file:
+                if not path.suffix:
+                    return True
+                digest = hashlib.sha256()
+                for piece in _pieces(file):
+                    digest.update(piece)
+        except OSError:
+            return False
+        return digest.hexdigest()[:KEY_CHARS] == path.stem
 
     def _commit(self) -> None:
         self._state["marks"] = name_floats(msgspec.to_builtins(self._marks))
@@ -361,7 +384,12 @@ class CometTracker(CometPrecheck):
                     for name in sorted(files):
                         with confined.open_file(self._directory / name, root=self._root) as file:
                             _add(archive, zipfile.ZipInfo(name, at), _pieces(file))
+                with confined.open_file(temporary, root=self._root) as made:
+                    crc = size = 0
+                    for piece in _pieces(made):
+                        crc, size = zlib.crc32(piece, crc), size + len(piece)
                 confined.replace(temporary, self._archive, root=self._root)
+                self._digests[path_key(self._archive)] = (size, crc)
             except BaseException:
                 confined.remove(temporary, root=self._root)
                 raise

@@ -30,6 +30,7 @@ from trackers.backends.shared.append_file import (
     digests,
     file_name,
     make_folder,
+    path_key,
     remove_temporary,
     replace,
     unavailable,
@@ -87,7 +88,8 @@ class Marks(msgspec.Struct):
     length: of the file, committed. generation: of the file. seq: highest record taken. num: of the last record in the
     file. lines: logged so far. unplaced: records so far that have no step. top: the highest step. rewound: the newest
     attempt whose rewind was written. columns: type by stored name. axes: step metric by name, a glob. hidden: globs.
-    name, group, tags, notes: the run's newest ones.
+    name, group, tags, notes: the run's newest ones. ended: the status in the tail, and the length and the CRC-32 of the
+    file with it.
     """
 
     length: int = 0
@@ -107,6 +109,7 @@ class Marks(msgspec.Struct):
     notes: str | None = None
     config: dict[str, Any] = {}
     results: dict[str, Any] = {}
+    ended: list[Any] = []
 
 
 class SwanlabTracker(SwanlabPrecheck):
@@ -117,6 +120,9 @@ class SwanlabTracker(SwanlabPrecheck):
 
     deadline_s = 1800.0
     accepts: ClassVar[frozenset[type[Record]]] = ALL_KINDS
+
+    def __init__(self) -> None:
+        self._began = False
 
     def open(self, info: RunInfo, state: State) -> Cursor | None:
         """Cut the file back to what was committed; one that doesn't match the state is built anew."""
@@ -138,8 +144,6 @@ class SwanlabTracker(SwanlabPrecheck):
         try:
             if self._marks.length:
                 self._check_generation()
-                self._file.open(self._marks.length)
-                self._save_config(self._marks.config)
                 return None
         except FileShrunk:
             answer = Cursor(0)
@@ -151,34 +155,84 @@ class SwanlabTracker(SwanlabPrecheck):
         head = leveldb_log.HEADER.pack(*form.MAGIC)
         self._file.append(head + b"".join(framer.frame(content) for content in self._head(self._marks)))
         self._marks.length = self._file.length
+        self._began = True
         return answer
 
     def write(self, records: Sequence[Record], cursor: Cursor) -> None:
         """Append the batch's records, all of them or none."""
+        fresh = unseen(records, self._marks.seq)
+        if fresh:
+            self._begin()
         batch: list[Record] = []
-        for record in unseen(records, self._marks.seq):
+        for record in fresh:
             if isinstance(record, Start) and record.from_step is not None and record.attempt > self._marks.rewound:
                 self._take(batch)
                 self._rewrite(msgspec.structs.replace(self._marks, rewound=record.attempt), record.from_step)
                 batch = []
             batch.append(record)
         self._take(batch)
-        self._state["marks"] = name_floats(msgspec.to_builtins(self._marks))
-        self._state[DIGESTS] = dict(self._digests)
+        self._commit()
 
     def verify(self) -> Verified:
-        """Read the file back; see :class:`trackers.tracker.Tracker`."""
-        return verified([(self._file.path, self._root)], self._digests)
+        """Read the directory back; see :class:`trackers.tracker.Tracker`. Damage has all of it written anew."""
+        known = dict(self._digests)
+        if self._marks.ended and not self._began:
+            _, length, crc = self._marks.ended
+            known[path_key(self._file.path)] = (length, crc)
+        found = verified([(self._file.path, self._root)], known)
+        if found.damaged:
+            return found
+        bad = [str(path) for path, size, digest in self._named_files() if not self._holds(path, size, digest)]
+        if bad:
+            confined.remove(self._file.path, root=self._root)
+        return Verified(found.checked, bad, Cursor(0) if bad else None)
 
     def close(self, status: Status) -> None:
         """Write results and status behind what is committed; nothing for a run that goes on."""
-        self._file.check()
-        if status.name != "running":
-            length, known = self._file.length, dict(self._digests)
-            framer = leveldb_log.Framer(length)
+        if status.name != "running" and (self._began or self._marks.ended[:1] != [status.name]):
+            self._begin()
+            self._file.check()
+            known = dict(self._digests)
+            framer = leveldb_log.Framer(self._file.length)
             self._file.append(b"".join(framer.frame(content) for content in self._tail(status)))
-            self._state[DIGESTS] = known  # of what is committed: the tail is another one after each end
+            ended = [status.name, *self._digests.get(path_key(self._file.path), (0, 0))]
+            self._marks = msgspec.structs.replace(self._marks, ended=ended)
+            self._digests.update(known)  # of what is committed: the tail is another one after each end
+            self._commit()
+        elif self._began:
+            self._file.check()
         self._file.close()
+        self._began = False
+
+    def _begin(self) -> None:
+        """Open the file, cut back to its committed length."""
+        if not self._began:
+            self._file.open(self._marks.length)
+            self._began = True
+            self._marks = msgspec.structs.replace(self._marks, ended=[])
+            self._save_config(self._marks.config)
+
+    def _commit(self) -> None:
+        self._state["marks"] = name_floats(msgspec.to_builtins(self._marks))
+        self._state[DIGESTS] = dict(self._digests)
+
+    def _named_files(self) -> Iterator[tuple[Path, int, str]]:
+        """The files that belong to the records: path, length, and SHA-256 where it is known."""
+        config = form.config_text(self._marks.config).encode()
+        yield self._directory / "files/config.yaml", len(config), hashlib.sha256(config).hexdigest()
+        for record in form.records(self._file.path):
+            media = record.get("media", {})
+            for item in media.get("value", {}).get("items", []):
+                path = self._directory / "media" / form.FOLDERS[media["type"]] / item["filename"]
+                yield path, item.get("size", 0), item["sha256"]
+
+    def _holds(self, path: Path, size: int, digest: str) -> bool:
+        try:
+            with confined.open_file(path, root=self._root) as file:
+                content = file.read(size + 1)
+        except OSError:
+            return False
+        return len(content) == size and hashlib.sha256(content).hexdigest() == digest
 
     def _take(self, batch: Sequence[Record]) -> None:
         if not batch:
@@ -420,7 +474,7 @@ class SwanlabTracker(SwanlabPrecheck):
             raise FileShrunk(str(error)) from error
         except OSError as error:
             raise unavailable("read", self._file.path, error) from error
-        if first.get("generation") != self._marks.generation:
+        if first.get("generation") != self._marks.generation or self._file.path.stat().st_size < self._marks.length:
             raise FileShrunk(f"{self._file.path} isn't what was committed")
 
     def _save_config(self, config: dict[str, Any]) -> None:
