@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 import os
+import random
 import subprocess
 import sys
 
 import pytest
 
 from tests import ROOT
+from tests.fuzz import mutate
 from tests.fuzz.targets import TARGETS
 from trackers.readers.registry import BUILT_IN
 
@@ -18,6 +21,17 @@ def test_every_reader_is_fuzzed() -> None:
     assert set(BUILT_IN) - {"run"} <= set(TARGETS)
     assert {"run.json", "journal", "packed", "delivery", "archive", "lease", "deliver"} <= set(TARGETS)
     assert {"mlflow-rest", "wandb-cache", "reads-cache"} <= set(TARGETS)
+
+
+def test_input_is_the_same_whatever_came_before_it() -> None:
+    """What is put into one input isn't changed by the next: a number names its input."""
+    before = copy.deepcopy(mutate.ODD)
+    for number in range(3000):
+        dice = random.Random(number)
+        value: object = {"a": [1, {"b": 2}], "c": "x"}
+        for _ in range(4):
+            value = mutate.json_value(value, dice)
+    assert mutate.ODD == before
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs Linux: limits of memory")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import gzip
 import json
 import random
@@ -105,6 +106,11 @@ def blind(data: bytes, dice: random.Random) -> bytes:
     return data
 
 
+def odd(dice: random.Random) -> Any:
+    """One of :data:`ODD`: a copy, as a later change may be inside of it."""
+    return copy.deepcopy(dice.choice(ODD))
+
+
 def json_value(value: Any, dice: random.Random) -> Any:
     """A JSON value with one place in it changed: another value, gone, renamed, doubled, or nested deeply."""
     places: list[tuple[Any, Any]] = []
@@ -116,12 +122,12 @@ def json_value(value: Any, dice: random.Random) -> Any:
                 walk(item)
 
     if not isinstance(value, (dict, list)) or not value:
-        return dice.choice(ODD)
+        return odd(dice)
     walk(value)
     holder, key = dice.choice(places)
     what = dice.randrange(12)
     if what < 7:
-        holder[key] = dice.choice(ODD)
+        holder[key] = odd(dice)
     elif what == 7:
         del holder[key]
     elif what == 8 and isinstance(holder, dict):
@@ -191,8 +197,8 @@ def fields(data: bytes, dice: random.Random) -> bytes:
     at = dice.randrange(len(lines))
     cells = lines[at].split(separator)
     cell = dice.randrange(len(cells))
-    odd = dice.choice([*NUMBERS, *PIECES, str(dice.choice(ODD)).encode("utf-8", "replace")])
-    cells[cell] = dice.choice((odd, cells[cell] + odd, b"", cells[cell] * 50, separator * 2000))
+    piece = dice.choice([*NUMBERS, *PIECES, str(dice.choice(ODD)).encode("utf-8", "replace")])
+    cells[cell] = dice.choice((piece, cells[cell] + piece, b"", cells[cell] * 50, separator * 2000))
     lines[at] = separator.join(cells)
     if dice.random() < 0.2:
         lines.insert(dice.randrange(len(lines)), dice.choice(lines) * dice.choice((1, 20)))
@@ -391,7 +397,7 @@ def sqlite(path: Path, dice: random.Random) -> None:
             database.execute(f'CREATE VIEW "{table}" AS SELECT {several} FROM hidden')
         else:
             rows = [row[0] for row in database.execute(f'SELECT rowid FROM "{table}"')]
-            value = dice.choice(ODD)
+            value = odd(dice)
             old = (
                 database.execute(f'SELECT "{column}" FROM "{table}" WHERE rowid = ?', (rows[0],)).fetchone()
                 if rows
