@@ -86,7 +86,7 @@ test-frameworks:  ## the tests of trackers.frameworks with every library that th
 	@KERAS_BACKEND=jax .venv-frameworks/bin/python -m pytest -n 0 tests/frameworks/test_keras.py $(PYTEST)
 
 test-clients:  ## the tests with the clients that don't go with the others (SwanLab, Comet), in .venv-clients (a minute)
-	@$(MAKE) --no-print-directory VENV=.venv-clients CONSTRAINTS= .venv-clients/.installed-clients
+	@$(MAKE) --no-print-directory VENV=.venv-clients CONSTRAINTS="-c constraints/clients.txt" .venv-clients/.installed-clients
 	@TRACKERS_CLIENTS=y .venv-clients/bin/python -m pytest -n $(CORES) tests/backends/swanlab tests/backends/comet $(PYTEST)
 
 check: $(DEV_ENV)  ## style and types only

@@ -63,11 +63,12 @@ def test_rewind_drops_superseded_values(tmp_path: Path) -> None:
     """An attempt from a checkpoint replaces later values and texts; the machine's samples stay, in their section."""
     first: list[Record] = [Metrics(step=step, time=T0, values={"a": step}) for step in range(5)]
     first += [Text(step=4, time=T0, values={"note": "gone"}), Metrics(time=T0, values={"system.cpu": 7.0})]
-    second = [Start(time=T0, attempt=2, from_step=2), Metrics(step=3, time=T0, values={"a": 30})]
+    second = [Start(time=T0, attempt=2, from_step=2), Metrics(step=3, time=T0, values={"a": 30, "final/best": 0.5})]
     run = driver(tmp_path)
     run.deliver(stream([*first, *second]))
     assert scalars(tmp_path) == [
         *(("a", step, float(step)) for step in range(3)), ("__swanlab__.cpu", 0, 7.0), ("a", 3, 30.0),
+        ("final/best", 3, 0.5),
     ]  # fmt: skip
     assert stores.read_swanlab(run.info).texts == {}
     columns = {record.column.column_key: record.column.section_type for record in found(tmp_path)}

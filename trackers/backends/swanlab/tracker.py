@@ -167,7 +167,8 @@ class SwanlabTracker(SwanlabPrecheck):
         for record in fresh:
             if isinstance(record, Start) and record.from_step is not None and record.attempt > self._marks.rewound:
                 self._take(batch)
-                self._rewrite(msgspec.structs.replace(self._marks, rewound=record.attempt), record.from_step)
+                top = min(self._marks.top, record.from_step)
+                self._rewrite(msgspec.structs.replace(self._marks, rewound=record.attempt, top=top), record.from_step)
                 batch = []
             batch.append(record)
         self._take(batch)
