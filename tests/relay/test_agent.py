@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import socket
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -260,6 +261,35 @@ def test_key_is_of_what_a_fork_would_inherit(tmp_path: Path) -> None:
     assert place.environment(base) == {"HOME": "/home/a", "PATH": "/bin"}
     path = {**base, "PYTHONPATH": str(tmp_path)}
     assert place.key(path, (str(tmp_path),)) != place.key(path, (str(tmp_path / "elsewhere"),))
+
+
+LOOKS = """
+import os, sys
+from trackers.backends import registry
+from trackers.relay.agent import place
+found = [registry.load(name) for name in ("wandb", "trackio", "tensorboard")]
+asked = set()
+get = type(os.environ).__getitem__
+def look(self, name):
+    asked.add(os.fsdecode(name))
+    return get(self, name)
+type(os.environ).__getitem__ = look
+for one in found:
+    one.preload()
+print(*sorted(asked.difference(place.environment(dict.fromkeys(asked, "")))))
+"""
+IRRELEVANT = {
+    "ANDROID_DATA", "CLAUDE_CONFIG_DIR", "OAUTH_CLIENT_ID", "OAUTH_CLIENT_SECRET", "OAUTH_SCOPES",
+    "OPENID_PROVIDER_URL", "SHELL", "PSUTIL_DEBUG", "SOURCE_DATE_EPOCH",
+}  # fmt: skip
+"""Variables that packages read as they are imported, but for what no delivery does."""
+
+
+def test_variables_that_packages_read_as_they_are_imported_are_in_the_key() -> None:
+    """A fork of a process with other values of them wouldn't be what a new interpreter is."""
+    base = {**place.environment(dict(os.environ)), "PYTHONPATH": str(Path(trackers.__file__).parents[1])}
+    done = subprocess.run([sys.executable, "-c", LOOKS], env=base, capture_output=True, text=True, check=True)
+    assert set(done.stdout.split()) - IRRELEVANT == set()
 
 
 def test_end_of_an_agent_is_not_the_end_of_its_relay() -> None:

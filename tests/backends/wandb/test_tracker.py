@@ -8,6 +8,8 @@ import math
 import os
 import shutil
 import socket
+import sys
+import types
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +42,20 @@ from trackers.support.process_info import process_start
 from trackers.tracker import Status, Tracker
 
 pytest_plugins = ["tests.backends.wandb.support"]
+
+
+def test_launch_is_not_imported_to_look_for_what_cannot_be_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """W&B looks for staged inputs where W&B Launch is loaded, and only there; its class is left as it was."""
+    import wandb
+
+    look = wandb.Run._detect_and_apply_job_inputs
+    monkeypatch.delitem(sys.modules, "wandb.sdk.launch", raising=False)
+    with client._without_launch():
+        assert wandb.Run._detect_and_apply_job_inputs is not look
+    assert wandb.Run._detect_and_apply_job_inputs is look
+    monkeypatch.setitem(sys.modules, "wandb.sdk.launch", types.ModuleType("wandb.sdk.launch"))
+    with client._without_launch():
+        assert wandb.Run._detect_and_apply_job_inputs is look
 
 
 def test_online_holds_the_whole_run(server: WandbServer, tmp_path: Path) -> None:

@@ -240,7 +240,7 @@ class WandbSession:
             _await_new_directory(directory(info) / "wandb", info.id)
         try:
             failpoint("wandb.init.before")
-            with _as_training(info):
+            with _as_training(info), _without_launch():
                 self.run: Any = wandb.init(
                     id=info.id,
                     project=info.option("WANDB_PROJECT") or os.environ.get("WANDB_PROJECT") or info.project,
@@ -443,6 +443,8 @@ def preload() -> None:
     """Import what a session needs."""
     import requests  # noqa: F401
     import wandb  # noqa: F401
+    import yaml  # type: ignore[import-untyped]  # noqa: F401
+    from wandb.apis.public import service_api  # noqa: F401
     from wandb.proto import wandb_internal_pb2  # noqa: F401
 
 
@@ -494,6 +496,24 @@ def _as_training(info: RunInfo) -> Iterator[None]:
         sys.argv = kept
         if own is not None:
             os.environ["WANDB_RUN_ID"] = own
+
+
+@contextlib.contextmanager
+def _without_launch() -> Iterator[None]:
+    """Have ``wandb.init`` not look for inputs of W&B Launch that this process has staged, where it can't have staged
+    any: to look, it imports all of Launch and the public API, which takes longer than all else that it does."""
+    import wandb
+
+    name = "_detect_and_apply_job_inputs"
+    look = getattr(wandb.Run, name, None)
+    if look is None or "wandb.sdk.launch" in sys.modules:
+        yield
+        return
+    setattr(wandb.Run, name, lambda run: None)
+    try:
+        yield
+    finally:
+        setattr(wandb.Run, name, look)
 
 
 @contextlib.contextmanager

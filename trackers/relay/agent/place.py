@@ -2,9 +2,10 @@
 
 An agent's forks inherit what a new process would have inherited from training. What a fork can take from training by
 itself it is given (environment, umask, processors); the rest must be the same from the start, and is in the agent's
-key. So is the part of the environment that vendors' packages read while they are imported. Seen with mlflow 3.16,
-wandb 0.28, trackio 0.31 and tensorboard 2.20, by a record of each variable that was looked up: all else they read when
-they are used, credentials and addresses too, and no client of AWS, Google or Azure is imported.
+key. So is the part of the environment that vendors' packages read while they are imported. Seen with mlflow 3.17,
+wandb 0.31, trackio 0.43 and tensorboard 2.21, by a record of each variable that was looked up: all else they read when
+they are used, credentials and addresses too, and no client of AWS, Google or Azure is imported. Left out is what tells
+them who runs them (systems of continuous integration, coding agents): they read it for their telemetry.
 """
 
 from __future__ import annotations
