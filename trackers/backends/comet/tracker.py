@@ -38,14 +38,13 @@ from trackers.backends.shared.append_file import (
     make_folder,
     path_key,
     remove_temporary,
-    replace,
+    take_with_rewinds,
     unavailable,
     unseen,
     verified,
 )
 from trackers.backends.shared.directory import option_directory
 from trackers.backends.shared.kept_file import keep
-from trackers.errors import Unavailable
 from trackers.formats import vendor_system_names
 from trackers.records import (
     ALL_KINDS,
@@ -61,7 +60,6 @@ from trackers.records import (
     Metrics,
     Number,
     Record,
-    Start,
     Summary,
     Text,
     final_name,
@@ -143,14 +141,7 @@ class CometTracker(CometPrecheck):
 
     def write(self, records: Sequence[Record], cursor: Cursor) -> None:
         """Append the batch's messages, all of them or none."""
-        batch: list[Record] = []
-        for record in unseen(records, self._marks.seq):
-            if isinstance(record, Start) and record.from_step is not None and record.attempt > self._marks.rewound:
-                self._take(batch)
-                self._rewind(record.from_step, record.attempt)
-                batch = []
-            batch.append(record)
-        self._take(batch)
+        take_with_rewinds(unseen(records, self._marks.seq), self._marks.rewound, self._take, self._rewind)
         self._commit()
 
     def verify(self) -> Verified:
@@ -342,15 +333,8 @@ class CometTracker(CometPrecheck):
     def _rewind(self, last_step: int, attempt: int) -> None:
         """The messages anew, without those above ``last_step``."""
         marks = msgspec.structs.replace(self._marks, rewound=attempt, generation=time.time_ns())
-        self._file.close()  # Windows replaces no open file
-        try:
-            lines = self._anew(marks, last_step)
-            length = replace(self._file.path, self._temporary, lines, self._root, self._digests)
-        except Unavailable:
-            self._file.open(self._marks.length)
-            raise
-        self._file.open(length)
-        self._marks = msgspec.structs.replace(marks, length=length)
+        self._file.rewrite(self._anew(marks, last_step), self._temporary)
+        self._marks = msgspec.structs.replace(marks, length=self._file.length)
 
     def _anew(self, marks: Marks, last_step: int) -> Iterator[bytes]:
         yield self._head(marks)

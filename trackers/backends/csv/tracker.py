@@ -26,11 +26,11 @@ from trackers.backends.shared.append_file import (
     file_name,
     remove_temporary,
     replace,
+    take_with_rewinds,
     unseen,
     verified,
 )
 from trackers.backends.shared.directory import option_directory
-from trackers.errors import Unavailable
 from trackers.formats.csv_table import rows as table_rows
 from trackers.records import SUMMARY_PREFIX, Finish, Metrics, Record, Start, Summary, Text, name_floats, plain_name
 from trackers.support import confined
@@ -88,15 +88,7 @@ class CsvTracker(CsvPrecheck):
 
     def write(self, records: Sequence[Record], cursor: Cursor) -> None:
         """Append a row for each record of metrics or texts, all of the batch or nothing."""
-        batch: list[Record] = []
-        for record in unseen(records, self._table.seq):
-            if isinstance(record, Start) and record.from_step is not None and record.attempt > self._table.rewound:
-                self._take(batch)
-                self._rewrite(self._table.columns, record.from_step)
-                self._table.rewound = record.attempt
-                batch = []
-            batch.append(record)
-        self._take(batch)
+        take_with_rewinds(unseen(records, self._table.seq), self._table.rewound, self._take, self._rewind)
         self._state["table"] = name_floats(msgspec.to_builtins(self._table))
         self._state[DIGESTS] = dict(self._digests)
 
@@ -149,17 +141,14 @@ class CsvTracker(CsvPrecheck):
         seq = max(self._table.seq, *(record.seq for record in batch))
         self._table = msgspec.structs.replace(self._table, seq=seq, results=results, length=self._file.length)
 
+    def _rewind(self, step: int, attempt: int) -> None:
+        self._rewrite(self._table.columns, step)
+        self._table.rewound = attempt
+
     def _rewrite(self, columns: list[str], last_step: int | None) -> None:
         """The table anew, with more columns, or without rows above ``last_step``."""
-        self._file.close()  # Windows replaces no open file
-        try:
-            rows = self._rows_anew(columns, last_step)
-            length = replace(self._file.path, self._temporary, rows, self._root, self._digests)
-        except Unavailable:
-            self._file.open(self._table.length)
-            raise
-        self._file.open(length)
-        self._table = msgspec.structs.replace(self._table, columns=columns, length=length)
+        self._file.rewrite(self._rows_anew(columns, last_step), self._temporary)
+        self._table = msgspec.structs.replace(self._table, columns=columns, length=self._file.length)
 
     def _rows_anew(self, columns: list[str], last_step: int | None) -> Iterator[bytes]:
         yield _line((*FIXED, *_headers(columns)))

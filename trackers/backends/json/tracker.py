@@ -29,6 +29,7 @@ from trackers.backends.shared.append_file import (
     remove,
     remove_temporary,
     replace,
+    take_with_rewinds,
     unavailable,
     unseen,
     verified,
@@ -148,14 +149,7 @@ class JsonTracker(JsonPrecheck):
 
     def write(self, records: Sequence[Record], cursor: Cursor) -> None:
         """Add the records to the lists, and save the log when it is due."""
-        batch: list[Record] = []
-        for record in unseen(records, self._book.seq):
-            if isinstance(record, Start) and record.from_step is not None and record.attempt > self._book.rewound:
-                self._take(batch)
-                self._rewind(record.from_step, record.attempt)
-                batch = []
-            batch.append(record)
-        self._take(batch)
+        take_with_rewinds(unseen(records, self._book.seq), self._book.rewound, self._take, self._rewind)
         self._save_if_due()
 
     def verify(self) -> Verified:

@@ -20,7 +20,7 @@ from trackers.backends.session import facts, files
 from trackers.backends.session.files import TRAINING, SessionFiles
 from trackers.backends.session.fold import HEAD_S, SessionFold, SessionState, logged
 from trackers.backends.session.precheck import SessionPrecheck, settings
-from trackers.backends.shared.append_file import DIGESTS, FileShrunk, digests, unseen, verified
+from trackers.backends.shared.append_file import DIGESTS, FileShrunk, digests, take_with_rewinds, unseen, verified
 from trackers.backends.shared.directory import option_directory
 from trackers.benchmark.speed import Meter
 from trackers.records import (
@@ -112,14 +112,7 @@ class SessionTracker(SessionPrecheck):
 
     def write(self, records: Sequence[Record], cursor: Cursor) -> None:
         """Take a batch, all of it or nothing."""
-        batch: list[Record] = []
-        for record in unseen(records, self._kept.book.seq):
-            if isinstance(record, Start) and record.from_step is not None and record.attempt > self._kept.rewound:
-                self._take(batch)
-                self._rewind(record.from_step, record.attempt)
-                batch = []
-            batch.append(record)
-        self._take(batch)
+        take_with_rewinds(unseen(records, self._kept.book.seq), self._kept.rewound, self._take, self._rewind)
         self._gather()
         self._save_if_due()
 

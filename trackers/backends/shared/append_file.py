@@ -12,12 +12,12 @@ import errno
 import os
 import secrets
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 from trackers.errors import Unavailable
-from trackers.records import Record, escaped
+from trackers.records import Record, Start, escaped
 from trackers.support import confined
 from trackers.support.confined import local
 from trackers.support.failpoints import failpoint
@@ -153,6 +153,21 @@ class OwnedFile:
             else:
                 self._digests.pop(path_key(self.path), None)
         self._length = length
+
+    def rewrite(self, pieces: Iterable[bytes], temporary: Path) -> None:
+        """Replace the content in one step, as :func:`replace` does, and go on at its end.
+
+        Raises:
+            Unavailable: it can't be written; the file is as it was, and open.
+        """
+        length = self._length
+        self.close()  # Windows replaces no open file
+        try:
+            length = replace(self.path, temporary, pieces, self._root, self._digests)
+        except Unavailable:
+            self.open(length)
+            raise
+        self.open(length)
 
     def sync(self) -> None:
         """Wait until the file's content is on the disk.
@@ -318,6 +333,29 @@ def unseen(records: Sequence[_R], seq: int) -> Sequence[_R]:
     if not records or records[0].seq > seq:
         return records
     return [record for record in records if not record.seq or record.seq > seq]
+
+
+def take_with_rewinds(
+    records: Sequence[Record],
+    rewound: int,
+    take: Callable[[Sequence[Record]], None],
+    rewind: Callable[[int, int], None],
+) -> None:
+    """Take a batch in parts: where an attempt begins at an earlier step, what lies above it goes before the rest comes.
+
+    Args:
+        rewound: the attempt for which that was done last; its start may come again.
+        take: called with the records up to such a start, and from there on.
+        rewind: called with the step and the attempt.
+    """
+    part: list[Record] = []
+    for record in records:
+        if isinstance(record, Start) and record.from_step is not None and record.attempt > rewound:
+            take(part)
+            rewind(record.from_step, record.attempt)
+            part, rewound = [], record.attempt
+        part.append(record)
+    take(part)
 
 
 def file_name(text: str, fallback: str = "run", longest: int = 120) -> str:

@@ -32,7 +32,7 @@ from trackers.backends.shared.append_file import (
     make_folder,
     path_key,
     remove_temporary,
-    replace,
+    take_with_rewinds,
     unavailable,
     unseen,
     verified,
@@ -40,7 +40,7 @@ from trackers.backends.shared.append_file import (
 from trackers.backends.shared.directory import option_directory
 from trackers.backends.shared.kept_file import keep
 from trackers.backends.swanlab.precheck import SwanlabPrecheck
-from trackers.errors import NotFound, Unavailable
+from trackers.errors import NotFound
 from trackers.formats import leveldb_log, vendor_system_names
 from trackers.formats import swanlab_run as form
 from trackers.records import (
@@ -59,7 +59,6 @@ from trackers.records import (
     Metrics,
     Number,
     Record,
-    Start,
     Summary,
     Text,
     final_name,
@@ -163,15 +162,7 @@ class SwanlabTracker(SwanlabPrecheck):
         fresh = unseen(records, self._marks.seq)
         if fresh:
             self._begin()
-        batch: list[Record] = []
-        for record in fresh:
-            if isinstance(record, Start) and record.from_step is not None and record.attempt > self._marks.rewound:
-                self._take(batch)
-                top = min(self._marks.top, record.from_step)
-                self._rewrite(msgspec.structs.replace(self._marks, rewound=record.attempt, top=top), record.from_step)
-                batch = []
-            batch.append(record)
-        self._take(batch)
+        take_with_rewinds(fresh, self._marks.rewound, self._take, self._rewind)
         self._commit()
 
     def verify(self) -> Verified:
@@ -442,17 +433,15 @@ class SwanlabTracker(SwanlabPrecheck):
             {"num": form.FINISH_NUM, "timestamp": form.timestamp(at), "finish": finish, "mark": form.OURS}
         )
 
+    def _rewind(self, step: int, attempt: int) -> None:
+        top = min(self._marks.top, step)
+        self._rewrite(msgspec.structs.replace(self._marks, rewound=attempt, top=top), step)
+
     def _rewrite(self, marks: Marks, last_step: int | None) -> None:
         """The file anew, under the name and tags in ``marks``, and without what lies above ``last_step``."""
         marks = msgspec.structs.replace(marks, generation=time.time_ns())
-        self._file.close()  # Windows replaces no open file
-        try:
-            length = replace(self._file.path, self._temporary, self._anew(marks, last_step), self._root, self._digests)
-        except Unavailable:
-            self._file.open(self._marks.length)
-            raise
-        self._file.open(length)
-        self._marks = msgspec.structs.replace(marks, length=length)
+        self._file.rewrite(self._anew(marks, last_step), self._temporary)
+        self._marks = msgspec.structs.replace(marks, length=self._file.length)
 
     def _anew(self, marks: Marks, last_step: int | None) -> Iterator[bytes]:
         yield leveldb_log.HEADER.pack(*form.MAGIC)
