@@ -19,7 +19,7 @@ import torch
 import trackers
 from tests import ROOT, forked
 from tests.fakes.gpu_drivers.standin import Drivers
-from trackers.errors import UnknownTracker, UsageError
+from trackers.errors import UsageError
 from trackers.formats import megatron_line as line
 from trackers.frameworks.megatron import LoggerConfig, MegatronLog, start
 from trackers.frameworks.megatron import straggler as gather
@@ -169,12 +169,6 @@ def test_wrong_values_are_errors_before_the_first_step(wrong: dict[str, Any], me
     """What makes no sense is an error where training starts, with what is known."""
     with pytest.raises(UsageError, match=message):
         start(LoggerConfig(**wrong), trackers="json", train_iters=1, global_batch_size=1)
-
-
-def test_tracker_that_is_not_there_is_an_error() -> None:
-    """Asking for Comet without a plug-in for it is an error, not silence."""
-    with pytest.raises(UnknownTracker, match="comet"):
-        start(LoggerConfig(comet_project="p"), train_iters=1, global_batch_size=1)
 
 
 def test_run_has_the_documented_values(run: Run) -> None:

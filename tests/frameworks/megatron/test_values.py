@@ -26,6 +26,7 @@ from trackers.frameworks.megatron import LoggerConfig, MegatronLog, StragglerDet
 from trackers.frameworks.megatron import straggler as reports
 from trackers.frameworks.megatron.training_log import Losses
 from trackers.instruments.memory import MemoryReader
+from trackers.journal.run_directory import RunDirectory
 from trackers.records import Metrics
 from trackers.reductions import Mean
 from trackers.support import logging_setup
@@ -253,7 +254,12 @@ def test_run_that_could_not_be_measured_is_ended(monkeypatch: pytest.MonkeyPatch
         ({"wandb_project": "p", "wandb_exp_name": ""}, "W&B is off"),
         ({"wandb_entity": "team"}, "wandb_entity without wandb_project"),
         ({"mlflow_tags": {"a": "b"}}, "mlflow_tags without mlflow_experiment"),
-        ({"comet_workspace": "w", "comet_tags": ["a"]}, "comet_workspace, comet_tags: Comet isn't supported"),
+        ({"comet_workspace": "w", "comet_tags": ["a"]}, "comet_workspace, comet_tags without comet_project"),
+        ({"comet_project": "p", "comet_workspace": "w"}, "comet_workspace has no effect: what uploads the archive"),
+        (
+            {"mlflow_experiment": "p", "mlflow_run_name": "a", "comet_project": "p", "comet_experiment_name": "b"},
+            "comet_experiment_name='b' has no effect",
+        ),
         ({"log_params_norm": True}, "norms and zeros that training_log isn't given aren't measured: give start model="),
         ({"log_num_zeros_in_grad": True}, "give start model="),
         ({"log_throughput": True}, "TFLOP/s isn't known: give start flops_per_step="),
@@ -269,13 +275,15 @@ def test_field_that_does_nothing_is_said(
     assert capsys.readouterr().err.count(said) == 1
 
 
-def test_comet_is_said_not_to_be_supported() -> None:
-    """One line before a run is begun, with what is there instead."""
-    with pytest.raises(
-        UsageError, match=r"Comet isn't supported.*leave the comet_\* fields out; known trackers: .*wandb"
-    ):
-        start(LoggerConfig(comet_project="p"), train_iters=1, global_batch_size=1)
-    assert not Path("runs").exists()
+def test_comet_gets_an_archive_of_its_project(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``comet_project`` adds the tracker; its name and tags are the run's."""
+    monkeypatch.setenv("TRACKER_RELAY", "n")
+    config = LoggerConfig(comet_project="p", comet_experiment_name="one", comet_tags=["a", "b"])
+    log = start(config, train_iters=1, global_batch_size=1)
+    run = log.run
+    run.finish()
+    info = RunDirectory(run.path).read_info()
+    assert (list(info.trackers), info.project, info.name, list(info.tags)) == (["comet"], "p", "one", ["a", "b"])
 
 
 def test_nothing_is_logged_where_training_metrics_are_skipped(run: Run) -> None:

@@ -11,8 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from trackers.backends import registry
-from trackers.errors import UnknownTracker, UsageError
+from trackers.errors import UsageError
 from trackers.formats.megatron_line import check_option
 from trackers.instruments.memory import KEYS, MemoryReader
 from trackers.instruments.options import Measure
@@ -63,7 +62,9 @@ LOGGING = {
 """Likewise, but their defaults differ: an option counts where it is set."""
 
 
-COMET = ("comet_project", "comet_experiment_name", "comet_workspace", "comet_api_key", "comet_tags")
+COMET = ("comet_experiment_name", "comet_workspace", "comet_api_key", "comet_tags")
+UPLOAD = ("comet_workspace", "comet_api_key")
+"""Fields that are for ``comet upload``, not for the archive that it takes."""
 WITHOUT_EFFECT = {
     "log_device_memory_used": "a device's memory is sampled beside training, as gpu/memory_used_avg_gb",
     **dict.fromkeys(
@@ -85,9 +86,9 @@ class LoggerConfig:
     """Configuration of training logs: fields and defaults as in Megatron Bridge, and in the Megatron-LM below it.
 
     ``…_to_tensorboard`` means: to every tracker; so does ``log_memory``. TensorBoard is on where ``tensorboard_dir``
-    is set, W&B where ``wandb_project`` and ``wandb_exp_name`` are, MLflow where ``mlflow_experiment`` is; others are
-    named to ``start``. ``mlflow_tags`` are tags of MLflow's run alone; ``mlflow_description`` is the run's note
-    everywhere. Comet isn't supported: with ``comet_project`` nothing starts, unless a plug-in is called "comet".
+    is set, W&B where ``wandb_project`` and ``wandb_exp_name`` are, MLflow where ``mlflow_experiment`` is, Comet where
+    ``comet_project`` is; others are named to ``start``. ``mlflow_tags`` are tags of MLflow's run alone;
+    ``mlflow_description`` is the run's note and ``comet_tags`` are its tags everywhere.
 
     Some fields need no attention: ``tensorboard_queue_size`` (nothing waits in a queue, the journal is on disk),
     ``barrier_with_L1_time`` (a timer waits where its ``start`` is told to), ``mlflow_log_artifacts`` (an artifact is
@@ -199,11 +200,6 @@ class LoggerConfig:
         if self.logging_level is not None:
             _named("logging_level", logging_setup.level, self.logging_level)
         MemoryReader.check(self.memory_keys)
-        if self.comet_project and "comet" not in registry.known():
-            raise UnknownTracker(
-                "comet_project: Comet isn't supported, and no plug-in is called 'comet': leave the comet_* fields out; "
-                f"known trackers: {', '.join(registry.known())}"
-            )
 
     def remarks(self) -> list[str]:
         """A line for each field that is set and does nothing."""
@@ -213,17 +209,22 @@ class LoggerConfig:
         for needed, names in (
             ("wandb_project", ("wandb_exp_name", "wandb_entity", "wandb_save_dir")),
             ("mlflow_experiment", ("mlflow_run_name", "mlflow_tracking_uri", "mlflow_tags", "mlflow_description")),
+            ("comet_project", COMET),
         ):
             given = [name for name in names if getattr(self, name)]
             if given and not getattr(self, needed):
                 lines.append(f"{', '.join(given)} without {needed}: it alone adds that tracker")
-        if not self.comet_project and (given := [name for name in COMET if getattr(self, name)]):
-            lines.append(f"{', '.join(given)}: Comet isn't supported: no effect")
-        if self.wandb_exp_name and self.mlflow_run_name and self.wandb_exp_name != self.mlflow_run_name:
-            lines.append(
-                f"mlflow_run_name={self.mlflow_run_name!r} has no effect: a run has one name in every tracker, "
-                f"{self.wandb_exp_name!r} (wandb_exp_name)"
-            )
+        if self.comet_project and (given := [name for name in UPLOAD if getattr(self, name)]):
+            named = ", ".join(f"{name.upper()}" for name in given)
+            lines.append(f"{', '.join(given)} has no effect: what uploads the archive, `comet upload`, takes {named}")
+        names = ("wandb_exp_name", "mlflow_run_name", "comet_experiment_name")
+        first, *others = [name for name in names if getattr(self, name)] or [""]
+        for name in others:
+            if getattr(self, name) != getattr(self, first):
+                lines.append(
+                    f"{name}={getattr(self, name)!r} has no effect: a run has one name in every tracker, "
+                    f"{getattr(self, first)!r} ({first})"
+                )
         return lines
 
     def trackers(self) -> list[str]:
@@ -246,8 +247,9 @@ class LoggerConfig:
             "TRACKER_TIMING_LEVEL": self.timing_log_level,
             "TRACKER_TIMING_OPTION": self.timing_log_option,
             "TRACKER_LOG_TIMERS": False,  # training_log says when
-            "TRACKER_PROJECT": self.wandb_project or self.mlflow_experiment,
-            "TRACKER_RUN_NAME": self.wandb_exp_name or self.mlflow_run_name,
+            "TRACKER_PROJECT": self.wandb_project or self.mlflow_experiment or self.comet_project,
+            "TRACKER_RUN_NAME": self.wandb_exp_name or self.mlflow_run_name or self.comet_experiment_name,
+            "TRACKER_TAGS": ",".join(self.comet_tags or []) if self.comet_project else None,
             "TRACKER_NOTES": self.mlflow_description,
             "TENSORBOARD_DIR": _path(self.tensorboard_dir),
             "WANDB_ENTITY": self.wandb_entity,
