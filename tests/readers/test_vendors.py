@@ -220,7 +220,7 @@ def change(*statements):
 with sqlite3.connect(path) as database:
     index = database.execute("SELECT * FROM sqlite_master WHERE name = 'idx_metrics_run_record'").fetchall()
 change(("DELETE FROM sqlite_master WHERE name = 'idx_metrics_run_record'",))
-change(("UPDATE metrics SET (run_id, run_name) = (SELECT run_id, run_name FROM metrics WHERE id = 1)",),
+change(("UPDATE metrics SET (run_id, run_name) = (SELECT run_id, run_name FROM metrics ORDER BY run_id LIMIT 1)",),
        *(("INSERT INTO sqlite_master VALUES (?, ?, ?, ?, ?)", row) for row in index))
 print(len(index))
 """
