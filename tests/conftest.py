@@ -248,12 +248,13 @@ def _ended_children() -> int:
 
 
 def _redirect_trackio(patch: pytest.MonkeyPatch, directory: Path) -> None:
-    """trackio reads its directory once, at import: where a test imported it, later tests need it moved."""
+    """trackio reads its directories once, at import: where a test imported it, later tests need them moved."""
     if "trackio" not in sys.modules:
         return
     for name in [name for name in list(sys.modules) if name.startswith("trackio")]:
-        if hasattr(sys.modules[name], "TRACKIO_DIR"):
-            patch.setattr(sys.modules[name], "TRACKIO_DIR", directory)
+        for constant, path in (("TRACKIO_DIR", directory), ("MEDIA_DIR", directory / "media")):
+            if hasattr(sys.modules[name], constant):
+                patch.setattr(sys.modules[name], constant, path)
 
 
 _schemas: dict[str, str] = {}
@@ -271,11 +272,13 @@ def _prepare_mlflow(patch: pytest.MonkeyPatch) -> None:
             make(engine)
             return
         with contextlib.closing(sqlite3.connect(engine.url.database)) as database:
-            if "sqlite" not in _schemas:
+            if database.execute("SELECT 1 FROM sqlite_master").fetchone() is not None:
+                make(engine)
+            elif "sqlite" in _schemas:
+                database.executescript(_schemas["sqlite"])
+            else:
                 make(engine)
                 _schemas["sqlite"] = "\n".join(database.iterdump())
-            else:
-                database.executescript(_schemas["sqlite"])
 
     patch.setattr(utils, "_initialize_tables", initialize)
 

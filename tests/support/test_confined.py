@@ -201,6 +201,8 @@ REASONS = {
     "backends/wandb/client.py": "/dev/null; the log of W&B's client in W&B's own folder",
     "backends/wandb/media.py": "temporary files of its own; media come through pixels.path",
     "backends/trackio/media.py": "temporary files of its own",
+    "relay/agent/place.py": "this process's own entries in /proc; the agents' directory, by its descriptor",
+    "journal/forked_helper.py": "this process's own entries in /proc, and /dev/null",
     "relay/supervisor.py": "descriptions of installed packages",
     "retention/archive.py": "a directory, to have its names on the disk",
     "media/base.py": "the user's own file, that training logs",
