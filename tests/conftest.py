@@ -252,9 +252,9 @@ def _redirect_trackio(patch: pytest.MonkeyPatch, directory: Path) -> None:
     if "trackio" not in sys.modules:
         return
     for name in [name for name in list(sys.modules) if name.startswith("trackio")]:
-        for constant, path in (("TRACKIO_DIR", directory), ("MEDIA_DIR", directory / "media")):
+        for constant, part in (("TRACKIO_DIR", ""), ("MEDIA_DIR", "media"), ("ARTIFACTS_DIR", "artifacts")):
             if hasattr(sys.modules[name], constant):
-                patch.setattr(sys.modules[name], constant, path)
+                patch.setattr(sys.modules[name], constant, directory / part)
 
 
 _schemas: dict[str, str] = {}
