@@ -169,6 +169,10 @@ class Alert(Record, tag="alert"):
     text: str = ""
     level: str = "INFO"
 
+    def line(self) -> str:
+        """Level, title and text as a log shows them."""
+        return f"{self.level}: {self.title}" + (f": {self.text}" if self.text else "")
+
 
 class Info(Record, tag="info"):
     """A change of the run's own attributes. None: unchanged."""
@@ -177,6 +181,11 @@ class Info(Record, tag="info"):
     group: str | None = None
     tags: list[str] | None = None
     notes: str | None = None
+
+    def given(self) -> dict[str, Any]:
+        """The attributes that it changes, by name."""
+        values = {name: getattr(self, name) for name in ("name", "group", "tags", "notes")}
+        return {name: value for name, value in values.items() if value is not None}
 
 
 class Environment(Record, tag="environment"):
@@ -453,6 +462,15 @@ def finite(value: Any) -> float | None:
     """As :func:`double`; None for NaN and infinities, too."""
     number = double(value)
     return number if number is not None and math.isfinite(number) else None
+
+
+FLOAT_NAMES = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+"""Strings that stand for what JSON has no number for."""
+
+
+def unnamed_float(value: Any) -> Any:
+    """The float that a string of :data:`FLOAT_NAMES` stands for; anything else as it is."""
+    return FLOAT_NAMES.get(value, value) if isinstance(value, str) else value
 
 
 def name_floats(value: Any) -> Any:

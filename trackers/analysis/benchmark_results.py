@@ -21,8 +21,8 @@ from trackers.benchmark.steps import CLOCK, StepCollector
 from trackers.errors import NotFound, UsageError
 from trackers.metrics.roles import GIB
 from trackers.readers.boundary import why
-from trackers.readers.helpers import FLOATS
 from trackers.readers.reader import Reader, SourceRun
+from trackers.records import FLOAT_NAMES
 from trackers.support.atomic_write import check, write_text
 
 PATTERN = "benchmark_*.json"
@@ -214,7 +214,7 @@ def _series(values: Any) -> list[float | None]:
 
 
 def _number(value: Any, finite: bool = True) -> float | None:
-    value = FLOATS.get(value, value) if isinstance(value, str) else value
+    value = FLOAT_NAMES.get(value, value) if isinstance(value, str) else value
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     try:

@@ -377,9 +377,8 @@ def facts(run: SourceRun, blocks: Sequence[Block], others: Sequence[Record], sta
         elif isinstance(record, Summary):
             found.summary.update({plain_name(name): _short(value) for name, value in record.values.items()})
         elif isinstance(record, Info):
-            for field in ("name", "group", "tags", "notes"):
-                if getattr(record, field) is not None:
-                    setattr(found, field, getattr(record, field))
+            for name, value in record.given().items():
+                setattr(found, name, value)
         elif isinstance(record, Start) and record.rank is not None:
             begun[record.attempt] = min(begun.get(record.attempt, record.time), record.time)
             found.attempts = max(found.attempts, record.attempt)
@@ -543,6 +542,5 @@ def _short(value: Any) -> Any:
             return float(value) if value.bit_length() < 1000 else str(value.bit_length()) + " bits"
         return value
     if isinstance(value, str):
-        known = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
-        return known.get(value, value[:LONGEST])
+        return records.FLOAT_NAMES.get(value, value[:LONGEST])
     return msgspec.json.encode(records.name_floats(value)).decode()[:LONGEST]

@@ -14,13 +14,12 @@ from trackers.analysis.tables import MISSING, plain, show
 from trackers.benchmark import speed
 from trackers.errors import NotFound
 from trackers.metrics import roles
-from trackers.readers import helpers
 from trackers.readers.boundary import boundary
 from trackers.readers.columns import ColumnBlocks
 from trackers.readers.helpers import unix
 from trackers.readers.reader import SourceRun
 from trackers.readers.session import COMMUNICATION, END, SessionReader, read_summary
-from trackers.records import TIME_MAX
+from trackers.records import TIME_MAX, unnamed_float
 from trackers.support.optional import need
 
 RULE = "=" * 60
@@ -111,7 +110,7 @@ def read(path: Path) -> SessionSummary:
     blocks = columns.blocks()
     known = facts(run, blocks, others)
     began, ended = unix(session.get("start_time")), unix(session.get("end_time"))
-    duration = helpers.number(session.get("duration_seconds"))
+    duration = unnamed_float(session.get("duration_seconds"))
     times = [float(block.times.max()) for block in blocks]
     if not isinstance(duration, (int, float)) or not 0 < duration < TIME_MAX:
         last = ended if ended is not None else max(times, default=None)

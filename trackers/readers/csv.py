@@ -20,7 +20,7 @@ from trackers.formats.csv_table import rows as table_rows
 from trackers.readers import helpers as places
 from trackers.readers.boundary import bounded
 from trackers.readers.reader import SourceRun
-from trackers.records import Finish, Metrics, Record, Summary, Text
+from trackers.records import FLOAT_NAMES, Finish, Metrics, Record, Summary, Text
 
 STEPS = ("step", "global_step", "_step", "trainer/global_step", "iteration", "iter")
 TIMES = ("time", "timestamp", "wall_time", "wall time", "_timestamp", "created_at")
@@ -127,8 +127,8 @@ def _names(titles: list[str], path: Path) -> list[str]:
 
 
 def _value(cell: str) -> Any:
-    if cell in places.FLOATS:
-        return places.FLOATS[cell]
+    if cell in FLOAT_NAMES:
+        return FLOAT_NAMES[cell]
     if cell in ("true", "false", "True", "False"):
         return cell in ("true", "True")
     try:

@@ -6,7 +6,6 @@ import contextlib
 import glob
 import hashlib
 import logging
-import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
@@ -24,9 +23,6 @@ U = TypeVar("U")
 HOLES_BYTES = 256 * 1024 * 1024
 HOLES = 200
 """Longer files must hold more than a 200th of their length; filesystems that compress save less of a real one."""
-
-FLOATS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
-"""Names under which JSON files keep what JSON has no number for."""
 
 
 def find(scheme: str, where: str, inside: Callable[[Path], Iterable[Path]]) -> list[Path]:
@@ -126,11 +122,6 @@ def version(paths: Iterable[Path]) -> str:
 def identity(path: Path) -> str:
     """An id for a run that has none but its place."""
     return hashlib.sha256(str(path).encode("utf-8", "surrogateescape")).hexdigest()[:12]
-
-
-def number(value: Any) -> Any:
-    """A number that a JSON file keeps under its name, as a number; anything else as it is."""
-    return FLOATS.get(value, value) if isinstance(value, str) else value
 
 
 def is_number(value: Any) -> bool:

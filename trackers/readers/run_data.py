@@ -183,9 +183,8 @@ class RunData:
         elif isinstance(record, Summary):
             self.summary.update({plain_name(name): value for name, value in record.values.items()})
         elif isinstance(record, Info):
-            for field in ("name", "group", "tags", "notes"):
-                if getattr(record, field) is not None:
-                    setattr(self.run, field, getattr(record, field))
+            for name, value in record.given().items():
+                setattr(self.run, name, value)
         elif isinstance(record, Start) and record.rank is not None:
             started: dict[str, Any] = {"number": record.attempt, "time": record.time, "host": record.host}
             if record.from_step is not None:

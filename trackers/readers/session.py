@@ -18,7 +18,7 @@ from trackers.errors import NotFound
 from trackers.readers import helpers as places
 from trackers.readers.boundary import bounded
 from trackers.readers.reader import SourceRun
-from trackers.records import Config, Finish, Metrics, Number, Record, Summary
+from trackers.records import Config, Finish, Metrics, Number, Record, Summary, unnamed_float
 
 END = "_summary.json"
 COMMUNICATION = "communication/"
@@ -61,7 +61,7 @@ class SessionReader:
         results = session.get("results")
         if isinstance(results, dict) and results:
             time = max((record.time for record in rows), default=run.created) if ended is None else ended
-            yield Summary(time=time, values={name: places.number(value) for name, value in results.items()})
+            yield Summary(time=time, values={name: unnamed_float(value) for name, value in results.items()})
         if ended is not None:
             code, reason = session.get("exit_code"), session.get("reason")
             yield Finish(time=ended, status=_status(session), exit_code=code if isinstance(code, int) else None,
@@ -147,7 +147,7 @@ def _communication(content: Mapping[str, Any], began: float) -> Iterator[Record]
 
 
 def _numbers(entry: Mapping[str, Any]) -> dict[str, Number]:
-    read = {name: places.number(value) for name, value in entry.items()}
+    read = {name: unnamed_float(value) for name, value in entry.items()}
     return {name: value for name, value in read.items() if places.is_number(value)}
 
 

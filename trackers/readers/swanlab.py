@@ -200,7 +200,7 @@ class _Reading:
         folder = str(values.pop("folder", ""))
         record = msgspec.convert({**values, "kind": "artifact", "time": time}, ArtifactRecord)
         for file in record.files:
-            parts = [part for part in file.path.replace("\\", "/").split("/") if part not in ("", ".", "..")]
+            parts = confined.parts(file.path)
             kept = self._directory.joinpath("files", folder, *parts)
             if confined.plain(folder) and parts and confined.is_file(kept, root=self._directory):
                 file.file = kept.relative_to(self._directory).as_posix()

@@ -66,6 +66,11 @@ def inside(path: object) -> bool:
     return isinstance(path, str) and all(map(plain, path.split("/")))
 
 
+def parts(path: str) -> list[str]:
+    """The parts of a path that was given somewhere, without those that lead elsewhere; "\\" separates, too."""
+    return [part for part in path.replace("\\", "/").split("/") if part not in ("", ".", "..")]
+
+
 def split(path: Path | str, root: Path | None = None) -> tuple[Path, str]:
     """The directory that a file must lie beneath, and its path from there.
 

@@ -16,7 +16,6 @@ import csv
 import hashlib
 import io
 import json
-import math
 import shlex
 import time
 import zipfile
@@ -65,6 +64,7 @@ from trackers.records import (
     final_name,
     flatten,
     name_floats,
+    unnamed_float,
 )
 from trackers.support import confined
 from trackers.tracker import Cursor, RunInfo, State, Status, Verified
@@ -233,21 +233,19 @@ class CometTracker(CometPrecheck):
         elif isinstance(record, Summary):
             draft.results = {**draft.results, **{final_name(name): value for name, value in record.values.items()}}
         elif isinstance(record, Alert):
-            line = f"{record.level}: {record.title}" + (f": {record.text}" if record.text else "")
-            fields = {"output": f"{line}\n", "stderr": record.level == "ERROR", "context": None}
+            fields = {"output": f"{record.line()}\n", "stderr": record.level == "ERROR", "context": None}
             yield _message("standard_output", fields, draft, record.time)
         elif isinstance(record, Environment):
             content = _text(record.values).encode("utf-8", "replace")
             yield self._upload(ASSET, "environment", content, "json", record, draft)
         elif isinstance(record, Info):
-            for field in ("name", "group", "tags", "notes"):
-                if getattr(record, field) is not None:
-                    setattr(draft, field, getattr(record, field))
+            for name, value in record.given().items():
+                setattr(draft, name, value)
 
     def _artifact(self, record: ArtifactRecord, draft: Marks) -> Iterator[bytes]:
         about = {"type": record.type, "aliases": record.aliases, **record.metadata}
         for place, file in enumerate(record.files):
-            parts = [part for part in file.path.replace("\\", "/").split("/") if part not in ("", ".", "..")]
+            parts = confined.parts(file.path)
             name = "/".join((record.name, *parts))
             if not file.file:
                 yield _message("log_other", {"key": name, "value": file.uri}, draft)
@@ -406,7 +404,7 @@ class CometTracker(CometPrecheck):
         others: dict[str, Any] = {"Name": draft.name or self._info.id, "Notes": draft.notes, "Group": draft.group}
         others["trackers/status"] = status.name
         for name, value in draft.results.items():
-            number = _FLOATS.get(value, value) if isinstance(value, str) else value
+            number = unnamed_float(value)
             if isinstance(number, (int, float)):
                 yield _metric(name, number, None, at, draft)
             else:
@@ -436,7 +434,6 @@ class CometTracker(CometPrecheck):
 
 _FIRST_ZIP_TIME = 315619200.0
 """1980, before which no archive has times."""
-_FLOATS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
 def _metric(name: str, value: Number, step: int | None, time: float, draft: Marks) -> bytes:

@@ -286,8 +286,7 @@ class JsonTracker(JsonPrecheck):
         elif isinstance(record, Environment):
             book.environment = merge(copy.deepcopy(book.environment), record.values)
         elif isinstance(record, Info):
-            values = {key: getattr(record, key) for key in ("name", "group", "tags", "notes")}
-            book.attributes = {**book.attributes, **{key: value for key, value in values.items() if value is not None}}
+            book.attributes = {**book.attributes, **record.given()}
         elif isinstance(record, Start):
             book.world_size, book.finish = max(book.world_size, record.world_size), {}
             if record.rank is not None and not record.id.startswith(("sampler-", "node-", "reducer-")):

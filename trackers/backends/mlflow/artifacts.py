@@ -23,6 +23,7 @@ from trackers.backends.shared import charts, media_files
 from trackers.errors import Rejected
 from trackers.formats.mlflow_names import map_file
 from trackers.records import ArtifactRecord, Media, MediaFile, Record, name_floats
+from trackers.support import confined
 from trackers.support.failpoints import failpoint
 from trackers.tracker import RunInfo, State
 
@@ -184,7 +185,7 @@ class ArtifactStore:
         """
         folder = f"artifacts/{map_file(record.name)}/{_version(record, 0)}"
         for file in record.files:
-            parts = [part for part in file.path.replace("\\", "/").split("/") if part not in ("", ".", "..")]
+            parts = confined.parts(file.path)
             if not parts:
                 raise Rejected(f"artifact {record.name!r} has a file without a name")
             if not file.file:

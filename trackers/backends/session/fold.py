@@ -318,8 +318,7 @@ class SessionFold:
                 self._row(row)
             self.pages.say(MAIN, record.time, logging.INFO, f"Saved {record.type}: {record.name}")
         elif isinstance(record, Info):
-            values = {key: getattr(record, key) for key in ("name", "group", "tags", "notes")}
-            book.attributes.update({key: value for key, value in values.items() if value is not None})
+            book.attributes.update(record.given())
         elif isinstance(record, Finish):
             self._finish(record)
         if book.place.waiting and record.time - book.since >= HEAD_S:

@@ -57,13 +57,14 @@ from trackers.records import (
     Media,
     MediaFile,
     Metrics,
-    Number,
     Record,
     Summary,
     Text,
     final_name,
     merge,
     name_floats,
+    nearest_double,
+    unnamed_float,
 )
 from trackers.support import confined
 from trackers.tracker import Cursor, RunInfo, State, Status, Verified
@@ -78,7 +79,6 @@ _STATES = {
     "crashed": form.CRASHED,
     "preempted": form.ABORTED,
 }
-_FLOATS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
 
 
 class Marks(msgspec.Struct):
@@ -270,18 +270,16 @@ class SwanlabTracker(SwanlabPrecheck):
             if record.hidden:
                 draft.hidden = [*draft.hidden, record.name]
         elif isinstance(record, Alert):
-            line = f"{record.level}: {record.title}" + (f": {record.text}" if record.text else "")
             level = int(record.level == "ERROR")
-            for part in line.splitlines():
+            for part in record.line().splitlines():
                 draft.lines += 1
                 log = {"line": part, "level": level, "timestamp": form.timestamp(record.time), "epoch": draft.lines}
                 yield self._record(draft, record.time, log=log)
         elif isinstance(record, Environment):
             yield from self._media(ENVIRONMENT, [_text(_indented(record.values))], record, draft)
         elif isinstance(record, Info):
-            for field in ("name", "group", "tags", "notes"):
-                if getattr(record, field) is not None:
-                    setattr(draft, field, getattr(record, field))
+            for name, value in record.given().items():
+                setattr(draft, name, value)
 
     def _scalars(self, record: Metrics, draft: Marks) -> Iterator[bytes]:
         step, mark = self._place(record, draft)
@@ -291,13 +289,13 @@ class SwanlabTracker(SwanlabPrecheck):
             elif vendor_system_names.is_machine(record, name):
                 key = form.SYSTEM_PREFIX + name.removeprefix(SYSTEM_PREFIX)
                 yield from self._system_column(key, name, record.time, draft)
-                yield self._scalar(key, _double(value), step, mark, record.time, draft)
+                yield self._scalar(key, nearest_double(value), step, mark, record.time, draft)
             else:
                 key = form.stored_name(name)
                 if draft.columns.get(key, form.SCALAR) != form.SCALAR:
                     key += "/scalar"
                 yield from self._column(key, form.SCALAR, name, record.time, draft)
-                yield self._scalar(key, _double(value), step, mark, record.time, draft)
+                yield self._scalar(key, nearest_double(value), step, mark, record.time, draft)
 
     def _scalar(self, key: str, value: float, step: int, mark: int, time: float, draft: Marks) -> bytes:
         stamp, number = form.timestamp(time), {"number": value}
@@ -333,7 +331,7 @@ class SwanlabTracker(SwanlabPrecheck):
         yield from self._media(ARTIFACTS + record.name, [_text(_indented(found))], record, draft)
         for file in record.files:
             if file.file:
-                parts = [part for part in file.path.replace("\\", "/").split("/") if part not in ("", ".", "..")]
+                parts = confined.parts(file.path)
                 local = media_files.path(self._info, MediaFile(format="file", file=file.file))
                 name = "/".join((folder, *parts))
                 kept = (self._directory / "files" / name).absolute()
@@ -418,10 +416,10 @@ class SwanlabTracker(SwanlabPrecheck):
         at = status.time or self._info.created
         draft = self._draft()
         for name, value in draft.results.items():
-            given = _FLOATS.get(value, value) if isinstance(value, str) else value
+            given = unnamed_float(value)
             if isinstance(given, (int, float)):
                 yield from self._column(name, form.SCALAR, name, at, draft)
-                yield self._scalar(name, _double(given), draft.top, form.OURS, at, draft)
+                yield self._scalar(name, nearest_double(given), draft.top, form.OURS, at, draft)
             else:
                 text = _text(given if isinstance(given, str) else _indented(given))
                 yield from self._media(name, [text], Text(step=draft.top, time=at, values={}), draft)
@@ -506,13 +504,6 @@ def _indented(values: Any) -> str:
 
 def _short(text: str) -> str:
     return text[: form.TEXT_CHARS]
-
-
-def _double(value: Number) -> float:
-    try:
-        return float(value)
-    except OverflowError:
-        return float("inf") if value > 0 else float("-inf")
 
 
 def _project(name: str) -> str:

@@ -44,6 +44,7 @@ from trackers.records import (
     merge,
     name_floats,
     nearest_double,
+    unnamed_float,
 )
 from trackers.support import confined
 from trackers.support.confined import local
@@ -56,8 +57,6 @@ SUFFIX = ".trackers"
 """End of the names of our event files, so that a foreign one in the same directory is left alone."""
 
 STEP_MAX = 2**63 - 1
-
-_FLOATS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
 
 
 class Marks(msgspec.Struct):
@@ -266,9 +265,7 @@ class TensorboardTracker(TensorboardPrecheck):
             self._add_text(event.summary, "trackers/alerts", f"**{record.level}** {record.title}\n\n{record.text}")
         elif isinstance(record, Info):
             draft.group = record.group if record.group is not None else draft.group
-            values = {key: getattr(record, key) for key in ("name", "group", "tags", "notes")}
-            given = {key: value for key, value in values.items() if value is not None}
-            self._add_text(event.summary, "trackers/info", given, block=True)
+            self._add_text(event.summary, "trackers/info", record.given(), block=True)
         elif isinstance(record, Environment):
             self._add_text(event.summary, "trackers/environment", record.values, block=True)
         return event if event.summary.value else None
@@ -326,7 +323,7 @@ class TensorboardTracker(TensorboardPrecheck):
 
         event = self._event(wall_time=status.time or self._info.created, step=self._marks.step)
         for name, value in self._marks.summary.items():
-            number = _FLOATS.get(value, value) if isinstance(value, str) else value
+            number = unnamed_float(value)
             if isinstance(number, (int, float)):
                 event.summary.value.add(tag=self._tag(name, "scalar"), simple_value=nearest_double(number))
             else:

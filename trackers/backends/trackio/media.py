@@ -12,6 +12,7 @@ from trackers.backends.shared import charts, media_files
 from trackers.backends.trackio.store import Files, Store
 from trackers.errors import Rejected
 from trackers.records import ArtifactRecord, Media, MediaFile
+from trackers.support import confined
 from trackers.tracker import RunInfo
 
 INTEGERS = range(-(2**63), 2**64)
@@ -126,7 +127,7 @@ def artifact_files(info: RunInfo, record: ArtifactRecord) -> Files:
     files: dict[str, Path] = {}
     references: dict[str, tuple[str, int]] = {}
     for file in record.files:
-        name = "/".join(part for part in file.path.replace("\\", "/").split("/") if part not in ("", ".", ".."))
+        name = "/".join(confined.parts(file.path))
         if not name:
             raise Rejected(f"artifact {record.name!r} has a file without a name")
         if file.file:

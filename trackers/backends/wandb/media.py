@@ -11,7 +11,7 @@ import msgspec
 from trackers.backends.shared import media_files
 from trackers.backends.wandb.history_rows import row_chart
 from trackers.errors import Rejected
-from trackers.records import Media, MediaFile
+from trackers.records import Media, MediaFile, unnamed_float
 from trackers.tracker import RunInfo
 
 HISTOGRAM_BINS = 512
@@ -180,7 +180,7 @@ def _kind(cell: Any) -> type:
 
 def _cell(info: RunInfo, cell: Any, scratch: Path) -> Any:
     if isinstance(cell, str):
-        return {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}.get(cell, cell)
+        return unnamed_float(cell)
     if not isinstance(cell, dict):
         return cell
     inner: Any = cell.get("_media")

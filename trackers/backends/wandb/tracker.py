@@ -60,6 +60,7 @@ from trackers.records import (
     Text,
     merge,
 )
+from trackers.support import confined
 from trackers.tracker import Cursor, RunInfo, State, Status, Verified
 
 logger = logging.getLogger("trackers.wandb")
@@ -85,7 +86,7 @@ EXIT_CODES = {"finished": 0, "failed": 1, "crashed": 255, "preempted": 1, "runni
 
 def inside(path: str) -> str:
     """A file's path in an artifact, without parts that lead out of it."""
-    return "/".join(part for part in path.replace("\\", "/").split("/") if part not in ("", ".", ".."))
+    return "/".join(confined.parts(path))
 
 
 class WandbTracker(WandbPrecheck):

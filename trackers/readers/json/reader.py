@@ -35,6 +35,7 @@ from trackers.records import (
     Record,
     Summary,
     Text,
+    unnamed_float,
 )
 from trackers.support import confined
 
@@ -179,7 +180,7 @@ def _training(log: Log, run: SourceRun) -> Iterator[Record]:
         lists.append(_batches(_notes(log, kind, began, run, spared)))
     yield from merged(lists)
     spared.tell()
-    summary = {name: places.number(value) for name, value in (head.get("summary") or {}).items()}
+    summary = {name: unnamed_float(value) for name, value in (head.get("summary") or {}).items()}
     ended = places.unix(head.get("end_time")) or began
     results = {name: value for name, value in summary.items() if not (ours and (name in TOTALS or value is None))}
     if results:
@@ -193,7 +194,7 @@ def _training(log: Log, run: SourceRun) -> Iterator[Record]:
 def _iterations(log: Log, began: float, names: Mapping[str, str], ours: bool) -> Iterator[Record]:
     clock, dropped = began, _dropped(log, names)
     for row in log.items("training_iterations"):
-        duration = places.number(row.get("time_ms"))
+        duration = unnamed_float(row.get("time_ms"))
         if isinstance(duration, (int, float)) and duration > 0:
             clock += duration / 1000
         time = places.unix(row.get("time"))
@@ -241,7 +242,7 @@ def _evals(log: Log, began: float, names: Mapping[str, str], ours: bool) -> Iter
 def _values(row: Mapping[str, Any], dropped: set[str], names: Mapping[str, str]) -> dict[str, Any]:
     found = {}
     for name, value in row.items():
-        value = places.number(value)
+        value = unnamed_float(value)
         logged = names.get(name, name)
         if name not in dropped and logged and places.is_number(value):
             found[logged] = value
@@ -298,7 +299,7 @@ def _benchmark(log: Log) -> Iterator[Record]:
     steps = _steps(series)
     for place in range(max(map(len, series.values()), default=0)):
         began += durations[place] if place < len(durations) else 0.0
-        row = {_singular(name): places.number(value[place]) for name, value in series.items() if place < len(value)}
+        row = {_singular(name): unnamed_float(value[place]) for name, value in series.items() if place < len(value)}
         values = {name: value for name, value in row.items() if value is not None}
         if values:
             yield Metrics(step=steps[place] if steps else place + 1, time=began, values=values)
@@ -306,7 +307,7 @@ def _benchmark(log: Log) -> Iterator[Record]:
     for name, value in head.items():
         if name.endswith("_metrics") and isinstance(value, dict):
             results.update(
-                {key: places.number(entry) for key, entry in value.items() if not isinstance(entry, (dict, list))}
+                {key: unnamed_float(entry) for key, entry in value.items() if not isinstance(entry, (dict, list))}
             )
     yield Summary(time=end, values=results)
     yield Finish(time=end, status="finished")
@@ -328,7 +329,7 @@ def _singular(name: str) -> str:
 
 def _numeric(values: list[Any]) -> bool:
     """Numbers, under their names where JSON has none for them, and null where a step has no value."""
-    numbers = [places.number(value) for value in values if value is not None]
+    numbers = [unnamed_float(value) for value in values if value is not None]
     return bool(numbers) and all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in numbers)
 
 

@@ -158,7 +158,7 @@ class ArtifactReader:
         there = {file for file in self._walk(folder) if posixpath.basename(file) != "artifact.json"}
         files = []
         for entry in about.get("files", []):
-            stored = posixpath.join(folder, *(_mapped(part) for part in _parts(entry["path"])))
+            stored = posixpath.join(folder, *(_mapped(part) for part in confined.parts(entry["path"])))
             local = self._fetch(stored) if stored in there else None
             files.append(ArtifactFile(path=entry["path"], file=local or "", uri=entry.get("uri", ""),
                                       size=entry.get("size", 0), digest=entry.get("digest", "")))  # fmt: skip
@@ -278,7 +278,3 @@ def _mapped(part: str) -> str:
 def _is_inside(path: str, folder: str | None) -> bool:
     """Whether a path that a server lists lies below the folder that was asked for; it becomes a path here."""
     return confined.inside(path) and (folder is None or path.startswith(folder.rstrip("/") + "/"))
-
-
-def _parts(path: str) -> list[str]:
-    return [part for part in path.replace("\\", "/").split("/") if part not in ("", ".", "..")]

@@ -38,6 +38,7 @@ from trackers.records import (
     Record,
     Summary,
     Text,
+    unnamed_float,
 )
 from trackers.support import confined
 
@@ -197,7 +198,7 @@ def _row(run: SourceRun, timestamp: str, step: int | None, content: str) -> Iter
     texts: dict[str, str] = {}
     results: dict[str, Any] = {}
     for key, value in json.loads(content).items():
-        name, value = _plain(key), places.number(value)
+        name, value = _plain(key), unnamed_float(value)
         if name.startswith(SUMMARY_PREFIX) and not isinstance(value, (dict, list)):
             results[name] = value
         elif places.is_number(value):
@@ -272,7 +273,7 @@ def _sorted(config: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any], dic
     own: dict[str, Any] = {}
     for key, value in config.items():
         if key.startswith(SUMMARY_PREFIX):
-            results[key] = places.number(value)
+            results[key] = unnamed_float(value)
         elif key.startswith("__"):
             values[key[1:]] = value
         elif key.startswith(("_", OWN)):

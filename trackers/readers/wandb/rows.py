@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from trackers.errors import UNDECODABLE
-from trackers.records import SYSTEM_PREFIX, Media, MediaFile, Metrics, Record, Summary, Text
+from trackers.records import FLOAT_NAMES, SYSTEM_PREFIX, Media, MediaFile, Metrics, Record, Summary, Text, unnamed_float
 from trackers.support import confined
 
 STATUS = {
@@ -29,7 +29,6 @@ OWN = "logged/"
 OUR_SYSTEM = "system/"
 """Before samples of the machine that our tracker put into the history."""
 RESERVED = frozenset({"_step", "_runtime", "_timestamp", "_wandb"})
-NUMBERS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 KINDS = {
     "image-file": "image", "images/separated": "image", "audio-file": "audio", "audio": "audio",
@@ -74,12 +73,12 @@ class Decoder:
                 if isinstance(inner, dict):
                     found = self._media(self._plain(leaf), inner, step if own is None else own, time)
                     media.extend(found)
-                elif isinstance(inner, str) and inner not in NUMBERS:
+                elif isinstance(inner, str) and inner not in FLOAT_NAMES:
                     texts[self._plain(leaf)] = inner
                 elif self.ours and leaf.startswith(OUR_SYSTEM):
-                    samples[SYSTEM_PREFIX + leaf.removeprefix(OUR_SYSTEM)] = NUMBERS.get(inner, inner)
+                    samples[SYSTEM_PREFIX + leaf.removeprefix(OUR_SYSTEM)] = unnamed_float(inner)
                 else:
-                    numbers[self._plain(leaf)] = NUMBERS.get(inner, inner) if isinstance(inner, str) else inner
+                    numbers[self._plain(leaf)] = unnamed_float(inner)
         if self.ours:
             step = int(own) if isinstance(own, (int, float)) else None
         if samples:
@@ -96,7 +95,7 @@ class Decoder:
         for name, value in row.items():
             if name not in RESERVED:
                 for leaf, inner in _leaves(name, value):
-                    number = NUMBERS.get(inner, inner) if isinstance(inner, str) else inner
+                    number = unnamed_float(inner)
                     if isinstance(number, (int, float)):
                         values[leaf if leaf.startswith(SYSTEM_PREFIX) else SYSTEM_PREFIX + leaf] = number
         if values:
@@ -110,7 +109,7 @@ class Decoder:
                 continue
             for leaf, inner in _leaves(name, value):
                 if not isinstance(inner, dict):
-                    values[leaf] = NUMBERS.get(inner, inner) if isinstance(inner, str) else inner
+                    values[leaf] = unnamed_float(inner)
         if values:
             yield Summary(time=self.time, values=values)
 

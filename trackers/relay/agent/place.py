@@ -5,7 +5,7 @@ itself it is given (environment, umask, processors); the rest must be the same f
 key. So is the part of the environment that vendors' packages read while they are imported. Seen with mlflow 3.17,
 wandb 0.31, trackio 0.43 and tensorboard 2.21, by a record of each variable that was looked up: all else they read when
 they are used, credentials and addresses too, and no client of AWS, Google or Azure is imported. Left out is what tells
-them who runs them (systems of continuous integration, coding agents): they read it for their telemetry.
+them who runs them (systems of continuous integration and the like): they read it for their telemetry.
 """
 
 from __future__ import annotations
