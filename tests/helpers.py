@@ -147,3 +147,24 @@ class Driver:
         self.open()
         self.write(records, batch)
         self.close(status)
+
+
+def deliver_over_a_lost_rewind(driver: Callable[[], Driver]) -> None:
+    """A rewind to step 1 and more than there was are written and not committed, then all of it by a new process.
+
+    The metric "a" is its step up to the rewind, and minus its step from 2 to 39 after it.
+    """
+    records = stream([
+        *(Metrics(step=step, time=T0, values={"a": step}) for step in range(3)),
+        Start(time=T0, attempt=2, from_step=1),
+        *(Metrics(step=step, time=T0, values={"a": -step}) for step in range(2, 40)),
+    ])  # fmt: skip
+    run = driver()
+    run.open()
+    run.write(records[:3])
+    committed, cursor = dict(run.state), run.cursor
+    run.write(records)
+    again = driver()
+    again.state.update(committed)
+    again.cursor = cursor
+    again.deliver(records)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests import stores
-from tests.helpers import T0, Driver, run_info, stream
+from tests.helpers import T0, Driver, deliver_over_a_lost_rewind, run_info, stream
 from trackers.backends.comet.tracker import CometTracker
 from trackers.errors import Rejected
 from trackers.records import ArtifactFile, ArtifactRecord, Info, Metrics, Record, Start, Summary, Text
@@ -51,20 +51,7 @@ def test_rewind_drops_superseded_values(tmp_path: Path) -> None:
 
 def test_kill_between_a_rewind_and_the_commit(tmp_path: Path) -> None:
     """Messages that were written anew, and grew beyond the committed length, aren't taken for the committed ones."""
-    records = stream([
-        *(Metrics(step=step, time=T0, values={"a": step}) for step in range(3)),
-        Start(time=T0, attempt=2, from_step=1),
-        *(Metrics(step=step, time=T0, values={"a": -step}) for step in range(2, 40)),
-    ])  # fmt: skip
-    run = driver(tmp_path)
-    run.open()
-    run.write(records[:3])
-    committed, cursor = dict(run.state), run.cursor
-    run.write(records)
-    again = driver(tmp_path)
-    again.state.update(committed)
-    again.cursor = cursor
-    again.deliver(records)
+    deliver_over_a_lost_rewind(lambda: driver(tmp_path))
     assert values(tmp_path) == [("a", 0, 0), ("a", 1, 1), *(("a", step, -step) for step in range(2, 40))]
 
 

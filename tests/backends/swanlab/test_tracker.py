@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from tests import ROOT, stores
 from tests.fakes.swanlab_protocol import record_class
-from tests.helpers import T0, Driver, run_info, stream
+from tests.helpers import T0, Driver, deliver_over_a_lost_rewind, run_info, stream
 from trackers.backends.swanlab.tracker import SwanlabTracker
 from trackers.errors import Rejected
 from trackers.formats import swanlab_run as form
@@ -77,20 +77,7 @@ def test_rewind_drops_superseded_values(tmp_path: Path) -> None:
 
 def test_kill_between_a_rewind_and_the_commit(tmp_path: Path) -> None:
     """A file that was written anew, and grew beyond the committed length, isn't taken for the committed one."""
-    records = stream([
-        *(Metrics(step=step, time=T0, values={"a": step}) for step in range(3)),
-        Start(time=T0, attempt=2, from_step=1),
-        *(Metrics(step=step, time=T0, values={"a": -step}) for step in range(2, 40)),
-    ])  # fmt: skip
-    run = driver(tmp_path)
-    run.open()
-    run.write(records[:3])
-    committed, cursor = dict(run.state), run.cursor
-    run.write(records)
-    again = driver(tmp_path)
-    again.state.update(committed)
-    again.cursor = cursor
-    again.deliver(records)
+    deliver_over_a_lost_rewind(lambda: driver(tmp_path))
     assert scalars(tmp_path) == [("a", 0, 0.0), ("a", 1, 1.0), *(("a", step, -float(step)) for step in range(2, 40))]
 
 
