@@ -5,16 +5,12 @@ when it is opened again. ``<key>.zip`` is made from it when the run ends: with w
 results, status), and with the files that the messages name. A run that goes on after its end gets another archive in
 its place. A rewind to a checkpoint writes the messages anew: each such file has a number, its generation, in its first
 message, so that a kill before the commit is seen.
-
-The messages are those of comet_ml 3.58 (``comet_ml/messages.py``, ``comet_ml/schemas``).
 """
 
 from __future__ import annotations
 
 import contextlib
-import csv
 import hashlib
-import io
 import json
 import shlex
 import time
@@ -26,6 +22,7 @@ from typing import Any, BinaryIO, ClassVar
 
 import msgspec
 
+from trackers.backends.comet import messages
 from trackers.backends.comet.precheck import CometPrecheck
 from trackers.backends.shared import media_files
 from trackers.backends.shared.append_file import (
@@ -57,7 +54,6 @@ from trackers.records import (
     Media,
     MediaFile,
     Metrics,
-    Number,
     Record,
     Summary,
     Text,
@@ -72,14 +68,6 @@ from trackers.tracker import Cursor, RunInfo, State, Status, Verified
 MESSAGES, EXPERIMENT = "messages.json", "experiment.json"
 KEY_CHARS = 32
 """Length of an experiment's key, of letters and digits: comet_ml/utils.py, is_valid_experiment_key."""
-NESTED = "|"
-"""What joins the names of nested parameters."""
-SYSTEM = "sys."
-"""How the names of the machine's metrics begin."""
-PICTURES = ("png", "jpg", "jpeg", "gif", "bmp")
-IMAGE, AUDIO, VIDEO, TEXT, ASSET, MODEL = "visualization", "audio", "video", "text-sample", "asset", "model-element"
-"""Types of uploads: comet_ml/constants.py, ASSET_TYPE_…"""
-MODEL_TYPES = ("model", "checkpoint")
 
 
 class Marks(msgspec.Struct):
@@ -212,20 +200,20 @@ class CometTracker(CometPrecheck):
                     draft.results = {**draft.results, name: value}
                     continue
                 machine = vendor_system_names.is_machine(record, name)
-                named = SYSTEM + name.removeprefix(SYSTEM_PREFIX) if machine else name
-                yield _metric(named, value, record.step, record.time, draft)
+                named = messages.SYSTEM + name.removeprefix(SYSTEM_PREFIX) if machine else name
+                yield messages.metric(named, value, record.step, record.time, draft)
         elif isinstance(record, Config):
-            for name, value in flatten(record.values, NESTED):
-                shown = value if isinstance(value, (str, int, float)) or value is None else _text(value)
-                param = {"paramName": _line(name), "paramValue": shown, "step": None, "source": "manual"}
-                yield _message("parameter_msg", {"param": param}, draft, record.time)
+            for name, value in flatten(record.values, messages.NESTED):
+                shown = value if isinstance(value, (str, int, float)) or value is None else messages.as_text(value)
+                param = {"paramName": messages.one_line(name), "paramValue": shown, "step": None, "source": "manual"}
+                yield messages.message("parameter_msg", {"param": param}, draft, record.time)
         elif isinstance(record, Text):
             for name, text in record.values.items():
                 content = text.encode("utf-8", "replace")
-                yield self._upload(TEXT, name, content, "txt", record, draft, metadata={"name": name})
+                yield self._upload(messages.TEXT, name, content, "txt", record, draft, metadata={"name": name})
         elif isinstance(record, Media):
             for item in record.items:
-                kind, content, suffix = _medium(record, item, self._info)
+                kind, content, suffix = messages.medium(record, item, self._info)
                 about = {"caption": item.caption} if item.caption else {}
                 yield self._upload(kind, record.name, content, suffix, record, draft, metadata=about)
         elif isinstance(record, ArtifactRecord):
@@ -234,10 +222,10 @@ class CometTracker(CometPrecheck):
             draft.results = {**draft.results, **{final_name(name): value for name, value in record.values.items()}}
         elif isinstance(record, Alert):
             fields = {"output": f"{record.line()}\n", "stderr": record.level == "ERROR", "context": None}
-            yield _message("standard_output", fields, draft, record.time)
+            yield messages.message("standard_output", fields, draft, record.time)
         elif isinstance(record, Environment):
-            content = _text(record.values).encode("utf-8", "replace")
-            yield self._upload(ASSET, "environment", content, "json", record, draft)
+            content = messages.as_text(record.values).encode("utf-8", "replace")
+            yield self._upload(messages.ASSET, "environment", content, "json", record, draft)
         elif isinstance(record, Info):
             for name, value in record.given().items():
                 setattr(draft, name, value)
@@ -248,13 +236,13 @@ class CometTracker(CometPrecheck):
             parts = confined.parts(file.path)
             name = "/".join((record.name, *parts))
             if not file.file:
-                yield _message("log_other", {"key": name, "value": file.uri}, draft)
+                yield messages.message("log_other", {"key": name, "value": file.uri}, draft)
                 continue
             local = media_files.path(self._info, MediaFile(format="file", file=file.file))
             mark = f"{record.id}\0{record.seq}\0{place}\0{file.file}"
             inside = hashlib.sha256(mark.encode("utf-8", "replace")).hexdigest()[:KEY_CHARS]
             keep(self._info, local, self._directory / inside, self._root, self._temporary)
-            kind = MODEL if record.type in MODEL_TYPES else ASSET
+            kind = messages.MODEL if record.type in messages.MODEL_TYPES else messages.ASSET
             yield self._uploaded(kind, name, inside, "".join(local.suffixes[-1:]), record, draft, about, record.name)
 
     def _upload(
@@ -275,7 +263,7 @@ class CometTracker(CometPrecheck):
             confined.write_whole(path, content, root=self._root)
         except OSError as error:
             raise unavailable("write", path, error) from error
-        named = name if kind in (IMAGE, TEXT) else f"{name}.{suffix}"
+        named = name if kind in (messages.IMAGE, messages.TEXT) else f"{name}.{suffix}"
         return self._uploaded(kind, named, inside, suffix, record, draft, metadata or {})
 
     def _uploaded(
@@ -290,16 +278,16 @@ class CometTracker(CometPrecheck):
         model: str = "",
     ) -> bytes:
         """The message of a file: comet_ml/file_uploader.py has the fields of each kind."""
-        name = _line(name)
+        name = messages.one_line(name)
         asset = hashlib.sha256(f"{self._key}{draft.num}".encode()).hexdigest()[:KEY_CHARS]
         fields: dict[str, Any] = {"context": None, "overwrite": False, "runId": None, "step": record.step}
         fields["extension"] = suffix.lstrip(".")
-        if kind == IMAGE:
+        if kind == messages.IMAGE:
             fields |= {"figName": name, "figCounter": draft.num, "imageId": asset}
         else:
-            fields |= {"fileName": "auto-generated-in-the-backend" if kind == TEXT else name, "assetId": asset}
-            fields |= {"type": kind} if kind != ASSET else {}
-            fields |= {"groupingName": _line(model)} if kind == MODEL else {}
+            fields |= {"fileName": "auto-generated-in-the-backend" if kind == messages.TEXT else name, "assetId": asset}
+            fields |= {"type": kind} if kind != messages.ASSET else {}
+            fields |= {"groupingName": messages.one_line(model)} if kind == messages.MODEL else {}
         upload = {
             "additional_params": fields,
             "clean": True,
@@ -307,11 +295,11 @@ class CometTracker(CometPrecheck):
             "metadata": metadata,
             "upload_type": kind,
         }
-        return _message("file_upload", upload, draft, record.time)
+        return messages.message("file_upload", upload, draft, record.time)
 
     def _head(self, marks: Marks) -> bytes:
         payload = {"key": "offline_experiment", "value": True, "message_id": 1}
-        return _encoded({"type": "log_other", "payload": payload, "generation": marks.generation})
+        return messages.encoded({"type": "log_other", "payload": payload, "generation": marks.generation})
 
     def _check_generation(self) -> None:
         """Raise FileShrunk when the messages are others than the state's: a kill came between the two."""
@@ -342,7 +330,7 @@ class CometTracker(CometPrecheck):
                 left -= len(line)
                 if left < 0:
                     return
-                if not _superseded(json.loads(line)["payload"], last_step):
+                if not messages.superseded(json.loads(line)["payload"], last_step):
                     yield line
 
     def _make_archive(self, status: Status) -> None:
@@ -359,10 +347,10 @@ class CometTracker(CometPrecheck):
                 with (
                     confined.open_file(temporary, "xb", root=self._root) as out,
                     zipfile.ZipFile(out, "w") as archive,
-                    confined.open_file(self._file.path, root=self._root) as messages,
+                    confined.open_file(self._file.path, root=self._root) as written,
                 ):
-                    files = self._copy_messages(messages, archive, at, status)
-                    archive.writestr(zipfile.ZipInfo(EXPERIMENT, at), _encoded(self._experiment(status)))
+                    files = self._copy_messages(written, archive, at, status)
+                    archive.writestr(zipfile.ZipInfo(EXPERIMENT, at), messages.encoded(self._experiment(status)))
                     for name in sorted(files):
                         with confined.open_file(self._directory / name, root=self._root) as file:
                             _add(archive, zipfile.ZipInfo(name, at), _pieces(file))
@@ -378,13 +366,13 @@ class CometTracker(CometPrecheck):
         except OSError as error:
             raise unavailable("write", self._archive, error) from error
 
-    def _copy_messages(self, messages: Any, archive: zipfile.ZipFile, at: Any, status: Status) -> set[str]:
+    def _copy_messages(self, written: Any, archive: zipfile.ZipFile, at: Any, status: Status) -> set[str]:
         """Put the messages into the archive, and behind them what only the end can tell; the files that they name."""
         files: set[str] = set()
 
         def lines() -> Iterator[bytes]:
             left = self._marks.length
-            for line in messages:
+            for line in written:
                 left -= len(line)
                 if left < 0:
                     break
@@ -406,12 +394,12 @@ class CometTracker(CometPrecheck):
         for name, value in draft.results.items():
             number = unnamed_float(value)
             if isinstance(number, (int, float)):
-                yield _metric(name, number, None, at, draft)
+                yield messages.metric(name, number, None, at, draft)
             else:
-                others[name] = value if isinstance(value, str) else _text(value)
+                others[name] = value if isinstance(value, str) else messages.as_text(value)
         for key, other in others.items():
             if other is not None:
-                yield _message("log_other", {"key": _line(key), "value": other}, draft)
+                yield messages.message("log_other", {"key": messages.one_line(key), "value": other}, draft)
 
     def _experiment(self, status: Status) -> dict[str, Any]:
         """What ``comet upload`` asks first: comet_ml/schemas/offline-experiment.schema.json."""
@@ -421,9 +409,9 @@ class CometTracker(CometPrecheck):
             "offline_id": self._key,
             "project_name": self._info.project,
             "workspace": None,
-            "start_time": _milliseconds(self._info.created),
-            "stop_time": _milliseconds(status.time or self._info.created),
-            "tags": [_line(tag) for tag in self._marks.tags],
+            "start_time": messages.milliseconds(self._info.created),
+            "stop_time": messages.milliseconds(status.time or self._info.created),
+            "tags": [messages.one_line(tag) for tag in self._marks.tags],
             "resume_strategy": "create",
             "customer_error_reported": failed,
             "customer_error_message": f"{status.name}{code}: {status.reason}".rstrip(": ") if failed else None,
@@ -436,56 +424,6 @@ _FIRST_ZIP_TIME = 315619200.0
 """1980, before which no archive has times."""
 
 
-def _metric(name: str, value: Number, step: int | None, time: float, draft: Marks) -> bytes:
-    number = int(value) if isinstance(value, bool) else value
-    metric = {"metricName": _line(name), "metricValue": number, "step": step, "epoch": None}
-    return _message("metric_msg", {"metric": metric}, draft, time)
-
-
-def _message(kind: str, payload: dict[str, Any], draft: Marks, time: float | None = None) -> bytes:
-    draft.num += 1
-    stamp = {} if time is None else {"local_timestamp": _milliseconds(time)}
-    return _encoded({"type": kind, "payload": {**payload, **stamp, "message_id": draft.num}})
-
-
-def _encoded(values: dict[str, Any]) -> bytes:
-    """One line; NaN and infinities are their names, as Comet's client writes them."""
-    return json.dumps(name_floats(values), ensure_ascii=True, default=str).encode() + b"\n"
-
-
-def _medium(record: Media, item: MediaFile, info: RunInfo) -> tuple[str, bytes, str]:
-    """An item's type of upload, content and suffix; what Comet has no view of is an asset.
-
-    Raises:
-        Rejected: the file is missing or isn't what it should be.
-    """
-    if record.type == "image":
-        if item.format in PICTURES:
-            return IMAGE, media_files.content(info, item), item.format
-        return IMAGE, media_files.png(info, item), "png"
-    if record.type == "audio":
-        return AUDIO, media_files.wav(info, item), "wav" if item.format == "npy" else item.format
-    if record.type == "video":
-        if item.format == "npy":
-            return VIDEO, media_files.gif(info, item), "gif"
-        return VIDEO, media_files.content(info, item), item.format
-    if record.type == "table":
-        columns, rows = media_files.table(info, item)
-        out = io.StringIO()
-        table = csv.writer(out, lineterminator="\n")
-        table.writerows([columns, *([cell if isinstance(cell, str) else _text(cell) for cell in row] for row in rows)])
-        return ASSET, out.getvalue().encode("utf-8", "replace"), "csv"
-    if item.file:
-        return ASSET, media_files.content(info, item), item.format
-    return ASSET, _text(item.data).encode("utf-8", "replace"), "json"
-
-
-def _superseded(payload: dict[str, Any], last_step: int) -> bool:
-    place = payload.get("metric") or payload.get("additional_params") or {}
-    step = place.get("step")
-    return step is not None and step > last_step
-
-
 def _add(archive: zipfile.ZipFile, info: zipfile.ZipInfo, pieces: Iterator[bytes]) -> None:
     with archive.open(info, "w", force_zip64=True) as member:
         for piece in pieces:
@@ -495,16 +433,3 @@ def _add(archive: zipfile.ZipFile, info: zipfile.ZipInfo, pieces: Iterator[bytes
 def _pieces(file: BinaryIO) -> Iterator[bytes]:
     while piece := file.read(READ_BYTES):
         yield piece
-
-
-def _text(value: Any) -> str:
-    return json.dumps(name_floats(value), ensure_ascii=False, default=str)
-
-
-def _line(text: str) -> str:
-    """A name on one line, as Comet's schemas demand."""
-    return " ".join(text.split("\n"))
-
-
-def _milliseconds(time: float) -> int:
-    return round(time * 1000)
