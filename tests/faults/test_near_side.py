@@ -34,6 +34,7 @@ from trackers.records import Finish, Metrics, encode
 from trackers.relay.delivery import delivery as module
 from trackers.relay.delivery.cursor_file import delivery_report, read_account
 from trackers.relay.delivery.delivery import Delivery, Stop
+from trackers.relay.sync import RunSync
 from trackers.support import process_info
 from trackers.testing import Stored
 
@@ -486,6 +487,26 @@ def test_tracker_file_that_is_cut_while_it_grows_is_made_anew(
     writer.release()
     wait_for(lambda: work.step() is None)
     is_whole(tracker, run, list(range(60)))
+
+
+def test_file_that_another_sync_renames_is_no_hindrance(
+    finished: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a delivery of another process writes is gone between two looks at it: that says nothing of permissions."""
+    passing = finished.delivery / ".json.json.0123456789abcdef.tmp"
+    passing.parent.mkdir(exist_ok=True)
+    passing.touch()
+    access = os.access
+
+    def renamed(path: Any, mode: int) -> bool:
+        if Path(path) == passing:
+            passing.unlink()
+        return access(path, mode)
+
+    monkeypatch.setattr(os, "access", renamed)
+    work = RunSync(finished, ["scripted"], follow=False)
+    assert work._is_writable()
+    assert not passing.exists()
 
 
 def test_two_syncs_at_once_deliver_once(finished: RunDirectory) -> None:

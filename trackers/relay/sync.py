@@ -188,7 +188,7 @@ class RunSync:
         delivered = not self.verify and all(entry["state"] == "delivered" for entry in self.report().values())
         files = [run.relay_log, run.messages, *(run.delivery / name for name in _listed(run.delivery))]
         for path in (run.path, run.delivery, *files):
-            if os.path.lexists(path) and not os.access(path, os.W_OK):
+            if not os.access(path, os.W_OK) and os.path.lexists(path):  # in this order: a delivery renames its files
                 if delivered:
                     return False
                 raise UsageError(

@@ -225,3 +225,55 @@ def test_run_is_read_from_a_server_without_logged_models(
     (run,) = (run for run in MlflowReader().runs(f"{server.url}#{info.project}") if run.id == info.id)
     (artifact,) = [r for r in MlflowReader().read(run, files=tmp_path) if isinstance(r, ArtifactRecord)]
     assert (tmp_path / artifact.files[0].file).read_bytes() == b"weights"
+
+
+@pytest.mark.parametrize("server", ["sqlite"], indirect=True)
+def test_a_file_is_fetched_from_the_run_s_own_store(
+    info: RunInfo, server: servers.Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing but the files is asked for, file by file: not the run, its address and its models again for each."""
+    from requests import Session
+
+    names = [f"part{number}.bin" for number in range(20)]
+    for name in names:
+        info.path(name).write_bytes(name.encode())
+    files = [ArtifactFile(path=name, file=name) for name in names]
+    Driver(MlflowTracker, info).deliver(stream([ArtifactRecord(step=9, time=T0, name="model", files=files)]))
+    (run,) = (run for run in MlflowReader().runs(f"{server.url}#{info.project}") if run.id == info.id)
+    asked: list[str] = []
+    send = Session.send
+
+    def counted(session: Session, request: Any, **how: Any) -> Any:
+        asked.append(request.url)
+        return send(session, request, **how)
+
+    monkeypatch.setattr(Session, "send", counted)
+    (artifact,) = [r for r in MlflowReader().read(run, files=tmp_path) if isinstance(r, ArtifactRecord)]
+    assert [(tmp_path / file.file).read_bytes() for file in artifact.files] == [name.encode() for name in names]
+    elsewhere = [url for url in asked if "/mlflow-artifacts/" not in url]
+    assert len(elsewhere) < 8, elsewhere
+    assert len(asked) < 4 * len(names), asked
+
+
+@pytest.mark.parametrize("server", ["sqlite"], indirect=True)
+def test_a_run_with_a_model_of_its_own_is_read(info: RunInfo, server: servers.Server, tmp_path: Path) -> None:
+    """MLflow 3 keeps models beside a run's files, under a name that a folder of the run may have: the run's is read."""
+    from mlflow import MlflowClient
+
+    own = MlflowClient(tracking_uri=server.url)
+    if not hasattr(own, "create_logged_model"):
+        return  # MLflow 2 has none
+    info.path("model.bin").write_bytes(b"weights")
+    files = [ArtifactFile(path="model.bin", file="model.bin")]
+    driver = Driver(MlflowTracker, info)
+    driver.deliver(stream([ArtifactRecord(step=9, time=T0, name="model", files=files)]))
+    run_id = driver.state["native_id"]
+    model = own.create_logged_model(own.get_run(run_id).info.experiment_id, name="plain", source_run_id=run_id)
+    (tmp_path / "of_model").write_bytes(b"of the model")
+    own.log_model_artifact(model.model_id, str(tmp_path / "of_model"))
+    info.path("of_run").write_bytes(b"of the run")
+    own.log_artifact(run_id, str(info.path("of_run")), "plain")
+    (run,) = (run for run in MlflowReader().runs(f"{server.url}#{info.project}") if run.id == info.id)
+    artifacts = {r.name: r for r in MlflowReader().read(run, files=tmp_path) if isinstance(r, ArtifactRecord)}
+    found = {file.path: (tmp_path / file.file).read_bytes() for file in artifacts["plain"].files}
+    assert found == {"of_run": b"of the run"}

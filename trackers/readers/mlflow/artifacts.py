@@ -6,6 +6,8 @@ lay theirs out likewise. Everything else becomes one artifact for each entry at 
 
 from __future__ import annotations
 
+import functools
+import inspect
 import json
 import posixpath
 import re
@@ -208,18 +210,22 @@ class ArtifactReader:
                 return []
             inside = (entry for entry in place.iterdir() if not entry.is_symlink())
             return sorted((str(entry.relative_to(self._local)), entry.is_dir()) for entry in inside)
-        return [(entry.path, entry.is_dir) for entry in self._ask(folder) if _is_inside(entry.path, folder)]
+        return [(entry.path, entry.is_dir) for entry in self._store.list_artifacts(folder) if _is_inside(entry.path, folder)]
 
-    def _ask(self, folder: str | None) -> Any:
-        from mlflow.exceptions import MlflowException
+    @functools.cached_property
+    def _store(self) -> Any:
+        """The store of the run's files.
 
-        try:
-            return self._client.list_artifacts(self._run.info.run_id, folder)
-        except MlflowException as error:
-            if "logged-models" not in str(error):
-                raise
-            # A server before 3.0 knows no models beside the run's files, of which a newer client asks.
-            return self._client._tracking_client._get_artifact_repo(self._run.info.run_id).list_artifacts(folder)
+        The client's own way, by the run's id, takes four requests for each file (the run, its address, the models of
+        the same name, the file), and looks for models at whatever server is set for the whole process.
+        """
+        from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
+
+        tracking = self._client.tracking_uri
+        plain = "tracking_uri" in inspect.signature(get_artifact_repository).parameters  # else MLflow 2, see reach
+        if plain and not tracking.startswith("databricks"):
+            return get_artifact_repository(self._run.info.artifact_uri, tracking_uri=tracking)
+        return self._client._tracking_client._get_artifact_repo(self._run.info.run_id)
 
     def _walk(self, folder: str) -> Iterator[str]:
         """The files below a folder.
@@ -245,7 +251,7 @@ class ArtifactReader:
         # A folder for each: some stores keep the path below it, others the file's name alone.
         folder = self._files / posixpath.dirname(path)
         folder.mkdir(parents=True, exist_ok=True)
-        local = self._client.download_artifacts(self._run.info.run_id, path, str(folder))
+        local = self._store.download_artifacts(path, str(folder))
         return str(Path(local).relative_to(self._files.absolute()))
 
     def _bytes(self, path: str) -> bytes | None:
@@ -255,7 +261,7 @@ class ArtifactReader:
             except OSError:
                 return None
         with tempfile.TemporaryDirectory() as place:
-            return Path(self._client.download_artifacts(self._run.info.run_id, path, place)).read_bytes()
+            return Path(self._store.download_artifacts(path, place)).read_bytes()
 
     def _json(self, path: str) -> Any:
         try:
