@@ -210,7 +210,8 @@ class ArtifactReader:
                 return []
             inside = (entry for entry in place.iterdir() if not entry.is_symlink())
             return sorted((str(entry.relative_to(self._local)), entry.is_dir()) for entry in inside)
-        return [(entry.path, entry.is_dir) for entry in self._store.list_artifacts(folder) if _is_inside(entry.path, folder)]
+        listed = self._store.list_artifacts(folder)
+        return [(entry.path, entry.is_dir) for entry in listed if _is_inside(entry.path, folder)]
 
     @functools.cached_property
     def _store(self) -> Any:
