@@ -24,6 +24,9 @@ from collections.abc import Iterable
 UNDECODABLE = (ValueError, RecursionError)
 """Errors of msgspec and json for bytes that aren't JSON: decoding and UTF-8 errors (ValueError), deep nesting."""
 
+NAME_LONGEST = 80
+"""Maximum length of a name from elsewhere in a message, in characters."""
+
 
 def did_you_mean(word: str, known: Iterable[str], otherwise: str = ".") -> str:
     """The end of a message about an unknown word: the nearest of the known ones; ``otherwise`` where none is near."""
@@ -31,6 +34,18 @@ def did_you_mean(word: str, known: Iterable[str], otherwise: str = ".") -> str:
 
     near = difflib.get_close_matches(word, list(known), n=1)
     return f": did you mean {near[0]!r}?" if near else otherwise
+
+
+def examples(names: Iterable[object], most: int = 10) -> str:
+    """For the end of a message: the first of the names that there are, however many and long somebody made them.
+
+    Returns:
+        at most ``most`` names of at most 80 characters each, in one line; "none" where there is none.
+    """
+    found = [" ".join(str(name).split()) for name in names]
+    first = [name if len(name) <= NAME_LONGEST else f"{name[:NAME_LONGEST]}…" for name in found[:most]]
+    more = f" and {len(found) - most:,} more" if len(found) > most else ""
+    return (", ".join(first) + more) or "none"
 
 
 class TrackersError(Exception):

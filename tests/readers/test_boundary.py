@@ -19,7 +19,7 @@ import trackers
 from tests.analysis.support import write_run
 from trackers.analysis import run_list
 from trackers.analysis.run_list import listing
-from trackers.errors import Damaged, NotFound, TrackersError, UsageError
+from trackers.errors import Damaged, NotFound, TrackersError, UsageError, examples
 from trackers.journal.run_directory import RunDirectory
 from trackers.readers import registry
 from trackers.readers.boundary import Spared, boundary, bounded, is_bounded, why
@@ -451,3 +451,27 @@ def test_bytes_in_a_column_of_texts_are_text(tmp_path: Path) -> None:
     (data,) = trackers.load_all(f"mlflow:{path}#digits")
     assert data.config == {"lr": "0\ufffd", "depth": "4"}
     assert data.status == "failed"
+
+
+def test_names_of_others_in_a_message_are_few_and_short(tmp_path: Path) -> None:
+    """What there is instead of what was asked for is a help, not a page: found by the fuzzer in a damaged database."""
+    assert examples([]) == "none"
+    assert examples(["a", "b"], 2) == "a, b"
+    assert examples(f"run{number}" for number in range(1234)) == (
+        "run0, run1, run2, run3, run4, run5, run6, run7, run8, run9 and 1,224 more"
+    )
+    assert examples(["x" * 5000, "a\n  b"]) == "x" * 80 + "…, a b"
+    from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
+
+    database = tmp_path / "mlflow.db"
+    store = SqlAlchemyStore(f"sqlite:///{database}", str(tmp_path / "mlruns"))
+    for number in range(30):
+        store.create_experiment(f"{number}" + "x" * 400)
+    store.engine.dispose()
+    with contextlib.closing(sqlite3.connect(database, isolation_level=None)) as connection:
+        connection.execute("UPDATE experiments SET name = name || ?", ("y" * 5000,))
+    for source in (f"mlflow:{database}#digits", f"mlflow:{database}"):
+        with pytest.raises(TrackersError) as error:
+            registry.open_source(source)
+        assert len(str(error.value)) < 2000
+        assert "\n" not in str(error.value)

@@ -21,7 +21,7 @@ from trackers.analysis.run_stats import RunStats
 from trackers.analysis.statistics import Spread, spread
 from trackers.analysis.tables import MISSING, TextTable, show
 from trackers.benchmark.speed import WALL_SAMPLES, WALL_STEPS, alike
-from trackers.errors import NotFound, UsageError
+from trackers.errors import NotFound, UsageError, examples
 from trackers.metrics import roles
 from trackers.metrics.groups import group_of
 from trackers.records import double
@@ -428,7 +428,7 @@ def named(runs: Sequence[RunStats], name: str) -> RunStats:
     for run in runs:
         if name in (run.source, run.id, run.name, Path(run.source).name):
             return run
-    known = ", ".join(run.name or run.id for run in runs[:20])
+    known = examples((run.name or run.id for run in runs), 20)
     raise NotFound(f"{name!r} isn't among the runs compared: {known}")
 
 

@@ -12,7 +12,7 @@ from trackers.analysis.run_stats import RunStats, facts
 from trackers.analysis.statistics import durations, mean, weighted
 from trackers.analysis.tables import MISSING, plain, show
 from trackers.benchmark import speed
-from trackers.errors import NotFound
+from trackers.errors import NotFound, examples
 from trackers.metrics import roles
 from trackers.readers.boundary import boundary
 from trackers.readers.columns import ColumnBlocks
@@ -91,7 +91,7 @@ def sessions(directory: Path, session_id: str = "") -> tuple[list[SessionSummary
     if session_id:
         found = [session for session in found if session.facts.id == session_id]
     if not found:
-        there = f"; there is {', '.join(known[:20])}" if known else f" (*{END} files)"
+        there = f"; there is {examples(known, 20)}" if known else f" (*{END} files)"
         why = f"; {lost[0]}" if lost else ""
         raise NotFound(f"no session{f' {session_id!r}' if session_id else ''} below {directory}{there}{why}")
     return sorted(found, key=lambda session: session.facts.created), lost

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from trackers.errors import UsageError
+from trackers.errors import UsageError, examples
 from trackers.records import flatten
 
 _UNSAFE = re.compile(r"[^\w.-]+")
@@ -65,11 +65,11 @@ def _text(leaves: Mapping[str, Any], name: str, template: str) -> str:
         return str(value)
     below = [known for known in leaves if known.startswith(key + "/")]
     if key in leaves or below:
-        what = f"; its values: {_listed(below)}" if below else ""
+        what = f"; its values: {examples(below, _MAX_SHOWN)}" if below else ""
         raise UsageError(f"template {template!r}: {name!r} isn't a single value{what}")
     near = difflib.get_close_matches(key, leaves, n=1) or [known for known in leaves if known.endswith("/" + key)]
     hint = f": did you mean {{{near[0]}}}?" if near else "."
-    known = f" Known: {_listed(list(leaves))}" if leaves else " The config is empty."
+    known = f" Known: {examples(leaves, _MAX_SHOWN)}" if leaves else " The config is empty."
     raise UsageError(f"template {template!r}: the config has no {name!r}{hint}{known}")
 
 
@@ -79,11 +79,6 @@ def _leaves(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def _key(name: str) -> str:
     return name.replace(".", "/")
-
-
-def _listed(names: list[str]) -> str:
-    more = f", and {len(names) - _MAX_SHOWN} more" if len(names) > _MAX_SHOWN else ""
-    return ", ".join(names[:_MAX_SHOWN]) + more
 
 
 def _script(program: str) -> str:

@@ -26,7 +26,7 @@ from trackers.analysis.gpu_report import (
     stats,
 )
 from trackers.analysis.tables import plain
-from trackers.errors import NotFound, UsageError
+from trackers.errors import NotFound, UsageError, examples
 from trackers.metrics.groups import grouped
 from trackers.readers import registry
 from trackers.readers.reader import SourceRun
@@ -140,7 +140,7 @@ class Query:
     def _offline(self, name: str | None, id: str | None) -> SourceRun:
         runs = self._local()
         found = [run for run in runs if (run.id == id if id else not name or run.name == name)]
-        there = ", ".join(f"{run.name} ({run.id})" for run in runs) or "none"
+        there = examples(f"{run.name} ({run.id})" for run in runs)
         if not found:
             raise NotFound(f"{self._options.offline}: no run {id or name or 'of that project'!r}; there are {there}")
         if name and not id and len(found) > 1:

@@ -26,7 +26,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from trackers.errors import NotFound, UsageError
+from trackers.errors import NotFound, UsageError, examples
 from trackers.readers import helpers as places
 from trackers.readers.boundary import bounded
 from trackers.readers.console_log.lines import COLOR, KNOWN, MEMORY, TRAIN, LineReader, LogRow
@@ -428,8 +428,8 @@ def _paths(where: str) -> list[Path]:
         raise NotFound(f"{where} is a directory: name a log in it, or several as log:{where.rstrip('/')}/*.log")
     found = [Path(name) for name in glob.glob(str(path), recursive=True) if Path(name).is_file()]
     if not found:
-        near = sorted(item.name for item in path.parent.glob("*.log*"))[:5] if path.parent.is_dir() else []
-        raise NotFound(f"{where}: no such file" + (f"; there are {', '.join(near)}" if near else ""))
+        near = sorted(item.name for item in path.parent.glob("*.log*")) if path.parent.is_dir() else []
+        raise NotFound(f"{where}: no such file" + (f"; there are {examples(near, 5)}" if near else ""))
     return found
 
 

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote
 
-from trackers.errors import Damaged, NotFound, TrackersError, Unavailable, UsageError
+from trackers.errors import Damaged, NotFound, TrackersError, Unavailable, UsageError, examples
 from trackers.formats import foreign_sqlite, sqlite_address, vendor_system_names
 from trackers.formats.mlflow_names import local_store, map_name, refusal, unmap
 from trackers.readers import helpers as places
@@ -394,7 +394,7 @@ def _experiment(client: Any, rest: str, uri: str) -> tuple[Any, str]:
             found = next((e for e in client.search_experiments() if e.experiment_id == name), None)
         if found is not None:
             return found, run
-    known = ", ".join(repr(experiment.name) for experiment in client.search_experiments(max_results=20)) or "none"
+    known = examples((repr(experiment.name) for experiment in client.search_experiments(max_results=20)), 20)
     if not rest:
         raise UsageError(f"mlflow: needs an experiment: mlflow:{uri}#EXPERIMENT; known: {known}")
     raise NotFound(f"mlflow: no experiment {rest!r} in {uri}; known: {known}")
@@ -424,8 +424,8 @@ def _one(client: Any, experiment: Any, name: str) -> Any:
             raise UsageError(
                 f"{len(found)} runs of {experiment.name!r} are called {name!r}; name one by its id:{listed}"
             )
-    known = ", ".join(repr(run.info.run_name) for run in every[:10]) or "none"
-    raise NotFound(f"mlflow: no run {name!r} in experiment {experiment.name!r}; its runs: {known}")
+    known = examples(repr(run.info.run_name) for run in every)
+    raise NotFound(f"mlflow: no run {name!r} in experiment {experiment.name!r:.80}; its runs: {known}")
 
 
 def _source(uri: str, experiment: str, run: Any) -> str:

@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from trackers.errors import Damaged, NotFound, Unavailable, UsageError
+from trackers.errors import Damaged, NotFound, Unavailable, UsageError, examples
 from trackers.formats import foreign_sqlite, vendor_system_names
 from trackers.readers import helpers as places
 from trackers.readers.boundary import Spared, bounded
@@ -116,7 +116,7 @@ class TrackioReader:
             exact = [run for run in found if run.id == name]
             chosen = exact or [run for run in found if run.name == name]
             if not chosen:
-                known = ", ".join(run.name for run in found[:10]) or "none"
+                known = examples(run.name for run in found)
                 raise NotFound(f"trackio: no run {name!r} in project {project!r}; its runs: {known}")
             if len(chosen) > 1:
                 listed = "".join(f"\n  trackio:{project}/{run.id}" for run in chosen)
@@ -347,10 +347,10 @@ def _project(where: str) -> tuple[str, str]:
     if where and _storage().get_project_db_path(where).exists():
         return where, ""
     if not where:
-        raise UsageError(f"trackio: needs a project: trackio:PROJECT; known: {', '.join(known) or 'none'}")
+        raise UsageError(f"trackio: needs a project: trackio:PROJECT; known: {examples(known)}")
     from trackio.utils import TRACKIO_DIR
 
-    raise NotFound(f"trackio: no project {project or where!r} in {TRACKIO_DIR}; known: {', '.join(known) or 'none'}")
+    raise NotFound(f"trackio: no project {project or where!r} in {TRACKIO_DIR}; known: {examples(known)}")
 
 
 def _source_run(project: str, record: dict[str, Any]) -> SourceRun:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from trackers.errors import UNDECODABLE, Damaged, NotFound, TrackersError, Unavailable, UsageError
+from trackers.errors import UNDECODABLE, Damaged, NotFound, TrackersError, Unavailable, UsageError, examples
 from trackers.readers.boundary import bounded
 from trackers.readers.helpers import progress
 from trackers.readers.reader import SourceRun
@@ -75,7 +75,7 @@ class WandbReader:
         elif name and len(found) > 1:
             exact = [run for run in found if run.id == name]
             if len(exact) != 1:
-                listed = ", ".join(f"{run.id} ({run.status})" for run in found[:LISTED])
+                listed = examples((f"{run.id} ({run.status})" for run in found), LISTED)
                 raise NotFound(f"wandb: {len(found)} runs of {place} are called {name!r}: {listed}; name one by its id")
             found = exact
         if not found:
@@ -209,13 +209,13 @@ class WandbReader:
             with contextlib.suppress(TrackersError, ValueError):  # it is but a help
                 found = self.api().projects(entity, per_page=LISTED)
                 names = [item.name for item in fetch.listed(found, LISTED, patience_s=0.0)]
-            there = f"{entity} has {', '.join(names)}" if names else f"your login sees no project of {entity!r}"
+            there = f"{entity} has {examples(names, LISTED)}" if names else f"your login sees no project of {entity!r}"
             raise NotFound(f"wandb: no project {entity}/{project} on {self.host()}; {there}") from error
 
     def _there(self, entity: str, project: str) -> str:
         runs = self.api().runs(f"{entity}/{project}", order="-created_at", per_page=LISTED)
         names = [f"{run.name} ({run.id})" for run in fetch.listed(runs, LISTED)]
-        return f"; there are {', '.join(names)}" if names else "; it has no runs"
+        return f"; there are {examples(names, LISTED)}" if names else "; it has no runs"
 
     def _complete(self, remote: Any, cache: RunCache, run: SourceRun) -> None:
         """Have the cache hold what the server has now."""

@@ -21,7 +21,7 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
-from trackers.errors import NotFound
+from trackers.errors import NotFound, examples
 from trackers.formats import wandb_datastore
 from trackers.readers import helpers as places
 from trackers.readers.boundary import Spared, bounded
@@ -165,7 +165,7 @@ class WandbFileReader:
         _, mark, wanted = where.rpartition("#")
         runs = [run for run in found.values() if not mark or run.id == wanted]
         if not runs:
-            raise NotFound(f"{where}: no run {wanted!r}; there are {', '.join(found)}")
+            raise NotFound(f"{where}: no run {wanted!r}; there are {examples(found)}")
         return sorted(runs, key=lambda run: -run.created)
 
     def version(self, run: SourceRun) -> str:
