@@ -277,6 +277,10 @@ def _become(job: Mapping[str, Any], descriptors: Sequence[int]) -> None:
                 ctypes.CDLL(str(library))
         if "numpy" in sys.modules:
             sys.modules["numpy"].random.seed()
+        if "wandb" in sys.modules:
+            own = runpy.run_path(str(Path(__file__).parents[1] / "trackers/support/temporary_directories.py"))
+            own["leave"]()
+            own["make"]()
         code = _ranks(job["ranks"], job["words"]) if job["ranks"] else _program(job["words"])
     finally:
         _end(code)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import psutil
 import pytest
 
@@ -149,6 +150,33 @@ def test_second_run_is_a_fork_of_what_the_first_one_left(agents: Place, monkeypa
     assert not isinstance(relay(run), AgentsRelay)
     run.finish()
     assert agents.agents() == [agent]
+
+
+@pytest.mark.processes
+def test_runs_with_pictures_one_after_the_other_reach_wandb(
+    agents: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """W&B's client keeps media in a directory that it makes as it is imported, and deletes at its process's end: each
+    fork has its own, and nothing of it is left."""
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    refused = []
+    for number in range(3):
+        run = trackers.init("wandb", project="p", name=f"n{number}")
+        run.log({"picture": trackers.Image(np.full((4, 4, 3), number, np.uint8)), "loss": 0.5})
+        run.finish(timeout=LIMIT_S)
+        (report,) = delivery_report(RunDirectory(Path(run.dir)), ["wandb"]).values()
+        refused.append((report["state"], report["rejected"]))
+        assert len(list(Path(run.dir, "wandb").rglob("media/images/picture_*.png"))) == 1
+        agents.agent()
+        if number:
+            assert isinstance(relay(run), AgentsRelay)
+    assert refused == [("delivered", 0)] * 3
+    (agent,) = agents.agents()
+    agent.terminate()
+    agent.wait(LIMIT_S)
+    until(lambda: not list(temporary.glob("*wandb*")))
 
 
 @pytest.mark.processes

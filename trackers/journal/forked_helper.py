@@ -23,7 +23,7 @@ from typing import Any, NoReturn
 
 import msgspec
 
-from trackers.support import failpoints, process_info
+from trackers.support import failpoints, process_info, temporary_directories
 
 Entry = Callable[[Sequence[str]], int]
 """What a helper does with its arguments; returns the exit code."""
@@ -193,6 +193,7 @@ def _reset(start: Start) -> None:
     os.environ.update(start.environment)
     time.tzset()
     tempfile.tempdir = None
+    temporary_directories.leave()
     sys.path[:] = [path for path in sys.path if path not in start.avoid]
     sys.argv[:] = ["-c", *start.arguments]
     failpoints.arm(os.environ.get("TRACKERS_FAILPOINT", ""))

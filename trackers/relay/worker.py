@@ -23,7 +23,7 @@ from trackers.journal.lease import Lease
 from trackers.journal.messages import Masking, MessageHandler, Messages, print_masked
 from trackers.journal.run_directory import RunDirectory
 from trackers.journal.status import preempting
-from trackers.support import confined, preemption
+from trackers.support import confined, preemption, temporary_directories
 
 LEASE_WAIT_S = 150.0
 ASKED_AGAIN_S = 5.0
@@ -138,6 +138,7 @@ def delivery(run: RunDirectory, name: str, messages: Messages, parent: int, atte
     """
     from trackers.relay.delivery.delivery import Delivery, Stop
 
+    temporary_directories.make()
     stopping, asked = False, -math.inf
 
     def stop(_signal: int, _frame: FrameType | None) -> None:
