@@ -26,9 +26,11 @@ import pytest
 from xdist.scheduler import LoadFileScheduling
 
 import trackers
-from tests import accounts
+from tests import accounts, shared_agent
 from tests.fakes.gpu_drivers.standin import Drivers, build, compiler
 from tests.marks import Marks
+from tests.shared_agent import SharedAgent
+from trackers.relay.client import RelayClient
 from trackers.training.run import Run
 
 MARK = "TRACKERS_TEST"
@@ -39,6 +41,7 @@ GRACE_S = 10.0
 
 LASTING = (
     "multiprocessing.resource_tracker", "multiprocessing.forkserver", "loky.process_executor", "tests/forked.py",
+    shared_agent.MARK,
 )  # fmt: skip
 """Parts of command lines: helpers that libraries and tests keep for as long as the test process lives."""
 
@@ -166,6 +169,15 @@ def _session_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[N
         yield
 
 
+@pytest.fixture(scope="session")
+def _shared_agent(_session_environment: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedAgent]:
+    base = tmp_path_factory.getbasetemp()
+    agent = SharedAgent((base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "agent")
+    shared_agent.current = agent
+    yield agent
+    agent.end()
+
+
 @pytest.fixture(autouse=True)
 def _logging_as_before() -> Iterator[None]:
     """What a test sets of Python's logging, such as filters on the handlers of the whole process, ends with it."""
@@ -198,6 +210,14 @@ def _no_leftovers(
     monkeypatch.chdir(tmp_path)
     _redirect_trackio(monkeypatch, tmp_path / "home/trackio")
     _prepare_mlflow(monkeypatch)
+    agent: SharedAgent = request.getfixturevalue("_shared_agent")
+    if not _file(request.node.nodeid).startswith(shared_agent.OWN_START):
+
+        def forked(client: RelayClient, options: dict[str, Any], pidfd: int) -> Any:
+            agent.start()
+            return agent.forked(client, options, pidfd)
+
+        monkeypatch.setattr(RelayClient, "_forked", forked)
     before = set(psutil.pids())
     ended = _ended_children()
 
@@ -205,13 +225,13 @@ def _no_leftovers(
 
     if "not processes" in request.config.option.markexpr and _ended_children() != ended:
         pytest.fail("started a process: mark the test with pytest.mark.processes", pytrace=False)
-    left = _wait_for_end(lambda: _leftovers(mark, before))
+    left = _wait_for_end(lambda: _leftovers(mark, tmp_path, before))
     if left:
         names = [_describe(process) for process in left]
         for _ in range(10):  # a supervisor may start a process while we kill another
-            for process in _leftovers(mark, before):
+            for process in _leftovers(mark, tmp_path, before):
                 process.kill()
-            if not _leftovers(mark, before):
+            if not _leftovers(mark, tmp_path, before):
                 break
         pytest.fail(f"left processes behind, killed now: {'; '.join(names)}", pytrace=False)
 
@@ -283,8 +303,9 @@ def _prepare_mlflow(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(utils, "_initialize_tables", initialize)
 
 
-def _leftovers(mark: str, before: set[int]) -> list[psutil.Process]:
-    """Living processes that this test started: new ones below this process, and whoever carries its mark.
+def _leftovers(mark: str, place: Path, before: set[int]) -> list[psutil.Process]:
+    """Living processes that this test started: new ones below this process, and whoever carries its mark. Forks of the
+    agent that workers share have its environment; they are known by the run's directory, which they name.
 
     Only processes that weren't there before the test are looked at: to read the environment of each process of the
     machine after each test took a tenth of the whole run.
@@ -298,10 +319,19 @@ def _leftovers(mark: str, before: set[int]) -> list[psutil.Process]:
     for pid in new:
         with contextlib.suppress(psutil.Error):
             process = psutil.Process(pid)
-            mine = _environ(process).get(MARK) == mark or any(parent.pid == own for parent in process.parents())
+            mine = _environ(process).get(MARK) == mark or f"{place}/" in _command(process) or _is_below(process, own)
             if mine and _lives(process):
                 found.append(process)
     return found
+
+
+def _is_below(process: psutil.Process, ancestor: int) -> bool:
+    for parent in process.parents():
+        if shared_agent.MARK in _command(parent):
+            return False
+        if parent.pid == ancestor:
+            return True
+    return False
 
 
 def _stop_wandb_service() -> None:

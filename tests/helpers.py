@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import io
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -17,6 +18,18 @@ from trackers.records import Config, Finish, Metrics, Record, Start, encode
 from trackers.tracker import Cursor, RunInfo, State, Status, Tracker
 
 T0 = 1_763_688_000.123
+
+
+class Lazy:
+    """A module that is imported when something of it is used: every worker collects all tests, and runs a part."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):  # pytest looks for its marks
+            raise AttributeError(name)
+        return getattr(importlib.import_module(self._name), name)
 
 
 class Time:

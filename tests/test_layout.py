@@ -28,7 +28,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("cli",),
     ("frameworks",),
     ("as_wandb",),
-    ("training", "ui"),
+    ("training",),
     ("instruments", "inspection", "plotting", "retention", "copying", "testing", "sweeps"),
     ("analysis",),
     ("readers",),

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests import shared_agent
 from trackers.journal.run_directory import RunDirectory
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -17,6 +18,8 @@ class Training:
 
     PROGRAM = """
 import os, sys, time, trackers
+from tests import shared_agent
+shared_agent.use()
 def rows(n):
     for _ in range(n):
         run.log({"loss": run.step / 7})
@@ -36,7 +39,7 @@ for line in sys.stdin:
                 stdout=subprocess.PIPE,
                 stderr=errors_file,
                 text=True,
-                env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+                env={**os.environ, "PYTHONPATH": str(ROOT), **shared_agent.started(), **environment},
             )
 
     def do(self, line: str) -> None:

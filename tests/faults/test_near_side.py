@@ -287,7 +287,7 @@ def test_all_streams_of_an_attempt_deleted(folder: bool, training: Training) -> 
     heads = {name: StreamReader(streams / f"{name}.jsonl").read(1) for name in mine}
     training.do("run._recorder.poll(run._recorder.poll_at + 1)")
     if folder:
-        shutil.rmtree(streams)
+        shutil.rmtree(streams.rename(streams.with_name("gone")))  # at once: a helper puts its own back
     else:
         for path in streams.iterdir():
             path.unlink()

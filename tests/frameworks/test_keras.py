@@ -11,13 +11,13 @@ import pytest
 
 import trackers
 from tests.frameworks.support import config, directories, only, recorded, results, series
+from tests.helpers import Lazy
 from trackers.errors import UsageError
 
 os.environ.setdefault("KERAS_BACKEND", "torch")  # `make test-frameworks` has jax too
 os.environ["KERAS_HOME"] = os.devnull  # Keras writes its configuration there when it is imported
-import keras
-
-from trackers.frameworks.keras import TrackersCallback
+keras = Lazy("keras")
+own = Lazy("trackers.frameworks.keras")
 
 pytestmark = [
     pytest.mark.usefixtures("local_runs"),
@@ -48,7 +48,7 @@ def fit(model: Any, *callbacks: Any, epochs: int = 2, **more: Any) -> dict[str, 
 def test_training_is_recorded() -> None:
     """Each epoch's metrics at the optimizer's steps, batches', the settings, the best values, and the model."""
     model = classifier()
-    history = fit(model, TrackersCallback(name="first", log_every=1, log_model=True))
+    history = fit(model, own.TrackersCallback(name="first", log_every=1, log_model=True))
     stored = only()
     for name, values in history.items():
         assert series(stored, name) == list(zip((3, 6), values, strict=True))
@@ -78,7 +78,7 @@ def test_second_fit_and_evaluation_go_on() -> None:
     """In the user's run a second fit of the model goes on with its steps; an evaluation has names of its own."""
     run = trackers.init("json", project="p")
     model = classifier()
-    tracking = TrackersCallback()
+    tracking = own.TrackersCallback()
     first, second = fit(model, tracking), fit(model, tracking)
     found = model.evaluate(FEATURES, TARGET, verbose=0, return_dict=True, callbacks=[tracking])
     assert not run.finished
@@ -91,11 +91,11 @@ def test_second_fit_and_evaluation_go_on() -> None:
 
 def test_each_fit_has_a_run() -> None:
     """Without a run of the user's, two fits are two runs; other models' names are told apart in one run."""
-    tracking = TrackersCallback()
+    tracking = own.TrackersCallback()
     for _ in range(2):
         fit(classifier(), tracking)
     assert [[step for step, _ in series(one, "loss")] for one in recorded()] == [[3, 6], [3, 6]]
-    with TrackersCallback(project="both") as tracking:
+    with own.TrackersCallback(project="both") as tracking:
         fit(classifier("one"), tracking)
         fit(classifier("two"), tracking)
     stored = recorded()[-1]
@@ -106,27 +106,29 @@ def test_each_fit_has_a_run() -> None:
 def test_early_stopping() -> None:
     """Epochs until the stop are recorded, the best one is the result."""
     stopping = keras.callbacks.EarlyStopping(monitor="val_loss", patience=1, min_delta=10.0)
-    history = fit(classifier(), stopping, TrackersCallback(), epochs=9)
+    history = fit(classifier(), stopping, own.TrackersCallback(), epochs=9)
     assert len(history["loss"]) == 2
     assert len(series(only(), "val_loss")) == 2
     assert only().status == "finished"
 
 
-class Broken(keras.callbacks.Callback):  # type: ignore[misc]
-    """Fails in the second epoch."""
+def broken() -> Any:
+    """A callback that fails in the second epoch."""
 
-    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+    def begin(epoch: int, logs: Any = None) -> None:
         if epoch == 1:
             raise RuntimeError("no data")
+
+    return keras.callbacks.LambdaCallback(on_epoch_begin=begin)
 
 
 def test_failed_training_is_a_failed_run() -> None:
     """In a ``with`` block at once; without one when the next fit begins."""
-    with pytest.raises(RuntimeError, match="no data"), TrackersCallback() as tracking:
-        fit(classifier(), tracking, Broken())
-    tracking = TrackersCallback()
+    with pytest.raises(RuntimeError, match="no data"), own.TrackersCallback() as tracking:
+        fit(classifier(), tracking, broken())
+    tracking = own.TrackersCallback()
     with pytest.raises(RuntimeError, match="no data"):
-        fit(classifier(), tracking, Broken())
+        fit(classifier(), tracking, broken())
     fit(classifier(), tracking)
     assert [one.status for one in recorded()] == ["failed", "failed", "finished"]
 
@@ -134,8 +136,8 @@ def test_failed_training_is_a_failed_run() -> None:
 def test_faults_before_and_in_training(capsys: pytest.CaptureFixture[str]) -> None:
     """A setting that can't be is an error before the first step; a fault later is one line, and training goes on."""
     with pytest.raises(UsageError, match="unknown tracker 'jsn'"):
-        fit(classifier(), TrackersCallback("jsn"))
-    tracking = TrackersCallback(log_every=1)
+        fit(classifier(), own.TrackersCallback("jsn"))
+    tracking = own.TrackersCallback(log_every=1)
     tracking._step = lambda: int("none")  # type: ignore[method-assign]
     capsys.readouterr()
     assert len(fit(classifier(), tracking)["loss"]) == 2
@@ -148,6 +150,6 @@ def test_other_processes_record_nothing(monkeypatch: pytest.MonkeyPatch) -> None
     """Of several processes the first alone records."""
     monkeypatch.setattr("trackers.frameworks.keras._process", lambda: 1)
     model = classifier()
-    fit(model, TrackersCallback())
-    model.evaluate(FEATURES, TARGET, verbose=0, callbacks=[TrackersCallback()])
+    fit(model, own.TrackersCallback())
+    model.evaluate(FEATURES, TARGET, verbose=0, callbacks=[own.TrackersCallback()])
     assert directories() == []

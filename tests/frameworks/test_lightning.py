@@ -11,22 +11,22 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import lightning.pytorch
 import numpy
 import pytest
-import pytorch_lightning
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 import trackers
 from tests.frameworks.support import READ, info_of, journal
+from tests.helpers import Lazy
 from trackers.errors import UsageError
-from trackers.frameworks.lightning import TrackersLogger
 
-LIGHTNING = (lightning.pytorch, pytorch_lightning)
+own = Lazy("trackers.frameworks.lightning")
+PL = Lazy("lightning.pytorch")
+OTHER_PL = Lazy("pytorch_lightning")
 
 
-def model(pl: Any = lightning.pytorch, fail_at: int | None = None) -> Any:
+def model(pl: Any = PL, fail_at: int | None = None) -> Any:
     """A linear model that logs its loss, and at the end of an epoch a validation loss that isn't finite."""
 
     class Line(pl.LightningModule):  # type: ignore[misc,name-defined]
@@ -59,12 +59,18 @@ def data() -> Any:
     return DataLoader(TensorDataset(torch.arange(16.0).reshape(8, 2) / 16), batch_size=2)
 
 
-def trainer(logger: Any, pl: Any = lightning.pytorch, **options: Any) -> Any:
+def trainer(logger: Any, pl: Any = PL, **options: Any) -> Any:
     given = {
         "max_epochs": 2, "log_every_n_steps": 1, "accelerator": "cpu", "devices": 1, "enable_progress_bar": False,
         "enable_model_summary": False, "enable_checkpointing": False, **options,
     }  # fmt: skip
     return pl.Trainer(logger=logger, **given)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _both() -> None:
+    """The logger is of those that are loaded when it is."""
+    assert PL.Trainer is not OTHER_PL.Trainer
 
 
 @pytest.fixture
@@ -80,16 +86,16 @@ def steps(records: list[dict[str, Any]], name: str) -> list[int]:
 @pytest.mark.processes
 @pytest.mark.parametrize(
     ("pl", "names"),
-    [(lightning.pytorch, "json,tensorboard,mlflow,trackio,wandb"), (pytorch_lightning, "json")],
+    [(PL, "json,tensorboard,mlflow,trackio,wandb"), (OTHER_PL, "json")],
     ids=["lightning", "pytorch_lightning"],
 )
 def test_two_epochs_reach_every_store(pl: Any, names: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Fit and test are one run: each store has Lightning's own steps and values, hyperparameters and the end."""
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{Path('mlflow.db').absolute()}")
-    logger = TrackersLogger(names, project="p", name="n", tags=["a"])
+    logger = own.TrackersLogger(names, project="p", name="n", tags=["a"])
     seen: dict[str, list[tuple[int, float]]] = {}
 
-    class Witness(TrackersLogger):
+    class Witness(own.TrackersLogger):
         def log_metrics(self, metrics: Any, step: int | None = None) -> None:
             for name, value in metrics.items():
                 seen.setdefault(name, []).append((step or 0, float(value)))
@@ -127,8 +133,8 @@ def test_two_epochs_reach_every_store(pl: Any, names: str, monkeypatch: pytest.M
 @pytest.mark.usefixtures("_offline")
 def test_is_a_logger_of_lightning_under_both_names() -> None:
     """The trainers' and Fabric's type checks, as a command line makes them, accept it."""
-    logger = TrackersLogger()
-    for pl in LIGHTNING:
+    logger = own.TrackersLogger()
+    for pl in (PL, OTHER_PL):
         assert isinstance(logger, pl.loggers.Logger)
     fabric = importlib.import_module("lightning.fabric").Fabric(accelerator="cpu", loggers=logger)
     fabric.log("loss", torch.tensor(0.5), step=3)
@@ -143,26 +149,26 @@ def test_is_a_logger_of_lightning_under_both_names() -> None:
 def test_bad_option_is_an_error_before_the_first_step() -> None:
     """An unknown tracker stops fit at once, and an unknown log_model the constructor."""
     with pytest.raises(UsageError, match="unknown tracker 'wandbb'"):
-        trainer(TrackersLogger("wandbb")).fit(model(), data())
+        trainer(own.TrackersLogger("wandbb")).fit(model(), data())
     with pytest.raises(ValueError, match="log_model='some': known are"):
-        TrackersLogger(log_model="some")
+        own.TrackersLogger(log_model="some")
 
 
 @pytest.mark.usefixtures("_offline")
 def test_nothing_is_begun_by_the_constructor() -> None:
     """Names are known before the run: project, the id that was given, where checkpoints go."""
-    logger = TrackersLogger("json", project="p", version="abc", save_dir=Path("out"))
+    logger = own.TrackersLogger("json", project="p", version="abc", save_dir=Path("out"))
     assert (logger.name, logger.version, logger.save_dir) == ("p", "abc", "out")
     assert not Path("runs").exists()
     logger.finalize("success")
     assert not Path("runs").exists()
-    assert TrackersLogger().version is None
+    assert own.TrackersLogger().version is None
 
 
 @pytest.mark.usefixtures("_offline")
 def test_failed_training_ends_as_failed_with_its_reason_and_can_go_on() -> None:
     """An exception in a step is the run's end; fit again continues the same run."""
-    logger = TrackersLogger("json", project="p")
+    logger = own.TrackersLogger("json", project="p")
     with pytest.raises(ValueError, match="loss is NaN"):
         trainer(logger).fit(model(fail_at=2), data())
     first = logger.version
@@ -182,7 +188,7 @@ def test_failed_training_ends_as_failed_with_its_reason_and_can_go_on() -> None:
 def test_users_run_is_used_and_left_open() -> None:
     """A run that the script began gets everything, and is the script's to end, even where training fails."""
     run = trackers.init("json", project="mine", config={"seed": 1})
-    logger = TrackersLogger(config={"note": "x"})
+    logger = own.TrackersLogger(config={"note": "x"})
     with pytest.raises(ValueError, match="loss is NaN"):
         trainer(logger).fit(model(fail_at=2), data())
     assert logger.experiment is run
@@ -197,8 +203,8 @@ def test_users_run_is_used_and_left_open() -> None:
 @pytest.mark.parametrize("log_model", [False, True, "all"])
 def test_checkpoints_are_artifacts(log_model: bool | str) -> None:
     """With "all" each is kept as it is written, with True what is there in the end, with aliases and scores."""
-    logger = TrackersLogger("json", project="p", log_model=log_model, save_dir="out")
-    keep = lightning.pytorch.callbacks.ModelCheckpoint(monitor="val_loss", save_top_k=1, save_last=True)
+    logger = own.TrackersLogger("json", project="p", log_model=log_model, save_dir="out")
+    keep = PL.callbacks.ModelCheckpoint(monitor="val_loss", save_top_k=1, save_last=True)
     trainer(logger, enable_checkpointing=True, callbacks=[keep]).fit(model(), data(), data())
     run = logger.experiment
     assert Path(keep.best_model_path).parent == Path("out", "p", run.id, "checkpoints")
@@ -222,8 +228,8 @@ def test_checkpoints_are_artifacts(log_model: bool | str) -> None:
 @pytest.mark.usefixtures("_offline")
 def test_checkpoints_of_a_failed_training_are_kept() -> None:
     """What was written before the failure is there."""
-    logger = TrackersLogger("json", project="p", log_model=True)
-    keep = lightning.pytorch.callbacks.ModelCheckpoint(every_n_train_steps=2)
+    logger = own.TrackersLogger("json", project="p", log_model=True)
+    keep = PL.callbacks.ModelCheckpoint(every_n_train_steps=2)
     with pytest.raises(ValueError, match="loss is NaN"):
         trainer(logger, enable_checkpointing=True, callbacks=[keep]).fit(model(fail_at=3), data())
     (record,) = [record for record in journal(Path("runs/p", str(logger.version))) if record["kind"] == "artifact"]
@@ -233,7 +239,7 @@ def test_checkpoints_of_a_failed_training_are_kept() -> None:
 @pytest.mark.usefixtures("_offline")
 def test_media_and_tables() -> None:
     """Images, sounds, videos, tables and texts, as the logger for W&B takes them; bad ones don't stop training."""
-    logger = TrackersLogger("json", project="p")
+    logger = own.TrackersLogger("json", project="p")
     logger.log_image("image", [numpy.zeros((4, 4, 3)), torch.ones(3, 4, 4)], step=2, caption=["black", "white"])
     logger.log_audio("audio", [numpy.zeros(8)], step=2, sample_rate=[8000])
     logger.log_video("video", [numpy.zeros((2, 3, 4, 4), dtype="uint8")], step=2, fps=[4])
@@ -255,7 +261,7 @@ def test_media_and_tables() -> None:
 @pytest.mark.usefixtures("_offline")
 def test_values_without_a_step_and_hyperparameters() -> None:
     """A value without a step has the last one; results of hyperparameters are final; a prefix is put before names."""
-    logger = TrackersLogger("json", project="p", prefix="net")
+    logger = own.TrackersLogger("json", project="p", prefix="net")
     logger.log_metrics({"loss": 1.0})
     logger.log_metrics({"loss": 2.0}, step=7)
     logger.log_metrics({"other": float("nan")})
@@ -273,7 +279,7 @@ def test_values_without_a_step_and_hyperparameters() -> None:
 @pytest.mark.usefixtures("_offline")
 def test_watched_model_has_histograms() -> None:
     """``watch`` records gradients and parameters of the model that is trained, at Lightning's steps."""
-    logger = TrackersLogger("json", project="p")
+    logger = own.TrackersLogger("json", project="p")
     line = model()
     logger.watch(line.layer, log="all", log_freq=2)
     trainer(logger).fit(line, data())
@@ -285,7 +291,7 @@ def test_watched_model_has_histograms() -> None:
 @pytest.mark.usefixtures("_offline")
 def test_copies_log_to_the_same_run() -> None:
     """A trainer's logger can be copied and pickled, before its run and while it is open."""
-    logger = TrackersLogger("json", project="p", log_model=True)
+    logger = own.TrackersLogger("json", project="p", log_model=True)
     early = pickle.loads(pickle.dumps(logger))
     one = trainer(logger, enable_checkpointing=True)
     one.fit(model(), data())
@@ -298,14 +304,14 @@ def test_copies_log_to_the_same_run() -> None:
 @pytest.mark.usefixtures("_offline")
 def test_version_continues_a_run_and_goes_back_to_a_checkpoint() -> None:
     """With an id the run goes on; with a step, what it had after the step is replaced."""
-    logger = TrackersLogger("json", project="p")
+    logger = own.TrackersLogger("json", project="p")
     one = trainer(logger, enable_checkpointing=True, max_epochs=2)
     one.fit(model(), data())
     logger.experiment.finish()
     (path,) = Path("p").rglob("*.ckpt")
     checkpoint = torch.load(path, weights_only=False)
     assert checkpoint["global_step"] == 8
-    again = TrackersLogger("json", project="p", version=logger.version, step=7)
+    again = own.TrackersLogger("json", project="p", version=logger.version, step=7)
     trainer(again, max_epochs=3).fit(model(), data(), ckpt_path=str(path))
     assert again.version == logger.version
     again.experiment.finish()
