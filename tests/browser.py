@@ -36,6 +36,20 @@ class Browser:
         """Load a file."""
         ask(f"{self._session}/url", {"url": path.resolve().as_uri()})
 
+    def visit(self, address: str) -> None:
+        """Load an address."""
+        ask(f"{self._session}/url", {"url": address})
+
+    def emulate(self, width: int, height: int, *, dark: bool = False) -> None:
+        """Be a screen of this size, also one that no window is as narrow as, light or dark."""
+        metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
+        self._command("Emulation.setDeviceMetricsOverride", metrics)
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self._command("Emulation.setEmulatedMedia", {"features": [scheme]})
+
+    def _command(self, name: str, given: Any) -> None:
+        ask(f"{self._session}/goog/cdp/execute", {"cmd": name, "params": given})
+
     def script(self, source: str, *arguments: Any) -> Any:
         """What a function's body returns."""
         return ask(f"{self._session}/execute/sync", {"script": source, "args": arguments})

@@ -28,7 +28,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("cli",),
     ("frameworks",),
     ("as_wandb",),
-    ("training",),
+    ("training", "ui"),
     ("instruments", "inspection", "plotting", "retention", "copying", "testing", "sweeps"),
     ("analysis",),
     ("readers",),

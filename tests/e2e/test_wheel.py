@@ -24,6 +24,7 @@ EXTRAS |= {"all", "dev"}
 PROGRAMS = ("analyze_logs.py", "cleanup_old_logs.sh", "compare_results.py", "compare_wandb_runs.py",
             "extract_primus_metrics.py", "inspect_wandb_keys.py", "monitor_gpu.py", "query_wandb_gpu.py",
             "query_wandb_gpu_full.py", "run_primus_with_benchmark.sh")  # fmt: skip
+PAGES = (".html", ".js", ".css")
 VENDORS = ("wandb", "trackio", "tensorboard", "mlflow", "numpy", "torch", "pandas", "PIL")
 
 
@@ -90,6 +91,8 @@ def test_wheel_carries_kconfig_defconfigs_types_and_licence_and_nothing_else(whe
     assert {"trackers/Kconfig", "trackers/py.typed", *defconfigs} <= names
     sources = {path.relative_to(ROOT).as_posix() for path in (ROOT / "trackers").rglob("*.py")}
     assert sources <= names
+    pages = {path.relative_to(ROOT).as_posix() for path in (ROOT / "trackers").rglob("*.*") if path.suffix in PAGES}
+    assert {"trackers/ui/index.html", "trackers/ui/app.js", "trackers/plotting/chart.css"} <= pages <= names
     programs = {f"trackers_relay-0.1.0.data/scripts/{name}" for name in PROGRAMS}
     assert programs <= names
     assert {name.split("/")[0] for name in names - programs} == {"trackers", "trackers_relay-0.1.0.dist-info"}

@@ -45,10 +45,11 @@ def save(picture: Picture, path: Path, *, title: str = "Runs", text: str = "") -
 
 def page(picture: Picture, *, title: str, text: str = "") -> str:
     """The page's HTML."""
-    script, style = ((resources.files("trackers.plotting") / f"page.{end}").read_text("utf-8") for end in ("js", "css"))
-    colours = [BLACK if colour == "#000000" else colour for colour in COLOURS]
-    data = json.dumps({"picture": _data(picture), "colours": colours, "dashes": DASHES}, allow_nan=False,
-                      separators=(",", ":"))  # fmt: skip
+    parts = resources.files("trackers.plotting")
+    script, style = (
+        "".join((parts / f"{name}.{end}").read_text("utf-8") for name in ("chart", "page")) for end in ("js", "css")
+    )
+    data = json.dumps({"picture": _data(picture), **look()}, allow_nan=False, separators=(",", ":"))
     data = data.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
     notes = "".join(f"<p>{html.escape(plain(note))}</p>" for note in (*picture.about, *picture.notes))
     return (
@@ -63,6 +64,11 @@ def page(picture: Picture, *, title: str, text: str = "") -> str:
         "The legend hides runs.</p>"
         f'{text}<script type="application/json" id="data">{data}</script><script>{script}</script></body></html>\n'
     )
+
+
+def look() -> dict[str, Any]:
+    """Colours and dashes of runs' lines on a page, light or dark."""
+    return {"colours": [BLACK if colour == "#000000" else colour for colour in COLOURS], "dashes": DASHES}
 
 
 def _data(picture: Picture) -> Any:

@@ -10,7 +10,7 @@ import glob
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from trackers import records
 from trackers.errors import UsageError
@@ -83,14 +83,14 @@ class JournalReader:
         others: list[Record] = []
         base = 0
         for name in directory.stream_names():
-            stream, more, count = _stream(directory.stream(name), keep)
+            stream = read_stream(directory.stream(name), keep)
             until, limit = claims.until(name.attempt), claims.limit(name.attempt)
-            for block in stream:
+            for block in stream.blocks:
                 block = kept(block, until, limit)
                 if len(block.rows):
                     found.append(block._replace(rows=block.rows + base) if base else block)
-            others.extend(record for record in claims.kept(name, more) if type(record) is not Finish)
-            base += count
+            others.extend(record for record in claims.kept(name, stream.others) if type(record) is not Finish)
+            base += stream.records
         finish = _finish(directory)
         return joined(found), [*others, *([finish] if finish is not None else [])]
 
@@ -156,8 +156,21 @@ def _kept(claims: AttemptHistory, name: StreamName, path: Path) -> Iterator[list
         yield claims.kept(name, found)
 
 
-def _stream(path: Path, keep: bool = True) -> tuple[list[Block], list[Record], int]:
-    """A stream's metrics and other records, and how many metrics records it has; what is new goes to the cache."""
+class StreamContent(NamedTuple):
+    """blocks: a stream's metrics. others: its other records. records: metrics records. offset: bytes read."""
+
+    blocks: list[Block]
+    others: list[Record]
+    records: int
+    offset: int
+
+
+def read_stream(path: Path, keep: bool = True) -> StreamContent:
+    """All of a stream, from the cache as far as that goes.
+
+    Args:
+        keep: write what is new to the cache.
+    """
     cache = Cache(f"stream {path.resolve()}")
     cached = cache.load()
     if cached is not None and not _holds(path, cached.state):
@@ -172,22 +185,22 @@ def _stream(path: Path, keep: bool = True) -> tuple[list[Block], list[Record], i
     fresh = taken.blocks()
     if keep and offset - start >= CACHED_BYTES:
         write = cache.append if cached is not None else cache.replace
-        write({"offset": offset, "mark": _mark(path, offset)}, taken.count, fresh, others)
+        write({"offset": offset, "mark": mark(path, offset)}, taken.count, fresh, others)
     if cached is None:
-        return fresh, others, taken.count
-    return joined([*cached.blocks, *fresh]), [*cached.others, *others], taken.count
+        return StreamContent(fresh, others, taken.count, offset)
+    return StreamContent(joined([*cached.blocks, *fresh]), [*cached.others, *others], taken.count, offset)
 
 
 def _holds(path: Path, state: dict[str, Any]) -> bool:
     """Whether the stream is the one that was read: a file that was cut or replaced isn't."""
     try:
-        return bool(_mark(path, int(state["offset"])) == state["mark"])
+        return bool(mark(path, int(state["offset"])) == state["mark"])
     except (OSError, KeyError, ValueError):
         return False
 
 
-def _mark(path: Path, offset: int) -> str:
-    """The bytes before an offset: a time is among them."""
+def mark(path: Path, offset: int) -> str:
+    """The bytes before an offset, which tell whether a file is still the one that was read: a time is among them."""
     with open_file(path) as file:
         file.seek(max(0, offset - MARK_BYTES))
         return file.read(min(offset, MARK_BYTES)).hex()

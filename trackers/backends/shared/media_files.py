@@ -15,6 +15,7 @@ from typing import Any, BinaryIO
 import msgspec
 
 from trackers.errors import Rejected
+from trackers.formats.pixels import image_pixels
 from trackers.records import MediaFile
 from trackers.support import confined
 from trackers.tracker import RunInfo
@@ -71,7 +72,7 @@ def image(info: RunInfo, item: MediaFile) -> Any:
     source = io.BytesIO(content(info, item))
     try:
         if item.format == "npy":
-            return Image.fromarray(_pixels(numpy.load(source, allow_pickle=False)))
+            return Image.fromarray(image_pixels(numpy.load(source, allow_pickle=False)))
         with Image.open(source) as opened:
             opened.load()
             return opened.copy()
@@ -196,7 +197,7 @@ def frames(info: RunInfo, item: MediaFile) -> list[Any]:
         array = numpy.load(source, allow_pickle=False)
         if array.ndim not in (3, 4) or 0 in array.shape:
             raise ValueError(f"an array of shape {array.shape}")
-        return [Image.fromarray(_pixels(frame)) for frame in array]
+        return [Image.fromarray(image_pixels(frame)) for frame in array]
     except (OSError, ValueError, TypeError, EOFError) as error:
         raise Rejected(f"{item.file} is not a video: {error}") from error
 
@@ -212,26 +213,3 @@ def gif(info: RunInfo, item: MediaFile) -> bytes:
     duration_ms = round(1000 / item.fps) if item.fps else 250
     pictures[0].save(out, format="GIF", save_all=True, append_images=pictures[1:], duration=duration_ms, loop=0)
     return out.getvalue()
-
-
-def _pixels(pixels: Any) -> Any:
-    """An array as uint8 pixels of height × width (× channels)."""
-    import numpy
-
-    if pixels.ndim == 3 and pixels.shape[2] not in (1, 2, 3, 4) and pixels.shape[0] in (1, 2, 3, 4):
-        pixels = pixels.transpose(1, 2, 0)
-    if pixels.ndim == 3 and pixels.shape[2] == 1:
-        pixels = pixels[:, :, 0]
-    if pixels.ndim not in (2, 3) or 0 in pixels.shape:
-        raise ValueError(f"an array of shape {pixels.shape}")
-    if pixels.dtype.kind == "b":
-        return pixels.astype("uint8") * 255
-    if pixels.dtype.kind == "f":
-        pixels = numpy.nan_to_num(pixels.astype("float32"), nan=0.0)
-        low, high = float(pixels.min()), float(pixels.max())
-        if low < 0 and low >= -1 and high <= 1:
-            pixels = (pixels + 1) * 127.5
-        elif low >= 0 and high <= 1:
-            pixels = pixels * 255
-        pixels = pixels.round()
-    return numpy.ascontiguousarray(pixels.clip(0, 255).astype("uint8"))

@@ -1,0 +1,260 @@
+"""Answers of the live page: what was logged a moment ago, any source, files of a run and no others."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import os
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import trackers
+from tests.analysis.support import T0, write_run
+from tests.readers.test_following import append, metrics
+from tests.ui.support import Site, site, until
+from trackers.records import Alert, Media, MediaFile, Start, Text
+from trackers.training.run import Run
+
+
+def curve(found: Site, key: str, name: str = "loss", **given: Any) -> dict[str, Any]:
+    """The line of one run in a chart."""
+    (line,) = found.ask("curves", runs=key, name=name, **given)["lines"]
+    return dict(line)
+
+
+def test_logged_value_is_there_at_the_next_question(run: Run) -> None:
+    """Without a relay, a tracker or a copy: the journal is read on at each question, and the pulse tells of it."""
+    run.log({"loss": 1.0}, step=0)
+    with site(runs=1) as found:
+        (row,) = found.rows()
+        assert (row["status"], row["project"]) == ("running", "p")
+        assert curve(found, row["key"])["y"] == [1.0]
+        before = found.ask("pulse", runs=row["key"])["runs"]
+        run.log({"loss": 0.5}, step=1)
+        assert found.ask("pulse", runs=row["key"])["runs"] != before
+        line = curve(found, row["key"])
+        assert (line["x"], line["y"]) == ([0.0, 1.0], [1.0, 0.5])
+        until(lambda: found.rows()[0]["last"] == {"loss": 0.5} and found.rows()[0]["step"] == 1)
+
+
+def test_new_run_appears_and_a_deleted_one_goes() -> None:
+    """Without a restart."""
+    path = write_run("one", [(0, 0, {"loss": 1.0})])
+    with site(runs=1) as found:
+        version = found.ask("runs")["version"]
+        write_run("two", [(0, 0, {"loss": 1.0})], root="elsewhere")
+        Path("elsewhere/digits/two").rename("runs/digits/two")
+        until(lambda: found.ask("runs")["all"] == 2)
+        assert found.ask("pulse", runs="")["version"] > version
+        path.rename("gone")
+        until(lambda: found.ask("runs")["all"] == 1)
+        assert [row["id"] for row in found.rows()] == ["two"]
+
+
+def test_directory_without_runs_is_served_until_there_are_some() -> None:
+    """Whoever starts the page before training sees the first run come."""
+    with site() as found:
+        assert found.ask("runs")["all"] == 0
+        write_run("one", [(0, 0, {"loss": 1.0})])
+        until(lambda: found.ask("runs")["all"] == 1)
+
+
+def test_other_sources_are_read() -> None:
+    """Event files, CSV, JSON logs: whatever `trackers compare` reads, with its settings and curves."""
+    Path("a.csv").write_text("step,loss\n0,3\n1,2\n2,nan\n")
+    path = write_run("own", [(0, 0, {"loss": 1.0})], root="elsewhere")
+    with site("csv:a.csv", str(path), runs=2) as found:
+        until(lambda: any(row["last"] for row in found.rows() if "csv" in row["source"]))
+        rows = {row["source"]: row for row in found.rows()}
+        (csv,) = [row for source, row in rows.items() if "a.csv" in source]
+        line = curve(found, csv["key"])
+        assert line["x"][:2] == [0.0, 1.0]
+        assert line["nans"] == [2.0]
+        assert found.ask("run", run=csv["key"])["row"]["step"] == 2
+
+
+def test_curves_over_each_axis_and_in_groups() -> None:
+    """Steps, seconds since the start, times; the machine's samples have no step; groups have a mean and a spread."""
+    for number, value in enumerate((1.0, 3.0)):
+        rows: list[Any] = [(step, 10 * step, {"loss": value}) for step in range(5)]
+        write_run(f"r{number}", [*rows, (None, 5, {"system.cpu": 50.0})], config={"lr": 0.1})
+    with site(runs=2) as found:
+        keys = [found.key("r0"), found.key("r1")]
+        assert curve(found, keys[0])["x"] == [0, 1, 2, 3, 4]
+        assert curve(found, keys[0], axis="relative")["x"] == [0, 10, 20, 30, 40]
+        assert curve(found, keys[0], axis="time")["x"][0] == T0
+        assert curve(found, keys[0], low=2, high=3)["x"] == [1, 2, 3, 4]
+        assert found.ask("curves", runs=keys[0], name="system.cpu")["lines"] == []
+        assert curve(found, keys[0], "system.cpu", axis="relative")["y"] == [50.0]
+        groups = {group["title"]: group["names"] for group in found.ask("names", runs=",".join(keys))["groups"]}
+        assert groups == {
+            "Training": [{"name": "loss", "stepless": False}],
+            "System": [{"name": "system.cpu", "stepless": True}],
+        }
+        (band,) = found.ask("curves", runs=",".join(keys), name="loss", by="project")["lines"]
+        assert (band["label"], band["y"]) == ("digits (2)", [2.0] * 5)
+        assert band["high"] == pytest.approx([2 + math.sqrt(2)] * 5)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"axis": "x"}, {"weight": "1"}, {"weight": "nan"}, {"bins": "1"}, {"bins": "1e9"}, {"low": "x"}],
+)
+def test_wrong_question_is_told(given: dict[str, str]) -> None:
+    """With status 400 and a reason."""
+    write_run("one", [(0, 0, {"loss": 1.0})])
+    with site(runs=1) as found:
+        status, _, content = found.get(f"api/curves?{urlencode({'runs': found.key('one'), 'name': 'loss', **given})}")
+        assert status == 400
+        assert json.loads(content)["error"]
+        assert found.get("api/runs?query=%5B%5D")[0] == 400
+        assert found.get("api/runs?query=" + "%5B" * 50_000)[0] in (400, 414)
+        assert found.get("api/run?run=nothing")[0] == 404
+
+
+def test_values_that_json_lacks_survive() -> None:
+    """NaN, infinities and integers that no double holds are in the rows and on the run's page."""
+    write_run("one", [(0, 0, {"nan": math.nan, "inf": math.inf})], summary={"low": -math.inf}, config={"big": 2**60})
+    with site(runs=1) as found:
+        (row,) = found.rows()
+        assert row["last"] == {"nan": "NaN", "inf": "Infinity"}
+        assert row["result"] == {"low": "-Infinity"}
+        page = found.ask("run", run=row["key"])
+        assert page["results"] == [["low", "-Infinity"]]
+        assert page["config"] == [["big", str(2**60)]]
+
+
+def test_run_page_has_all_of_a_run() -> None:
+    """Settings, results, attempts, trackers, alerts, media and messages."""
+    more = [
+        Text(step=1, time=T0, values={"note": "hello"}),
+        Alert(time=T0, title="spike", text="at 1"),
+        Media(step=1, time=T0, name="table", type="table", items=[
+            MediaFile(format="json", data={"columns": ["a"], "rows": [[1], [math.inf], [{"x": 1}], [None]]})]),
+        Media(step=1, time=T0, name="histogram", type="histogram", items=[
+            MediaFile(format="json", data={"counts": [1, 2], "edges": [0, 1, 2]})]),
+    ]  # fmt: skip
+    path = write_run("one", [(0, 0, {"loss": 1.0})], config={"model": {"depth": 4}}, summary={"acc": 0.5}, more=more)
+    (path / "relay.log").write_text("first\nlast line\n")
+    (path / "messages.jsonl").write_text('{"time": 1.0, "text": "no answer", "source": "mlflow"}\nbroken\n')
+    with site(runs=1) as found:
+        key = found.key("one")
+        page = found.ask("run", run=key)
+        assert page["config"] == [["model.depth", 4]]
+        assert page["results"] == [["acc", 0.5]]
+        assert page["alerts"][0][1] == "INFO: spike: at 1"
+        assert page["delivery"]["json"]["state"] == "not begun"
+        assert [(one["name"], one["type"]) for one in page["media"]] == [
+            ("note", "text"), ("table", "table"), ("histogram", "histogram")]  # fmt: skip
+        log = found.ask("log", run=key)
+        assert log["log"] == "first\nlast line\n"
+        assert log["messages"] == [[1.0, "warning", "mlflow", "no answer"]]
+        assert found.ask("items", run=key, name="note", type="text")["items"] == [{"text": "hello"}]
+        (table,) = found.ask("items", run=key, name="table", type="table")["items"]
+        assert (table["columns"], table["rows"], table["total"]) == (
+            ["a"],
+            [[1], ["Infinity"], ["{'x': 1}"], [None]],
+            4,
+        )
+        (histogram,) = found.ask("items", run=key, name="histogram", type="histogram")["items"]
+        assert (histogram["counts"], histogram["edges"]) == ([1, 2], [0, 1, 2])
+        assert found.ask("media", run=key, name="table", type="table")["steps"] == [1]
+
+
+def picture(name: str, file: str, form: str, kind: str = "image") -> Media:
+    """A record of one item with a file."""
+    return Media(step=0, time=T0, name=name, type=kind, items=[MediaFile(format=form, file=file)])
+
+
+def test_files_of_media_are_shown_or_saved_never_run(run: Run) -> None:
+    """Arrays become pictures; what could hold a script is offered as a file; every answer has the policy."""
+    run.log(
+        {"array": trackers.Image(np.full((4, 6, 3), 255, np.uint8)), "page": trackers.Html("<script>x</script>")},
+        step=0,
+    )
+    with site(runs=1) as found:
+        (row,) = found.rows()
+        shown = found.get(f"media?run={row['key']}&name=array&type=image")
+        assert (shown[0], shown[1]["content-type"]) == (200, "image/png")
+        assert Image.open(io.BytesIO(shown[2])).size == (6, 4)
+        status, headers, content = found.get(f"media?run={row['key']}&name=page&type=html")
+        assert (status, headers["content-type"], content) == (200, "application/octet-stream", b"<script>x</script>")
+        assert headers["content-disposition"].startswith("attachment;")
+        assert (
+            "sandbox" in headers["content-security-policy"]
+            or "script-src 'self';" in headers["content-security-policy"]
+        )
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        "../../../secret.png",
+        "/etc/passwd",
+        "media/link.png",
+        "linked/secret.png",
+        "media/pipe.png",
+        "",
+        "media",
+        "a\\b",
+    ],
+)
+def test_file_outside_of_the_run_is_not_read(file: str) -> None:
+    """Whatever a journal names, and whatever lies in a run's directory: links and pipes lead nowhere."""
+    Path("secret.png").write_bytes(b"secret")
+    path = write_run(
+        "one", [(0, 0, {"loss": 1.0})], more=[picture("p", file, "png"), picture("t", file, "json", "table")]
+    )
+    (path / "media/link.png").symlink_to(Path("secret.png").resolve())
+    (path / "linked").symlink_to(Path.cwd())
+    os.mkfifo(path / "media/pipe.png")
+    with site(runs=1) as found:
+        key = found.key("one")
+        status, _, content = found.get(f"media?run={key}&name=p&type=image")
+        assert (status, content[:8]) == (404, b'{"error"')
+        (item,) = found.ask("items", run=key, name="t", type="table")["items"]
+        assert "columns" not in item
+
+
+def test_damaged_run_is_named_and_others_are_shown() -> None:
+    """A run that can't be read is one line under the table."""
+    write_run("good", [(0, 0, {"loss": 1.0})])
+    bad = write_run("bad", [(0, 0, {"loss": 1.0})])
+    (bad / "run.json").write_text("{")
+    (bad / "streams/rank-0.1.jsonl").write_text("")
+    with site() as found:
+        until(lambda: found.ask("runs")["all"] == 1 and found.ask("runs")["lost"])
+        assert "bad" in found.ask("runs")["lost"][0]
+
+
+def test_compared_settings_and_scattered_values() -> None:
+    """Settings that differ apart from the others; columns of all runs that fit, for plots."""
+    for number in range(3):
+        path = write_run(f"r{number}", [(0, 0, {"loss": 1.0})], summary={"acc": number / 2})
+        info = json.loads((path / "run.json").read_text())
+        (path / "run.json").write_text(json.dumps({**info, "config": {"lr": number / 10, "depth": 4}}))
+    with site(runs=3) as found:
+        keys = [found.key(f"r{number}") for number in range(3)]
+        compared = found.ask("compare", runs=",".join(keys))
+        assert compared["differ"] == [["lr", [0.0, 0.1, 0.2]]]
+        assert compared["same"] == [["depth", [4, 4, 4]]]
+        assert compared["results"] == [["acc", [0.0, 0.5, 1.0]]]
+        scattered = found.ask("scatter", columns="config.lr\nresult.acc", where="lr>0")
+        assert sorted(scattered["rows"]) == sorted([[keys[1], "r1", 0.1, 0.5], [keys[2], "r2", 0.2, 1.0]])
+        assert {"config.lr", "result.acc", "last.loss", "tracker.json"} <= set(found.ask("columns")["columns"])
+
+
+def test_rewind_is_seen() -> None:
+    """A run that goes back shows what counts."""
+    path = write_run("one", [(step, step, {"loss": 1.0}) for step in range(6)], status="running")
+    with site(runs=1) as found:
+        key = found.key("one")
+        assert len(curve(found, key)["x"]) == 6
+        append(path, Start(time=T0 + 20, rank=0, attempt=2, from_step=2), metrics(3, loss=9.0), stream="rank-0.2")
+        assert curve(found, key)["y"] == [1.0, 1.0, 1.0, 9.0]

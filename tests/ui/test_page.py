@@ -1,0 +1,221 @@
+"""The live page in a real browser: curves a moment after ``log``, every view, a silent console, nothing obeyed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests import browser as chromium
+from tests.analysis.support import T0, write_run
+from tests.browser import Browser
+from tests.plotting.test_presets import NASTY
+from tests.ui.support import Site, site, until
+from trackers.records import Media, MediaFile, Text
+from trackers.training.run import Run
+
+pytestmark = pytest.mark.skipif(
+    bool(chromium.missing()) and "CI" not in os.environ,
+    reason="needs chromium and chromedriver: apt-get install chromium chromium-driver",
+)
+
+
+@pytest.fixture
+def window(tmp_path: Path) -> Iterator[Browser]:
+    """A browser."""
+    with chromium.browser(tmp_path) as found:
+        yield found
+
+
+def visit(window: Browser, found: Site, state: str = "") -> None:
+    """Open the page in a state, from nothing; no error may have been on the console."""
+    window.visit("about:blank")
+    window.console()
+    window.visit(found.address + state)
+
+
+def wait(window: Browser, script: str) -> Any:
+    """What an expression gives, once that is something."""
+    return until(lambda: window.script(f"return {script}"))
+
+
+def losses(run_id: str, size: int = 300, **fields: Any) -> Path:
+    """A run with two metrics, one of the machine, and a NaN."""
+    rows: list[Any] = []
+    for step in range(size):
+        rows.append(
+            (step, step, {"loss": float("nan") if step == 7 else 1 / (1 + step), "accuracy": 1 - 1 / (1 + step)})
+        )
+    rows.append((None, 5, {"system.cpu": 50.0}))
+    return write_run(run_id, rows, **fields)
+
+
+LINES = "[...charts.values()].find(panel => panel.name === 'loss').chart.lines"
+
+
+def test_curve_grows_a_moment_after_log(window: Browser, run: Run) -> None:
+    """Without a reload: the next values are in the chart, and in the table."""
+    run.log({"loss": 1.0}, step=0)
+    with site(runs=1) as found:
+        visit(window, found, "#tab=charts")
+        assert wait(window, "window.charts && charts.size && main.dataset.drawn && " + LINES + "[0]?.y") == [1.0]
+        run.log({"loss": 0.5}, step=1)
+        run.log({"loss": 0.25, "accuracy": 0.1}, step=2)
+        assert wait(window, LINES + "[0].y.length === 3 && " + LINES + "[0].y") == [1.0, 0.5, 0.25]
+        wait(window, "charts.has('accuracy')")
+        visit(window, found)
+        wait(window, "document.querySelector('tbody')?.textContent.includes('0.25')")
+        run.log({"loss": 0.125}, step=3)
+        wait(window, "document.querySelector('tbody').textContent.includes('0.125')")
+        assert window.console() == []
+
+
+def test_table_is_searched_sorted_grouped_and_pinned(window: Browser) -> None:
+    """By hand; and the address shows the same to somebody else."""
+    for number in range(12):
+        losses(f"r{number:02}", 3, created=T0 + number, tags=["even"] if number % 2 == 0 else [])
+    names = "[...document.querySelectorAll('tbody td.first a')].map(one => one.textContent)"
+    with site(runs=12) as found:
+        visit(window, found)
+        wait(window, f"{names}.length === 12")
+        window.script("""
+            const box = document.querySelector("input[type=search]");
+            box.value = "even -r04"; box.dispatchEvent(new Event("input"))""")
+        wait(window, f"{names}.length === 5")
+        window.script("[...document.querySelectorAll('th')].find(one => one.textContent === 'name').click()")
+        assert wait(window, f"{names}[0] === 'r10' && {names}") == ["r10", "r08", "r06", "r02", "r00"]
+        window.script("[...document.querySelectorAll('tbody tr')].at(-1).querySelector('.star').click()")
+        wait(window, f"{names}[0] === 'r00'")
+        state = window.script("return location.hash")
+        visit(window, found, state)
+        assert wait(window, f"{names}.length === 5 && {names}") == ["r00", "r10", "r08", "r06", "r02"]
+        visit(window, found, "#by=tags")
+        assert wait(window, "document.querySelectorAll('tr.group').length === 2")
+        assert window.console() == []
+
+
+def test_charts_zoom_together_and_name_all_lines(window: Browser) -> None:
+    """A drag zooms all charts and asks for finer points; hovering names each run, sorted; double click shows all."""
+    for number in range(3):
+        losses(f"r{number}", 2000, created=T0 + number)
+    with site(runs=3) as found:
+        visit(window, found, "#tab=charts")
+        wait(window, f"window.charts?.get('loss')?.chart.lines.length === 3 && {LINES}[0].x.length")
+        whole = window.script("const b = charts.get('loss').chart.box; return b.x1 - b.x0")
+        window.drag("canvas", -50, 50)
+        for name in ("loss", "accuracy"):
+            wait(window, f"(b => b.x1 - b.x0)(charts.get('{name}').chart.box) < {whole / 2}")
+        wait(window, f"{LINES}[0].x.length < 900")
+        assert "zoom=" in window.script("return location.hash")
+        assert wait(window, "document.querySelector('.note').textContent").count(": ") == 3
+        assert window.script("return document.querySelectorAll('.cross.on').length") >= 2
+        state = window.script("return location.hash")
+        visit(window, found, state)
+        wait(window, f"window.charts?.get('loss')?.chart.box && {LINES}.length === 3 && {LINES}[0].x.length < 900")
+        window.script("charts.get('loss').chart.canvas.dispatchEvent(new MouseEvent('dblclick'))")
+        wait(window, f"(b => b.x1 - b.x0)(charts.get('accuracy').chart.box) >= {whole}")
+        assert window.script(f"return {LINES}[0].nans") == [7]
+        assert window.console() == []
+
+
+STATES = (
+    "",
+    "#tab=charts&smooth=0.9&logy=1",
+    "#tab=charts&axis=time&logx=1",
+    "#tab=charts&axis=relative&band=project",
+    "#tab=charts&sel=none",
+    "#tab=compare",
+    "#tab=params",
+    "#tab=run",
+    "#tab=run&run=none",
+    "#tab=nothing",
+)
+SETTLED = "document.getElementById('live').textContent === 'live' && document.body.innerText.length > 60"
+
+
+def test_every_view_fits_screens_and_phones(window: Browser) -> None:
+    """Light and dark, 1400 and 390 pixels wide: nothing is wider than the screen, nothing on the console."""
+    for number in range(3):
+        losses(f"a-run-with-a-rather-long-name-{number}" * 2, 50, created=T0 + number, summary={"best": number})
+    with site(runs=3) as found:
+        for width, dark in ((1400, False), (390, True)):
+            window.emulate(width, 900, dark=dark)
+            for state in STATES:
+                visit(window, found, state)
+                wait(window, SETTLED)
+                assert window.script("return document.documentElement.scrollWidth <= innerWidth"), (width, state)
+                back = window.script("return getComputedStyle(document.body).backgroundColor")
+                assert (back == "rgb(20, 24, 29)") == dark
+                said = [line for line in window.console() if "404" not in line or "run=none" not in state]
+                assert said == [], state
+
+
+def test_theme_can_be_chosen(window: Browser) -> None:
+    """Whatever the system says; and a link keeps it."""
+    with site() as found:
+        visit(window, found)
+        wait(window, "document.getElementById('tabs').children.length")
+        window.script("document.getElementById('theme').click()")
+        assert window.script("return getComputedStyle(document.body).backgroundColor") == "rgb(20, 24, 29)"
+        assert window.script("return location.hash") == "#theme=dark"
+
+
+def test_run_page_shows_media_over_steps(window: Browser) -> None:
+    """Pictures, tables, histograms and texts, each with a slider; a new one is shown when it comes."""
+    path = losses("one", 5)
+    (path / "media").mkdir(exist_ok=True)
+    more: list[Any] = []
+    for step in range(3):
+        np.save(path / f"media/{step}.npy", np.full((8, 8), step * 100, np.uint8))
+        Image.new("RGB", (30, 20), "red").save(path / f"media/{step}.png")
+        items = [MediaFile(format="npy", file=f"media/{step}.npy"), MediaFile(format="png", file=f"media/{step}.png")]
+        table = {"columns": ["a", "b"], "rows": [[step, "<b>x</b>"]]}
+        more += [
+            Media(step=step, time=T0, name="pictures", type="image", items=items),
+            Media(step=step, time=T0, name="table", type="table", items=[MediaFile(format="json", data=table)]),
+            Text(step=step, time=T0, values={"note": f"step {step} <script>x</script>"}),
+        ]
+    losses("one", 5, more=more)
+    with site(runs=1) as found:
+        visit(window, found, f"#tab=run&run={found.key('one')}")
+        loaded = "[...document.querySelectorAll('.media img')].filter(one => one.naturalWidth > 0).length"
+        wait(window, f"{loaded} === 2")
+        assert "step 2 <script>x</script>" in wait(window, "document.querySelector('.media pre')?.textContent")
+        assert wait(window, "document.querySelector('.media td:last-child')?.textContent") == "<b>x</b>"
+        window.script("""
+            const slide = document.querySelectorAll("input[type=range]")[2];
+            slide.value = 0; slide.dispatchEvent(new Event("input"))""")
+        wait(window, "document.querySelector('.media pre')?.textContent.startsWith('step 0')")
+        assert window.console() == []
+
+
+def test_nasty_names_are_text(window: Browser) -> None:
+    """Names of runs, metrics, settings and texts of a run never become markup or scripts."""
+    bad = "<img src=x onerror=\"document.title='boom'\">"
+    for number, name in enumerate((*NASTY, bad, "</script><script>document.title='boom'</script>")):
+        said = [Text(step=0, time=T0, values={bad: bad})]
+        write_run(f"r{number}", [(0, 0, {bad: 1.0, "loss": 1.0})], name=name, config={bad: bad}, tags=[bad],
+                  summary={bad: 1.0}, more=said, notes=bad, group=bad)  # fmt: skip
+    with site() as found:
+        until(lambda: found.ask("runs")["all"] == len(NASTY) + 2)
+        page = f"#tab=run&run={found.key('r0')}"
+        states = [
+            "",
+            f"#by=group&col={bad}",
+            "#tab=charts",
+            "#tab=compare",
+            "#tab=params",
+            page,
+            f"#q={bad}&keys={bad}",
+        ]
+        for state in states:
+            visit(window, found, state)
+            wait(window, SETTLED)
+            assert window.script("return document.querySelectorAll('main img, main script').length") == 0
+            assert "boom" not in window.script("return document.title")
+            assert window.console() == []

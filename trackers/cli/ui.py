@@ -1,0 +1,56 @@
+"""``trackers ui``: a live page over runs."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from typing import Annotated
+
+import typer
+
+from trackers.cli.common import RunsDir, printable, runs_root
+
+
+def ui(
+    sources: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[SOURCE…]", help="As for `trackers compare`; default every run of --dir."),
+    ] = None,
+    port: Annotated[int | None, typer.Option(help="Port; 0: any free one. Default 7007, or any if taken.")] = None,
+    host: Annotated[str, typer.Option(help="Address to listen on. Others than this machine's own can be reached.")] = (
+        "127.0.0.1"
+    ),
+    no_open: Annotated[bool, typer.Option("--no-open", help="Don't open a browser.")] = False,
+    directory: RunsDir = None,
+) -> None:
+    """Show runs in a browser, live: table, curves, configuration, media, messages. Ctrl-C ends it.
+
+    Example: trackers ui; trackers ui digits tb:events --port 7008
+    """
+    from trackers.ui.catalogue import Catalogue
+    from trackers.ui.server import Server
+
+    catalogue = Catalogue(sources or [], runs_root(directory))
+    with Server(catalogue, host, port) as server:
+        catalogue.open()
+        print(server.address, flush=True)
+        if host not in ("127.0.0.1", "::1", "localhost"):
+            print(f"trackers: whoever reaches {printable(host)} and has this address sees the runs", file=sys.stderr)
+        if not no_open:
+            threading.Thread(target=_open, args=[server.address], daemon=True).start()
+        try:
+            server.serve_forever(poll_interval=0.2)
+        except KeyboardInterrupt:
+            pass
+        finally:
+            catalogue.close()
+
+
+def _open(address: str) -> None:
+    """Open a browser where a person sits in front of this machine; a terminal's browser would take the terminal."""
+    import webbrowser
+
+    seen = sys.platform in ("darwin", "win32") or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+    if seen and "SSH_CONNECTION" not in os.environ:
+        webbrowser.open(address)

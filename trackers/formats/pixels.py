@@ -1,0 +1,35 @@
+"""Arrays of numbers as pixels, by the rules that media of runs are kept by."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def image_pixels(pixels: Any) -> Any:
+    """An array as uint8 pixels of height × width (× channels).
+
+    Integers are 0 to 255; floats are 0 to 1, or -1 to 1 where some are negative, or else taken as 0 to 255. NaN is
+    black.
+
+    Raises:
+        ValueError: it has another shape.
+    """
+    import numpy
+
+    if pixels.ndim == 3 and pixels.shape[2] not in (1, 2, 3, 4) and pixels.shape[0] in (1, 2, 3, 4):
+        pixels = pixels.transpose(1, 2, 0)
+    if pixels.ndim == 3 and pixels.shape[2] == 1:
+        pixels = pixels[:, :, 0]
+    if pixels.ndim not in (2, 3) or 0 in pixels.shape:
+        raise ValueError(f"an array of shape {pixels.shape}")
+    if pixels.dtype.kind == "b":
+        return pixels.astype("uint8") * 255
+    if pixels.dtype.kind == "f":
+        pixels = numpy.nan_to_num(pixels.astype("float32"), nan=0.0)
+        low, high = float(pixels.min()), float(pixels.max())
+        if low < 0 and low >= -1 and high <= 1:
+            pixels = (pixels + 1) * 127.5
+        elif low >= 0 and high <= 1:
+            pixels = pixels * 255
+        pixels = pixels.round()
+    return numpy.ascontiguousarray(pixels.clip(0, 255).astype("uint8"))

@@ -1,0 +1,141 @@
+"""A run of ours that is read again and again: each time only what its streams got since."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+from trackers.journal.attempts import AttemptHistory
+from trackers.journal.run_directory import RunDirectory, StreamName
+from trackers.readers.boundary import boundary
+from trackers.readers.columns import Block, ColumnBlocks, kept, need_analysis
+from trackers.readers.journal import blocks, mark, read_stream
+from trackers.records import Finish, Record
+from trackers.support.seekable_zstd import size_of
+
+Claim = tuple[float | None, int | None]
+"""Time and step up to which a stream's records count; None: all do."""
+
+
+class FollowedRun:
+    """Records of a run as far as they were read.
+
+    Attributes:
+        chunks: the metrics that count, in the order in which they were read; later ones are appended.
+        others: all other records that count, but for the ends of attempts.
+        generation: grows when ``chunks`` isn't what it was plus something new: after a rewind, or a file replaced.
+    """
+
+    def __init__(self, directory: RunDirectory) -> None:
+        need_analysis()
+        self._directory = directory
+        self._streams: dict[StreamName, _Stream] = {}
+        self._claims: dict[StreamName, Claim] = {}
+        self.chunks: list[Block] = []
+        self.others: list[Record] = []
+        self.generation = 0
+
+    def read(self) -> bool:
+        """Read on. True if there was something, or what was read no longer counts.
+
+        Raises:
+            Damaged, NotFound: what is there can't be read.
+        """
+        with boundary(str(self._directory.path)):
+            return self._read()
+
+    def _read(self) -> bool:
+        names = self._directory.stream_names()
+        if names != list(self._streams):
+            self._find(names)
+        fresh: list[tuple[StreamName, list[Block], list[Record]]] = []
+        again = False
+        for name, stream in self._streams.items():
+            try:
+                if stream.replaced():
+                    self._streams[name] = stream = _Stream(stream.path)
+                    again = True
+                found, others = stream.read()
+            except FileNotFoundError:
+                continue
+            if found or others:
+                fresh.append((name, found, others))
+        if again:
+            self._gather()
+        else:
+            for name, found, others in fresh:
+                self._take(name, found, others)
+        return again or bool(fresh)
+
+    def _find(self, names: list[StreamName]) -> None:
+        """Learn which streams there are, and how far each counts."""
+        history = AttemptHistory(self._directory)
+        claims = {name: (history.until(name.attempt), history.limit(name.attempt)) for name in names}
+        known = {name: stream for name, stream in self._streams.items() if name in claims}
+        changed = len(known) < len(self._streams) or any(claims[name] != self._claims[name] for name in known)
+        self._streams = {name: known.get(name) or _Stream(self._directory.stream(name)) for name in names}
+        self._claims = claims
+        if changed:
+            self._gather()
+
+    def _gather(self) -> None:
+        self.generation += 1
+        self.chunks, self.others = [], []
+        for name, stream in self._streams.items():
+            self._take(name, stream.chunks, stream.others)
+
+    def _take(self, name: StreamName, found: list[Block], others: list[Record]) -> None:
+        until, limit = self._claims[name]
+        counting = (kept(block, until, limit) for block in found)
+        self.chunks += [block for block in counting if len(block.rows)]
+        self.others += [
+            record
+            for record in others
+            if type(record) is not Finish
+            and (until is None or record.time <= until)
+            and (limit is None or (record.step or 0) <= limit)
+        ]
+
+
+class _Stream:
+    """One stream, as far as it was read."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.chunks: list[Block] = []
+        self.others: list[Record] = []
+        self._offset = -1
+        self._size = -1
+        self._count = 0
+        self._mark = ""
+
+    def replaced(self) -> bool:
+        """Whether the file isn't the one that was read: it was cut, or another took its place."""
+        if self._offset <= 0:
+            return False
+        size = size_of(self.path)
+        if size == self._size:
+            return False
+        with contextlib.suppress(OSError, ValueError):
+            return size < self._offset or mark(self.path, self._offset) != self._mark
+        return True
+
+    def read(self) -> tuple[list[Block], list[Record]]:
+        size = size_of(self.path)
+        if size == self._size:
+            return [], []
+        if self._offset < 0:
+            content = read_stream(self.path)
+            found, others, self._count, self._offset = content
+        else:
+            taken, others, found = ColumnBlocks(self._count), [], []
+            for records, offset in blocks(self.path, self._offset):
+                self._offset = offset
+                others.extend(taken.add(records))
+                taken.settle()
+            found, self._count = taken.blocks(), taken.count
+        self._size = size
+        self._mark = mark(self.path, self._offset)
+        self.chunks += found
+        self.others += others
+        return found, others

@@ -1,0 +1,1 @@
+"""The local live page over runs: ``trackers ui``."""

@@ -1,0 +1,346 @@
+"""Answers to the page's questions, as JSON values. Each takes the catalogue and what stands in the address."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from trackers import records
+from trackers.errors import NotFound, TrackersError, UsageError
+from trackers.journal.messages import Message
+from trackers.journal.run_directory import RunDirectory
+from trackers.metrics import groups
+from trackers.plotting import curve_math, html_page
+from trackers.plotting.curve_math import Curve
+from trackers.records import Alert, ArtifactRecord, Environment, Start, Summary, name_floats, plain_name
+from trackers.relay.delivery.cursor_file import delivery_report
+from trackers.support import confined
+from trackers.ui import media, table
+from trackers.ui.catalogue import Catalogue
+from trackers.ui.table import Query, Row
+from trackers.ui.views import AXES, RunView
+
+LINES = 100
+"""Maximum number of runs drawn in one chart."""
+BINS = 2000
+"""Maximum number of parts of the x axis of a chart, each with up to four points of a run."""
+LOG_BYTES = 256 * 1024
+"""Bytes of a log's end that are shown."""
+MOST_SCATTERED = 10_000
+"""Maximum number of runs in a scatter plot."""
+MOST_COMPARED = 50
+"""Maximum number of runs compared side by side."""
+
+Given = Mapping[str, str]
+
+
+def answer(catalogue: Catalogue, question: str, given: Given) -> Any:
+    """The answer to a question, for JSON: NaN and infinities are named, but for gaps of curves, which are null.
+
+    Raises:
+        NotFound: there is no such question, run or value. UsageError: what is given can't be understood.
+    """
+    ask = QUESTIONS.get(question)
+    if ask is None:
+        raise NotFound("there is no such page")
+    return ask(catalogue, given)
+
+
+def look(catalogue: Catalogue, given: Given) -> Any:
+    """Colours and dashes that tell runs apart."""
+    return html_page.look()
+
+
+def runs(catalogue: Catalogue, given: Given) -> Any:
+    """Rows of the table: a page of those that fit."""
+    shown = catalogue.shown()
+    try:
+        query = msgspec.json.decode(given.get("query") or "{}", type=Query)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise UsageError(f"the query can't be read: {error}") from None
+    found = table.page(shown.rows.values(), query)
+    listed = [_row(row) for row in found.rows]
+    return {
+        "version": shown.version,
+        "rows": listed,
+        "total": found.total,
+        "all": len(shown.rows),
+        "groups": name_floats(found.groups),
+        "lost": shown.lost,
+    }
+
+
+def columns(catalogue: Catalogue, given: Given) -> Any:
+    """Names of all columns."""
+    shown = catalogue.shown()
+    return {"version": shown.version, "columns": table.columns(shown.rows.values())}
+
+
+def pulse(catalogue: Catalogue, given: Given) -> Any:
+    """Whether something is new: the table's version, and that of each run that is looked at."""
+    found: dict[str, int] = {}
+    for key in _keys(given):
+        with contextlib.suppress(TrackersError):
+            found[key] = catalogue.view(key).version
+    return {"version": catalogue.shown().version, "runs": found}
+
+
+def names(catalogue: Catalogue, given: Given) -> Any:
+    """Names of the metrics of some runs by group; ``stepless`` for those without a step, as the machine's samples."""
+    stepped: dict[str, bool] = {}
+    problems: list[str] = []
+    for key, view in _views(catalogue, given, problems):
+        del key
+        for name, has in view.names().items():
+            stepped[name] = stepped.get(name, False) or has
+    found = [
+        {"title": groups.TITLES[group], "names": [{"name": name, "stepless": not stepped[name]} for name in there]}
+        for group, there in groups.grouped(stepped).items()
+        if there and group != "final"
+    ]
+    return {"groups": found, "problems": problems}
+
+
+def curves(catalogue: Catalogue, given: Given) -> Any:
+    """One metric's curves, a line for each run, or for each group of runs with the mean and spread of its runs."""
+    name, axis = given.get("name", ""), given.get("axis", "step")
+    if axis not in AXES:
+        raise UsageError(f"unknown axis {axis!r}: known are {', '.join(AXES)}")
+    low, high = _number(given, "low", -math.inf), _number(given, "high", math.inf)
+    weight = _number(given, "weight", 0.0)
+    bins = int(_number(given, "bins", 400.0))
+    if not (0 <= weight < 1 and 2 <= bins <= BINS):
+        raise UsageError(f"weight must be 0 to below 1, bins 2 to {BINS:,}")
+    log_x, log_y = given.get("log_x") == "1", given.get("log_y") == "1"
+    problems: list[str] = []
+    versions: dict[str, int] = {}
+    lines: list[tuple[Row, int, Curve]] = []
+    for style, (key, view) in enumerate(_views(catalogue, given, problems)):
+        versions[key] = view.version
+        with view.lock:
+            series = view.series(name, axis)
+            if not len(series.x):
+                continue
+            curve = series.curve(low=low, high=high, bins=bins, weight=weight, log_x=log_x, log_y=log_y)
+        row = catalogue.row(key)
+        curve.label, curve.style = row.name or row.id, style
+        lines.append((row, style, curve))
+    by = given.get("by", "")
+    drawn = _bands(lines, by, bins, log_x) if by else [{**_drawn(curve), "run": row.key} for row, _, curve in lines]
+    return {"name": name, "lines": drawn, "runs": versions, "problems": problems}
+
+
+def _bands(lines: Sequence[tuple[Row, int, Curve]], by: str, bins: int, log_x: bool) -> list[dict[str, Any]]:
+    together: dict[str, list[Curve]] = {}
+    for row, _, curve in lines:
+        value = row.cell(by)
+        together.setdefault("–" if value is None else str(value), []).append(curve)
+    found = []
+    for style, (value, parts) in enumerate(sorted(together.items())):
+        band = curve_math.band(f"{value} ({len(parts)})", parts, style=style, bins=bins, log_x=log_x)
+        found.append({**_drawn(band), "run": f"group {value}"})
+    return found
+
+
+def _drawn(curve: Curve) -> dict[str, Any]:
+    """A curve as the page draws it: lists of numbers; a gap is null."""
+    lists = ("x", "y", "smooth_x", "smooth_y", "low", "high", "nans", "highs", "lows")
+    found: dict[str, Any] = {name: _listed(getattr(curve, name)) for name in lists}
+    return {**found, "label": curve.label, "style": curve.style, "dashed": False, "count": curve.count}
+
+
+def _listed(values: Any) -> list[float]:
+    return values.tolist() if hasattr(values, "tolist") else list(values)
+
+
+def run(catalogue: Catalogue, given: Given) -> Any:
+    """One run: its row, whole configuration, results, environment, attempts, deliveries, media and messages."""
+    key = given.get("run", "")
+    view = catalogue.view(key)
+    row = catalogue.row(key)
+    found: dict[str, Any] = {"row": _row(row), "version": view.version, "media": media.names(view.others)}
+    config = view.config()
+    about: dict[str, Any] = {}
+    delivery: dict[str, Any] = {}
+    if catalogue.is_own(key):
+        about, config, delivery = _identity(catalogue, key, config)
+    environment: dict[str, Any] = {}
+    results: dict[str, Any] = {}
+    attempts, alerts, artifacts = [], [], []
+    for record in view.others:
+        if isinstance(record, Environment):
+            records.merge(environment, record.values)
+        elif isinstance(record, Summary):
+            results.update((plain_name(name), value) for name, value in record.values.items())
+        elif isinstance(record, Start) and record.rank is not None:
+            attempts.append([record.attempt, record.time, record.host, record.world_size, record.from_step])
+        elif isinstance(record, Alert):
+            alerts.append([record.time, record.line()[:1000]])
+        elif isinstance(record, ArtifactRecord):
+            artifacts.append([record.time, record.step, record.type, record.name, sum(f.size for f in record.files)])
+    found["about"] = _leaves(about)
+    found["config"], found["results"], found["environment"] = map(_leaves, (config, results, environment))
+    found["attempts"], found["alerts"], found["artifacts"] = attempts[-100:], alerts[-200:], artifacts[-200:]
+    found["delivery"] = name_floats(delivery)
+    return found
+
+
+def _identity(catalogue: Catalogue, key: str, config: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any], Any]:
+    """What ``run.json`` says of a run, its configuration with the changes, and how each tracker stands."""
+    directory = RunDirectory(catalogue.directory(key) or "")
+    info = directory.read_info()
+    about = {
+        "command": " ".join([info.program, *info.argv]), "directory": info.directory, "python": info.python,
+        "host": info.host, "user": info.user, "notes": info.notes or "", "job type": info.job_type or "",
+        "git": {name: info.git.get(name) for name in ("commit", "branch", "remote") if info.git.get(name)},
+    }  # fmt: skip
+    return about, records.merge(info.config, config), delivery_report(directory, info.trackers)
+
+
+def _leaves(values: dict[str, Any]) -> list[list[Any]]:
+    """Name and value of each setting, texts cut."""
+    found: list[list[Any]] = []
+    for name, value in records.flatten(values, "."):
+        if len(found) >= 5000:
+            break
+        number = value is None or isinstance(value, (bool, int, float))
+        found.append([name[:300], _safe(value) if number else _text(value)])
+    return found
+
+
+def _text(value: Any) -> str:
+    text = value if isinstance(value, str) else msgspec.json.encode(name_floats(value)).decode()
+    return text[: media.LONGEST]
+
+
+def _safe(value: Any) -> Any:
+    """A number that JavaScript holds; else as text."""
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) > 2**53:
+        return str(value)[:300] if value.bit_length() < 10_000 else "…"
+    return name_floats(value)
+
+
+def media_steps(catalogue: Catalogue, given: Given) -> Any:
+    """Steps at which something of a name and type was logged."""
+    view = catalogue.view(given.get("run", ""))
+    found = media.steps(view.others, given.get("name", ""), given.get("type", ""))
+    return {"steps": found, "version": view.version}
+
+
+def media_items(catalogue: Catalogue, given: Given) -> Any:
+    """One record of a name: its items; tables and histograms with what they hold."""
+    key = given.get("run", "")
+    view = catalogue.view(key)
+    place = int(_number(given, "place", -1))
+    return media.items(view.others, given.get("name", ""), given.get("type", ""), place, catalogue.directory(key))
+
+
+def media_file(catalogue: Catalogue, given: Given) -> media.File:
+    """The file of an item.
+
+    Raises:
+        NotFound: see :func:`trackers.ui.media.file`.
+    """
+    key = given.get("run", "")
+    name, kind = given.get("name", ""), given.get("type", "")
+    place, number = int(_number(given, "place", -1)), int(_number(given, "item", 0))
+    return media.file(catalogue.view(key).others, name, kind, place, number, catalogue.directory(key))
+
+
+def log(catalogue: Catalogue, given: Given) -> Any:
+    """The end of what the relay of a run said: messages to people, and its log."""
+    key = given.get("run", "")
+    catalogue.row(key)
+    directory = catalogue.directory(key) if catalogue.is_own(key) else None
+    if directory is None:
+        return {"messages": [], "log": ""}
+    place = RunDirectory(directory)
+    messages = []
+    for line in _end(place.messages).splitlines():
+        with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            message = msgspec.json.decode(line, type=Message)
+            messages.append([message.time, message.level, message.source, message.text])
+    return {"messages": messages[-500:], "log": _end(place.relay_log)}
+
+
+def _end(path: Any) -> str:
+    try:
+        with confined.open_file(path) as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - LOG_BYTES))
+            text = file.read(LOG_BYTES).decode("utf-8", "replace")
+    except OSError:
+        return ""
+    return text if size <= LOG_BYTES else text.partition("\n")[2]
+
+
+def compare(catalogue: Catalogue, given: Given) -> Any:
+    """Settings and results of some runs side by side: those that differ, and the others."""
+    rows = [row for key in _keys(given)[:MOST_COMPARED] if (row := catalogue.shown().rows.get(key)) is not None]
+    differ, same = table.differing([row.config for row in rows])
+    results = table.differing([row.result or row.last for row in rows])
+    return name_floats(
+        {
+            "runs": [{"key": row.key, "name": row.name or row.id, "status": row.status} for row in rows],
+            "differ": list(differ.items()),
+            "same": list(same.items()),
+            "results": [*results[0].items(), *results[1].items()],
+        }
+    )
+
+
+def scatter(catalogue: Catalogue, given: Given) -> Any:
+    """Values of some columns, a row for each run that fits; for a scatter plot or parallel coordinates."""
+    wanted = [name for name in given.get("columns", "").split("\n") if name][:12]
+    fits = table.condition(given.get("where", ""))
+    chosen = set(_keys(given))
+    found = []
+    for row in catalogue.shown().rows.values():
+        if (chosen and row.key not in chosen) or (fits is not None and not fits(row)):
+            continue
+        found.append([row.key, row.name or row.id, *(row.cell(name) for name in wanted)])
+        if len(found) >= MOST_SCATTERED:
+            break
+    return {"columns": wanted, "rows": name_floats(found)}
+
+
+QUESTIONS: dict[str, Callable[[Catalogue, Given], Any]] = {
+    "look": look, "runs": runs, "columns": columns, "pulse": pulse, "names": names, "curves": curves, "run": run,
+    "log": log, "media": media_steps, "items": media_items, "compare": compare, "scatter": scatter,
+}  # fmt: skip
+"""By their names in an address."""
+
+
+def _row(row: Row) -> Any:
+    return name_floats(msgspec.to_builtins(row))
+
+
+def _keys(given: Given) -> list[str]:
+    return list(dict.fromkeys(key for key in given.get("runs", "").split(",") if key))[:LINES]
+
+
+def _views(catalogue: Catalogue, given: Given, problems: list[str]) -> list[tuple[str, RunView]]:
+    """The runs that are asked for and can be read; why others can't goes to ``problems``."""
+    found = []
+    for key in _keys(given):
+        try:
+            found.append((key, catalogue.view(key)))
+        except TrackersError as error:
+            problems.append(str(error)[:300])
+    return found
+
+
+def _number(given: Given, name: str, default: float) -> float:
+    text = given.get(name, "")
+    try:
+        value = float(text) if text else default
+    except ValueError:
+        raise UsageError(f"{name} must be a number, not {text[:40]!r}") from None
+    if value != value:
+        raise UsageError(f"{name} must be a number")
+    return value

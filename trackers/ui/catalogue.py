@@ -1,0 +1,379 @@
+"""The runs of some sources, kept up to date by one thread: a row for each, and what was read of those looked at."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+from trackers._version import __version__
+from trackers.analysis.run_list import Overview, glance
+from trackers.errors import NotFound, TrackersError
+from trackers.journal.fingerprint_cache import FingerprintCache, mark_of
+from trackers.journal.run_directory import RunDirectory, run_places
+from trackers.readers import registry
+from trackers.readers.boundary import boundary
+from trackers.readers.columns import need_analysis
+from trackers.readers.following import FollowedRun
+from trackers.readers.journal import JournalReader
+from trackers.readers.reader import Reader, SourceRun
+from trackers.readers.run_data import RunData
+from trackers.ui.table import Row, short
+from trackers.ui.views import RunView, WholeRun
+
+TICK_S = 1.0
+"""Pause between two looks at the runs that are being written."""
+SCAN_S = 3.0
+"""Minimum pause between two searches for new runs, and changes of others."""
+SHARE = 10
+"""A search pauses this many times as long as it took, so that it takes a tenth of a processor at most."""
+BUDGET_S = 0.3
+"""Time for running runs in each tick; with more of them, the others' turn comes in the next one."""
+VIEWS = 300
+"""Maximum number of runs whose points are kept; of more, those not looked at for longest are forgotten."""
+PARTS = 500
+"""Rows are shown after so many were read, while the first search goes on."""
+_VERSION = f"rows 1 of {__version__}"
+
+
+class Shown(NamedTuple):
+    """A state of the catalogue. version: differs from an earlier state's. lost: why runs are missing."""
+
+    version: int
+    rows: dict[str, Row]
+    lost: list[str]
+
+
+class Catalogue:
+    """All runs that the sources name, and those that come.
+
+    Args:
+        sources: as of other commands; none: every run below ``root``. root: where our own runs lie.
+    """
+
+    def __init__(self, sources: Sequence[str], root: Path) -> None:
+        self._sources: list[_Source] = []
+        self._given, self._root = list(sources), root
+        self._rows: dict[str, Row] = {}
+        self._lost: dict[str, None] = {}
+        self._lock = threading.Lock()
+        self._version = 1
+        self._views: OrderedDict[str, RunView] = OrderedDict()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="runs", daemon=True)
+
+    def open(self) -> None:
+        """Find the sources, and begin to read them.
+
+        Raises:
+            NotFound: a source names nothing. UsageError: it can't be understood. MissingPackage: the extra is.
+        """
+        need_analysis()
+        if not self._given:
+            self._sources.append(_OwnRuns(lambda: run_places(self._root), str(self._root)))
+        for given in dict.fromkeys(self._given):
+            scheme, where = registry.parse(given)
+            if scheme == registry.OWN:
+                reader = JournalReader(self._root)
+                reader.find(where)
+                self._sources.append(_OwnRuns(lambda r=reader, w=where: [str(one.path) for one in r.find(w)], given))
+            else:
+                reader_of = registry.load(scheme)()
+                self._sources.append(_OtherRuns(reader_of, where, reader_of.runs(where)))
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop reading."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout=10)
+
+    def shown(self) -> Shown:
+        """The rows as they are now. They are replaced, never changed."""
+        with self._lock:
+            return Shown(self._version, self._rows, list(self._lost))
+
+    def row(self, key: str) -> Row:
+        """One run's row.
+
+        Raises:
+            NotFound: there is none.
+        """
+        row = self._rows.get(key)
+        if row is None:
+            raise NotFound("there is no such run (any more)")
+        return row
+
+    def view(self, key: str) -> RunView:
+        """One run's records, read as far as they go.
+
+        Raises:
+            NotFound: there is no such run, or it can't be read.
+        """
+        row = self.row(key)
+        with self._lock:
+            found = self._views.get(key)
+            if found is not None:
+                self._views.move_to_end(key)
+        if found is None:
+            source = next((source for source in self._sources if source.has(key)), None)
+            if source is None:
+                raise NotFound(f"{row.source} has gone")
+            found = RunView(source.content(key))
+            with self._lock:
+                found = self._views.setdefault(key, found)
+                while len(self._views) > VIEWS:
+                    self._views.popitem(last=False)
+        found.read()
+        return found
+
+    def directory(self, key: str) -> Path | None:
+        """Where the files of a run lie; None where they are on no disk."""
+        source = next((source for source in self._sources if source.has(key)), None)
+        return source.directory(key) if source is not None else None
+
+    def is_own(self, key: str) -> bool:
+        """Whether this package recorded the run."""
+        return any(isinstance(source, _OwnRuns) and source.has(key) for source in self._sources)
+
+    def _work(self) -> None:
+        due = [0.0] * len(self._sources)
+        while not self._stop.is_set():
+            for place, source in enumerate(self._sources):
+                began = time.monotonic()
+                whole = began >= due[place]
+                try:
+                    self._take(source, source.scan() if whole else source.tick())
+                except TrackersError as error:
+                    self._lose(str(error))
+                except OSError as error:
+                    self._lose(f"{error.filename or source.name}: {error.strerror or error}")
+                if whole:
+                    took = time.monotonic() - began
+                    due[place] = time.monotonic() + max(SCAN_S, SHARE * took)
+            self._stop.wait(TICK_S)
+
+    def _lose(self, why: str) -> None:
+        with self._lock:
+            if why not in self._lost and len(self._lost) < 100:
+                self._lost[why] = None
+                self._version += 1
+
+    def _take(self, source: _Source, found: Iterator[Row | str]) -> None:
+        """Show the rows that a source has anew, and no longer those that it lacks."""
+        fresh: list[Row] = []
+        for one in found:
+            if isinstance(one, str):
+                self._lose(one)
+            else:
+                fresh.append(one)
+            if len(fresh) >= PARTS:
+                self._show(source, fresh)
+                fresh = []
+            if self._stop.is_set():
+                return
+        self._show(source, fresh)
+
+    def _show(self, source: _Source, fresh: list[Row]) -> None:
+        with self._lock:
+            gone = source.gone()
+            changed = [row for row in fresh if self._rows.get(row.key) != row]
+            if not changed and not gone:
+                return
+            rows = {key: row for key, row in self._rows.items() if key not in gone}
+            rows.update((row.key, row) for row in changed)
+            self._rows = rows
+            self._version += 1
+            for key in (*gone, *(row.key for row in changed if isinstance(source, _OtherRuns))):
+                self._views.pop(key, None)
+
+
+class _Source(Protocol):
+    """One source. scan: rows of all runs that are new or have changed, and reasons for missing ones; tick: of those
+    that are being written. gone: keys that there are no more, told once."""
+
+    name: str
+
+    def scan(self) -> Iterator[Row | str]: ...
+    def tick(self) -> Iterator[Row | str]: ...
+    def gone(self) -> set[str]: ...
+    def has(self, key: str) -> bool: ...
+    def content(self, key: str) -> FollowedRun | WholeRun: ...
+    def directory(self, key: str) -> Path | None: ...
+
+
+def key_of(source: str) -> str:
+    """What names a run in addresses: the same for ever, and on no other's."""
+    return hashlib.sha256(source.encode("utf-8", "surrogatepass")).hexdigest()[:12]
+
+
+class _OwnRuns:
+    """Runs that this package recorded."""
+
+    def __init__(self, find: Any, name: str) -> None:
+        self.name = name
+        self._find = find
+        self._paths: dict[str, str] = {}
+        self._marks: dict[str, str] = {}
+        self._hot: list[str] = []
+        self._gone: set[str] = set()
+        self._keys: dict[str, str] = {}
+        self._shelf = FingerprintCache(f"ui of {os.path.abspath(name)}", _VERSION)
+
+    def scan(self) -> Iterator[Row | str]:
+        try:
+            found: list[str] = self._find()
+        except NotFound:
+            found = []
+        paths = {self._keys.get(path) or self._keys.setdefault(path, key_of(os.path.abspath(path))): path
+                 for path in found}  # fmt: skip
+        self._gone |= self._paths.keys() - paths.keys()
+        self._paths = paths
+        hot = set(self._hot)
+        for key, path in paths.items():
+            mark = mark_of(path, deliveries=True)
+            if mark and self._marks.get(key) == mark and key not in hot:
+                continue
+            row = self._shelf.get(path, mark, Row)
+            if isinstance(row, Row):
+                self._marks[key] = mark
+                yield row
+                continue
+            yield from self._read(key, path, mark)
+        self._shelf.keep_only(set(found))
+        self._shelf.save()
+
+    def tick(self) -> Iterator[Row | str]:
+        until = time.monotonic() + BUDGET_S
+        for _ in range(len(self._hot)):
+            key = self._hot.pop(0)
+            path = self._paths.get(key)
+            if path is not None:
+                yield from self._read(key, path, mark_of(path, deliveries=True))
+            if time.monotonic() > until:
+                return
+
+    def _read(self, key: str, path: str, mark: str) -> Iterator[Row | str]:
+        try:
+            with boundary(path):
+                view = glance(RunDirectory(path))
+                row = _row(key, view)
+        except TrackersError as error:
+            self._marks[key] = mark
+            yield str(error)
+            return
+        busy = view.status.name == "running" or any(entry["held_by"] for entry in view.trackers.values())
+        if busy and key not in self._hot:
+            self._hot.append(key)
+        if not busy:
+            if key in self._hot:
+                self._hot.remove(key)
+            self._shelf.put(path, mark, row)
+        self._marks[key] = mark
+        yield row
+
+    def gone(self) -> set[str]:
+        gone, self._gone = self._gone, set()
+        return gone
+
+    def has(self, key: str) -> bool:
+        return key in self._paths
+
+    def content(self, key: str) -> FollowedRun:
+        return FollowedRun(RunDirectory(self._paths[key]))
+
+    def directory(self, key: str) -> Path | None:
+        return Path(self._paths[key])
+
+
+def _row(key: str, view: Overview) -> Row:
+    info = view.info
+    standing = {name: _standing(entry) for name, entry in view.trackers.items()}
+    return Row(
+        key, info.directory, info.id, info.name, info.project, info.group or "", list(info.tags), view.status.name,
+        info.created, max(view.time, info.created), view.step, view.status.reason, short(info.config),
+        short(view.last), short({name.removeprefix("final/"): value for name, value in view.results.items()}), standing,
+    )  # fmt: skip
+
+
+def _standing(entry: dict[str, Any]) -> str:
+    words = [str(entry["state"])]
+    if entry["waiting_bytes"]:
+        words.append(f"{entry['waiting_bytes']:,} bytes wait")
+    if entry["rejected"]:
+        words.append(f"{entry['rejected']:,} rejected")
+    if entry["error"]:
+        words.append(str(entry["error"])[:300])
+    return ", ".join(words)
+
+
+class _OtherRuns:
+    """Runs of another source."""
+
+    def __init__(self, reader: Reader, where: str, runs: list[SourceRun]) -> None:
+        self.name = f"{reader.scheme}:{where}"
+        self._reader, self._where = reader, where
+        self._first: list[SourceRun] | None = runs
+        self._runs: dict[str, SourceRun] = {}
+        self._versions: dict[str, str | None] = {}
+        self._lock = threading.Lock()
+        self._gone: set[str] = set()
+
+    def scan(self) -> Iterator[Row | str]:
+        with self._lock:
+            found = self._first if self._first is not None else self._reader.runs(self._where)
+            self._first = None
+        runs = {key_of(run.source): run for run in found}
+        self._gone |= self._runs.keys() - runs.keys()
+        self._runs = {**runs, **{key: run for key, run in self._runs.items() if key in runs}}
+        for key, run in runs.items():
+            if key not in self._versions:
+                self._versions[key] = None
+                yield _other_row(key, run)
+        for key, run in runs.items():
+            try:
+                with self._lock:
+                    version = getattr(self._reader, "version", lambda _: "")(run)
+                    if self._versions[key] == version:
+                        continue
+                    self._versions[key] = version
+                    self._runs[key] = run
+                    data = RunData(self._reader, run)
+                yield _other_row(key, data.run, data)
+            except TrackersError as error:
+                yield str(error)
+
+    def tick(self) -> Iterator[Row | str]:
+        return iter(())
+
+    def gone(self) -> set[str]:
+        gone, self._gone = self._gone, set()
+        return gone
+
+    def has(self, key: str) -> bool:
+        return key in self._runs
+
+    def content(self, key: str) -> WholeRun:
+        with self._lock:
+            return WholeRun(RunData(self._reader, self._runs[key]))
+
+    def directory(self, key: str) -> Path | None:
+        directory = self._runs[key].directory
+        return Path(directory) if directory else None
+
+
+def _other_row(key: str, run: SourceRun, data: RunData | None = None) -> Row:
+    row = Row(key, run.source, run.id, run.name or run.id, run.project, run.group or "", list(run.tags),
+              run.status, run.created, run.created, note=run.note)  # fmt: skip
+    if data is not None:
+        row.status, row.config, row.result = data.status, short(data.config), short(data.summary)
+        overviews = data.series()
+        row.last = short({name: one.value for name, one in overviews.items() if not name.startswith("final/")})
+        row.step = max((one.last for one in overviews.values() if one.last is not None), default=None)
+        row.time = max((float(block.times.max()) for block in data.blocks() if len(block.times)), default=run.created)
+    return row

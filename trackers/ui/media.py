@@ -1,0 +1,159 @@
+"""Media of a run for a browser: what there is by name and step, and files that can do nothing but be shown."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from trackers.errors import NotFound
+from trackers.formats.pixels import image_pixels
+from trackers.records import Media, MediaFile, Record, Text, name_floats
+from trackers.support import confined
+
+FILE_BYTES = 64 * 1024 * 1024
+"""Maximum size of a file that is shown."""
+TABLE_ROWS = 500
+"""Maximum number of rows of a table that are shown."""
+LONGEST = 20_000
+"""Maximum length of a text that is shown, in characters."""
+TYPES = {
+    "png": "image/png", "jpg": "image/jpeg", "jpeg": "image/jpeg", "gif": "image/gif", "webp": "image/webp",
+    "bmp": "image/bmp", "wav": "audio/wav", "mp3": "audio/mpeg", "ogg": "audio/ogg", "flac": "audio/flac",
+    "mp4": "video/mp4", "webm": "video/webm",
+}  # fmt: skip
+"""Formats that a browser shows and never runs. All others are offered as a file to save: pages and SVG have scripts."""
+SAVED = "application/octet-stream"
+
+
+class File(NamedTuple):
+    """type: its MIME type. name: to save it under; "" where a browser may show it."""
+
+    content: bytes
+    type: str
+    name: str = ""
+
+
+def names(others: Iterable[Record]) -> list[dict[str, Any]]:
+    """Names of a run's media and texts in the order of their first one: ``name``, ``type``, ``count``."""
+    found: dict[tuple[str, str], int] = {}
+    for record in others:
+        for key in _keys(record):
+            found[key] = found.get(key, 0) + 1
+    return [{"name": name, "type": kind, "count": count} for (name, kind), count in found.items()]
+
+
+def steps(others: Iterable[Record], name: str, kind: str) -> list[int | None]:
+    """The steps of one name's records, in their order."""
+    return [record.step for record in others if (name, kind) in _keys(record)]
+
+
+def items(others: Iterable[Record], name: str, kind: str, place: int, root: Path | None) -> dict[str, Any]:
+    """One record of a name: its ``step``, ``time`` and ``items``.
+
+    Args:
+        place: its number among the name's records; negative from the last.
+        root: the directory that files are relative to; None: there are none.
+
+    Raises:
+        NotFound: there is none.
+    """
+    record = _record(others, name, kind, place)
+    found: list[dict[str, Any]] = []
+    if isinstance(record, Text):
+        found.append({"text": record.values[name][:LONGEST]})
+    elif isinstance(record, Media):
+        found = [_item(record.type, item, root) for item in record.items[:200]]
+    return {"step": record.step, "time": record.time, "items": found}
+
+
+def file(others: Iterable[Record], name: str, kind: str, place: int, number: int, root: Path | None) -> File:
+    """The file of an item, of a type that a browser only shows.
+
+    Raises:
+        NotFound: there is none, it is too large, or no regular file below the run's directory.
+    """
+    record = _record(others, name, kind, place)
+    if not isinstance(record, Media) or root is None or not 0 <= number < len(record.items):
+        raise NotFound("there is no such file")
+    item = record.items[number]
+    content = _read(item, root)
+    form = item.format.lower()
+    if form == "npy" and record.type == "image":
+        return File(_png(content), "image/png")
+    if form in TYPES:
+        return File(content, TYPES[form])
+    return File(content, SAVED, f"{record.type}-{place}-{number}.{form if form.isalnum() else 'bin'}")
+
+
+def _keys(record: Record) -> list[tuple[str, str]]:
+    if isinstance(record, Media):
+        return [(record.name, record.type)]
+    return [(name, "text") for name in record.values] if isinstance(record, Text) else []
+
+
+def _record(others: Iterable[Record], name: str, kind: str, place: int) -> Record:
+    there = [record for record in others if (name, kind) in _keys(record)]
+    if not -len(there) <= place < len(there):
+        raise NotFound("there are no such media")
+    return there[place]
+
+
+def _item(kind: str, item: MediaFile, root: Path | None) -> dict[str, Any]:
+    found: dict[str, Any] = {"format": item.format, "caption": (item.caption or "")[:LONGEST], "file": bool(item.file)}
+    shown = item.format.lower() in TYPES or (item.format == "npy" and kind == "image")
+    found["shown"] = bool(item.file) and shown and root is not None
+    if kind in ("table", "histogram"):
+        try:
+            data = item.data if not item.file else msgspec.json.decode(_read(item, root)) if root is not None else None
+            found.update(_table(data) if kind == "table" else _histogram(data))
+        except (NotFound, ValueError, TypeError, KeyError, RecursionError) as error:
+            found["problem"] = f"it can't be shown: {error}"[:300]
+    return found
+
+
+def _table(data: Any) -> dict[str, Any]:
+    rows = data["rows"]
+    shown = [[_cell(value) for value in row] for row in rows[:TABLE_ROWS]]
+    return {"columns": [str(column)[:300] for column in data["columns"]], "rows": shown, "total": len(rows)}
+
+
+def _cell(value: Any) -> Any:
+    if value is None or isinstance(value, (bool, int, float)):
+        return name_floats(value)
+    if isinstance(value, dict) and "_type" in value:
+        return f"({value['_type']})"
+    return str(value)[:300]
+
+
+def _histogram(data: Any) -> dict[str, Any]:
+    counts, edges = [[float(value) for value in data[name]] for name in ("counts", "edges")]
+    if len(edges) != len(counts) + 1:
+        raise ValueError(f"{len(counts)} counts need {len(counts) + 1} edges, not {len(edges)}")
+    return {"counts": name_floats(counts), "edges": name_floats(edges)}
+
+
+def _read(item: MediaFile, root: Path) -> bytes:
+    if not item.file or not confined.inside(item.file):
+        raise NotFound("it has no file below the run's directory")
+    root = root.resolve()
+    try:
+        return confined.read(root / item.file, root=root, most=FILE_BYTES)
+    except OSError as error:
+        raise NotFound(f"{item.file} can't be read: {error.strerror or error}") from error
+
+
+def _png(content: bytes) -> bytes:
+    try:
+        import numpy
+        from PIL import Image
+
+        picture = Image.fromarray(image_pixels(numpy.load(io.BytesIO(content), allow_pickle=False)))
+        out = io.BytesIO()
+        picture.save(out, format="PNG", compress_level=1)
+    except (OSError, ValueError, TypeError, EOFError, ImportError, MemoryError) as error:
+        raise NotFound(f"it is no image: {error}") from error
+    return out.getvalue()

@@ -1,0 +1,237 @@
+"""The HTTP server of ``trackers ui``: reads only, for who has the address with its token.
+
+Who can reach the port but doesn't have the token learns nothing. A page of another site that a browser shows reaches
+nothing either: the token is in no cookie, and requests are refused that name another host (DNS rebinding) or that the
+browser says come from another site.
+"""
+
+from __future__ import annotations
+
+import errno
+import hmac
+import ipaddress
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Mapping
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib import resources
+from typing import Any
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+import msgspec
+
+from trackers.errors import NotFound, TrackersError, UsageError
+from trackers.ui import answers
+from trackers.ui.catalogue import Catalogue
+
+PORT = 7007
+"""Tried first where no port is given."""
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+CONNECTIONS = 64
+"""Maximum number of connections at a time; further ones are closed."""
+IDLE_S = 30.0
+"""A connection on which nothing comes for so long is closed."""
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; media-src 'self'; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+"""Whatever a run's data holds, the page runs and loads nothing but what this server sends."""
+HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+PARTS = {
+    "": ("trackers.ui", "index.html", "text/html; charset=utf-8"),
+    "app.js": ("trackers.ui", "app.js", "text/javascript; charset=utf-8"),
+    "app.css": ("trackers.ui", "app.css", "text/css; charset=utf-8"),
+    "chart.css": ("trackers.plotting", "chart.css", "text/css; charset=utf-8"),
+    "chart.js": ("trackers.plotting", "chart.js", "text/javascript; charset=utf-8"),
+}
+"""Files of the page, by their addresses: package, file, type."""
+
+
+class Server(ThreadingHTTPServer):
+    """Serves a catalogue. Listens once it is made.
+
+    Args:
+        host: a name or an address of this machine. port: 0: any free one; None: :data:`PORT`, or any if that is taken.
+
+    Raises:
+        UsageError: the port is taken, or the host isn't this machine's.
+    """
+
+    daemon_threads = True
+    block_on_close = False
+    allow_reuse_address = True
+    request_queue_size = 64
+
+    def __init__(self, catalogue: Catalogue, host: str = "127.0.0.1", port: int | None = None) -> None:
+        self.catalogue = catalogue
+        self.token = secrets.token_urlsafe(24)
+        self.host = host
+        self.took: dict[str, float] = {}
+        self._slots = threading.BoundedSemaphore(CONNECTIONS)
+        if port is not None and not 0 <= port <= 65535:
+            raise UsageError(f"port {port} must be 0 to 65535")
+        try:
+            found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        except (OSError, UnicodeError) as error:
+            raise UsageError(f"host {host!r} is unknown here: {getattr(error, 'strerror', None) or error}") from None
+        self.address_family, address = found[0][0], found[0][4]
+        try:
+            self._listen(str(address[0]), PORT if port is None else port)
+        except OSError:
+            if port is not None:
+                raise
+            self._listen(str(address[0]), 0)
+
+    def _listen(self, address: str, port: int) -> None:
+        try:
+            super().__init__((address, port), Handler)
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                raise Taken(f"port {port} is taken: give another --port, or 0 for any free one") from None
+            why = error.strerror or str(error)
+            raise Taken(f"can't listen on {self.host} port {port}: {why}; give another --host or --port") from None
+
+    @property
+    def port(self) -> int:
+        """Where it listens."""
+        return int(self.server_address[1])
+
+    @property
+    def address(self) -> str:
+        """The page, with the token."""
+        name = f"[{self.host}]" if ":" in self.host else self.host
+        if _any(self.host):
+            name = socket.gethostname()
+        return f"http://{name}:{self.port}/{self.token}/"
+
+    def knows(self, host: str) -> bool:
+        """Whether a request's ``Host`` is this server: a name that somebody else resolves to it isn't."""
+        name, colon, port = host.rpartition(":") if not host.endswith("]") else (host, "", "")
+        name, port = (name, port) if colon else (host, "80")
+        name = name.strip("[]").lower()
+        if port != str(self.port):
+            return False
+        if name in (self.host.lower(), *(LOOPBACK if self.host in LOOPBACK or _any(self.host) else ())):
+            return True
+        if not _any(self.host):
+            return False
+        return _is_address(name) or name in (socket.gethostname().lower(), socket.getfqdn().lower())
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Begin a thread for a connection, unless there are too many."""
+        if not self._slots.acquire(blocking=False):
+            self.shutdown_request(request)
+            return
+        super().process_request(request, client_address)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Serve a connection."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._slots.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A browser that goes away is no error."""
+
+
+class Taken(UsageError, OSError):
+    """Nothing can listen there."""
+
+
+def _any(host: str) -> bool:
+    """Whether a host means all addresses of the machine."""
+    return host in ("", "0.0.0.0", "::")  # noqa: S104 - only if somebody asks for it
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+class Handler(BaseHTTPRequestHandler):
+    """One connection."""
+
+    server: Server
+    protocol_version = "HTTP/1.1"
+    server_version = "trackers"
+    sys_version = ""
+    timeout = IDLE_S
+
+    def do_GET(self) -> None:
+        """Answer: the page's files, questions below ``api/``, media."""
+        began = time.perf_counter()
+        try:
+            refused = self._refused()
+            if refused:
+                self._send_error(HTTPStatus.FORBIDDEN, refused)
+                return
+            address = urlsplit(self.path)
+            token, _, rest = address.path.removeprefix("/").partition("/")
+            if not hmac.compare_digest(unquote(token).encode(), self.server.token.encode()):
+                self._send_error(HTTPStatus.NOT_FOUND, "not found: open the address that `trackers ui` printed")
+                return
+            self._answer(unquote(rest), dict(parse_qsl(address.query, keep_blank_values=True)), began)
+        except NotFound as error:
+            self._send_error(HTTPStatus.NOT_FOUND, str(error))
+        except (TrackersError, ValueError) as error:
+            self._send_error(HTTPStatus.BAD_REQUEST, str(error))
+
+    def _refused(self) -> str:
+        hosts = self.headers.get_all("Host") or []
+        if len(hosts) != 1 or not self.server.knows(hosts[0].strip()):
+            return "this server has another name: open the address that `trackers ui` printed"
+        if self.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin"):
+            return "another site asks"
+        if self.headers.get("Content-Length", "0") != "0" or self.headers.get("Transfer-Encoding"):
+            return "a request has no content here"
+        return ""
+
+    def _answer(self, rest: str, given: Mapping[str, str], began: float) -> None:
+        if rest in PARTS:
+            package, name, kind = PARTS[rest]
+            self._send(HTTPStatus.OK, (resources.files(package) / name).read_bytes(), kind)
+        elif rest == "media":
+            file = answers.media_file(self.server.catalogue, given)
+            more = {"Content-Disposition": f'attachment; filename="{file.name}"'} if file.name else {}
+            self._send(HTTPStatus.OK, file.content, file.type, more)
+        elif rest.startswith("api/"):
+            content = msgspec.json.encode(answers.answer(self.server.catalogue, rest.removeprefix("api/"), given))
+            took = f"answer;dur={(time.perf_counter() - began) * 1000:.1f}"
+            self._send(HTTPStatus.OK, content, "application/json", {"Server-Timing": took})
+        else:
+            raise NotFound("there is no such page")
+
+    def _send_error(self, status: HTTPStatus, text: str) -> None:
+        self._send(status, msgspec.json.encode({"error": text[:1000]}), "application/json")
+
+    def _send(self, status: HTTPStatus, content: bytes, kind: str, more: Mapping[str, str] = {}) -> None:
+        self.send_response(status)
+        for name, value in {**HEADERS, "Content-Type": kind, **more, "Content-Length": str(len(content))}.items():
+            self.send_header(name, value)
+        if status != HTTPStatus.OK:
+            self.close_connection = True
+            self.send_header("Connection", "close")
+        self.end_headers()
+        self.wfile.write(content)
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """What http.server itself refuses, in our form."""
+        self._send_error(HTTPStatus(code), message or HTTPStatus(code).phrase)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Print nothing: an address holds the token."""

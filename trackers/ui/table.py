@@ -1,0 +1,216 @@
+"""The table of runs: a row for each, filtered, sorted and cut to what a screen shows."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from trackers import records
+from trackers.errors import UsageError
+
+LONGEST = 300
+"""Maximum length of a text in a cell, in characters."""
+MOST_VALUES = 500
+"""Maximum number of settings, of last values and of results of a row."""
+ATTRIBUTES = ("name", "id", "project", "status", "step", "created", "time", "group", "tags", "source", "note")
+"""Columns that every run has; others are ``config.NAME``, ``last.NAME``, ``result.NAME`` and ``tracker.NAME``."""
+KINDS = ("config", "result", "last", "tracker")
+
+
+class Row(msgspec.Struct):
+    """One run. key: names it in addresses. created, time (of the last record): Unix seconds; 0: not known.
+
+    config, last, result: by name, numbers or short texts. tracker: how each one stands.
+    """
+
+    key: str
+    source: str
+    id: str
+    name: str
+    project: str = ""
+    group: str = ""
+    tags: list[str] = []
+    status: str = ""
+    created: float = 0.0
+    time: float = 0.0
+    step: int | None = None
+    note: str = ""
+    config: dict[str, Any] = {}
+    last: dict[str, Any] = {}
+    result: dict[str, Any] = {}
+    tracker: dict[str, str] = {}
+
+    def cell(self, column: str) -> Any:
+        """The value in a column; None where there is none."""
+        if column in ATTRIBUTES:
+            value = getattr(self, column)
+            return ", ".join(value) if column == "tags" else value
+        kind, _, name = column.partition(".")
+        if name and kind in KINDS:
+            return getattr(self, kind).get(name)
+        return None
+
+    def found(self, name: str) -> Any:
+        """The value that somebody means by a name: a column's, else that of a setting, a result or a last value."""
+        value = self.cell(name)
+        for kind in KINDS if value is None else ():
+            value = getattr(self, kind).get(name)
+            if value is not None:
+                break
+        return value
+
+
+def short(values: dict[str, Any]) -> dict[str, Any]:
+    """Nested values as leaves that a cell shows: numbers and texts that aren't long."""
+    found: dict[str, Any] = {}
+    for name, value in records.flatten(values, "."):
+        if len(found) >= MOST_VALUES:
+            break
+        plain = value is None or isinstance(value, (bool, float)) or (isinstance(value, int) and abs(value) < 2**53)
+        found[name[:LONGEST]] = value if plain else str(value)[:LONGEST]
+    return found
+
+
+class Query(msgspec.Struct, forbid_unknown_fields=True):
+    """What a page asks for. where: see :func:`condition`. sort: a column. by: a column whose equal values are together.
+
+    pins: keys of runs that come first. first, most: the rows wanted.
+    """
+
+    where: str = ""
+    sort: str = "created"
+    descending: bool = True
+    by: str = ""
+    pins: list[str] = []
+    first: int = 0
+    most: int = 100
+
+
+class Page(msgspec.Struct):
+    """Rows of a query. total: of all that fit. groups: number of rows by value, where they are grouped."""
+
+    rows: list[Row]
+    total: int
+    groups: list[tuple[Any, int]]
+
+
+def page(rows: Iterable[Row], query: Query) -> Page:
+    """The rows that a query wants.
+
+    Raises:
+        UsageError: its condition can't be understood.
+    """
+    fits = condition(query.where)
+    found = [row for row in rows if fits(row)] if fits is not None else list(rows)
+    found.sort(key=lambda row: (row.created, row.key), reverse=True)
+    _sort(found, query.sort, query.descending)
+    groups: list[tuple[Any, int]] = []
+    if query.by:
+        _sort(found, query.by, False)
+        groups = list(Counter(row.cell(query.by) for row in found).items())
+    pins = set(query.pins)
+    if pins:
+        found.sort(key=lambda row: row.key not in pins)
+    first = max(0, query.first)
+    return Page(found[first : first + max(0, min(query.most, 1000))], len(found), groups)
+
+
+def _sort(rows: list[Row], column: str, descending: bool) -> None:
+    """Sort by a column: numbers before texts, and what has no value, or no number, last either way."""
+
+    def place(row: Row) -> tuple[int, float, str]:
+        value = row.cell(column)
+        if isinstance(value, (bool, int, float)):
+            return (2, 0.0, "") if value != value else (0, -float(value) if descending else float(value), "")
+        return (1, 0.0, str(value).lower()) if value not in (None, "") else (3, 0.0, "")
+
+    if not descending:
+        rows.sort(key=place)
+        return
+    rows.sort(key=lambda row: place(row)[2], reverse=True)
+    rows.sort(key=lambda row: place(row)[:2])
+
+
+def columns(rows: Iterable[Row]) -> list[str]:
+    """All columns that some run has a value in, attributes first, others by kind and name."""
+    names: dict[str, set[str]] = {kind: set() for kind in KINDS}
+    for row in rows:
+        for kind, known in names.items():
+            known.update(getattr(row, kind))
+    return [*ATTRIBUTES, *(f"{kind}.{name}" for kind in KINDS for name in sorted(names[kind]))]
+
+
+_WORD = re.compile(r'(?P<no>[-!])?(?:(?P<name>[^\s<>=:"!]+)(?P<sign><=|>=|!=|<|>|=|:))?(?P<value>"[^"]*"|\S+)')
+
+
+def condition(text: str) -> Callable[[Row], bool] | None:
+    """What a row must be, all words at once: ``mnist`` in its name, id, project, group, tags, status or note;
+    ``status:fin`` in a column; ``lr>0.001`` (also <, <=, >=, =, !=); with ``-`` before it, the opposite.
+
+    Raises:
+        UsageError: a comparison has no number.
+    """
+    checks = [_check(match) for match in _WORD.finditer(text)]
+    return (lambda row: all(check(row) for check in checks)) if checks else None
+
+
+def _check(match: re.Match[str]) -> Callable[[Row], bool]:
+    name, sign, no = match["name"], match["sign"], bool(match["no"])
+    value = match["value"].strip('"')
+    if sign is None:
+        word = value.lower()
+        return lambda row: (word in _words(row)) != no
+    if sign == ":":
+        word = value.lower()
+        return lambda row: (word in str(_or_empty(row.found(name))).lower()) != no
+    number = _number(value)
+    if sign in ("=", "!="):
+        unlike = no != (sign == "!=")
+        return lambda row: _equal(row.found(name), value, number) != unlike
+    if number is None:
+        raise UsageError(f"{match[0]!r}: {sign} needs a number after it, as in {name}{sign}0.1")
+    return lambda row: _compared(row.found(name), sign, number) != no
+
+
+def _words(row: Row) -> str:
+    return "\n".join((row.name, row.id, row.project, row.group, *row.tags, row.status, row.note)).lower()
+
+
+def _or_empty(value: Any) -> Any:
+    return "" if value is None else value
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def _equal(value: Any, text: str, number: float | None) -> bool:
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and number is not None:
+        return value == number or (math.isnan(value) and math.isnan(number))
+    return str(_or_empty(value)).lower() == text.lower()
+
+
+def _compared(value: Any, sign: str, number: float) -> bool:
+    if not isinstance(value, (int, float)):
+        return False
+    return {"<": value < number, ">": value > number, "<=": value <= number, ">=": value >= number}[sign]
+
+
+def differing(configs: Sequence[dict[str, Any]]) -> tuple[dict[str, list[Any]], dict[str, list[Any]]]:
+    """Settings of several runs by name, a value for each run (None: not set): those that differ, and the others."""
+    names = list(dict.fromkeys(name for config in configs for name in config))
+    rows = {name: [config.get(name) for config in configs] for name in names}
+    differ = {name: row for name, row in rows.items() if any(not _same(value, row[0]) for value in row)}
+    return differ, {name: row for name, row in rows.items() if name not in differ}
+
+
+def _same(one: Any, other: Any) -> bool:
+    return bool(one == other) or (one != one and other != other)

@@ -1,0 +1,129 @@
+"""Runs that somebody looks at: their records as far as they were read, and each metric's points by axis."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from trackers import records
+from trackers.readers.columns import STEPLESS, Block
+from trackers.readers.following import FollowedRun
+from trackers.readers.run_data import RunData
+from trackers.records import Config, Record, Start
+from trackers.ui.series import Series
+
+AXES = ("step", "relative", "time")
+"""Finished steps; seconds since the run began; Unix seconds."""
+
+
+class Content(Protocol):
+    """What was read of a run: see :class:`trackers.readers.following.FollowedRun`."""
+
+    chunks: list[Block]
+    others: list[Record]
+    generation: int
+
+    def read(self) -> bool:
+        """Read on; True if there was something."""
+
+
+class WholeRun:
+    """A run of another source, read as a whole."""
+
+    def __init__(self, data: RunData) -> None:
+        self.chunks: list[Block] = data.blocks()
+        self.others: list[Record] = data.records()
+        self.generation = 0
+
+    def read(self) -> bool:
+        """Nothing comes after: a run that changed is read anew."""
+        return False
+
+
+class RunView:
+    """One run. Used by several threads: each holds ``lock`` while it uses what isn't a plain number.
+
+    Attributes:
+        version: grows with what was read.
+    """
+
+    def __init__(self, content: FollowedRun | WholeRun) -> None:
+        self.lock = threading.RLock()
+        self.version = 0
+        self._content: Content = content
+        self._generation = content.generation
+        self._series: dict[tuple[str, str], tuple[Series, int]] = {}
+        self._names: dict[str, bool] = {}
+        self._named = 0
+        self._began: float | None = None
+
+    def read(self) -> int:
+        """Read on; returns ``version``."""
+        with self.lock:
+            if self._content.read() or not self.version:
+                self.version += 1
+            if self._content.generation != self._generation:
+                self._generation = self._content.generation
+                self._series.clear()
+                self._names.clear()
+                self._named, self._began = 0, None
+            return self.version
+
+    @property
+    def others(self) -> Sequence[Record]:
+        """All records but metrics."""
+        return self._content.others
+
+    def names(self) -> dict[str, bool]:
+        """Names of all metrics; True for those with a value that has a step."""
+        with self.lock:
+            chunks = self._content.chunks
+            for block in chunks[self._named :]:
+                stepped = bool((block.steps != STEPLESS).any())
+                for name in block.names:
+                    self._names[name] = self._names.get(name, False) or stepped
+            self._named = len(chunks)
+            return self._names
+
+    @property
+    def began(self) -> float:
+        """When the run began, Unix seconds: its first start, else its first value."""
+        if self._began is None:
+            starts = [record.time for record in self.others if isinstance(record, Start) and record.rank is not None]
+            times = [float(block.times[0]) for block in self._content.chunks]
+            self._began = min([*starts[:1], *times], default=0.0)
+        return self._began
+
+    def series(self, name: str, axis: str) -> Series:
+        """A metric's points over one of :data:`AXES`, up to date with what was read; empty where there are none."""
+        import numpy as np
+
+        with self.lock:
+            chunks = self._content.chunks
+            found, taken = self._series.get((name, axis)) or (Series(), 0)
+            xs, ys = [], []
+            for block in chunks[taken:]:
+                if name not in block.names:
+                    continue
+                y = block.values[:, block.names.index(name)]
+                if axis == "step":
+                    there = block.steps != STEPLESS
+                    x, y = block.steps[there].astype(np.float64), y[there]
+                else:
+                    x = block.times - self.began if axis == "relative" else block.times
+                finite = np.isfinite(x)
+                xs.append(x if finite.all() else x[finite])
+                ys.append(y if finite.all() else y[finite])
+            if xs:
+                found.append(np.concatenate(xs), np.concatenate(ys))
+            self._series[name, axis] = found, len(chunks)
+            return found
+
+    def config(self) -> dict[str, Any]:
+        """The configuration as records changed it, nested."""
+        found: dict[str, Any] = {}
+        for record in self.others:
+            if isinstance(record, Config):
+                records.merge(found, record.values)
+        return found
