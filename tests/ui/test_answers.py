@@ -6,6 +6,7 @@ import io
 import json
 import math
 import os
+import tempfile
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -258,3 +259,21 @@ def test_rewind_is_seen() -> None:
         assert len(curve(found, key)["x"]) == 6
         append(path, Start(time=T0 + 20, rank=0, attempt=2, from_step=2), metrics(3, loss=9.0), stream="rank-0.2")
         assert curve(found, key)["y"] == [1.0, 1.0, 1.0, 9.0]
+
+
+def test_pictures_inside_event_files_are_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of a run that is looked at are put into a temporary directory, which goes with the server."""
+    from tensorboardX import SummaryWriter
+
+    with SummaryWriter(str(tmp_path / "events")) as writer:
+        writer.add_scalar("loss", 0.5, 3)
+        writer.add_image("picture", np.full((3, 4, 6), 128, np.uint8), 3)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with site(f"tb:{tmp_path / 'events'}", runs=1) as found:
+        key = found.rows()[0]["key"]
+        (one,) = [one for one in found.ask("run", run=key)["media"] if one["type"] == "image"]
+        status, headers, content = found.get(f"media?run={key}&name={one['name']}&type=image")
+        assert (status, headers["content-type"]) == (200, "image/png")
+        assert Image.open(io.BytesIO(content)).size == (6, 4)
+        (made,) = Path().glob("trackers-ui-*")
+    assert not made.exists()

@@ -183,7 +183,7 @@ def run(catalogue: Catalogue, given: Given) -> Any:
             alerts.append([record.time, record.line()[:1000]])
         elif isinstance(record, ArtifactRecord):
             artifacts.append([record.time, record.step, record.type, record.name, sum(f.size for f in record.files)])
-    found["about"] = _leaves(about)
+    found["about"] = _leaves({name: value for name, value in about.items() if value})
     found["config"], found["results"], found["environment"] = map(_leaves, (config, results, environment))
     found["attempts"], found["alerts"], found["artifacts"] = attempts[-100:], alerts[-200:], artifacts[-200:]
     found["delivery"] = name_floats(delivery)

@@ -164,7 +164,7 @@
       if (turn !== drawing) return;
       versions.table = found.version;
       total = found.total;
-      if (!state.sel && !auto.length) auto = found.rows.slice(0, AUTO).map(row => row.key);
+      if (!state.sel) await choose();
       usual = usualColumns(found.rows);
       const columns = state.col.length ? state.col : usual;
       count.textContent = found.total === found.all ? `${found.all.toLocaleString("en-US")} runs` : `${found.total.toLocaleString("en-US")} of ${found.all.toLocaleString("en-US")} runs`;
@@ -422,14 +422,14 @@
     const x = choice(bar, "x", [], "", value => { go({x: value}, {quiet: true}); refresh(); });
     const y = choice(bar, "y and colour", [], "", value => { go({y: value}, {quiet: true}); refresh(); });
     checks(bar, "axes ▾", () => columns, () => axes(), value => { go({axes: value}, {quiet: true}); refresh(); });
-    const grid = element("div", main, null, "wide"), count = element("p", grid, "", "soft");
-    element("h2", grid, "One setting and one result");
-    const cloud = plot(grid), points = [];
-    element("h2", grid, "Parallel coordinates");
-    const lines = plot(grid);
-    function plot(parent) {
-      const box = element("div", parent, null, "plot"), canvas = element("canvas", box), note = element("div", box, null, "note");
+    const count = element("span", bar, "", "soft"), grid = element("div", main, null, "wide");
+    const cloud = plot(grid, "One setting and one result"), points = [], lines = plot(grid, "Parallel coordinates");
+    function plot(parent, title) {
+      const part = element("div", parent);
+      element("h2", part, title);
+      const box = element("div", part, null, "plot"), canvas = element("canvas", box), note = element("div", box, null, "note");
       canvas.setAttribute("role", "img");
+      canvas.setAttribute("aria-label", title);
       return {box, canvas, note};
     }
     const axes = () => state.axes.length ? state.axes : [...columns.filter(one => one.startsWith("config.") && varies(one)).slice(0, 5), state.y || guess()].filter(Boolean);
@@ -447,12 +447,12 @@
     function scaleOf(values) {
       const plain = values.map(charting.value).filter(v => typeof v === "number" && isFinite(v)), words = [...new Set(values.filter(v => typeof v === "string" && !["NaN", "Infinity", "-Infinity"].includes(v)).concat(values.filter(v => typeof v === "boolean").map(String)))].sort();
       if (words.length) return {place: v => v === null || v === undefined ? NaN : words.length > 1 ? words.indexOf(String(v)) / (words.length - 1) : 0.5, marks: words.slice(0, 20).map((w, k) => [words.length > 1 ? k / (words.length - 1) : 0.5, w])};
-      const low = Math.min(...plain), high = Math.max(...plain), log = low > 0 && high / low > 50;
+      const low = Math.min(...plain), high = Math.max(...plain), log = low > 0 && high / low > 20;
       const to = v => log ? Math.log10(v) : v, [a, b] = [to(low), to(high)];
       const marks = !plain.length ? [] : a === b ? [[0.5, shown(low)]] : charting.ticks(a, b, log, 6).map(t => [(t - a) / (b - a), shown(log ? 10 ** t : t)]);
       return {place: v => { const n = v === null || v === undefined || typeof v === "string" ? NaN : to(Number(v)); return a === b ? isFinite(n) ? 0.5 : NaN : (n - a) / (b - a); }, marks};
     }
-    const shade = share => isFinite(share) ? `hsl(${Math.round(250 - 200 * share)} 75% ${Math.round(38 + 22 * share)}%)` : "#888";
+    const shade = share => isFinite(share) ? `hsl(${Math.round(250 - 200 * share)} 75% ${Math.round(40 + 8 * share)}%)` : "#888";
     function hover(part, near) {
       part.canvas.onpointermove = event => {
         const box = part.canvas.getBoundingClientRect(), found = near(event.clientX - box.left, event.clientY - box.top);

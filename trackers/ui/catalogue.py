@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import tempfile
 import threading
 import time
 from collections import OrderedDict
@@ -38,6 +39,8 @@ VIEWS = 300
 """Maximum number of runs whose points are kept; of more, those not looked at for longest are forgotten."""
 PARTS = 500
 """Rows are shown after so many were read, while the first search goes on."""
+EMBEDDING = ("tb",)
+"""Schemes of files that hold pictures and sounds themselves: those of a run that is looked at are put beside."""
 _VERSION = f"rows 1 of {__version__}"
 
 
@@ -65,6 +68,7 @@ class Catalogue:
         self._version = 1
         self._views: OrderedDict[str, RunView] = OrderedDict()
         self._stop = threading.Event()
+        self._files: tempfile.TemporaryDirectory[str] | None = None
         self._thread = threading.Thread(target=self._work, name="runs", daemon=True)
 
     def open(self) -> None:
@@ -74,6 +78,7 @@ class Catalogue:
             NotFound: a source names nothing. UsageError: it can't be understood. MissingPackage: the extra is.
         """
         need_analysis()
+        self._files = tempfile.TemporaryDirectory(prefix="trackers-ui-", ignore_cleanup_errors=True)
         if not self._given:
             self._sources.append(_OwnRuns(lambda: run_places(self._root), str(self._root)))
         for given in dict.fromkeys(self._given):
@@ -84,7 +89,7 @@ class Catalogue:
                 self._sources.append(_OwnRuns(lambda r=reader, w=where: [str(one.path) for one in r.find(w)], given))
             else:
                 reader_of = registry.load(scheme)()
-                self._sources.append(_OtherRuns(reader_of, where, reader_of.runs(where)))
+                self._sources.append(_OtherRuns(reader_of, where, reader_of.runs(where), Path(self._files.name)))
         self._thread.start()
 
     def close(self) -> None:
@@ -92,6 +97,8 @@ class Catalogue:
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join(timeout=10)
+        if self._files is not None:
+            self._files.cleanup()
 
     def shown(self) -> Shown:
         """The rows as they are now. They are replaced, never changed."""
@@ -315,9 +322,9 @@ def _standing(entry: dict[str, Any]) -> str:
 class _OtherRuns:
     """Runs of another source."""
 
-    def __init__(self, reader: Reader, where: str, runs: list[SourceRun]) -> None:
+    def __init__(self, reader: Reader, where: str, runs: list[SourceRun], files: Path) -> None:
         self.name = f"{reader.scheme}:{where}"
-        self._reader, self._where = reader, where
+        self._reader, self._where, self._files = reader, where, files
         self._first: list[SourceRun] | None = runs
         self._runs: dict[str, SourceRun] = {}
         self._versions: dict[str, str | None] = {}
@@ -360,7 +367,8 @@ class _OtherRuns:
 
     def content(self, key: str) -> WholeRun:
         with self._lock:
-            return WholeRun(RunData(self._reader, self._runs[key]))
+            data = RunData(self._reader, self._runs[key])
+            return WholeRun(data, data.media(self._files / key) if self._reader.scheme in EMBEDDING else None)
 
     def directory(self, key: str) -> Path | None:
         directory = self._runs[key].directory

@@ -10,7 +10,7 @@ from trackers import records
 from trackers.readers.columns import STEPLESS, Block
 from trackers.readers.following import FollowedRun
 from trackers.readers.run_data import RunData
-from trackers.records import Config, Record, Start
+from trackers.records import Config, Media, Record, Start
 from trackers.ui.series import Series
 
 AXES = ("step", "relative", "time")
@@ -29,11 +29,17 @@ class Content(Protocol):
 
 
 class WholeRun:
-    """A run of another source, read as a whole."""
+    """A run of another source, read as a whole.
 
-    def __init__(self, data: RunData) -> None:
+    Args:
+        media: its media, where the source's files hold them; None: they are among its records.
+    """
+
+    def __init__(self, data: RunData, media: Sequence[Media] | None = None) -> None:
         self.chunks: list[Block] = data.blocks()
         self.others: list[Record] = data.records()
+        if media is not None:
+            self.others = [record for record in self.others if not isinstance(record, Media)] + list(media)
         self.generation = 0
 
     def read(self) -> bool:
