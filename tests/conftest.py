@@ -7,12 +7,12 @@ too, and for each test, in its own ``tmp_path``, which is also its working direc
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import os
 import resource
 import shutil
 import signal
-import sqlite3
 import sys
 import time
 import uuid
@@ -26,7 +26,7 @@ import pytest
 from xdist.scheduler import LoadFileScheduling
 
 import trackers
-from tests import accounts, shared_agent
+from tests import accounts, mlflow_tables, shared_agent
 from tests.fakes.gpu_drivers.standin import Drivers, build, compiler
 from tests.marks import Marks
 from tests.shared_agent import SharedAgent
@@ -76,7 +76,7 @@ LONG = (
 """Files whose tests take half a minute or more, the longest first."""
 
 SPLIT = (
-    "e2e/test_docs.py", "faults/test_bounded.py", "faults/test_crowd.py", "faults/test_delivery_machine.py",
+    "faults/test_bounded.py", "faults/test_crowd.py", "faults/test_delivery_machine.py",
     "faults/test_no_locks.py", "faults/test_far_side_wandb.py",
 )  # fmt: skip
 """Long files whose tests share no fixture: they are given to workers one by one."""
@@ -277,30 +277,12 @@ def _redirect_trackio(patch: pytest.MonkeyPatch, directory: Path) -> None:
                 patch.setattr(sys.modules[name], constant, directory / part)
 
 
-_schemas: dict[str, str] = {}
-
-
 def _prepare_mlflow(patch: pytest.MonkeyPatch) -> None:
-    """MLflow makes the tables of a new SQLite database in a second and in fifty migrations: here only of the first."""
+    """MLflow makes the tables of a new SQLite database in a second: here only of the first."""
     utils = sys.modules.get("mlflow.store.db.utils")
-    if utils is None:
-        return
-    make = utils._initialize_tables
-
-    def initialize(engine: Any) -> None:
-        if engine.dialect.name != "sqlite" or engine.url.database in (None, ":memory:"):
-            make(engine)
-            return
-        with contextlib.closing(sqlite3.connect(engine.url.database)) as database:
-            if database.execute("SELECT 1 FROM sqlite_master").fetchone() is not None:
-                make(engine)
-            elif "sqlite" in _schemas:
-                database.executescript(_schemas["sqlite"])
-            else:
-                make(engine)
-                _schemas["sqlite"] = "\n".join(database.iterdump())
-
-    patch.setattr(utils, "_initialize_tables", initialize)
+    if utils is not None:
+        quick = functools.partial(mlflow_tables.initialize, utils._initialize_tables)
+        patch.setattr(utils, "_initialize_tables", quick)
 
 
 def _leftovers(mark: str, place: Path, before: set[int]) -> list[psutil.Process]:

@@ -2,8 +2,13 @@
 
 Most of the time of a test that starts a training script is torch's import. :func:`run` and :class:`Program` start a
 program as ``subprocess`` does, but in a fork of a process that has imported vendors' packages before and nothing of
-ours: the package itself, the program and its environment are loaded anew in each fork. What a real start of Python
-decides (how the interpreter is found, what lies on its command line) is not tested with it.
+ours: the package itself, the program and its environment are loaded anew in each fork, and what was imported before is
+in ``sys.modules`` only once the program imports it. What a program starts with ``subprocess``, another Python or a
+relay, is a fork, too; so are the deliveries of such a relay, as they are with a host agent. :func:`commands` gives
+shells a ``python`` and a ``trackers`` that are forks.
+
+What a real start of Python decides (how the interpreter is found, what lies on its command line) is not tested with it.
+One process forks for all workers of a test run.
 """
 
 from __future__ import annotations
@@ -12,11 +17,17 @@ import atexit
 import contextlib
 import ctypes
 import functools
-import json
-import math
+import gc
+import hashlib
+import importlib
+import importlib.abc
+import io
+import marshal
 import os
+import random
 import runpy
 import select
+import shutil
 import signal
 import socket
 import struct
@@ -27,7 +38,10 @@ import threading
 import time
 import traceback
 import types
-from collections.abc import Mapping, Sequence
+import uuid
+import weakref
+from collections.abc import Iterable, Mapping, Sequence
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import IO, Any
 
@@ -45,15 +59,57 @@ VENDORS = {
     "wandb": ("wandb", "requests", "wandb.apis.public"),
 }
 """What deliveries to a tracker import besides."""
+ALL = (
+    *TORCH, *(name for names in VENDORS.values() for name in names), "pandas", "pyarrow.parquet", "duckdb",
+    "matplotlib.pyplot", "sklearn.datasets",
+)  # fmt: skip
+"""What scripts, commands and deliveries import, in one process."""
 MLFLOW_SERVER = ("fastapi", "uvicorn.protocols.http.auto", *VENDORS["mlflow"], "mlflow.server.handlers")
 """What an MLflow server imports."""
 _FRESH = ("trackio",)
 """Packages that read the environment as they are imported: forks import them again, but not what they need."""
+_ASIDE = ("matplotlib", "mlflow", "pandas", "polars", "tensorboard", "torch", "tqdm", "wandb")
+"""Packages that a fork hasn't imported before it imports them: ours look for some of them."""
 _ELASTIC = {
     "GROUP_RANK": "0", "GROUP_WORLD_SIZE": "1", "ROLE_NAME": "default", "TORCHELASTIC_RESTART_COUNT": "0",
     "TORCHELASTIC_MAX_RESTARTS": "0", "TORCHELASTIC_RUN_ID": "forked", "TORCHELASTIC_USE_AGENT_STORE": "True",
 }  # fmt: skip
 _NUMBER = struct.Struct("!i")
+_START_S = 60.0
+"""How long a process that forks waits for the first test process, in seconds."""
+_LOW = 200
+"""Descriptors below are for programs; libraries that are imported before get higher ones."""
+_LARGE = 1 << 21
+_ROOM = "_TRACKERS_TEST_ROOM"
+_ROOM_BYTES = 16384
+"""A variable and an argument of the process that forks, of that length: in their memory forks show their own."""
+_RELAY = "from trackers.relay.worker import main\n"
+_COMMAND = """#!{python} -IS
+import marshal, os, _signal, _socket
+import sys
+words = {words} + sys.argv[1:]
+if not words or words[0][0] == "-" and words[0] not in ("-", "-c", "-m", "-u"):
+    os.execv({python!r}, [{python!r}, *words])
+line = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+line.connect({address!r})
+umask = os.umask(0)
+os.umask(umask)
+job = marshal.dumps(dict(words=words, env=dict(os.environb), cwd=os.getcwdb(), umask=umask, fds=[],
+                         parent=os.getpid()))
+line.sendmsg([len(job).to_bytes(4, "big")], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, bytes().join(
+    fd.to_bytes(4, sys.byteorder) for fd in range(3)))])
+left = memoryview(job)
+while left:
+    left = left[line.send(left):]
+pid = int.from_bytes(line.recv(4), "big")
+for name in ("SIGTERM", "SIGINT", "SIGHUP"):
+    _signal.signal(getattr(_signal, name), lambda number, _: os.kill(pid, number))
+code = int.from_bytes(line.recv(4) or b"\\0\\0\\0\\1", "big", signed=True)
+if code < 0:
+    _signal.signal(-code, _signal.SIG_DFL) if -code not in (9, 19) else None
+    os.kill(os.getpid(), -code)
+os._exit(code)
+"""
 
 
 def run(
@@ -95,115 +151,169 @@ def run(
     return subprocess.CompletedProcess(list(words), code, *said)
 
 
-def parent_pid(preload: Sequence[str]) -> int:
-    """The process whose forks the programs are."""
-    return _parent(tuple(preload)).pid
+def commands(preload: Sequence[str]) -> str:
+    """A directory for the front of PATH, whose ``python``, ``trackers`` and ``torchrun`` are forks."""
+    parent = _parent(tuple(preload))
+    folder = Path(f"{parent.address}.bin")
+    folder.mkdir(exist_ok=True)
+    programs = {name: [str(Path(sys.executable).with_name(name))] for name in ("trackers", "torchrun")}
+    for name, words in {"python": [], "python3": [], **programs}.items():
+        if not (folder / name).exists():
+            fresh = folder / f".{name}-{os.getpid()}"
+            fresh.write_text(_COMMAND.format(python=sys.executable, address=parent.address, words=words))
+            fresh.chmod(0o755)
+            fresh.rename(folder / name)
+    return str(folder)
 
 
-class Program:
-    """A program that runs, with what tests use of ``subprocess.Popen``; arguments as for :func:`run`.
+class _Forked(subprocess.Popen[Any]):
+    """A ``Popen`` whose process is a fork, where it is to be a Python with a program."""
 
-    Attributes:
-        stdout: what can be read of the program where ``stdout`` is PIPE.
-    """
+    _address = ""
+    _ranks = 0
+    _line: socket.socket | None = None
 
-    def __init__(
+    def _execute_child(
         self,
-        words: Sequence[str],
-        *,
-        preload: Sequence[str],
-        env: Mapping[str, str] | None = None,
-        cwd: str | os.PathLike[str] | None = None,
-        stdout: int | IO[Any],
-        stderr: IO[Any],
-        start_new_session: bool = False,
-        ranks: int = 0,
+        args: Any,
+        executable: Any,
+        preexec_fn: Any,
+        close_fds: bool,
+        pass_fds: Sequence[int],
+        cwd: Any,
+        env: Mapping[str, str] | None,
+        startupinfo: Any,
+        creationflags: int,
+        shell: bool,
+        p2cread: int,
+        p2cwrite: int,
+        c2pread: int,
+        c2pwrite: int,
+        errread: int,
+        errwrite: int,
+        *rest: Any,
     ) -> None:
-        self.args = list(words)
-        self.returncode: int | None = None
-        self.stdout: IO[bytes] | None = None
+        streams = (p2cread, p2cwrite, c2pread, c2pwrite, errread, errwrite)
+        _, *account, session = rest[:6]
+        special = executable is not None or preexec_fn is not None or shell or not close_fds
+        if special or account != [None, None, None, -1] or rest[6:] not in ((), (-1,)) or not _can_be_forked(args):
+            super()._execute_child(  # type: ignore[misc]
+                args, executable, preexec_fn, close_fds, pass_fds, cwd, env, startupinfo, creationflags, shell,
+                *streams, *rest,
+            )  # fmt: skip
+            return
+        umask = os.umask(0o077)
+        os.umask(umask)
         job = {
-            "words": self.args[1:], "env": dict(os.environ if env is None else env),
-            "cwd": os.fspath(cwd or Path.cwd()), "ranks": ranks, "session": start_new_session,
+            "words": [os.fsencode(word) for word in args[1:]],
+            "env": {
+                os.fsencode(name): os.fsencode(value)
+                for name, value in (os.environ if env is None else env).items()
+            },
+            "cwd": os.fsencode(os.getcwd() if cwd is None else cwd),
+            "ranks": self._ranks, "session": bool(session), "umask": umask, "fds": list(pass_fds),
+            "parent": os.getpid(),
         }  # fmt: skip
-        status, theirs = os.pipe()
-        self._status = os.fdopen(status, "rb", buffering=0)
-        with contextlib.ExitStack() as stack:
-            stack.callback(os.close, theirs)
-            if isinstance(stdout, int):
-                assert stdout == subprocess.PIPE
-                ours, written = os.pipe()
-                self.stdout = os.fdopen(ours, "rb")
-                stack.callback(os.close, written)
-            else:
-                written = stdout.fileno()
-            null = stack.enter_context(open(os.devnull, "rb"))
-            _parent(tuple(preload)).start(job, [null.fileno(), written, stderr.fileno(), theirs])
+        text = marshal.dumps(job)
+        given = [0 if p2cread < 0 else p2cread, 1 if c2pwrite < 0 else c2pwrite, 2 if errwrite < 0 else errwrite]
+        line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        line.connect(self._address)
+        socket.send_fds(line, [_NUMBER.pack(len(text))], [*given, *pass_fds])
+        line.sendall(text)
+        self._close_pipe_fds(*streams)  # type: ignore[attr-defined]
+        self._line = line
         self.pid = self._number()
+        self._child_created = True
 
-    def poll(self) -> int | None:
-        """The exit code, or None while it runs."""
+    def _internal_poll(self, *rest: Any, **more: Any) -> int | None:
+        if self._line is None:
+            return super()._internal_poll(*rest, **more)  # type: ignore[misc,no-any-return]
         with contextlib.suppress(subprocess.TimeoutExpired):
-            return self.wait(0.0)
+            return self._wait(0.0)
         return None
 
-    def wait(self, timeout: float | None = None) -> int:
-        """The exit code, once it has ended; TimeoutExpired after ``timeout`` seconds."""
+    def _wait(self, timeout: float | None) -> int:
+        if self._line is None:
+            return super()._wait(timeout)  # type: ignore[misc,no-any-return]
         if self.returncode is None:
-            if not select.select([self._status], [], [], timeout)[0]:
+            poll = select.poll()
+            poll.register(self._line, select.POLLIN)
+            if not poll.poll(None if timeout is None else timeout * 1000):
                 raise subprocess.TimeoutExpired(self.args, timeout or 0.0)
             self.returncode = self._number()
-            self._status.close()
+            self._line.close()
         return self.returncode
 
-    def communicate(self, timeout: float | None = None) -> None:
-        """Wait, and drop what it still prints."""
-        if self.stdout is not None:
-            until = math.inf if timeout is None else time.monotonic() + timeout
-            while self.poll() is None and time.monotonic() < until:
-                if self.stdout in select.select([self.stdout, self._status], [], [], 1.0)[0]:
-                    os.read(self.stdout.fileno(), 65536)
-            self.stdout.close()
-            timeout = 0.0
-        self.wait(timeout)
-
-    def kill(self) -> None:
-        """SIGKILL, if it still runs."""
-        if self.poll() is None:
-            os.kill(self.pid, signal.SIGKILL)
-
     def _number(self) -> int:
-        said = self._status.read(4)
-        if len(said) < 4:
+        assert self._line is not None
+        said = self._line.recv(_NUMBER.size, socket.MSG_WAITALL)
+        if len(said) < _NUMBER.size:
             raise RuntimeError("the process that forks has died")
         return int(_NUMBER.unpack(said)[0])
 
 
+def _can_be_forked(words: Any) -> bool:
+    """Whether a command line is that of a Python with a program."""
+    if not isinstance(words, (list, tuple)) or len(words) < 2 or words[0] != sys.executable:
+        return False
+    what = os.fsdecode(words[1])
+    return what in ("-c", "-m", "-u") or not what.startswith("-")
+
+
+class Program(_Forked):
+    """A program that runs. Arguments as for :func:`run` and ``subprocess.Popen``, whose methods it has."""
+
+    def __init__(self, words: Sequence[str], *, preload: Sequence[str], ranks: int = 0, **more: Any) -> None:
+        self._address = _parent(tuple(preload)).address
+        self._ranks = ranks
+        super().__init__(list(words), **{"stdin": subprocess.DEVNULL, **more})
+
+
 class _Parent:
-    """The process that forks, from this side."""
+    """The process that forks, from this side.
+
+    Attributes:
+        address: of its socket.
+    """
 
     def __init__(self, preload: Sequence[str]) -> None:
-        self._socket, theirs = socket.socketpair()
-        self._lock = threading.Lock()
-        with theirs:
-            command = [sys.executable, __file__, str(theirs.fileno()), *preload]
-            environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": ""}
-            self._process = subprocess.Popen(
-                command, env=environment, cwd="/", pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-            )  # fmt: skip
-        self.pid = self._process.pid
+        words = [sys.executable, sys.version, __file__, *preload]
+        folder = _folder()
+        self.address = str(folder / hashlib.sha256("\0".join(words).encode()).hexdigest()[:12])
+        self._process: subprocess.Popen[bytes] | None = None
+        while True:
+            self._line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            try:
+                self._line.connect(self.address)
+                self._line.sendall(_NUMBER.pack(0))
+                said = self._line.recv(_NUMBER.size)
+            except (FileNotFoundError, ConnectionError):
+                said = b""
+            if said:
+                break
+            self._line.close()
+            if self._process is None or self._process.poll() is not None:
+                self._start(preload)
+            time.sleep(0.01)
         atexit.register(self._end)
 
-    def start(self, job: Mapping[str, Any], descriptors: list[int]) -> None:
-        text = json.dumps(job).encode("utf-8", "surrogatepass")
-        with self._lock:
-            socket.send_fds(self._socket, [_NUMBER.pack(len(text))], descriptors)
-            self._socket.sendall(text)
+    def _start(self, preload: Sequence[str]) -> None:
+        room = "=" * _ROOM_BYTES
+        command = [sys.executable, __file__, self.address, *preload, room]
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": "", _ROOM: room}
+        self._process = subprocess.Popen(
+            command, env=environment, cwd="/", start_new_session=True,
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
 
     def _end(self) -> None:
-        self._socket.close()
-        self._process.wait(10)
+        self._line.close()
+        if self._process is not None:
+            with contextlib.suppress(subprocess.TimeoutExpired):  # other workers of the test run may use it still
+                self._process.wait(1)
+            self._process.returncode = self._process.returncode or 0
+        with contextlib.suppress(OSError):
+            os.rmdir(os.path.dirname(self.address))
 
 
 @functools.cache
@@ -211,84 +321,220 @@ def _parent(preload: tuple[str, ...]) -> _Parent:
     return _Parent(preload)
 
 
-def _serve(number: int, preload: Sequence[str]) -> None:
-    """Import, then fork for each job until nobody is there to send one; tell of each program's pid and exit code."""
-    for name in preload:
-        __import__(name)
-    for name in [name for name in sys.modules if name.partition(".")[0] in _FRESH]:
-        del sys.modules[name]
-    running: dict[int, int] = {}
-    woken, wake = os.pipe()
-    os.set_blocking(wake, False)
-    signal.set_wakeup_fd(wake)
-    signal.signal(signal.SIGCHLD, lambda *_: None)
-    with socket.socket(fileno=number) as line:
-        while True:
-            ready, _, _ = select.select([line, woken], [], [])
+_ID = os.environ.get("PYTEST_XDIST_TESTRUNUID", "") or uuid.uuid4().hex
+
+
+def _folder() -> Path:
+    """Where the processes that fork for a test run listen: a directory of this user's."""
+    folder = Path(tempfile.gettempdir(), f"trackers-tests-{os.getuid()}-{_ID[:12]}")
+    with contextlib.suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    assert folder.stat().st_uid == os.getuid(), f"{folder} is somebody else's"
+    return folder
+
+
+def _serve(address: str, preload: Sequence[str]) -> None:
+    """Import, then fork for each job until no test process is there; tell of each program's pid and exit code."""
+    door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        door.bind(address)
+    except OSError:  # another worker was faster
+        return
+    try:
+        door.listen(128)
+        null = os.open(os.devnull, os.O_RDONLY)
+        low = [null]
+        while low[-1] < _LOW:
+            low.append(os.dup(null))
+        own = set(map(int, os.listdir("/proc/self/fd"))) if sys.platform == "linux" else set()
+        subprocess.Popen = type("Popen", (_Forked,), {"_address": address})  # type: ignore[assignment,misc]
+        for name in preload:
+            __import__(name)
+        if sys.platform == "linux":
+            _kept.update(set(map(int, os.listdir("/proc/self/fd"))) - own)
+        for number in low:
+            os.close(number)
+        for name in [name for name in sys.modules if name.partition(".")[0] in _FRESH]:
+            del sys.modules[name]
+        _prepare_mlflow()
+        _directories.update(
+            runpy.run_path(str(Path(__file__).parents[1] / "trackers/support/temporary_directories.py"))
+        )
+        _directories["leave"]()
+        _Imported(_ASIDE)
+        for finalizer in weakref.finalize._registry.values():  # type: ignore[attr-defined]
+            finalizer.atexit = False  # what was made here isn't for forks to remove
+        gc.collect()
+        _join_pages()
+        gc.freeze()  # a collection would write to all that was imported, and forks would copy it
+        _Server(door).serve()
+    finally:
+        os.unlink(address)
+        shutil.rmtree(f"{address}.bin", ignore_errors=True)
+        with contextlib.suppress(OSError):
+            os.rmdir(os.path.dirname(address))
+
+
+_kept: set[int] = set()
+"""Descriptors of what was imported."""
+
+
+def _prepare_mlflow() -> None:
+    """Have MLflow make the tables of a SQLite database once, for all forks."""
+    utils: Any = sys.modules.get("mlflow.store.db.utils")
+    if utils is None:
+        return
+    initialize = importlib.import_module("mlflow_tables").initialize
+    utils._initialize_tables = functools.partial(initialize, utils._initialize_tables)
+    import sqlalchemy
+
+    with tempfile.TemporaryDirectory() as folder:
+        engine = sqlalchemy.create_engine(f"sqlite:///{folder}/tables.db")
+        utils._initialize_tables(engine)
+        engine.dispose()
+
+
+def _join_pages() -> None:
+    """Make large pages of this process's memory, where the system has them: a fork costs a third."""
+    with contextlib.suppress(OSError, AttributeError):
+        madvise = ctypes.CDLL(None).madvise
+        madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+        for line in Path("/proc/self/maps").read_text().splitlines():
+            place, how, _, device, *rest = line.split()
+            start, end = (int(part, 16) for part in place.split("-"))
+            start, end = -(-start // _LARGE) * _LARGE, end // _LARGE * _LARGE
+            if how.startswith("rw") and device == "00:00" and rest[1:] in ([], ["[heap]"]) and end > start:
+                madvise(start, end - start, 14)
+                madvise(start, end - start, 25)
+
+
+_directories: dict[str, Any] = {}
+"""What keeps the temporary directories of forks apart."""
+
+
+class _Server:
+    def __init__(self, door: socket.socket) -> None:
+        self._door = door
+        self._present: set[socket.socket] = set()
+        self._running: dict[int, socket.socket] = {}
+
+    def serve(self) -> None:
+        woken, wake = os.pipe()
+        os.set_blocking(wake, False)
+        signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        seen = False
+        while self._present or not seen:
+            watched: list[socket.socket | int] = [self._door, woken, *self._present]
+            ready, _, _ = select.select(watched, [], [], None if seen else _START_S)
+            if not ready:
+                return
             if woken in ready:
                 os.read(woken, 1000)
-                for pid in list(running):
-                    ended, how = os.waitpid(pid, os.WNOHANG)
-                    if ended:
-                        _tell(running.pop(pid), os.waitstatus_to_exitcode(how), last=True)
-            if line not in ready:
-                continue
-            head, descriptors, _, _ = socket.recv_fds(line, _NUMBER.size, 4)
-            if not head:
-                return
-            (left,) = _NUMBER.unpack(head)
-            job = json.loads(line.recv(left, socket.MSG_WAITALL).decode("utf-8", "surrogatepass"))
-            *streams, status = descriptors
-            pid = os.fork()
-            if pid == 0:
-                signal.set_wakeup_fd(-1)
-                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                self._reap()
+            for line in self._present.intersection(ready):
+                self._present.remove(line)
                 line.close()
-                for one in (woken, wake, status, *running.values()):
-                    os.close(one)
-                _become(job, streams)
-            for stream in streams:
-                os.close(stream)
-            _tell(status, pid)
-            running[pid] = status
+            if self._door in ready:
+                self._answer(self._door.accept()[0], (woken, wake))
+            seen = seen or bool(self._present)
 
+    def _reap(self) -> None:
+        for pid in list(self._running):
+            ended, how = os.waitpid(pid, os.WNOHANG)
+            if ended:
+                line = self._running.pop(pid)
+                with contextlib.suppress(OSError):
+                    line.sendall(_NUMBER.pack(os.waitstatus_to_exitcode(how)))
+                line.close()
 
-def _tell(status: int, number: int, last: bool = False) -> None:
-    with contextlib.suppress(BrokenPipeError):
-        os.write(status, _NUMBER.pack(number))
-    if last:
-        os.close(status)
+    def _answer(self, line: socket.socket, others: tuple[int, int]) -> None:
+        head, descriptors, _, _ = socket.recv_fds(line, _NUMBER.size, 16)
+        (left,) = _NUMBER.unpack(head)
+        if not left:
+            self._present.add(line)
+            line.sendall(_NUMBER.pack(os.getpid()))
+            return
+        job = marshal.loads(line.recv(left, socket.MSG_WAITALL))
+        pid = os.fork()
+        if pid == 0:
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            for one in (self._door, line, *self._present, *self._running.values()):
+                one.close()
+            for number in others:
+                os.close(number)
+            _become(job, descriptors)
+        for descriptor in descriptors:
+            os.close(descriptor)
+        with contextlib.suppress(OSError):
+            line.sendall(_NUMBER.pack(pid))
+        self._running[pid] = line
 
 
 def _become(job: Mapping[str, Any], descriptors: Sequence[int]) -> None:
     """Be the program of a job, to its end."""
     code = 1
     try:
-        for number, descriptor in enumerate(descriptors):
+        import fcntl
+
+        above = max((2, *job["fds"])) + 1
+        high = [fcntl.fcntl(descriptor, fcntl.F_DUPFD, above) for descriptor in descriptors]
+        for descriptor in descriptors:
+            os.close(descriptor)
+        for number, descriptor in zip((0, 1, 2, *job["fds"]), high, strict=True):
             os.dup2(descriptor, number)
             os.close(descriptor)
-        if job["session"]:
+        if job.get("session"):
             os.setsid()
+        os.umask(job["umask"])
         os.chdir(job["cwd"])
+        real, os.getppid = os.getppid, functools.partial(_living, job["parent"])
+        os.register_at_fork(after_in_child=lambda: setattr(os, "getppid", real))
+        words = [os.fsdecode(word) for word in job["words"]]
         os.environ.clear()
-        os.environ.update(job["env"])
+        os.environb.update(job["env"])
+        _show([sys.executable, *words], job["env"])
+        time.tzset()
+        tempfile.tempdir = None
         for folder in filter(None, os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep)):
             for library in Path(folder).glob("*.so*"):  # the loader read the variable when the parent started
                 ctypes.CDLL(str(library))
+        random.seed()
         if "numpy" in sys.modules:
             sys.modules["numpy"].random.seed()
-        if "wandb" in sys.modules:
-            own = runpy.run_path(str(Path(__file__).parents[1] / "trackers/support/temporary_directories.py"))
-            own["leave"]()
-            own["make"]()
-        code = _ranks(job["ranks"], job["words"]) if job["ranks"] else _program(job["words"])
+        _directories["make"]()
+        code = _ranks(ranks, words) if (ranks := job.get("ranks")) else _program(words)
     finally:
         _end(code)
 
 
+def _living(pid: int) -> int:
+    """The process that has started this one, or 1 once it has ended."""
+    try:
+        os.kill(pid, 0)
+    except OSError:
+        return 1
+    return pid
+
+
+def _show(words: Sequence[str], env: Mapping[bytes, bytes]) -> None:
+    """Have the system show a fork's own command line and environment, as far as there is room."""
+    with contextlib.suppress(OSError, ValueError):
+        text = Path("/proc/self/stat").read_text()
+        first, last, env_first, env_last = map(int, text[text.rindex(")") + 2 :].split()[45:49])
+        variables = [name + b"=" + value for name, value in env.items()]
+        variables.sort(key=lambda one: not one.startswith(b"TRACKER"))
+        with open("/proc/self/mem", "r+b", buffering=0) as memory:
+            for start, end, parts in ((first, last, list(map(os.fsencode, words))), (env_first, env_last, variables)):
+                memory.seek(start)
+                memory.write((b"\0".join(parts) + b"\0")[: end - start - 1].ljust(end - start, b"\0"))
+
+
 def _ranks(count: int, words: list[str]) -> int:
     """Fork the ranks of a job and keep their store, as torchrun's agent does; 1 as soon as one fails."""
-    pids, pipes = [], []
+    pids: list[int] = []
+    pipes: list[int] = []
     for rank in range(count):
         ours, theirs = os.pipe()
         pid = os.fork()
@@ -330,6 +576,36 @@ def _ranks(count: int, words: list[str]) -> int:
     return 0
 
 
+class _Imported(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Takes packages from ``sys.modules``, and gives them back as they are imported."""
+
+    def __init__(self, packages: Iterable[str]) -> None:
+        self._packages: dict[str, dict[str, types.ModuleType]] = {name: {} for name in packages if name in sys.modules}
+        for name in list(sys.modules):
+            if (package := name.partition(".")[0]) in self._packages:
+                self._packages[package][name] = sys.modules.pop(name)
+        sys.meta_path.insert(0, self)
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        if name not in self._packages:
+            return None
+        found = self._packages[name][name].__spec__
+        assert found is not None
+        spec = ModuleSpec(name, self, origin=found.origin)
+        spec.submodule_search_locations = found.submodule_search_locations
+        spec.has_location = found.has_location
+        return spec
+
+    def create_module(self, spec: ModuleSpec) -> types.ModuleType:
+        modules = self._packages.pop(spec.name)
+        sys.modules.update(modules)
+        self._spec = modules[spec.name].__spec__
+        return modules[spec.name]
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        module.__spec__ = self._spec
+
+
 def _end(code: int) -> None:
     for file in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):
@@ -339,11 +615,16 @@ def _end(code: int) -> None:
 
 def _program(words: list[str]) -> int:
     """Do what Python does with its command line; the exit code."""
+    sys.orig_argv[:] = [sys.executable, *words]
     unbuffered = bool(os.environ.get("PYTHONUNBUFFERED"))
     while words[0] == "-u":
         words, unbuffered = words[1:], True
-    for file in (sys.stdout, sys.stderr):
-        file.reconfigure(write_through=unbuffered)  # type: ignore[union-attr]
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        raw = open(number, "wb" if number else "rb", closefd=False)  # noqa: SIM115 - to the end of the program
+        how: dict[str, Any] = {"errors": "backslashreplace"} if name == "stderr" else {}
+        how |= {"line_buffering": name == "stderr" or raw.isatty(), "write_through": unbuffered}
+        setattr(sys, name, io.TextIOWrapper(raw, encoding="utf-8", **how))
+        setattr(sys, f"__{name}__", getattr(sys, name))
     paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
     sys.path[:] = [*paths, *sys.path[1:]]  # without this file's directory
     main = types.ModuleType("__main__")
@@ -355,11 +636,17 @@ def _program(words: list[str]) -> int:
                 break
         first = ""
         if words[0] == "-c":
-            sys.argv, code = ["-c", *words[2:]], compile(words[1], "<string>", "exec")
+            text = words[1]
+            if _RELAY in text and words[2] == "relay":  # a relay forks its deliveries, as it does with a host agent
+                fork = f"helper_process.forks_with(main, {sorted(_kept)})\n"
+                text = text.replace(_RELAY, f"{_RELAY}from trackers.journal import helper_process\n{fork}")
+            sys.argv, code = ["-c", *words[2:]], compile(text, "<string>", "exec")
         elif words[0] == "-m":
             _, spec, code = runpy._get_module_details(words[1])  # type: ignore[attr-defined]
             sys.argv, first = [spec.origin, *words[2:]], os.getcwd()
             main.__spec__, main.__file__, main.__package__ = spec, spec.origin, spec.parent
+        elif words[0] == "-":
+            sys.argv, code = list(words), compile(sys.stdin.read(), "<stdin>", "exec")
         else:
             sys.argv, first = list(words), os.path.dirname(os.path.abspath(words[0]))
             main.__file__, code = words[0], compile(Path(words[0]).read_bytes(), words[0], "exec")
@@ -373,7 +660,7 @@ def _program(words: list[str]) -> int:
             print(exit.code, file=sys.stderr)
     except BaseException:
         try:
-            sys.excepthook(*sys.exc_info())  # type: ignore[arg-type]
+            sys.excepthook(*sys.exc_info())
         except BaseException:
             traceback.print_exc()
         ended = 1
@@ -383,4 +670,4 @@ def _program(words: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    _serve(int(sys.argv[1]), sys.argv[2:])
+    _serve(sys.argv[1], sys.argv[2:-1])

@@ -68,7 +68,7 @@ def deliver(journal: Journal, tracker: str, *, failpoint: str = "", changes: Ite
     """One delivery process, to its end or to its death; its exit code."""
     env = {**os.environ, **environment(("small_batches", *changes)), "TRACKERS_FAILPOINT": failpoint}
     preload = (*forked.PACKAGE, *forked.VENDORS.get(tracker, ()))
-    arguments = ["delivery", str(journal.run.path), tracker, str(forked.parent_pid(preload))]
+    arguments = ["delivery", str(journal.run.path), tracker, str(os.getpid())]
     return _run(command(arguments), env, journal.directory, preload)
 
 

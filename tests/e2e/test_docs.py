@@ -11,7 +11,8 @@
 Where an example prints something else each time, the block shows what it printed once, and a comment before it, which
 readers don't see, has the lines with … in place of what varies: ``<!-- prints`` … ``-->``.
 
-Blocks of one page run in order in one directory, which has the checkout's examples/ and defconfigs/.
+Blocks of one page run in order in one directory, which has the checkout's examples/ and defconfigs/. Their ``python``,
+``trackers`` and ``torchrun`` are forks (:mod:`tests.forked`).
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import ROOT
+from tests import ROOT, forked
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
 LANGUAGES = {"bash", "sh", "shell", "console", "python"}
@@ -71,7 +72,8 @@ def run_page(text: str, name: str, directory: Path, *, everything: bool = False)
     """
     for part in ("examples", "defconfigs"):
         (directory / part).symlink_to(ROOT / part)
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    folders = (*([] if everything else [forked.commands(forked.ALL)]), str(Path(sys.executable).parent))
+    path = os.pathsep.join((*folders, os.environ["PATH"]))
     # What a page shows must not depend on how busy the machine is while it is tested.
     environment = {**os.environ, "PATH": path, "TRACKER_FINISH_TIMEOUT": "120"}
     environment.pop("TRACKER_SAMPLE", None)  # as readers have it
@@ -85,7 +87,7 @@ def run_page(text: str, name: str, directory: Path, *, everything: bool = False)
         is_run = block.tag("run") is not None or (block.tag("show") is not None and block.tag("frameworks") is not None)
         if is_run:
             if block.language == "python":
-                command = [sys.executable, "-c", block.body]
+                command = ["python", "-c", block.body]
             else:
                 command = ["bash", "-euo", "pipefail", "-c", block.body]
             result = subprocess.run(
