@@ -277,3 +277,37 @@ def test_pictures_inside_event_files_are_shown(tmp_path: Path, monkeypatch: pyte
         assert Image.open(io.BytesIO(content)).size == (6, 4)
         (made,) = Path().glob("trackers-ui-*")
     assert not made.exists()
+
+
+def test_name_that_is_not_utf8_is_escaped() -> None:
+    """A file's name of other bytes hides no other run, and its run can be looked at."""
+    os.makedirs(b"runs/digits-\xff")
+    write_run("one", [(0, 0, {"loss": 1.0})])
+    Path("runs/digits/one").rename(os.fsdecode(b"runs/digits-\xff/one"))
+    write_run("two", [(0, 0, {"loss": 1.0})])
+    with site(runs=2) as found:
+        rows = {row["id"]: row for row in found.rows()}
+        assert "\\xff" in rows["one"]["source"] or "\\udcff" in rows["one"]["source"]
+        assert found.ask("run", run=rows["one"]["key"])["row"]["id"] == "one"
+        assert curve(found, rows["one"]["key"])["y"] == [1.0]
+
+
+def test_type_of_media_that_is_no_word_is_harmless() -> None:
+    """What a journal says of a file becomes no header."""
+    odd = 'x"\r\nSet-Cookie: a=b\r\n\r\né'
+    path = write_run("one", [(0, 0, {"loss": 1.0})], more=[picture("p", "media/p", odd, odd)])
+    (path / "media/p").write_bytes(b"content")
+    with site(runs=1) as found:
+        status, headers, content = found.get(f"media?{urlencode({'run': found.key('one'), 'name': 'p', 'type': odd})}")
+        assert (status, content) == (200, b"content")
+        assert "set-cookie" not in headers
+        assert headers["content-disposition"] == 'attachment; filename="media-0.bin"'
+
+
+def test_settings_changed_later_are_compared() -> None:
+    """A setting that training changed is what it is now."""
+    for number in range(2):
+        write_run(f"r{number}", [(0, 0, {"loss": 1.0})], config={"lr": number})
+    with site(runs=2) as found:
+        keys = f"{found.key('r0')},{found.key('r1')}"
+        assert found.ask("compare", runs=keys)["differ"] == [["lr", [0, 1]]]

@@ -282,7 +282,7 @@ def _end(path: Any) -> str:
 def compare(catalogue: Catalogue, given: Given) -> Any:
     """Settings and results of some runs side by side: those that differ, and the others."""
     rows = [row for key in _keys(given)[:MOST_COMPARED] if (row := catalogue.shown().rows.get(key)) is not None]
-    differ, same = table.differing([row.config for row in rows])
+    differ, same = table.differing([_config(catalogue, row) for row in rows])
     results = table.differing([row.result or row.last for row in rows])
     return name_floats(
         {
@@ -292,6 +292,14 @@ def compare(catalogue: Catalogue, given: Given) -> Any:
             "results": [*results[0].items(), *results[1].items()],
         }
     )
+
+
+def _config(catalogue: Catalogue, row: Row) -> dict[str, Any]:
+    """A run's settings with the changes that were recorded later."""
+    try:
+        return {**row.config, **table.short(catalogue.view(row.key).config())}
+    except TrackersError:
+        return row.config
 
 
 def scatter(catalogue: Catalogue, given: Given) -> Any:

@@ -153,7 +153,7 @@
       col => { go({col}, {quiet: true}); refresh(); });
     const count = element("span", bar, "", "soft");
     const box = element("div", main, null, "scroll tall"), table = element("table", box), head = element("tr", element("thead", table));
-    const body = element("tbody", table), lost = element("p", main, "", "soft"), empty = element("div", main, "", "empty");
+    const body = element("tbody", table), more = element("p", main, "", "soft"), lost = element("p", main, "", "soft"), empty = element("div", main, "", "empty");
     let usual = [];
     box.addEventListener("scroll", () => {
       if (box.scrollTop + box.clientHeight > box.scrollHeight - 400 && most < Math.min(total, 1000)) { most += 200; refresh(); }
@@ -168,6 +168,7 @@
       usual = usualColumns(found.rows);
       const columns = state.col.length ? state.col : usual;
       count.textContent = found.total === found.all ? `${found.all.toLocaleString("en-US")} runs` : `${found.total.toLocaleString("en-US")} of ${found.all.toLocaleString("en-US")} runs`;
+      more.textContent = found.total > 1000 && most >= 1000 ? "the first 1,000 runs: search, or sort by another column" : "";
       empty.textContent = found.all ? found.total ? "" : "no run fits" : "no runs yet: they appear here as they begin";
       box.hidden = !found.total;
       lost.textContent = found.lost.join("; ");
@@ -313,7 +314,9 @@
         element("summary", box, `${group.title} (${names.length})`);
         box.open = group.title !== "System" && group.title !== "GPU" || groups.length === 1 || Boolean(state.keys);
         const grid = element("div", box, null, "grid");
-        for (const {name, stepless} of names) {
+        const MOST = 200;
+        if (names.length > MOST) element("p", box, `the first ${MOST} of ${names.length}: search for others`, "soft");
+        for (const {name, stepless} of names.slice(0, MOST)) {
           const old = before.get(name), panel = old || {name, stepless, chart: null, stale: true};
           panel.stepless = stepless;
           panel.seen = false;

@@ -86,7 +86,7 @@ def file(others: Iterable[Record], name: str, kind: str, place: int, number: int
         return File(_png(content), "image/png")
     if form in TYPES:
         return File(content, TYPES[form])
-    return File(content, SAVED, f"{record.type}-{place}-{number}.{form if form.isalnum() else 'bin'}")
+    return File(content, SAVED, f"media-{number}.{form if form.isascii() and form.isalnum() else 'bin'}")
 
 
 def _keys(record: Record) -> list[tuple[str, str]]:

@@ -24,8 +24,11 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 import msgspec
 
 from trackers.errors import NotFound, TrackersError, UsageError
+from trackers.readers.boundary import boundary
+from trackers.records import escaped, storable
 from trackers.ui import answers
 from trackers.ui.catalogue import Catalogue
+from trackers.ui.media import File
 
 PORT = 7007
 """Tried first where no port is given."""
@@ -185,11 +188,21 @@ class Handler(BaseHTTPRequestHandler):
             if not hmac.compare_digest(unquote(token).encode(), self.server.token.encode()):
                 self._send_error(HTTPStatus.NOT_FOUND, "not found: open the address that `trackers ui` printed")
                 return
-            self._answer(unquote(rest), dict(parse_qsl(address.query, keep_blank_values=True)), began)
+            given = dict(parse_qsl(address.query, keep_blank_values=True))
+        except ValueError as error:  # an address that is none
+            self._send_error(HTTPStatus.BAD_REQUEST, str(error))
+            return
+        try:
+            with boundary("what was asked for"):
+                found = self._found(unquote(rest), given)
         except NotFound as error:
             self._send_error(HTTPStatus.NOT_FOUND, str(error))
-        except (TrackersError, ValueError) as error:
+        except TrackersError as error:
             self._send_error(HTTPStatus.BAD_REQUEST, str(error))
+        else:
+            took = f"answer;dur={(time.perf_counter() - began) * 1000:.1f}"
+            more = {"Content-Disposition": f'attachment; filename="{found.name}"'} if found.name else {}
+            self._send(HTTPStatus.OK, found.content, found.type, {**more, "Server-Timing": took})
 
     def _refused(self) -> str:
         hosts = self.headers.get_all("Host") or []
@@ -201,23 +214,23 @@ class Handler(BaseHTTPRequestHandler):
             return "a request has no content here"
         return ""
 
-    def _answer(self, rest: str, given: Mapping[str, str], began: float) -> None:
+    def _found(self, rest: str, given: Mapping[str, str]) -> File:
         if rest in PARTS:
             package, name, kind = PARTS[rest]
-            self._send(HTTPStatus.OK, (resources.files(package) / name).read_bytes(), kind)
-        elif rest == "media":
-            file = answers.media_file(self.server.catalogue, given)
-            more = {"Content-Disposition": f'attachment; filename="{file.name}"'} if file.name else {}
-            self._send(HTTPStatus.OK, file.content, file.type, more)
-        elif rest.startswith("api/"):
-            content = msgspec.json.encode(answers.answer(self.server.catalogue, rest.removeprefix("api/"), given))
-            took = f"answer;dur={(time.perf_counter() - began) * 1000:.1f}"
-            self._send(HTTPStatus.OK, content, "application/json", {"Server-Timing": took})
-        else:
+            return File((resources.files(package) / name).read_bytes(), kind)
+        if rest == "media":
+            return answers.media_file(self.server.catalogue, given)
+        if not rest.startswith("api/"):
             raise NotFound("there is no such page")
+        found = answers.answer(self.server.catalogue, rest.removeprefix("api/"), given)
+        try:
+            content = msgspec.json.encode(found)
+        except UnicodeEncodeError:  # a file's name that isn't UTF-8
+            content = msgspec.json.encode(storable(found))
+        return File(content, "application/json")
 
     def _send_error(self, status: HTTPStatus, text: str) -> None:
-        self._send(status, msgspec.json.encode({"error": text[:1000]}), "application/json")
+        self._send(status, msgspec.json.encode({"error": escaped(text[:1000])}), "application/json")
 
     def _send(self, status: HTTPStatus, content: bytes, kind: str, more: Mapping[str, str] = {}) -> None:
         self.send_response(status)
