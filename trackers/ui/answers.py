@@ -311,10 +311,14 @@ def scatter(catalogue: Catalogue, given: Given) -> Any:
     for row in catalogue.shown().rows.values():
         if (chosen and row.key not in chosen) or (fits is not None and not fits(row)):
             continue
-        found.append([row.key, row.name or row.id, *(row.cell(name) for name in wanted)])
+        found.append([row.key, row.name or row.id, *map(_named, map(row.cell, wanted))])
         if len(found) >= MOST_SCATTERED:
             break
-    return {"columns": wanted, "rows": name_floats(found)}
+    return {"columns": wanted, "rows": found}
+
+
+def _named(value: Any) -> Any:
+    return value if type(value) is not float or math.isfinite(value) else name_floats(value)
 
 
 QUESTIONS: dict[str, Callable[[Catalogue, Given], Any]] = {

@@ -13,11 +13,20 @@ from typing import Any
 from trackers.plotting import curve_math
 from trackers.plotting.curve_math import LARGEST, Curve, Scale
 
-GROUP = 64
-FEW = 60_000
+GROUP, NEXT = 64, 16
+"""Points of a group, and of a group of those that are known of groups."""
+FEW = 10_000
 """Number of points from which a view is made directly."""
-LONG = 65_536
+ENOUGH = 6
+"""Minimum number of points that a view is made of, for each part of the axis."""
+LONG = 16_384
 """Longer series are smoothed at the end of each group of points, exactly, rather than at each point."""
+NEAR = 50_000
+"""Number of points in a part of a long series which is smoothed at each of its points."""
+AT_ONCE = GROUP * 16_384
+"""Points that are grouped at a time."""
+PAST = 18.0
+"""Points count in smoothing until their weight is below e to the minus this."""
 
 
 class Series:
@@ -79,44 +88,64 @@ class Series:
         scale = Scale(smooth=0, log_x=log_x, log_y=log_y, bins=bins)
         first = max(0, int(np.searchsorted(self.x, low, "left")) - 1)
         last = min(len(self.x), int(np.searchsorted(self.x, high, "right")) + 1)
-        kept = self._kept(first, last)
+        kept = self._kept(first, last, ENOUGH * bins)
         found = curve_math.line("", self.x[kept], self.y[kept], scale)
         found.count = last - first
         if weight > 0:
-            xs, ys = self._smooth(weight)
-            start, end = int(np.searchsorted(xs, low, "left")), int(np.searchsorted(xs, high, "right"))
-            part = slice(max(0, start - 1), end + 1)
-            smoothed = curve_math.line("", xs[part], ys[part], scale)
+            xs, ys = self._smooth_part(first, last, weight)
+            smoothed = curve_math.line("", xs, ys, scale)
             found.smooth_x, found.smooth_y = smoothed.x, smoothed.y
         return found
 
-    def _kept(self, first: int, last: int) -> Any:
-        """Places of the points that a view between two places is made of."""
+    def _kept(self, first: int, last: int, enough: int) -> Any:
+        """Places of the points that a view between two places is made of, not many more than ``enough``."""
         import numpy as np
 
         if last - first <= FEW:
             return slice(first, last)
         self._group()
-        for level in self._levels:
+        for level in reversed(self._levels):
             start, end = int(np.searchsorted(level, first)), int(np.searchsorted(level, last))
-            if end - start <= FEW or level is self._levels[-1]:
+            if end - start >= enough:
                 tail = np.arange(max(first, self._grouped), last)
-                ends = [place for place in (first, last - 1) if place < self._grouped]
-                return np.unique(np.concatenate([level[start:end], tail, np.array(ends, np.int64)]))
+                head = [first] if first < min(self._grouped, level[start]) else []
+                ends = [last - 1] if level[end - 1] < last - 1 < self._grouped else []
+                return np.concatenate([np.array(head, np.int64), level[start:end], np.array(ends, np.int64), tail])
         return slice(first, last)
 
     def _group(self) -> None:
-        """Group what came since; the highest level has at most :data:`FEW` places."""
+        """Group what came since."""
         import numpy as np
 
         whole = len(self.x) // GROUP * GROUP
         if whole - self._grouped < GROUP or (self._levels and whole - self._grouped < FEW // 4):
             return
-        fresh = chosen(self.y, np.arange(self._grouped, whole))
-        levels = [np.concatenate([self._levels[0], fresh]) if self._levels else fresh]
-        while len(levels[-1]) > FEW and (coarser := chosen(self.y, levels[-1])).size < len(levels[-1]) * 3 // 4:
+        parts = [self._levels[0]] if self._levels else []
+        for start in range(self._grouped, whole, AT_ONCE):
+            parts.append(chosen(self.y, np.arange(start, min(whole, start + AT_ONCE)), GROUP))
+        levels = [np.concatenate(parts)]
+        while len(levels[-1]) > FEW // 4:
+            coarser = chosen(self.y, levels[-1], NEXT)
+            if coarser.size > len(levels[-1]) * 3 // 4:
+                break
             levels.append(coarser)
         self._levels, self._grouped = levels, whole
+
+    def _smooth_part(self, first: int, last: int, weight: float) -> tuple[Any, Any]:
+        """The smoothed curve between two places."""
+        import numpy as np
+
+        start = max(0, first - int(PAST / -math.log(weight)) - 1)
+        if len(self.x) > LONG and last - start <= NEAR:
+            x, y = self.x[start:last], self.y[start:last]
+            finite = np.abs(y) <= LARGEST
+            x, y = x[finite], curve_math.smooth(y[finite], weight)
+        else:
+            x, y = self._smooth(weight)
+        if first < last:
+            begin, end = np.searchsorted(x, self.x[first], "left"), np.searchsorted(x, self.x[last - 1], "right")
+            x, y = x[max(0, int(begin) - 1) : int(end) + 1], y[max(0, int(begin) - 1) : int(end) + 1]
+        return x, y
 
     def _smooth(self, weight: float) -> tuple[Any, Any]:
         """The smoothed curve: see :func:`trackers.plotting.curve_math.smooth`."""
@@ -141,13 +170,13 @@ class Series:
         return x, y
 
 
-def chosen(y: Any, places: Any) -> Any:
-    """Of each :data:`GROUP` places the first and last one, those of the smallest, the smallest positive and the largest
+def chosen(y: Any, places: Any, size: int) -> Any:
+    """Of each ``size`` places the first and last one, those of the smallest, the smallest positive and the largest
     value, and the first NaN and infinities; ascending."""
     import numpy as np
 
-    whole = len(places) // GROUP * GROUP
-    groups = places[:whole].reshape(-1, GROUP)
+    whole = len(places) // size * size
+    groups = places[:whole].reshape(-1, size)
     values = y[groups]
     rows = np.arange(len(groups))
     finite = np.abs(values) <= LARGEST

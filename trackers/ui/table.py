@@ -19,6 +19,7 @@ MOST_VALUES = 500
 """Maximum number of settings, of last values and of results of a row."""
 ATTRIBUTES = ("name", "id", "project", "status", "step", "created", "time", "group", "tags", "source", "note")
 """Columns that every run has; others are ``config.NAME``, ``last.NAME``, ``result.NAME`` and ``tracker.NAME``."""
+_ATTRIBUTES = frozenset(ATTRIBUTES)
 KINDS = ("config", "result", "last", "tracker")
 
 
@@ -47,13 +48,12 @@ class Row(msgspec.Struct):
 
     def cell(self, column: str) -> Any:
         """The value in a column; None where there is none."""
-        if column in ATTRIBUTES:
-            value = getattr(self, column)
-            return ", ".join(value) if column == "tags" else value
         kind, _, name = column.partition(".")
-        if name and kind in KINDS:
-            return getattr(self, kind).get(name)
-        return None
+        if name:
+            return getattr(self, kind).get(name) if kind in KINDS else None
+        if column == "tags":
+            return ", ".join(self.tags)
+        return getattr(self, column) if column in _ATTRIBUTES else None
 
     def found(self, name: str) -> Any:
         """The value that somebody means by a name: a column's, else that of a setting, a result or a last value."""
@@ -108,7 +108,8 @@ def page(rows: Iterable[Row], query: Query) -> Page:
     fits = condition(query.where)
     found = [row for row in rows if fits(row)] if fits is not None else list(rows)
     found.sort(key=lambda row: (row.created, row.key), reverse=True)
-    _sort(found, query.sort, query.descending)
+    if (query.sort, query.descending) != ("created", True):
+        _sort(found, query.sort, query.descending)
     groups: list[tuple[Any, int]] = []
     if query.by:
         _sort(found, query.by, False)
@@ -123,17 +124,20 @@ def page(rows: Iterable[Row], query: Query) -> Page:
 def _sort(rows: list[Row], column: str, descending: bool) -> None:
     """Sort by a column: numbers before texts, and what has no value, or no number, last either way."""
 
-    def place(row: Row) -> tuple[int, float, str]:
+    numbers: list[tuple[float, int]] = []
+    texts: list[tuple[str, int]] = []
+    others: list[int] = []
+    for place, row in enumerate(rows):
         value = row.cell(column)
-        if isinstance(value, (bool, int, float)):
-            return (2, 0.0, "") if value != value else (0, -float(value) if descending else float(value), "")
-        return (1, 0.0, str(value).lower()) if value not in (None, "") else (3, 0.0, "")
-
-    if not descending:
-        rows.sort(key=place)
-        return
-    rows.sort(key=lambda row: place(row)[2], reverse=True)
-    rows.sort(key=lambda row: place(row)[:2])
+        if isinstance(value, (bool, int, float)) and value == value:
+            numbers.append((-value if descending else value, place))
+        elif value is None or value == "" or isinstance(value, float):
+            others.append(place)
+        else:
+            texts.append((str(value).lower(), place))
+    numbers.sort()
+    texts.sort(key=lambda entry: entry[0], reverse=descending)
+    rows[:] = [rows[place] for place in (*(p for _, p in numbers), *(p for _, p in texts), *others)]
 
 
 def columns(rows: Iterable[Row]) -> list[str]:
