@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from trackers.relay.supervisor import git_state
+from trackers.relay.supervisor import PATCH_BYTES, git_state
 from trackers.support import process_info
 
 
@@ -71,6 +71,51 @@ def test_repository_runs_no_program_of_its_own(repository: Path, tmp_path: Path)
     (repository / ".git/info/attributes").write_text("*.py filter=a=b\n")
     assert git_state(str(repository)) == {}
     assert not ran.exists(), ran.read_text()
+
+
+@pytest.mark.parametrize("form", ["diff", "log"])
+def test_other_commit_of_a_submodule_runs_no_program_of_the_submodule(
+    form: str, repository: Path, tmp_path: Path
+) -> None:
+    """A repository may ask for submodules' own differences (``diff.submodule``): git would run itself in them."""
+    ran = tmp_path / "ran"
+    part = repository / "part"
+    (part / ".gitattributes").write_text("* diff=evil\n")
+    (part / "train.py").write_text("lr = 4\n")
+    git(part, "add", ".")
+    git(part, "commit", "-qm", "other")
+    git(repository, "config", "diff.submodule", form)
+    for name in ("diff.evil.command", "diff.evil.textconv", "diff.external"):
+        git(part, "config", name, f"touch {ran}; true")
+    assert "+Subproject commit" in git_state(str(repository))["patch"]
+    assert not ran.exists()
+
+
+def test_patch_holds_no_files_of_another_directory(repository: Path, tmp_path: Path) -> None:
+    """``core.worktree`` of a repository names no directory whose files are compared and kept."""
+    (tmp_path / "private").mkdir()
+    (tmp_path / "private/train.py").write_text("hunter2\n")
+    git(repository, "config", "core.worktree", str(tmp_path / "private"))
+    state = git_state(str(repository))
+    assert "hunter2" not in state["patch"]
+    assert "-lr = 1\n+lr = 2\n" in state["patch"]
+
+
+def test_patch_of_worktrees_and_submodules_is_theirs(repository: Path, tmp_path: Path) -> None:
+    """Repositories whose ``.git`` is elsewhere are compared with their own commit."""
+    git(repository, "worktree", "add", "-q", str(tmp_path / "other"))
+    for root, value in ((tmp_path / "other", 5), (repository / "part", 6)):
+        assert git_state(str(root)) == {"dirty": False}
+        (root / "train.py").write_text(f"lr = {value}\n")
+        assert f"-lr = 1\n+lr = {value}\n" in git_state(str(root))["patch"]
+
+
+def test_long_patch_is_read_as_far_as_it_is_kept(repository: Path) -> None:
+    """A repository with more changes than are kept is dirty, with a patch of that size."""
+    (repository / "train.py").write_text("lr = 2\n" * 500_000)
+    state = git_state(str(repository))
+    assert state["dirty"] is True
+    assert len(state["patch"]) == PATCH_BYTES
 
 
 def test_filter_of_the_users_own_configuration_counts(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,6 +37,8 @@ from trackers.support.redaction import mask_source
 from trackers.tracker import RunInfo
 
 PATCH_BYTES = 1_000_000
+GIT_S = 20.0
+"""Maximum time that git may take, in seconds."""
 
 
 def gather_environment(info: RunInfo) -> dict[str, Any]:
@@ -87,14 +89,16 @@ def installed_packages() -> dict[str, str]:
 def git_state(root: str) -> dict[str, Any]:
     """``dirty`` and ``patch`` (against HEAD, up to 1 MB) of a repository; {} without git.
 
-    A repository is data: no program that it names itself is run, and nothing is fetched for it.
+    A repository is data: no program that it or a submodule names is run, nothing is fetched for it, and files of other
+    directories aren't read for it.
     """
     if not root:
         return {}
     try:
         quiet = ["-c", "core.fsmonitor=false", *_without_filters(root), "--no-optional-locks"]
-        shown = ["--no-ext-diff", "--no-textconv", "--no-color", "--ignore-submodules=dirty"]
-        diff = _git(root, *quiet, "diff", *shown, "HEAD")
+        # A git of its own would look at the commits of a submodule, with the programs that the submodule names.
+        shown = ["--no-ext-diff", "--no-textconv", "--no-color", "--ignore-submodules=dirty", "--submodule=short"]
+        diff = _git(root, *quiet, "diff", *shown, "HEAD", most=PATCH_BYTES)
     except (OSError, subprocess.SubprocessError):
         return {}
     state: dict[str, Any] = {"dirty": bool(diff)}
@@ -127,12 +131,34 @@ def _without_filters(root: str) -> list[str]:
 _OWN_SCOPES = (b"local", b"worktree")
 
 
-def _git(root: str, *words: str) -> bytes:
-    return subprocess.run(
-        ["git", "-C", root, *words],  # noqa: S607 - the user's own git
-        capture_output=True, timeout=20, check=True, stdin=subprocess.DEVNULL,
-        env={**os.environ, "GIT_ALLOW_PROTOCOL": "", "GIT_NO_LAZY_FETCH": "1", "GIT_TERMINAL_PROMPT": "0"},
-    ).stdout  # fmt: skip
+def _git(root: str, *words: str, most: int | None = None) -> bytes:
+    """What git says of a repository; up to ``most`` bytes of it.
+
+    Raises:
+        OSError: there is no git. SubprocessError: it failed, or took longer than :data:`GIT_S`.
+    """
+    command = ["git", "-C", root, *words]
+    env = {
+        **os.environ, "GIT_ALLOW_PROTOCOL": "", "GIT_NO_LAZY_FETCH": "1", "GIT_TERMINAL_PROMPT": "0",
+        "GIT_WORK_TREE": os.path.abspath(root),  # the repository's own core.worktree may be anywhere
+    }  # fmt: skip
+    with subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=env
+    ) as process:
+        timer = threading.Timer(GIT_S, process.kill)
+        timer.start()
+        try:
+            assert process.stdout is not None
+            found = process.stdout.read(-1 if most is None else most)
+            if most is not None and len(found) >= most:
+                return found
+            code = process.wait()
+        finally:
+            timer.cancel()
+            process.kill()
+    if code:
+        raise subprocess.CalledProcessError(code, command)
+    return found
 
 
 POLL_S = 0.1
