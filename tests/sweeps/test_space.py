@@ -154,6 +154,18 @@ def test_file_of_wandb_is_drawn() -> None:
         ("command: python\nparameters: {a: {value: 1}}", "command is a list of words"),
         ("a: [", "sweep.yaml: "),
         ("\x00", "sweep.yaml: "),
+        ("parameters: {a: {value: 2020-13-45}}", "sweep.yaml: month must be in 1..12"),
+        ("parameters: {a: {value: 1" + "0" * 5000 + "}}", "sweep.yaml: "),
+        ("parameters: &a {a: {parameters: *a}}", "sweep.yaml: no sweep can be made of it: it is nested too deeply"),
+        ("1: 2\nx: 3\nparameters: {a: {value: [}}", "sweep.yaml: "),
+        ("method: random\nrun_cap: many\nparameters: {a: {min: 0, max: 1}}", "run_cap is a number of runs, not 'many'"),
+        ("method: random\nrun_cap: .inf\nparameters: {a: {min: 0, max: 1}}", "run_cap is a number of runs, not 'inf'"),
+        ("method: random\nparameters: {a: {distribution: log_uniform, min: 1, max: 9999}}", "sweep.yaml: "),
+        ("method: random\nparameters: {a: {min: 0, max: 1" + "0" * 400 + "}}", "sweep.yaml: "),
+        ("method: random\nparameters: {a: {values: [1, 2], probabilities: [.inf, 1]}}", "probabilities are 2 numbers"),
+        ("method: random\nparameters: {a: {distribution: log_normal, mu: 1, sigma: 9999}}", "sweep.yaml: "),
+        ("method: random\nparameters: {a: {distribution: q_normal, mu: .nan, q: 2}}", "mu nan and sigma 1 give values"),
+        ("method: random\nparameters: {a: {distribution: [1], min: 1, max: 2}}", "unknown distribution"),
     ],
 )
 def test_wrong_file_is_one_line(text: str, said: str) -> None:

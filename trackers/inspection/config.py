@@ -100,7 +100,7 @@ def read_yaml(path: str | os.PathLike[str]) -> dict[str, Any]:
         values = yaml.safe_load(Path(path).expanduser().read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"tensor inspection: {name} can't be read: {error}") from None
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: 2020-13-45, 5,000 digits
         raise UsageError(f"tensor inspection: {name} isn't valid YAML: {' '.join(str(error).split())}") from None
     if not isinstance(values, dict):
         raise UsageError(f"tensor inspection: {name} must hold a mapping of sections")

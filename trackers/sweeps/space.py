@@ -15,10 +15,13 @@ from typing import Any
 import msgspec
 
 from trackers.errors import UNDECODABLE, UsageError
+from trackers.readers.boundary import DATA_ERRORS, why
 
 Point = dict[str, Any]
 """Values by parameter. What was typed is a text, as it was typed."""
 MOST_POINTS = 100_000
+FARTHEST = 10.0
+"""No value that is drawn lies more standard deviations from its mean."""
 
 
 class Draw(msgspec.Struct):
@@ -188,8 +191,16 @@ def of_file(path: Path, count: int = 0) -> tuple[Space, list[str]]:
     Raises:
         UsageError: no such file, no sweep in it, a parameter that can't be read, or method ``bayes``.
     """
-    content = _read(path)
-    said = [f"{path}: {name!r} isn't known and has no effect" for name in sorted(content.keys() - KNOWN)]
+    try:
+        return _of_content(_read(path), path, count)
+    except UsageError:
+        raise
+    except DATA_ERRORS as error:
+        raise UsageError(f"{path}: no sweep can be made of it: {why(error)}") from None
+
+
+def _of_content(content: Mapping[str, Any], path: Path, count: int) -> tuple[Space, list[str]]:
+    said = [f"{path}: {name!r} isn't known and has no effect" for name in sorted(map(str, content.keys() - KNOWN))]
     if content.get("early_terminate"):
         said.append(f"{path}: early_terminate has no effect here: runs are trained to their end")
     method = str(content.get("method", "grid"))
@@ -201,7 +212,10 @@ def of_file(path: Path, count: int = 0) -> tuple[Space, list[str]]:
     parameters = content.get("parameters")
     if not isinstance(parameters, Mapping) or not parameters:
         raise UsageError(f"{path}: no parameters: a mapping such as parameters: {{lr: {{values: [0.1, 0.01]}}}}")
-    found = Space(count=count or int(content.get("run_cap") or 0) if method == "random" else 0)
+    most = content.get("run_cap") or 0
+    if not isinstance(most, int):
+        raise UsageError(f"{path}: run_cap is a number of runs, not {str(most)[:80]!r}")
+    found = Space(count=count or most if method == "random" else 0)
     for name, about in _flat(parameters):
         _take(found, method, str(name), about, path)
     if method == "random" and not found.draws:
@@ -236,7 +250,7 @@ def _read(path: Path) -> Mapping[str, Any]:
             ) from None
         try:
             content = yaml.safe_load(text)
-        except (yaml.YAMLError, RecursionError) as error:
+        except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: 2020-13-45, 5,000 digits
             raise UsageError(f"{path}: {' '.join(str(error).split())[:300]}") from None
     if not isinstance(content, Mapping):
         raise UsageError(f"{path}: no sweep: a mapping with method and parameters")
@@ -274,7 +288,7 @@ def _take(space: Space, method: str, name: str, about: Mapping[str, Any], path: 
             not isinstance(weights, list)
             or len(weights) != len(values)
             or not all(isinstance(weight, (int, float)) and weight >= 0 for weight in weights)
-            or not sum(weights) > 0
+            or not 0 < sum(weights) < math.inf
         ):
             raise UsageError(f"{where}: probabilities are {len(values)} numbers, 0 or more")
         if method == "grid":
@@ -305,6 +319,9 @@ def _distribution(about: Mapping[str, Any], distribution: str, where: str) -> Dr
     draw = Draw(kind, float(low), float(high), whole=whole, step=float(step))
     if kind.endswith("normal"):
         draw.low, draw.high = float(about.get("mu", 0.0)), float(about.get("sigma", 1.0))
+        farthest = abs(draw.low) + FARTHEST * abs(draw.high)
+        if not (math.exp(farthest) if kind == "log_normal" else farthest) / (draw.step or 1.0) < math.inf:
+            raise UsageError(f"{where}: mu {draw.low:g} and sigma {draw.high:g} give values that no number holds")
         return draw
     return _checked(draw, where)
 

@@ -218,7 +218,7 @@ def _yaml(text: str, path: str | os.PathLike[str]) -> Any:
         raise UsageError(f"config={os.fspath(path)!r} is YAML: pip install pyyaml, or write JSON") from None
     try:
         return yaml.safe_load(text)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: 2020-13-45, 5,000 digits
         raise UsageError(f"config={os.fspath(path)!r} isn't valid YAML: {error}") from None
 
 
