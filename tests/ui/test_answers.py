@@ -311,3 +311,19 @@ def test_settings_changed_later_are_compared() -> None:
     with site(runs=2) as found:
         keys = f"{found.key('r0')},{found.key('r1')}"
         assert found.ask("compare", runs=keys)["differ"] == [["lr", [0, 1]]]
+
+
+def test_files_that_are_left_out_are_told_on_the_page(capfd: pytest.CaptureFixture[str]) -> None:
+    """Once, and not on the terminal at each look; a file that changes is read anew."""
+    good = Path("good.json")
+    good.write_text('{"log_history": [{"step": 0, "loss": 3.0}]}')
+    Path("bad.json").write_text("{")
+    with site("hf:*.json") as found:
+        until(lambda: any(row["last"] for row in found.rows()))
+        (key,) = [row["key"] for row in found.rows() if row["last"]]
+        assert curve(found, key)["y"] == [3.0]
+        good.write_text('{"log_history": [{"step": 0, "loss": 3.0}, {"step": 1, "loss": 2.0}]}')
+        until(lambda: curve(found, key)["y"] == [3.0, 2.0])
+        (lost,) = until(lambda: found.ask("runs")["lost"])
+        assert "bad.json" in lost
+    assert capfd.readouterr().err.count("bad.json") <= 1

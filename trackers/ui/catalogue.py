@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import tempfile
 import threading
@@ -31,6 +32,8 @@ TICK_S = 1.0
 """Pause between two looks at the runs that are being written."""
 SCAN_S = 3.0
 """Minimum pause between two searches for new runs, and changes of others."""
+SERVER_S = 30.0
+"""The same where a server or a database is asked."""
 SHARE = 10
 """A search pauses this many times as long as it took, so that it takes a tenth of a processor at most."""
 BUDGET_S = 0.3
@@ -39,6 +42,8 @@ VIEWS = 300
 """Maximum number of runs whose points are kept; of more, those not looked at for longest are forgotten."""
 PARTS = 500
 """Rows are shown after so many were read, while the first search goes on."""
+SERVERS = ("wandb", "mlflow", "trackio")
+"""Schemes of servers and databases."""
 EMBEDDING = ("tb",)
 """Schemes of files that hold pictures and sounds themselves: those of a run that is looked at are put beside."""
 _VERSION = f"rows 1 of {__version__}"
@@ -90,6 +95,7 @@ class Catalogue:
             else:
                 reader_of = registry.load(scheme)()
                 self._sources.append(_OtherRuns(reader_of, where, reader_of.runs(where), Path(self._files.name)))
+        logging.getLogger("trackers.readers").addFilter(self._told)
         self._thread.start()
 
     def close(self) -> None:
@@ -97,6 +103,7 @@ class Catalogue:
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join(timeout=10)
+        logging.getLogger("trackers.readers").removeFilter(self._told)
         if self._files is not None:
             self._files.cleanup()
 
@@ -148,6 +155,11 @@ class Catalogue:
         """Whether this package recorded the run."""
         return any(isinstance(source, _OwnRuns) and source.has(key) for source in self._sources)
 
+    def _told(self, record: logging.LogRecord) -> bool:
+        """What readers leave out is told on the page, once, and not on the terminal at each later look."""
+        self._lose(record.getMessage())
+        return False
+
     def _work(self) -> None:
         due = [0.0] * len(self._sources)
         while not self._stop.is_set():
@@ -162,7 +174,7 @@ class Catalogue:
                     self._lose(f"{error.filename or source.name}: {error.strerror or error}")
                 if whole:
                     took = time.monotonic() - began
-                    due[place] = time.monotonic() + max(SCAN_S, SHARE * took)
+                    due[place] = time.monotonic() + max(source.pause_s, SHARE * took)
             self._stop.wait(TICK_S)
 
     def _lose(self, why: str) -> None:
@@ -205,6 +217,7 @@ class _Source(Protocol):
     that are being written. gone: keys that there are no more, told once."""
 
     name: str
+    pause_s: float
 
     def scan(self) -> Iterator[Row | str]: ...
     def tick(self) -> Iterator[Row | str]: ...
@@ -223,7 +236,7 @@ class _OwnRuns:
     """Runs that this package recorded."""
 
     def __init__(self, find: Any, name: str) -> None:
-        self.name = name
+        self.name, self.pause_s = name, SCAN_S
         self._find = find
         self._paths: dict[str, str] = {}
         self._marks: dict[str, str] = {}
@@ -324,17 +337,16 @@ class _OtherRuns:
 
     def __init__(self, reader: Reader, where: str, runs: list[SourceRun], files: Path) -> None:
         self.name = f"{reader.scheme}:{where}"
+        self.pause_s = SERVER_S if reader.scheme in SERVERS else SCAN_S
         self._reader, self._where, self._files = reader, where, files
         self._first: list[SourceRun] | None = runs
         self._runs: dict[str, SourceRun] = {}
         self._versions: dict[str, str | None] = {}
-        self._lock = threading.Lock()
         self._gone: set[str] = set()
 
     def scan(self) -> Iterator[Row | str]:
-        with self._lock:
-            found = self._first if self._first is not None else self._reader.runs(self._where)
-            self._first = None
+        found = self._first if self._first is not None else self._reader.runs(self._where)
+        self._first = None
         runs = {key_of(run.source): run for run in found}
         self._gone |= self._runs.keys() - runs.keys()
         self._runs = {**runs, **{key: run for key, run in self._runs.items() if key in runs}}
@@ -344,13 +356,12 @@ class _OtherRuns:
                 yield _other_row(key, run)
         for key, run in runs.items():
             try:
-                with self._lock:
-                    version = getattr(self._reader, "version", lambda _: "")(run)
-                    if self._versions[key] == version:
-                        continue
-                    self._versions[key] = version
-                    self._runs[key] = run
-                    data = RunData(self._reader, run)
+                version = getattr(self._reader, "version", lambda _: "")(run)
+                if self._versions[key] == version:
+                    continue
+                self._versions[key] = version
+                self._runs[key] = run
+                data = RunData(self._reader, run)
                 yield _other_row(key, data.run, data)
             except TrackersError as error:
                 yield str(error)
@@ -366,9 +377,9 @@ class _OtherRuns:
         return key in self._runs
 
     def content(self, key: str) -> WholeRun:
-        with self._lock:
-            data = RunData(self._reader, self._runs[key])
-            return WholeRun(data, data.media(self._files / key) if self._reader.scheme in EMBEDDING else None)
+        # A reader belongs to one thread: this is another one than that of the rows.
+        data = RunData(registry.load(self._reader.scheme)(), self._runs[key])
+        return WholeRun(data, data.media(self._files / key) if self._reader.scheme in EMBEDDING else None)
 
     def directory(self, key: str) -> Path | None:
         directory = self._runs[key].directory
