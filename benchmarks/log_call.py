@@ -35,14 +35,15 @@ def floor(fd: int) -> Callable[[Mapping[str, Any], int], None]:
 
 def interleaved(
     run: Any, keep: Callable[[Mapping[str, Any], int], None], first: int, values: Sequence[Mapping[str, Any]],
-    plain: Sequence[Mapping[str, float]],
+    plain: Sequence[Mapping[str, Any]], work: Callable[[], object] = int,
 ) -> tuple[list[float], list[float]]:  # fmt: skip
-    """Microseconds of each ``run.log`` and of each floor write, one beside the other, in bursts."""
+    """Microseconds of each ``run.log`` and of each floor write, one beside the other, in bursts; work: before each."""
     clock = time.perf_counter_ns
     ours, least = [], []
     for place, (row, plain_row) in enumerate(zip(values, plain, strict=True)):
         step = first + place
         for turn in (0, 1):
+            work()
             began = clock()
             if turn == (place + place // BURST) % 2:  # each is the cold one after every second pause
                 run.log(row, step)
@@ -55,12 +56,39 @@ def interleaved(
     return ours, least
 
 
+def read_first(keep: Callable[[Mapping[str, Any], int], None]) -> Callable[[Mapping[str, Any], int], None]:
+    """The least for scalars of other packages: ``item()`` of each, then the floor."""
+
+    def keep_items(values: Mapping[str, Any], step: int) -> None:
+        keep({name: value.item() for name, value in values.items()}, step)
+
+    return keep_items
+
+
+def other_work() -> Callable[[], object]:
+    """A millisecond of reading memory here and there, which takes the processor's caches from what ``log`` uses."""
+    numbers = list(range(300_000))
+    place = 0
+
+    def read() -> int:
+        nonlocal place
+        until, found = time.perf_counter() + 0.001, 0
+        while time.perf_counter() < until:
+            place = (place + 104_729) % 290_000
+            found += sum(numbers[place : place + 5_000])
+        return found
+
+    return read
+
+
 def inputs(count: int) -> dict[str, tuple[list[dict[str, Any]], list[dict[str, float]]]]:
     """By kind of input: what is logged, and the same as plain floats."""
     kinds: dict[str, tuple[list[dict[str, Any]], list[dict[str, float]]]] = {}
     plain = rows(count, seed=1)
     nan = [{**row, NAMES[3]: float("nan")} for row in plain]
     kinds["one NaN of ten"] = (nan, nan)
+    ours, least = ([{"".join([*name]): value for name, value in row.items()} for row in plain] for _ in "ab")
+    kinds["names built anew"] = (ours, least)
     try:
         import numpy as np
 
@@ -113,13 +141,26 @@ def measure(quick: bool, trackers: Sequence[str] = TRACKERS, count: int | None =
     ]
     for kind, (values, kept) in other.items():
         first = len(logged)
-        ours, least = interleaved(run, keep, first, values, kept)
+        if hasattr(values[0][next(iter(values[0]))], "item"):
+            ours, least = interleaved(run, read_first(keep), first, values, values)
+            what, at_most = "  / floor and item() of each", RATIO
+        else:
+            ours, least = interleaved(run, keep, first, values, kept)
+            what, at_most = "  / floor", RATIO if kind == "names built anew" else None
         logged.update(enumerate(kept, first))
         figures += [
             Figure(f"{kind}: median", statistics.median(ours), "us"),
-            Figure("  / floor", statistics.median(ours) / statistics.median(least), "x"),
+            Figure(what, statistics.median(ours) / statistics.median(least), "x", at_most=at_most),
             Figure("  p99", percentile(ours, 0.99), "us"),
         ]
+    first = len(logged)
+    between = plain[: max(count // 20, BURST)]
+    ours, least = interleaved(run, keep, first, between, between, other_work())
+    logged.update(enumerate(between, first))
+    figures += [
+        Figure("between a millisecond of other work: median", statistics.median(ours), "us"),
+        Figure("  / floor", statistics.median(ours) / statistics.median(least), "x", at_most=RATIO),
+    ]
     os.close(fd)
     alive = sum(entry["state"] == "delivering" for entry in run.status().values())
     figures.append(Figure("deliveries alive during it", alive, "", at_least=len(trackers)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import decimal
 import enum
+import errno
 import fractions
 import math
 import os
@@ -25,6 +26,7 @@ from trackers.formats.json_values import MAX_NAME
 from trackers.journal.run_directory import RunDirectory
 from trackers.journal.stream import StreamReader
 from trackers.records import Alert, ArtifactRecord, Config, Define, Finish, Info, Media, Metrics, Record, Summary, Text
+from trackers.training import recorder
 from trackers.training.run import Run
 from trackers.values.coerce import MAX_TEXT
 
@@ -271,6 +273,54 @@ def test_numbers_that_cancel_in_a_sum_are_looked_at(run: Run) -> None:
     assert [record.values for record in lines(run) if isinstance(record, Metrics)] == [
         {"a": 1, "b": 2}, {"c": 1}, {"a": 0.5, "b": 0.25},
     ]  # fmt: skip
+
+
+def test_scalars_are_read_without_a_closer_look(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """NumPy's scalars and tensors of one value, of names that are known, take the quick way; others still are named."""
+    kinds = [np.dtype(code).type for code in "bhilBHILefd?"]
+    kinds += [lambda v, t=t: torch.tensor(v, dtype=t) for t in (torch.float32, torch.bfloat16, torch.int64, torch.bool)]
+    scalars = {f"v{number}": kind(1) for number, kind in enumerate(kinds)}
+    scalars["grad"] = torch.tensor([0.25], requires_grad=True)
+    scalars["third"] = np.float32(1 / 3)
+    plain = {name: value.item() for name, value in scalars.items()}
+    run.log(plain, step=0)
+    with monkeypatch.context() as patch:
+        patch.setattr(recorder, "Split", None)
+        for step in range(1, 2 * recorder.READ_CALLS + 4):
+            run.log(scalars, step=step)
+        run.log(plain, step=500)
+        run.log({"v0": np.int8(3)})
+    assert [record.values for record in lines(run) if isinstance(record, Metrics)] == [
+        *[plain] * (2 * recorder.READ_CALLS + 5), {"v0": 3}
+    ]  # fmt: skip
+    assert not run._recorder._problems
+    parameter = torch.nn.Parameter(torch.tensor(2.0))
+    for value in (torch.zeros(2), torch.tensor(1.0, device="meta"), torch.tensor(1j), np.longdouble("1e400")):
+        run.log({"third": np.float32(0.5), "v0": value, "grad": parameter}, step=600)
+    run.log({"third": np.float32("nan"), "grad": parameter}, step=601)
+    assert [record.values for record in lines(run)[-5:-1]] == [{"third": 0.5, "grad": 2.0}] * 4
+    assert math.isnan(logged(run, 601)["third"])
+    assert said(run, "v0") == len(run._recorder._problems)
+
+
+def test_scalar_is_kept_while_the_disk_is_full(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the quick way couldn't write is written when there is space."""
+    run.log({"loss": 1.0}, step=0)
+    run.log({"loss": np.float32(0.5)}, step=1)
+    write = os.write
+
+    def full(fd: int, line: bytes) -> int:
+        raise OSError(errno.ENOSPC, "no space")
+
+    monkeypatch.setattr(os, "write", full)
+    run.log({"loss": np.float32(0.25)}, step=2)
+    monkeypatch.setattr(os, "write", lambda fd, line: write(fd, line[:20] if len(line) > 20 else line))
+    run._recorder.settle(1.0)
+    run.log({"loss": np.float32(0.125)}, step=3)
+    monkeypatch.undo()
+    run._recorder.settle(1.0)
+    found = [(r.step, r.values["loss"]) for r in lines(run) if isinstance(r, Metrics)]
+    assert found == [(0, 1.0), (1, 0.5), (2, 0.25), (3, 0.125)]
 
 
 ODD: list[Any] = [

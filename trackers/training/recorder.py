@@ -25,13 +25,14 @@ from trackers.relay.client import RelayClient
 from trackers.support import process_info
 from trackers.support.redaction import mask, mask_source, mask_text
 from trackers.tracker import RunInfo
-from trackers.values.coerce import Split, whole_step
+from trackers.values.coerce import PLAIN_NUMBERS, Split, read_at_once, whole_step
 from trackers.values.device_copy import PendingRecord, Queue, Transfer, transfer
 
-PLAIN_NUMBERS = frozenset({int, float, bool})
 POLL_S = 1.0
 """Interval of checks of disk and relay in a logging process, in seconds; it also prints the relay's messages."""
 KNOWN_NAMES = 100_000
+READ_CALLS = 64
+"""After a call with values that must be read, so many others aren't tried as plain numbers first."""
 DRAIN_S = 10.0
 INHERIT_S = 5.0
 """Maximum wait of a child that ends a run to become its owner, in seconds, if the process that began it is gone."""
@@ -43,6 +44,7 @@ class Recorder:
     Attributes:
         fast: a line may go straight to ``fd``: nothing waits for a disk or an accelerator.
         known: names of metrics that were found in order, so that the quick way need not look at them again.
+        to_read: of how many more calls it is known that their values must be read first: tensors, NumPy's scalars.
         step: of the last record; -1 before the first. following: the step of a call that gives none.
         first_step: of this attempt.
         holds_steps: as in W&B, a call without a step has the step of the call before it that gave one.
@@ -70,6 +72,7 @@ class Recorder:
         self.fd = writer.fd
         self.fast = inside is None
         self.known: set[str] = set()
+        self.to_read = 0
         self.fold: SummaryFold | None = None
         self.step = first_step - 1
         self.first_step = self.following = first_step
@@ -111,6 +114,8 @@ class Recorder:
 
     def log(self, values: Mapping[str, Any], step: Any, keep: bool) -> None:
         """Record values that the quick way can't: other types, NaN, text, media, results, new names."""
+        if self.fast and self.log_at_once(values, step, keep):
+            return
         if self._is_over("log"):
             return
         now = self.now()
@@ -171,6 +176,31 @@ class Recorder:
             self.known.update(name for name in numbers if name in values)
         if now > self.poll_at or not self.fast:
             self.poll(now)
+
+    def log_at_once(self, values: Any, step: Any, keep: bool) -> bool:
+        """Record numbers of known names that need but be read, as the quick way does. False: nothing is recorded.
+
+        Never raises.
+        """
+        written = -1
+        try:
+            now = self.offset + time.monotonic()
+            if type(step) is not int or not -MAX_STEP <= step <= MAX_STEP or not self.known.issuperset(values):
+                return False
+            line = records.line_encoder(Metrics(step=step, time=now, values=read_at_once(values))) + b"\n"
+            written = os.write(self.fd, line)
+            self.to_read = self.to_read - 1 if self.to_read else READ_CALLS
+            self.step = step
+            self.following = step if keep else step + 1
+            if written != len(line):
+                self.take_over(line, written)
+            if self.fold is not None:
+                self.fold.update(read_at_once(values))
+            if now > self.poll_at:
+                self.poll(now)
+        except Exception:  # whatever it was, the slow way finds out and says it
+            return written >= 0
+        return True
 
     def _log_on_axes(self, values: Mapping[str, Any], step: int, now: float, keep: bool) -> bool:
         """Record plain numbers of known names, some of which have a step metric. False: it is nothing so simple."""

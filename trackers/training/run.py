@@ -240,7 +240,11 @@ class Run(Measuring, WandbRun):
         written = -1
         try:
             now = recorder.offset + self._monotonic()
-            if recorder.fast and type(step) is int and -MAX_STEP <= step <= MAX_STEP:
+            if recorder.to_read:
+                if recorder.fast and recorder.log_at_once(given, step, keep):
+                    return
+                recorder.to_read = 0
+            elif recorder.fast and type(step) is int and -MAX_STEP <= step <= MAX_STEP:
                 line = self._encode(Metrics(step=step, time=now, values=given)) + b"\n"
                 # The sum tells numbers from text, and finds NaN and infinities, which JSON can't write, as well as
                 # integers and decimals that no float holds.

@@ -22,6 +22,9 @@ MAX_TEXT = 1_000_000
 """Longest text, in characters; a longer one is cut, and said once: no tracker shows more, and some refuse it."""
 
 
+PLAIN_NUMBERS = frozenset({int, float, bool})
+
+
 class Unrecordable(ValueError):
     """A value that no record can hold. The message says what it was."""
 
@@ -169,6 +172,49 @@ def number(value: Any) -> Number:
             raise Unrecordable(f"{kind.__name__} is too large for a number")
         return found
     raise Unrecordable(f"{kind.__name__} can't be recorded")
+
+
+def read_at_once(values: Mapping[Any, Any]) -> dict[Any, Number]:
+    """The numbers of a call that holds nothing but numbers, NumPy's scalars and tensors of one value on the processor:
+    those that :class:`Split` makes of them.
+
+    Raises:
+        Exception: something else is among them, or a number that isn't finite.
+    """
+    found: dict[Any, Number] = {}
+    for name, value in values.items():
+        kind = type(value)
+        if kind in PLAIN_NUMBERS:
+            found[name] = value
+        elif kind in _TENSORS:
+            if not value.is_cpu:
+                raise Unrecordable("a value on an accelerator isn't waited for")
+            found[name] = value.item()
+        else:
+            found[name] = (_READERS.get(kind) or _reader(kind))(value)
+    if not math.isfinite(sum(found.values(), 0.0)):
+        raise Unrecordable("not finite")
+    return found
+
+
+_TENSORS: set[type] = set()
+_READERS: dict[type, Callable[[Any], Any]] = {}
+"""NumPy's scalars and torch's tensors, as far as any were logged."""
+_NUMPY = frozenset({
+    "float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "bool",
+    "bool_",
+})  # fmt: skip
+
+
+def _reader(kind: type) -> Callable[[Any], Any]:
+    if kind.__module__ == "numpy" and kind.__name__ in _NUMPY:
+        _READERS[kind] = kind.item  # type: ignore[attr-defined]
+    elif kind.__module__ == "torch" and kind.__name__ == "Tensor":
+        _TENSORS.add(kind)
+        return lambda value: read_at_once({"": value})[""]
+    else:
+        raise Unrecordable(f"{kind.__name__} needs a closer look")
+    return _READERS[kind]
 
 
 def _bounded(value: int) -> int:
