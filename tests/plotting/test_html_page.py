@@ -182,3 +182,41 @@ def test_gaps_and_marks_survive_thinning() -> None:
     assert np.isnan(line.y).any()
     assert 400 <= line.nans.min() <= line.nans.max() < 500
     assert len(line.x) < 300
+
+
+@needs_browser
+def test_value_without_a_neighbour_is_a_dot(tmp_path: Path) -> None:
+    """One value, or one between NaN, can be seen: four pixels wide, in its run's colour."""
+    write_run("one", [(0, 0, {"loss": 1.0})])
+    path = tmp_path / "page.html"
+    html_page.save(presets.metrics(open_runs(["one"]), PlotOptions()), path)
+    with chromium.browser(tmp_path) as window:
+        window.open(path)
+        inked = window.script("""
+            const chart = charts[0], scale = devicePixelRatio;
+            const [x, y] = [chart.px(0) - 4, chart.py(1) - 4].map(place => Math.round(place * scale));
+            const pixels = chart.context.getImageData(x, y, 8 * scale, 8 * scale).data;
+            let count = 0;
+            for (let k = 0; k < pixels.length; k += 4) count += pixels[k + 2] - pixels[k] > 100 && pixels[k + 3] > 200;
+            return count""")
+        assert inked >= 7
+
+
+@needs_browser
+def test_pointer_names_all_lines_sorted(tmp_path: Path) -> None:
+    """Beside the pointer stand the step and each run's value there, the largest first, the nearest strongest."""
+    for number in range(3):
+        write_run(f"r{number}", [(step, step, {"loss": 1.0 + number}) for step in range(300)])
+    path = tmp_path / "page.html"
+    html_page.save(presets.metrics(open_runs(["digits"]), PlotOptions(smooth=0)), path)
+    with chromium.browser(tmp_path) as window:
+        window.open(path)
+        said = window.script("""
+            const chart = charts[0], box = chart.canvas.getBoundingClientRect();
+            const [clientX, clientY] = [box.left + chart.px(150), box.top + chart.py(2)];
+            chart.canvas.dispatchEvent(new PointerEvent("pointermove", {clientX, clientY}));
+            const rows = [...chart.note.children];
+            return [rows.map(row => row.textContent), rows.find(row => row.className === "near").textContent]""")
+        assert said == [["step 150", "r2: 3", "r1: 2", "r0: 1"], "r1: 2"]
+        window.script("charts[0].canvas.dispatchEvent(new PointerEvent('pointerleave'))")
+        assert window.script("return charts[0].note.textContent") == ""

@@ -21,6 +21,7 @@ from tests.readers.test_following import append, metrics
 from tests.ui.support import Site, site, until
 from trackers.records import Alert, Media, MediaFile, Start, Text
 from trackers.training.run import Run
+from trackers.ui.answers import QUESTIONS
 
 
 def curve(found: Site, key: str, name: str = "loss", **given: Any) -> dict[str, Any]:
@@ -327,3 +328,62 @@ def test_files_that_are_left_out_are_told_on_the_page(capfd: pytest.CaptureFixtu
         (lost,) = until(lambda: found.ask("runs")["lost"])
         assert "bad.json" in lost
     assert capfd.readouterr().err.count("bad.json") <= 1
+
+
+DEEP: Any = 1
+for _ in range(150):
+    DEEP = [DEEP]
+ODD: tuple[Any, ...] = (
+    None, 5, "text", [], {}, {"columns": 5, "rows": [[1]]}, {"columns": ["a"], "rows": 5},
+    {"columns": ["a"], "rows": [5]},
+    {"columns": [None, {"x": 1}], "rows": [[DEEP, {"_type": 5}, {"_type": "image-file"}]]},
+    {"counts": [1], "edges": [0]}, {"counts": ["x"], "edges": [0, 1]}, {"counts": [1e400], "edges": [0, math.nan]},
+    {"counts": 5, "edges": None}, {"counts": [10**400], "edges": [0, 1]},
+)  # fmt: skip
+
+
+def test_odd_records_are_answered() -> None:
+    """Whatever a journal holds, each question has an answer or a reason, and the connection isn't broken off."""
+    more: list[Any] = [Text(step=-(2**60), time=-1e9, values={"": "", "x" * 5000: "y" * 100_000})]
+    for number, data in enumerate(ODD):
+        for kind in ("table", "histogram", "image", "", "strange"):
+            items = [
+                MediaFile(format="", data=data, width=-1),
+                MediaFile(format="npy", file=f"media/{number}", data=data),
+            ]
+            more.append(Media(step=number, time=T0, name=f"{kind}{number}", type=kind, items=items))
+    more += [Alert(time=T0, title="t" * 10_000, level=""), Start(time=0.0, attempt=10**9, rank=0)]
+    config: Any = {"deep": DEEP, "": {"": 1}, "big": 10**300, "none": None, "list": [math.nan]}
+    rows: list[Any] = [(2**62, 0, {"": 1e308, "x\n\0": -1e308, "loss": 10**300, "yes": True})]
+    path = write_run(
+        "one", rows, config=config, summary={"deep": DEEP, "text": "x" * 10_000}, more=more, notes="n" * 9999
+    )
+    (path / "media/0").write_bytes(
+        b"\x93NUMPY\x01\x00v\x00{'descr': '|u1', 'fortran_order': False, 'shape': (9999999, 99999999), }\n"
+    )
+    (path / "relay.log").write_bytes(b"\xff\xfe\0" * 1000)
+    with site(runs=1) as found:
+        key = found.key("one")
+        page = found.ask("run", run=key)
+        assert len(page["media"]) == 2 + 5 * len(ODD)
+        asked: list[tuple[str, dict[str, Any]]] = [(f"api/{name}", {"run": key, "runs": key}) for name in QUESTIONS]
+        for one in page["media"]:
+            about = {"run": key, "name": one["name"], "type": one["type"]}
+            asked += [("api/media", about), ("api/items", about), ("media", about), ("media", {**about, "item": 1})]
+        for name in found.ask("columns")["columns"]:
+            asked += [
+                ("api/scatter", {"columns": name}),
+                ("api/runs", {"query": json.dumps({"sort": name, "by": name})}),
+            ]
+        for name in ("", "x\n\0", "loss", "yes"):
+            for axis in ("step", "time", "relative"):
+                for log in ("", "1"):
+                    given = {"runs": key, "name": name, "axis": axis, "log_x": log, "log_y": log, "weight": "0.9"}
+                    asked += [("api/curves", given), ("api/curves", {**given, "by": "config.big", "low": "-1e300"})]
+        for question, given in asked:
+            status, _, content = found.get(f"{question}?{urlencode(given)}")
+            assert status in (200, 404), (question, given, content[:200])
+            if question.startswith("api/"):
+                json.loads(content)
+            if question not in ("media", "api/media", "api/items"):
+                assert status == 200, (question, given, content[:200])

@@ -91,6 +91,13 @@ def test_table_is_searched_sorted_grouped_and_pinned(window: Browser) -> None:
         assert wait(window, f"{names}[0] === 'r10' && {names}") == ["r10", "r08", "r06", "r02", "r00"]
         window.script("[...document.querySelectorAll('tbody tr')].at(-1).querySelector('.star').click()")
         wait(window, f"{names}[0] === 'r00'")
+        ticked = "document.querySelectorAll('tbody input:checked').length"
+        window.script("document.querySelectorAll('tbody input')[0].click()")
+        wait(window, f"{ticked} === 4 && location.hash.includes('sel=')")
+        window.script("[...document.querySelectorAll('button')].find(one => one.textContent === 'newest').click()")
+        wait(window, f"{ticked} === 5 && !location.hash.includes('sel=')")
+        window.script("[...document.querySelectorAll('button')].find(one => one.textContent === 'tick all').click()")
+        wait(window, f"{ticked} === 5 && location.hash.split('%2C').length === 5")
         state = window.script("return location.hash")
         visit(window, found, state)
         assert wait(window, f"{names}.length === 5 && {names}") == ["r00", "r10", "r08", "r06", "r02"]

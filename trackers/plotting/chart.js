@@ -169,15 +169,19 @@ const charting = (() => {
       c.fillText(this.panel.x_label, (box.left + box.right) / 2, this.canvas.clientHeight - 2);
     }
     path(c, xs, ys) {
+      const alone = [];
       let on = false;
       c.beginPath();
       xs.forEach((x, k) => {
         const [a, b] = [this.px(x), this.py(ys[k])];
         if (!isFinite(a) || !isFinite(b)) { on = false; return; }
-        if (on) c.lineTo(a, b); else { c.moveTo(a, b); c.lineTo(a + 0.01, b); }
+        if (on) c.lineTo(a, b);
+        else if (k + 1 < xs.length && isFinite(ys[k + 1])) c.moveTo(a, b);
+        else alone.push([a, b]);  // with no neighbour: a dot
         on = true;
       });
       c.stroke();
+      for (const [a, b] of alone) { c.beginPath(); c.arc(a, b, 2, 0, 7); c.fill(); }
     }
     line(c, line, box) {
       c.strokeStyle = c.fillStyle = this.colour(line.style);

@@ -178,11 +178,11 @@ def smooth(values: Any, weight: float) -> Any:
     powers = weight ** np.arange(width + 1.0)
     with np.errstate(over="ignore", invalid="ignore"):
         local = np.cumsum(padded.reshape(rows, width) / powers[:-1], axis=1) * powers[:-1] * (1 - weight)
-        carried, carry = np.zeros(rows), 0.0
-        for row in range(rows):
-            carried[row] = carry
-            carry = float(local[row, -1]) + carry * float(powers[-1])
-        whole = (local + carried[:, None] * powers[1:]).ravel()[:size]
+        carried, carry, past = [], 0.0, float(powers[-1])
+        for end in local[:, -1].tolist():
+            carried.append(carry)
+            carry = end + carry * past
+        whole = (local + np.array(carried)[:, None] * powers[1:]).ravel()[:size]
         means = whole / -np.expm1(np.arange(1.0, size + 1) * math.log(weight))
         return np.clip(means, np.min(values), np.max(values))  # rounding makes no curve of what is constant
 

@@ -151,6 +151,13 @@
     const by = choice(bar, "group by", [["", "nothing"]], state.by, value => { go({by: value}, {quiet: true}); refresh(); });
     checks(bar, "columns ▾", () => known.filter(one => one !== "name"), () => state.col.length ? state.col : usual,
       col => { go({col}, {quiet: true}); refresh(); });
+    let keys = [];
+    for (const [label, title, sel] of [["tick all", "show the first 100 of these runs in charts", () => keys.slice(0, 100).join(",")],
+      ["newest", "show the newest ten that fit in charts, also those that come", () => ""]]) {
+      const button = element("button", bar, label);
+      button.type = "button"; button.title = title;
+      button.addEventListener("click", () => { go({sel: sel()}, {quiet: true}); refresh(); });
+    }
     const count = element("span", bar, "", "soft");
     const box = element("div", main, null, "scroll tall"), table = element("table", box), head = element("tr", element("thead", table));
     const body = element("tbody", table), more = element("p", main, "", "soft"), lost = element("p", main, "", "soft"), empty = element("div", main, "", "empty");
@@ -164,6 +171,7 @@
       if (turn !== drawing) return;
       versions.table = found.version;
       total = found.total;
+      keys = found.rows.map(row => row.key);
       if (!state.sel) await choose();
       usual = usualColumns(found.rows);
       const columns = state.col.length ? state.col : usual;

@@ -162,7 +162,8 @@ class Series:
             width = -(-len(y) // LONG)
             whole = len(y) // width * width
             powers = weight ** np.arange(width - 1.0, -1, -1)
-            heads = y[:whole].reshape(-1, width) @ (powers * ((1 - weight) / -math.expm1(width * math.log(weight))))
+            shares = powers * ((1 - weight) / -math.expm1(width * math.log(weight)))
+            heads = np.einsum("ij,j->i", y[:whole].reshape(-1, width), shares)  # @ would start threads for it
             x, y = x[width - 1 : whole : width], curve_math.smooth(heads, weight**width)
         else:
             y = curve_math.smooth(y, weight)

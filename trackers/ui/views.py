@@ -90,7 +90,7 @@ class RunView:
                 for name in block.names:
                     self._names[name] = self._names.get(name, False) or stepped
             self._named = len(chunks)
-            return self._names
+            return dict(self._names)
 
     @property
     def began(self) -> float:
