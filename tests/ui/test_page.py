@@ -226,3 +226,16 @@ def test_nasty_names_are_text(window: Browser) -> None:
             assert window.script("return document.querySelectorAll('main img, main script').length") == 0
             assert "boom" not in window.script("return document.title")
             assert window.console() == []
+
+
+def test_status_of_any_words_hides_no_other_run(window: Browser, tmp_path: Path) -> None:
+    """What a file says of its run's status is shown, whatever it is; the other runs are there."""
+    path = tmp_path / "odd.json"
+    path.write_text('{"run_id": "odd", "summary": {"status": "not\\na class"}, "training_iterations": [{"step": 1, "x": 2}]}')
+    losses("one", 3)
+    with site("runs", f"json:{path}", runs=2) as found:
+        visit(window, found, "#sort=created")
+        wait(window, "document.querySelectorAll('tbody tr').length === 2")
+        assert "not" in window.script("return document.querySelector('tbody').textContent")
+        assert window.script("return document.getElementById('problem').textContent") == ""
+        assert window.console() == []

@@ -114,7 +114,7 @@
   }
   function cell(row, value, kind) {
     const made = element("td", row, text(value), typeof value === "number" || ["NaN", "Infinity", "-Infinity"].includes(value) ? "number" : "");
-    if (kind) made.classList.add(kind);
+    if (kind && /^[a-z]+$/.test(kind)) made.classList.add(kind);  // a file may say any words of its status
     if (typeof value === "string" && value.length > 24) made.title = value;
     return made;
   }
