@@ -315,6 +315,22 @@ def test_helper_processes_find_the_same(monkeypatch: pytest.MonkeyPatch) -> None
     assert "run3" in together.lost[0]
 
 
+@pytest.mark.processes
+def test_helper_processes_read_directories_of_any_name(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A name that isn't UTF-8 stops no helper."""
+    for number in range(4):
+        path = write_run(f"run{number}", [(0, 0, {"loss": float(number)})], created=T0 + number)
+        path.rename(os.fsdecode(b"runs/digits/\xff%d" % number))
+    alone = gather(["runs"])
+    monkeypatch.setattr("trackers.analysis.collect.SHARED_BYTES", 1)
+    monkeypatch.setattr("trackers.analysis.collect._cores", lambda: 2)
+    assert gather(["runs"]) == alone
+    assert [run.id for run in alone.runs] == ["run3", "run2", "run1", "run0"]
+    assert capfd.readouterr().err == ""
+
+
 def _age(run: Path, seconds: float = 100.0) -> None:
     for path in (run / "run.json", *run.glob("streams/*")):
         os.utime(path, (time.time() - seconds, time.time() - seconds))

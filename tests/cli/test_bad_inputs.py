@@ -307,6 +307,27 @@ def test_names_that_a_terminal_has_no_letters_for_are_escaped() -> None:
         assert b"\\" in done.stdout
 
 
+def test_directory_that_is_not_utf8_stops_no_command(capsys: pytest.CaptureFixture[str]) -> None:
+    """Whoever may write to a directory of runs can name one as they like: it is listed, queried and copied, too."""
+    os.makedirs(b"runs/digits-\xff")
+    write_run("good", ROWS)
+    path = write_run("odd", ROWS)
+    path.rename(os.fsdecode(b"runs/digits-\xff/odd"))
+    path = write_run("other", ROWS)
+    (path / "streams" / os.fsdecode(b"\xff.jsonl")).touch()
+    for one in Path("runs").rglob("*"):  # old enough for what is found out to be kept
+        os.utime(one, (1e9, 1e9))
+    odd = os.fsdecode(b"runs/digits-\xff/odd")
+    for words in (
+        ["ls"], ["ls"], ["sql", "select * from runs"], ["sql", "select count(*) as n from metrics", "--format", "csv"],
+        ["sql", "select count(*) as n from metrics", "--format", "csv"], ["compare", "good", odd], ["report", odd],
+        ["copy", odd, "json:copied"], ["copy", odd, "copies"], ["bench-export", odd, "--output", "results"],
+    ):  # fmt: skip
+        assert said(own(words[0]), words[1:], capsys) == 0, words
+    assert json.loads(next(Path("results").glob("*.json")).read_text())["performance_metrics"]
+    assert Path("copied").exists()
+
+
 def test_server_that_is_away_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """What a query can't get is one line, an exit code, and no traceback."""
 

@@ -26,6 +26,7 @@ from trackers.readers import registry
 from trackers.readers.boundary import boundary
 from trackers.readers.journal import JournalReader, source_run
 from trackers.readers.reader import Reader, SourceRun
+from trackers.records import escaped
 
 SHARED_BYTES = 32 * 1024 * 1024
 """Minimum amount of data for which starting a second process pays off."""
@@ -149,9 +150,14 @@ def read_one(path: Path) -> RunStats | str:
 
 def serve() -> None:
     """What a helper process does: read the runs named on standard input, answer on standard output."""
-    paths = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=list[str])
-    answers = [read_one(Path(path)) for path in paths]
-    sys.stdout.buffer.write(msgspec.msgpack.encode(answers))
+    paths = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=list[bytes])
+    answers = [read_one(Path(os.fsdecode(path))) for path in paths]
+    for answer in answers:
+        if isinstance(answer, RunStats):
+            answer.source = ""  # who asked knows it, and it may not be UTF-8
+    sys.stdout.buffer.write(
+        msgspec.msgpack.encode([escaped(answer) if isinstance(answer, str) else answer for answer in answers])
+    )
 
 
 def _start(share: Sequence[Path]) -> subprocess.Popen[bytes]:
@@ -162,7 +168,7 @@ def _start(share: Sequence[Path]) -> subprocess.Popen[bytes]:
         env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if os.path.isabs(path))},
     )  # fmt: skip
     assert helper.stdin is not None
-    helper.stdin.write(msgspec.msgpack.encode([str(path) for path in share]))
+    helper.stdin.write(msgspec.msgpack.encode([os.fsencode(path) for path in share]))
     helper.stdin.close()
     return helper
 
@@ -176,7 +182,12 @@ def _answers(helper: subprocess.Popen[bytes], share: Sequence[Path]) -> list[Run
         found: list[RunStats | str] = msgspec.msgpack.decode(content, type=list[RunStats | str])
     except (*UNDECODABLE, TypeError):
         found = []
-    return found if len(found) == len(share) else [read_one(path) for path in share]
+    if len(found) != len(share):
+        return [read_one(path) for path in share]
+    for path, answer in zip(share, found, strict=True):
+        if isinstance(answer, RunStats):
+            answer.source = str(path)
+    return found
 
 
 def _bytes(path: Path) -> int:

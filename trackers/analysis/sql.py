@@ -35,7 +35,7 @@ from trackers.readers.columns import Block
 from trackers.readers.frames import Frame
 from trackers.readers.journal import JournalReader, source_run
 from trackers.readers.run_data import RunData
-from trackers.records import double
+from trackers.records import double, escaped
 from trackers.support.optional import need
 
 TABLES = ("runs", "metrics", "system", "config", "summary")
@@ -120,13 +120,13 @@ def _runs_table(names: list[str], runs: Sequence[RunStats]) -> Any:
     import pyarrow as pa
 
     texts = {"source", "name", "project", "notes", "status", "gpu_name", "memory_kind"}
-    columns: dict[str, Any] = {"run": pa.array(names, pa.string())}
+    columns: dict[str, Any] = {"run": _texts(names)}
     for field in _RUN_FIELDS:
         values = [getattr(run, field) for run in runs]
-        columns[field] = pa.array(values, pa.string() if field in texts else pa.int64())
+        columns[field] = _texts(values) if field in texts else pa.array(values, pa.int64())
         if field == "project":
-            columns["group_name"] = pa.array([run.group for run in runs], pa.string())
-            columns["tags"] = pa.array([run.tags for run in runs], pa.list_(pa.string()))
+            columns["group_name"] = _texts([run.group for run in runs])
+            columns["tags"] = pa.array([list(map(escaped, run.tags)) for run in runs], pa.list_(pa.string()))
         elif field == "status":
             stamps = [round(run.created * 1e6) if run.created else None for run in runs]
             columns["created"] = pa.array(stamps, pa.timestamp("us", "UTC"))
@@ -150,6 +150,13 @@ def _values_table(names: list[str], mappings: Sequence[Mapping[str, Any]]) -> An
     })  # fmt: skip
 
 
+def _texts(values: Sequence[str | None]) -> Any:
+    """A column of texts; what isn't UTF-8 in the name of a directory is escaped."""
+    import pyarrow as pa
+
+    return pa.array([None if value is None else escaped(value) for value in values], pa.string())
+
+
 def _text(value: Any) -> str | None:
     if value is None:
         return None
@@ -171,9 +178,8 @@ def _numbers(runs: Sequence[tuple[str, RunStats]], marks: Mapping[str, str], *, 
     found = [schema.empty_table()]
     folders: dict[str, list[tuple[str, RunStats]]] = {}
     for name, run in runs:
-        folders.setdefault(os.path.dirname(os.path.dirname(run.source)) if run.source in marks else "", []).append(
-            (name, run)
-        )
+        kept = run.source in marks and escaped(run.source) == run.source  # an index holds UTF-8 alone
+        folders.setdefault(os.path.dirname(os.path.dirname(run.source)) if kept else "", []).append((name, run))
     for folder, members in folders.items():
         index = NumberIndex(folder, stepless=stepless) if folder else None
         tables, known = index.tables({run.source: name for name, run in members}, marks) if index else ([], set())
@@ -184,7 +190,7 @@ def _numbers(runs: Sequence[tuple[str, RunStats]], marks: Mapping[str, str], *, 
                 continue
             table = frames.long(list(frames.parted(_blocks(run), stepless)), list(run.folds))
             fresh.append((run.source, marks.get(run.source, "") if run.status != "running" else "", table))
-            labels = pa.DictionaryArray.from_arrays(np.zeros(len(table), np.int32), pa.array([name], pa.string()))
+            labels = pa.DictionaryArray.from_arrays(np.zeros(len(table), np.int32), _texts([name]))
             found.append(table.add_column(0, "run", labels).cast(schema))
         if index is not None and fresh:
             index.add(fresh, marks)

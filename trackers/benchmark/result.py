@@ -28,7 +28,7 @@ from trackers.benchmark import speed
 from trackers.benchmark.steps import Step, StepCollector
 from trackers.formats.artifact_place import claim
 from trackers.metrics import roles
-from trackers.records import finite, name_floats
+from trackers.records import finite, name_floats, storable
 from trackers.support import confined
 
 CORES = {
@@ -100,7 +100,13 @@ def result(
 
 def text(document: Mapping[str, Any]) -> str:
     """The document as valid JSON: NaN and infinities are strings."""
-    return json.dumps(name_floats(dict(document)), indent=2, allow_nan=False, ensure_ascii=False, default=str) + "\n"
+    content = name_floats(dict(document))
+    found = json.dumps(content, indent=2, allow_nan=False, ensure_ascii=False, default=str) + "\n"
+    try:
+        found.encode()
+    except UnicodeEncodeError:  # a path that isn't UTF-8
+        return text(storable(content))
+    return found
 
 
 def file_name(document: Mapping[str, Any]) -> str:

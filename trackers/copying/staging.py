@@ -216,7 +216,7 @@ def stage(
     same = version == known.version if version else run.status not in ("", "running")
     if known.complete and same:
         return directory
-    staged = StagedCopy(source=run.source, destination=destination.text, version=version)
+    staged = StagedCopy(source=records.escaped(run.source), destination=destination.text, version=version)
     directory.write_info(_merged(info, directory))
     replace_file(file, msgspec.json.encode(staged))
     if not directory.deliveries() and not destination.place:  # nothing has left it: it can begin anew

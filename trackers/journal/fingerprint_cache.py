@@ -18,6 +18,7 @@ import msgspec
 
 from trackers.errors import UNDECODABLE
 from trackers.journal.run_directory import replace_file
+from trackers.records import escaped
 
 SETTLED_S = 2.0
 """Files that are younger may change without their print: network filesystems have clocks of whole seconds."""
@@ -62,6 +63,7 @@ class FingerprintCache:
         if not mark:
             return
         with contextlib.suppress(UnicodeEncodeError, OverflowError, TypeError):  # what no file can hold is read again
+            name.encode()  # a directory's name may not be UTF-8
             self._entries[name] = (mark, msgspec.Raw(msgspec.msgpack.encode(value)))
             self._changed = True
 
@@ -108,7 +110,7 @@ def mark_of(run: Path | str, *, deliveries: bool = False) -> str:
                 parts.append(f"{entry.name}:{stat.st_ino}:{stat.st_size}:{stat.st_mtime_ns}")
     except OSError:
         return ""
-    return "" if newest > (time.time() - SETTLED_S) * 1e9 else " ".join(parts)
+    return "" if newest > (time.time() - SETTLED_S) * 1e9 else escaped(" ".join(parts))
 
 
 def _name(entry: os.DirEntry[str]) -> str:
