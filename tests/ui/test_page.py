@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -231,7 +232,8 @@ def test_nasty_names_are_text(window: Browser) -> None:
 def test_status_of_any_words_hides_no_other_run(window: Browser, tmp_path: Path) -> None:
     """What a file says of its run's status is shown, whatever it is; the other runs are there."""
     path = tmp_path / "odd.json"
-    path.write_text('{"run_id": "odd", "summary": {"status": "not\\na class"}, "training_iterations": [{"step": 1, "x": 2}]}')
+    odd = {"run_id": "odd", "summary": {"status": "not\na class"}, "training_iterations": [{"step": 1, "x": 2}]}
+    path.write_text(json.dumps(odd))
     losses("one", 3)
     with site("runs", f"json:{path}", runs=2) as found:
         visit(window, found, "#sort=created")
