@@ -14,6 +14,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks.analysis import age
 from benchmarks.common import Figure, main, percentile
+from tests.ui import support
 from tests.ui.support import Site, command
 from trackers import records
 from trackers.journal.run_directory import RunDirectory
@@ -105,6 +106,7 @@ def interactions(found: Site, long: int) -> dict[str, Callable[[], Any]]:
 def measure(quick: bool) -> list[Figure]:
     """The figures; a hundredth of the runs and points for a try."""
     runs, points, few, long = (100, 500, 10, 5000) if quick else (10_000, 500, 10, 500_000)
+    support.PATIENCE_S = 300.0
     root = Path("runs")
     write(root, runs, points, few, long)
     age(root)

@@ -387,3 +387,24 @@ def test_odd_records_are_answered() -> None:
                 json.loads(content)
             if question not in ("media", "api/media", "api/items"):
                 assert status == 200, (question, given, content[:200])
+
+
+def test_what_is_sent_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first 500 rows of a table, the end of a log, no file above the limit, 100 runs at once."""
+    monkeypatch.setattr("trackers.ui.media.FILE_BYTES", 1000)
+    data = {"columns": ["a"], "rows": [[number] for number in range(600)]}
+    table = Media(step=0, time=T0, name="t", type="table", items=[MediaFile(format="json", data=data)])
+    path = write_run("one", [(0, 0, {"loss": 1.0})], more=[table, picture("p", "media/p.png", "png")])
+    (path / "media/p.png").write_bytes(b"x" * 1001)
+    (path / "relay.log").write_text("".join(f"line {number}\n" for number in range(100_000)))
+    with site(runs=1) as found:
+        key = found.key("one")
+        (item,) = found.ask("items", run=key, name="t", type="table")["items"]
+        assert (len(item["rows"]), item["total"]) == (500, 600)
+        assert found.get(f"media?run={key}&name=p&type=image")[0] == 404
+        log = found.ask("log", run=key)["log"]
+        assert 200_000 < len(log) <= 256 * 1024
+        assert log.startswith("line ")
+        assert log.endswith("line 99999\n")
+        many = ",".join([*(f"x{number}" for number in range(100)), key])
+        assert found.ask("curves", runs=many, name="loss")["lines"] == []

@@ -58,6 +58,9 @@ def test_page_of_another_site_is_refused(served: Site) -> None:
     """What a browser asks for another site's page is refused, even with the token; and nothing allows such pages."""
     assert served.get("api/runs", **{"Sec-Fetch-Site": "cross-site"})[0] == 403
     assert served.get("api/runs", **{"Sec-Fetch-Site": "same-site"})[0] == 403
+    framed = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "iframe"}
+    assert served.get("", **framed)[0] == 403
+    assert served.get("", **{**framed, "Sec-Fetch-Dest": "document"})[0] == 200  # a link that somebody follows
     status, headers, _ = served.get("api/runs", Origin="http://evil.example", **{"Sec-Fetch-Site": "same-origin"})
     assert status == 200
     assert not [name for name in headers if name.startswith("access-control")]

@@ -208,7 +208,12 @@ class Handler(BaseHTTPRequestHandler):
         hosts = self.headers.get_all("Host") or []
         if len(hosts) != 1 or not self.server.knows(hosts[0].strip()):
             return "this server has another name: open the address that `trackers ui` printed"
-        if self.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin"):
+        asks = self.headers.get("Sec-Fetch-Site", "none")
+        follows_link = (self.headers.get("Sec-Fetch-Mode"), self.headers.get("Sec-Fetch-Dest")) == (
+            "navigate",
+            "document",
+        )
+        if asks not in ("none", "same-origin") and not follows_link:
             return "another site asks"
         if self.headers.get("Content-Length", "0") != "0" or self.headers.get("Transfer-Encoding"):
             return "a request has no content here"
