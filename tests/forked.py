@@ -115,11 +115,14 @@ os._exit(code)
 def run(
     words: Sequence[str],
     *,
-    preload: Sequence[str],
+    preload: Sequence[str] = ALL,
     env: Mapping[str, str] | None = None,
     cwd: str | os.PathLike[str] | None = None,
-    timeout: float,
+    timeout: float = 150.0,
+    input: str | None = None,
     stdout: IO[Any] | None = None,
+    merged: bool = False,
+    check: bool = False,
     ranks: int = 0,
 ) -> subprocess.CompletedProcess[str]:
     """Run a Python program to its end, as ``subprocess.run`` would.
@@ -128,30 +131,40 @@ def run(
         words: ``[sys.executable, "script.py" | "-m", "module" | "-c", "code", *arguments]``.
         preload: modules that the parent of all programs with the same ``preload`` has imported.
         timeout: seconds, after which the program is killed and TimeoutExpired raised.
+        input: what it can read.
         stdout: a file for both outputs; None: both are returned.
+        merged: return both outputs as one.
+        check: CalledProcessError, unless its exit code is 0.
         ranks: above 0: so many processes, with the variables that torchrun gives them; ``preload`` has torch.
 
     Returns:
         With the exit code, or minus the number of the signal that ended it, and the outputs.
     """
     with contextlib.ExitStack() as stack:
-        out, err = (stdout or stack.enter_context(tempfile.TemporaryFile()) for _ in range(2))
-        program = Program(words, preload=preload, env=env, cwd=cwd, stdout=out, stderr=err, ranks=ranks)
+        out, err, given = (stack.enter_context(tempfile.TemporaryFile()) for _ in range(3))
+        given.write((input or "").encode())
+        given.seek(0)
+        streams = (stdout or out, stdout or (out if merged else err))
+        program = Program(
+            words, preload=preload, env=env, cwd=cwd, stdin=given, stdout=streams[0], stderr=streams[1], ranks=ranks
+        )
         try:
             code = program.wait(timeout)
         except subprocess.TimeoutExpired:
             program.kill()
             program.wait(60.0)
             raise
-        said = ["", ""]
-        if stdout is None:
-            for number, file in enumerate((out, err)):
-                file.seek(0)
-                said[number] = file.read().decode()
-    return subprocess.CompletedProcess(list(words), code, *said)
+        said = []
+        for file in (out, err):
+            file.seek(0)
+            said.append(file.read().decode())
+    done = subprocess.CompletedProcess(list(words), code, *said)
+    if check:
+        done.check_returncode()
+    return done
 
 
-def commands(preload: Sequence[str]) -> str:
+def commands(preload: Sequence[str] = ALL) -> str:
     """A directory for the front of PATH, whose ``python``, ``trackers`` and ``torchrun`` are forks."""
     parent = _parent(tuple(preload))
     folder = Path(f"{parent.address}.bin")
@@ -263,7 +276,7 @@ def _can_be_forked(words: Any) -> bool:
 class Program(_Forked):
     """A program that runs. Arguments as for :func:`run` and ``subprocess.Popen``, whose methods it has."""
 
-    def __init__(self, words: Sequence[str], *, preload: Sequence[str], ranks: int = 0, **more: Any) -> None:
+    def __init__(self, words: Sequence[str], *, preload: Sequence[str] = ALL, ranks: int = 0, **more: Any) -> None:
         self._address = _parent(tuple(preload)).address
         self._ranks = ranks
         super().__init__(list(words), **{"stdin": subprocess.DEVNULL, **more})
@@ -500,6 +513,9 @@ def _become(job: Mapping[str, Any], descriptors: Sequence[int]) -> None:
         for folder in filter(None, os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep)):
             for library in Path(folder).glob("*.so*"):  # the loader read the variable when the parent started
                 ctypes.CDLL(str(library))
+        with contextlib.suppress(AttributeError):  # at the end what was registered since is done, and nothing else
+            libc = ctypes.CDLL(None)
+            libc.on_exit(libc._exit, None)
         random.seed()
         if "numpy" in sys.modules:
             sys.modules["numpy"].random.seed()
@@ -610,6 +626,8 @@ def _end(code: int) -> None:
     for file in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):
             file.flush()
+    with contextlib.suppress(AttributeError):
+        ctypes.CDLL(None).exit(code)
     os._exit(code)
 
 

@@ -13,14 +13,12 @@ from pathlib import Path
 import pytest
 
 import trackers
+from tests import forked
 from trackers.training.run import Run
 
 
 def program(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "trackers", *arguments],
-        capture_output=True, text=True, check=False, env={**os.environ, **environ}, stdin=subprocess.DEVNULL,
-    )  # fmt: skip
+    return forked.run([sys.executable, "-m", "trackers", *arguments], env={**os.environ, **environ})
 
 
 def make_run(tracker: str = "json", name: str = "baseline", **more: object) -> Run:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests import ROOT
+from tests import ROOT, forked
 from trackers.analysis.benchmark_results import Result, from_document
 from trackers.analysis.compare import compare_runs
 from trackers.analysis.report import benchmark_markdown, warnings, winner
@@ -60,9 +60,7 @@ def write_session(name: str, gpus: int, rate: float, loss: float, *, metrics: di
 
 def script(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     """A script as users start it, in a process of its own."""
-    return subprocess.run(
-        [sys.executable, str(SCRIPTS / name), *arguments], capture_output=True, text=True, check=False
-    )
+    return forked.run([sys.executable, str(SCRIPTS / name), *arguments])
 
 
 def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:

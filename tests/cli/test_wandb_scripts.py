@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests import ROOT
+from tests import ROOT, forked
 from tests.backends.wandb.support import server
 from tests.backends.wandb.test_datastore import framed
 from tests.fakes.wandb_reads import HeldRun
@@ -67,7 +66,7 @@ def test_script_runs_from_a_checkout(server: WandbServer, tmp_path: Path) -> Non
     held(server)
     for name in PROGRAMS:
         command = [sys.executable, str(ROOT / f"scripts/{name}.py"), *WHERE, "--run-name", "base"]
-        done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=os.environ)
+        done = forked.run(command, cwd=tmp_path)
         assert (done.returncode, done.stderr) == (0, "")
         if name != "compare_wandb_runs":
             head = done.stdout.splitlines()[:4]
@@ -298,9 +297,7 @@ def test_wrong_use_and_missing_things_are_one_line(server: WandbServer, tmp_path
         (WHERE, 2, "wandb login", no_key),
         (["--offline", str(tmp_path)], 1, "no .wandb file there", None),
     ):
-        done = subprocess.run(
-            [sys.executable, script, *arguments], capture_output=True, text=True, env=environ or dict(os.environ)
-        )
+        done = forked.run([sys.executable, script, *arguments], env=environ)
         assert done.returncode == code, done.stderr
         assert text in done.stderr
         assert len(done.stderr.splitlines()) == 1, done.stderr

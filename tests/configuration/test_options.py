@@ -21,6 +21,7 @@ import typer
 from hypothesis import given
 from typer.testing import CliRunner
 
+from tests import forked
 from tests.configuration.test_flags import example, parser_with_flags
 from tests.configuration.test_kconfig import PRINTABLE, ROOT, write
 from trackers.backends import registry
@@ -346,11 +347,11 @@ def test_kconfig_prints_a_path(here: Path) -> None:
     assert Path(invoke("kconfig").stdout.strip()).read_text("utf-8").count("config TRACKER\n") == 1
 
 
-MAKEFILE = f"PYTHON := {sys.executable}\nENV :=\ninclude {ROOT}/config.mk\n"
+MAKEFILE = "PYTHON := {}/python\nENV :=\ninclude {}/config.mk\n"
 
 
 def make(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    write(folder, MAKEFILE, "Makefile")
+    write(folder, MAKEFILE.format(forked.commands(), ROOT), "Makefile")
     return subprocess.run(["make", *words], cwd=folder, capture_output=True, text=True, timeout=120)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import struct
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -13,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests import forked
 from tests.backends.wandb.support import online_at
 from tests.stores import (
     read_json,
@@ -55,7 +55,7 @@ def online(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RunInfo, 
 def _train(home: Path) -> tuple[RunInfo, str]:
     script = home / "train.py"
     script.write_text(SCRIPT)
-    done = subprocess.run([sys.executable, str(script)], cwd=home, capture_output=True, text=True, check=False)
+    done = forked.run([sys.executable, str(script)], cwd=home)
     assert done.returncode == 0, done.stderr
     (run,) = find_runs(home / "runs")
     deadline = time.monotonic() + 20

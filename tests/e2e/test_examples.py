@@ -6,7 +6,6 @@ import importlib.util
 import json
 import math
 import re
-import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -26,17 +25,10 @@ GPT2 += ["--sample-tokens", "8", "--device", "cpu"]
 def run(*command: str, launcher: tuple[str, ...] = ()) -> str:
     """Run an example with this Python, in the test's directory; returns what it printed."""
     if command[0] == GPT2[0] and not launcher:
-        done = forked.run([sys.executable, *command], preload=forked.TORCH, timeout=150)
+        done = forked.run([sys.executable, *command])
         assert done.returncode == 0, done.stderr
         return done.stdout
-    result = subprocess.run(
-        [sys.executable, *launcher, *command],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=150,
-    )
+    result = forked.run([sys.executable, *launcher, *command], merged=True)
     assert result.returncode == 0, result.stdout
     return result.stdout
 

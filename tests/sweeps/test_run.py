@@ -13,6 +13,7 @@ from typing import Any
 import psutil
 import pytest
 
+from tests import forked
 from tests.helpers import wait_for
 from trackers.journal.run_directory import RunDirectory, find_runs
 from trackers.journal.status import last_status
@@ -35,12 +36,12 @@ run.finish()
 """
 
 
-def start(*words: str, **more: Any) -> subprocess.Popen[str]:
-    """``trackers run`` as its users start it."""
+def start(*words: str, program: Any = forked.Program, **more: Any) -> subprocess.Popen[str]:
+    """``trackers run`` as its users start it, but for a fork's parents."""
     Path("train.py").write_text(TRAIN)
     env = {**os.environ, "TRACKER_RELAY": "n", **more}
-    return subprocess.Popen([sys.executable, "-m", "trackers", "run", *words, "--", sys.executable, "train.py"],
-                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)  # fmt: skip
+    return program([sys.executable, "-m", "trackers", "run", *words, "--", sys.executable, "train.py"],
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)  # fmt: skip
 
 
 def done(process: subprocess.Popen[str], code: int = 0) -> tuple[str, str]:
@@ -81,7 +82,7 @@ def test_killed_sweep_goes_on(goes_on: bool) -> None:
     """After kill -9 of everything the same command trains what hadn't finished: anew, or the run that there is."""
     Path("wait").touch()
     words = ["--grid", "lr=0.1,0.01", "--name", "s", *(["--continue"] if goes_on else [])]
-    process = start(*words)
+    process = start(*words, program=subprocess.Popen)
     wait_for(lambda: started() == ["0.01-0", "0.1-0"] and len(list(find_runs(Path("runs")))) == 2)
     for child in [*psutil.Process(process.pid).children(recursive=True), psutil.Process(process.pid)]:
         child.kill()
@@ -120,7 +121,7 @@ def test_last_line_of_a_failed_run_is_shown() -> None:
         "exit {a}": "it printed nothing",
     }
     for program, last in said.items():
-        found = subprocess.run([*words, program], capture_output=True, text=True, check=False)
+        found = forked.run([*words, program])
         assert found.returncode == 1
         assert f"2/3 a2: failed, exit code 2: {last}; see runs/.sweeps/sh-sweep-" in found.stderr
 
@@ -161,7 +162,7 @@ def test_dry_run_and_mistakes() -> None:
         (["--seeds", "1", "--mode", "up", "--", "p"], "unknown mode 'up': known are min, max"),
         (["--sweep", "x.yaml", "--grid", "a=1"], "--sweep has the parameters: leave --grid and --param out"),
     ):
-        found = subprocess.run([*program, *words], capture_output=True, text=True, check=False)
+        found = forked.run([*program, *words])
         assert (found.returncode, found.stderr) == (2, f"trackers: {said}\n")
 
 
@@ -172,8 +173,8 @@ def test_sweep_of_a_file_of_wandb() -> None:
         "program: train.py\nmethod: grid\nmetric: {name: val_loss, goal: maximize}\nname: s\nentity: us\n"
         "parameters: {lr: {values: [0.1, 0.2]}, seed: {value: 3}}\n"
     )
-    found = subprocess.run(
-        [sys.executable, "-m", "trackers", "run", "--sweep", "sweep.yaml"], capture_output=True, text=True, check=True,
+    found = forked.run(
+        [sys.executable, "-m", "trackers", "run", "--sweep", "sweep.yaml"], check=True,
         env={**os.environ, "TRACKER_RELAY": "n"},
     )  # fmt: skip
     assert [line.split()[1:3] for line in found.stdout.splitlines()] == [
@@ -190,9 +191,7 @@ def test_file_of_wandb_names_the_sweep_and_its_project() -> None:
         "command": ["${interpreter}", "-c", "import trackers; trackers.init('json', mode='offline').finish()"],
     }))  # fmt: skip
     env = {**os.environ, "TRACKER_RELAY": "n"}
-    subprocess.run(
-        [sys.executable, "-m", "trackers", "run", "--sweep", "sweep.json"], capture_output=True, check=True, env=env
-    )
+    forked.run([sys.executable, "-m", "trackers", "run", "--sweep", "sweep.json"], check=True, env=env)
     (info,) = (run.read_info() for run in find_runs(Path("runs")))
     assert (info.group, info.project, info.option("WANDB_ENTITY")) == ("widths", "nets", "us")
 
@@ -201,7 +200,7 @@ def test_program_that_records_nothing_is_trained_once() -> None:
     """Its exit code tells."""
     command = [sys.executable, "-m", "trackers", "run", "--grid", "a=1,2", "--", "sh", "-c", "echo {a} >> done"]
     for _ in range(2):
-        found = subprocess.run(command, capture_output=True, text=True, check=True)
+        found = forked.run(command, check=True)
         assert Path("done").read_text().split() == ["1", "2"]
     assert [line.split()[1:] for line in found.stdout.splitlines()] == [
         ["a", "status"],
