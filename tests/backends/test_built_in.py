@@ -129,7 +129,7 @@ def run(root: Path, *command: str) -> str:
     done = subprocess.run(
         [sys.executable, *command],
         cwd=root,
-        env={**os.environ, "PYTHONPATH": str(root), "PYTHONDONTWRITEBYTECODE": "1"},
+        env={**os.environ, "PYTHONPATH": str(root), "PYTHONPYCACHEPREFIX": f"{root}.bytecode"},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -82,12 +82,16 @@ def place(directory: Path) -> Iterator[WandbServer]:
             os.environ.update(kept)
 
 
-def play(directory: Path, count: int, trackers: Sequence[str]) -> Crowd:
-    """Start ``count`` runs at the same moment, and look at what is left of them."""
+def play(directory: Path, count: int, trackers: Sequence[str], start: Any = subprocess.Popen) -> Crowd:
+    """Start ``count`` runs at the same moment, and look at what is left of them.
+
+    Args:
+        start: starts a program as ``subprocess.Popen`` does.
+    """
     with place(directory) as server:
         (directory / "train.py").write_text(TRAIN)
         crowd = [
-            subprocess.Popen(
+            start(
                 [sys.executable, "train.py", str(number), ",".join(trackers), str(STEPS)],
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,

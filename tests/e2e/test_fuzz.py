@@ -7,10 +7,11 @@ import os
 import random
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from tests import ROOT
+from tests import ROOT, forked
 from tests.fuzz import mutate
 from tests.fuzz.targets import TARGETS
 from trackers.readers.registry import BUILT_IN
@@ -35,9 +36,12 @@ def test_input_is_the_same_whatever_came_before_it() -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs Linux: limits of memory")
-def test_damaged_files_end_in_one_line() -> None:
+def test_damaged_files_end_in_one_line(tmp_path: Path) -> None:
     """A few damaged inputs of each format: no traceback, none above 5 s or 500 MB; undamaged ones are read whole."""
-    command = [sys.executable, "-m", "tests.fuzz", "--count", "4", "--seed", "1"]
+    undamaged = tmp_path / "seeds"
+    code = "import pathlib, sys; from tests.fuzz import seeds; seeds.make(pathlib.Path(sys.argv[1]))"
+    forked.run([sys.executable, "-c", code, str(undamaged)], cwd=ROOT, check=True)
+    command = [sys.executable, "-m", "tests.fuzz", "--count", "4", "--seed", "1", "--seeds", str(undamaged)]
     done = subprocess.run(command, cwd=ROOT, env=os.environ, capture_output=True, text=True, timeout=150, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     told = {line.partition(":")[0] for line in done.stdout.splitlines() if " inputs, " in line}

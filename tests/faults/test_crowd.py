@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import forked
 from tests.chaos.crowd import play
 from tests.faults.attempts import FIVE
 from tests.faults.driven import ROOT
@@ -24,7 +25,7 @@ def test_runs_that_start_together_stay_apart(count: int, trackers: str, tmp_path
 
     ``make chaos-crowd`` does it with 64, and with 8 for all five trackers.
     """
-    crowd = play(tmp_path, count, trackers.split(","))
+    crowd = play(tmp_path, count, trackers.split(","), forked.Program)
     assert not crowd.wrong, "\n".join(crowd.wrong)
 
 
@@ -43,7 +44,7 @@ def test_eight_ranks_are_one_run(main: int, tmp_path: Path) -> None:
     Path("train.py").write_text(RANKS)
     env = {**os.environ, "PYTHONPATH": str(ROOT), "WORLD_SIZE": "8", "TRACKER_RANK": "last" if main else "0"}
     ranks = [
-        subprocess.Popen([sys.executable, "train.py"], env={**env, "RANK": str(rank)}, stderr=subprocess.PIPE)
+        forked.Program([sys.executable, "train.py"], env={**env, "RANK": str(rank)}, stderr=subprocess.PIPE)
         for rank in range(8)
     ]
     for rank in ranks:
