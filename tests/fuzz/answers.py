@@ -96,14 +96,21 @@ def _asked(answer: Callable[[Any], tuple[int, bytes]]) -> Iterator[None]:
     from requests.adapters import HTTPAdapter
     from urllib3.connection import HTTPConnection
 
-    from trackers.readers.mlflow import reader as bounded_http
+    from trackers.readers.mlflow import bounded_http
 
     def send(self: Any, request: Any, *arguments: Any, **how: Any) -> Any:
         return _response(request, *answer(request))
 
+    # A thread for each answer takes as long as to read it.
+    unwatched = mock.patch.multiple(bounded_http._Watch, __enter__=lambda watch: watch, __exit__=lambda *_: None)
     # MLflow looks for modules of Databricks at each request, which takes as long as all else of it.
     away = mock.patch("mlflow.tracking.request_header.registry.resolve_request_headers", dict)
-    with away, mock.patch.object(HTTPAdapter, "send", send), mock.patch.object(HTTPConnection, "getresponse"):
+    with (
+        away,
+        unwatched,
+        mock.patch.object(HTTPAdapter, "send", send),
+        mock.patch.object(HTTPConnection, "getresponse"),
+    ):
         bounded_http.bound()
         yield
 

@@ -8,7 +8,8 @@ import json
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from pathlib import Path
+from typing import Any, ClassVar
 
 import pytest
 import requests
@@ -16,8 +17,11 @@ from requests.adapters import HTTPAdapter
 from urllib3.connection import HTTPConnection
 
 from trackers.errors import Damaged, TrackersError
-from trackers.readers.mlflow import reader
-from trackers.readers.mlflow.reader import MlflowReader, _bounded_send, _watched, pages
+from trackers.readers.mlflow import bounded_http
+from trackers.readers.mlflow.bounded_http import TooLong, _bounded_send, _watched, download
+from trackers.readers.mlflow.reader import MlflowReader, pages
+from trackers.readers.reader import SourceRun
+from trackers.records import ArtifactRecord, Config
 
 EXPERIMENT = {"experiment_id": "1", "name": "digits", "artifact_location": "mlflow-artifacts:/1",
               "lifecycle_stage": "active"}  # fmt: skip
@@ -30,6 +34,7 @@ class Hostile(BaseHTTPRequestHandler):
     disable_nagle_algorithm = True
     ended = threading.Event()
     tokens = itertools.count()
+    listed: ClassVar[list[str]] = []
 
     def do_GET(self) -> None:
         """One of the attacks."""
@@ -83,6 +88,28 @@ class Hostile(BaseHTTPRequestHandler):
         """MLflow: a page without runs, and always another one behind it."""
         self.rfile.read(int(self.headers.get("Content-Length", 0)))
         self._json({"runs": [], "next_page_token": f"t{next(self.tokens)}"})
+
+    def api_2_0_mlflow_runs_get(self) -> None:
+        """MLflow: a run whose files are the server's."""
+        info = {"run_id": "r", "run_uuid": "r", "experiment_id": "1", "status": "FINISHED", "start_time": 1,
+                "artifact_uri": "mlflow-artifacts:/1/r/artifacts", "lifecycle_stage": "active"}  # fmt: skip
+        self._json({"run": {"info": info, "data": {}}})
+
+    def api_2_0_mlflow_artifacts_artifacts(self) -> None:
+        """MLflow: at the top two files; in each file, which is no folder, a folder of the same name."""
+        self.listed.append(self.path)
+        inside = self.path.rpartition("artifacts%2F")[2] if "artifacts%2F" in self.path else ""
+        name = inside.rpartition("%2F")[2]
+        names = [name] if name else ["config.json", "big.bin"]
+        self._json({"files": [{"path": one, "is_dir": bool(name), "file_size": 9} for one in names]})
+
+    def api_2_0_mlflow_artifacts_artifacts_1_r_artifacts_config_json(self) -> None:
+        """MLflow: a file."""
+        self._json({"lr": 1})
+
+    def api_2_0_mlflow_artifacts_artifacts_1_r_artifacts_big_bin(self) -> None:
+        """MLflow: a file that is longer than was said."""
+        self.endless()
 
     def log_message(self, format: str, *args: Any) -> None:
         """Nothing."""
@@ -142,13 +169,40 @@ def test_ordinary_answers_are_what_they_were(url: str) -> None:
         assert b"".join(response.iter_content(2)) == b'{"a": 1}'
 
 
+@pytest.mark.usefixtures("_bounded")
+@pytest.mark.parametrize(
+    ("path", "most", "said"),
+    [("endless", 100_000, "longer than 100,000 bytes"), ("drip", 1000, "wasn't whole after 1 s")],
+)
+def test_downloads_have_an_end(url: str, path: str, most: int, said: str) -> None:
+    """Within ``download`` what is read piece by piece ends, too; outside it nothing has changed."""
+    with pytest.raises((requests.RequestException, TooLong), match=said), download(most):
+        list(requests.get(f"{url}/{path}", timeout=10, stream=True).iter_content(1 << 20))
+    with download(1000):
+        assert b"".join(requests.get(f"{url}/small", timeout=10, stream=True).iter_content(3)) == b'{"a": 1}'
+    with requests.get(f"{url}/endless", timeout=10, stream=True) as response:
+        assert sum(map(len, itertools.islice(response.iter_content(1 << 20), 40))) > 1_000_000
+
+
+def test_files_of_mlflow_are_files(url: str, tmp_path: Path) -> None:
+    """A server that lists a folder in each file doesn't lead into it; a file is at most as long as was said of it."""
+    Hostile.listed.clear()
+    run = SourceRun(source="mlflow", id="r", native={"uri": url, "run_id": "r", "version": ""})
+    found = list(MlflowReader().read(run, files=tmp_path))
+    assert [record.values for record in found if isinstance(record, Config)] == [{"lr": 1}]
+    assert len(Hostile.listed) == 1
+    assert not [record for record in found if isinstance(record, ArtifactRecord)]
+    assert run.note.endswith("1 artifacts are left out, the first: the answer is longer than 9 bytes")
+    assert sum(path.stat().st_size for path in tmp_path.rglob("*") if path.is_file()) < 2_000_000
+
+
 def test_bound_is_put_on_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The second reader of a process adds nothing."""
     monkeypatch.setattr(HTTPAdapter, "send", HTTPAdapter.send)
     monkeypatch.setattr(HTTPConnection, "getresponse", HTTPConnection.getresponse)
-    reader.bound()
+    bounded_http.bound()
     once = HTTPAdapter.send
-    reader.bound()
+    bounded_http.bound()
     assert HTTPAdapter.send is once
 
 

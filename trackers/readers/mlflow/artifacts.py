@@ -11,6 +11,7 @@ import inspect
 import json
 import posixpath
 import re
+import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,12 +19,16 @@ from typing import Any
 
 from trackers.formats.mlflow_names import local_store, reach, refusal, unmap
 from trackers.readers.helpers import warn
+from trackers.readers.mlflow import bounded_http
 from trackers.records import Alert, ArtifactFile, ArtifactRecord, Media, MediaFile, Record, Text
 from trackers.support import confined
 
 FOLDERS = 10_000
 DEPTH = 64
 """Maximum number and depth of folders that are searched."""
+
+UNSIZED_BYTES = 10_000_000_000
+"""A file for which a server gives no size may have so many bytes."""
 
 OWN_FILES = ("config.json", "summary.json", "environment.json", "metric_names.json")
 KINDS = {"audio": "audio", "video": "video", "html": "html", "histograms": "histogram"}
@@ -52,6 +57,7 @@ class ArtifactReader:
 
     def __init__(self, client: Any, run: Any, uri: str, files: Path | None) -> None:
         self._client, self._run, self._files = client, run, files
+        self._sizes: dict[str, int | None] = {}
         reach(client, uri, run)
         self._refused = refusal(uri, run.info.artifact_uri, run.info.run_id)
         if self._refused:
@@ -210,8 +216,9 @@ class ArtifactReader:
                 return []
             inside = (entry for entry in place.iterdir() if not entry.is_symlink())
             return sorted((str(entry.relative_to(self._local)), entry.is_dir()) for entry in inside)
-        listed = self._store.list_artifacts(folder)
-        return [(entry.path, entry.is_dir) for entry in listed if _is_inside(entry.path, folder)]
+        listed = [entry for entry in self._store.list_artifacts(folder) if _is_inside(entry.path, folder)]
+        self._sizes.update({entry.path: entry.file_size for entry in listed if not entry.is_dir})
+        return [(entry.path, entry.is_dir) for entry in listed]
 
     @functools.cached_property
     def _store(self) -> Any:
@@ -249,11 +256,10 @@ class ArtifactReader:
             return path
         if self._files is None:
             return None
-        # A folder for each: some stores keep the path below it, others the file's name alone.
-        folder = self._files / posixpath.dirname(path)
-        folder.mkdir(parents=True, exist_ok=True)
-        local = self._store.download_artifacts(path, str(folder))
-        return str(Path(local).relative_to(self._files.absolute()))
+        if folder := posixpath.dirname(path):
+            confined.make_folder(self._files / folder, root=self._files)
+        self._download(path, self._files / path, self._sizes.get(path) or UNSIZED_BYTES)
+        return path
 
     def _bytes(self, path: str) -> bytes | None:
         if self._local is not None:
@@ -262,7 +268,16 @@ class ArtifactReader:
             except OSError:
                 return None
         with tempfile.TemporaryDirectory() as place:
-            return Path(self._store.download_artifacts(path, place)).read_bytes()
+            file = Path(place, "file")
+            self._download(path, file, bounded_http.ANSWER_BYTES)
+            return file.read_bytes()
+
+    def _download(self, path: str, target: Path, most_bytes: int) -> None:
+        """Fetch one file. MLflow's ``download_artifacts`` asks first whether it is a folder, and a server that lists
+        a folder in itself keeps it going for ever."""
+        free = shutil.disk_usage(target.parent).free
+        with bounded_http.download(min(most_bytes, free)):
+            self._store._download_file(path, str(target))
 
     def _json(self, path: str) -> Any:
         try:
