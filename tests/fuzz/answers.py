@@ -101,13 +101,11 @@ def _asked(answer: Callable[[Any], tuple[int, bytes]]) -> Iterator[None]:
     def send(self: Any, request: Any, *arguments: Any, **how: Any) -> Any:
         return _response(request, *answer(request))
 
-    # A thread for each answer takes as long as to read it.
-    unwatched = mock.patch.multiple(bounded_http._Watch, __enter__=lambda watch: watch, __exit__=lambda *_: None)
-    # MLflow looks for modules of Databricks at each request, which takes as long as all else of it.
-    away = mock.patch("mlflow.tracking.request_header.registry.resolve_request_headers", dict)
+    # What takes as long as an answer's reading: a thread for each, a look for modules of Databricks, and for proxies.
     with (
-        away,
-        unwatched,
+        mock.patch.multiple(bounded_http._Watch, __enter__=lambda watch: watch, __exit__=lambda *_: None),
+        mock.patch("mlflow.tracking.request_header.registry.resolve_request_headers", dict),
+        mock.patch("requests.sessions.get_environ_proxies", return_value={}),
         mock.patch.object(HTTPAdapter, "send", send),
         mock.patch.object(HTTPConnection, "getresponse"),
     ):

@@ -14,6 +14,7 @@ import os
 import resource
 import shutil
 import signal
+import tempfile
 import time
 import traceback
 from collections import Counter
@@ -66,6 +67,7 @@ def drive(name: str, seeds: Path, place: Path, count: int, seed: int = 0, first:
     result = Result()
     logging.disable(logging.CRITICAL)
     os.environ["XDG_CACHE_HOME"] = str(place / ".cache")
+    tempfile.tempdir = str(place)
     work = place / "files"
     whole = place / "whole"
     shutil.copytree(seeds / TARGETS[name].folder, whole)
@@ -83,6 +85,7 @@ def drive(name: str, seeds: Path, place: Path, count: int, seed: int = 0, first:
             _undamaged(name, whole, result)
     _undamaged(name, whole, result)
     gc.unfreeze()
+    tempfile.tempdir = None
     logging.disable(logging.NOTSET)
     return result
 
