@@ -391,6 +391,7 @@
     const resized = later(() => panels.forEach(panel => panel.chart && panel.chart.draw()), 100);
     addEventListener("resize", resized);
     window.charts = panels;
+    element("div", place, "reading the runs…", "empty");
     return {refresh, watched: () => runs, changed: refresh, tableChanged: () => { if (!state.sel) refresh(); }, redraw: resized,
       end: () => { seen.disconnect(); removeEventListener("resize", resized); }};
   }
