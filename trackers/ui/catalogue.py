@@ -255,18 +255,20 @@ class _OwnRuns:
         self._gone |= self._paths.keys() - paths.keys()
         self._paths = paths
         hot = set(self._hot)
-        for key, path in paths.items():
-            mark = mark_of(path, deliveries=True)
-            if mark and self._marks.get(key) == mark and key not in hot:
-                continue
-            row = self._shelf.get(path, mark, Row)
-            if isinstance(row, Row):
-                self._marks[key] = mark
-                yield row
-                continue
-            yield from self._read(key, path, mark)
-        self._shelf.keep_only(set(found))
-        self._shelf.save()
+        try:
+            for key, path in paths.items():
+                mark = mark_of(path, deliveries=True)
+                if mark and self._marks.get(key) == mark and key not in hot:
+                    continue
+                row = self._shelf.get(path, mark, Row)
+                if isinstance(row, Row):
+                    self._marks[key] = mark
+                    yield row
+                    continue
+                yield from self._read(key, path, mark)
+            self._shelf.keep_only(set(found))
+        finally:  # also where the page is closed meanwhile
+            self._shelf.save()
 
     def tick(self) -> Iterator[Row | str]:
         until = time.monotonic() + BUDGET_S
