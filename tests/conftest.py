@@ -144,6 +144,8 @@ def environment(home: Path) -> dict[str, str]:
         "DO_NOT_TRACK": "1",
         # Samples of this machine would be among what other tests expect; tests/test_hardware_*.py have them on.
         "TRACKER_SAMPLE": "n",
+        # One would stay after a test; those of in-process runs share tests/shared_agent.py.
+        "TRACKER_AGENT": "n",
         "MPLBACKEND": "Agg",
         **dict.fromkeys(ONE_THREAD, "1"),
     }

@@ -77,7 +77,7 @@ def _agent() -> list[dict[str, str]]:
         count = len(place.living())
     except OSError as error:
         return [_check("host agent", "absent", f"TRACKER_AGENT does nothing: {error}")]
-    text = f"{count} running, in {place.directory()}" if count else "none: TRACKER_AGENT=y starts one"
+    text = f"{count} running, in {place.directory()}" if count else "none now: runs start one (TRACKER_AGENT)"
     return [_check("host agent", "ok" if count else "absent", text)]
 
 

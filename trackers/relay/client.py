@@ -44,7 +44,7 @@ class RelayClient:
         self._superseded = False
         self._asked = False
         self._deaths: list[float] = []
-        self._agent = bool(info.option("TRACKER_AGENT", False))
+        self._agent = bool(info.option("TRACKER_AGENT", False)) and sys.platform == "linux"
         self._avoid = (info.cwd, os.path.dirname(info.program) if info.program else "")
         self._said: set[str] = set()
         self._start_at = float("inf")
@@ -53,9 +53,6 @@ class RelayClient:
     def start(self) -> None:
         """Start the relay. It can't hurt training if that fails: the journal is there, and this is said."""
         self._watch_for_preemption()
-        if self._wanted and self._agent and sys.platform != "linux":
-            self._agent = False
-            self._say("TRACKER_AGENT does nothing here: only Linux has host agents")
         if self._wanted:
             self._start()
 
