@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import random
 import subprocess
 import sys
@@ -121,6 +122,36 @@ def test_ended_run_passes_on_what_there_is(tmp_path: Path) -> None:
     again = job.reducer(ended=True)
     assert again.done
     again.close()
+
+
+def test_run_that_names_a_launch_of_another_gets_none_of_it(tmp_path: Path) -> None:
+    """Whoever writes a ``run.json`` can name any launch beside it: the launch's own word says whose it is."""
+    job = Job(tmp_path)
+    for rank in range(3):
+        job.log(rank, 1, loss=Mean(1, 2))
+    job.finish()
+    evil = RunDirectory(tmp_path / "evil/abcd1234")
+    evil.make()
+    info = run_info(evil.path)
+    info.attempts.append({"number": 1, "launch": os.path.relpath(job.folder, evil.path), "ranks": 3, "rank": 0})
+    evil.write_info(info)
+    evil.stream(StreamName("rank", 0, 1)).write_bytes(encode(Start(time=T0 - 10)))
+    before = {path: path.read_bytes() for path in job.folder.iterdir()}
+    work = Reducer(evil, 1, wait_s=0.0, ended=True, say=job.said.append)
+    turn_until(work, lambda: work.done)
+    work.close()
+    assert {path: path.read_bytes() for path in job.folder.iterdir()} == before
+    assert not (evil.path / "ranks").exists()
+    found = StreamReader(evil.stream(StreamName("reducer", 0, 1))).read(10)
+    assert not any(isinstance(record, (Metrics, Summary)) for record in found)
+    shutil.rmtree(evil.path)
+    moved = tmp_path / "moved"
+    (tmp_path / "p").rename(moved)
+    job.run = RunDirectory(moved / "abcd1234")
+    work = job.reducer(wait_s=0.0, ended=True)
+    turn_until(work, lambda: work.done)
+    work.close()
+    assert (1, {"loss": 0.5}) in job.results()
 
 
 def test_late_rank_is_named_and_its_part_dropped(tmp_path: Path) -> None:

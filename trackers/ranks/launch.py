@@ -184,21 +184,31 @@ def rank_streams(folder: Path) -> dict[StreamName, Path]:
     return dict(sorted(found.items()))
 
 
-def span(folder: Path, run: RunDirectory, attempt: int) -> tuple[float, float]:
+def span(folder: Path, run: RunDirectory, attempt: int) -> tuple[float, float] | None:
     """Between which times the ranks of an attempt began, where a folder served several runs or attempts in turn.
 
     One begins when the one before it has ended: what names a launch may be the same again, an id or a port.
+
+    Returns:
+        the times, not included and included; None where the folder never served the attempt, whatever its run says.
     """
     low, found = -math.inf, False
     for entry in claims(folder):
         other = RunDirectory(os.path.normpath(folder / entry.run))
         if found:
             return low, _main_end(run, attempt, -math.inf)
-        if other.path.name == run.path.name and entry.attempt == attempt:
+        if entry.attempt == attempt and _is_same(other.path, run.path):
             found = True
         else:
             low = _main_end(other, entry.attempt, entry.time)
-    return low, math.inf
+    return (low, math.inf) if found else None
+
+
+def _is_same(claimed: Path, run: Path) -> bool:
+    """Whether a claim's run is this one; one that was moved is known by its id."""
+    with contextlib.suppress(OSError, ValueError):
+        return os.path.samefile(claimed, run)
+    return claimed.name == run.name
 
 
 def _main_end(run: RunDirectory, attempt: int, default: float) -> float:

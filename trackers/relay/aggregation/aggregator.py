@@ -146,13 +146,15 @@ class Reducer:
         streams.update({name: path for name, path in rank_streams(kept).items() if name.attempt == self.attempt})
         if not streams.keys() - self._files.keys():
             return
-        low, high = span(self._folder, self.run, self.attempt)
+        served = span(self._folder, self.run, self.attempt)
         marks = self._reduced.state.streams
         for name, path in streams.items():
             if name in self._files or name.number not in self._ranks:
                 continue
             file = RankFile(name, path, marks.get(str(name)))
-            if path.parent != kept and (file.start is None or not low < file.start.time <= high):
+            if path.parent != kept and (
+                served is None or file.start is None or not served[0] < file.start.time <= served[1]
+            ):
                 continue
             newest = self._by_rank.get(file.rank)
             if newest is not None and str(newest.name) not in marks and not newest.lines:
@@ -349,7 +351,8 @@ class Reducer:
                     confined.move(file.path, target)
                 except OSError:  # they stay where they are, which is no harm
                     return
-        tidy(self._folder)
+        if span(self._folder, self.run, self.attempt) is not None:
+            tidy(self._folder)
 
 
 def explicit_results(run: RunDirectory, attempt: int) -> set[str]:
