@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import shutil
 import sqlite3
 import subprocess
@@ -475,3 +476,30 @@ def test_names_of_others_in_a_message_are_few_and_short(tmp_path: Path) -> None:
             registry.open_source(source)
         assert len(str(error.value)) < 2000
         assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("kind", ["pipe", "zero"])
+@pytest.mark.parametrize(
+    ("source", "name"),
+    [("hf:there", "trainer_state.json"), ("json:there", "a.json"), ("csv:there", "metrics.csv"),
+     ("session:there", "one_summary.json"), ("csv:there/*", "metrics.csv"), ("tb:there", "events.out.tfevents.1.h"),
+     ("swanlab:there", "run-1.swanlab")],
+)  # fmt: skip
+def test_pipe_or_device_in_a_directory_is_passed_over(source: str, name: str, kind: str, tmp_path: Path) -> None:
+    """What somebody put into a directory holds no reader up, and isn't read for ever."""
+    path = tmp_path / "there" / name
+    path.parent.mkdir()
+    if kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.symlink_to("/dev/zero")
+    scheme, _, place = source.partition(":")
+    with pytest.raises(NotFound, match="nothing to read|no file or directory|no runs|no event"):
+        trackers.load(f"{scheme}:{tmp_path}/{place}")
+
+
+def test_results_beside_a_table_are_a_file(tmp_path: Path) -> None:
+    """A pipe in the place of ``summary.csv`` isn't waited for."""
+    (tmp_path / "metrics.csv").write_text("step,loss\n1,0.5\n")
+    os.mkfifo(tmp_path / "summary.csv")
+    assert len(trackers.load(f"csv:{tmp_path}").metrics()) == 1

@@ -91,7 +91,7 @@ def _rows(path: Path) -> Iterator[Record]:
 
 
 def _results(path: Path, time: float) -> Iterator[Record]:
-    if not path.exists():
+    if not path.is_file():
         return
     with path.open(encoding="utf-8", newline="") as table:
         rows = {row[0]: _value(row[1]) for row in list(table_rows(table))[1:] if len(row) == 2}

@@ -28,6 +28,9 @@ HOLES = 200
 def find(scheme: str, where: str, inside: Callable[[Path], Iterable[Path]]) -> list[Path]:
     """The files or directories that ``where`` names: a path, or a pattern as in ``runs/*``.
 
+    Of what only lies there, pipes and devices are passed over: they can be read for ever, or hold a reader up. One that
+    is named itself, as by a shell's ``<(…)``, is meant.
+
     Args:
         inside: what a directory stands for.
 
@@ -38,16 +41,22 @@ def find(scheme: str, where: str, inside: Callable[[Path], Iterable[Path]]) -> l
         raise UsageError(f"{scheme}: needs a path: {scheme}:PATH")
     given = str(Path(where).expanduser())
     places = (
-        [Path(given)] if Path(given).exists() else [Path(path) for path in sorted(glob.glob(given, recursive=True))]
+        [Path(given)]
+        if Path(given).exists()
+        else _plain(Path(path) for path in sorted(glob.glob(given, recursive=True)))
     )
     if not places:
         raise NotFound(f"{scheme}: no file or directory {given}")
     found: dict[Path, None] = {}
     for place in places:
-        found.update(dict.fromkeys(path.resolve() for path in (inside(place) if place.is_dir() else [place])))
+        found.update(dict.fromkeys(path.resolve() for path in (_plain(inside(place)) if place.is_dir() else [place])))
     if not found:
         raise NotFound(f"{scheme}: nothing to read in {given}")
     return list(found)
+
+
+def _plain(paths: Iterable[Path]) -> list[Path]:
+    return [path for path in paths if path.is_file() or path.is_dir()]
 
 
 def warn(reason: str) -> None:

@@ -345,6 +345,8 @@ def _batches(records: Iterator[Record]) -> Iterator[list[Record]]:
 
 def _ours(path: Path) -> bool:
     """Whether a file in a directory is one of the two, by its beginning."""
+    if not path.is_file():
+        return False
     with path.open("rb") as file:
         start = file.read(1 << 16)
     return re.search(rb'"(training_iterations|run_name|performance_metrics|training_config)"\s*:', start) is not None
