@@ -494,7 +494,7 @@ def test_pipe_or_device_in_a_directory_is_passed_over(source: str, name: str, ki
     else:
         path.symlink_to("/dev/zero")
     scheme, _, place = source.partition(":")
-    with pytest.raises(NotFound, match="nothing to read|no file or directory|no runs|no event"):
+    with pytest.raises(NotFound, match=r"nothing to read|no file or directory|no runs|no event"):
         trackers.load(f"{scheme}:{tmp_path}/{place}")
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from trackers import records
-from trackers.errors import NotFound, TrackersError, UsageError
+from trackers.errors import UNDECODABLE, NotFound, TrackersError, UsageError
 from trackers.journal.messages import Message
 from trackers.journal.run_directory import RunDirectory
 from trackers.metrics import groups
@@ -61,7 +61,7 @@ def runs(catalogue: Catalogue, given: Given) -> Any:
     shown = catalogue.shown()
     try:
         query = msgspec.json.decode(given.get("query") or "{}", type=Query)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except UNDECODABLE as error:
         raise UsageError(f"the query can't be read: {error}") from None
     found = table.page(shown.rows.values(), query)
     listed = [_row(row) for row in found.rows]
