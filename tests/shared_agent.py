@@ -90,7 +90,11 @@ class SharedAgent:
         """End it, if this worker has started it."""
         if self._process is not None:
             self._process.terminate()
-            self._process.wait(10)
+            try:
+                self._process.wait(10)
+            except subprocess.TimeoutExpired:  # it imports: it looks at signals afterwards
+                self._process.kill()
+                self._process.wait()
 
     def forked(self, client: RelayClient, options: dict[str, Any], pidfd: int) -> elsewhere.Elsewhere | None:
         """In the place of ``RelayClient._forked``."""

@@ -176,6 +176,20 @@ def test_names_of_every_kind_are_kept(server: WandbServer, tmp_path: Path) -> No
     assert (row["_step"], row["_timestamp"], row["global_step"]) == (0, T0, 0)
 
 
+@pytest.mark.parametrize("offline", [False, True])
+def test_tag_that_wandb_refuses_costs_its_end(server: WandbServer, tmp_path: Path, offline: bool) -> None:
+    """W&B takes tags of 1 to 64 characters: a longer one is cut, an empty one left out, at the start and later."""
+    tags = ["short", "", "x" * 64, "y" * 65]
+    kept = ["short", "x" * 64, "y" * 63 + "…"]
+    changed = stream([Info(time=T0, tags=[*tags, "later"])], first_seq=2000)
+    driver(tmp_path, tags=tags, options={"WANDB_OFFLINE": offline}).deliver(training(3) + changed)
+    if offline:
+        sync(tmp_path)
+    assert server.runs[ID].tags == [*kept, "later"]
+    driver(tmp_path / "other", id="other", tags=tags).deliver(training(3))
+    assert server.runs["other"].tags == kept
+
+
 def test_text_config_info_and_definitions(server: WandbServer, tmp_path: Path) -> None:
     """Text lies in rows; later configuration, names, tags and notes override; definitions hold over a pause."""
     losses = [0.5, 3.0, math.nan, 1.0, 2.0]

@@ -81,6 +81,7 @@ ARTIFACT_TIMEOUT_S = 1500.0
 ARTIFACT_NAME = re.compile(r"[^\w.-]")
 """Artifact names: letters, digits, "-", "_" and ".", at most 128 (https://docs.wandb.ai/ref/python/artifact)."""
 ARTIFACT_NAME_CHARACTERS = 128
+TAG_CHARACTERS = 64
 EXIT_CODES = {"finished": 0, "failed": 1, "crashed": 255, "preempted": 1, "running": 0}
 
 
@@ -229,7 +230,7 @@ class WandbTracker(WandbPrecheck):
             "name": known.get("name") or info.name,
             "group": known.get("group") or info.group,
             "job_type": info.job_type,
-            "tags": known.get("tags", info.tags) or None,
+            "tags": tags_as_taken(known.get("tags", info.tags)) or None,
             "notes": known.get("notes") or info.notes,
         }
 
@@ -398,7 +399,7 @@ class WandbTracker(WandbPrecheck):
             self._run.name = record.name
             self._update_config({"run_name": record.name})
         if record.tags is not None:
-            self._run.tags = tuple(record.tags)
+            self._run.tags = tuple(tags_as_taken(record.tags))
         if record.notes is not None:
             self._run.notes = record.notes
         if record.group is not None and record.group != (self._run.group or None):
@@ -501,6 +502,11 @@ class WandbTracker(WandbPrecheck):
             client.abandon()
             self._session.see_answers()  # it may have been ended for what it had been answered: that is what failed
             raise
+
+
+def tags_as_taken(tags: Iterable[str]) -> list[str]:
+    """Tags as W&B's client takes them (1 to 64 characters, else it refuses the run): what is longer is cut."""
+    return [tag if len(tag) <= TAG_CHARACTERS else f"{tag[: TAG_CHARACTERS - 1]}…" for tag in tags if tag]
 
 
 def artifact_name(name: str) -> str:
