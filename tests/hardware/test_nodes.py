@@ -11,10 +11,15 @@ from pathlib import Path
 import pytest
 
 from tests.fakes.gpu_drivers.standin import Drivers
+from tests.helpers import begun_run, run_info
 from tests.stores import read_json
+from trackers.hardware.plan import Plan
 from trackers.journal.run_directory import RunDirectory, StreamName, find_runs
 from trackers.journal.stream import StreamReader
+from trackers.ranks import launch
 from trackers.records import Finish, Metrics, Summary
+from trackers.relay.sampling import child
+from trackers.support import process_info
 from trackers.training.environment import NodePlace, node_place
 
 SCRIPT = """
@@ -128,3 +133,20 @@ def test_machine_whose_rank_is_killed_doesnt_hold_up_the_end(drivers: Drivers, t
     node = StreamReader(run.stream(StreamName("node", 0, 1))).read(1000)
     assert isinstance(node[-1], Finish)
     assert node[-1].status == "finished"
+
+
+def test_samples_go_to_a_run_that_names_the_launch_alone(tmp_path: Path) -> None:
+    """Who can write to a launch's folder can name any run there: samples go to the one that says the launch is its."""
+    folder = tmp_path / "runs/p/.ranks/launch"
+    folder.mkdir(parents=True)
+    own, _ = begun_run(tmp_path / "runs/p/own")
+    entry = {"number": 1, "launch": os.path.relpath(folder, own.path)}
+    own.write_info(run_info(own.path, attempts=[entry]))
+    other, _ = begun_run(tmp_path / "elsewhere/p/other")
+    other.write_info(run_info(other.path, attempts=[{"number": 1}]))
+    plan = Plan(pid=os.getpid(), pid_start=process_info.process_start(os.getpid()))
+    for run in (own, other, RunDirectory(tmp_path / "nowhere")):
+        launch.claim(folder, run, 1, 0.0)
+    found = child._find_run(folder, plan)
+    assert found is not None
+    assert (found[0].path, found[1]) == (own.path, 1)

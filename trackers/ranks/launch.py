@@ -22,7 +22,7 @@ from typing import Any
 
 import msgspec
 
-from trackers.errors import UNDECODABLE
+from trackers.errors import UNDECODABLE, TrackersError
 from trackers.journal.run_directory import RunDirectory, StreamName
 from trackers.journal.stream import find_finish, last_record, tail
 from trackers.records import RankRow
@@ -171,6 +171,14 @@ def folder_of(run: RunDirectory, info: RunInfo, attempt: int) -> Path | None:
         if entry["number"] == attempt and entry.get("launch"):
             return confined.launch_folder(run.path, str(entry["launch"]))
     return None
+
+
+def is_of(folder: Path, run: RunDirectory, attempt: int) -> bool:
+    """Whether the run itself says that an attempt's ranks write in the folder, whoever claims so there."""
+    with contextlib.suppress(OSError, ValueError, LookupError, TypeError, TrackersError):
+        place = folder_of(run, run.read_info(), attempt)
+        return place is not None and os.path.samefile(place, folder)
+    return False
 
 
 def rank_streams(folder: Path) -> dict[StreamName, Path]:

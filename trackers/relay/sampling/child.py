@@ -83,6 +83,8 @@ def _find_run(folder: Path, plan: Plan) -> tuple[RunDirectory, int] | None:
     while _trains(plan):
         for claim in reversed(launch.claims(folder)):
             run = RunDirectory((folder / claim.run).resolve())
+            if not launch.is_of(folder, run, claim.attempt):  # others may write to the folder: it isn't for them to say
+                continue
             if not _has_ended(run, run.stream(StreamName("rank", 0, claim.attempt)), claim.attempt):
                 return run, claim.attempt
             break
