@@ -45,6 +45,9 @@ LASTING = (
 )  # fmt: skip
 """Parts of command lines: helpers that libraries and tests keep for as long as the test process lives."""
 
+SHARED = ("tests/forked.py", shared_agent.MARK)
+"""Parts of command lines: processes that fork for all workers, whichever of them they were started by."""
+
 # Without cached bytecode each process that a test starts compiles the package anew: a quarter of the processor time.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
@@ -232,7 +235,8 @@ def _no_leftovers(
         names = [_describe(process) for process in left]
         for _ in range(10):  # a supervisor may start a process while we kill another
             for process in _leftovers(mark, tmp_path, before):
-                process.kill()
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.kill()
             if not _leftovers(mark, tmp_path, before):
                 break
         pytest.fail(f"left processes behind, killed now: {'; '.join(names)}", pytrace=False)
@@ -310,8 +314,9 @@ def _leftovers(mark: str, place: Path, before: set[int]) -> list[psutil.Process]
 
 
 def _is_below(process: psutil.Process, ancestor: int) -> bool:
+    """Whether a test process started it, not for another one."""
     for parent in process.parents():
-        if shared_agent.MARK in _command(parent):
+        if any(shared in _command(parent) for shared in SHARED):
             return False
         if parent.pid == ancestor:
             return True

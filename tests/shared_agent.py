@@ -23,8 +23,10 @@ from trackers.support import confined
 KEY = "tests"
 PRELOADED = ("csv", "json", "mlflow", "tensorboard", "wandb")
 """Trackers whose packages can be loaded before a test's environment is known."""
-OWN_START = ("journal/", "relay/", "faults/", "hardware/", "chaos/", "testing/", "retention/")
-"""Folders whose tests are about how helpers are started, die and are found: theirs are interpreters of their own."""
+OWN_START = (
+    "journal/", "relay/", "faults/", "hardware/", "chaos/", "testing/", "retention/", "e2e/test_benchmarks.py",
+)  # fmt: skip
+"""Tests about how helpers are started, die, are found and measured: theirs are interpreters of their own."""
 IDLE_S = 600.0
 MARK = "room for the arguments of forks, by which tests find them"
 """Part of the agent's command line, and of no fork's."""

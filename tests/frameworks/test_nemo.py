@@ -50,7 +50,8 @@ def test_credentials_and_options_are_forwarded(executor: SimpleNamespace, monkey
              "MINE": "2", "OTHER": "3", "TRACKERS_TEST_X": "4"}  # fmt: skip
     for name, value in given.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.delenv("TRACKER_SAMPLE")
+    for name in ("TRACKER_SAMPLE", "TRACKER_AGENT"):  # of these tests
+        monkeypatch.delenv(name)
     TrackersPlugin(project="p", env=["MINE", "UNSET"]).setup(SimpleNamespace(args=[]), executor)
     assert executor.env_vars == {"OWN": "1", "WANDB_API_KEY": "key", "MLFLOW_TRACKING_TOKEN": "token",
                                  "TRACKER": "wandb", "TRACKER_PROJECT": "p", "MINE": "2"}  # fmt: skip
