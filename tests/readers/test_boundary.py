@@ -22,7 +22,7 @@ from trackers.analysis import run_list
 from trackers.analysis.run_list import listing
 from trackers.errors import Damaged, NotFound, TrackersError, UsageError, examples
 from trackers.journal.run_directory import RunDirectory
-from trackers.readers import registry
+from trackers.readers import registry, swanlab
 from trackers.readers.boundary import Spared, boundary, bounded, is_bounded, why
 from trackers.readers.helpers import merged
 from trackers.readers.reader import SourceRun
@@ -503,3 +503,13 @@ def test_results_beside_a_table_are_a_file(tmp_path: Path) -> None:
     (tmp_path / "metrics.csv").write_text("step,loss\n1,0.5\n")
     os.mkfifo(tmp_path / "summary.csv")
     assert len(trackers.load(f"csv:{tmp_path}").metrics()) == 1
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, "{a: " * 50_000, "- " * 50_000 + "x", "a: &x 1\nb: *x"])
+def test_yaml_of_others_is_plain(text: str) -> None:
+    """Nested deeply, in which PyYAML takes the square of the depth, or with anchors, it is refused."""
+    with pytest.raises(ValueError, match=r"nested too deeply|anchors|parsing"):
+        swanlab._yaml(text)
+    assert swanlab._yaml("lr:\n  value: 0.1\n  list: [[1, 2], {a: b}]") == {
+        "lr": {"value": 0.1, "list": [[1, 2], {"a": "b"}]}
+    }

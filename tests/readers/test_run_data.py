@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyarrow import parquet
 
 import trackers
 from tests.helpers import Terminal
@@ -199,7 +200,7 @@ def test_second_read_takes_only_what_is_new(monkeypatch: pytest.MonkeyPatch) -> 
     assert [msgspec.to_builtins(r) for r in again.records()] == [msgspec.to_builtins(r) for r in grown.records()]
 
 
-@pytest.mark.parametrize("damage", ["index", "part", "stream"])
+@pytest.mark.parametrize("damage", ["index", "part", "bare", "stream"])
 def test_damaged_cache_or_changed_stream_is_read_anew(damage: str) -> None:
     """A broken entry, and one of a file that was replaced, counts for nothing."""
     run = logged(3000)
@@ -210,6 +211,9 @@ def test_damaged_cache_or_changed_stream_is_read_anew(damage: str) -> None:
         index.write_text("{")
     elif damage == "part":
         next(index.parent.glob("*.parquet")).write_bytes(b"PAR1")
+    elif damage == "bare":
+        part = next(index.parent.glob("*.parquet"))
+        parquet.write_table(parquet.read_table(part).replace_schema_metadata(None), part)
     else:
         lines = stream.read_bytes().splitlines(keepends=True)
         stream.write_bytes(b"".join(line for line in lines if b'"step":7,' not in line))

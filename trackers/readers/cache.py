@@ -23,6 +23,7 @@ from trackers import records
 from trackers.errors import UNDECODABLE
 from trackers.journal.run_directory import replace_file
 from trackers.readers import columns
+from trackers.readers.boundary import DATA_ERRORS
 from trackers.readers.columns import Block
 from trackers.records import Record
 
@@ -86,7 +87,7 @@ class Cache:
             return None
         try:
             blocks, others = self._read(index.parts)
-        except (OSError, *UNDECODABLE, KeyError):  # damaged: as if it weren't there
+        except (OSError, *UNDECODABLE):  # damaged: as if it weren't there
             return None
         with contextlib.suppress(OSError):
             os.utime(self.path)
@@ -131,10 +132,10 @@ class Cache:
         for part in parts:
             try:
                 table = parquet.read_table(self.path / f"{part.name}.parquet", memory_map=True)
-            except ArrowException as error:
+                blocks.extend(columns.from_table(table))
+                others.extend(records.decode_block((self.path / f"{part.name}.jsonl").read_bytes()))
+            except (ArrowException, *DATA_ERRORS) as error:
                 raise ValueError(str(error)) from error
-            blocks.extend(columns.from_table(table))
-            others.extend(records.decode_block((self.path / f"{part.name}.jsonl").read_bytes()))
         return columns.joined(blocks), others
 
     def _write(self, blocks: list[Block], others: list[Record], size: int) -> CachePart:

@@ -22,6 +22,7 @@ from trackers.readers import helpers as places
 from trackers.readers.boundary import Spared, bounded
 from trackers.readers.reader import SourceRun
 from trackers.records import (
+    DEPTH,
     SUMMARY_PREFIX,
     SYSTEM_PREFIX,
     Alert,
@@ -275,7 +276,8 @@ def _finish(finish: dict[str, Any]) -> Finish | None:
 
 
 def _yaml(text: str) -> Any:
-    """YAML as SwanLab's client writes it: without anchors, by which a short text can stand for a very long one.
+    """YAML as SwanLab's client writes it: without anchors, by which a short text can stand for a very long one, and not
+    deeply nested, which takes PyYAML the square of the depth.
 
     Raises:
         ValueError: it is something else, or PyYAML isn't installed.
@@ -284,10 +286,16 @@ def _yaml(text: str) -> Any:
         import yaml  # type: ignore[import-untyped]
     except ImportError:
         raise ValueError("it is YAML: pip install pyyaml") from None
-    if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, Loader=yaml.SafeLoader)):
-        raise ValueError("YAML with anchors")
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    depth = 0
     try:
-        return yaml.safe_load(text)
+        for event in yaml.parse(text, Loader=loader):
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            if isinstance(event, yaml.AliasEvent):
+                raise ValueError("YAML with anchors")
+            if depth > DEPTH:
+                raise ValueError("it is nested too deeply")
+        return yaml.load(text, Loader=loader)  # noqa: S506 - a safe one
     except yaml.YAMLError as error:
         raise ValueError(str(error)) from None
 
