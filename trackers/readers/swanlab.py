@@ -286,16 +286,15 @@ def _yaml(text: str) -> Any:
         import yaml  # type: ignore[import-untyped]
     except ImportError:
         raise ValueError("it is YAML: pip install pyyaml") from None
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     depth = 0
     try:
-        for event in yaml.parse(text, Loader=loader):
+        for event in yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
             depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
             if isinstance(event, yaml.AliasEvent):
                 raise ValueError("YAML with anchors")
             if depth > DEPTH:
                 raise ValueError("it is nested too deeply")
-        return yaml.load(text, Loader=loader)  # noqa: S506 - a safe one
+        return yaml.safe_load(text)
     except yaml.YAMLError as error:
         raise ValueError(str(error)) from None
 
