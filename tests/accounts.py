@@ -65,7 +65,7 @@ def run(
         home.mkdir()
         shutil.chown(home, ACCOUNT)
     variables = {"HOME": str(home), "PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "WANDB_MODE": "offline",
-                 "TRACKER_SAMPLE": "n", **(environment or {})}  # fmt: skip
+                 "TRACKER_SAMPLE": "n", "TRACKER_AGENT": "n", **(environment or {})}  # fmt: skip
     hidden = [word for pair in closed().items() for word in pair]
     assignments = [f"{name}={value}" for name, value in variables.items()]
     enter = ["bash", "-c", _ENTER.format(account=ACCOUNT), "enter", *hidden, "--", *assignments, *words]

@@ -634,7 +634,7 @@ def test_source_run_is_stored_as_json(server: WandbServer) -> None:
     assert Counter(type(record) for record in WandbReader().read(again))[ArtifactRecord] == 0
 
 
-@pytest.mark.parametrize("damage", ["zeros", "cut", "other rows", "gone", "index"])
+@pytest.mark.parametrize("damage", ["zeros", "cut", "other rows", "gone", "index", "step"])
 def test_damaged_cache_is_fetched_again(damage: str, server: WandbServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """A part that isn't what was written counts as absent: what is read is what the server has."""
     held(server, 3000, events=3)
@@ -651,6 +651,10 @@ def test_damaged_cache_is_fetched_again(damage: str, server: WandbServer, monkey
         part.write_bytes(others[0].read_bytes())
     elif damage == "gone":
         part.unlink()
+    elif damage == "step":
+        index = json.loads((entry / "index.json").read_bytes())
+        index["parts"][-1]["last"] = 10**30
+        (entry / "index.json").write_text(json.dumps(index))
     else:
         (entry / "index.json").write_bytes(b"\xff" + (entry / "index.json").read_bytes())
     server.requests.clear()

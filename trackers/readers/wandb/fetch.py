@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 
@@ -32,7 +32,7 @@ from trackers.errors import UNDECODABLE, CredentialsMissing, Damaged, NotFound, 
 from trackers.journal.run_directory import replace_file
 from trackers.readers.boundary import DATA_ERRORS, why
 from trackers.readers.helpers import Progress, warn
-from trackers.records import ArtifactFile, ArtifactRecord
+from trackers.records import MAX_STEP, ArtifactFile, ArtifactRecord
 from trackers.support import confined
 
 VERSION = 2
@@ -48,7 +48,7 @@ class RowsFile(msgspec.Struct):
     rows: int
     size: int
     crc: int
-    last: int = -1
+    last: Annotated[int, msgspec.Meta(ge=-1, le=MAX_STEP)] = -1
 
 
 class WandbCacheIndex(msgspec.Struct, kw_only=True):
