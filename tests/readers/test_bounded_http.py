@@ -35,6 +35,7 @@ class Hostile(BaseHTTPRequestHandler):
     ended = threading.Event()
     tokens = itertools.count()
     listed: ClassVar[list[str]] = []
+    said = 9
 
     def do_GET(self) -> None:
         """One of the attacks."""
@@ -101,7 +102,7 @@ class Hostile(BaseHTTPRequestHandler):
         inside = self.path.rpartition("artifacts%2F")[2] if "artifacts%2F" in self.path else ""
         name = inside.rpartition("%2F")[2]
         names = [name] if name else ["config.json", "big.bin"]
-        self._json({"files": [{"path": one, "is_dir": bool(name), "file_size": 9} for one in names]})
+        self._json({"files": [{"path": one, "is_dir": bool(name), "file_size": self.said} for one in names]})
 
     def api_2_0_mlflow_artifacts_artifacts_1_r_artifacts_config_json(self) -> None:
         """MLflow: a file."""
@@ -184,15 +185,17 @@ def test_downloads_have_an_end(url: str, path: str, most: int, said: str) -> Non
         assert sum(map(len, itertools.islice(response.iter_content(1 << 20), 40))) > 1_000_000
 
 
-def test_files_of_mlflow_are_files(url: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("size", [9, 0])
+def test_files_of_mlflow_are_files(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     """A server that lists a folder in each file doesn't lead into it; a file is at most as long as was said of it."""
     Hostile.listed.clear()
+    monkeypatch.setattr(Hostile, "said", size)
     run = SourceRun(source="mlflow", id="r", native={"uri": url, "run_id": "r", "version": ""})
     found = list(MlflowReader().read(run, files=tmp_path))
     assert [record.values for record in found if isinstance(record, Config)] == [{"lr": 1}]
     assert len(Hostile.listed) == 1
     assert not [record for record in found if isinstance(record, ArtifactRecord)]
-    assert run.note.endswith("1 artifacts are left out, the first: the answer is longer than 9 bytes")
+    assert run.note.endswith(f"1 artifacts are left out, the first: the answer is longer than {size} bytes")
     assert sum(path.stat().st_size for path in tmp_path.rglob("*") if path.is_file()) < 2_000_000
 
 

@@ -187,7 +187,8 @@ class Recorder:
             now = self.offset + time.monotonic()
             if type(step) is not int or not -MAX_STEP <= step <= MAX_STEP or not self.known.issuperset(values):
                 return False
-            line = records.line_encoder(Metrics(step=step, time=now, values=read_at_once(values))) + b"\n"
+            numbers = read_at_once(values)
+            line = records.line_encoder(Metrics(step=step, time=now, values=numbers)) + b"\n"
             written = os.write(self.fd, line)
             self.to_read = self.to_read - 1 if self.to_read else READ_CALLS
             self.step = step
@@ -195,7 +196,7 @@ class Recorder:
             if written != len(line):
                 self.take_over(line, written)
             if self.fold is not None:
-                self.fold.update(read_at_once(values))
+                self.fold.update(numbers)
             if now > self.poll_at:
                 self.poll(now)
         except Exception:  # whatever it was, the slow way finds out and says it

@@ -258,7 +258,8 @@ class ArtifactReader:
             return None
         if folder := posixpath.dirname(path):
             confined.make_folder(self._files / folder, root=self._files)
-        self._download(path, self._files / path, self._sizes.get(path) or UNSIZED_BYTES)
+        size = self._sizes.get(path)
+        self._download(path, self._files / path, UNSIZED_BYTES if size is None else size)
         return path
 
     def _bytes(self, path: str) -> bytes | None:
