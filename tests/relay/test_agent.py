@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ import psutil
 import pytest
 
 import trackers
+from tests.helpers import wait_for
 from trackers.journal import helper_process
 from trackers.journal.lease import read_holder
 from trackers.journal.run_directory import RunDirectory
@@ -31,13 +32,7 @@ NAMES = ("json", "tensorboard")
 LIMIT_S = 60.0
 
 
-def until(what: Callable[[], Any]) -> Any:
-    """What ``what`` answers, once that is true."""
-    deadline = time.monotonic() + LIMIT_S
-    while not (found := what()):
-        assert time.monotonic() < deadline, "it didn't happen"
-        time.sleep(0.02)
-    return found
+until = functools.partial(wait_for, seconds=LIMIT_S)
 
 
 class Place:

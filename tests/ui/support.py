@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import http.client
 import json
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
+from tests.helpers import wait_for
 from trackers.ui.catalogue import Catalogue
 from trackers.ui.server import Server
 
 PATIENCE_S = 60.0
+until = functools.partial(wait_for, seconds=PATIENCE_S)
 
 
 class Site:
@@ -51,15 +53,6 @@ class Site:
     def key(self, run_id: str) -> str:
         """What the page calls a run, once it is there."""
         return str(until(lambda: next((row["key"] for row in self.rows(most=1000) if row["id"] == run_id), None)))
-
-
-def until(found: Callable[[], Any]) -> Any:
-    """What a function gives, once that is something."""
-    end = time.monotonic() + PATIENCE_S
-    while not (value := found()):
-        assert time.monotonic() < end, "it never came"
-        time.sleep(0.02)
-    return value
 
 
 @contextlib.contextmanager
