@@ -29,6 +29,7 @@ from trackers.readers.run_data import load
 from trackers.readers.wandb import api, fetch
 from trackers.readers.wandb.api import WandbReader
 from trackers.readers.wandb.file import WandbFileReader
+from trackers.readers.wandb.rows import Decoder
 from trackers.records import (
     ArtifactFile,
     ArtifactRecord,
@@ -660,3 +661,11 @@ def test_damaged_cache_is_fetched_again(damage: str, server: WandbServer, monkey
     server.requests.clear()
     assert read("someone/digits/v2h4vzbc") == first
     assert asked(server, "HistoryPage") > 0
+
+
+def test_media_of_a_row_come_in_one_order() -> None:
+    """W&B gives the values of a row in any order: what is read twice is the same."""
+    spread = {"_type": "histogram", "values": [1, 2], "bins": [0.0, 1.0, 2.0]}
+    row = {"_step": 3, "_timestamp": T0, "b": spread, "a": spread, "c": spread}
+    for values in (row, dict(reversed(row.items()))):
+        assert [record.name for record in Decoder(ours=False).row(values) if isinstance(record, Media)] == list("abc")

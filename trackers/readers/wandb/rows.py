@@ -64,7 +64,7 @@ class Decoder:
         numbers: dict[str, Any] = {}
         texts: dict[str, str] = {}
         samples: dict[str, Any] = {}
-        media: list[Record] = []
+        media: list[Media] = []
         for name, value in row.items():
             if name in RESERVED or (own is not None and name == STEP):
                 continue
@@ -87,7 +87,7 @@ class Decoder:
             yield Metrics(step=step, time=time, values=numbers)
         if texts:
             yield Text(step=step, time=time, values=texts)
-        yield from media
+        yield from sorted(media, key=lambda record: record.name)  # W&B gives a row's values in any order
 
     def event(self, row: Mapping[str, Any]) -> Iterator[Record]:
         """The record of one line of system metrics, at no step: ``system.gpu.0.powerWatts``."""
@@ -116,7 +116,7 @@ class Decoder:
     def _plain(self, name: str) -> str:
         return name.removeprefix(OWN) if self.ours else name
 
-    def _media(self, name: str, value: dict[str, Any], step: Any, time: float) -> Iterator[Record]:
+    def _media(self, name: str, value: dict[str, Any], step: Any, time: float) -> Iterator[Media]:
         kind = value.get("_type")
         items: list[MediaFile] = []
         if kind == "histogram":
