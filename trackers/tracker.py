@@ -155,6 +155,7 @@ class Tracker(Protocol):
         deadline_s: how long one call may take before its process is killed and restarted (default 300).
         batch_records: the most records one ``write`` gets (default 1000).
         inside: True if it must run in the training process (default False).
+        processes: how many processes a delivery consists of, with those that its client starts (default 1).
         single_axis: True if its one axis is the step: it gets the records of metrics that have a step metric
             (``define_metric``) at that metric's value (default False: at the step that they were logged at).
         partial: True if it is made of some records only, so that nobody is told which kinds it leaves out.

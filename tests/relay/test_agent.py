@@ -19,12 +19,13 @@ import pytest
 
 import trackers
 from tests.helpers import wait_for
+from tests.stores import read_json, read_tensorboard
 from trackers.journal import helper_process
 from trackers.journal.lease import read_holder
 from trackers.journal.run_directory import RunDirectory
 from trackers.relay.agent import elsewhere, place
 from trackers.relay.agent.elsewhere import CODE, NAME, AgentsRelay
-from trackers.relay.delivery.cursor_file import delivery_report
+from trackers.relay.delivery.cursor_file import delivery_report, read_account
 from trackers.support import process_info
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux: only there are processes forked so")
@@ -196,6 +197,53 @@ def test_agent_killed_amid_a_run_costs_nothing(agents: Place) -> None:
     assert until(lambda: [one for one in agents.agents() if one.pid != agent.pid])
     until(agents.sockets)
     assert len(list(agents.path.iterdir())) == 2
+
+
+def working(runs: list[Any]) -> list[psutil.Process]:
+    """Deliveries of these runs."""
+    found = []
+    for run in runs:
+        with contextlib.suppress(psutil.Error):
+            for process in psutil.Process(relay(run).pid).children():
+                with contextlib.suppress(psutil.Error):
+                    if process.cmdline()[3:4] == ["delivery"] and process.status() != psutil.STATUS_ZOMBIE:
+                        found.append(process)
+    return found
+
+
+@pytest.mark.processes
+def test_deliveries_of_many_runs_take_turns(agents: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One place for four of them: never two at once, each has its turn while the runs go on; a delivery and the agent
+    that are killed amid this cost nothing, and every value is in every store once."""
+    monkeypatch.setenv("TRACKER_AGENT_DELIVERIES", "1")
+    first_run()
+    agent = agents.agent()
+    runs = [trackers.init(NAMES, project="p", reinit="create_new") for _ in range(2)]
+    for run in runs:
+        run.log({"loss": 0.5})
+    assert all(isinstance(relay(run), AgentsRelay) for run in runs)
+    journals = [RunDirectory(Path(run.dir)) for run in runs]
+    most = 0
+
+    def all_have(count: int) -> bool:
+        nonlocal most
+        most = max(most, len(working(runs)))
+        return all(read_account(run, name).delivered >= count for run in journals for name in NAMES)
+
+    until(lambda: all_have(2))  # the run's start is a record, too
+    for run in runs:
+        run.log({"loss": 0.25})
+    for process in until(lambda: working(runs)):
+        process.kill()
+    runs[0].finish()
+    most = max(most, len(working(runs)))
+    assert most == 1
+    agent.kill()
+    runs[1].finish()
+    for run, journal in zip(runs, journals, strict=True):
+        assert is_delivered(run)
+        for read in (read_json, read_tensorboard):
+            assert [point.value for point in read(journal.read_info(), {}).metrics["loss"]] == [0.5, 0.25]
 
 
 @pytest.mark.processes

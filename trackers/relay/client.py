@@ -100,6 +100,7 @@ class RelayClient:
             options["agent"] = place.key(environment, avoid)
         except OSError:
             return None
+        options["places"] = int(self._info.option("TRACKER_AGENT_DELIVERIES", 0))
         if self._deaths:  # a relay that died may have died of being a fork
             return None
         others = helper_process.python_for(str(self._info.option("TRACKER_PYTHON", "")))

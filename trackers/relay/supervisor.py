@@ -20,6 +20,8 @@ from importlib import metadata
 from typing import Any
 
 from trackers import records
+from trackers.backends import registry
+from trackers.errors import UsageError
 from trackers.hardware import host
 from trackers.journal import helper_process, status, trust
 from trackers.journal.helper_process import AGAIN, DONE, STOPPED
@@ -28,7 +30,10 @@ from trackers.journal.run_directory import RunDirectory, StreamName
 from trackers.journal.status import PREEMPTED, is_preempted, judged, last_status, noted, observe, outlived, revised
 from trackers.journal.stream import FinishSearch, StreamWriter, find_finish, last_record
 from trackers.records import Environment, Finish, Start
+from trackers.relay.agent.places import ENDED, GROWN, NEW
+from trackers.relay.agent.turns import Turns
 from trackers.relay.aggregation.child import Reducing
+from trackers.relay.delivery.cursor_file import read_account
 from trackers.relay.sampling.child import Sampler
 from trackers.support import confined, process_info
 from trackers.support.failpoints import failpoint
@@ -177,17 +182,41 @@ LOOK_S = 0.5
 
 
 class Child:
-    """One delivery process, started again when it dies."""
+    """One delivery process, started again when it dies.
+
+    Attributes:
+        size: of how many processes it consists.
+        turns: how often it has given its place to others.
+        rests: it gave it back when it had all; it is started again when there is something new.
+    """
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.process: subprocess.Popen[bytes] | None = None
+        self.size = _processes(name)
+        self.turns = 0
+        self.rests = False
+        self.bell = -1
+        self.has: dict[str, int] = {}
         self.done = False
         self.again = False
         self.stopped = False
         self.deaths = 0
         self.start_at = 0.0
         self.started = 0.0
+
+    def ring(self) -> None:
+        """Tell it that its turn is over."""
+        if self.bell >= 0:
+            os.close(self.bell)
+            self.bell = -1
+
+
+def _processes(name: str) -> int:
+    try:
+        return int(getattr(registry.precheck(name), "processes", 1))
+    except UsageError:
+        return 1
 
 
 class Supervisor:
@@ -204,6 +233,7 @@ class Supervisor:
         limit_s: how long to go on after the run has ended.
         nice: niceness of the processes that it starts while training runs. When training has ended, it waits for
             them, and they have the priority of any other process.
+        turns: which of the deliveries may work, beside those of other runs; taken over. Default: all, always.
     """
 
     def __init__(
@@ -219,9 +249,11 @@ class Supervisor:
         say: Callable[[str, str], None],
         limit_s: float = AFTER_FINISH_S,
         nice: int = 0,
+        turns: Turns | None = None,
     ) -> None:
         self.run = run
         self.info: RunInfo = trust.delivered(run)[0] if info is None else info
+        self._turns = turns or Turns()
         self.children = [Child(name) for name in trackers]
         self._settled_at = time.monotonic() + SETTLE_S if watch else 0.0
         self._say = say
@@ -238,7 +270,8 @@ class Supervisor:
         self._yields = attempt is not None
         self._serves = str(self._attempt if self._yields else 0)
         self._main_end = FinishSearch(run.stream(StreamName("rank", 0, self._attempt)))
-        self._looked = self._seen = 0.0
+        self._looked = self._seen = self._grown_at = 0.0
+        self._sizes: dict[str, int] = {}
         self.superseded = False
         self._node: StreamWriter | None = None
         self._sampler: Sampler | None = None
@@ -330,6 +363,7 @@ class Supervisor:
         if self._reducing is not None:
             self._reducing.close()
         self._end_children()
+        self._turns.close()
         if self._node is not None:
             self._node.release()
             self._node = None
@@ -458,41 +492,75 @@ class Supervisor:
         failpoint("relay.finish.after")
 
     def _tend_children(self) -> None:
-        if time.monotonic() < self._settled_at and not self._is_over():
-            return
+        self._turns.tend()
+        settled = time.monotonic() >= self._settled_at or self._is_over()
         for child in self.children:
             if child.done or child.stopped:
                 continue
             if child.process is None:
-                if time.monotonic() >= child.start_at:
-                    self._start(child)
+                if time.monotonic() >= child.start_at and self._has_news(child):
+                    has_place = self._turns.wants(child.name, child.size, self._urgency(child))
+                    if has_place and settled:
+                        self._start(child)
                 continue
             code = child.process.poll()
-            if code is None:
-                self._end_if_stuck(child)
-            else:
+            if code is not None:
                 self._reap(child, code)
+                continue
+            self._end_if_stuck(child)
+            if self._turns.is_over(child.name):
+                child.ring()
+
+    def _urgency(self, child: Child) -> int:
+        if self._ended_at:
+            return ENDED
+        return GROWN if child.turns else NEW
+
+    def _has_news(self, child: Child) -> bool:
+        """Whether there is something for a delivery that had everything when it gave its place to others."""
+        if not child.rests or self._ended_at:
+            return True
+        now = time.monotonic()
+        if now - self._grown_at >= LOOK_S:
+            self._grown_at, self._sizes = now, self.run.sizes()
+        return any(child.has.get(stream, 0) < size for stream, size in self._sizes.items())
 
     def _start(self, child: Child) -> None:
+        bell = heard = -1
         try:
+            if self._turns.taken:
+                heard, bell = os.pipe()
             child.process = helper_process.start(
                 self.run,
-                ["delivery", str(self.run.path.resolve()), child.name, str(os.getpid()), self._serves],
+                ["delivery", str(self.run.path.resolve()), child.name, str(os.getpid()), self._serves, str(heard)],
                 python=self._pythons.get(child.name, ""),
                 avoid=self._avoid,
                 new_session=self._watched is None,
                 info=self.info,
+                pass_fds=(heard,) if heard >= 0 else (),
                 nice=self._nice,
                 fresh=child.deaths > 0,
             )
         except OSError as error:
+            if bell >= 0:
+                os.close(bell)
+            self._turns.done(child.name)
             self._back_off(child, f"its delivery can't be started: {error}")
             return
+        finally:
+            if heard >= 0:
+                os.close(heard)
+        child.bell, child.rests = bell, False
         child.started = time.monotonic()
         child.again = False
 
     def _reap(self, child: Child, code: int) -> None:
         child.process = None
+        if self._turns.is_over(child.name):
+            child.turns += 1
+            child.rests, child.has = True, read_account(self.run, child.name).offsets
+        child.ring()
+        self._turns.done(child.name)
         if code == DONE and not child.again:
             child.done = True
         elif code == DONE:  # it had read what was said before the end was put right

@@ -24,8 +24,11 @@ from trackers.journal.messages import Masking, MessageHandler, Messages, print_m
 from trackers.journal.run_directory import RunDirectory
 from trackers.journal.status import preempting
 from trackers.support import confined, preemption, temporary_directories
+from trackers.support.process_info import readable
 
 LEASE_WAIT_S = 150.0
+CLOSING_S = 10.0
+"""How long a delivery goes on that isn't up to date when others wait for its place, in seconds."""
 ASKED_AGAIN_S = 5.0
 
 
@@ -62,7 +65,10 @@ def main(arguments: Sequence[str]) -> int:
 
         return reduce(run, messages, msgspec.json.decode(rest[0], type=Task))
     with helper_process.seldom_collected():
-        return delivery(run, rest[0], messages, parent=int(rest[1]), attempt=int(rest[2]) if len(rest) > 2 else 0)
+        name, parent, *more = rest
+        attempt = int(more[0]) if more else 0
+        bell = int(more[1]) if more[1:] else -1
+        return delivery(run, name, messages, parent=int(parent), attempt=attempt, bell=bell)
 
 
 def relay(run: RunDirectory, messages: Messages, options: dict[str, object]) -> int:
@@ -70,12 +76,14 @@ def relay(run: RunDirectory, messages: Messages, options: dict[str, object]) -> 
 
     Args:
         options: ``trackers`` (names), ``pid`` and ``pid_start`` of training, ``pidfd``, its ``attempt``, ``nice``,
-            ``agent`` (the key of the agent that later runs are to have).
+            ``agent`` (the key of the agent that later runs are to have), ``places`` (how many processes of deliveries
+            it is to let work at once).
 
     Returns:
         ``process.SUPERSEDED`` where the relay of a newer attempt has taken over or will.
     """
     from trackers.relay.agent.start import Starter
+    from trackers.relay.agent.turns import Turns
     from trackers.relay.supervisor import Supervisor
 
     attempt = int(str(options["attempt"]))
@@ -101,6 +109,7 @@ def relay(run: RunDirectory, messages: Messages, options: dict[str, object]) -> 
         attempt=attempt,
         say=lambda text, name: messages.say(text, source=name),
         nice=int(str(options.get("nice", 0))),
+        turns=Turns(str(options.get("agent", "")), int(str(options.get("places", 0)))),
     )
     starter = Starter(str(options.get("agent", "")), supervisor.info, supervisor.own_trackers())
 
@@ -123,6 +132,33 @@ def relay(run: RunDirectory, messages: Messages, options: dict[str, object]) -> 
     return helper_process.SUPERSEDED if supervisor.superseded else DONE
 
 
+class Turn:
+    """The time for which a delivery may work, where others wait for its place.
+
+    Args:
+        bell: see :func:`delivery`.
+    """
+
+    def __init__(self, bell: int) -> None:
+        self._bell = bell
+        self._rung = math.inf
+        if bell >= 0:
+            os.set_inheritable(bell, False)
+
+    def over(self, idle: bool) -> bool:
+        """Whether it is over: at once where there is nothing to do now, else :data:`CLOSING_S` later."""
+        if self._bell >= 0 and self._rung == math.inf and readable(self._bell, 0.0):
+            self._rung = time.monotonic()
+        return self._rung < math.inf and (idle or time.monotonic() - self._rung >= CLOSING_S)
+
+    def wait(self, seconds: float) -> None:
+        """Wait, until it may be over."""
+        if self._bell >= 0 and self._rung == math.inf:
+            readable(self._bell, seconds)
+        else:
+            time.sleep(seconds)
+
+
 def _acquire(run: RunDirectory, lease: Lease) -> bool:
     with contextlib.suppress(OSError):  # the run itself may be deleted: what remains of it isn't begun anew
         if not run.delivery.exists():
@@ -130,11 +166,12 @@ def _acquire(run: RunDirectory, lease: Lease) -> bool:
     return lease.acquire()
 
 
-def delivery(run: RunDirectory, name: str, messages: Messages, parent: int, attempt: int = 0) -> int:
+def delivery(run: RunDirectory, name: str, messages: Messages, parent: int, attempt: int = 0, bell: int = -1) -> int:
     """Deliver one run to one tracker until it has ended and all is there, or until the parent is gone.
 
     Args:
         attempt: whose relay the parent is; 0: it delivers all attempts.
+        bell: a pipe whose other end is closed when others wait for this process's place; -1 for none.
     """
     from trackers.relay.delivery.delivery import Delivery, Stop
 
@@ -149,9 +186,10 @@ def delivery(run: RunDirectory, name: str, messages: Messages, parent: int, atte
 
     signal.signal(signal.SIGTERM, stop)
     logging.getLogger("trackers").addHandler(MessageHandler(messages, name))
+    turn = Turn(bell)
     lease = Lease(run.delivery / f"{name}.lease")
     while not _acquire(run, lease):
-        if stopping or os.getppid() != parent:
+        if stopping or turn.over(True) or os.getppid() != parent:
             return AGAIN
         time.sleep(0.1)
 
@@ -175,8 +213,10 @@ def delivery(run: RunDirectory, name: str, messages: Messages, parent: int, atte
             if pause is None:
                 return DONE
             beat(0.0)
+            if turn.over(pause > 0):
+                break
             if pause:
-                time.sleep(min(pause, 0.5))
+                turn.wait(min(pause, 0.5))
         try:
             work.close()
         except Exception as error:
@@ -184,7 +224,9 @@ def delivery(run: RunDirectory, name: str, messages: Messages, parent: int, atte
         return AGAIN
     except Stop as reason:
         until = time.monotonic() + reason.delay_s
-        while reason.restart and not stopping and os.getppid() == parent and time.monotonic() < until:
+        while reason.restart and not (stopping or turn.over(True) or time.monotonic() >= until):
+            if os.getppid() != parent:
+                break
             beat(0.0)
             time.sleep(0.1)
         return AGAIN if reason.restart else STOPPED

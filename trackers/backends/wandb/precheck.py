@@ -135,6 +135,7 @@ class WandbPrecheck:
 
     name = "wandb"
     needs = ("wandb",)
+    processes = 2
 
     @classmethod
     def check(cls, options: Mapping[str, Any]) -> None:

@@ -28,10 +28,13 @@ from trackers.journal.forked_helper import Forked
 from trackers.relay.agent import place
 from trackers.relay.agent.elsewhere import BUSY, CODE, DESCRIPTORS, LENGTH, NAME, READY
 from trackers.relay.agent.start import Plan
+from trackers.relay.agent.turns import Order
 from trackers.support import process_info
 
 LOOK_S = 10.0
 """Between looks for changes of what it has loaded, and of its place."""
+TURN_S = 0.2
+"""Between looks at deliveries that wait for a place, in seconds."""
 PATIENCE_S = 1.0
 """How long one process that asks may keep the others waiting."""
 REQUEST_BYTES = 16 * 1024 * 1024
@@ -60,6 +63,7 @@ def serve(entry: forked_helper.Entry, directory: str, name: str, plan: Plan) -> 
         agent.serve()
     finally:
         agent.close_door()
+        agent.order.close()
         place.remove(folder, name)
         with contextlib.suppress(OSError):
             os.rmdir(directory)
@@ -82,7 +86,11 @@ def _sweep(folder: int, own: str) -> None:
 
 
 class Agent:
-    """Serves. ``threaded``: the tracker whose package has started a thread, which ends it; "" for none.
+    """Serves.
+
+    Attributes:
+        threaded: the tracker whose package has started a thread, which ends it; "" for none.
+        order: which deliveries of its runs work at the same time.
 
     Args:
         folder: where it listens. name: its key.
@@ -106,6 +114,7 @@ class Agent:
         self._files: dict[str, int] = {}
         self._inode = -1
         self.threaded = ""
+        self.order = Order()
 
     def serve(self) -> None:
         """Fork for whoever asks, until it is time to end."""
@@ -120,8 +129,10 @@ class Agent:
             self._reap()
             if self._door is not None and self._door.fileno() in ready:
                 self._answer(self._door)
+            self.order.turn(ready)
             now = time.monotonic()
-            idle = not self._relays and now - self._used >= self._idle_s
+            self._used = now if self.order else self._used
+            idle = not self._relays and not self.order and now - self._used >= self._idle_s
             if idle or (now - self._looked >= LOOK_S and self._is_outdated(now)):
                 return
 
@@ -188,7 +199,11 @@ class Agent:
         poll = select.poll()
         poll.register(self._door, select.POLLIN)
         poll.register(woken, select.POLLIN)
-        left = LOOK_S if self._relays else min(LOOK_S, max(0.0, self._used + self._idle_s - time.monotonic()))
+        for fd in self.order.descriptors():
+            poll.register(fd, select.POLLIN)
+        left = min(LOOK_S, max(0.0, self._used + self._idle_s - time.monotonic()))
+        if self._relays or self.order:
+            left = TURN_S if self.order.busy() else LOOK_S
         ready = {fd for fd, _ in poll.poll(left * 1000 + 1)}
         if woken in ready:
             with contextlib.suppress(BlockingIOError):
@@ -231,6 +246,9 @@ class Agent:
             request = None if self._outdated else _read(line, received)
             if request is None:
                 line.close()
+                return
+            if "places" in request:
+                self.order.take(line, int(request["places"]))
                 return
             self._idle_s = float(request.pop("idle_s"))
             self._wanted += request.pop("trackers")

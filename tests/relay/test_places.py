@@ -1,0 +1,247 @@
+"""Deliveries that take turns: who gets a place when, who is asked to give it back, what an agent's death changes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.helpers import wait_for
+from trackers.relay.agent import place, places, turns
+from trackers.relay.agent.elsewhere import LENGTH, READY
+from trackers.relay.agent.places import ENDED, GROWN, LATE_S, NEW, Places, Wish
+from trackers.relay.agent.turns import Order, Turns
+
+
+def filled(limit: int, *wishes: Wish) -> Places:
+    """Places for which these have asked, in this order."""
+    found = Places(limit)
+    for wish in wishes:
+        found.add(wish)
+    return found
+
+
+def test_places_that_nobody_waits_for_are_kept() -> None:
+    """With few deliveries all work, and go on for as long as they like."""
+    few = [Wish("json"), Wish("mlflow"), Wish("wandb", 2)]
+    kept = filled(4, *few)
+    assert kept.look(0.0) == (few, [])
+    assert kept.look(1e6) == ([], [])
+
+
+def test_urgent_ones_come_first_and_long_holders_give_their_place() -> None:
+    """The end of a run before the first work of one, and that before what is new; among equals whoever asked first."""
+    first, second = Wish("json", urgency=GROWN), Wish("csv", urgency=GROWN)
+    kept = filled(2, first, second)
+    assert kept.look(0.0) == ([first, second], [])
+    grown, new, ended = Wish("a", urgency=GROWN), Wish("b"), Wish("c", urgency=ENDED)
+    kept.add(grown)
+    assert kept.look(1.0) == ([], [])
+    kept.add(new)
+    assert kept.look(1.0) == ([], [first])
+    kept.add(ended)
+    assert kept.look(1.1) == ([], [second])
+    assert kept.look(1.2) == ([], [])
+    kept.remove(second)
+    kept.remove(first)
+    assert kept.look(1.3) == ([ended, new], [])
+    assert kept.look(1.4) == ([], [])
+    turn_s = places.CYCLE_S * 2 / 3
+    assert kept.look(1.3 + turn_s - 0.1) == ([], [])
+    assert kept.look(1.3 + turn_s) == ([], [new]), "one that closes its run is asked last"
+
+
+def test_one_that_hangs_loses_its_place_and_its_kind_waits_behind_others() -> None:
+    """No more than the places that there are is lent so; who gives back what was lent is asked no more."""
+    hanging = [Wish("mlflow") for _ in range(2)]
+    kept = filled(2, *hanging)
+    kept.look(0.0)
+    same, other = Wish("mlflow"), Wish("json")
+    kept.add(same)
+    kept.add(other)
+    assert kept.look(0.0) == ([], hanging)
+    assert kept.look(LATE_S) == ([], [])
+    assert kept.look(LATE_S + 1) == ([other, same], [])
+    more = Wish("csv")
+    kept.add(more)
+    assert kept.look(LATE_S + 1) == ([], [same])
+    assert kept.look(2 * LATE_S + 2) == ([], [other]), "two are lent, no third: another one gives its place"
+    kept.remove(hanging[0])
+    assert kept.look(2 * LATE_S + 3) == ([more], [])
+
+
+def test_large_ones_wait_for_room_and_work_alone_where_there_is_never_enough() -> None:
+    """Smaller ones that asked later don't pass them for ever."""
+    small, large, late = Wish("json"), Wish("wandb", 2), Wish("csv")
+    kept = filled(2, small, large, late)
+    assert kept.look(0.0) == ([small], [])
+    assert kept.look(0.0) == ([], [small])
+    kept.remove(small)
+    assert kept.look(0.0)[0] == [large]
+    kept.remove(large)
+    huge = Wish("huge", 5)
+    assert filled(2, huge).look(0.0) == ([huge], [])
+
+
+@given(
+    st.integers(1, 6),
+    st.lists(st.tuples(st.integers(1, 3), st.sampled_from((ENDED, NEW, GROWN))), min_size=1, max_size=30),
+    st.randoms(use_true_random=False),
+)
+def test_all_get_a_place_and_never_more_than_there_are(
+    limit: int, asked: list[tuple[int, int]], chance: object
+) -> None:
+    """Whoever was asked gives its place back and asks again: each works, and what works at once is bounded."""
+    wishes = [Wish("json", size, urgency) for size, urgency in asked]
+    kept = filled(limit, *wishes)
+    worked: set[Wish] = set()
+    for second in range(100 * len(wishes)):
+        begun, _ = kept.look(float(second))
+        worked.update(begun)
+        holding = [wish for wish in wishes if wish.began is not None]
+        assert sum(wish.size for wish in holding) <= max(limit, 3)
+        assert len(holding) == 1 or sum(wish.size for wish in holding) <= limit
+        for wish in holding:
+            if wish.asked is not None and chance.random() < 0.5:  # type: ignore[attr-defined]
+                kept.remove(wish)
+                wish.began, wish.asked, wish.urgency = None, None, GROWN
+                kept.add(wish)
+        if len(worked) == len(wishes):
+            return
+    raise AssertionError(f"{len(worked)} of {len(wishes)} have worked")
+
+
+def test_number_of_places_grows_with_the_processors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A small machine has room for three runs with five trackers, of which one is two processes."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: range(2), raising=False)
+    assert places.usual() == 18 == 3 * (5 + 1)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: range(64), raising=False)
+    assert places.usual() == 64
+
+
+class Served:
+    """An agent's order of deliveries, in a thread of this process, that can die."""
+
+    def __init__(self) -> None:
+        self.limits: list[int] = []
+        self._folder = place.open_directory(place.directory(), make=True)
+        self._lines: list[socket.socket] = []
+        self._alive = True
+        self._door = socket.socket(socket.AF_UNIX)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink("k.sock", dir_fd=self._folder)
+        self._door.bind(place.address(self._folder, "k"))
+        self._door.listen()
+        self._door.settimeout(0.005)
+        self._thread = threading.Thread(target=self._serve)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        order = Order()
+        while self._alive:
+            with contextlib.suppress(TimeoutError):
+                line, _ = self._door.accept()
+                line.sendall(READY)
+                (length,) = LENGTH.unpack(line.recv(LENGTH.size))
+                assert line.recv(length) == b'{"places": 2}'
+                order.take(line, 2)
+            order.turn(set(order.descriptors()))
+        order.close()
+
+    def die(self) -> None:
+        """As by SIGKILL."""
+        self._alive = False
+        self._thread.join()
+        self._door.close()
+        os.close(self._folder)
+
+
+@pytest.fixture
+def serve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], Served]]:
+    """Starts an agent's order; all are ended after the test."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setattr(turns, "RETRY_S", 0.0)
+    begun: list[Served] = []
+
+    def start() -> Served:
+        begun.append(Served())
+        return begun[-1]
+
+    yield start
+    for served in begun:
+        if served._alive:
+            served.die()
+
+
+def has(one: Turns, tracker: str, urgency: int = NEW) -> bool:
+    one.tend()
+    return one.wants(tracker, 1, urgency)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs Linux: only there are processes forked so")
+def test_relays_share_the_places_of_their_agent(serve: Callable[[], Served], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that ends gets the place of one that goes on; a relay that is gone keeps none; an agent's death gives each
+    run one delivery at a time, until there is another agent, to which those that work are no news."""
+    first = serve()
+    one, other = Turns("k", 2), Turns("k", 2)
+    wait_for(lambda: has(one, "json") and has(one, "csv"))
+    wait_for(lambda: not has(other, "json") and has(one, "json") and one.is_over("json"))
+    assert not one.is_over("csv")
+    one.done("json")
+    wait_for(lambda: one.tend() and has(other, "json"))
+    assert not has(one, "json", GROWN)
+    assert not other.is_over("json")
+    wait_for(
+        lambda: not has(one, "json", ENDED) and (one.is_over("csv") or (has(other, "json") and other.is_over("json")))
+    )
+    other.close()
+    wait_for(lambda: has(one, "json", ENDED))
+    third = Turns("k", 2)
+    wait_for(lambda: not has(third, "json") and not has(third, "csv") and third._ready)
+    first.die()
+    wait_for(lambda: has(third, "json"))
+    assert not has(third, "csv"), "one at a time"
+    wait_for(lambda: not has(third, "csv") and third.is_over("json"))
+    third.done("json")
+    wait_for(lambda: has(third, "csv"))
+    serve()
+    wait_for(lambda: one.tend() and one._ready and third.tend() and third._ready)
+    assert has(third, "csv")
+    for each in (one, third):
+        each.close()
+
+
+def test_without_an_agent_all_may_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where none was asked for, and where there is none."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    for one in (Turns(), Turns("k")):
+        assert all(has(one, f"t{number}") for number in range(100))
+        assert not any(one.is_over(f"t{number}") for number in range(100))
+    assert not Turns().taken
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs Linux: only there are processes forked so")
+def test_agent_hangs_up_on_who_says_nonsense() -> None:
+    """It goes on for the others."""
+    order = Order()
+    for nonsense in (b"{\n", b"1\n", b'["want", 1]\n', b'["want", 1, "json", "x", 1, false]\n', b"x" * 200_000):
+        ours, theirs = socket.socketpair()
+        theirs.setblocking(False)
+        order.take(theirs, 0)
+        ours.setblocking(False)
+        sent = 0
+        while sent < len(nonsense) and len(order):
+            with contextlib.suppress(OSError):
+                sent += ours.send(nonsense[sent:])
+            order.turn(set(order.descriptors()))
+        order.turn(set(order.descriptors()))
+        assert len(order) == 0
+        ours.close()
