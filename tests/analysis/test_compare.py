@@ -268,7 +268,7 @@ def test_few_runs_stand_side_by_side_and_many_below_each_other() -> None:
     assert few[0].split() == ["run", "run0", "run1"]
     assert [line.split() for line in few if line.startswith("train_loss best")] == [["train_loss", "best", "1", "2"]]
     many = run_cli("compare", "digits").stdout.splitlines()
-    assert many[0].split()[:6] == ["run", "status", "steps", "lr", "train_loss", "best"]
+    assert many[0].split()[:6] == ["run", "status", "steps", "config.lr", "train_loss", "best"]
     assert many[1].split()[:5] == ["run0", "finished", "1", "0", "1"]
     assert len(many) == 8
 

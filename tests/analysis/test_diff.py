@@ -60,7 +60,8 @@ def test_diff_finds_what_differs_in_each_part() -> None:
         ("hardware", "gpu"): (None, "H100"),
     }
     text = run_cli("diff", "one", "two").stdout
-    assert text.splitlines()[2:6] == ["config: 1 differs", "  lr", "    - 0.1", "    + 0.2"]
+    assert text.splitlines()[2:5] == ["config: 1 differs", "      -    +", "  lr  0.1  0.2"]
+    assert f"  commit  {'a' * 40}  {'b' * 40}\n" in text
 
 
 def test_diff_of_equal_runs_says_so() -> None:

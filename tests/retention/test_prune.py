@@ -12,13 +12,14 @@ import msgspec
 import pytest
 
 from tests.retention.support import age, delivered, program
+from trackers.analysis.tables import show_size
 from trackers.errors import UsageError
 from trackers.journal.run_directory import RunDirectory
 from trackers.relay.delivery.cursor_file import read_account
 from trackers.retention import prune
 from trackers.retention.archive import archive
 from trackers.retention.lock import why_kept, why_not_deleted
-from trackers.retention.sizes import LOOSE_KINDS, Size, loose_sizes, run_sizes, show_size, total
+from trackers.retention.sizes import LOOSE_KINDS, Size, loose_sizes, run_sizes, total
 
 RUN = Path("runs/digits/one")
 

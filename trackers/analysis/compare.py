@@ -43,11 +43,14 @@ class Group(msgspec.Struct):
 
 
 class Groups(msgspec.Struct):
-    """by: as asked for. figures: which figure of each key was summed up. Runs with several tags are in each's group."""
+    """by: as asked for. figures: which figure of each key was summed up. Runs with several tags are in each's group.
+    goals: "min" or "max" by key, where one value is better than another.
+    """
 
     by: str
     figures: dict[str, str]
     groups: list[Group]
+    goals: dict[str, str] = {}
 
 
 def by(runs: Sequence[RunStats], what: str, keys: Sequence[str], figure: str | None = None) -> Groups:
@@ -76,7 +79,7 @@ def by(runs: Sequence[RunStats], what: str, keys: Sequence[str], figure: str | N
         )
         for label, inside in members.items()
     ]
-    return Groups(what, figures, groups)
+    return Groups(what, figures, groups, _goals(runs, keys))
 
 
 def headline(runs: Sequence[RunStats], key: str) -> str:
@@ -254,12 +257,31 @@ QUANTITIES = (
 )  # fmt: skip
 
 
+TITLES = {name: title for title, name in QUANTITIES}
+"""Headers of quantities by their names in JSON, SQL and conditions."""
+_MORE_IS_BETTER = (*SPEEDS, "wall_steps_per_s", "gpu_percent", "speedup", "efficiency_percent")
+
+
+def better(quantity: str) -> str | None:
+    """Whether small ("min") or large ("max") values of a quantity are better; None where neither are."""
+    return "max" if quantity in _MORE_IS_BETTER else "min" if quantity == "energy_j" else None
+
+
+def best_of(values: Sequence[Any], goal: str | None) -> set[int]:
+    """Where the best of several values lie: nowhere if no value is better, or all are the same."""
+    numbers = {place: number for place, value in enumerate(values) if (number := records.finite(value)) is not None}
+    if goal is None or len(set(numbers.values())) < 2:
+        return set()
+    best = min(numbers.values()) if goal == "min" else max(numbers.values())
+    return {place for place, number in numbers.items() if number == best}
+
+
 class Comparison(msgspec.Struct):
     """Result of :func:`compare_runs`.
 
     runs: a mapping for each run, in the order asked for (below). keys: metrics compared. differing: settings that
     aren't the same everywhere, by flat name. baseline: source of the run that speed-ups refer to, "" where there is
-    none. warnings: why the comparison may mislead.
+    none. warnings: why the comparison may mislead. goals: "min" or "max" by key, where one value is better.
 
     Each run has ``run_name``, ``final_loss``, ``best_val_loss``, ``avg_mfu`` (NaN where unknown) and
     ``total_iters``, and ``source``, ``id``, ``project``, ``group``, ``tags``, ``status``, ``attempts``, ``steps``,
@@ -274,6 +296,7 @@ class Comparison(msgspec.Struct):
     differing: list[str]
     baseline: str = ""
     warnings: list[str] = []
+    goals: dict[str, str] = {}
 
     def __getitem__(self, name: str) -> Any:
         return msgspec.structs.asdict(self)[name]
@@ -365,7 +388,13 @@ def compare(runs: Sequence[RunStats], keys: Sequence[str] | None = None, *, base
     without = [run for run, row in zip(runs, rows, strict=True) if row["speedup"] is None and run.speed.steps_per_s]
     warnings = comparability_warnings(runs, steps_per_s=bool(basis & {"steps/s", WALL_STEPS}), base=base,
                       wall=bool(basis & {WALL_SAMPLES, WALL_STEPS}), no_speedup=without)  # fmt: skip
-    return Comparison(rows, chosen, differing, base.source if base is not None else "", warnings)
+    baseline = base.source if base is not None else ""
+    return Comparison(rows, chosen, differing, baseline, warnings, _goals(runs, chosen))
+
+
+def _goals(runs: Sequence[RunStats], keys: Sequence[str]) -> dict[str, str]:
+    found = {key: next((goal for run in runs if (goal := run.direction(records.plain_name(key)))), "") for key in keys}
+    return {key: goal for key, goal in found.items() if goal}
 
 
 def chosen_keys(runs: Sequence[RunStats], keys: Sequence[str] | None = None) -> list[str]:
@@ -514,47 +543,68 @@ SHOWN_KEYS, SHOWN_SETTINGS = 6, 8
 
 def side_by_side(found: Comparison, keys: Sequence[str], settings: Sequence[str], figures: Sequence[str]) -> TextTable:
     """A column for each run."""
-    rows = [["status", *(run["status"] or None for run in found.runs)], ["steps", *_column(found, "steps")]]
+    rows: list[list[Any]] = [["status", *(run["status"] or None for run in found.runs)]]
+    rows.append(["steps", *_column(found, "steps")])
+    goals: dict[int, str] = {}
     rows += [[f"config.{name}", *(run["config"].get(name) for run in found.runs)] for name in settings]
     for key in keys:
         for figure in figures:
             values = [run["metrics"].get(key, {}).get(figure) for run in found.runs]
             if any(value is not None for value in values):
-                rows.append([f"{key} {figure}" if not key.startswith("final/") else key, *values])
-    rows += [[title, *_column(found, name)] for title, name in _quantities(found)]
-    return TextTable(["run", *_distinct(found)], rows)
+                if _is_ranked(figure, goal := found.goals.get(key)):
+                    goals[len(rows)] = goal or ""
+                rows.append([_titled(key, figure), *values])
+    for title, name in _quantities(found):
+        if (goal := better(name)) is not None:
+            goals[len(rows)] = goal
+        rows.append([title, *_column(found, name)])
+    tones = {(row, 1 + place): "best" for row, goal in goals.items() for place in best_of(rows[row][1:], goal)}
+    return TextTable(["run", *_distinct(found)], rows, tones=tones, whole=frozenset([0]))
 
 
 def a_line_each(found: Comparison, keys: Sequence[str], settings: Sequence[str], figures: dict[str, str]) -> TextTable:
     """A row for each run, with one figure of each metric."""
     shown = _quantities(found)
-    headers = ["run", "status", "steps", *settings, *(_titled(key, figures[key]) for key in keys)]
+    about = ["run", "status", "steps", *(f"config.{name}" for name in settings)]
+    headers = [*about, *(_titled(key, figures[key]) for key in keys), *(title for title, _ in shown)]
     rows = [
         [name, run["status"] or None, run["steps"], *(run["config"].get(setting) for setting in settings),
          *(run["metrics"].get(key, {}).get(figures[key]) for key in keys), *(run[name_] or None for _, name_ in shown)]
         for name, run in zip(_distinct(found), found.runs, strict=True)
     ]  # fmt: skip
-    return TextTable([*headers, *(title for title, _ in shown)], rows, texts=2)
+    goals = [found.goals.get(key) if _is_ranked(figures[key], found.goals.get(key)) else None for key in keys]
+    goals = [*[None] * len(about), *goals, *(better(name) for _, name in shown)]
+    tones = {(row, place): "best" for place, goal in enumerate(goals)
+             for row in best_of([cells[place] for cells in rows], goal)}  # fmt: skip
+    return TextTable(headers, rows, texts=2, tones=tones)
 
 
-def by_group(found: Groups, keys: Sequence[str], *, apart: bool = False) -> TextTable:
+def by_group(found: Groups, keys: Sequence[str], *, apart: bool = False, interval: bool = True) -> TextTable:
     """A row for each group.
 
     Args:
-        apart: n, mean, standard deviation and both ends in columns of their own, as numbers.
+        apart: n, mean, standard deviation and both ends in columns of their own, as numbers. interval: show it.
     """
     speeds = [name for name in SPEEDS if any(group.speed[name].n for group in found.groups)]
-    titles = [_titled(key, found.figures[key]) for key in keys] + speeds
+    titles = [_titled(key, found.figures[key]) for key in keys]
+    titles += speeds if apart else [TITLES[name] for name in speeds]
+    goals = [found.goals.get(key) if _is_ranked(found.figures[key], found.goals.get(key)) else None for key in keys]
+    goals += ["max"] * len(speeds)
+    tones: dict[tuple[int, int], str] = {}
+    for place, goal in enumerate(goals):
+        names = [*keys, *speeds]
+        means = [(group.metrics if place < len(keys) else group.speed)[names[place]].mean for group in found.groups]
+        tones.update({(row, 2 + place): "best" for row in best_of(means, goal) if not apart})
     rows = []
     for group in found.groups:
         spreads = [*(group.metrics[key] for key in keys), *(group.speed[name] for name in speeds)]
         cells: list[Any] = []
         for one in spreads:
-            cells += [one.n, one.mean, one.deviation, one.low, one.high] if apart else [_spread(one)]
+            cells += [one.n, one.mean, one.deviation, one.low, one.high] if apart else [_spread(one, interval)]
         rows.append([group.label, len(group.runs), *cells])
     if apart:
         titles = [f"{title} {part}" for title in titles for part in ("n", "mean", "std", "low", "high")]
-    return TextTable([found.by, "n", *titles], rows)
+    return TextTable([found.by, "n", *titles], rows, tones=tones, whole=frozenset(range(2, 2 + len(titles))))
 
 
 def chosen_settings(found: Comparison, patterns: Sequence[str] | None) -> list[str]:
@@ -572,15 +622,29 @@ def remarks(found: Comparison, keys: Sequence[str], settings: Sequence[str]) -> 
         yield f"{len(found.differing) - len(settings)} more settings differ: --config '*', or --format csv"
 
 
-def _spread(one: Spread) -> str:
+def _spread(one: Spread, interval: bool) -> str:
     if one.mean is None:
         return MISSING
-    text = show(one.mean)
+    text = _to(one.mean, one)
     if one.deviation is not None:
-        text += f" ± {show(one.deviation)}"
-    if one.low is not None:
-        text += f" [{show(one.low)}, {show(one.high)}]"
+        text += f" ± {_to(one.deviation, one)}"
+    if one.low is not None and interval:
+        text += f" [{_to(one.low, one)}, {_to(one.high, one)}]"
     return text + (f" ({one.n} of {one.of})" if one.n != one.of else "")
+
+
+def _to(value: float | None, spread: Spread) -> str:
+    """A figure of a spread, as far as two digits of the standard deviation reach."""
+    mean, deviation = spread.mean, spread.deviation
+    if value is None or mean is None or not deviation or not math.isfinite(deviation) or not 1e-3 <= abs(mean) < 1e15:
+        return show(value)
+    digits = 1 - math.floor(math.log10(deviation))
+    return f"{value:,.{digits}f}" if digits > 0 else show(round(value))
+
+
+def _is_ranked(figure: str, goal: str | None) -> bool:
+    """Whether the best of a metric's figures says which run is best: not the largest loss of each."""
+    return goal is not None and figure in ("final", "best", "last", goal)
 
 
 def _titled(key: str, figure: str) -> str:

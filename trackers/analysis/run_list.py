@@ -107,9 +107,11 @@ def _take(view: Overview, record: records.Record) -> None:
         records.merge(view.info.config, record.values)
 
 
-LAST = 4
-"""Maximum number of last values shown."""
-_VERSION = "lines 2"
+LONGEST = 300
+"""Maximum length of a name or a text in a listing, in characters."""
+KEPT = 24
+"""Maximum number of last values, and of results, kept of a run for the next listing."""
+_VERSION = "lines 3"
 
 
 class Standing(NamedTuple):
@@ -122,8 +124,9 @@ class Standing(NamedTuple):
 
 
 class RunLine(msgspec.Struct, array_like=True):
-    """One run. last: some of its last values; more: there are others."""
+    """One run. path: its directory. last, results: some of its last values and results; more: there are others."""
 
+    path: str
     project: str
     id: str
     name: str
@@ -131,6 +134,7 @@ class RunLine(msgspec.Struct, array_like=True):
     status: str
     step: int | None
     last: dict[str, Any]
+    results: dict[str, Any]
     more: bool
     trackers: dict[str, Standing]
 
@@ -158,7 +162,7 @@ def listing(root: Path, project: str = "") -> Listing:
             try:
                 with boundary(path):
                     view = glance(RunDirectory(path))
-                    line = _line(view)
+                    line = _line(path, view)
             except TrackersError as error:
                 if str(error) not in lost:  # a package that is missing concerns many
                     lost.append(str(error))
@@ -172,21 +176,29 @@ def listing(root: Path, project: str = "") -> Listing:
     return Listing(sorted(lines, key=lambda line: line.created), lost)
 
 
-def _line(view: Overview) -> RunLine:
+def _line(path: str, view: Overview) -> RunLine:
     return RunLine(
+        path=path,
         project=view.info.project,
         id=view.info.id,
         name=view.info.name,
         created=view.info.created,
         status=view.status.name,
         step=view.step,
-        last=dict(list(view.last.items())[:LAST]),
-        more=len(view.last) > LAST,
+        last=_short(view.last),
+        results=_short(view.results),
+        more=len(view.last) > KEPT or len(view.results) > KEPT,
         trackers={
             name: Standing(entry["state"], entry["waiting_bytes"], entry["rejected"], entry["error"])
             for name, entry in view.trackers.items()
         },
     )
+
+
+def _short(values: dict[str, Any]) -> dict[str, Any]:
+    """The first of a run's values: names and texts that are long are cut."""
+    first = list(values.items())[:KEPT]
+    return {name[:LONGEST]: value[:LONGEST] if isinstance(value, str) else value for name, value in first}
 
 
 def _settled(view: Overview) -> bool:

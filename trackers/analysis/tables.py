@@ -31,13 +31,28 @@ _MARKDOWN_START = re.compile(r"^(\s*)([-=]|\d+\.(?=\s))")
 class TextTable(msgspec.Struct):
     """headers: one for each column. rows: numbers, texts or None, as they are. title: above it, "" for none.
 
-    texts: how many columns at the left are texts; the others are aligned at the right.
+    texts: how many columns at the left are texts, more_texts: which others are; the rest is aligned at the right.
+    tones: of cells, by row and column: "best" is marked in all formats but CSV and piped tables; "good", "busy",
+    "bad" and "odd" are colours on a terminal. spare: columns that a narrow terminal leaves out first. whole: those
+    whose texts it must not cut.
     """
 
     headers: list[str]
     rows: list[list[Any]]
     title: str = ""
     texts: int = 1
+    more_texts: frozenset[int] = frozenset()
+    tones: dict[tuple[int, int], str] = {}
+    spare: list[int] = []
+    whole: frozenset[int] = frozenset()
+
+    def is_text(self, column: int) -> bool:
+        """Whether a column is aligned at the left."""
+        return column < self.texts or column in self.more_texts
+
+    def is_best(self, row: int, column: int) -> bool:
+        """Whether a cell has the best value of its kind."""
+        return self.tones.get((row, column)) == "best"
 
 
 def render(table: TextTable, form: str) -> str:
@@ -61,6 +76,24 @@ def show(value: Any) -> str:
             return "NaN" if value != value else "∞" if value > 0 else "-∞"
         return f"{value:,.0f}" if 9999.95 <= abs(value) < 1e15 else f"{value:.5g}"
     return str(value)
+
+
+def show_age(seconds: float) -> str:
+    """A duration, roughly: 5 s, 3 min, 2 h, 4 d."""
+    for unit, size in (("d", 86400.0), ("h", 3600.0), ("min", 60.0)):
+        if seconds >= size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{max(seconds, 0):.0f} s"
+
+
+def show_size(size: int) -> str:
+    """Bytes as people read them: 512 B, 1.5 KB, 2.0 GB (of 1,000 each)."""
+    value, unit = float(size), "B"
+    for unit in ("B", "KB", "MB", "GB", "TB"):
+        if value < 1000 or unit == "TB":
+            break
+        value /= 1000
+    return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
 
 
 def plain(text: str) -> str:
@@ -95,7 +128,7 @@ def _text(table: TextTable) -> str:
         cells = []
         for place, cell in enumerate(line):
             space = " " * (widths[place] - width(cell))
-            cells.append(cell + space if place < table.texts else space + cell)
+            cells.append(cell + space if table.is_text(place) else space + cell)
         text.append("  ".join(cells).rstrip())
     return "\n".join(text) + "\n"
 
@@ -104,10 +137,12 @@ def _markdown(table: TextTable) -> str:
     def line(cells: Sequence[str]) -> str:
         return f"| {' | '.join(cells)} |"
 
-    marks = ["---" if place < table.texts else "---:" for place in range(len(table.headers))]
+    marks = ["---" if table.is_text(place) else "---:" for place in range(len(table.headers))]
     text = [f"### {escape_markdown(table.title)}", ""] if table.title else []
     text += [line([escape_markdown(header) for header in table.headers]), line(marks)]
-    text += [line([_markdown_cell(value) for value in row]) for row in table.rows]
+    for number, row in enumerate(table.rows):
+        cells = [_markdown_cell(value) for value in row]
+        text.append(line([f"**{cell}**" if table.is_best(number, at) else cell for at, cell in enumerate(cells)]))
     return "\n".join(text) + "\n"
 
 
@@ -130,12 +165,15 @@ def _csv_cell(value: Any) -> Any:
 
 
 def _latex(table: TextTable) -> str:
-    columns = "l" * table.texts + "r" * (len(table.headers) - table.texts)
+    columns = "".join("l" if table.is_text(place) else "r" for place in range(len(table.headers)))
     text = [f"\\begin{{tabular}}{{{columns}}}", "\\toprule"]
     if table.title:
         text.insert(0, f"% {plain(table.title)}")
     text += [" & ".join(escape_latex(header) for header in table.headers) + r" \\", "\\midrule"]
-    text += [" & ".join(_latex_cell(value) for value in row) + r" \\" for row in table.rows]
+    for number, row in enumerate(table.rows):
+        cells = [_latex_cell(value) for value in row]
+        marked = (rf"\textbf{{{cell}}}" if table.is_best(number, at) else cell for at, cell in enumerate(cells))
+        text.append(" & ".join(marked) + r" \\")
     text += ["\\bottomrule", "\\end{tabular}"]
     return "\n".join(text) + "\n"
 

@@ -3,15 +3,41 @@
 from __future__ import annotations
 
 import datetime
+import fnmatch
 import json
+import shutil
 import sys
 import time
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from trackers.cli.common import AsJson, Force, RunsDir, SourceArgument, inputs, printable, refuse, runs_root
+from trackers.cli.common import (
+    AsJson,
+    Columns,
+    Force,
+    RunsDir,
+    SortBy,
+    SourceArgument,
+    Statuses,
+    Watch,
+    inputs,
+    print_table,
+    printable,
+    refuse,
+    runs_root,
+    terminal_table,
+    watch,
+)
+
+if TYPE_CHECKING:
+    from trackers.analysis.best import Ranked
+    from trackers.analysis.compare import Comparison, Group, Groups
+    from trackers.analysis.diff import Difference
+    from trackers.analysis.run_stats import RunStats
+    from trackers.analysis.tables import TextTable
 
 Sources = Annotated[
     list[str],
@@ -44,18 +70,22 @@ def compare(
         str, typer.Option(help="Aggregate by seed, group, tag or config.KEY: n, mean, std, 95 % interval.")
     ] = "",
     baseline: Annotated[str, typer.Option(help="Baseline of speed-ups; default the run with the fewest GPUs.")] = "",
+    status: Statuses = "",
+    sort: SortBy = "",
+    count: Annotated[int | None, typer.Option("-n", min=1, help="Only the first runs, or groups, so many.")] = None,
+    columns: Columns = "",
+    watching: Watch = False,
     form: Annotated[str, typer.Option("--format", help="table, markdown, csv, latex or json.")] = "table",
     directory: RunsDir = None,
     as_json: AsJson = False,
 ) -> None:
     """Compare runs: metrics, the settings that differ, speed, GPUs, memory, energy, speed-up, efficiency.
 
-    Speed-up is from samples/s; efficiency is speed-up ÷ GPUs × 100. Warnings (stderr) say what makes it unfair.
+    Speed-up is from samples/s; efficiency is speed-up ÷ GPUs × 100. Warnings (stderr) say what makes it unfair. On a
+    terminal, what has no room follows below or is left out, and the best values are marked.
 
-    Example: trackers compare baseline wider --keys "val_*"; trackers compare digits --by config.lr
+    Example: trackers compare baseline wider --keys "val_*"; trackers compare digits --by config.lr --sort val_loss
     """
-    from trackers.analysis import compare as work
-    from trackers.analysis.collect import gather
     from trackers.analysis.compare import FIGURES
     from trackers.errors import UsageError
 
@@ -68,45 +98,112 @@ def compare(
         refuse(context, "can't be had with --by: groups have no settings and no speed-up", "config", "baseline")
         if len(wanted) > 1 and figures:
             raise UsageError(f"--by shows one figure of each metric: --figures {wanted[0]}")
-    gathered = gather(sources, directory)
-    found = work.compare(gathered.runs, _words(keys) or None, baseline=baseline or None)
-    warnings = work.comparability_warnings(gathered.runs) if by else found.warnings  # groups have no speed-up
-    for text in [*(f"left out: {reason}" for reason in gathered.lost), *warnings]:
+    if form in ("csv", "json"):
+        refuse(context, f"is for tables: {form} has everything", "columns")
+    if watching and form != "table":
+        raise UsageError(f"--watch shows a table, not {form}")
+    asked = _Asked(sources, directory, _words(keys), _words(config) or None, wanted if figures else [], by, baseline,
+                   status, sort, count, columns)  # fmt: skip
+    if watching:
+        watch(lambda: _watched(asked))
+    elif by:
+        _show_groups(asked, form)
+    else:
+        _show(asked, form)
+
+
+class _Asked(NamedTuple):
+    """What a comparison is asked for: the options, taken apart."""
+
+    sources: list[str]
+    directory: Path | None
+    keys: list[str]
+    settings: list[str] | None
+    figures: list[str]
+    by: str
+    baseline: str
+    status: str
+    sort: str
+    most: int | None
+    columns: str
+
+
+def _gathered(asked: _Asked) -> tuple[list[RunStats], list[str]]:
+    """The runs asked for, in order, and why others are left out."""
+    from trackers.analysis import choosing
+    from trackers.analysis.collect import gather
+
+    found = gather(asked.sources, asked.directory)
+    runs = choosing.of_status(found.runs, asked.status, lambda run: run.status)
+    if not runs:
+        raise choosing.none_of(asked.status, [run.status for run in found.runs])
+    if asked.by:
+        return runs, found.lost
+    if asked.sort:
+        runs = choosing.ordered(
+            runs, asked.sort, choosing.figure, lambda: choosing.names(runs), choosing.direction(runs)
+        )
+    return runs[: asked.most], found.lost
+
+
+def _keys(asked: _Asked, runs: Sequence[RunStats]) -> list[str] | None:
+    """The metrics to compare: those of --keys, else those that --columns names, else None: the usual ones."""
+    from trackers.analysis import choosing
+    from trackers.analysis.compare import chosen_keys
+
+    if asked.keys or not asked.columns:
+        return asked.keys or None
+    known = chosen_keys(runs, ["*"])
+    wanted = [choosing.without_figure(word) for word in choosing.words(asked.columns)]
+    return [name for name in known if any(fnmatch.fnmatchcase(name, word) or name == word for word in wanted)] or None
+
+
+def _say(lost: Iterable[str], warnings: Iterable[str]) -> None:
+    for text in [*(f"left out: {reason}" for reason in lost), *warnings]:
         print(f"trackers: {printable(text)}", file=sys.stderr)
-    if by:
-        _show_groups(work.by(gathered.runs, by, found.keys, wanted[0] if figures else None), form, bool(keys))
-    elif form == "json":
+
+
+def _show(asked: _Asked, form: str) -> None:
+    from trackers.analysis import compare as work
+    from trackers.analysis.tables import render
+
+    runs, lost = _gathered(asked)
+    found = work.compare(runs, _keys(asked, runs), baseline=asked.baseline or None)
+    _say(lost, found.warnings)
+    if form == "json":
         print(json.dumps(found.to_dict(), indent=2, allow_nan=False))
+    elif form == "csv":
+        print(render(work.by_run(found), form), end="")
     else:
-        headlines = {key: wanted[0] if figures else work.headline(gathered.runs, key) for key in found.keys}
-        _show(found, form, headlines, wanted, bool(keys), _words(config) or None)
+        table, remarks = _compared(asked, runs, found)
+        print_table(table, form, parts=len(found.runs) <= work.FEW_RUNS)
+        for text in remarks:
+            print(f"trackers: {printable(text, 4096)}", file=sys.stderr)
 
 
-def _show(
-    found: Any, form: str, headlines: dict[str, str], figures: list[str], all_keys: bool, settings: list[str] | None
-) -> None:
-    from trackers.analysis import compare as compare_tables
-    from trackers.analysis.compare import by_run
-    from trackers.analysis.tables import render
+def _compared(asked: _Asked, runs: Sequence[RunStats], found: Comparison) -> tuple[TextTable, list[str]]:
+    """The table of a comparison, and what it doesn't show."""
+    from trackers.analysis import choosing
+    from trackers.analysis import compare as work
 
-    if form == "csv":
-        print(render(by_run(found), form), end="")
-        return
-    keys = found.keys if all_keys else found.keys[: compare_tables.SHOWN_KEYS]
-    shown = compare_tables.chosen_settings(found, settings)
-    if len(found.runs) <= compare_tables.FEW_RUNS:
-        table = compare_tables.side_by_side(found, keys, shown, figures)
+    everything = asked.keys or asked.columns
+    keys = found.keys if everything else found.keys[: work.SHOWN_KEYS]
+    settings = work.chosen_settings(found, ["*"] if asked.columns and not asked.settings else asked.settings)
+    if len(found.runs) <= work.FEW_RUNS:
+        table = work.side_by_side(found, keys, settings, asked.figures or work.FIGURES)
+        table = choosing.rows_of(table, asked.columns) if asked.columns else table
     else:
-        table = compare_tables.a_line_each(found, keys, shown, headlines)
-    print(render(table, form), end="")
-    for text in compare_tables.remarks(found, keys, shown):
-        print(f"trackers: {printable(text, 4096)}", file=sys.stderr)
+        headlines = {key: asked.figures[0] if asked.figures else work.headline(runs, key) for key in found.keys}
+        table = work.a_line_each(found, keys, settings, headlines)
+        table = choosing.of_table(table, asked.columns) if asked.columns else table
+    return table, [] if asked.columns else list(work.remarks(found, keys, settings))
 
 
-def _show_groups(found: Any, form: str, all_keys: bool) -> None:
-    from trackers.analysis import compare as compare_tables
-    from trackers.analysis.tables import render
+def _show_groups(asked: _Asked, form: str) -> None:
+    from trackers.analysis import compare as work
 
+    found, lost, warnings = _groups(asked)
+    _say(lost, warnings)
     if form == "json":
         import msgspec
 
@@ -114,9 +211,59 @@ def _show_groups(found: Any, form: str, all_keys: bool) -> None:
 
         print(json.dumps(name_floats(msgspec.to_builtins(found)), indent=2, allow_nan=False))
         return
+    if form == "csv":
+        print_table(work.by_group(found, list(found.figures), apart=True), form)
+        return
+    wide, narrow = _summed_up(asked, found)
+    print_table(wide, form, narrower=narrow)
+
+
+def _groups(asked: _Asked) -> tuple[Groups, list[str], list[str]]:
+    """The groups in order, why runs are left out, and what makes them unfair."""
+    from trackers.analysis import choosing
+    from trackers.analysis import compare as work
+
+    runs, lost = _gathered(asked)
+    keys = work.chosen_keys(runs, _keys(asked, runs))
+    found = work.by(runs, asked.by, keys, asked.figures[0] if asked.figures else None)
+    if asked.sort:
+        known = [asked.by, "n", *keys, *work.SPEEDS]
+
+        def value(group: Group, name: str) -> Any:
+            spreads = {**group.metrics, **group.speed}
+            about = {asked.by: group.label, "n": len(group.runs)}
+            return spreads[name].mean if name in spreads else about.get(name)
+
+        def direction(name: str) -> str | None:
+            return found.goals.get(name) or choosing.better(name)
+
+        found.groups = choosing.ordered(found.groups, asked.sort, value, lambda: known, direction)
+    found.groups = found.groups[: asked.most]
+    return found, lost, work.comparability_warnings(runs)  # groups have no speed-up
+
+
+def _summed_up(asked: _Asked, found: Groups) -> tuple[TextTable, TextTable]:
+    """The table of the groups with intervals, and without."""
+    from trackers.analysis import choosing
+    from trackers.analysis import compare as work
+
     keys = list(found.figures)
-    keys = keys if all_keys or form == "csv" else keys[: compare_tables.SHOWN_KEYS]
-    print(render(compare_tables.by_group(found, keys, apart=form == "csv"), form), end="")
+    keys = keys if asked.keys or asked.columns else keys[: work.SHOWN_KEYS]
+    tables = [work.by_group(found, keys, interval=interval) for interval in (True, False)]
+    if asked.columns:
+        tables = [choosing.of_table(table, asked.columns) for table in tables]
+    return tables[0], tables[1]
+
+
+def _watched(asked: _Asked) -> str:
+    from trackers.analysis import compare as work
+
+    if asked.by:
+        wide, narrow = _summed_up(asked, _groups(asked)[0])
+        return terminal_table(wide, narrower=narrow)[0]
+    runs, _ = _gathered(asked)
+    found = work.compare(runs, _keys(asked, runs), baseline=asked.baseline or None)
+    return terminal_table(_compared(asked, runs, found)[0], parts=len(found.runs) <= work.FEW_RUNS)[0]
 
 
 def _words(text: str) -> list[str]:
@@ -180,7 +327,9 @@ def best(
     ] = "",
     mode: Annotated[str, typer.Option(help="min or max; default as defined, else by the name.")] = "",
     where: Annotated[str, typer.Option(help="Only runs that match: config.lr < 1e-3 and 'x' in tags.")] = "",
-    top: Annotated[int, typer.Option(min=1, help="Maximum number of runs.")] = 1,
+    top: Annotated[int, typer.Option("--top", "-n", min=1, help="Maximum number of runs.")] = 1,
+    status: Statuses = "",
+    columns: Columns = "",
     directory: RunsDir = None,
     as_json: AsJson = False,
 ) -> None:
@@ -189,9 +338,8 @@ def best(
     Example: trackers best --metric final/best_val_loss --mode min --where "config.lr < 1e-3" --top 5
     """
     from trackers.analysis import best as work
+    from trackers.analysis import choosing
     from trackers.analysis.collect import gather
-    from trackers.analysis.compare import SHOWN_SETTINGS
-    from trackers.analysis.tables import TextTable, render
     from trackers.errors import UsageError
 
     if not metric:
@@ -199,18 +347,39 @@ def best(
     gathered = gather(sources or [str(runs_root(directory))], directory)
     for reason in gathered.lost:
         print(f"trackers: left out: {printable(reason)}", file=sys.stderr)
-    found = work.best(gathered.runs, metric, mode or None, where or None, top)
+    runs = choosing.of_status(gathered.runs, status, lambda run: run.status)
+    if not runs:
+        raise choosing.none_of(status, [run.status for run in gathered.runs])
+    found = work.best(runs, metric, mode or None, where or None, top)
     if as_json:
         print(json.dumps([entry.to_dict() for entry in found], indent=2, allow_nan=False))
         return
-    settings = list(dict.fromkeys(name for entry in found for name in entry.config))[:SHOWN_SETTINGS]
-    headers = ["run", "id", metric, "step", "status", *settings]
-    rows = [
-        [entry.run.name, entry.run.id, entry.value, entry.step, entry.run.status or None,
-         *(entry.config.get(name) for name in settings)]
-        for entry in found
-    ]  # fmt: skip
-    print(render(TextTable(headers, rows, texts=2), "table"), end="")
+    print_table(_ranked(found, metric, columns))
+
+
+def _ranked(found: Sequence[Ranked], metric: str, columns: str) -> TextTable:
+    """A row for each of the best runs."""
+    from trackers.analysis import choosing
+    from trackers.analysis.compare import SHOWN_SETTINGS
+    from trackers.analysis.tables import TextTable
+
+    settings = list(dict.fromkeys(f"config.{name}" for entry in found for name in entry.config))[:SHOWN_SETTINGS]
+    names = ["name", "id", metric, "at step", "status", *settings]
+    if columns:
+        names = choosing.columns(columns, [metric, "at step", *choosing.names([entry.run for entry in found])])
+
+    def cell(entry: Ranked, name: str) -> Any:
+        own = {metric: entry.value, "at step": entry.step, "status": entry.run.status or None}
+        return own[name] if name in own else choosing.figure(entry.run, name)
+
+    rows = [[cell(entry, name) for name in names] for entry in found]
+    texts = {place for place in range(len(names)) if all(isinstance(row[place], (str, type(None))) for row in rows)}
+    left = next((place for place in range(len(names)) if place not in texts), len(names))
+    return TextTable(
+        [choosing.titled(name) for name in names], rows, texts=left,
+        more_texts=frozenset(place for place in texts if place > left),
+        whole=frozenset(place for place, name in enumerate(names) if name == "id"),
+    )  # fmt: skip
 
 
 PATCH_LINES = 20
@@ -245,7 +414,26 @@ def diff(
             print(f"{part}: {'the same' if said else 'neither run says'}")
             continue
         print(f"{part}: {len(entries)} differ{'s' if len(entries) == 1 else ''}")
-        for entry in entries:
+        _print_differences(entries)
+
+
+DIFF_WIDTH = 100
+"""Maximum width of the columns of differences where standard output is no terminal, in cells."""
+
+
+def _print_differences(entries: Sequence[Difference]) -> None:
+    """A line for each difference that has room beside its name; of the others the values below each other."""
+    from trackers.analysis.tables import TextTable, render, show
+
+    rows = [(entry, ["  " + printable(entry.name), *map(show, (entry.first, entry.second))]) for entry in entries]
+    rows = [(entry, cells) for entry, cells in rows if not any("\n" in cell for cell in cells)]
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else DIFF_WIDTH
+    while rows and sum(max(len(cells[place]) for _, cells in rows) + 2 for place in range(3)) > width:
+        rows.remove(max(rows, key=lambda row: max(map(len, row[1]))))
+    if rows:
+        print(render(TextTable(["", "-", "+"], [cells for _, cells in rows], texts=3), "table"), end="")
+    for entry in entries:
+        if not any(entry is one for one, _ in rows):
             print(f"  {printable(entry.name)}")
             for sign, value in (("-", entry.first), ("+", entry.second)):
                 _print_value(sign, value)
@@ -312,8 +500,7 @@ def sql(
     Example: trackers sql "select run, min(value) from metrics where name = 'val_loss' group by run order by 2"
     """
     from trackers.analysis.sql import sql as work
-    from trackers.analysis.tables import TextTable, render
-    from trackers.cli.common import runs_root
+    from trackers.analysis.tables import TextTable
     from trackers.records import name_floats
 
     form = _known_form(form, as_json)
@@ -325,7 +512,7 @@ def sql(
         print(json.dumps([name_floats(dict(zip(table.column_names, row, strict=True))) for row in rows], indent=2))
     elif table.column_names:
         left = next((k for k, column in enumerate(columns) if any(map(_is_number, column))), len(columns))
-        print(render(TextTable(table.column_names, rows, texts=left), form), end="")
+        print_table(TextTable(table.column_names, rows, texts=left), form, parts=True)
 
 
 def _value(value: Any) -> Any:

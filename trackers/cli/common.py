@@ -6,19 +6,31 @@ import contextlib
 import io
 import math
 import os
+import shutil
 import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
+
+if TYPE_CHECKING:
+    from trackers.analysis.tables import TextTable
 
 RunsDir = Annotated[
     Path | None, typer.Option("--dir", help="Directory of runs; default TRACKER_DIR, else .config's, else runs/.")
 ]
 Force = Annotated[bool, typer.Option("--force", help="Replace an existing file of any kind.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Columns = Annotated[str, typer.Option(help="Columns to show, a,b; patterns as in config.*,final/*.")]
+SortBy = Annotated[
+    str, typer.Option("--sort", metavar="NAME", help="Sort by a column, the best first; -NAME: the other way round.")
+]
+Statuses = Annotated[
+    str, typer.Option("--status", help="Only runs that are running, finished, failed, crashed or preempted, a,b.")
+]
+Watch = Annotated[bool, typer.Option("--watch", help="Show it anew every two seconds, until Ctrl-C.")]
 SOURCE_HELP = (
     "A run of ours (id, name, directory, latest), a .wandb file, or wandb:entity/project/run, tb:DIR, "
     "mlflow:[uri#]experiment/run, trackio:project/run, swanlab:DIR, json:FILE, csv:FILE, hf:FILE, log:FILE, "
@@ -149,14 +161,6 @@ def show_number(value: Any) -> str:
     return f"{value:.5g}" if math.isfinite(value) else str(value)
 
 
-def show_age(seconds: float) -> str:
-    """A duration, roughly: 5 s, 3 min, 2 h, 4 d."""
-    for unit, size in (("d", 86400.0), ("h", 3600.0), ("min", 60.0)):
-        if seconds >= size:
-            return f"{seconds / size:.0f} {unit}"
-    return f"{max(seconds, 0):.0f} s"
-
-
 def show_time(unix: float) -> str:
     """A time of day, local."""
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(unix))
@@ -167,3 +171,79 @@ def printable(text: str, limit: int = 300) -> str:
     from trackers.support.terminal import one_line
 
     return one_line(text, limit)
+
+
+WATCH_S = 2.0
+
+
+def print_table(
+    table: TextTable, form: str = "table", *, parts: bool = False, narrower: TextTable | None = None
+) -> None:
+    """A table in one of the forms of ``trackers.analysis.tables``; on a terminal fitted to its width.
+
+    Args:
+        parts: what has no room follows below; otherwise columns are left out, and a line on stderr names them.
+        narrower: printed instead where the table has no room.
+    """
+    from trackers.analysis.tables import render
+
+    if form != "table" or not sys.stdout.isatty():
+        sys.stdout.write(render(table, form))
+        return
+    text, left_out = terminal_table(table, parts=parts, narrower=narrower)
+    sys.stdout.write(text)
+    sys.stdout.flush()
+    if left_out:
+        print(f"trackers: {no_room(left_out)}", file=sys.stderr)
+
+
+def terminal_table(
+    table: TextTable, *, parts: bool = False, narrower: TextTable | None = None
+) -> tuple[str, list[str]]:
+    """A table as wide as the terminal, and the columns that had no room; see :func:`print_table`."""
+    from trackers.analysis import fitting
+
+    width = shutil.get_terminal_size().columns
+    colored = "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
+    if parts:
+        return fitting.in_parts(table, width, colored=colored), []
+    fitted = fitting.fitted(table, width, colored=colored)
+    if fitted.left_out and narrower is not None:
+        fitted = fitting.fitted(narrower, width, colored=colored)
+    return fitted.text, fitted.left_out
+
+
+def no_room(left_out: Sequence[str]) -> str:
+    """What says that columns were left out."""
+    from trackers.errors import examples
+
+    return f"no room for {examples(left_out, 6)}: --columns chooses; a pipe gets all"
+
+
+def watch(text: Callable[[], str]) -> None:
+    """Show a text on the whole terminal, made anew every two seconds, until Ctrl-C. The last lines are shown.
+
+    Raises:
+        UsageError: standard output is no terminal.
+    """
+    from rich.console import Console
+    from rich.live import Live
+    from rich.text import Text
+
+    from trackers.errors import UsageError
+
+    console = Console()
+    if not console.is_terminal:
+        raise UsageError("--watch needs a terminal: leave it out where the output goes to a file or a pipe")
+
+    def shown() -> Text:
+        lines = text().splitlines()
+        room = max(console.height - 1, 2)
+        lines = lines if len(lines) <= room else [lines[0], *lines[1 - room :]]
+        return Text.from_ansi("\n".join(lines))
+
+    screen = Live(shown(), console=console, auto_refresh=False, screen=True)
+    with contextlib.suppress(KeyboardInterrupt), screen:
+        while True:
+            time.sleep(WATCH_S)
+            screen.update(shown(), refresh=True)

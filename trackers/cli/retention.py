@@ -109,9 +109,9 @@ def restore(
 
 
 def _back_up(folders: list[str], kind: str, output: Path | None, yes: bool, as_json: bool) -> NoReturn:
+    from trackers.analysis.tables import show_size
     from trackers.errors import UsageError
     from trackers.retention.archive import default_name, make, members
-    from trackers.retention.sizes import show_size
 
     if not kind:
         raise UsageError("--output works only with --backup minimal or --backup full")
@@ -168,8 +168,9 @@ def each(
     Args:
         keeps: why a run stays as it is. act: does it, and returns the bytes freed. words: "compress", "compressed".
     """
+    from trackers.analysis.tables import show_size
     from trackers.errors import TrackersError
-    from trackers.retention.sizes import run_sizes, show_size, together, total
+    from trackers.retention.sizes import run_sizes, together, total
 
     entries: list[dict[str, Any]] = []
     failed = False
@@ -212,7 +213,7 @@ def each(
 
 def show_sizes(sizes: dict[str, Any]) -> None:
     """A line for each kind of file."""
-    from trackers.retention.sizes import show_size
+    from trackers.analysis.tables import show_size
 
     for kind, (files, size) in sizes.items():
         print(f"  {kind:<18} {files:>7,} files  {show_size(size):>9}")
@@ -249,10 +250,10 @@ def prune(
 
     Example: trackers prune --older-than 90 --yes; trackers prune --logs benchmark_results --yes
     """
+    from trackers.analysis.tables import show_size
     from trackers.errors import TrackersError
     from trackers.retention.lock import DAY_S, chosen, why_not_deleted
     from trackers.retention.prune import begun, delete, finish
-    from trackers.retention.sizes import show_size
 
     if logs:
         refuse(context, "is for runs: logs have --compress-after and --delete-after", "older_than")
@@ -278,9 +279,10 @@ def prune(
 def _prune_logs(
     folders: list[str], compress_after_s: float, delete_after_s: float, extract: bool, yes: bool, as_json: bool
 ) -> NoReturn:
+    from trackers.analysis.tables import show_size
     from trackers.errors import TrackersError
     from trackers.retention.prune import benchmark_results, carry_out, due
-    from trackers.retention.sizes import loose_sizes, show_size, together
+    from trackers.retention.sizes import loose_sizes, together
 
     places = [Path(folder).expanduser() for folder in folders]
     found = [entry for place in places for entry in due(place, compress_after_s, delete_after_s, extract=extract)]

@@ -4,112 +4,121 @@ from __future__ import annotations
 
 import json
 import sys
-import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from trackers.cli.common import AsJson, RunsDir, SourceArgument, printable, runs_root, show_age, show_number, show_time
+from trackers.cli.common import (
+    AsJson,
+    Columns,
+    RunsDir,
+    SortBy,
+    SourceArgument,
+    Statuses,
+    Watch,
+    print_table,
+    printable,
+    refuse,
+    runs_root,
+    show_number,
+    show_time,
+    terminal_table,
+    watch,
+)
 
 if TYPE_CHECKING:
-    from trackers.analysis.run_list import Standing
-
-
-_COLORS = {"finished": "green", "running": "cyan", "failed": "red", "crashed": "red", "preempted": "yellow"}
+    from trackers.analysis.run_list import RunLine
 
 
 def ls(
+    context: typer.Context,
     directory: RunsDir = None,
     project: Annotated[str, typer.Option(help="Only runs of this project.")] = "",
+    status: Statuses = "",
+    sort: SortBy = "",
+    count: Annotated[
+        int | None, typer.Option("-n", min=1, help="Only so many: the newest, or the first that --sort gives.")
+    ] = None,
+    columns: Columns = "",
+    watching: Watch = False,
     as_json: AsJson = False,
 ) -> None:
-    """List runs: status, steps, last values, and what each tracker has, lacks and refused, and why.
+    """List runs: status, steps, results, last values, and what each tracker has, lacks and refused, and why.
 
-    Example: trackers ls --project digits
+    On a terminal the columns that fit are shown; the best value of a project's runs is marked.
+
+    Example: trackers ls --project digits --sort final/best_val_loss -n 5
     """
-    from trackers.analysis.run_list import listing
+    from trackers.analysis import run_table
+    from trackers.errors import UsageError
 
     root = runs_root(directory)
+    if watching and as_json:
+        raise UsageError("--watch and --json: only one of them")
     if as_json:
-        _print_json(root, project)
-        return
-    found = listing(root, project)
-    for text in found.lost:
+        refuse(context, "is for the table: --json has everything", "columns")
+
+    def found(say: Callable[[str], None]) -> list[RunLine]:
+        return _chosen(root, project, status, sort, count, say)
+
+    def complain(text: str) -> None:
         print(f"trackers: {printable(text)}", file=sys.stderr)
-    if not found.lines:
-        print(f"no runs in {printable(str(root), 4096)}", file=sys.stderr)
+
+    if watching:
+        watch(lambda: _watched(found(lambda text: None), columns, root))
         return
-    _print_table(found.lines)
+    lines = found(complain)
+    if as_json:
+        print(json.dumps(_views(lines, complain), indent=2))
+    elif lines:
+        print_table(run_table.table(lines, columns, run_table.Glances()))
+    else:
+        print(f"no runs in {printable(str(root), 4096)}", file=sys.stderr)
 
 
-def _print_json(root: Path, project: str) -> None:
+def _chosen(
+    root: Path, project: str, status: str, sort: str, count: int | None, say: Callable[[str], None]
+) -> list[RunLine]:
+    from trackers.analysis import choosing, run_table
+    from trackers.analysis.run_list import listing
+
+    listed = listing(root, project)
+    for text in listed.lost:
+        say(text)
+    lines = choosing.of_status(listed.lines, status, lambda line: line.status)
+    if listed.lines and not lines:
+        raise choosing.none_of(status, [line.status for line in listed.lines])
+    if sort:
+        lines = run_table.ordered(lines, sort, run_table.Glances())
+    if count is not None:
+        lines = lines[:count] if sort else lines[-count:]
+    return lines
+
+
+def _watched(lines: list[RunLine], columns: str, root: Path) -> str:
+    from trackers.analysis import run_table
+
+    if not lines:
+        return f"no runs in {printable(str(root), 4096)}"
+    return terminal_table(run_table.table(lines, columns, run_table.Glances()))[0]
+
+
+def _views(lines: list[RunLine], say: Callable[[str], None]) -> list[dict[str, Any]]:
     from trackers.analysis.run_list import glance
     from trackers.errors import TrackersError
-    from trackers.journal.run_directory import find_runs
+    from trackers.journal.run_directory import RunDirectory
     from trackers.readers.boundary import boundary
 
-    views = []
-    for run in find_runs(root):
+    found = []
+    for line in lines:
         try:
-            with boundary(str(run.path)):
-                view = glance(run)
-                if project in ("", view.info.project):
-                    views.append((view.info.created, view.to_dict()))
+            with boundary(line.path):
+                found.append(glance(RunDirectory(line.path)).to_dict())
         except TrackersError as error:
-            print(f"trackers: {printable(str(error))}", file=sys.stderr)
-    views.sort(key=lambda view: view[0])
-    print(json.dumps([shown for _, shown in views], indent=2))
-
-
-COLUMNS = ("run", "name", "status", "step", "age", "last values", "trackers")
-LONGEST = 300
-"""Maximum length of a name or a text, in characters; the rest is cut."""
-LONGEST_WHY = 80
-"""Maximum length of a failure's text, in characters; ``trackers show`` prints all of it."""
-LAID_OUT = 200
-"""Maximum number of runs fitted to the terminal's width, which takes a millisecond each; more are printed unfitted."""
-
-
-def _print_table(lines: list[Any]) -> None:
-    from rich.console import Console
-
-    from trackers.analysis.tables import TextTable, plain, render
-
-    now = time.time()
-    rows = [
-        [f"{line.project}/{line.id}", line.name[:LONGEST], line.status, "–" if line.step is None else str(line.step),
-         show_age(now - line.created),
-         ", ".join([*(f"{k[:LONGEST]} {show_number(v)[:LONGEST]}" for k, v in line.last.items()), *["…"] * line.more]),
-         ", ".join(_tracker_word(name, entry) for name, entry in line.trackers.items())]
-        for line in lines
-    ]  # fmt: skip
-    console = Console()
-    if not console.is_terminal or len(rows) > LAID_OUT:
-        sys.stdout.write(render(TextTable(list(COLUMNS), rows, texts=len(COLUMNS)), "table"))
-        return
-    from rich.table import Table as RichTable
-    from rich.text import Text
-
-    table = RichTable(box=None, pad_edge=False, header_style="bold")
-    for column in COLUMNS:
-        table.add_column(column, overflow="fold")
-    for row in rows:
-        table.add_row(
-            *(Text(plain(text), style=_COLORS.get(text, "") if place == 2 else "") for place, text in enumerate(row))
-        )
-    console.print(table)
-
-
-def _tracker_word(name: str, entry: Standing) -> str:
-    words = [name, "✓" if entry.state == "delivered" else entry.state]
-    if entry.waiting_bytes:
-        words.append(f"{entry.waiting_bytes:,} B")
-    if entry.rejected:
-        words.append(f"{entry.rejected} rejected")
-    if entry.why:
-        words.append(f"({entry.why[: LONGEST_WHY - 1]}…)" if len(entry.why) > LONGEST_WHY else f"({entry.why})")
-    return " ".join(words)
+            say(str(error))
+    return found
 
 
 def show(
@@ -144,7 +153,7 @@ def show(
         if value:
             print(f"  {label:<9}  {printable(value)}")
     print(f"  journal    {printable(info.directory, 4096)} ({view.records:,} records)")
-    _show_values("config", info.config)
+    _show_values("config", info.config, separator=".")
     _show_values("last values", view.last, f" at step {view.step}" if view.step is not None else "")
     _show_values("results", view.results)
     print("trackers")
@@ -165,13 +174,13 @@ def _remarks(entry: dict[str, Any]) -> str:
     return "".join(f", {part}" for part in parts)
 
 
-def _show_values(title: str, values: dict[str, Any], note: str = "") -> None:
+def _show_values(title: str, values: dict[str, Any], note: str = "", separator: str = "/") -> None:
     from trackers.records import flatten
 
     if not values:
         return
     print(f"{title}{note}")
-    leaves = list(flatten(values))
+    leaves = list(flatten(values, separator))
     width = min(40, max(len(name) for name, _ in leaves))
     for name, value in leaves:
         print(f"  {printable(name):<{width}}  {printable(show_number(value))}")

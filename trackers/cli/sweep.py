@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from trackers.cli.common import AsJson, RunsDir, printable, runs_root
+from trackers.cli.common import AsJson, RunsDir, print_table, printable, runs_root
 
 
 def run(
@@ -58,7 +58,7 @@ def run(
     """
     import sys
 
-    from trackers.analysis.tables import TextTable, render
+    from trackers.analysis.tables import TextTable
     from trackers.errors import UsageError
     from trackers.sweeps import program, space
 
@@ -106,7 +106,7 @@ def run(
         ]
         print(json.dumps({"sweep": group, "metric": chosen or None, "runs": listed}, indent=2))
     else:
-        print(render(TextTable(headers, rows), "table"), end="")
+        print_table(TextTable(headers, rows))
     again = sum(task.status not in ("finished", "there") for task in trained.tasks)
     if again:
         print(f"trackers: {again} of {len(work)} runs didn't finish; the same command trains them", file=sys.stderr)

@@ -78,16 +78,6 @@ def walk(folder: Path, *, runs: bool = True) -> Iterator[tuple[Path, int]]:
                 yield path, status.st_size
 
 
-def show_size(size: int) -> str:
-    """Bytes as people read them: 512 B, 1.5 KB, 2.0 GB (of 1,000 each)."""
-    value, unit = float(size), "B"
-    for unit in ("B", "KB", "MB", "GB", "TB"):
-        if value < 1000 or unit == "TB":
-            break
-        value /= 1000
-    return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
-
-
 def _counted(found: Iterable[tuple[str, int]], kinds: tuple[str, ...]) -> dict[str, Size]:
     sizes = dict.fromkeys(kinds, Size())
     for kind, size in found:

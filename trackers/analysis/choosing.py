@@ -1,0 +1,221 @@
+"""Runs chosen and put in order, and columns chosen, by the names of figures: one name for a figure in every command.
+
+``status``, ``steps_per_s`` (or its title ``steps/s``), ``config.learning_rate``, ``final/best_val_loss``, ``val_loss``.
+"""
+
+from __future__ import annotations
+
+import difflib
+import fnmatch
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+
+from trackers.analysis import compare
+from trackers.analysis.best import FIELDS, SPEEDS, USES
+from trackers.analysis.compare import FIGURES
+from trackers.analysis.run_stats import RunStats
+from trackers.analysis.tables import TextTable
+from trackers.errors import NotFound, UsageError, examples
+from trackers.metrics import roles
+from trackers.records import final_name, plain_name
+
+T = TypeVar("T")
+
+STATUSES = ("running", "finished", "failed", "crashed", "preempted")
+_NAMES = {title: name for name, title in compare.TITLES.items()}
+
+
+def of_status(runs: Sequence[T], statuses: str, status: Callable[[T], str]) -> list[T]:
+    """The runs that have one of these statuses.
+
+    Args:
+        statuses: ``failed,crashed``; "": any.
+
+    Raises:
+        UsageError: one that isn't known.
+    """
+    wanted = words(statuses)
+    for word in wanted:
+        if word not in STATUSES:
+            raise UsageError(f"unknown status {word!r}{near(word, STATUSES)}")
+    return [run for run in runs if not wanted or status(run) in wanted]
+
+
+def none_of(statuses: str, found: Iterable[str]) -> NotFound:
+    """The error where no run has such a status: which they have."""
+    counts = Counter(status or "unknown" for status in found)
+    return NotFound(f"no run is {' or '.join(words(statuses))}: {', '.join(f'{n} {s}' for s, n in counts.items())}")
+
+
+def ordered(
+    runs: Sequence[T],
+    by: str,
+    value: Callable[[T, str], Any],
+    names: Callable[[], Iterable[str]],
+    direction: Callable[[str], str | None],
+) -> list[T]:
+    """Runs by a figure: the best first where one value is better than another, else the smallest; ``-NAME`` the other
+    way round. Those without a value, or with NaN, come last.
+
+    Args:
+        value: of a run, by the figure's name. names: all there are, for the error. direction: "min", "max" or None.
+
+    Raises:
+        UsageError: no run has a value of that name.
+    """
+    name = named(by.removeprefix("-"))
+    values = [value(run, name) for run in runs]
+    if runs and all(one is None for one in values):
+        raise UsageError(f"--sort: no run has {name!r}{near(name, names())}")
+    back = (direction(name) == "max") != by.startswith("-")
+    numbers = [place for place, one in enumerate(values) if _is_number(one)]
+    others = [place for place, one in enumerate(values) if one is not None and not isinstance(one, (int, float))]
+    numbers.sort(key=lambda place: values[place], reverse=back)
+    others.sort(key=lambda place: str(values[place]), reverse=back)
+    rest = sorted(set(range(len(runs))) - {*numbers, *others})
+    return [runs[place] for place in (*numbers, *others, *rest)]
+
+
+def columns(patterns: str, names: Sequence[str]) -> list[str]:
+    """The names that fit patterns as in ``status,config.*,final/*``, in the order of the patterns.
+
+    Raises:
+        UsageError: a pattern that fits none.
+    """
+    found: dict[str, None] = {}
+    for pattern in map(named, words(patterns)):
+        fits = [pattern] if pattern in names else fnmatch.filter(names, pattern)
+        if not fits:
+            raise UsageError(f"--columns: there is no {pattern!r}{near(pattern, names)}")
+        found.update(dict.fromkeys(fits))
+    return list(found)
+
+
+def of_table(table: TextTable, patterns: str) -> TextTable:
+    """A table's first column and those whose headers fit; a metric fits without its figure, too.
+
+    Raises:
+        UsageError: a pattern that fits no column.
+    """
+    fits = _fitting(patterns, table.headers[1:])
+    places = [0, *(1 + place for place in fits)]
+    new = {old: place for place, old in enumerate(places)}
+    return TextTable(
+        [table.headers[place] for place in places],
+        [[row[place] for place in places] for row in table.rows],
+        table.title,
+        texts=max(1, sum(place < table.texts for place in places)) if fits == sorted(fits) else 1,
+        tones={(row, new[column]): tone for (row, column), tone in table.tones.items() if column in new},
+        whole=frozenset(new[column] for column in table.whole if column in new),
+    )
+
+
+def rows_of(table: TextTable, patterns: str) -> TextTable:
+    """A table's rows whose first cells fit; otherwise as :func:`of_table`."""
+    places = _fitting(patterns, [str(row[0]) for row in table.rows])
+    new = {old: place for place, old in enumerate(places)}
+    tones = {(new[row], column): tone for (row, column), tone in table.tones.items() if row in new}
+    return msgspec.structs.replace(table, rows=[table.rows[place] for place in places], tones=tones)
+
+
+def _fitting(patterns: str, headers: Sequence[str]) -> list[int]:
+    found: dict[int, None] = {}
+    for pattern in words(patterns):
+        wanted = titled(pattern)
+        fits = [place for place, header in enumerate(headers) if _fits(header, wanted)]
+        if not fits:
+            raise UsageError(f"--columns: there is no {pattern!r}{near(pattern, headers)}")
+        found.update(dict.fromkeys(fits))
+    return list(found)
+
+
+def without_figure(header: str) -> str:
+    """A metric's name in a header: ``val_loss`` of ``val_loss best``."""
+    metric, _, what = header.rpartition(" ")
+    return metric if what in FIGURES else header
+
+
+def _fits(header: str, wanted: str) -> bool:
+    both = (header, without_figure(header))
+    return wanted in both or any(fnmatch.fnmatchcase(name, wanted) for name in both)
+
+
+def figure(run: RunStats, name: str) -> Any:
+    """A run's figure by its name: of a metric the best value, or the last where none is better; None where it has none.
+
+    Args:
+        name: as :func:`names` gives them; a metric's may be followed by one of its figures, as in ``val_loss last``.
+    """
+    name = named(name)
+    if name.startswith("config."):
+        return run.config.get(name.removeprefix("config."))
+    if name in SPEEDS:
+        return getattr(run.speed, name)
+    if name in USES:
+        return getattr(run.use, name)
+    metric, _, what = name.rpartition(" ")
+    if what in FIGURES and metric in run.folds:
+        return run.value(metric, what)
+    if name in run.folds:
+        return run.value(name, "best" if run.direction(name) else "last")
+    if name != plain_name(name):
+        return run.value(name, "final")
+    found = getattr(run, name) if name in FIELDS else None
+    return ", ".join(found) if isinstance(found, list) else found
+
+
+def names(runs: Sequence[RunStats]) -> list[str]:
+    """All names of figures that some of the runs have."""
+    found = dict.fromkeys(["name", "id", *(name for name in FIELDS if name not in ("name", "id")), *SPEEDS, *USES])
+    for run in runs:
+        found.update(dict.fromkeys(f"config.{name}" for name in run.config))
+        found.update(dict.fromkeys(map(final_name, run.summary)))
+        found.update(dict.fromkeys(run.folds))
+    return [name for name in found if any(figure(run, name) is not None for run in runs)]
+
+
+def direction(runs: Sequence[RunStats]) -> Callable[[str], str | None]:
+    """Which values of a figure are better, as some run defines it, else as its name says."""
+
+    def told(name: str) -> str | None:
+        return next((goal for run in runs if (goal := better(name, run.direction))), None)
+
+    return told
+
+
+def better(name: str, of_metric: Callable[[str], str | None] = roles.direction) -> str | None:
+    """Whether small ("min") or large ("max") values of a figure are better; None where neither are."""
+    if name in (*FIELDS, *SPEEDS, *USES) or name.startswith("config."):
+        return compare.better(name)
+    return of_metric(plain_name(name.removesuffix(" last").removesuffix(" best")))
+
+
+def named(word: str) -> str:
+    """The figure's name that a word stands for: its own, or its title in tables."""
+    return _NAMES.get(word, word)
+
+
+def titled(name: str) -> str:
+    """The header of a figure's column."""
+    return compare.TITLES.get(name, name)
+
+
+def near(word: str, known: Iterable[str]) -> str:
+    """Which of the known names was meant, or which there are: the end of a message."""
+    there = list(dict.fromkeys(known))
+    close = difflib.get_close_matches(word, there, n=3, cutoff=0.5)
+    if close:
+        return f": did you mean {' or '.join(map(repr, close))}?"
+    return f"; there is {examples(there, 12)}" if there else ""
+
+
+def words(text: str) -> list[str]:
+    """The words of ``a,b``."""
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and value == value

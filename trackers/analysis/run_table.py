@@ -1,0 +1,185 @@
+"""The table of ``trackers ls``: a row for each run, with the results and last values that most of them have."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from trackers import records
+from trackers.analysis import choosing
+from trackers.analysis.compare import best_of
+from trackers.analysis.run_list import LONGEST, RunLine, Standing, glance
+from trackers.analysis.tables import TextTable, show_age, show_size
+from trackers.errors import TrackersError
+from trackers.journal.run_directory import RunDirectory
+from trackers.metrics import roles
+from trackers.readers.boundary import boundary
+
+ABOUT = ("name", "id", "project", "status", "steps", "age", "created", "group", "tags", "notes", "host", "trackers")
+"""Columns that are no values of the run."""
+VALUES = 4
+"""Maximum number of columns of results and last values, unless they are named."""
+RESULTS = 3
+"""Maximum number of results among them, if there are last values, too."""
+LONGEST_WHY = 80
+"""Maximum length of a failure's text, in characters; ``trackers show`` prints all of it."""
+_TONES = {"finished": "good", "running": "busy", "failed": "bad", "crashed": "bad", "preempted": "odd"}
+_DETAILS = ("group", "tags", "notes", "host")
+
+
+class Glances:
+    """Values of runs by column. What their lines don't keep is read from the run's directory, once."""
+
+    def __init__(self) -> None:
+        self._read: dict[str, dict[str, Any]] = {}
+
+    def value(self, line: RunLine, name: str) -> Any:
+        """The value in a column; None where the run has none."""
+        if name in ("created", "age"):
+            return line.created
+        if name in ABOUT and name not in _DETAILS:
+            return getattr(line, "step" if name == "steps" else name)
+        for values in (line.last, line.results):
+            if name in values:
+                return values[name]
+        if name in _DETAILS or name.startswith("config.") or line.more:
+            return self._details(line).get(name)
+        return None
+
+    def names(self, lines: Sequence[RunLine]) -> list[str]:
+        """The names of all columns that there can be."""
+        found = dict.fromkeys(ABOUT)
+        for line in lines:
+            found.update(dict.fromkeys([*line.results, *line.last]))
+        for line in lines:
+            found.update(dict.fromkeys(self._details(line)))
+        return list(found)
+
+    def _details(self, line: RunLine) -> dict[str, Any]:
+        if line.path not in self._read:
+            self._read[line.path] = {}
+            with contextlib.suppress(TrackersError), boundary(line.path):
+                view = glance(RunDirectory(line.path))
+                info = view.info
+                self._read[line.path] = {
+                    "group": info.group, "tags": ", ".join(info.tags), "notes": info.notes, "host": info.host,
+                    **{f"config.{name}": value for name, value in records.flatten(info.config, ".")},
+                    **view.last, **view.results,
+                }  # fmt: skip
+        return self._read[line.path]
+
+
+def ordered(lines: Sequence[RunLine], by: str, glances: Glances) -> list[RunLine]:
+    """Lines by a column; see :func:`trackers.analysis.choosing.ordered`.
+
+    Raises:
+        UsageError: no run has such a value.
+    """
+
+    def direction(name: str) -> str | None:
+        if name == "age":
+            return "max"  # the youngest has the largest time
+        return None if name in ABOUT or name.startswith("config.") else roles.direction(records.plain_name(name))
+
+    return choosing.ordered(lines, by, glances.value, lambda: glances.names(lines), direction)
+
+
+def table(lines: Sequence[RunLine], columns: str, glances: Glances, now: float | None = None) -> TextTable:
+    """A row for each run.
+
+    Args:
+        columns: names and patterns, ``name,config.*``; "": the usual ones. now: Unix seconds; None: the clock's.
+
+    Raises:
+        UsageError: there is no such column.
+    """
+    if columns:
+        exact = [name for name in choosing.words(columns) if name in ABOUT]
+        names = choosing.columns(columns, exact if len(exact) == len(choosing.words(columns)) else glances.names(lines))
+        values = [name for name in names if name not in ABOUT]
+    else:
+        values = usual(lines)
+        several = len({line.project for line in lines}) > 1
+        about = ["name", "id", *(["project"] if several else []), "status", "steps", "age"]
+        names = [*about, *values, "trackers"]
+    now = time.time() if now is None else now
+    rows = [[_cell(line, name, glances, now) for name in names] for line in lines]
+    texts = {place for place, name in enumerate(names) if _is_text(name, [row[place] for row in rows])}
+    left = next((place for place in range(len(names)) if place not in texts), len(names))
+    tones = {}
+    if "status" in names:
+        at = names.index("status")
+        tones = {(number, at): _TONES.get(line.status, "") for number, line in enumerate(lines)}
+    if len({line.project for line in lines}) == 1:
+        for name in values:
+            at = names.index(name)
+            goal = None if name.startswith("config.") else roles.direction(records.plain_name(name))
+            tones |= {(number, at): "best" for number in best_of([row[at] for row in rows], goal)}
+    return TextTable(
+        names, rows, texts=left, more_texts=frozenset(place for place in texts if place >= left), tones=tones,
+        spare=_spare(names, values), whole=frozenset(at for at, name in enumerate(names) if name in ("id", "age")),
+    )  # fmt: skip
+
+
+def usual(lines: Sequence[RunLine]) -> list[str]:
+    """The results, then the last values, that most runs have: first those of which one value is better."""
+    counts: dict[str, Counter[str]] = {"results": Counter(), "last": Counter()}
+    for line in lines:
+        for part, count in counts.items():
+            count.update(name for name, value in getattr(line, part).items() if not isinstance(value, (dict, list)))
+    names = {
+        part: sorted(count, key=lambda name: (roles.direction(records.plain_name(name)) is None, -count[name]))
+        for part, count in counts.items()
+    }
+    results = names["results"][: RESULTS if names["last"] else VALUES]
+    return [*results, *names["last"][: VALUES - len(results)]]
+
+
+def _spare(names: list[str], values: list[str]) -> list[int]:
+    """Which columns are left out first: all values but the first, then the age, then the project."""
+    order = [*reversed(values[1:]), "age", "project", *values[:1], "steps"]
+    return [names.index(name) for name in order if name in names]
+
+
+def _is_text(name: str, cells: Sequence[Any]) -> bool:
+    if name in ABOUT:
+        return name not in ("steps", "age")
+    return all(cell is None or isinstance(cell, str) for cell in cells)
+
+
+def _cell(line: RunLine, name: str, glances: Glances, now: float) -> Any:
+    value = glances.value(line, name)
+    if name == "age":
+        return show_age(now - line.created)
+    if name == "created":
+        return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(line.created))
+    if name == "trackers":
+        return standings(line.trackers)
+    if isinstance(value, str):
+        return records.FLOAT_NAMES.get(value, value[:LONGEST])
+    return value if value is None or isinstance(value, (bool, int, float)) else str(value)[:LONGEST]
+
+
+def standings(trackers: Mapping[str, Standing]) -> str:
+    """How a run's trackers stand, those of one state together: ``json, csv ✓; wandb waiting 2.1 MB (no answer …)``."""
+    alike: dict[tuple[str, str, int], list[str]] = {}
+    waiting: Counter[tuple[str, str, int]] = Counter()
+    for name, entry in trackers.items():
+        key = ("✓" if entry.state == "delivered" else entry.state, entry.why, entry.rejected)
+        alike.setdefault(key, []).append(name)
+        waiting[key] = max(waiting[key], entry.waiting_bytes)
+    parts = []
+    for key, names in alike.items():
+        state, why, rejected = key
+        words = [", ".join(names), state]
+        if waiting[key]:
+            words.append(show_size(waiting[key]))
+        if rejected:
+            words.append(f"{rejected} rejected")
+        if why:
+            words.append(f"({why[: LONGEST_WHY - 1]}…)" if len(why) > LONGEST_WHY else f"({why})")
+        parts.append(" ".join(words))
+    return "; ".join(parts)
