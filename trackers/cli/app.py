@@ -8,11 +8,11 @@ from typing import Annotated, Any
 import typer
 
 from trackers._version import __version__
-from trackers.cli import analysis, config, doctor, gpu, plot, retention, runs, sweep, sync, ui
+from trackers.cli import analysis, config, doctor, files, gpu, plot, retention, runs, sweep, sync, ui
 
 COMMANDS: tuple[tuple[str, tuple[Callable[..., Any], ...]], ...] = (
     ("Runs", (runs.ls, runs.show, ui.ui, sync.sync, sweep.run)),
-    ("Sources", (runs.keys, sync.copy, gpu.gpu_report)),
+    ("Sources", (runs.keys, files.files, files.get, sync.copy, gpu.gpu_report)),
     ("Analysis", (analysis.compare, plot.plot, analysis.report, analysis.best, analysis.diff, analysis.argv,
                   analysis.sql, analysis.bench_export)),
     ("Hardware", (gpu.gpu,)),

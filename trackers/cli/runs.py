@@ -127,7 +127,7 @@ def show(
     directory: RunsDir = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show one run: identity, configuration, last values, results, and how each tracker stands.
+    """Show one run: identity, configuration, last values, results, media, artifacts, and how each tracker stands.
 
     Example: trackers show latest
     """
@@ -156,6 +156,8 @@ def show(
     _show_values("config", info.config, separator=".")
     _show_values("last values", view.last, f" at step {view.step}" if view.step is not None else "")
     _show_values("results", view.results)
+    _show_files("media", view.media)
+    _show_files("artifacts", view.artifacts)
     print("trackers")
     for name, entry in view.trackers.items():
         print(f"  {printable(name):<12} {entry['state']}, {entry['delivered']:,} records" + _remarks(entry))
@@ -186,6 +188,22 @@ def _show_values(title: str, values: dict[str, Any], note: str = "", separator: 
         print(f"  {printable(name):<{width}}  {printable(show_number(value))}")
 
 
+def _show_files(title: str, entries: list[dict[str, Any]]) -> None:
+    """A line for each name of media or artifacts: how many, how large, and when."""
+    from trackers.analysis.tables import show_size
+
+    if not entries:
+        return
+    print(title)
+    width = min(40, max(len(entry["name"]) for entry in entries))
+    for entry in entries:
+        first, last = entry["first_step"], entry["last_step"]
+        when = "no step" if last is None else f"step {last}" if first == last else f"steps {first} to {last}"
+        files = f", {entry['files']} files" if entry["files"] != entry["count"] else ""
+        what = f"{printable(entry['kind'])}, {entry['count']:,} logged{files}, {when}, {show_size(entry['size'])}"
+        print(f"  {printable(entry['name']):<{width}}  {what}")
+
+
 def _show_rejected(run: Any, as_json: bool) -> None:
     from trackers.analysis.run_list import rejected
 
@@ -202,7 +220,7 @@ def _show_rejected(run: Any, as_json: bool) -> None:
 
 
 def keys(source: SourceArgument = "latest", directory: RunsDir = None, as_json: AsJson = False) -> None:
-    """List every metric of a run by group: how many values, first and last step, last value.
+    """List every metric of a run by group: how many values, first and last step, last value; then media and artifacts.
 
     Example: trackers keys tb:runs/baseline
     """
@@ -221,6 +239,7 @@ def keys(source: SourceArgument = "latest", directory: RunsDir = None, as_json: 
 
 
 def _names_of(data: Any) -> dict[str, Any]:
+    from trackers.analysis.run_files import kept, summed
     from trackers.metrics.groups import grouped
     from trackers.records import name_floats
 
@@ -239,7 +258,9 @@ def _names_of(data: Any) -> dict[str, Any]:
     }
     run = data.run
     about = {"source": run.source, "id": run.id, "name": run.name, "project": run.project, "status": data.status}
-    return {**about, "note": run.note, "groups": groups}
+    root = Path(run.directory) if run.directory else None
+    files = summed(kept([*data.media(), *data.texts(), *data.artifacts()], root))
+    return {**about, "note": run.note, "groups": groups, **files}
 
 
 def _show_names(run: dict[str, Any]) -> None:
@@ -259,6 +280,8 @@ def _show_names(run: dict[str, Any]) -> None:
             counted = f"{entry['count']:,} value{'s' if entry['count'] != 1 else ''}"
             what = f"{counted}, {steps}, last " if group != "final" else ""
             print(f"  {_whole(name):<{width}}  {what}{show_number(entry['last'])}")
+    for title in ("media", "artifacts"):
+        _show_files(f"{title.capitalize()}: {len(run[title]):,}", run[title])
 
 
 def _whole(name: str) -> str:

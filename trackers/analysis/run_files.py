@@ -1,0 +1,369 @@
+"""What a run keeps beside numbers: media, texts and artifacts; listed, and fetched into a directory.
+
+Names and paths come from the run, which somebody else may have written: nothing is read outside of the run's directory,
+and nothing is written outside of the output directory, nor through a link in it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import fnmatch
+import io
+import os
+import shutil
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+import msgspec
+
+from trackers.errors import NotFound, UsageError, did_you_mean, examples
+from trackers.formats.pixels import image_pixels
+from trackers.readers.helpers import check_size
+from trackers.records import ArtifactRecord, Media, MediaFile, Record, Text, name_floats
+from trackers.support import confined
+
+COMPARED_BYTES = 1024 * 1024
+"""Bytes compared at a time, to see whether a file is there already."""
+LONGEST_NAME = 150
+"""Maximum length of one part of a file's name made from the name of a record, in characters."""
+LONGEST_ENDING = 10
+
+
+class Kept(NamedTuple):
+    """One record of media, one text, or one version of an artifact.
+
+    kind: image, audio, video, table, histogram, html, text, or an artifact's type: model, dataset, file, … step: None
+    without one. time: Unix seconds. files: how many. size: their bytes. record: what it was made from.
+    """
+
+    kind: str
+    name: str
+    step: int | None
+    time: float
+    files: int
+    size: int
+    record: Record
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON values."""
+        found = self._asdict()
+        del found["record"]
+        if isinstance(self.record, ArtifactRecord):
+            found["paths"] = [file.path for file in self.record.files]
+            found["aliases"] = self.record.aliases
+        return found
+
+    @property
+    def is_artifact(self) -> bool:
+        """Whether these are files that were logged as such."""
+        return isinstance(self.record, ArtifactRecord)
+
+
+def kept(records: Iterable[Record], root: Path | None) -> list[Kept]:
+    """All media, texts and artifacts among a run's records, in their order.
+
+    Args:
+        root: the directory that files are relative to; None: they lie elsewhere.
+    """
+    found = []
+    for record in records:
+        if isinstance(record, Media):
+            size = sum(_size(item, root) for item in record.items)
+            found.append(Kept(record.type, record.name, record.step, record.time, len(record.items), size, record))
+        elif isinstance(record, ArtifactRecord):
+            size = sum(file.size for file in record.files)
+            found.append(Kept(record.type, record.name, record.step, record.time, len(record.files), size, record))
+        elif isinstance(record, Text):
+            for name, text in record.values.items():
+                size = len(text.encode("utf-8", "surrogatepass"))
+                found.append(Kept("text", name, record.step, record.time, 1, size, record))
+    return found
+
+
+def summed(found: Iterable[Kept]) -> dict[str, list[dict[str, Any]]]:
+    """``media`` and ``artifacts``: for each name its ``kind``, ``count``, ``files``, ``size``, ``first_step`` and
+    ``last_step``, in the order of first appearance.
+    """
+    entries: dict[tuple[bool, str, str], dict[str, Any]] = {}
+    for one in found:
+        entry = entries.setdefault(
+            (one.is_artifact, one.kind, one.name),
+            {"name": one.name, "kind": one.kind, "count": 0, "files": 0, "size": 0, "first_step": one.step},
+        )
+        entry["count"] += 1
+        entry["files"] += one.files
+        entry["size"] += one.size
+        entry["last_step"] = one.step
+    return {
+        "media": [entry for (is_artifact, _, _), entry in entries.items() if not is_artifact],
+        "artifacts": [entry for (is_artifact, _, _), entry in entries.items() if is_artifact],
+    }
+
+
+def _size(item: MediaFile, root: Path | None) -> int:
+    if not item.file:
+        return len(_json(item.data))
+    if root is not None and confined.inside(item.file):
+        with contextlib.suppress(OSError):
+            return os.lstat(root / item.file).st_size
+    return 0
+
+
+class Choice(NamedTuple):
+    """What to fetch. path: one file of an artifact; "": all of its files."""
+
+    kept: Kept
+    path: str = ""
+
+
+def chosen(found: Sequence[Kept], name: str, step: int | None = None, every: bool = False) -> list[Choice]:
+    """What a name stands for: media, a text or an artifact, a pattern of names, or ``artifact/path/of/one/file``.
+
+    Args:
+        step: only what was logged at this step. every: not only the last of each name.
+
+    Raises:
+        NotFound: there is no such name, or none at that step; the message names what is near.
+    """
+    matching = [Choice(one) for one in found if one.name == name]
+    matching = matching or [
+        Choice(one, path)
+        for one in found
+        if isinstance(one.record, ArtifactRecord) and name.startswith(f"{one.name}/")
+        for path in [name[len(one.name) + 1 :]]
+        if any(file.path == path for file in one.record.files)
+    ]
+    matching = matching or [Choice(one) for one in found if fnmatch.fnmatchcase(one.name, name)]
+    names = list(dict.fromkeys(one.name for one in found))
+    if not matching:
+        near = did_you_mean(name, names, f"; there is {examples(names)}" if names else ": it keeps no files at all")
+        raise NotFound(f"the run has no file {name!r}{near}")
+    if step is not None:
+        steps = [choice.kept.step for choice in matching if choice.kept.step is not None]
+        matching = [choice for choice in matching if choice.kept.step == step]
+        if not matching:
+            raise NotFound(f"{name!r} has nothing at step {step}; it has {examples(dict.fromkeys(steps))}")
+    if every or step is not None:
+        return matching
+    last = {(choice.kept.name, choice.kept.kind, choice.path): choice for choice in matching}
+    return list(last.values())
+
+
+class Fetched(NamedTuple):
+    """path: where it lies now. made: False where it lay there already. size: bytes."""
+
+    path: Path
+    kept: Kept
+    made: bool
+    size: int
+
+
+class _Target(NamedTuple):
+    """relative: parts below the output. file: of the run, or "" where content holds it."""
+
+    relative: tuple[str, ...]
+    kept: Kept
+    file: str
+    content: bytes
+
+
+def fetch(
+    choices: Sequence[Choice], root: Path | None, output: Path, *, numbered: bool = False, raw: bool = False,
+    force: bool = False,
+) -> tuple[list[Fetched], list[str]]:  # fmt: skip
+    """Write files into a directory, which is made: media as ``name-step.png``, artifacts as ``name/path``.
+
+    Args:
+        root: the directory that files of the run are relative to. numbered: artifacts as ``name-step/path``, since
+            several versions of one are fetched. raw: files as they are kept; otherwise arrays of images become PNG,
+            tables CSV. force: replace files that are there and differ.
+
+    Returns:
+        the files, and why others are not among them.
+
+    Raises:
+        UsageError: a file is there and differs, or can't be written. NotFound: there is nothing that can be fetched.
+    """
+    targets: list[_Target] = []
+    lost: list[str] = []
+    taken: set[tuple[str, ...]] = set()
+    for choice in choices:
+        for target in _targets(choice, root, numbered, raw, lost):
+            targets.append(target._replace(relative=_free(target.relative, taken)))
+            taken.add(targets[-1].relative)
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+        output = output.resolve()
+        there = [not force and _is_there(target, root, output) for target in targets]
+        found = []
+        for target, is_there in zip(targets, there, strict=True):
+            path = output.joinpath(*target.relative)
+            try:
+                size = path.stat().st_size if is_there else _write(target, root, output)
+                found.append(Fetched(path, target.kept, not is_there, size))
+            except NotFound as error:
+                lost.append(str(error))
+    except OSError as error:
+        raise UsageError(f"{error.filename or output} can't be written: {error.strerror or error}") from None
+    if not found:
+        raise NotFound(lost[0] if lost else "there is no file in it")
+    return found, lost
+
+
+def _targets(choice: Choice, root: Path | None, numbered: bool, raw: bool, lost: list[str]) -> Iterator[_Target]:
+    one, record = choice.kept, choice.kept.record
+    step = "" if one.step is None else f"-{one.step}"
+    if isinstance(record, Text):
+        yield _Target(_parts(f"{one.name}{step}", "txt"), one, "", record.values[one.name].encode("utf-8", "replace"))
+    elif isinstance(record, Media):
+        for number, item in enumerate(record.items):
+            stem = f"{one.name}{step}" + (f"-{number}" if len(record.items) > 1 else "")
+            try:
+                content, form = _converted(one.kind, item, root, raw)
+                yield _Target(_parts(stem, form), one, "" if content else item.file, content)
+            except NotFound as error:
+                lost.append(f"{one.name}: {error}")
+    elif isinstance(record, ArtifactRecord):
+        folder = _parts(one.name + (step if numbered else ""))
+        for file in record.files:
+            if choice.path in ("", file.path):
+                if file.file:
+                    yield _Target((*folder, *map(_plain, confined.parts(file.path) or ["file"])), one, file.file, b"")
+                else:
+                    lost.append(f"{one.name}/{file.path} isn't kept with the run: it is {file.uri or 'nowhere'}")
+
+
+def _converted(kind: str, item: MediaFile, root: Path | None, raw: bool) -> tuple[bytes, str]:
+    """The content of an item in a form that other programs open, and that form; b"": as its file is."""
+    form = item.format.lower()
+    form = form if form.isascii() and form.isalnum() and len(form) <= LONGEST_ENDING else "bin"
+    if not raw and kind == "image" and form == "npy":
+        return _png(_content(item, root)), "png"
+    if not raw and kind == "table":
+        table = _csv(_content(item, root) if item.file else _json(item.data))
+        if table:
+            return table, "csv"
+    return (b"", form) if item.file else (_json(item.data), "json")
+
+
+def _content(item: MediaFile, root: Path | None) -> bytes:
+    with _opened(item.file, root) as file:
+        return file.read(confined.READ_BYTES)
+
+
+def _opened(file: str, root: Path | None) -> BinaryIO:
+    """A file of the run.
+
+    Raises:
+        NotFound: it has gone, or lies elsewhere.
+    """
+    if root is None or not confined.inside(file):
+        raise NotFound(f"{file!r} is no file in the run's directory")
+    root = root.resolve()
+    try:
+        check_size(root / file)
+        return confined.open_file(root / file, root=root)
+    except OSError as error:
+        raise NotFound(f"{file} can't be read: {error.strerror or error}") from None
+
+
+def _png(content: bytes) -> bytes:
+    try:
+        import numpy
+        from PIL import Image
+
+        picture = Image.fromarray(image_pixels(numpy.load(io.BytesIO(content), allow_pickle=False)))
+        out = io.BytesIO()
+        picture.save(out, format="PNG")
+    except ImportError as error:
+        raise NotFound(f"{error}: --raw gives the array as it is kept") from None
+    except (OSError, ValueError, TypeError, EOFError, MemoryError) as error:
+        raise NotFound(f"it is no image ({error}): --raw gives it as it is kept") from None
+    return out.getvalue()
+
+
+def _csv(content: bytes) -> bytes:
+    """A table as CSV; b"" where it is none."""
+    try:
+        table = msgspec.json.decode(content)
+        rows = [table["columns"], *table["rows"]]
+        out = io.StringIO()
+        csv.writer(out, lineterminator="\n").writerows([_cell(cell) for cell in row] for row in rows)
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return b""
+    return out.getvalue().encode("utf-8", "replace")
+
+
+def _cell(value: Any) -> Any:
+    return _json(value).decode() if isinstance(value, (dict, list)) else "" if value is None else value
+
+
+def _json(value: Any) -> bytes:
+    return msgspec.json.encode(name_floats(value))
+
+
+def _parts(name: str, ending: str = "") -> tuple[str, ...]:
+    """A name as the parts of a path that leads nowhere but down."""
+    parts = [_plain(part) for part in confined.parts(name)] or ["file"]
+    if parts[0].startswith("."):  # nobody's .ssh in the current directory
+        parts[0] = f"_{parts[0][1:]}"
+    if ending:
+        parts[-1] += f".{ending}"
+    return tuple(parts)
+
+
+def _plain(part: str) -> str:
+    text = "".join(char if char.isprintable() else "_" for char in part)[:LONGEST_NAME]
+    return text if confined.plain(text) else "file"
+
+
+def _free(parts: tuple[str, ...], taken: set[tuple[str, ...]]) -> tuple[str, ...]:
+    found, number = parts, 1
+    while found in taken:
+        number += 1
+        stem, dot, ending = parts[-1].rpartition(".")
+        found = (*parts[:-1], f"{stem}-{number}{dot}{ending}" if stem else f"{parts[-1]}-{number}")
+    return found
+
+
+def _is_there(target: _Target, root: Path | None, output: Path) -> bool:
+    """Whether the output has the file already.
+
+    Raises:
+        UsageError: another file has its place.
+    """
+    path = output.joinpath(*target.relative)
+    if not os.path.lexists(path):
+        return False
+    with contextlib.suppress(OSError, NotFound), confined.open_file(path, root=output) as there:
+        source: BinaryIO = _opened(target.file, root) if target.file else io.BytesIO(target.content)
+        with source:
+            while (block := source.read(COMPARED_BYTES)) == there.read(COMPARED_BYTES):
+                if not block:
+                    return True
+    raise UsageError(f"{path} exists and stays: name another --output; --force replaces it")
+
+
+def _write(target: _Target, root: Path | None, output: Path) -> int:
+    """Write one file; returns its size.
+
+    Raises:
+        NotFound: what it is copied from can't be read. OSError: it can't be written.
+    """
+    source: BinaryIO = _opened(target.file, root) if target.file else io.BytesIO(target.content)
+    path = output.joinpath(*target.relative)
+    with source:
+        confined.make_folder(path.parent, root=output) if len(target.relative) > 1 else None
+        partial = confined.temporary(path)
+        try:
+            with confined.open_file(partial, "xb", root=output) as file:
+                shutil.copyfileobj(source, file, COMPARED_BYTES)
+                size = file.tell()
+            confined.replace(partial, path, root=output)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                confined.remove(partial, root=output)
+            raise
+    return size

@@ -1,0 +1,127 @@
+"""``trackers files`` and ``trackers get``: media, texts and artifacts of a run, listed and fetched."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from trackers.cli.common import AsJson, RunsDir, SourceArgument, print_table, printable
+
+if TYPE_CHECKING:
+    from trackers.analysis.run_files import Kept
+
+Step = Annotated[int | None, typer.Option("--step", help="Only what was logged at this step.")]
+
+
+def files(
+    source: SourceArgument = "latest",
+    name: Annotated[str, typer.Option(help="Only these names: a,b; patterns as in samples/*.")] = "",
+    kind: Annotated[str, typer.Option(help="Only these kinds: image, table, text, model, file, …; a,b.")] = "",
+    step: Step = None,
+    directory: RunsDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """List what a run keeps beside numbers: media, texts, artifacts; each with kind, name, step and size.
+
+    Example: trackers files latest --kind image
+    """
+    from trackers.analysis.choosing import words
+    from trackers.analysis.tables import TextTable, show_size
+
+    with _opened(source, directory, fetch=False) as (found, _):
+        chosen = [
+            one for one in found
+            if (not name or any(_fits(one.name, word) for word in words(name)))
+            and (not kind or one.kind in words(kind)) and (step is None or one.step == step)
+        ]  # fmt: skip
+    if as_json:
+        print(json.dumps([one.to_dict() for one in chosen], indent=2))
+        return
+    if not chosen:
+        what = "keeps no media, texts or artifacts" if not found else f"keeps nothing of this kind; {len(found)} others"
+        print(f"trackers: {printable(source)} {what}", file=sys.stderr)
+        return
+    rows = [[one.kind, one.name, one.step, one.files, show_size(one.size)] for one in chosen]
+    print_table(TextTable(["kind", "name", "step", "files", "size"], rows, texts=2))
+
+
+def get(
+    source: Annotated[str, typer.Argument(metavar="RUN", help="A run, as for `trackers keys`.")],
+    name: Annotated[
+        str,
+        typer.Argument(help="A name that `trackers files` lists, a pattern as in samples/*, or a file: model/best.pt."),
+    ],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Directory to write to; it is made.")] = Path("."),
+    step: Step = None,
+    every: Annotated[bool, typer.Option("--all", help="Every step and version, not only the last.")] = False,
+    raw: Annotated[bool, typer.Option("--raw", help="As kept: otherwise image arrays become PNG, tables CSV.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace files that are there and differ.")] = False,
+    directory: RunsDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """Fetch media, texts and files of artifacts: the last of each name, unless --step or --all is given.
+
+    Nothing is written outside of the output directory, whatever the run calls its files. A second call writes nothing
+    that is there.
+
+    Example: trackers get latest samples/misread -o pictures; trackers get latest model/best.pt
+    """
+    from trackers.analysis import run_files as work
+    from trackers.analysis.tables import show_size
+
+    with _opened(source, directory, fetch=True) as (found, root):
+        choices = work.chosen(found, name, step, every)
+        fetched, lost = work.fetch(choices, root, output, numbered=every or step is not None, raw=raw, force=force)
+    for reason in lost:
+        print(f"trackers: {printable(reason)}", file=sys.stderr)
+    if as_json:
+        listed = [
+            {"file": str(one.path), "kind": one.kept.kind, "name": one.kept.name, "step": one.kept.step,
+             "size": one.size, "written": one.made}
+            for one in fetched
+        ]  # fmt: skip
+        print(json.dumps(listed, indent=2))
+    else:
+        base = output.resolve()
+        for one in fetched:
+            shown = printable(str(output / one.path.relative_to(base)), 4096)
+            print(f"Saved {shown} ({show_size(one.size)})" if one.made else f"{shown} is there")
+    raise typer.Exit(1 if lost else 0)
+
+
+def _fits(name: str, pattern: str) -> bool:
+    import fnmatch
+
+    return name == pattern or fnmatch.fnmatchcase(name, pattern)
+
+
+@contextlib.contextmanager
+def _opened(source: str, directory: Path | None, *, fetch: bool) -> Iterator[tuple[list[Kept], Path | None]]:
+    """What a run keeps, and where its files lie: those on a server in a directory that is gone afterwards.
+
+    Args:
+        fetch: have files that aren't on this machine.
+    """
+    from trackers.analysis.run_files import kept
+    from trackers.errors import UsageError
+    from trackers.readers import registry
+    from trackers.readers.run_data import RunData
+
+    reader, runs = registry.open_source(source, directory)
+    if len(runs) > 1:
+        raise UsageError(f"{source!r} names {len(runs)} runs: name one, as in {runs[0].source}")
+    data = RunData(reader, runs[0])
+    with tempfile.TemporaryDirectory(prefix="trackers-get-") as staging:
+        place = staging if fetch else None
+        records = [*data.media(place), *data.texts(), *data.artifacts(place)]
+        root = Path(data.run.directory) if data.run.directory else None
+        found = kept(records, root)
+        found.sort(key=lambda one: one.time)
+        yield found, root
