@@ -247,6 +247,27 @@ def test_deliveries_of_many_runs_take_turns(agents: Place, monkeypatch: pytest.M
 
 
 @pytest.mark.processes
+def test_runs_of_an_agent_share_one_sampler(agents: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is the agent's fork, outlives it, and ends with the last of its runs."""
+    first_run()
+    agent = agents.agent()
+    monkeypatch.setenv("TRACKER_SAMPLE", "y")
+    runs = [trackers.init(NAMES, project="p", reinit="create_new") for _ in range(2)]
+    streams = [Path(run.dir, "streams", "sampler-0.1.jsonl") for run in runs]
+    until(lambda: all(stream.exists() and stream.stat().st_size for stream in streams))
+    roles = [process.cmdline()[3] for process in agent.children(recursive=True)]
+    assert roles.count("sampler") == 1
+    assert "sample" not in roles
+    (sampler,) = [process for process in agent.children() if process.cmdline()[3] == "sampler"]
+    agent.kill()
+    for run, stream in zip(runs, streams, strict=True):
+        run.finish()
+        assert b"system.cpu" in stream.read_bytes()
+        assert is_delivered(run)
+    sampler.wait(LIMIT_S)
+
+
+@pytest.mark.processes
 def test_agent_ends_when_packages_change_and_when_nobody_asks(
     agents: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

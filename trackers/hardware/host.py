@@ -41,6 +41,43 @@ class HostReading(msgspec.Struct, kw_only=True):
     network_received_bytes: int | None = None
 
 
+class Machine:
+    """What is the same for all processes of the machine: read once for many runs."""
+
+    def __init__(self) -> None:
+        import psutil
+
+        self._psutil: Any = psutil
+        self._found: dict[str, tuple[Any, str]] = {}
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Read it anew: the processor's load is that since the last time."""
+        psutil = self._psutil
+        for what, call, arguments in (
+            ("processor", psutil.cpu_percent, (None,)),
+            ("memory", psutil.virtual_memory, ()),
+            ("disk traffic", psutil.disk_io_counters, ()),
+            ("network", psutil.net_io_counters, ()),
+        ):
+            self._found[what] = attempt(call, *arguments)
+
+    def of(self, what: str) -> tuple[Any, str]:
+        """What psutil said of the processor, the memory, the disk traffic or the network, and why it said nothing."""
+        return self._found[what]
+
+
+def attempt(call: Any, *arguments: Any) -> tuple[Any, str]:
+    """What psutil answers; None and why where it can't."""
+    import psutil
+
+    try:
+        found = call(*arguments)
+    except (psutil.Error, OSError, RuntimeError, NotImplementedError) as error:
+        return None, str(error) or type(error).__name__
+    return found, "" if found is not None else "the system has no counters of it"
+
+
 class Host:
     """Reads the machine this runs on.
 
@@ -48,9 +85,16 @@ class Host:
         pid: the training process; None for none.
         directory: whose filesystem is looked at.
         say: called once with what this machine doesn't tell.
+        machine: what is the same for all runs, where somebody else refreshes it; default one of its own.
     """
 
-    def __init__(self, pid: int | None, directory: str, say: Callable[[str], None] = lambda text: None) -> None:
+    def __init__(
+        self,
+        pid: int | None,
+        directory: str,
+        say: Callable[[str], None] = lambda text: None,
+        machine: Machine | None = None,
+    ) -> None:
         import psutil
 
         self._psutil: Any = psutil
@@ -59,25 +103,26 @@ class Host:
         self._untold: dict[str, str] = {}
         self._told: set[str] = set()
         self._process: Any = None
+        self._own = machine is None
+        self._machine = machine or Machine()
         if pid is not None:
             try:
                 self._process = psutil.Process(pid)
                 self._process.cpu_percent(None)  # counted from here on
             except psutil.Error as error:
                 self._lose_process(error)
-        self._try("processor", psutil.cpu_percent, None)
-        self._disk = self._try("disk traffic", psutil.disk_io_counters)
-        self._network = self._try("network", psutil.net_io_counters)
+        self._of("processor")
+        self._disk = self._of("disk traffic")
+        self._network = self._of("network")
 
     def read(self) -> HostReading:
         """The host now; what can't be had is None."""
-        psutil = self._psutil
+        if self._own:
+            self._machine.refresh()
         reading = HostReading()
-        cpu = self._try("processor", psutil.cpu_percent, None)
-        memory = self._try("memory", psutil.virtual_memory)
-        usage = self._try("disk space", psutil.disk_usage, self._directory)
-        disk = self._try("disk traffic", psutil.disk_io_counters)
-        network = self._try("network", psutil.net_io_counters)
+        cpu, memory = self._of("processor"), self._of("memory")
+        usage = self._noted("disk space", attempt(self._psutil.disk_usage, self._directory))
+        disk, network = self._of("disk traffic"), self._of("network")
         reading.cpu_frac = None if cpu is None else cpu / 100
         if memory is not None:
             reading.memory_frac, reading.memory_used_bytes = memory.percent / 100, memory.total - memory.available
@@ -108,15 +153,14 @@ class Host:
         if not isinstance(error, self._psutil.NoSuchProcess):  # that is training's end
             self._untold["training's process"] = type(error).__name__
 
-    def _try(self, what: str, call: Any, *arguments: Any) -> Any:
-        try:
-            found = call(*arguments)
-        except (self._psutil.Error, OSError, RuntimeError, NotImplementedError) as error:
-            self._untold[what] = str(error) or type(error).__name__
-            return None
-        if found is None:
-            self._untold[what] = "the system has no counters of it"
-        return found
+    def _of(self, what: str) -> Any:
+        return self._noted(what, self._machine.of(what))
+
+    def _noted(self, what: str, found: tuple[Any, str]) -> Any:
+        value, why = found
+        if value is None:
+            self._untold[what] = why
+        return value
 
     def _tell(self) -> None:
         fresh = {what: why for what, why in self._untold.items() if what not in self._told}

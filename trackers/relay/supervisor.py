@@ -8,6 +8,7 @@ The run's environment (git state, packages, machine) is gathered here, because t
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import platform
 import random
@@ -30,6 +31,7 @@ from trackers.journal.run_directory import RunDirectory, StreamName
 from trackers.journal.status import PREEMPTED, is_preempted, judged, last_status, noted, observe, outlived, revised
 from trackers.journal.stream import FinishSearch, StreamWriter, find_finish, last_record
 from trackers.records import Environment, Finish, Start
+from trackers.relay.agent import elsewhere
 from trackers.relay.agent.places import ENDED, GROWN, NEW
 from trackers.relay.agent.turns import Turns
 from trackers.relay.aggregation.child import Reducing
@@ -277,7 +279,8 @@ class Supervisor:
         self._sampler: Sampler | None = None
         self._reducing: Reducing | None = None
         if watch is not None and owner:
-            self._sampler = Sampler(run, self.info, self._attempt, lambda text: say(text, ""), nice=nice)
+            shared = functools.partial(elsewhere.sample, self._turns.name) if self._turns.taken else lambda *_: None
+            self._sampler = Sampler(run, self.info, self._attempt, lambda text: say(text, ""), nice=nice, shared=shared)
             self._reducing = Reducing(
                 run, self.info, self._attempt, lambda text: say(text, ""), ended=False, own_session=False, nice=nice
             )

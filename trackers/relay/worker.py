@@ -1,5 +1,5 @@
 """Entry of the helper processes: ``relay RUN``, ``delivery RUN TRACKER``, ``sample RUN PLAN``, ``reduce RUN TASK``,
-``outpost FOLDER PLAN NICE``, ``agent DIRECTORY NAME PLAN``.
+``outpost FOLDER PLAN NICE``, ``agent DIRECTORY NAME PLAN``, ``sampler DESCRIPTOR``.
 """
 
 from __future__ import annotations
@@ -40,6 +40,10 @@ def main(arguments: Sequence[str]) -> int:
         from trackers.relay.agent.start import Plan as AgentPlan
 
         return serve(main, directory, rest[0], msgspec.json.decode(rest[1], type=AgentPlan))
+    if role == "sampler":
+        from trackers.relay.sampling.many import serve as serve_sampler
+
+        return serve_sampler(int(directory))
     run = RunDirectory(directory)
     helper_process.ignore_interrupts()
     messages = Messages(run.messages)

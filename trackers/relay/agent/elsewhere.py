@@ -1,4 +1,4 @@
-"""Relays that this process isn't the parent of, in the place of their ``subprocess.Popen``."""
+"""Relays and samplers that this process isn't the parent of, in the place of their ``subprocess.Popen``."""
 
 from __future__ import annotations
 
@@ -31,6 +31,9 @@ CODE = struct.Struct("!i")
 """What it says last: the relay's exit code."""
 LENGTH = struct.Struct("!I")
 DESCRIPTORS = 16
+END = b"e"
+"""What its run's relay says to a sampler."""
+_OF_GPUS = ("CUDA_DEVICE_ORDER", "TRACKER_JOB_PASSED")
 
 
 class Elsewhere:
@@ -122,6 +125,70 @@ class AgentsRelay(Elsewhere):
             self._line = None
 
 
+class AgentsSampler:
+    """This run's part of the sampler that the runs of an agent share, with what is used of ``subprocess.Popen``.
+
+    Args:
+        line: to the sampler; taken over.
+    """
+
+    pid = 0
+
+    def __init__(self, line: socket.socket) -> None:
+        line.setblocking(False)
+        self._line: socket.socket | None = line
+        self.returncode: int | None = None
+
+    def poll(self) -> int | None:
+        """1 once it is gone, and None before that."""
+        if self._line is not None and self.returncode is None:
+            try:
+                said = self._line.recv(1)
+            except BlockingIOError:
+                return None
+            except OSError:
+                said = b""
+            if not said:
+                self.kill()
+        return self.returncode
+
+    def terminate(self) -> None:
+        """Have it write the run's last interval."""
+        if self._line is not None:
+            with contextlib.suppress(OSError):
+                self._line.send(END)
+
+    def kill(self) -> None:
+        """Leave it: it goes on for other runs."""
+        if self._line is not None:
+            self._line.close()
+            self._line = None
+        self.returncode = 1
+
+
+def sample(name: str, run: str, plan: str, nice: int, beat: int) -> AgentsSampler | None:
+    """Have this machine's agent's sampler sample a run.
+
+    Args:
+        name: the agent's key. run: its directory. plan: a :class:`trackers.hardware.plan.Plan`, as JSON.
+        nice: how much it gives way to training. beat: a pipe to which it says how it stands.
+
+    Returns:
+        None where there is no agent, or it has no time.
+    """
+    line = _reach(name)
+    if line is None:
+        return None
+    environment = {key: value for key, value in os.environ.items() if "VISIBLE_DEVICES" in key or key in _OF_GPUS}
+    request = {"sample": {"run": run, "plan": json.loads(plan), "environment": environment, "nice": nice}}
+    try:
+        _send(line, request, [beat])
+    except OSError:
+        line.close()
+        return None
+    return AgentsSampler(line)
+
+
 def ask(name: str, start: Mapping[str, Any], passed: Mapping[int, int]) -> AgentsRelay | None:
     """Have this machine's agent fork a relay.
 
@@ -134,6 +201,22 @@ def ask(name: str, start: Mapping[str, Any], passed: Mapping[int, int]) -> Agent
     Returns:
         None where there is no agent, or it has no time.
     """
+    line = _reach(name)
+    if line is None:
+        return None
+    try:
+        _send(line, {**start, "passed": list(passed)}, list(passed.values()))
+        relay = AgentsRelay(line)
+    except OSError:
+        return None
+    finally:
+        line.close()
+    relay.wait_for_name()
+    return relay
+
+
+def _reach(name: str) -> socket.socket | None:
+    """A connection to an agent that listens; None where there is none, or it has no time."""
     from trackers.relay.agent import place
 
     try:
@@ -144,17 +227,18 @@ def ask(name: str, start: Mapping[str, Any], passed: Mapping[int, int]) -> Agent
     try:
         line.settimeout(GREETING_S)
         line.connect(place.address(folder, name))
-        if place.peer(line) != os.geteuid() or line.recv(1) != READY:
-            return None
-        text = json.dumps({**start, "passed": list(passed)}).encode()
-        line.settimeout(ANSWER_S)
-        socket.send_fds(line, [LENGTH.pack(len(text))], list(passed.values()))
-        line.sendall(text)
-        relay = AgentsRelay(line)
+        if place.peer(line) == os.geteuid() and line.recv(1) == READY:
+            line.settimeout(ANSWER_S)
+            return line
     except OSError:
-        return None
+        pass
     finally:
         os.close(folder)
-        line.close()
-    relay.wait_for_name()
-    return relay
+    line.close()
+    return None
+
+
+def _send(line: socket.socket, request: Mapping[str, Any], descriptors: list[int]) -> None:
+    text = json.dumps(request).encode()
+    socket.send_fds(line, [LENGTH.pack(len(text))], descriptors)
+    line.sendall(text)

@@ -27,6 +27,7 @@ from trackers.journal import forked_helper, helper_process
 from trackers.journal.forked_helper import Forked
 from trackers.relay.agent import place
 from trackers.relay.agent.elsewhere import BUSY, CODE, DESCRIPTORS, LENGTH, NAME, READY
+from trackers.relay.agent.sampler import SharedSampler
 from trackers.relay.agent.start import Plan
 from trackers.relay.agent.turns import Order
 from trackers.support import process_info
@@ -39,7 +40,7 @@ PATIENCE_S = 1.0
 """How long one process that asks may keep the others waiting."""
 REQUEST_BYTES = 16 * 1024 * 1024
 LIGHT = (
-    "psutil", "trackers.relay.supervisor", "trackers.relay.delivery.delivery", "trackers.relay.sampling.worker",
+    "psutil", "trackers.relay.supervisor", "trackers.relay.delivery.delivery", "trackers.relay.sampling.many",
     "trackers.relay.aggregation.worker", "concurrent.futures", "hmac", "sqlite3", "zipfile", "email.message",
     "importlib.metadata", "importlib.resources", "email.parser", "platform", "pwd", "glob", "multiprocessing",
 )  # fmt: skip
@@ -64,6 +65,7 @@ def serve(entry: forked_helper.Entry, directory: str, name: str, plan: Plan) -> 
     finally:
         agent.close_door()
         agent.order.close()
+        agent.sampler.close()
         place.remove(folder, name)
         with contextlib.suppress(OSError):
             os.rmdir(directory)
@@ -91,6 +93,7 @@ class Agent:
     Attributes:
         threaded: the tracker whose package has started a thread, which ends it; "" for none.
         order: which deliveries of its runs work at the same time.
+        sampler: what samples for all of them.
 
     Args:
         folder: where it listens. name: its key.
@@ -115,6 +118,7 @@ class Agent:
         self._inode = -1
         self.threaded = ""
         self.order = Order()
+        self.sampler = SharedSampler(entry)
 
     def serve(self) -> None:
         """Fork for whoever asks, until it is time to end."""
@@ -130,6 +134,7 @@ class Agent:
             if self._door is not None and self._door.fileno() in ready:
                 self._answer(self._door)
             self.order.turn(ready)
+            self.sampler.look()
             now = time.monotonic()
             self._used = now if self.order else self._used
             idle = not self._relays and not self.order and now - self._used >= self._idle_s
@@ -249,6 +254,11 @@ class Agent:
                 return
             if "places" in request:
                 self.order.take(line, int(request["places"]))
+                return
+            if "sample" in request:
+                text = json.dumps(request["sample"]).encode()
+                self.sampler.hand_over(text, [line.fileno(), *received], self._kept)
+                line.close()
                 return
             self._idle_s = float(request.pop("idle_s"))
             self._wanted += request.pop("trackers")

@@ -80,7 +80,7 @@ class Turns:
     """
 
     def __init__(self, name: str = "", limit: int = 0) -> None:
-        self._name = name
+        self.name = name
         self._limit = limit
         self._line: Line | None = None
         self._ready = False
@@ -93,11 +93,11 @@ class Turns:
     @property
     def taken(self) -> bool:
         """Whether deliveries may have to take turns."""
-        return bool(self._name)
+        return bool(self.name)
 
     def tend(self) -> bool:
         """Hear what the agent says; False where it is gone. Takes microseconds."""
-        if not self._name:
+        if not self.name:
             return True
         now = time.monotonic()
         before = self._line
@@ -116,7 +116,7 @@ class Turns:
         Args:
             size: of how many processes the delivery consists. urgency: see :mod:`trackers.relay.agent.places`.
         """
-        if not self._name:
+        if not self.name:
             return True
         number, wish = self._wishes.get(tracker, (0, None))
         if wish is None or (wish.began is None and urgency < wish.urgency):
@@ -149,7 +149,7 @@ class Turns:
         if self._line is not None:
             self._line.close()
             self._line = None
-        self._name = ""
+        self.name = ""
 
     def _connect(self, now: float) -> None:
         line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -157,7 +157,7 @@ class Turns:
         try:
             folder = place.open_directory(place.directory())
             try:
-                line.connect(place.address(folder, self._name))
+                line.connect(place.address(folder, self.name))
             finally:
                 os.close(folder)
             if place.peer(line) != os.geteuid():

@@ -124,12 +124,22 @@ class Sampler:
     Args:
         say: called with one line when sampling stops before training does.
         nice: niceness of the process.
+        shared: called with the run's directory, the plan as JSON, the niceness and a pipe; answers with this run's part
+            of a sampler that it shares with others, which looks like a ``subprocess.Popen``, or with None.
     """
 
     def __init__(
-        self, run: RunDirectory, info: RunInfo, attempt: int, say: Callable[[str], None], *, nice: int = 0
+        self,
+        run: RunDirectory,
+        info: RunInfo,
+        attempt: int,
+        say: Callable[[str], None],
+        *,
+        nice: int = 0,
+        shared: Callable[[str, str, int, int], Any] = lambda *_: None,
     ) -> None:
         self._run = run
+        self._shared = shared
         self._nice = nice
         self._say = say
         entry = next((entry for entry in info.attempts if entry.get("number") == attempt), {})
@@ -245,10 +255,16 @@ class Sampler:
         os.set_blocking(reading, False)
         os.set_blocking(writing, False)
         plan = msgspec.structs.replace(self._plan, beat_fd=writing)
-        arguments = ["sample", str(self._run.path.resolve()), msgspec.json.encode(plan).decode()]
+        path, text = str(self._run.path.resolve()), msgspec.json.encode(plan).decode()
         try:
-            self._process = helper_process.start(
-                self._run, arguments, avoid=self._avoid, new_session=False, pass_fds=(writing,), nice=self._nice
+            last = self._deaths >= len(RESTART_S)
+            self._process = (None if last else self._shared(path, text, self._nice, writing)) or helper_process.start(
+                self._run,
+                ["sample", path, text],
+                avoid=self._avoid,
+                new_session=False,
+                pass_fds=(writing,),
+                nice=self._nice,
             )
             self._pipe, self._heard, self._reads, self._done = reading, time.monotonic(), False, False
             self._began = self._sampled = False

@@ -13,9 +13,9 @@ from trackers import records
 from trackers.hardware import metric_names
 from trackers.hardware.gpus.base import Reading
 from trackers.hardware.gpus.detect import Gpus
-from trackers.hardware.host import Host
+from trackers.hardware.host import Host, Machine
 from trackers.hardware.plan import BEAT, BEGUN, READING, Plan
-from trackers.hardware.recorder import Sampling
+from trackers.hardware.recorder import ReadsGpus, Sampling
 from trackers.journal.messages import Messages
 from trackers.journal.run_directory import RunDirectory, StreamName
 from trackers.journal.stream import StreamWriter, find_finish, tail
@@ -66,6 +66,78 @@ def energy_before(run: RunDirectory, node: int) -> float:
     return 0.0
 
 
+class Samples:
+    """One run's stream of samples.
+
+    Args:
+        plan: with the pipe that its supervisor listens to.
+    """
+
+    def __init__(self, run: RunDirectory, messages: Messages, plan: Plan) -> None:
+        self.plan = plan
+        self.run = run
+        self._messages = messages
+        self._clock = process_info.Clock()
+        self._rank = run.stream(StreamName("rank", 0, plan.attempt))
+        self._before_j = energy_before(run, plan.node)
+        self._writer = StreamWriter(run.stream(StreamName(WRITER, plan.node, plan.attempt)))
+        self._sampling: Sampling | None = None
+        if not os.fstat(self._writer.fd).st_size:
+            start = Start(
+                time=self._clock.now(), attempt=plan.attempt, node=plan.node, host=process_info.host(), pid=os.getpid()
+            )
+            self._writer.write(records.encode(start))
+        self.beat(BEGUN)
+
+    def say(self, text: str) -> None:
+        """Tell the run's user of something."""
+        where = f" of node {self.plan.node}" if self.plan.nodes > 1 else ""
+        self._messages.say(f"hardware{where}: {text}")
+
+    def beat(self, what: bytes = BEAT) -> bool:
+        """Tell the supervisor how it stands; False where there is none any more."""
+        return _beat(self.plan.beat_fd, what)
+
+    def begin(self, gpus: ReadsGpus, machine: Machine | None = None) -> None:
+        """Say which GPUs there are, and count from here on."""
+        plan, writer = self.plan, self._writer
+        told = {"gpus": metric_names.known(gpus.read(), gpus.label, plan.node if plan.nodes > 1 else None)}
+        self.beat(BEGUN)
+        writer.write(records.encode(Environment(time=self._clock.now(), values=told)))
+        self._sampling = Sampling(
+            plan,
+            gpus,
+            Host(plan.pid or None, str(self.run.path), self.say, machine),
+            lambda record: writer.write(records.encode(record)),
+            StepFollower(self._rank),
+            before_j=self._before_j,
+            clock=time.monotonic,
+            now=self._clock.now,
+        )
+        self._sampling.begin()
+
+    def mend(self) -> None:
+        """Put the stream back, if somebody deleted it. Its folder is for training to put back."""
+        self._writer.mend(lambda: None)
+
+    def take(self) -> None:
+        """Take one sample, and write what is due."""
+        assert self._sampling is not None
+        self._sampling.take()
+
+    def finish(self) -> None:
+        """Write the last interval."""
+        finish = find_finish(self._rank)
+        if self._sampling is not None:
+            self._sampling.finish(finish.time if finish is not None else None)
+
+    def close(self) -> None:
+        """Release the stream, and tell the supervisor that all is written."""
+        self._writer.release()
+        if self.plan.beat_fd >= 0:
+            os.close(self.plan.beat_fd)
+
+
 def sample(run: RunDirectory, messages: Messages, plan: Plan, over: Callable[[], bool] | None = None) -> int:
     """Sample until SIGTERM comes, or nobody listens to the beat any more. Returns the exit code.
 
@@ -77,47 +149,19 @@ def sample(run: RunDirectory, messages: Messages, plan: Plan, over: Callable[[],
         os.set_blocking(fd, False)
     signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
     signal.signal(signal.SIGTERM, lambda *_: None)
-
-    def say(text: str) -> None:
-        where = f" of node {plan.node}" if plan.nodes > 1 else ""
-        messages.say(f"hardware{where}: {text}")
-
-    clock = process_info.Clock()
-    rank = run.stream(StreamName("rank", 0, plan.attempt))
-    before_j = energy_before(run, plan.node)
-    writer = StreamWriter(run.stream(StreamName(WRITER, plan.node, plan.attempt)))
-    if not os.fstat(writer.fd).st_size:
-        start = Start(time=clock.now(), attempt=plan.attempt, node=plan.node, host=process_info.host(), pid=os.getpid())
-        writer.write(records.encode(start))
-    _beat(plan.beat_fd, BEGUN)  # from here on it takes signals
-    gpus = Gpus(say, scope=plan.scope, entering=lambda: _beat(plan.beat_fd, READING))
-    _beat(plan.beat_fd, READING if gpus.gpus else BEGUN)
-    told = {"gpus": metric_names.known(gpus.read(), gpus.label, plan.node if plan.nodes > 1 else None)}
-    _beat(plan.beat_fd, BEGUN)
-    writer.write(records.encode(Environment(time=clock.now(), values=told)))
-    sampling = Sampling(
-        plan,
-        _Told(gpus, plan.beat_fd),
-        Host(plan.pid or None, str(run.path), say),
-        lambda record: writer.write(records.encode(record)),
-        StepFollower(rank),
-        before_j=before_j,
-        clock=time.monotonic,
-        now=clock.now,
-    )
-    sampling.begin()
+    samples = Samples(run, messages, plan)  # from here on it takes signals
+    gpus = Gpus(samples.say, scope=plan.scope, entering=lambda: samples.beat(READING))
+    samples.beat(READING if gpus.gpus else BEGUN)
+    samples.begin(_Told(gpus, plan.beat_fd))
     due = time.monotonic()
-    while _beat(plan.beat_fd):
-        writer.mend(lambda: None)  # somebody may have deleted it; its folder is for training to put back
+    while samples.beat():
+        samples.mend()
         due = max(due + plan.interval_s, time.monotonic())
         if _asked_to_end(woken, due, over):
-            finish = find_finish(rank)
-            sampling.finish(finish.time if finish is not None else None)
+            samples.finish()
             break
-        sampling.take()
-    writer.release()
-    if plan.beat_fd >= 0:
-        os.close(plan.beat_fd)  # tells the supervisor that all is written, before this process is gone
+        samples.take()
+    samples.close()  # before this process is gone
     return 0
 
 
