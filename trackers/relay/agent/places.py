@@ -14,8 +14,8 @@ import os
 
 ENDED, NEW, GROWN = 0, 1, 2
 """How urgent a delivery is: its run has ended; it hasn't worked yet; there is something new."""
-LEAST = 18
-"""Processes that have places on a small machine: three runs with five trackers need no turns."""
+LEAST = 12
+"""Processes that have places on a small machine: two runs with five trackers need no turns."""
 CYCLE_S = 180.0
 """Where all have had a turn, each gets one in so many seconds: a turn begins and ends with work, and W&B's offline
 runs get another directory."""
@@ -23,7 +23,7 @@ TURN_S = 5.0
 """Shortest turn, in seconds, where nobody waits who is more urgent."""
 CLOSING_S = 10.0
 """Shortest turn of a run that has ended, in seconds."""
-LATE_S = 20.0
+LATE_S = 60.0
 """Time after which a delivery that was asked for its place loses it, in seconds."""
 
 

@@ -38,6 +38,8 @@ TURN_S = 0.2
 """Between looks at deliveries that wait for a place, in seconds."""
 PATIENCE_S = 1.0
 """How long one process that asks may keep the others waiting."""
+SAME_S = 0.1
+"""Time for which files that were looked at count as unchanged, in seconds."""
 REQUEST_BYTES = 16 * 1024 * 1024
 LIGHT = (
     "psutil", "trackers.relay.supervisor", "trackers.relay.delivery.delivery", "trackers.relay.sampling.many",
@@ -115,6 +117,8 @@ class Agent:
         self._looked = 0.0
         self._installed: list[str] = []
         self._files: dict[str, int] = {}
+        self._compared = float("-inf")
+        self._asking: dict[int, tuple[socket.socket, float]] = {}
         self._inode = -1
         self.threaded = ""
         self.order = Order()
@@ -132,7 +136,8 @@ class Agent:
             ready = self._wait(woken)
             self._reap()
             if self._door is not None and self._door.fileno() in ready:
-                self._answer(self._door)
+                self._greet(self._door)
+            self._hear(ready, time.monotonic())
             self.order.turn(ready)
             self.sampler.look()
             now = time.monotonic()
@@ -149,6 +154,9 @@ class Agent:
 
     def close_door(self) -> None:
         """Listen no longer; who waits is sent away."""
+        for line, _ in self._asking.values():
+            line.close()
+        self._asking.clear()
         if self._door is not None:
             self._door.close()
             self._door = None
@@ -204,11 +212,13 @@ class Agent:
         poll = select.poll()
         poll.register(self._door, select.POLLIN)
         poll.register(woken, select.POLLIN)
-        for fd in self.order.descriptors():
+        for fd in (*self.order.descriptors(), *self._asking):
             poll.register(fd, select.POLLIN)
         left = min(LOOK_S, max(0.0, self._used + self._idle_s - time.monotonic()))
         if self._relays or self.order:
-            left = TURN_S if self.order.busy() else LOOK_S
+            left = LOOK_S
+        if self._asking or self.order.busy():
+            left = TURN_S
         ready = {fd for fd, _ in poll.poll(left * 1000 + 1)}
         if woken in ready:
             with contextlib.suppress(BlockingIOError):
@@ -235,20 +245,36 @@ class Agent:
             return True
         return not own or _stamps(self._installed) != self._files
 
-    def _answer(self, door: socket.socket) -> None:
-        try:
-            line, _ = door.accept()
-        except OSError:
-            return
+    def _greet(self, door: socket.socket) -> None:
+        """Tell all that ask whether there is time for them: a crowd that comes at once isn't sent away."""
+        while True:
+            try:
+                line, _ = door.accept()
+            except OSError:
+                return
+            try:
+                if place.peer(line) != os.geteuid():
+                    line.close()
+                    continue
+                now = time.monotonic()
+                if now - self._compared >= SAME_S:
+                    self._outdated = _stamps(self._installed) != self._files
+                    self._compared = time.monotonic()
+                line.sendall(BUSY if self._outdated else READY)
+            except OSError:  # it is gone
+                line.close()
+                continue
+            if self._outdated:
+                line.close()
+                return
+            self._asking[line.fileno()] = line, now
+            self._used = now
+
+    def _answer(self, line: socket.socket) -> None:
         received: list[int] = []
         try:
             line.settimeout(PATIENCE_S)
-            if place.peer(line) != os.geteuid():
-                line.close()
-                return
-            self._outdated = _stamps(self._installed) != self._files
-            line.sendall(BUSY if self._outdated else READY)
-            request = None if self._outdated else _read(line, received)
+            request = _read(line, received)
             if request is None:
                 line.close()
                 return
@@ -262,13 +288,22 @@ class Agent:
                 return
             self._idle_s = float(request.pop("idle_s"))
             self._wanted += request.pop("trackers")
-            self._used = time.monotonic()
             self._fork(line, request, received)
         except (OSError, ValueError, KeyError, TypeError, msgspec.ValidationError):  # who asked can start its own
             line.close()
         finally:
             for fd in received:
                 os.close(fd)
+
+    def _hear(self, ready: set[int], now: float) -> None:
+        """Answer those that were greeted and have asked."""
+        for fd, (line, since) in list(self._asking.items()):
+            if fd in ready:
+                del self._asking[fd]
+                self._answer(line)
+            elif now - since > PATIENCE_S:
+                del self._asking[fd]
+                line.close()
 
     def _fork(self, line: socket.socket, request: dict[str, Any], received: Sequence[int]) -> None:
         log, *numbers = request.pop("passed")

@@ -21,11 +21,13 @@ from typing import Any
 import msgspec
 
 from trackers.relay.agent import place
-from trackers.relay.agent.elsewhere import GREETING_S, LENGTH, READY
+from trackers.relay.agent.elsewhere import LENGTH, READY
 from trackers.relay.agent.places import ENDED, GROWN, Places, Wish, usual
 
 RETRY_S = 2.0
 """Between looks for an agent, in seconds."""
+SILENT_S = 15.0
+"""Time after which an agent that listens and doesn't answer is done without, in seconds."""
 LINE_BYTES = 1 << 16
 """Maximum length of what the other side has begun to say."""
 
@@ -186,7 +188,8 @@ class Turns:
             if self._line.socket.recv(1) != READY:
                 raise OSError("it has no time")
         except BlockingIOError:
-            if now - self._asked_at > GREETING_S:
+            if now - self._asked_at > SILENT_S:  # it lives, and other runs are with it
+                self._crowded = True
                 raise
             return
         self._ready = True
