@@ -156,7 +156,7 @@ WRONG = [
     (("show", "--dir", "empty"), 1, "no runs in empty"),
     (("sync", "latest", "--to", "wandbb"), 2, "did you mean 'wandb'"),
     (("frobnicate",), 2, "No such command"),
-    (("show", "baseline"), 1, "2 runs are called 'baseline'"),
+    (("show", "baseline"), 2, "2 runs are called 'baseline'"),
 ]
 
 

@@ -16,7 +16,8 @@ from tests.helpers import T0
 from trackers.cli.app import app
 from trackers.errors import Damaged, NotFound
 from trackers.journal import signature
-from trackers.journal.run_directory import DOOMED, RunDirectory, StreamName, find_run, find_runs, is_run
+from trackers.journal.naming import find_run
+from trackers.journal.run_directory import DOOMED, RunDirectory, StreamName, find_runs, is_run
 from trackers.journal.status import observe
 from trackers.journal.stream import StreamReader, StreamWriter
 from trackers.records import Config, Finish, Metrics, Start, encode

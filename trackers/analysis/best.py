@@ -238,7 +238,7 @@ def best(
         raise UsageError(f"unknown mode {mode!r}: known are {', '.join(MODES)}")
     chosen = [run for run in runs if condition(run)] if where and (condition := RunFilter(where)) else list(runs)
     if not chosen:
-        raise NotFound(f"none of {len(runs)} runs fulfils {where!r}{_unknown(runs, where)}" if where else "no runs")
+        raise unfulfilled(runs, where) if where else NotFound("no runs")
     if not any(metric in run.folds or plain_name(metric) in run.summary for run in chosen):
         raise NotFound(_nothing(chosen, metric))
     mode = mode or next((word for run in chosen if (word := run.direction(plain_name(metric)))), None)
@@ -253,6 +253,11 @@ def best(
         Ranked(run, value, step, {name: run.config[name] for name in settings if name in run.config})
         for value, step, run in found[:top]
     ]
+
+
+def unfulfilled(runs: Sequence[RunStats], where: str) -> NotFound:
+    """The error where no run fulfils a condition."""
+    return NotFound(f"none of {len(runs)} runs fulfils {where!r}{_unknown(runs, where)}")
 
 
 def _value(run: RunStats, metric: str, mode: str) -> list[tuple[float, int | None]]:

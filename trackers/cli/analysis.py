@@ -14,16 +14,20 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from trackers.cli import completion
 from trackers.cli.common import (
     AsJson,
     Columns,
     Force,
+    Form,
     RunsDir,
     SortBy,
     SourceArgument,
     Statuses,
     Watch,
     inputs,
+    named,
+    opened,
     print_table,
     printable,
     refuse,
@@ -43,7 +47,9 @@ Sources = Annotated[
     list[str],
     typer.Argument(
         metavar="SOURCE…",
-        help="Runs, projects, directories of runs, files, or sources as for `trackers keys`; latest is one too.",
+        help="Runs by id, name or pattern, projects, where:CONDITION, directories, files, or sources as for "
+        "`trackers keys`; latest is one too.",
+        autocompletion=completion.runs,
     ),
 ]
 FORMS = ("table", "markdown", "csv", "latex", "json")
@@ -62,12 +68,20 @@ def compare(
     context: typer.Context,
     sources: Sources,
     keys: Annotated[
-        str, typer.Option(help="Metrics, a,b; patterns as in val_*. Default training's and validation's.")
+        str,
+        typer.Option(
+            help="Metrics, a,b; patterns as in val_*. Default training's and validation's.",
+            autocompletion=completion.metrics,
+        ),
     ] = "",
     config: Annotated[str, typer.Option(help="Which of the settings that differ to show: lr,model.*.")] = "",
     figures: Annotated[str, typer.Option(help="Figures of each metric: final,best,last,min,max.")] = "",
     by: Annotated[
-        str, typer.Option(help="Aggregate by seed, group, tag or config.KEY: n, mean, std, 95 % interval.")
+        str,
+        typer.Option(
+            help="Aggregate by seed, group, tag or config.KEY: n, mean, std, 95 % interval.",
+            autocompletion=completion.groupings,
+        ),
     ] = "",
     baseline: Annotated[str, typer.Option(help="Baseline of speed-ups; default the run with the fewest GPUs.")] = "",
     status: Statuses = "",
@@ -75,7 +89,7 @@ def compare(
     count: Annotated[int | None, typer.Option("-n", min=1, help="Only the first runs, or groups, so many.")] = None,
     columns: Columns = "",
     watching: Watch = False,
-    form: Annotated[str, typer.Option("--format", help="table, markdown, csv, latex or json.")] = "table",
+    form: Form = "table",
     directory: RunsDir = None,
     as_json: AsJson = False,
 ) -> None:
@@ -133,7 +147,7 @@ def _gathered(asked: _Asked) -> tuple[list[RunStats], list[str]]:
     from trackers.analysis import choosing
     from trackers.analysis.collect import gather
 
-    found = gather(asked.sources, asked.directory)
+    found = gather(named(asked.sources, asked.directory), asked.directory)
     runs = choosing.of_status(found.runs, asked.status, lambda run: run.status)
     if not runs:
         raise choosing.none_of(asked.status, [run.status for run in found.runs])
@@ -299,7 +313,7 @@ def report(
         raise UsageError(f"{output}: a report's file ends in .md or .html, not in {ending or 'without an ending'}")
     if output is not None:
         check(output, inputs=inputs(sources, directory), force=force)
-    runs = open_runs(sources, directory)
+    runs = open_runs(named(sources, directory), directory)
     text = work.markdown(runs, when=time.strftime("%Y-%m-%d %H:%M:%S"), title=title)
     if output is not None and ending in HTML:
         from trackers.plotting import html_page
@@ -320,10 +334,19 @@ def report(
 
 def best(
     sources: Annotated[
-        list[str] | None, typer.Argument(metavar="[SOURCE…]", help="Runs, projects, directories; default all runs.")
+        list[str] | None,
+        typer.Argument(
+            metavar="[SOURCE…]",
+            help="Runs, projects, directories, as for `trackers compare`; default all runs.",
+            autocompletion=completion.runs,
+        ),
     ] = None,
     metric: Annotated[
-        str, typer.Option(help="A result (final/best_val_loss) or a metric, of which the best counts.")
+        str,
+        typer.Option(
+            help="A result (final/best_val_loss) or a metric, of which the best counts.",
+            autocompletion=completion.metrics,
+        ),
     ] = "",
     mode: Annotated[str, typer.Option(help="min or max; default as defined, else by the name.")] = "",
     where: Annotated[str, typer.Option(help="Only runs that match: config.lr < 1e-3 and 'x' in tags.")] = "",
@@ -344,7 +367,7 @@ def best(
 
     if not metric:
         raise UsageError("which metric? Give --metric final/best_val_loss; `trackers keys RUN` lists a run's metrics")
-    gathered = gather(sources or [str(runs_root(directory))], directory)
+    gathered = gather(named(sources or [str(runs_root(directory))], directory), directory)
     for reason in gathered.lost:
         print(f"trackers: left out: {printable(reason)}", file=sys.stderr)
     runs = choosing.of_status(gathered.runs, status, lambda run: run.status)
@@ -387,8 +410,10 @@ PATCH_LINES = 20
 
 
 def diff(
-    first: Annotated[str, typer.Argument(metavar="A", help="A run, as for `trackers keys`.")],
-    second: Annotated[str, typer.Argument(metavar="B", help="The other run.")],
+    first: Annotated[
+        str, typer.Argument(metavar="A", help="A run, as for `trackers keys`.", autocompletion=completion.runs)
+    ],
+    second: Annotated[str, typer.Argument(metavar="B", help="The other run.", autocompletion=completion.runs)],
     directory: RunsDir = None,
     as_json: AsJson = False,
 ) -> None:
@@ -469,22 +494,23 @@ def argv(run: SourceArgument = "latest", directory: RunsDir = None, as_json: AsJ
 
 
 def _load(source: str, directory: Path | None) -> Any:
-    from trackers.errors import UsageError
-    from trackers.readers import registry
     from trackers.readers.run_data import RunData
 
-    reader, runs = registry.open_source(source, directory)
-    if len(runs) > 1:
-        raise UsageError(f"{source!r} names {len(runs)} runs: name one, as in {runs[0].source}")
+    reader, runs = opened(source, directory, one=True)
     return RunData(reader, runs[0])
 
 
 def sql(
     query: Annotated[str, typer.Argument(metavar="QUERY", help="DuckDB's SQL.")],
     sources: Annotated[
-        list[str] | None, typer.Argument(metavar="[SOURCE…]", help="Runs, projects, directories; default all runs.")
+        list[str] | None,
+        typer.Argument(
+            metavar="[SOURCE…]",
+            help="Runs, projects, directories, as for `trackers compare`; default all runs.",
+            autocompletion=completion.runs,
+        ),
     ] = None,
-    form: Annotated[str, typer.Option("--format", help="table, markdown, csv, latex or json.")] = "table",
+    form: Form = "table",
     directory: RunsDir = None,
     as_json: AsJson = False,
 ) -> None:
@@ -505,7 +531,7 @@ def sql(
 
     form = _known_form(form, as_json)
     root = runs_root(directory)
-    table = work(query, sources or [str(root)], root=root).table
+    table = work(query, named(sources or [str(root)], directory), root=root).table
     columns = [[_value(value) for value in column.to_pylist()] for column in table.columns]
     rows = [list(row) for row in zip(*columns, strict=True)]
     if form == "json":
@@ -552,11 +578,11 @@ def bench_export(
     """
     from trackers.analysis.benchmark_results import document, save
     from trackers.errors import UsageError
-    from trackers.readers import helpers, registry
+    from trackers.readers import helpers
     from trackers.records import name_floats
     from trackers.support.atomic_write import check
 
-    reader, runs = registry.open_source(source, directory)
+    reader, runs = opened(source, directory)
     if output is not None and output.suffix == ".json" and len(runs) > 1:
         raise UsageError(f"{source!r} names {len(runs)} runs: give a directory as --output, not a file")
     read = inputs([source], directory)

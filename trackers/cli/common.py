@@ -15,28 +15,66 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
+from trackers.cli import completion
+
 if TYPE_CHECKING:
     from trackers.analysis.tables import TextTable
+    from trackers.readers.reader import Reader, SourceRun
 
 RunsDir = Annotated[
     Path | None, typer.Option("--dir", help="Directory of runs; default TRACKER_DIR, else .config's, else runs/.")
 ]
 Force = Annotated[bool, typer.Option("--force", help="Replace an existing file of any kind.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Columns = Annotated[str, typer.Option(help="Columns to show, a,b; patterns as in config.*,final/*.")]
+Columns = Annotated[
+    str,
+    typer.Option(help="Columns to show, a,b; patterns as in config.*,final/*.", autocompletion=completion.columns),
+]
 SortBy = Annotated[
-    str, typer.Option("--sort", metavar="NAME", help="Sort by a column, the best first; -NAME: the other way round.")
+    str,
+    typer.Option(
+        "--sort",
+        metavar="NAME",
+        help="Sort by a column, the best first; -NAME: the other way round.",
+        autocompletion=completion.columns,
+    ),
 ]
 Statuses = Annotated[
-    str, typer.Option("--status", help="Only runs that are running, finished, failed, crashed or preempted, a,b.")
+    str,
+    typer.Option(
+        "--status",
+        help="Only runs that are running, finished, failed, crashed or preempted, a,b.",
+        autocompletion=completion.words_of(completion.statuses),
+    ),
+]
+Form = Annotated[
+    str,
+    typer.Option(
+        "--format",
+        help="table, markdown, csv, latex or json.",
+        autocompletion=completion.words_of(lambda: ("table", "markdown", "csv", "latex", "json"), many=False),
+    ),
 ]
 Watch = Annotated[bool, typer.Option("--watch", help="Show it anew every two seconds, until Ctrl-C.")]
 SOURCE_HELP = (
-    "A run of ours (id, name, directory, latest), a .wandb file, or wandb:entity/project/run, tb:DIR, "
+    "A run of ours (id, name, project/id, latest, project/latest, directory; a project, a pattern or where:CONDITION: "
+    "all of them), a .wandb file, or wandb:entity/project/run, tb:DIR, "
     "mlflow:[uri#]experiment/run, trackio:project/run, swanlab:DIR, json:FILE, csv:FILE, hf:FILE, log:FILE, "
     "session:FILE."
 )
-SourceArgument = Annotated[str, typer.Argument(metavar="SOURCE", help=SOURCE_HELP)]
+SourceArgument = Annotated[str, typer.Argument(metavar="SOURCE", help=SOURCE_HELP, autocompletion=completion.runs)]
+RUN_HELP = "Id, name, project/id, latest, project/latest, pattern (lr*), where:CONDITION, or directory"
+RUNS_HELP = (
+    "Ids, names, project/id, latest, project/latest, projects, patterns (lr*), where:CONDITION, or directories: all "
+    "runs in them"
+)
+OneRun = Annotated[
+    str, typer.Argument(metavar="RUN", help="A run, as for `trackers keys`.", autocompletion=completion.runs)
+]
+RunsArgument = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[RUN…]", help=f"{RUNS_HELP}; default all.", autocompletion=completion.runs),
+]
 
 
 def refuse(context: typer.Context, why: str, *options: str) -> None:
@@ -118,10 +156,60 @@ def run_program(name: str, program: Callable[[], int]) -> NoReturn:
     sys.exit(code)
 
 
+WHERE = "where:"
+"""What begins a reference that is a condition, as ``--where`` of ``trackers best`` takes it."""
+
+
+def named(sources: Sequence[str], directory: Path | None) -> list[str]:
+    """References and sources as given, but in the place of ``where:CONDITION`` the runs that fulfil it, newest first.
+
+    Raises:
+        NotFound: none does. UsageError: a condition can't be read.
+    """
+    found: dict[str, None] = {}
+    for source in sources:
+        if not source.startswith(WHERE):
+            found[source] = None
+            continue
+        from trackers.analysis.best import RunFilter, unfulfilled
+        from trackers.analysis.collect import gather
+
+        text = source.removeprefix(WHERE)
+        condition = RunFilter(text)
+        gathered = gather([str(runs_root(directory))], directory)
+        for reason in gathered.lost:
+            print(f"trackers: left out: {printable(reason)}", file=sys.stderr)
+        fulfil = [run.source for run in gathered.runs if condition(run)]
+        if not fulfil:
+            raise unfulfilled(gathered.runs, text)
+        found.update(dict.fromkeys(fulfil))
+    return list(found)
+
+
+def opened(source: str, directory: Path | None, *, one: bool = False) -> tuple[Reader, list[SourceRun]]:
+    """The reader of a source and the runs that it names, the newest first; a condition's, too.
+
+    Args:
+        one: it must name one run.
+
+    Raises:
+        NotFound: it names none. UsageError: it can't be understood, or names several where one is needed.
+    """
+    from trackers.errors import UsageError, examples
+    from trackers.readers import registry
+
+    found = [registry.open_source(name, directory) for name in named([source], directory)]
+    runs = [run for _, inside in found for run in inside]
+    if one and len(runs) > 1:
+        places = examples((run.source for run in runs), 2)
+        raise UsageError(f"{source!r} names {len(runs)} runs: name one, as in {places}")
+    return found[0][0], runs
+
+
 def inputs(sources: Sequence[str], directory: Path | None) -> list[str]:
     """What the sources of a command may be as files: themselves, and the directory of a run where they name one."""
     from trackers.errors import TrackersError
-    from trackers.journal.run_directory import find_run
+    from trackers.journal.naming import find_run
 
     found = list(sources)
     for source in sources:

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from trackers.cli import completion
 from trackers.cli.common import Force, mistaken, printable
 
 _Variables = Annotated[
@@ -24,7 +25,12 @@ def register(app: typer.Typer) -> None:
 
 
 def show_config(
-    defconfig: Annotated[str | None, typer.Option(metavar="NAME|PATH", help="File to read instead of .config.")] = None,
+    defconfig: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME|PATH", help="File to read instead of .config.", autocompletion=completion.defconfigs
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     as_markdown: Annotated[bool, typer.Option("--markdown", help="Print the reference of all options.")] = False,
 ) -> None:
@@ -56,7 +62,12 @@ def list_defconfigs() -> None:
 
 
 def defconfig(
-    name: Annotated[str, typer.Argument(metavar="NAME|PATH", help="A defconfig's name, or a file.")],
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME|PATH", help="A defconfig's name, or a file.", autocompletion=completion.defconfigs
+        ),
+    ],
     env: _Variables = None,
 ) -> None:
     """Write .config from a defconfig, with every option resolved."""

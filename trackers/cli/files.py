@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trackers.cli.common import AsJson, RunsDir, SourceArgument, print_table, printable
+from trackers.cli import completion
+from trackers.cli.common import AsJson, OneRun, RunsDir, SourceArgument, opened, print_table, printable
 
 if TYPE_CHECKING:
     from trackers.analysis.run_files import Kept
@@ -53,10 +54,13 @@ def files(
 
 
 def get(
-    source: Annotated[str, typer.Argument(metavar="RUN", help="A run, as for `trackers keys`.")],
+    source: OneRun,
     name: Annotated[
         str,
-        typer.Argument(help="A name that `trackers files` lists, a pattern as in samples/*, or a file: model/best.pt."),
+        typer.Argument(
+            help="A name that `trackers files` lists, a pattern as in samples/*, or a file: model/best.pt.",
+            autocompletion=completion.files,
+        ),
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="Directory to write to; it is made.")] = Path("."),
     step: Step = None,
@@ -110,13 +114,9 @@ def _opened(source: str, directory: Path | None, *, fetch: bool) -> Iterator[tup
         fetch: have files that aren't on this machine.
     """
     from trackers.analysis.run_files import kept
-    from trackers.errors import UsageError
-    from trackers.readers import registry
     from trackers.readers.run_data import RunData
 
-    reader, runs = registry.open_source(source, directory)
-    if len(runs) > 1:
-        raise UsageError(f"{source!r} names {len(runs)} runs: name one, as in {runs[0].source}")
+    reader, runs = opened(source, directory, one=True)
     data = RunData(reader, runs[0])
     with tempfile.TemporaryDirectory(prefix="trackers-get-") as staging:
         place = staging if fetch else None

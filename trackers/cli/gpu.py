@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from trackers.cli.common import AsJson, RunsDir, SourceArgument, printable, show_number
+from trackers.cli.common import AsJson, RunsDir, SourceArgument, opened, printable, show_number
 
 
 def gpu(
@@ -96,9 +96,9 @@ def gpu_report(source: SourceArgument = "latest", directory: RunsDir = None, as_
     import msgspec
 
     from trackers.analysis import gpu_report as analysis
-    from trackers.readers import helpers, registry
+    from trackers.readers import helpers
 
-    reader, runs = registry.open_source(source, directory)
+    reader, runs = opened(source, directory)
     found = helpers.those_of(runs, lambda run: (run, analysis.gpu_report(reader.read(run), f"run {run.name!r}")))
     if as_json:
         shown = [

@@ -12,8 +12,9 @@ from typing import Annotated, Any
 
 import typer
 
+from trackers.cli import completion
 from trackers.cli.analysis import Sources
-from trackers.cli.common import AsJson, Force, RunsDir, inputs, printable
+from trackers.cli.common import AsJson, Force, RunsDir, inputs, named, printable
 
 PANELS = ("training", "benchmark", "validation", "gpu")
 
@@ -23,13 +24,34 @@ FIXED = {"gpu": ("--by", "--x", "--log-x", "--log-y"), "benchmark": ("--by", "--
 
 def plot(
     sources: Sources,
-    keys: Annotated[str, typer.Option(help="Metrics, a,b; patterns as in val_*. Default losses first.")] = "",
-    panel: Annotated[str, typer.Option(help=f"Instead of --keys: {', '.join(PANELS)}.")] = "",
+    keys: Annotated[
+        str,
+        typer.Option(
+            help="Metrics, a,b; patterns as in val_*. Default losses first.", autocompletion=completion.metrics
+        ),
+    ] = "",
+    panel: Annotated[
+        str,
+        typer.Option(
+            help=f"Instead of --keys: {', '.join(PANELS)}.",
+            autocompletion=completion.words_of(lambda: PANELS, many=False),
+        ),
+    ] = "",
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="File: .png, .svg, .pdf or .html; without it the terminal.")
     ] = None,
-    x: Annotated[str, typer.Option("--x", help="step, time (since the run began) or tokens.")] = "step",
-    by: Annotated[str, typer.Option(help="Means with bands over seed, group, tag or config.KEY.")] = "",
+    x: Annotated[
+        str,
+        typer.Option(
+            "--x",
+            help="step, time (since the run began) or tokens.",
+            autocompletion=completion.words_of(lambda: ("step", "time", "tokens"), many=False),
+        ),
+    ] = "step",
+    by: Annotated[
+        str,
+        typer.Option(help="Means with bands over seed, group, tag or config.KEY.", autocompletion=completion.groupings),
+    ] = "",
     smooth: Annotated[
         float | None, typer.Option(help="Weight of the past, 0 (none) to below 1; default a 50th of long curves.")
     ] = None,
@@ -61,7 +83,7 @@ def plot(
     if output is not None:
         check(output, inputs=inputs(sources, directory), force=force)
     patterns = [key.strip() for key in keys.split(",") if key.strip()]
-    runs, notes = open_runs(sources, directory), list[str]()
+    runs, notes = open_runs(named(sources, directory), directory), list[str]()
     if x == "tokens":
         runs, notes = with_tokens(runs)
     if panel:

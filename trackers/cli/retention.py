@@ -10,12 +10,8 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from trackers.cli.common import AsJson, RunsDir, printable, refuse, runs_root
+from trackers.cli.common import AsJson, RunsArgument, RunsDir, named, printable, refuse, runs_root
 
-RunsArgument = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="[RUN…]", help="Ids, names, latest, or directories (all runs in them); default all."),
-]
 Days = Annotated[
     float, typer.Option("--older-than", min=0, metavar="DAYS", help="Only runs older than this number of days.")
 ]
@@ -65,7 +61,7 @@ def archive(
         refuse(context, "is for runs: a backup has every file of its directory", "older_than")
         _back_up(runs or ["benchmark_results"], backup, output, yes, as_json)
     need_zstd()
-    found = chosen(runs or [], runs_root(directory))
+    found = chosen(named(runs or [], directory), runs_root(directory))
     each(found, keeps, act, ("compress", "compressed"), yes=yes, as_json=as_json)
 
 
@@ -97,7 +93,7 @@ def restore(
         _put_back(runs, into, yes, as_json)
     refuse(context, "is for backups: a run goes back where it lies", "into")
     need_zstd()
-    found = chosen(runs, runs_root(directory))
+    found = chosen(named(runs, directory), runs_root(directory))
     each(
         found,
         lambda run: "" if run.archived() else "not archived",
@@ -267,7 +263,7 @@ def prune(
         except (TrackersError, OSError) as error:
             print(f"trackers: {printable(str(error))}", file=sys.stderr)
     each(
-        chosen(runs or [], root),
+        chosen(named(runs or [], directory), root),
         lambda run: why_not_deleted(run, older_than * DAY_S),
         lambda run: delete(run, older_than * DAY_S),
         ("delete", "deleted"),

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from trackers.cli import completion
 from trackers.cli.common import (
+    RUN_HELP,
     AsJson,
     Columns,
     RunsDir,
@@ -18,6 +20,8 @@ from trackers.cli.common import (
     SourceArgument,
     Statuses,
     Watch,
+    named,
+    opened,
     print_table,
     printable,
     refuse,
@@ -35,7 +39,7 @@ if TYPE_CHECKING:
 def ls(
     context: typer.Context,
     directory: RunsDir = None,
-    project: Annotated[str, typer.Option(help="Only runs of this project.")] = "",
+    project: Annotated[str, typer.Option(help="Only runs of this project.", autocompletion=completion.projects)] = "",
     status: Statuses = "",
     sort: SortBy = "",
     count: Annotated[
@@ -122,7 +126,7 @@ def _views(lines: list[RunLine], say: Callable[[str], None]) -> list[dict[str, A
 
 
 def show(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="Id, name, directory or latest.")] = "latest",
+    run: Annotated[str, typer.Argument(metavar="RUN", help=f"{RUN_HELP}.", autocompletion=completion.runs)] = "latest",
     rejected: Annotated[bool, typer.Option("--rejected", help="Only the records that trackers refused.")] = False,
     directory: RunsDir = None,
     as_json: AsJson = False,
@@ -132,13 +136,17 @@ def show(
     Example: trackers show latest
     """
     from trackers.analysis.run_list import overview
-    from trackers.journal.run_directory import find_run
+    from trackers.errors import UsageError
+    from trackers.journal.naming import find_run
 
-    found = find_run(run, runs_root(directory))
+    root = runs_root(directory)
+    found = [find_run(name, root) for name in named([run], directory)]
+    if len(found) > 1:
+        raise UsageError(f"{run!r} names {len(found)} runs: name one, as in {found[0].path}")
     if rejected:
-        _show_rejected(found, as_json)
+        _show_rejected(found[0], as_json)
         return
-    view = overview(found)
+    view = overview(found[0])
     if as_json:
         print(json.dumps(view.to_dict(), indent=2))
         return
@@ -224,10 +232,10 @@ def keys(source: SourceArgument = "latest", directory: RunsDir = None, as_json: 
 
     Example: trackers keys tb:runs/baseline
     """
-    from trackers.readers import helpers, registry
+    from trackers.readers import helpers
     from trackers.readers.run_data import RunData
 
-    reader, runs = registry.open_source(source, directory)
+    reader, runs = opened(source, directory)
     found = helpers.those_of(runs, lambda run: _names_of(RunData(reader, run)))
     if as_json:
         print(json.dumps(found, indent=2))

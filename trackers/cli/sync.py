@@ -9,20 +9,27 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
+from urllib.parse import unquote
 
 import typer
 
-from trackers.cli.common import SOURCE_HELP, AsJson, RunsDir, printable, runs_root
+from trackers.cli import completion
+from trackers.cli.common import RUNS_HELP, SOURCE_HELP, AsJson, RunsDir, named, printable, runs_root
 
 _shown: dict[tuple[Path, str], str] = {}
 
 
 def sync(
     runs: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[RUN…]", help="Ids, names, latest, or directories (all runs in them)."),
+        list[str] | None, typer.Argument(metavar="[RUN…]", help=f"{RUNS_HELP}.", autocompletion=completion.runs)
     ] = None,
-    to: Annotated[str, typer.Option(help="Trackers, a,b; default the run's. A new one receives the whole run.")] = "",
+    to: Annotated[
+        str,
+        typer.Option(
+            help="Trackers, a,b; default the run's. A new one receives the whole run.",
+            autocompletion=completion.words_of(completion.tracker_names),
+        ),
+    ] = "",
     follow: Annotated[bool, typer.Option("--follow", help="Keep delivering until stopped, new runs too.")] = False,
     timeout: Annotated[
         float,
@@ -53,7 +60,8 @@ def sync(
     """
     from trackers.backends import registry
     from trackers.errors import NotFound, UsageError
-    from trackers.journal.run_directory import asked_for, find_run
+    from trackers.journal.naming import runs_named
+    from trackers.journal.run_directory import asked_for
     from trackers.relay import sync as work
     from trackers.relay.sync import Follower, runs_below
 
@@ -61,6 +69,7 @@ def sync(
         raise UsageError("--verify reads back runs that have ended: leave out --follow")
     names = registry.parse(to)
     root = runs_root(directory)
+    runs = named(runs or [], directory)
     stopped = False
 
     def stop(*_: object) -> None:
@@ -74,16 +83,20 @@ def sync(
         _show(run, as_json)
 
     if follow:
-        places = [Path(reference) for reference in asked_for(runs or [], root)]
+        places = [Path(reference) for reference in asked_for(runs, root)]
         # The first run of all may be yet to come.
-        places = [place if place.exists() or place == root else find_run(str(place), root).path for place in places]
+        places = [
+            inside
+            for place in places
+            for inside in ([place] if place.exists() or place == root else _followed(str(place), root))
+        ]
         done = Follower(places, names, show, complain=_complain, jobs=jobs, trusted=trust).serve(lambda: stopped)
     else:
         chosen = []
-        for reference in asked_for(runs or [], root):
+        for reference in asked_for(runs, root):
             place = Path(reference)
             inside = list(runs_below(place)) if place.is_dir() else []
-            chosen += inside or [find_run(reference, root)]
+            chosen += inside or runs_named(reference, root)
         if not chosen:
             raise NotFound(f"no runs in {root}")
         done = work.sync(
@@ -97,6 +110,16 @@ def sync(
             verify=verify,
         )
     raise typer.Exit(0 if done else 1)
+
+
+def _followed(reference: str, root: Path) -> list[Path]:
+    """Directories to follow: a project's own, where new runs will lie, else those of the runs that are named."""
+    from trackers.journal.naming import runs_named
+
+    runs = [run.path for run in runs_named(reference, root)]
+    projects = {path.parent for path in runs}
+    whole = len(projects) == 1 and unquote(next(iter(projects)).name) == reference
+    return list(projects) if whole else runs
 
 
 def _complain(text: str) -> None:
@@ -146,7 +169,12 @@ def _show(run: object, as_json: bool) -> None:
 
 def copy(
     source: Annotated[
-        str, typer.Argument(metavar="SOURCE", help=f"{SOURCE_HELP} A project or a pattern: all of its runs.")
+        str,
+        typer.Argument(
+            metavar="SOURCE",
+            help=f"{SOURCE_HELP} A project or a pattern: all of its runs.",
+            autocompletion=completion.runs,
+        ),
     ],
     destination: Annotated[
         str,
@@ -173,7 +201,11 @@ def copy(
 
     reports = []
     with _progress() as (begin, say):
-        found = copied(source, destination, directory=directory, patience_s=timeout, begin=begin, say=say)
+        found = (
+            report
+            for name in named([source], directory)
+            for report in copied(name, destination, directory=directory, patience_s=timeout, begin=begin, say=say)
+        )
         for report in found:
             reports.append(report)
             print(json.dumps(report.to_dict()) if as_json else _lines(str(report)), flush=True)

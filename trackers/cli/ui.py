@@ -9,13 +9,18 @@ from typing import Annotated
 
 import typer
 
-from trackers.cli.common import RunsDir, printable, runs_root
+from trackers.cli import completion
+from trackers.cli.common import RunsDir, named, printable, runs_root
 
 
 def ui(
     sources: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[SOURCE…]", help="As for `trackers compare`; default every run of --dir."),
+        typer.Argument(
+            metavar="[SOURCE…]",
+            help="As for `trackers compare`; default every run of --dir.",
+            autocompletion=completion.runs,
+        ),
     ] = None,
     port: Annotated[int | None, typer.Option(help="Port; 0: any free one. Default 7007, or any if taken.")] = None,
     host: Annotated[str, typer.Option(help="Address to listen on. Others than this machine's own can be reached.")] = (
@@ -31,7 +36,7 @@ def ui(
     from trackers.ui.catalogue import Catalogue
     from trackers.ui.server import Server
 
-    catalogue = Catalogue(sources or [], runs_root(directory))
+    catalogue = Catalogue(named(sources or [], directory), runs_root(directory))
     with Server(catalogue, host, port) as server:
         catalogue.open()
         print(server.address, flush=True)

@@ -1,4 +1,4 @@
-"""Runs of ours, by id, name, directory or ``latest``; a directory of runs or a project names all of them.
+"""Runs of ours, by any reference of :mod:`trackers.journal.naming`.
 
 A run that is still being written reads as far as whole lines go. What a newer attempt superseded is left out; the
 streams of ranks and nodes come merged by time.
@@ -6,24 +6,15 @@ streams of ranks and nodes come merged by time.
 
 from __future__ import annotations
 
-import glob
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from trackers import records
-from trackers.errors import UsageError
 from trackers.journal.attempts import AttemptHistory
-from trackers.journal.run_directory import (
-    RunDirectory,
-    StreamName,
-    find_run,
-    find_runs,
-    is_run,
-    name_of,
-    project_folder,
-)
+from trackers.journal.naming import runs_named
+from trackers.journal.run_directory import RunDirectory, StreamName
 from trackers.journal.status import observe
 from trackers.journal.stream import BLOCK_BYTES, HOLE_BYTES, MARK_BYTES, StreamReader
 from trackers.readers import helpers as places
@@ -96,26 +87,7 @@ class JournalReader:
 
     def find(self, where: str) -> list[RunDirectory]:
         """The directories of the runs that ``where`` names, unread; errors as :meth:`runs`."""
-        root = self.root()
-        given = Path(where).expanduser()
-        if where in ("", "latest") or is_run(given):
-            return [find_run(where or "latest", root)]
-        if given.is_dir() and (inside := list(find_runs(given))):
-            return inside
-        if glob.has_magic(where) and (
-            inside := [run for path in glob.glob(str(given)) for run in find_runs(Path(path))]
-        ):
-            return inside
-        runs = list(find_runs(root))
-        exact = [run for run in runs if where in (run.path.name, f"{run.path.parent.name}/{run.path.name}")]
-        found = exact or [run for run in runs if name_of(run) == where]
-        if not found and (root / project_folder(where)).is_dir():
-            found = list(find_runs(root / project_folder(where)))
-            return found or [find_run(where, root)]
-        if len(found) > 1:
-            listed = "".join(f"\n  {run.path.parent.name}/{run.path.name}" for run in found)
-            raise UsageError(f"{len(found)} runs are called {where!r}; name one by its id:{listed}")
-        return found or [find_run(where, root)]  # which says what is there instead
+        return runs_named(where, self.root())
 
     def root(self) -> Path:
         """Where runs lie."""

@@ -14,7 +14,8 @@ from pathlib import Path
 from trackers.backends import registry
 from trackers.errors import NotFound, UsageError
 from trackers.journal.lease import STALE_S, Lease, read_holder
-from trackers.journal.run_directory import RunDirectory, asked_for, find_run
+from trackers.journal.naming import runs_named
+from trackers.journal.run_directory import RunDirectory, asked_for
 from trackers.journal.status import observe
 from trackers.records import Finish
 from trackers.relay.aggregation.worker import attempts
@@ -82,16 +83,16 @@ _OFFLINE = "offline"
 
 
 def chosen(references: Iterable[str], root: Path) -> list[RunDirectory]:
-    """The runs that ids, names, ``latest`` or directories name, each once; without a reference, all below ``root``.
+    """The runs that references name (:mod:`trackers.journal.naming`), each once; without any, all below ``root``.
 
     Raises:
-        NotFound: a reference names none. UsageError: it is empty.
+        NotFound: a reference names none. UsageError: it is empty, or several runs have that name.
     """
     found: dict[Path, RunDirectory] = {}
     for reference in asked_for(references, root):
         place = Path(reference).expanduser()
         inside = list(runs_below(place)) if place.is_dir() else []
-        for run in inside or [find_run(reference, root)]:
+        for run in inside or runs_named(reference, root):
             found.setdefault(run.path.resolve(), run)
     return list(found.values())
 

@@ -1,0 +1,162 @@
+"""What a shell offers at the Tab key: runs, projects, metrics, columns, panels, defconfigs, trackers.
+
+Names come from runs that anybody may have written, and shells evaluate what they are offered: only names of harmless
+characters are. ``trackers --install-completion`` sets it up in bash, zsh and fish.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+if TYPE_CHECKING:
+    from trackers.analysis.run_list import RunLine
+
+Offer = list[tuple[str, str]]
+"""Words, each with its help."""
+Completer = Callable[[typer.Context, str], Offer]
+
+SHOWN = 200
+"""Maximum number of runs offered, the newest."""
+CONFIGS = 10
+"""Maximum number of runs, the newest, whose settings are offered."""
+_HARMLESS = re.compile(r"[\w.+@%][\w.+@%/=,-]{0,199}")
+
+
+def runs(context: typer.Context, incomplete: str) -> Offer:
+    """Names of runs, ids of those whose name isn't theirs alone, projects, ``latest``."""
+    lines = _lines(context)
+    offer: dict[str, str] = {}
+    if lines:
+        offer["latest"] = "the newest run"
+    names = [line.name for line in lines]
+    for line in reversed(lines[-SHOWN:]):
+        word = line.name if names.count(line.name) == 1 else line.id
+        offer.setdefault(word, line.status)
+        if incomplete and line.id.startswith(incomplete):
+            offer.setdefault(line.id, line.status)
+    for project in dict.fromkeys(line.project for line in lines):
+        offer.setdefault(project, "project")
+        if incomplete.startswith(f"{project}/"):
+            offer.setdefault(f"{project}/latest", "the newest run of the project")
+            offer.update({f"{project}/{line.id}": line.status for line in lines if line.project == project})
+    return _matching(offer.items(), incomplete)
+
+
+def projects(context: typer.Context, incomplete: str) -> Offer:
+    """Names of projects."""
+    found = dict.fromkeys(line.project for line in _lines(context))
+    return _matching(((name, "") for name in found), incomplete)
+
+
+def metrics(context: typer.Context, incomplete: str) -> Offer:
+    """Names of metrics and results; after a comma the next one."""
+    return _listed(_values(_lines(context)), incomplete)
+
+
+def columns(context: typer.Context, incomplete: str) -> Offer:
+    """Names of columns: of runs, metrics, results; after a comma the next one."""
+    from trackers.analysis.choosing import words
+    from trackers.analysis.run_table import ABOUT
+
+    about = ["name", "id", "status", "steps"] if context.info_name != "ls" else [*ABOUT]
+    there = set(words(incomplete))
+    return _listed((name for name in [*about, *_values(_lines(context))] if name not in there), incomplete)
+
+
+def files(context: typer.Context, incomplete: str) -> Offer:
+    """Names of the media and artifacts of the run that stands before."""
+    from trackers.analysis.run_list import overview
+    from trackers.cli.common import runs_root
+    from trackers.errors import TrackersError
+    from trackers.journal.naming import find_run
+
+    given = context.params.get("directory")
+    try:
+        view = overview(find_run(str(context.params.get("source")), runs_root(Path(given) if given else None)))
+    except (TrackersError, OSError, ValueError):
+        return []
+    return _matching(((entry["name"], entry["kind"]) for entry in [*view.media, *view.artifacts]), incomplete)
+
+
+def groupings(context: typer.Context, incomplete: str) -> Offer:
+    """What --by takes."""
+    fixed = {"seed": "runs that differ in seeds alone", "group": "", "tag": ""}
+    return _matching([*fixed.items(), *((name, "") for name in _settings(context))], incomplete)
+
+
+def words_of(known: Callable[[], Iterable[str]], *, many: bool = True) -> Completer:
+    """A completer of known words.
+
+    Args:
+        many: a list of them is taken, separated by commas.
+    """
+
+    def offered(context: typer.Context, incomplete: str) -> Offer:
+        return _listed(known(), incomplete) if many else _matching(((word, "") for word in known()), incomplete)
+
+    return offered
+
+
+def statuses() -> Iterable[str]:
+    """Words of --status."""
+    from trackers.analysis.choosing import STATUSES
+
+    return STATUSES
+
+
+def tracker_names() -> Iterable[str]:
+    """Names of trackers, plug-ins included."""
+    from trackers.backends import registry
+
+    return registry.known()
+
+
+def defconfigs(context: typer.Context, incomplete: str) -> Offer:
+    """Names of defconfigs."""
+    from trackers.configuration import files
+
+    found = files.list_defconfigs(Path.cwd())
+    return _matching(((name, files.describe(path)) for name, path in found.items()), incomplete)
+
+
+def _lines(context: typer.Context) -> list[RunLine]:
+    from trackers.analysis.run_list import listing
+    from trackers.cli.common import runs_root
+
+    given = context.params.get("directory")
+    try:
+        return listing(runs_root(Path(given) if given else None)).lines
+    except (OSError, ValueError):
+        return []
+
+
+def _values(lines: Iterable[RunLine]) -> list[str]:
+    found: dict[str, None] = {}
+    for line in lines:
+        found.update(dict.fromkeys([*line.results, *line.last]))
+    return list(found)
+
+
+def _settings(context: typer.Context) -> list[str]:
+    from trackers.analysis.run_table import Glances
+
+    names = Glances().names(_lines(context)[-CONFIGS:])
+    return [name for name in names if name.startswith("config.")]
+
+
+def _listed(known: Iterable[str], incomplete: str) -> Offer:
+    before, comma, last = incomplete.rpartition(",")
+    return [(before + comma + word, text) for word, text in _matching(((word, "") for word in known), last)]
+
+
+def _matching(offer: Iterable[tuple[str, str]], incomplete: str) -> Offer:
+    return [
+        (word, "".join(char for char in text if char.isalnum() or char in " .,/-"))
+        for word, text in offer
+        if word.startswith(incomplete) and _HARMLESS.fullmatch(word)
+    ]

@@ -1,0 +1,128 @@
+"""Which runs of ours a reference names: the same for every command and for ``trackers.load``."""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import fnmatch
+import glob
+from collections.abc import Iterable
+from pathlib import Path
+from urllib.parse import unquote
+
+from trackers.errors import NotFound, UsageError, examples
+from trackers.journal.run_directory import RunDirectory, find_runs, is_run, project_folder
+
+LATEST = "latest"
+HELP = "Id, name, project/id, latest, project/latest, a project, a pattern (lr*), or a directory"
+"""The forms of a reference, for the help of commands."""
+
+
+def runs_named(reference: str, root: Path) -> list[RunDirectory]:
+    """All runs that a reference names.
+
+    Args:
+        reference: an id, a name, ``project/id``, ``project/name``, ``latest``, ``project/latest``, a project, a run's
+            directory or one with runs in it, a pattern of paths, ids or names. What comes first in this list counts,
+            but a directory counts before all others.
+        root: the directory of all runs.
+
+    Raises:
+        NotFound: it names nothing; the message names what is near. UsageError: several runs have that name.
+    """
+    given = Path(reference).expanduser()
+    if reference in ("", LATEST):
+        return [_latest(find_runs(root), root)]
+    if is_run(given):
+        return [RunDirectory(given)]
+    if given.is_dir() and (inside := list(find_runs(given))):
+        return inside
+    if glob.has_magic(reference):
+        inside = [run for path in glob.glob(str(given)) for run in find_runs(Path(path))]
+        if inside:
+            return inside
+    project, _, rest = reference.rpartition("/")
+    if project and rest == LATEST and (folder := _folder(project, root)) is not None:
+        return [_latest(find_runs(folder), folder)]
+    runs = list(find_runs(root))
+    if not runs:
+        raise NotFound(f"no runs in {root}: give --dir, or a run's directory")
+    exact = [run for run in runs if reference in (run.path.name, f"{run.path.parent.name}/{run.path.name}")]
+    if exact:
+        return _one(exact, reference)
+    names = [name_of(run) for run in runs]
+    named = [run for run, name in zip(runs, names, strict=True) if reference in (name, f"{_project(run)}/{name}")]
+    if named:
+        return _one(named, reference)
+    if (folder := _folder(reference, root)) is not None and (inside := list(find_runs(folder))):
+        return inside
+    fits = [run for run, name in zip(runs, names, strict=True) if _fits(reference, run, name)]
+    if fits and glob.has_magic(reference):
+        return fits
+    raise NotFound(f"no run {reference!r} in {root}{_near(reference, runs, names)}")
+
+
+def find_run(reference: str, root: Path) -> RunDirectory:
+    """The one run that a reference names; see :func:`runs_named`.
+
+    Raises:
+        NotFound: it names nothing. UsageError: it names several.
+    """
+    found = runs_named(reference, root)
+    if len(found) > 1:
+        places = examples((f"{run.path.parent.name}/{run.path.name}" for run in found), 3)
+        raise UsageError(f"{reference!r} names {len(found)} runs: name one ({places}), or latest for the newest")
+    return found[0]
+
+
+def name_of(run: RunDirectory) -> str:
+    """A run's name; "" where its identity can't be read."""
+    try:
+        return run.read_info().name
+    except NotFound:
+        return ""
+
+
+def _latest(runs: Iterable[RunDirectory], root: Path) -> RunDirectory:
+    found = max(runs, key=_begun, default=None)
+    if found is None:
+        raise NotFound(f"no runs in {root}: give --dir, or a run's directory")
+    return found
+
+
+def _begun(run: RunDirectory) -> float:
+    for path in (run.identity, run.streams):
+        with contextlib.suppress(OSError):
+            return path.stat().st_mtime
+    return 0.0
+
+
+def _one(found: list[RunDirectory], reference: str) -> list[RunDirectory]:
+    if len(found) > 1:
+        listed = "".join(f"\n  {run.path.parent.name}/{run.path.name}" for run in found)
+        raise UsageError(f"{len(found)} runs are called {reference!r}; name one by its id:{listed}")
+    return found
+
+
+def _project(run: RunDirectory) -> str:
+    return unquote(run.path.parent.name)
+
+
+def _folder(project: str, root: Path) -> Path | None:
+    """A project's directory; None where there is none."""
+    with contextlib.suppress(UsageError, ValueError, OSError):
+        folder = root / project_folder(project)
+        return folder if folder.is_dir() else None
+    return None
+
+
+def _fits(pattern: str, run: RunDirectory, name: str) -> bool:
+    words = (run.path.name, name, f"{_project(run)}/{run.path.name}", f"{_project(run)}/{name}")
+    return any(fnmatch.fnmatchcase(word, pattern) for word in words if word)
+
+
+def _near(reference: str, runs: Iterable[RunDirectory], names: Iterable[str]) -> str:
+    """What was meant, or how to list what there is: the end of a message."""
+    known = dict.fromkeys([*names, *(run.path.name for run in runs), *map(_project, runs)])
+    near = difflib.get_close_matches(reference, [name for name in known if name], n=3, cutoff=0.6)
+    return f": did you mean {examples(map(repr, near))}?" if near else "; `trackers ls` lists them"
