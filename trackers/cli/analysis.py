@@ -31,10 +31,10 @@ from trackers.cli.common import (
     print_table,
     printable,
     refuse,
-    runs_root,
     terminal_table,
     watch,
 )
+from trackers.cli.place import runs_root
 
 if TYPE_CHECKING:
     from trackers.analysis.best import Ranked

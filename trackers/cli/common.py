@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from trackers.cli import completion
+from trackers.cli.place import runs_root
 
 if TYPE_CHECKING:
     from trackers.analysis.tables import TextTable
@@ -90,19 +91,6 @@ def refuse(context: typer.Context, why: str, *options: str) -> None:
         source = context.get_parameter_source(option)
         if source is not None and source.name == "COMMANDLINE":
             raise UsageError(f"{flags[option]} {why}")
-
-
-def runs_root(given: Path | None) -> Path:
-    """The directory of all runs: the option, else what the configuration says."""
-    if given is not None:
-        return given
-    from trackers import configuration
-    from trackers.errors import UsageError
-
-    try:
-        return Path(str(configuration.resolve()["TRACKER_DIR"])).expanduser()
-    except UsageError:  # a broken .config must not keep anybody from looking at runs
-        return Path(os.environ.get("TRACKER_DIR", "runs"))
 
 
 def harmless_streams() -> None:

@@ -71,7 +71,7 @@ def columns(context: typer.Context, incomplete: str) -> Offer:
 def files(context: typer.Context, incomplete: str) -> Offer:
     """Names of the media and artifacts of the run that stands before."""
     from trackers.analysis.run_list import overview
-    from trackers.cli.common import runs_root
+    from trackers.cli.place import runs_root
     from trackers.errors import TrackersError
     from trackers.journal.naming import find_run
 
@@ -126,7 +126,7 @@ def defconfigs(context: typer.Context, incomplete: str) -> Offer:
 
 def _lines(context: typer.Context) -> list[RunLine]:
     from trackers.analysis.run_list import listing
-    from trackers.cli.common import runs_root
+    from trackers.cli.place import runs_root
 
     given = context.params.get("directory")
     try:

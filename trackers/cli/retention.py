@@ -10,7 +10,8 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from trackers.cli.common import AsJson, RunsArgument, RunsDir, named, printable, refuse, runs_root
+from trackers.cli.common import AsJson, RunsArgument, RunsDir, named, printable, refuse
+from trackers.cli.place import runs_root
 
 Days = Annotated[
     float, typer.Option("--older-than", min=0, metavar="DAYS", help="Only runs older than this number of days.")

@@ -25,12 +25,12 @@ from trackers.cli.common import (
     print_table,
     printable,
     refuse,
-    runs_root,
     show_number,
     show_time,
     terminal_table,
     watch,
 )
+from trackers.cli.place import runs_root
 
 if TYPE_CHECKING:
     from trackers.analysis.run_list import RunLine

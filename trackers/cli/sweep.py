@@ -9,7 +9,8 @@ from typing import Annotated
 
 import typer
 
-from trackers.cli.common import AsJson, RunsDir, print_table, printable, runs_root
+from trackers.cli.common import AsJson, RunsDir, print_table, printable
+from trackers.cli.place import runs_root
 
 
 def run(

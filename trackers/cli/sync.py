@@ -14,7 +14,8 @@ from urllib.parse import unquote
 import typer
 
 from trackers.cli import completion
-from trackers.cli.common import RUNS_HELP, SOURCE_HELP, AsJson, RunsDir, named, printable, runs_root
+from trackers.cli.common import RUNS_HELP, SOURCE_HELP, AsJson, RunsDir, named, printable
+from trackers.cli.place import runs_root
 
 _shown: dict[tuple[Path, str], str] = {}
 

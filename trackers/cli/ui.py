@@ -10,7 +10,8 @@ from typing import Annotated
 import typer
 
 from trackers.cli import completion
-from trackers.cli.common import RunsDir, named, printable, runs_root
+from trackers.cli.common import RunsDir, named, printable
+from trackers.cli.place import runs_root
 
 
 def ui(
