@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import resource
 from pathlib import Path
 from typing import Any
 
@@ -214,6 +215,22 @@ def test_file_of_holes_is_not_copied(run: Path, tmp_path: Path) -> None:
         os.truncate(file.fileno(), 1 << 40)
     with pytest.raises(NotFound, match="claims"):
         get([artifact(file="media/ab/huge")], run, "model", tmp_path / "out")
+
+
+def test_full_disk_leaves_what_was_there(run: Path, tmp_path: Path) -> None:
+    """One error, the old file, and no part of a new one."""
+    out = tmp_path / "out"
+    (out / "model").mkdir(parents=True)
+    (out / "model/best.pt").write_bytes(b"mine")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    choices = chosen(kept([artifact()], run), "model")
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1, before[1]))
+    try:
+        with pytest.raises(UsageError, match="can't be written"):
+            fetch(choices, run, out, force=True)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert names(out) == {"model/best.pt": b"mine"}
 
 
 def test_kept_sorts_as_it_was_logged(run: Path) -> None:

@@ -279,7 +279,8 @@ def test_every_output_is_tried_here() -> None:
     }  # fmt: skip
     for name, parser in tables.items():
         found |= {name for action in parser._actions if any(word in action.dest for word in words)}
-    assert found - {name.split()[0] for name in COMMANDS} == {"run_primus_with_benchmark"}  # a directory: below
+    directories = {"run_primus_with_benchmark", "get"}  # below, and in tests/analysis/test_run_files.py
+    assert found - {name.split()[0] for name in COMMANDS} == directories
 
 
 def test_logs_of_one_second_have_a_result_each(here: Path) -> None:
