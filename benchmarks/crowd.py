@@ -22,7 +22,7 @@ from trackers.journal.run_directory import RunDirectory
 from trackers.relay.delivery.cursor_file import read_account
 
 LIMIT_S = 900.0
-LOOK_S = 1.0
+LOOK_S = 2.0
 """Between looks at the processes."""
 STEPS = 100
 RUNS = 64

@@ -120,9 +120,9 @@ def test_all_get_a_place_and_never_more_than_there_are(
 
 
 def test_number_of_places_grows_with_the_processors(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A small machine has room for two runs with five trackers, of which one is two processes."""
+    """A small machine has room for two runs with five trackers, of which one is three processes."""
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: range(2), raising=False)
-    assert places.usual() == 12 == 2 * (5 + 1)
+    assert places.usual() == 14 == 2 * (4 + 3)
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: range(64), raising=False)
     assert places.usual() == 64
 

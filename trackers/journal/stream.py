@@ -569,9 +569,17 @@ class FinishSearch:
         self.found: Finish | None = None
         self._back = back
         self._offset = -1
+        self._seen: tuple[int, ...] = ()
 
     def look(self) -> Finish | None:
         """Read what is new. Returns ``found``; an unreadable stream has nothing new."""
+        seen: tuple[int, ...] = ()
+        with contextlib.suppress(OSError):  # ten times a second for each run of a machine
+            status = os.stat(self.path)
+            seen = status.st_ino, status.st_size, status.st_mtime_ns
+        if seen and seen == self._seen:
+            return self.found
+        self._seen = seen
         with contextlib.suppress(OSError), open_file(self.path) as file:
             size = file.seek(0, os.SEEK_END)
             if self._offset < 0 or size < self._offset:  # the first look, or the file was cut

@@ -180,7 +180,7 @@ STUCK_GRACE_S = 5.0
 SETTLE_S = 0.3
 """Time for which training has the processor to itself when it starts, in seconds, unless it ends sooner."""
 LOOK_S = 0.5
-"""Between looks for a newer attempt."""
+"""Between looks for a newer attempt, for growth, and for deliveries that are stuck, in seconds."""
 
 
 class Child:
@@ -199,6 +199,7 @@ class Child:
         self.turns = 0
         self.rests = False
         self.bell = -1
+        self.looked = 0.0
         self.has: dict[str, int] = {}
         self.done = False
         self.again = False
@@ -586,6 +587,10 @@ class Supervisor:
             self._say(text, child.name)
 
     def _end_if_stuck(self, child: Child) -> None:
+        now = time.monotonic()
+        if now - child.looked < LOOK_S:
+            return
+        child.looked = now
         holder = read_holder(self.run.delivery / f"{child.name}.lease")
         assert child.process is not None
         if holder is None or holder.pid != child.process.pid or holder.allow_s <= 0:

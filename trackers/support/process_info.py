@@ -267,7 +267,7 @@ class Watched:
 
     def alive(self) -> bool:
         """Whether it runs. One that has exited doesn't, though its parent may not have asked for its exit code yet."""
-        return alive(self.pid, self.start)
+        return not readable(self._fd, 0.0) if self._fd >= 0 else alive(self.pid, self.start)
 
     def wait(self, timeout_s: float) -> None:
         """Wait until it exits, up to a timeout."""

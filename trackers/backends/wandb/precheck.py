@@ -135,7 +135,7 @@ class WandbPrecheck:
 
     name = "wandb"
     needs = ("wandb",)
-    processes = 2
+    processes = 3
 
     @classmethod
     def check(cls, options: Mapping[str, Any]) -> None:

@@ -14,7 +14,7 @@ import os
 
 ENDED, NEW, GROWN = 0, 1, 2
 """How urgent a delivery is: its run has ended; it hasn't worked yet; there is something new."""
-LEAST = 12
+LEAST = 14
 """Processes that have places on a small machine: two runs with five trackers need no turns."""
 CYCLE_S = 180.0
 """Where all have had a turn, each gets one in so many seconds: a turn begins and ends with work, and W&B's offline
