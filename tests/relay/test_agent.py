@@ -55,6 +55,12 @@ class Place:
                     found.append(process)
         return found
 
+    def next_agent(self, killed: psutil.Process) -> psutil.Process:
+        """The one that comes after one that was killed, once it listens."""
+        (found,) = until(lambda: [one for one in self.agents() if one.pid != killed.pid])
+        until(lambda: self.sockets() and self.path.stat().st_mtime > found.create_time())
+        return found
+
     def agent(self) -> psutil.Process:
         """The one that listens."""
         until(self.sockets)
@@ -244,6 +250,7 @@ def test_deliveries_of_many_runs_take_turns(agents: Place, monkeypatch: pytest.M
         assert is_delivered(run)
         for read in (read_json, read_tensorboard):
             assert [point.value for point in read(journal.read_info(), {}).metrics["loss"]] == [0.5, 0.25]
+    agents.next_agent(agent)
 
 
 @pytest.mark.processes
@@ -265,6 +272,7 @@ def test_runs_of_an_agent_share_one_sampler(agents: Place, monkeypatch: pytest.M
         assert b"system.cpu" in stream.read_bytes()
         assert is_delivered(run)
     sampler.wait(LIMIT_S)
+    agents.next_agent(agent)
 
 
 @pytest.mark.processes

@@ -16,6 +16,7 @@ from trackers.journal.status import exit_note, is_preempted, note_exit_code, pre
 from trackers.relay.agent.elsewhere import Elsewhere
 from trackers.relay.delivery.cursor_file import read_account
 from trackers.support import confined, process_info
+from trackers.support.descriptors import Descriptor
 from trackers.tracker import RunInfo
 
 RESTARTS = 10
@@ -46,6 +47,7 @@ class RelayClient:
         self._deaths: list[float] = []
         self._agent = bool(info.option("TRACKER_AGENT", False)) and sys.platform == "linux"
         self._avoid = (info.cwd, os.path.dirname(info.program) if info.program else "")
+        self._bell: Descriptor | None = None
         self._said: set[str] = set()
         self._start_at = float("inf")
         self._attempt = int(info.attempts[-1]["number"]) if info.attempts else run.attempt()
@@ -66,28 +68,58 @@ class RelayClient:
             "attempt": self._attempt,
             "nice": int(self._info.option("TRACKER_NICE", 10)),
         }
-        pidfd = process_info.open_pidfd(self._info.pid)
-        if pidfd >= 0:  # this process may have exited before the relay can open one
-            options["pidfd"] = pidfd
+        pidfd = bell = -1
         try:
-            self._process = self._forked(options, pidfd) or helper_process.start(
-                self._run,
-                self._arguments(options),
-                avoid=self._avoid,
-                info=self._info,
-                pass_fds=(pidfd,) if pidfd >= 0 else (),
-            )
+            bell = self._new_bell()
+            pidfd = process_info.open_pidfd(self._info.pid)
+            if pidfd >= 0:  # this process may have exited before the relay can open one
+                options["pidfd"] = pidfd
+            self._process = self._forked(options, pidfd, bell)
+            if self._process is None:
+                options["bell"] = bell
+                self._process = helper_process.start(
+                    self._run,
+                    self._arguments(options),
+                    avoid=self._avoid,
+                    info=self._info,
+                    pass_fds=tuple(fd for fd in (pidfd, bell) if fd >= 0),
+                )
         except OSError as error:
             self._say(f"the relay can't be started ({error}); it is tried again, or: trackers sync {self._run.quoted}")
             self._count_death()
         finally:
-            if pidfd >= 0:
-                os.close(pidfd)
+            for fd in (pidfd, bell):
+                if fd >= 0:
+                    os.close(fd)
+
+    def _new_bell(self) -> int:
+        """A pipe's end for the relay; what is written to the other end has it look at once.
+
+        Raises:
+            OSError: there are no descriptors left.
+        """
+        self._hush()
+        reading, writing = os.pipe()
+        os.set_blocking(writing, False)
+        self._bell = Descriptor(writing)
+        return reading
+
+    def _ring(self) -> None:
+        """Tell the relay that the run has ended, which it would see a moment later."""
+        if self._bell is not None and self._bell.own():
+            with contextlib.suppress(OSError):
+                os.write(self._bell.number, b".")
+
+    def _hush(self) -> None:
+        if self._bell is not None:
+            with contextlib.suppress(OSError):
+                self._bell.close()
+            self._bell = None
 
     def _arguments(self, options: dict[str, Any]) -> list[str]:
         return ["relay", str(self._run.path.resolve()), helper_process.dump(options)]
 
-    def _forked(self, options: dict[str, Any], pidfd: int) -> Elsewhere | None:
+    def _forked(self, options: dict[str, Any], pidfd: int, bell: int) -> Elsewhere | None:
         """A relay that this machine's agent has forked; None where there is none, or where one went wrong."""
         if not self._agent:
             return None
@@ -103,6 +135,7 @@ class RelayClient:
         options["places"] = int(self._info.option("TRACKER_AGENT_DELIVERIES", 0))
         if self._deaths:  # a relay that died may have died of being a fork
             return None
+        options["bell"] = bell
         others = helper_process.python_for(str(self._info.option("TRACKER_PYTHON", "")))
         umask = os.umask(0o077)
         os.umask(umask)
@@ -116,7 +149,7 @@ class RelayClient:
             "idle_s": idle_s(self._info),
         }
         with confined.open_file(self._run.relay_log, "ab") as log:
-            passed = {1: log.fileno(), **({pidfd: pidfd} if pidfd >= 0 else {})}
+            passed = {1: log.fileno(), **{fd: fd for fd in (pidfd, bell) if fd >= 0}}
             return elsewhere.ask(options["agent"], start, passed)
 
     def look_after(self) -> None:
@@ -258,6 +291,7 @@ class RelayClient:
             background: don't wait; the relay delivers what remains.
         """
         self._watch_no_longer()
+        self._ring()
         if not self._wanted or not self._names:
             self._reap(leaving)
             return
@@ -308,6 +342,7 @@ class RelayClient:
 
     def _reap(self, leaving: bool) -> None:
         # The relay may outlive this process; a relay that has ended must not stay behind as a zombie.
+        self._hush()
         if self._process is not None:
             with contextlib.suppress(Exception):
                 self._process.wait(0.0 if leaving or self._behind({}, True) else REAP_S)

@@ -14,6 +14,7 @@ import platform
 import random
 import re
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -82,8 +83,13 @@ _PACKAGE_FIELD = re.compile(r"^(name|version):[ \t]*(.*?)[ \t]*$", re.I | re.M)
 
 def installed_packages() -> dict[str, str]:
     """Installed distributions and their versions, sorted by name."""
+    return dict(_packages_on(tuple(sys.path)))
+
+
+@functools.lru_cache(maxsize=1)
+def _packages_on(path: tuple[str, ...]) -> dict[str, str]:
     found = {}
-    for distribution in metadata.distributions():
+    for distribution in metadata.distributions(path=list(path)):
         # ``distribution.metadata`` parses all of it: for a hundred packages, longer than the relay takes to start.
         text = distribution.read_text("METADATA") or distribution.read_text("PKG-INFO") or ""
         head = text.replace("\r", "").partition("\n\n")[0]
@@ -91,6 +97,12 @@ def installed_packages() -> dict[str, str]:
         if fields.get("name"):
             found[fields["name"]] = fields.get("version", "")
     return dict(sorted(found.items(), key=lambda item: item[0].lower()))
+
+
+def preload() -> None:
+    """Find out beforehand what is the same for all forks of this process: a host agent ends when packages change."""
+    installed_packages()
+    platform.platform()
 
 
 def git_state(root: str) -> dict[str, Any]:
@@ -198,7 +210,7 @@ class Child:
         self.size = _processes(name)
         self.turns = 0
         self.rests = False
-        self.bell = -1
+        self.bell = self.pidfd = -1
         self.looked = 0.0
         self.has: dict[str, int] = {}
         self.done = False
@@ -207,6 +219,12 @@ class Child:
         self.deaths = 0
         self.start_at = 0.0
         self.started = 0.0
+
+    def wake(self) -> None:
+        """Have it look at once."""
+        if self.bell >= 0:
+            with contextlib.suppress(OSError):
+                os.write(self.bell, b".")
 
     def ring(self) -> None:
         """Tell it that its turn is over."""
@@ -229,6 +247,7 @@ class Supervisor:
         trackers: which deliveries to run.
         watch: the training process (pid, start) whose death ends the run; None if there is none to watch.
         pidfd: a descriptor of it that is inherited; taken over.
+        bell: a pipe over which it says that the run has ended; taken over. -1 for none.
         attempt: whose relay this is; None: the newest's. Where a newer one begins, the work is left to its relay.
         owner: this supervisor may write the node's stream: no other relay lives.
         info: of the run as it is to be delivered (:mod:`trackers.journal.trust`); default: found out here.
@@ -246,6 +265,7 @@ class Supervisor:
         *,
         watch: tuple[int, float] | None,
         pidfd: int = -1,
+        bell: int = -1,
         attempt: int | None = None,
         owner: bool = True,
         info: RunInfo | None = None,
@@ -261,6 +281,7 @@ class Supervisor:
         self._settled_at = time.monotonic() + SETTLE_S if watch else 0.0
         self._say = say
         self._watched = Watched(*watch, pidfd) if watch else None
+        self._bell = bell
         self._left: Finish | None = None
         self._gone_at = 0.0
         self._was_death = False
@@ -330,6 +351,8 @@ class Supervisor:
 
     def _gather(self) -> dict[str, Any]:
         """What the environment is: takes tenths of a second of a processor, in which training may end."""
+        if not self.info.git and _packages_on.cache_info().currsize:  # a fork: what takes long is known
+            return gather_environment(self.info)
         found: list[dict[str, Any]] = []
         thread = threading.Thread(target=lambda: found.append(gather_environment(self.info)))
         thread.start()
@@ -373,6 +396,7 @@ class Supervisor:
             self._node = None
         if self._watched is not None:
             self._watched.close()
+        self._close_bell()
 
     def _open_node_stream(self) -> bool:
         """Open it; False if it has what there is to say of this machine, or says that the attempt has ended."""
@@ -494,6 +518,8 @@ class Supervisor:
         self._node.release()
         self._node = None
         failpoint("relay.finish.after")
+        for child in self.children:
+            child.wake()
 
     def _tend_children(self) -> None:
         self._turns.tend()
@@ -532,8 +558,8 @@ class Supervisor:
     def _start(self, child: Child) -> None:
         bell = heard = -1
         try:
-            if self._turns.taken:
-                heard, bell = os.pipe()
+            heard, bell = os.pipe()
+            os.set_blocking(bell, False)
             child.process = helper_process.start(
                 self.run,
                 ["delivery", str(self.run.path.resolve()), child.name, str(os.getpid()), self._serves, str(heard)],
@@ -555,11 +581,15 @@ class Supervisor:
             if heard >= 0:
                 os.close(heard)
         child.bell, child.rests = bell, False
+        child.pidfd = process_info.open_pidfd(child.process.pid)
         child.started = time.monotonic()
         child.again = False
 
     def _reap(self, child: Child, code: int) -> None:
         child.process = None
+        if child.pidfd >= 0:
+            os.close(child.pidfd)
+            child.pidfd = -1
         if self._turns.is_over(child.name):
             child.turns += 1
             child.rests, child.has = True, read_account(self.run, child.name).offsets
@@ -618,17 +648,35 @@ class Supervisor:
         elif self._reducing is not None and self._reducing.ending:
             time.sleep(0.01)
         elif self._watched is not None and (not self._ended_at or self._left is not None):
-            self._watched.wait(POLL_S)
+            self._wait_for_training()
         else:
             self._wait_for_a_delivery()
 
+    def _wait_for_training(self) -> None:
+        assert self._watched is not None
+        self._watched.wait(POLL_S, self._bell)
+        if self._bell >= 0:
+            try:
+                if os.read(self._bell, 64):
+                    return
+            except BlockingIOError:
+                return
+            except OSError:
+                pass
+            self._close_bell()
+
+    def _close_bell(self) -> None:
+        if self._bell >= 0:
+            with contextlib.suppress(OSError):
+                os.close(self._bell)
+            self._bell = -1
+
     def _wait_for_a_delivery(self) -> None:
-        running = [child.process for child in self.children if child.process is not None]
-        if not running:
+        fds = [child.pidfd for child in self.children if child.pidfd >= 0]
+        if fds:
+            process_info.readable_ones(fds, POLL_S)
+        else:
             time.sleep(POLL_S)
-            return
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            running[0].wait(POLL_S)
 
     def stop(self, *_: Any) -> None:
         """Stop soon: as a signal handler."""

@@ -80,6 +80,7 @@ def relay(run: RunDirectory, messages: Messages, options: dict[str, object]) -> 
 
     Args:
         options: ``trackers`` (names), ``pid`` and ``pid_start`` of training, ``pidfd``, its ``attempt``, ``nice``,
+            ``bell`` (a pipe over which training says that the run has ended),
             ``agent`` (the key of the agent that later runs are to have), ``places`` (how many processes of deliveries
             it is to let work at once).
 
@@ -94,6 +95,10 @@ def relay(run: RunDirectory, messages: Messages, options: dict[str, object]) -> 
     pidfd = int(str(options.get("pidfd", -1)))
     if pidfd >= 0:
         os.set_inheritable(pidfd, False)
+    bell = int(str(options.get("bell", -1)))
+    if bell >= 0:
+        os.set_inheritable(bell, False)
+        os.set_blocking(bell, False)
     lease = Lease(run.path / "relay.lease")
     until = time.monotonic() + LEASE_WAIT_S
     while not lease.acquire():  # the relay of an earlier attempt hands over, or is found dead
@@ -110,6 +115,7 @@ def relay(run: RunDirectory, messages: Messages, options: dict[str, object]) -> 
         names,
         watch=watch,
         pidfd=pidfd,
+        bell=bell,
         attempt=attempt,
         say=lambda text, name: messages.say(text, source=name),
         nice=int(str(options.get("nice", 0))),
@@ -148,19 +154,29 @@ class Turn:
         self._rung = math.inf
         if bell >= 0:
             os.set_inheritable(bell, False)
+            os.set_blocking(bell, False)
 
     def over(self, idle: bool) -> bool:
         """Whether it is over: at once where there is nothing to do now, else :data:`CLOSING_S` later."""
-        if self._bell >= 0 and self._rung == math.inf and readable(self._bell, 0.0):
-            self._rung = time.monotonic()
+        self._listen(0.0)
         return self._rung < math.inf and (idle or time.monotonic() - self._rung >= CLOSING_S)
 
     def wait(self, seconds: float) -> None:
-        """Wait, until it may be over."""
-        if self._bell >= 0 and self._rung == math.inf:
-            readable(self._bell, seconds)
-        else:
+        """Wait, unless there is something to look at."""
+        if not self._listen(seconds):
             time.sleep(seconds)
+
+    def _listen(self, seconds: float) -> bool:
+        """Hear the bell; False where it says nothing any more."""
+        if self._bell < 0 or self._rung < math.inf:
+            return False
+        if readable(self._bell, seconds):
+            try:
+                if not os.read(self._bell, 64):
+                    self._rung = time.monotonic()
+            except OSError:
+                self._bell = -1
+        return True
 
 
 def _acquire(run: RunDirectory, lease: Lease) -> bool:
@@ -175,7 +191,8 @@ def delivery(run: RunDirectory, name: str, messages: Messages, parent: int, atte
 
     Args:
         attempt: whose relay the parent is; 0: it delivers all attempts.
-        bell: a pipe whose other end is closed when others wait for this process's place; -1 for none.
+        bell: a pipe whose other end is closed when others wait for this process's place; what comes from it has the
+            delivery look at once. -1 for none.
     """
     from trackers.relay.delivery.delivery import Delivery, Stop
 

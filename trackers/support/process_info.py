@@ -23,7 +23,7 @@ import struct
 import sys
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -269,11 +269,12 @@ class Watched:
         """Whether it runs. One that has exited doesn't, though its parent may not have asked for its exit code yet."""
         return not readable(self._fd, 0.0) if self._fd >= 0 else alive(self.pid, self.start)
 
-    def wait(self, timeout_s: float) -> None:
-        """Wait until it exits, up to a timeout."""
-        if self._fd < 0:
+    def wait(self, timeout_s: float, other: int = -1) -> None:
+        """Wait until it exits, or another descriptor has something to read, up to a timeout."""
+        fds = [fd for fd in (self._fd, other) if fd >= 0]
+        if not fds:
             time.sleep(timeout_s)
-        elif readable(self._fd, timeout_s):
+        elif self._fd in readable_ones(fds, timeout_s):
             time.sleep(0.01)  # it stays readable
 
     def exit_code(self) -> int | None:
@@ -339,8 +340,14 @@ def _open_checked(pid: int, start: float) -> int:
 
 def readable(fd: int, timeout_s: float) -> bool:
     """Wait until ``fd`` has something to read or has ended, at most ``timeout_s`` seconds; whether it has."""
+    return bool(readable_ones([fd], timeout_s))
+
+
+def readable_ones(fds: Sequence[int], timeout_s: float) -> list[int]:
+    """The same of several: wait until one of them has."""
     if not hasattr(select, "poll"):
-        return bool(select.select([fd], [], [], timeout_s)[0])
+        return select.select(fds, [], [], timeout_s)[0]
     poll = select.poll()
-    poll.register(fd, select.POLLIN)
-    return bool(poll.poll(max(timeout_s, 0) * 1000))
+    for fd in fds:
+        poll.register(fd, select.POLLIN)
+    return [fd for fd, _ in poll.poll(max(timeout_s, 0) * 1000)]

@@ -352,8 +352,8 @@ def _import(tracker: str) -> None:
     """Import what deliveries to a tracker need; "" for what all need. What can't be imported they will complain of."""
     with contextlib.suppress(Exception):
         if not tracker:
-            for module in LIGHT:
-                importlib.import_module(module)
+            for name in LIGHT:
+                getattr(importlib.import_module(name), "preload", lambda: None)()
         elif tracker in registry.BUILT_IN:  # another one may read the run's environment as it is imported
             preload = getattr(registry.load(tracker), "preload", None)
             if preload is not None:
