@@ -77,7 +77,10 @@ def _processes() -> Iterator[psutil.Process]:
             words = process.cmdline()
             if words[1:2] == ["-c"] and any(word.startswith(place) for word in words[4:5]):
                 found.update({one.pid: one for one in (process, *process.children(recursive=True))})
-    yield from found.values()
+    for process in found.values():
+        with contextlib.suppress(psutil.Error):
+            if process.status() != psutil.STATUS_ZOMBIE:
+                yield process
 
 
 def pss_mb(processes: Sequence[psutil.Process]) -> float:
