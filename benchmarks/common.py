@@ -52,18 +52,22 @@ class Figure:
         return f">= {self.at_least:g}" if self.at_least is not None else ""
 
 
-def main(measure: Callable[[bool], Sequence[Figure]], text: str) -> None:
+def main(measure: Callable[..., Sequence[Figure]], text: str, runs: int = 0) -> None:
     """Run one benchmark as a script: ``--quick`` for a try, ``--json`` for machines; exit code 1 for a miss.
 
     Args:
         measure: answers with the figures; its argument is True for a quick try, whose bounds mean little.
+        runs: how many runs it measures where ``--runs`` doesn't say, which it gets as ``runs``; 0: there is no such
+            option.
     """
     parser = argparse.ArgumentParser(description=text)
     parser.add_argument("--quick", action="store_true", help="seconds instead of minutes; too short to judge")
     parser.add_argument("--json", action="store_true", help="print JSON")
+    if runs:
+        parser.add_argument("--runs", type=int, default=runs, help="how many runs (default %(default)s)")
     options = parser.parse_args()
     with place_of_its_own():
-        figures = list(measure(options.quick))
+        figures = list(measure(options.quick, options.runs) if runs else measure(options.quick))
     if options.json:
         print(json.dumps([{**dataclasses.asdict(figure), "verdict": figure.verdict} for figure in figures]))
     else:

@@ -1,4 +1,4 @@
-"""How long `finish` takes after a short run: with a host agent, without, and the vendors' own clients."""
+"""How long `finish` takes after a short run: with a host agent and without, idle and busy, and the vendors' clients."""
 
 from __future__ import annotations
 
@@ -15,11 +15,16 @@ import psutil
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks.common import ROOT, TRACKERS, Figure, main
+from benchmarks.common import ROOT, TRACKERS, Figure, busy, cores, main
 
 LIMIT_S = 120.0
 OF_VENDORS = 0.5
 """A run with five trackers and an agent may take so much of the time that the vendors' clients take for the same."""
+IDLE_S = {"json": 0.1, "five": 1.0}
+BUSY_S = {"json": 0.3, "five": 3.0}
+"""Seconds that `finish` may take with an agent: on an idle machine, and with loops that keep it busy."""
+LOOPS = 4
+"""Loops for each core, at ordinary priority."""
 
 CHILD = """
 import sys, time
@@ -108,16 +113,20 @@ def measure(quick: bool) -> Sequence[Figure]:
                 for forked in (False, True):
                     times.setdefault((trackers, forked), []).append(run(CHILD, trackers, agent=forked))
             usual.append(run(USUAL))
+        with busy(LOOPS * cores()):
+            loaded = {name: [run(CHILD, name, agent=True) for _ in range(rounds)] for name in ("json", five)}
 
     def median(found: Sequence[tuple[float, float]], which: int) -> float:
         return statistics.median(pair[which] for pair in found)
 
     whole = median(times[five, True], 1)
     return [
-        Figure("finish, json, with an agent", median(times["json", True], 0), "s"),
+        Figure("finish, json, with an agent", median(times["json", True], 0), "s", at_most=IDLE_S["json"]),
         Figure("  without", median(times["json", False], 0), "s"),
-        Figure("finish, five trackers, with an agent", median(times[five, True], 0), "s"),
+        Figure(f"  beside {LOOPS} loops a core", median(loaded["json"], 0), "s", at_most=BUSY_S["json"]),
+        Figure("finish, five trackers, with an agent", median(times[five, True], 0), "s", at_most=IDLE_S["five"]),
         Figure("  without", median(times[five, False], 0), "s"),
+        Figure(f"  beside {LOOPS} loops a core", median(loaded[five], 0), "s", at_most=BUSY_S["five"]),
         Figure("  the first run, which makes the databases", first[0], "s"),
         Figure("the whole run, five trackers, with an agent", whole, "s"),
         Figure("  without", median(times[five, False], 1), "s"),

@@ -231,6 +231,7 @@ class Round:
         env = {**self._env, "PYTHONPATH": str(ROOT)}
         if self.plan.agent:
             env["TRACKER_AGENT"] = "y"
+            env["TRACKER_AGENT_DELIVERIES"] = "2"  # they take turns
             self.shared.start_agent(env)
         if attempt.failpoint:
             env["TRACKERS_FAILPOINT"] = attempt.failpoint

@@ -22,7 +22,8 @@ from trackers.tracker import RunInfo
 RESTARTS = 10
 RESTARTS_WITHIN_S = 600.0
 """A relay that dies is restarted at once, but at most RESTARTS times within this number of seconds."""
-WAIT_S = 0.02
+WAIT_S = (0.005, 0.25)
+"""Between looks whether all is delivered: it grows from the first to the second."""
 REAP_S = 3.0
 """Maximum wait for the end of a relay that has delivered everything, in seconds: mostly a tenth of one."""
 
@@ -242,7 +243,7 @@ class RelayClient:
             progress: show one line on stderr that is rewritten.
         """
         until = time.monotonic() + timeout_s
-        pause = WAIT_S
+        pause = WAIT_S[0]
         shown = 0.0
         sizes = self._run.sizes()
         self.look_after()
@@ -267,7 +268,7 @@ class RelayClient:
                     self.look_after()  # it died: another one goes on
                     continue
                 time.sleep(min(pause, max(0.0, until - now)))
-                pause = min(pause * 1.2, 0.25)
+                pause = min(pause * 1.1, WAIT_S[1])
         finally:
             if progress and shown:
                 _rewrite("")

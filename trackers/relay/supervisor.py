@@ -654,7 +654,7 @@ class Supervisor:
 
     def _wait_for_training(self) -> None:
         assert self._watched is not None
-        self._watched.wait(POLL_S, self._bell)
+        self._watched.wait(POLL_S, self._bell, self._turns.descriptor)
         if self._bell >= 0:
             try:
                 if os.read(self._bell, 64):
@@ -673,6 +673,8 @@ class Supervisor:
 
     def _wait_for_a_delivery(self) -> None:
         fds = [child.pidfd for child in self.children if child.pidfd >= 0]
+        if self._turns.descriptor >= 0:
+            fds.append(self._turns.descriptor)
         if fds:
             process_info.readable_ones(fds, POLL_S)
         else:

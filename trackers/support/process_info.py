@@ -269,9 +269,9 @@ class Watched:
         """Whether it runs. One that has exited doesn't, though its parent may not have asked for its exit code yet."""
         return not readable(self._fd, 0.0) if self._fd >= 0 else alive(self.pid, self.start)
 
-    def wait(self, timeout_s: float, other: int = -1) -> None:
-        """Wait until it exits, or another descriptor has something to read, up to a timeout."""
-        fds = [fd for fd in (self._fd, other) if fd >= 0]
+    def wait(self, timeout_s: float, *others: int) -> None:
+        """Wait until it exits, or another descriptor has something to read, up to a timeout. -1: none."""
+        fds = [fd for fd in (self._fd, *others) if fd >= 0]
         if not fds:
             time.sleep(timeout_s)
         elif self._fd in readable_ones(fds, timeout_s):

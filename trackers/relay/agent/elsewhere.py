@@ -81,6 +81,15 @@ class AgentsRelay(Elsewhere):
                 self._hang_up()
         return self.returncode
 
+    def wait(self, timeout: float) -> None:
+        """Wait until it has ended, up to a timeout."""
+        until = time.monotonic() + timeout
+        while self.poll() is None and (left := until - time.monotonic()) > 0:
+            if self._line is None:
+                time.sleep(min(left, WAIT_S))
+            else:  # its agent says so
+                process_info.readable(self._line.number, min(left, WAIT_S))
+
     def wait_for_name(self) -> None:
         """Wait a moment for the agent to say which process it is."""
         until = self._asked + NAME_S

@@ -97,6 +97,11 @@ class Turns:
         """Whether deliveries may have to take turns."""
         return bool(self.name)
 
+    @property
+    def descriptor(self) -> int:
+        """Readable where the agent has something to say; -1 where there is none."""
+        return -1 if self._line is None else self._line.socket.fileno()
+
     def tend(self) -> bool:
         """Hear what the agent says; False where it is gone. Takes microseconds."""
         if not self.name:
