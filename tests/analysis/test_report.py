@@ -87,7 +87,7 @@ def test_winner_by_samples_where_nobody_counts_tokens(tmp_path: Path) -> None:
     html_page.save_report(runs, text, tmp_path / "page.html", title="Report of 2 runs")
     page = (tmp_path / "page.html").read_text()
     titles = [panel["title"] for panel in data_of(page)["picture"]["panels"]]
-    assert titles == ["train_loss", "learning_rate", "Seconds a step (mean; min to max)", "Samples/s, all GPUs"]
+    assert titles == ["train_loss", "learning_rate", "Milliseconds a step (mean; min to max)", "Samples/s, all GPUs"]
     assert page.count("<h1>") == 1
 
 

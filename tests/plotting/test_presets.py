@@ -266,6 +266,97 @@ def test_gpus_have_a_row_each() -> None:
         presets.gpu(open_runs(["none"]), PlotOptions())
 
 
+def test_axes_of_utilisation_do_not_exaggerate(tmp_path: Path) -> None:
+    """Utilisation is drawn from 0 to 100, memory, power and MFU from 0; a loss as it is; zooming isn't bounded."""
+    rows = [
+        (step, step, {"loss": 1.0 + step / 1e4, "mfu": 38.0 + step / 10, "gpu/compute_util_avg": 97.0 + step % 2})
+        for step in range(9)
+    ]
+    gpus = {"system.gpu.0.gpu": 98.0, "system.gpu.0.memoryAllocatedBytes": 6e10, "system.gpu.0.temp": 61.0}
+    write_run("a", [*rows, (None, 9, gpus), (None, 10, gpus)])
+    runs = open_runs(["a"])
+    keys = ["loss", "mfu", "gpu/compute_util_avg"]
+    loss, mfu, use = presets.metrics(runs, PlotOptions(), keys).panels
+    assert (loss.heights, use.floor, use.ceiling) == (None, 0.0, 100.0)
+    assert [panel.heights and round(panel.heights[0], 3) for panel in (mfu, use)] == [0.0, 0.0]
+    assert use.heights is not None
+    assert 100 < use.heights[1] < 110
+    assert mfu.heights is not None
+    assert 38.8 < mfu.heights[1] < 42
+    ends = [panel.heights for panel in presets.gpu(runs, PlotOptions()).panels]
+    assert [end and end[0] for end in ends] == [0.0, 0.0, 0.0]
+    assert presets.metrics(runs, PlotOptions(log_y=True), keys).panels[2].heights is None
+    picture = presets.metrics(runs, PlotOptions(), keys)
+    axes = matplotlib_figure._figure(picture).axes
+    assert axes[2].get_ylim() == use.heights
+    assert axes[0].get_ylim()[0] > 0.9
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "ends"),
+    [
+        ("system/cpu_utilization_percentage", [3.0, 60.0], (0.0, 100.0)),
+        ("cpu_percent", [0.2, 0.9], (0.0, 1.0)),
+        ("gpu_util", [150.0], (None, None)),
+        ("utilization_cost", [3.0], (None, None)),
+    ],
+)
+def test_shares_are_known_by_their_names(name: str, values: list[float], ends: tuple[float | None, ...]) -> None:
+    """Percentages and fractions of something; what is beyond 100 is neither."""
+    write_run("a", [(step, step, {name: value}) for step, value in enumerate(values)])
+    (panel,) = presets.metrics(open_runs(["a"]), PlotOptions(), [name]).panels
+    assert (panel.floor, panel.ceiling) == ends
+
+
+@pytest.mark.parametrize(
+    ("seconds", "unit"),
+    [
+        ([0.35, 0.2], "Milliseconds"),
+        ([1.5, 0.1], "Seconds"),
+        ([300.0], "Minutes"),
+        ([3e-5], "Microseconds"),
+        ([], "Seconds"),
+    ],
+)
+def test_times_are_in_the_unit_that_makes_them_short(seconds: list[float], unit: str) -> None:
+    """A step of 0.0031 s is 3.1 ms; one of 19 s is no 19,130 ms."""
+    assert presets.fitting_time(seconds)[0] == unit
+
+
+def test_time_of_steps_is_shown_in_its_unit() -> None:
+    """The bars, their whiskers and the distribution of one picture have one unit, and name it."""
+    rows = [(step, step, {"loss": 1.0, "perf/iter_time_sec": 19.0 + step / 100}) for step in range(20)]
+    write_run("slow", rows)
+    bars = presets.benchmark(open_runs(["slow"]), PlotOptions()).panels[1]
+    assert bars.title == "Seconds a step (mean; min to max)"
+    assert (bars.bars[0].low, bars.bars[0].high) == pytest.approx((19.01, 19.19))
+    times = presets.training(open_runs(["slow"]), PlotOptions()).panels[1]
+    assert times.x_label == "s a step"
+    assert 19 < times.distributions[0].edges[0] < times.distributions[0].edges[-1] < 20
+
+
+def test_pictures_have_titles_and_no_empty_panels(tmp_path: Path) -> None:
+    """A picture says what it is of; what nobody logged takes no room, unless there is nothing at all."""
+    write_run("a", losses(9), project="digits")
+    write_run("b", [(step, step, {"loss": 1.0}) for step in range(9)], config={"lr": 1})
+    one, both = open_runs(["b"]), open_runs(["digits"])
+    assert presets.metrics(one, PlotOptions()).title == "b"
+    assert presets.benchmark(both, PlotOptions()).title == "digits: 2 runs"
+    assert presets.metrics(both, PlotOptions(by="seed")).title == "digits: 2 runs by seed"
+    picture = presets.training(one, PlotOptions())
+    assert picture.leave_out_blank() == ["Step times", "Model FLOPs utilization"]
+    assert ([panel.title for panel in picture.panels], picture.columns) == (["Training loss"], 1)
+    done = program("b", "--panel", "training", "-o", "out.png")
+    assert done.stderr.splitlines() == [
+        "trackers: Step times: nothing to draw", "trackers: Model FLOPs utilization: nothing to draw",
+    ]  # fmt: skip
+    shown = json.loads(program("b", "--panel", "training", "--json").stdout)
+    assert [panel["title"] for panel in shown["panels"]] == ["Training loss"]
+    assert shown["title"] == "b"
+    empty = Picture([Panel("x"), Panel("y")], 2, [])
+    assert (empty.leave_out_blank(), len(empty.panels)) == (["x", "y"], 2)
+
+
 def test_validation_stands_against_training() -> None:
     """Both losses of a run have its colour; training's is dashed."""
     write_run("a", losses(50))
@@ -541,7 +632,7 @@ def test_benchmark_has_document_0s_panels() -> None:
     picture = presets.benchmark(open_runs(["whole", "silent"]), PlotOptions())
     per_gpu, step, whole, memory, loss, rate = picture.panels
     assert [bar.label for bar in per_gpu.bars] == ["whole"]
-    assert [bar.value for panel in (per_gpu, whole, step) for bar in panel.bars] == pytest.approx([160, 320, 0.1])
+    assert [bar.value for panel in (per_gpu, whole, step) for bar in panel.bars] == pytest.approx([160, 320, 100])
     assert memory.blank
     assert [[len(one.y) for one in panel.lines] for panel in (loss, rate)] == [[50, 1], [50, 0]]
     assert picture.about == ["whole: 2 × GPU, global batch 4, sequence 8"]

@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -99,11 +98,12 @@ def plot(
 
 
 def _out(picture: Any, output: Path | None, as_json: bool) -> None:
+    notes = [*picture.notes, *(f"{title}: nothing to draw" for title in picture.leave_out_blank())]
     if output is not None:
         from trackers.plotting import html_page, matplotlib_figure
 
         if output.suffix.lower() in (".html", ".htm"):
-            html_page.save(picture, output)
+            html_page.save(picture, output, title=picture.title or "Runs")
         else:
             matplotlib_figure.save(picture, output)
     elif not as_json:
@@ -113,7 +113,7 @@ def _out(picture: Any, output: Path | None, as_json: bool) -> None:
         coloured = sys.stdout.isatty() and "NO_COLOR" not in os.environ
         height = max(terminal.HEIGHT, (size.lines - 4) // min(len(picture.panels), 2))
         print(terminal.text(picture, width=size.columns, height=height, coloured=coloured), end="")
-    for note in _notes(picture):
+    for note in notes:
         print(f"trackers: {printable(note)}", file=sys.stderr)
     if as_json:
         from trackers.plotting.figure import as_builtins
@@ -121,13 +121,3 @@ def _out(picture: Any, output: Path | None, as_json: bool) -> None:
         print(json.dumps(as_builtins(picture), allow_nan=False))
     elif output is not None:
         print(f"Saved {output}")
-
-
-def _notes(picture: Any) -> Sequence[str]:
-    titles = [panel.title for panel in picture.panels]
-    blank = [
-        panel.title if titles.count(panel.title) == 1 else f"{panel.title}, {panel.y_label}"
-        for panel in picture.panels
-        if panel.blank
-    ]
-    return [*picture.notes, *(f"{title}: nothing to draw" for title in blank)]

@@ -113,9 +113,13 @@ const charting = (() => {
       if (!(x1 >= x0)) [x0, x1] = [0, 1];
       if (!(y1 >= y0)) [y0, y1] = [0, 1];
       const pad = (low, high) => high > low ? (high - low) * 0.04 : Math.abs(low) * 0.05 || 1;
+      const {floor, ceiling} = this.panel, bound = !this.view && !this.logY && this.visible().some(line => line.x.length);
+      const low = bound && floor != null && y0 >= floor;
+      if (low) y0 = floor;
+      if (bound && ceiling != null) y1 = Math.max(y1, ceiling);
       const [px, py] = [pad(x0, x1), pad(y0, y1)];
       const across = this.view || [x0 - px, x1 + px];
-      return [...across, this.panel.distributions.length ? 0 : y0 - py, y1 + py];
+      return [...across, this.panel.distributions.length ? 0 : low ? y0 : y0 - py, y1 + py];
     }
     name(v, span) {
       const kind = this.panel.x_kind;

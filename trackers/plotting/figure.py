@@ -37,7 +37,11 @@ class Distribution(msgspec.Struct):
 
 
 class Panel(msgspec.Struct):
-    """One diagram. Lines, bars or distributions; with none of them it says ``empty``."""
+    """One diagram. Lines, bars or distributions; with none of them it says ``empty``.
+
+    floor, ceiling: what a linear y axis reaches down and up to at least, so that it doesn't exaggerate: 0 and 100 of a
+    utilisation in percent; None: as the values are.
+    """
 
     title: str
     x_label: str = ""
@@ -48,6 +52,25 @@ class Panel(msgspec.Struct):
     log_x: bool = False
     log_y: bool = False
     empty: str = "no values"
+    floor: float | None = None
+    ceiling: float | None = None
+
+    @property
+    def heights(self) -> tuple[float, float] | None:
+        """The ends of a linear y axis, as far as ``floor`` and ``ceiling`` decide; None where nothing does."""
+        import numpy as np
+
+        if self.log_y or not self.lines or (self.floor is None and self.ceiling is None):
+            return None
+        parts = [np.asarray(part, np.float64) for line in self.lines for part in (line.y, line.low, line.high)]
+        values = np.concatenate(parts)
+        values = values[np.isfinite(values)]
+        if not len(values):
+            return None
+        low, high = float(values.min()), float(values.max())
+        edge = (max(high, self.ceiling or high) - min(low, self.floor if self.floor is not None else low)) * 0.04
+        bottom = self.floor if self.floor is not None and low >= self.floor else low - edge
+        return bottom, max(high, self.ceiling if self.ceiling is not None else high) + (edge or 1.0)
 
     @property
     def blank(self) -> bool:
@@ -66,7 +89,8 @@ class Picture(msgspec.Struct):
     """Panels in rows. columns: of panels. legend: label and style of each run, or of each group of runs.
 
     dashed: what dashed lines are, "" where there are none. about: what the runs are, a line each,
-    and notes: how the picture is meant; both below all.
+    and notes: how the picture is meant; both below all. title: above all, "" for none. aligned: rows or columns of
+    panels belong together.
     """
 
     panels: list[Panel]
@@ -75,6 +99,25 @@ class Picture(msgspec.Struct):
     dashed: str = ""
     notes: list[str] = []
     about: list[str] = []
+    title: str = ""
+    aligned: bool = False
+
+    def leave_out_blank(self) -> list[str]:
+        """Leave out the panels that have nothing to draw, unless none has anything, or they are aligned with others.
+
+        Returns:
+            what each of those that have nothing to draw is called.
+        """
+        titles = [panel.title for panel in self.panels]
+        blank = [
+            panel.title if titles.count(panel.title) == 1 else f"{panel.title}, {panel.y_label}"
+            for panel in self.panels
+            if panel.blank
+        ]
+        if blank and len(blank) < len(self.panels) and not self.aligned:
+            self.panels = [panel for panel in self.panels if not panel.blank]
+            self.columns = min(self.columns, len(self.panels))
+        return blank
 
     def leave_out_absent(self) -> None:
         """Name below the picture, rather than in the legend, what it has nothing of; unless that is all."""

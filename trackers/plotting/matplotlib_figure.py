@@ -70,6 +70,8 @@ def _figure(picture: Picture) -> Any:
     for place in range(len(picture.panels), len(axes)):
         axes[place].set_visible(False)
     _legend(figure, picture)
+    if picture.title:
+        _plain(figure.suptitle(short(picture.title, 100), fontsize=11, x=0.01, ha="left"))
     below = [*picture.about, *picture.notes]
     if below:
         _plain(figure.supxlabel("\n".join(map(plain, below)), fontsize=7.5, color="#555555"))
@@ -103,6 +105,8 @@ def _panel(axes: Any, panel: Panel) -> None:
     _ticks(axes, panel)
     if all(not len(line.x) for line in panel.lines) and panel.lines:
         axes.set_yticks([])
+    elif (heights := panel.heights) is not None:
+        axes.set_ylim(*heights)
     _marks(axes, panel.lines)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -31,6 +32,13 @@ _GPU_FIELDS = (
     (gpu_report.COMPUTE, "utilisation (%)", 1.0), (gpu_report.MEMORY, "memory (GB)", 1e-9),
     (gpu_report.POWER, "power (W)", 1.0), (gpu_report.TEMPERATURE, "temperature (°C)", 1.0),
 )  # fmt: skip
+
+
+_GPU_ENDS: dict[str, tuple[float | None, float | None]] = {
+    gpu_report.COMPUTE: (0.0, 100.0), gpu_report.MEMORY: (0.0, None), gpu_report.POWER: (0.0, None),
+    gpu_report.TEMPERATURE: (0.0, 100.0),
+}  # fmt: skip
+"""Ends that the axes of fields have at least."""
 
 
 class PlotOptions(msgspec.Struct):
@@ -118,8 +126,11 @@ def gpu(runs: Sequence[PlottedRun], view: PlotOptions) -> Picture:
                 points = run.points(key)
                 x, y = (points.times - run.began) / size, points.values * (to_wandb * factor)
                 lines.append(line(run.label, x, y, scale, style=run.style))
-            panels.append(Panel(f"GPU {name}", f"time ({unit})", title, lines, empty="not sampled"))
-    return _picture(runs, panels, PlotOptions(), columns=len(fields))
+            low, high = _GPU_ENDS.get(field, (None, None))
+            panels.append(
+                Panel(f"GPU {name}", f"time ({unit})", title, lines, empty="not sampled", floor=low, ceiling=high)
+            )
+    return _picture(runs, panels, PlotOptions(), columns=len(fields), aligned=True)
 
 
 def sessions(runs: Sequence[PlottedRun], view: PlotOptions) -> Picture:
@@ -132,6 +143,8 @@ def sessions(runs: Sequence[PlottedRun], view: PlotOptions) -> Picture:
     panels += [
         _curves(runs, f"system.gpu.{name}.{field}", f"GPU {name} {title} (%)", timed) for name, field, title in use
     ]
+    for panel in panels[2:]:
+        panel.floor, panel.ceiling = 0.0, 100.0
     return _picture(runs, panels, view, columns=2 if len(panels) <= 4 else 3)
 
 
@@ -160,6 +173,8 @@ def _curves(
     unit: str = "",
 ) -> Panel:
     """One metric of all runs, each where it has it; over time where no value of it has a step."""
+    import numpy as np
+
     names = {run.label: name for run in runs if (name := key(run) if callable(key) else key) in run.keys and name}
     there = [run for run in runs if run.label in names]
     axis = "time" if there and all(run.stepless(names[run.label]) for run in there) else view.x
@@ -173,6 +188,9 @@ def _curves(
     lines = [line(run.label, *pairs[run.label], view.scale(), style=run.style) for run in there]
     panel = Panel(title, label, unit or (title if isinstance(key, str) else "loss"), _banded(runs, lines, view),
                   log_x=view.log_x, log_y=view.log_y)  # fmt: skip
+    if names:
+        highest = max((float(y[np.isfinite(y)].max(initial=0.0)) for _, y in pairs.values()), default=0.0)
+        panel.floor, panel.ceiling = _bounds(names.values(), highest)
     if view.log_x or view.log_y:
         panel.empty = "nothing above zero, which a logarithmic axis needs"
     return panel
@@ -207,6 +225,7 @@ def _picture(
     columns: int | None = None,
     dashed: str = "",
     notes: Sequence[str] = (),
+    aligned: bool = False,
 ) -> Picture:
     legend = [(run.label, run.style) for run in runs]
     notes = list(notes)
@@ -214,7 +233,18 @@ def _picture(
         members = grouped(runs, view.by)
         legend = [(f"{label} (n = {len(inside)})", style) for style, (label, inside) in enumerate(members.items())]
         notes.append("lines: means; bands: ± 1 standard deviation")
-    return Picture(panels, columns or min(3, len(panels)), legend, dashed, notes)
+    return Picture(
+        panels, columns or min(3, len(panels)), legend, dashed, notes, title=titled(runs, view.by), aligned=aligned
+    )
+
+
+def titled(runs: Sequence[PlottedRun], by: str = "") -> str:
+    """What a picture of runs is called: the run, or its project and how many there are."""
+    if len(runs) == 1:
+        return runs[0].label
+    projects = list(dict.fromkeys(run.data.run.project for run in runs if run.data.run.project))
+    where = f"{projects[0]}: " if len(projects) == 1 else ""
+    return f"{where}{len(runs)} runs" + (f" by {by}" if by else "")
 
 
 def step_times(found: Iterable[tuple[str, int, Any]]) -> Panel:
@@ -230,8 +260,12 @@ def step_times(found: Iterable[tuple[str, int, Any]]) -> Panel:
     low, usual, high = (float(np.quantile(together, part)) for part in (0, 0.99, 1))
     end = usual * 1.5 if high > 3 * usual > 0 else high
     beyond = int((together > end).sum())
+    _, unit, size = fitting_time([end / 1000])
+    together, low, end = together / (size * 1000), low / (size * 1000), end / (size * 1000)
+    runs = [(label, style, ms / (size * 1000)) for label, style, ms in runs]
+    panel.x_label = f"{unit} a step"
     if beyond:
-        panel.title += f" ({beyond} above {end:.4g} ms not shown)"
+        panel.title += f" ({beyond} above {end:.4g} {unit} not shown)"
     edges = np.histogram_bin_edges(together[together <= end], HISTOGRAM, (low, end if end > low else low + 1))
     panel.distributions = [Distribution(label, edges, np.histogram(ms, edges)[0], style) for label, style, ms in runs]
     return panel
@@ -251,6 +285,33 @@ def _usual(runs: Sequence[PlottedRun]) -> list[str]:
     first = (*roles.LOSSES, *roles.VALIDATION_LOSSES)
     names = [name for name in names if not name.startswith("perf/")] or list(counts)
     return sorted(names, key=lambda name: (name not in first, -counts[name], roles.direction(name) is None))
+
+
+_TIMES = (("Minutes", "min", 60.0, 120.0), ("Seconds", "s", 1.0, 1.0), ("Milliseconds", "ms", 1e-3, 1e-3))
+
+
+def fitting_time(seconds: Iterable[float | None]) -> tuple[str, str, float]:
+    """The unit in which times are short numbers: its name, its sign, and its seconds."""
+    longest = max((value for value in seconds if value is not None and math.isfinite(value)), default=0.0)
+    found = next((unit for unit in _TIMES if longest >= unit[3]), ("Microseconds", "µs", 1e-6, 0.0))
+    return found[:3] if longest > 0 else _TIMES[1][:3]
+
+
+_PERCENT = re.compile(r".*(percent(age)?|utili[sz]ation|_util)(_avg|_mean|[._]max)?( \(%\))?", re.IGNORECASE)
+
+
+def _bounds(names: Iterable[str], highest: float) -> tuple[float | None, float | None]:
+    """The ends that the axis of a utilisation has at least, in percent or as a fraction; MFU begins at 0."""
+    names = list(names)
+    if all(name in roles.MFUS for name in names):
+        return 0.0, None
+    kinds = (roles.GPU_UTILISATION, roles.ONE_GPU_UTILISATION)
+    is_share = all(
+        _PERCENT.fullmatch(name) or ((role := roles.role_of(name)) is not None and role.kind in kinds) for name in names
+    )
+    if not is_share or not 0 <= highest <= 100:
+        return None, None
+    return 0.0, 1.0 if highest <= 1 else 100.0
 
 
 def _unit(seconds: Sequence[float]) -> tuple[str, float]:
@@ -346,7 +407,9 @@ def of_run(run: PlottedRun) -> Measured:
 
 def benchmark(runs: Sequence[PlottedRun], view: PlotOptions) -> Picture:
     """The six panels of any runs."""
-    return six([of_run(run) for run in runs], view)
+    picture = six([of_run(run) for run in runs], view)
+    picture.title = titled(runs)
+    return picture
 
 
 def of_results(results: Sequence[Result]) -> Picture:
@@ -362,9 +425,10 @@ def of_results(results: Sequence[Result]) -> Picture:
 def six(found: Sequence[Measured], view: PlotOptions) -> Picture:
     """The picture. Throughput is in tokens where any says them, else in samples."""
     tokens = any(one.tokens_per_s is not None for one in found)
+    word, _, size = fitting_time(one.step_s for one in found)
     panels = [
         _bars("Tokens/s per GPU", ((one, one.per_gpu) for one in found)),
-        _bars("Seconds a step (mean; min to max)", ((one, one.step_s) for one in found), whiskers=True),
+        _bars(f"{word} a step (mean; min to max)", ((one, one.step_s) for one in found), whiskers=size),
         _bars("Tokens/s, all GPUs" if tokens else "Samples/s, all GPUs",
               ((one, one.tokens_per_s if tokens else one.samples_per_s) for one in found)),
         _memory(found),
@@ -398,9 +462,15 @@ def _result_curves(
     return Panel(title, "step", y_label, lines, log_x=view.log_x, log_y=view.log_y, empty="no result says it")
 
 
-def _bars(title: str, values: Iterable[tuple[Measured, float | None]], *, whiskers: bool = False) -> Panel:
+def _bars(title: str, values: Iterable[tuple[Measured, float | None]], *, whiskers: float = 0.0) -> Panel:
+    """whiskers: the values are times of steps, to be shown in units of so many seconds, with the extremes."""
+    size = whiskers or 1.0
+
+    def end(value: float | None) -> float | None:
+        return value / size if whiskers and value is not None else None
+
     bars = [
-        Bar(one.label, value, one.step_low_s if whiskers else None, one.step_high_s if whiskers else None, one.style)
+        Bar(one.label, value / size, end(one.step_low_s), end(one.step_high_s), one.style)
         for one, value in values
         if value is not None
     ]

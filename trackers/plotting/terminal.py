@@ -31,7 +31,8 @@ def text(picture: Picture, *, width: int, height: int, coloured: bool) -> str:
     """
     need("plotext", "a plot in the terminal (-o FILE draws an image)")
     parts = [_panel(panel, max(width, WIDTH), max(height, HEIGHT), coloured) for panel in picture.panels]
-    return "\n".join([*parts, *_legend(picture, coloured), *map(plain, picture.about)]) + "\n"
+    title = [plain(picture.title)] if picture.title else []
+    return "\n".join([*title, *parts, *_legend(picture, coloured), *map(plain, picture.about)]) + "\n"
 
 
 def _panel(panel: Panel, width: int, height: int, coloured: bool) -> str:
@@ -64,6 +65,13 @@ def _panel(panel: Panel, width: int, height: int, coloured: bool) -> str:
                 [value for line in panel.lines for value in getattr(line, of)[_finite(line.y)]], logarithmic
             )
             ticks(places, [f"{place:.4g}" for place in places])
+    if (heights := panel.heights) is not None:
+        plotext.ylim(*heights)
+        places = [heights[0] * (1 - part) + heights[1] * part for part in (0, 0.25, 0.5, 0.75, 1)]
+        places = [place for place in places if panel.ceiling is None or place <= panel.ceiling]
+        if panel.floor is not None and panel.ceiling is not None and heights[0] == panel.floor:
+            places = [panel.floor + (panel.ceiling - panel.floor) * part for part in (0, 0.25, 0.5, 0.75, 1)]
+        plotext.yticks(places, [f"{place:.4g}" for place in places])
     drawn = plotext.build()
     return str(drawn if coloured else plotext.uncolorize(drawn)).rstrip("\n")
 
