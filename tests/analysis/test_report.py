@@ -43,16 +43,18 @@ def test_figures_are_the_journals() -> None:
     text = report.markdown(runs, when="now")
     frame = runs[0].data.metrics().to_pandas()
     times = frame["perf/iter_time_sec"][1:]
-    step_times = cells(text, "Step time")["a"]
-    assert step_times[1:] == [show(float(value)) for value in (times.mean(), times.min(), times.max(), times.std())]
+    step_times = cells(text, "Step time")
+    assert step_times["run"][:5] == ["steps", "avg ms", "min ms", "max ms", "std ms"]
+    figures = (times.mean(), times.min(), times.max(), times.std())
+    assert step_times["a"][1:5] == [show(float(value) / 1e-3) for value in figures]
     speed = cells(text, "Throughput")["a"]
     assert speed[0] == speed[1] == show(16 * 64 / float(times.mean()))
-    metrics = cells(text, "Metrics")
+    metrics = cells(text, "Results")
     assert metrics["train_loss last"][0] == show(float(frame["train_loss"].iloc[-1]))
     assert metrics["train_loss min"][0] == show(float(frame["train_loss"].min()))
-    settings = cells(text, "Configuration")
-    assert settings["b"][settings["result"].index("lr")] == "0.5"
-    assert settings["a"][settings["result"].index("lr")] == "–"
+    settings = cells(text, "Settings that differ")
+    assert (settings["setting"], settings["lr"]) == (["a", "b"], ["–", "0.5"])
+    assert "seq_length" not in settings
 
 
 def test_winner_has_its_reason() -> None:
@@ -61,18 +63,22 @@ def test_winner_has_its_reason() -> None:
         write_run(name, [(step, step, {"loss": 1.0, "perf/iter_time_sec": seconds}) for step in range(9)],
                   config={"global_batch_size": 4, "seq_length": 8})  # fmt: skip
     text = report.markdown(open_runs(["slow", "fast"]), when="now")
-    assert "## Winner: fast\n" in text
+    assert "## Speed\n\nFastest: **fast**. " in text
     assert "100.0 % more than slow" in text
 
 
-def test_report_leads_with_metrics_and_names_no_winner_of_other_work() -> None:
-    """What was trained for comes first; a model of another size wins nothing by its speed."""
+def test_report_leads_with_results_and_names_no_winner_of_other_work() -> None:
+    """What was trained for comes first, then settings, speed and the rest; a model of another size wins nothing."""
     for name, seconds, layers in (("small", 0.1, 2), ("large", 0.2, 24)):
         write_run(name, [(step, step, {"loss": 1.0, "perf/iter_time_sec": seconds}) for step in range(9)],
                   config={"global_batch_size": 4, "seq_length": 8, "model": {"n_layer": layers}})  # fmt: skip
     text = report.markdown(open_runs(["small", "large"]), when="now")
     headings = [line for line in text.splitlines() if line.startswith("## ")]
-    assert headings[:2] == ["## Metrics", "## Winner: none"]
+    assert headings == [
+        "## Results", "## Curves", "## Settings that differ", "## Speed", "## Throughput", "## Step time",
+        "## What makes it unfair", "## Runs",
+    ]  # fmt: skip
+    assert "No winner. Not the same work" in text
     assert report.escape_markdown("n_layer differs (2, 24)") in text
 
 
@@ -83,12 +89,52 @@ def test_winner_by_samples_where_nobody_counts_tokens(tmp_path: Path) -> None:
         write_run(name, [(step, step, values) for step in range(9)], config={"global_batch_size": 4, "num_gpus": 2})
     runs = open_runs(["slow", "fast"])
     text = report.markdown(runs, when="now")
-    assert "## Winner: fast\n\n20 samples/s per GPU, 100.0 % more than slow" in text
+    assert "Fastest: **fast**. 20 samples/s per GPU, 100.0 % more than slow" in text
     html_page.save_report(runs, text, tmp_path / "page.html", title="Report of 2 runs")
     page = (tmp_path / "page.html").read_text()
     titles = [panel["title"] for panel in data_of(page)["picture"]["panels"]]
     assert titles == ["train_loss", "learning_rate", "Milliseconds a step (mean; min to max)", "Samples/s, all GPUs"]
     assert page.count("<h1>") == 1
+    places = [page.index(part) for part in ("<h2>Results", '<div id="charts">', "<h2>Speed", "<h2>Runs")]
+    assert places == sorted(places)
+    assert "<h2>Curves" not in page
+
+
+def test_results_name_the_best_run_of_each_metric() -> None:
+    """Results come first, then validation, then training; the best run of each that has a best is named, and marked."""
+    for name, loss in (("one", 1.0), ("two", 2.0)):
+        write_run(name, [(1, 1, {"train_loss": loss, "val_acc": loss / 10, "lr": 0.1})], summary={"best_loss": loss})
+    text = report.markdown(open_runs(["one", "two"]), when="now")
+    results = text.split("## Results\n\n")[1].splitlines()
+    assert results[:3] == [
+        "- Smallest final/best\\_loss: **one**, 1".replace("\\_", "_"),
+        "- Largest val_acc: **two**, 0.2",
+        "- Smallest train_loss: **one**, 1",
+    ]
+    assert "| final/best_loss | **1** | 2 |" in text
+    assert list(cells(text, "Results"))[2:4] == ["status", "steps"]
+
+
+def test_curves_are_drawn_as_text_on_one_scale() -> None:
+    """A line of signs for each run, from the lowest to the highest value of the metric; NaN is ×."""
+    write_run("fall", [(step, step, {"loss": 8.0 - step}) for step in range(8)])
+    write_run("rise", [(step, step, {"loss": math.nan if step == 3 else float(step) + 1}) for step in range(8)])
+    text = report.markdown(open_runs(["fall", "rise"]), when="now")
+    curves = text.split("## Curves\n")[1].split("## ")[0]
+    assert "    loss (1 to 8)\n" in curves
+    assert "    fall  █▇▆▅▄▃▂▁\n" in curves
+    assert "    rise  ▁▂▃×▅▆▇█\n" in curves
+
+
+def test_sections_without_a_value_are_left_out() -> None:
+    """A run that measured neither speed nor hardware has no such section; a single run has all its settings."""
+    write_run("a", [(1, 1, {"loss": 1.0})], config={"lr": 0.1, "model": {"depth": 2}})
+    text = report.markdown(open_runs(["a"]), when="now")
+    headings = [line for line in text.splitlines() if line.startswith("## ")]
+    assert headings == ["## Results", "## Settings", "## Runs"]
+    assert cells(text, "Settings")["model.depth"] == ["2"]
+    write_run("b", [(1, 1, {"loss": 2.0})], config={"lr": 0.1, "model": {"depth": 2}})
+    assert "## Settings that differ\n\nNone.\n" in report.markdown(open_runs(["a", "b"]), when="now")
 
 
 def test_sessions_have_document_2s_comparison() -> None:
@@ -111,9 +157,24 @@ def test_names_are_shown_as_they_are(tmp_path: Path) -> None:
     assert "\x1b" not in text
     page = html_page.as_html(text)
     assert not re.search(r"<(img|script|b|a)[ >]", page)
-    assert {"th", "td", "table", "div", "h1", "h2", "p", "ul", "li", "thead", "tbody", "tr", "strong"} >= set(
-        re.findall(r"</?([a-z0-9]+)", page)
-    )
+    assert {
+        "th",
+        "td",
+        "table",
+        "div",
+        "h1",
+        "h2",
+        "p",
+        "ul",
+        "li",
+        "thead",
+        "tbody",
+        "tr",
+        "strong",
+        "pre",
+        "code",
+    } >= set(re.findall(r"</?([a-z0-9]+)", page))
+    assert page.count("<pre>") == 1  # no name ends the block of curves
     for name in ("$x_{$", "\\textbf{x} 100 %", "&lt;script&gt;alert(1)&lt;/script&gt;", "a|b*_`", "# heading"):
         assert f"<td>{name}</td>" in page
 
@@ -135,9 +196,9 @@ def test_poor_runs_are_reported(kind: str) -> None:
         runs = open_runs(sources)
         text = report.markdown(runs, when="now")
         if len(sources) == 1:
-            assert "## Throughput\n\nNo result says it.\n" in text
+            assert "## Throughput" not in text
         else:
-            assert cells(text, "Throughput")["poor"] == ["–"] * 4
+            assert set(cells(text, "Throughput")["poor"]) == {"–"}
         html_page.save_report(runs, text, Path("out/page.html"), title="Poor")
         assert len(data_of(Path("out/page.html").read_text())["picture"]["legend"]) == len(sources)
 
@@ -165,7 +226,7 @@ def test_page_opens_in_a_browser(tmp_path: Path) -> None:
         window.open(path)
         assert window.console() == []
         assert window.script("return document.querySelectorAll('canvas').length") >= 6
-        assert window.script("return document.querySelectorAll('table').length") >= 7
+        assert window.script("return document.querySelectorAll('table').length") == 6
         assert window.script("return document.documentElement.scrollWidth <= innerWidth")
         before = window.script("return charts[0].box.x1")
         window.drag("canvas", -100, 100)

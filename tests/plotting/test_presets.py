@@ -27,6 +27,7 @@ from tests.cli.test_scripts import benchmark as whole_benchmark
 from tests.cli.test_scripts import write_benchmark, write_session
 from trackers.analysis import benchmark_results
 from trackers.analysis.curves import open_runs, with_tokens
+from trackers.analysis.tables import fitting_time
 from trackers.cli import plot as command
 from trackers.cli.scripts import analyze_logs, compare_results
 from trackers.errors import MissingPackage, NotFound, UsageError
@@ -320,7 +321,7 @@ def test_shares_are_known_by_their_names(name: str, values: list[float], ends: t
 )
 def test_times_are_in_the_unit_that_makes_them_short(seconds: list[float], unit: str) -> None:
     """A step of 0.0031 s is 3.1 ms; one of 19 s is no 19,130 ms."""
-    assert presets.fitting_time(seconds)[0] == unit
+    assert fitting_time(seconds)[0] == unit
 
 
 def test_time_of_steps_is_shown_in_its_unit() -> None:

@@ -541,8 +541,19 @@ SHOWN_KEYS, SHOWN_SETTINGS = 6, 8
 """Default numbers of metrics and of differing settings shown."""
 
 
-def side_by_side(found: Comparison, keys: Sequence[str], settings: Sequence[str], figures: Sequence[str]) -> TextTable:
-    """A column for each run."""
+def side_by_side(
+    found: Comparison,
+    keys: Sequence[str],
+    settings: Sequence[str],
+    figures: Sequence[str],
+    *,
+    quantities: bool = True,
+) -> TextTable:
+    """A column for each run.
+
+    Args:
+        quantities: speed and what was used, too.
+    """
     rows: list[list[Any]] = [["status", *(run["status"] or None for run in found.runs)]]
     rows.append(["steps", *_column(found, "steps")])
     goals: dict[int, str] = {}
@@ -554,7 +565,7 @@ def side_by_side(found: Comparison, keys: Sequence[str], settings: Sequence[str]
                 if _is_ranked(figure, goal := found.goals.get(key)):
                     goals[len(rows)] = goal or ""
                 rows.append([_titled(key, figure), *values])
-    for title, name in _quantities(found):
+    for title, name in _quantities(found) if quantities else ():
         if (goal := better(name)) is not None:
             goals[len(rows)] = goal
         rows.append([title, *_column(found, name)])
@@ -562,9 +573,16 @@ def side_by_side(found: Comparison, keys: Sequence[str], settings: Sequence[str]
     return TextTable(["run", *_distinct(found)], rows, tones=tones, whole=frozenset([0]))
 
 
-def a_line_each(found: Comparison, keys: Sequence[str], settings: Sequence[str], figures: dict[str, str]) -> TextTable:
-    """A row for each run, with one figure of each metric."""
-    shown = _quantities(found)
+def a_line_each(
+    found: Comparison,
+    keys: Sequence[str],
+    settings: Sequence[str],
+    figures: dict[str, str],
+    *,
+    quantities: bool = True,
+) -> TextTable:
+    """A row for each run, with one figure of each metric; otherwise as :func:`side_by_side`."""
+    shown = _quantities(found) if quantities else []
     about = ["run", "status", "steps", *(f"config.{name}" for name in settings)]
     headers = [*about, *(_titled(key, figures[key]) for key in keys), *(title for title, _ in shown)]
     rows = [

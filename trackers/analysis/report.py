@@ -12,19 +12,23 @@ from trackers.analysis.benchmark_results import TOLERANCE, Result
 from trackers.analysis.compare import (
     FEW_RUNS,
     WORK,
+    Comparison,
     a_line_each,
-    chosen_settings,
+    best_of,
     compare,
     differing_settings,
     headline,
     side_by_side,
     work,
 )
+from trackers.analysis.run_stats import RunStats
 from trackers.analysis.statistics import deviation, mean
-from trackers.analysis.tables import TextTable, escape_markdown, plain, render, show
+from trackers.analysis.tables import TextTable, escape_markdown, fitting_time, plain, render, show
 from trackers.benchmark.speed import MEASURED, STATED, Speed
 from trackers.errors import NotFound
 from trackers.metrics import roles
+from trackers.metrics.groups import group_of
+from trackers.records import plain_name
 
 if TYPE_CHECKING:
     from trackers.analysis.curves import PlottedRun
@@ -127,21 +131,30 @@ def benchmark_markdown(found: Sequence[Result], *, when: str) -> str:
     if texts:
         parts.append("## Warnings\n\n" + "".join(f"- {escape_markdown(text)}\n" for text in texts))
     for heading, columns in _SECTIONS:
-        parts.append(_section(heading, found, columns))
+        parts.append(_whole_section(heading, found, columns))
     names = list(dict.fromkeys(name for result in found for name in result.config if name not in _NOT_CONFIG))
     settings = [(name.replace("_", " "), _setting(name)) for name in names]
-    parts.insert(-_AFTER_CONFIGURATION, _section("Configuration", found, settings))
+    parts.insert(-_AFTER_CONFIGURATION, _whole_section("Configuration", found, settings))
     return "\n".join(parts)
 
 
 _Columns = Sequence[tuple[str, Callable[[Result], Any]]]
 
 
-def _section(heading: str, found: Sequence[Result], columns: _Columns) -> str:
+def _whole_section(heading: str, found: Sequence[Result], columns: _Columns) -> str:
     rows = [[result.name, *(of(result) for _, of in columns)] for result in found]
     if all(cell is None for row in rows for cell in row[1:]):
         return f"## {heading}\n\nNo result says it.\n"
     return f"## {heading}\n\n" + render(TextTable(["result", *(title for title, _ in columns)], rows), "markdown")
+
+
+def _section(heading: str, found: Sequence[Result], columns: _Columns) -> str:
+    """The columns of which some run has a value; "" where none has."""
+    there = [(title, of) for title, of in columns if any(of(result) is not None for result in found)]
+    if not there:
+        return ""
+    rows = [[result.name, *(of(result) for _, of in there)] for result in found]
+    return f"## {heading}\n\n" + render(TextTable(["run", *(title for title, _ in there)], rows), "markdown")
 
 
 def _setting(name: str) -> Callable[[Result], Any]:
@@ -179,6 +192,7 @@ _SECTIONS: tuple[tuple[str, _Columns], ...] = (
                   ("last loss", _last_loss))),
     ("Timestamps", (("time", _of("timestamp")), ("file", _of("path")))),
 )  # fmt: skip
+_COLUMNS = dict(_SECTIONS)
 _AFTER_CONFIGURATION = len(_SECTIONS) - 1
 """The configuration comes after the hardware."""
 
@@ -188,43 +202,154 @@ _VERSIONS = ("pytorch", "cuda", "rocm")
 
 
 def markdown(runs: Sequence[PlottedRun], *, when: str, title: str = "") -> str:
-    """The report: metrics, then the comparison of benchmark results (winner with its reason, hardware, configuration,
-    throughput, step times, memory, variance, timestamps), then the comparison of those runs that are sessions.
+    """The report: results and which run has the best, curves, the settings that differ; then speed and hardware, as far
+    as they were measured, what makes the comparison unfair, sessions, and where the runs are.
 
     Args:
         when: the time at its top. title: its headline; default how many runs there are.
     """
-    found = compare([run.facts for run in runs])
+    known = [run.facts for run in runs]
+    found = compare(known)
+    found.keys.sort(key=lambda key: (plain_name(key) == key, group_of(key) != "validation"))  # what was asked for first
+    labels = [run.label for run in runs]
     results = _results(runs)
-    text = benchmark_markdown(results, when=when)
     count = f"{len(runs)} run{'s' if len(runs) != 1 else ''}"
-    text = text.replace("# Benchmark comparison\n", f"# {escape_markdown(title) or f'Report of {count}'}\n", 1)
-    head, winner = text.split("## Winner", 1)  # what people trained for comes first
-    parts = [head.rstrip() + "\n", "## Metrics\n", _metrics(runs), f"## Winner{winner}", *_warnings(found.warnings)]
+    parts = [
+        f"# {escape_markdown(title) or f'Report of {count}'}\n",
+        f"{count}, compared {escape_markdown(when)}.\n",
+        f"## Results\n\n{_leaders(found, known, labels)}{_metrics(found, known)}",
+        *_curves(runs, found),
+        *_differing(found, known, labels),
+        *_measured(results),
+        *_warnings([*warnings(results), *found.warnings]),
+    ]
     summed = [session for run in runs if (session := _session(run)) is not None]
     if summed:
         lines = [*sessions.comparison(summed), "", "", "COMMUNICATION", sessions.RULE, "",
                  *sessions.communication(summed)]  # fmt: skip
         parts += ["## Sessions\n", "\n".join(["```text", *map(plain, lines), "```", ""])]
-    return "\n".join(parts)
+    parts.append(_section("Runs", results, _RUNS))
+    return "\n".join(part for part in parts if part)
+
+
+LEADERS = 6
+"""Maximum number of metrics of which the best run is named."""
+CURVES, CURVE_RUNS, POINTS = 6, 12, 32
+"""Maximum numbers of metrics and runs whose curves are drawn as text, and of signs in one."""
+BARS = "▁▂▃▄▅▆▇█"
+_RUNS: _Columns = (("time", _of("timestamp")), ("file", _of("path")))
 
 
 def _warnings(texts: Sequence[str]) -> Iterator[str]:
-    if texts:
-        yield "## What makes it unfair\n\n" + "".join(f"- {escape_markdown(text)}\n" for text in texts)
+    once = list(dict.fromkeys(texts))
+    if once:
+        yield "## What makes it unfair\n\n" + "".join(f"- {escape_markdown(text)}\n" for text in once)
 
 
-def _metrics(runs: Sequence[PlottedRun]) -> str:
-    known = [run.facts for run in runs]
-    found = compare(known)
-    settings = chosen_settings(found, None)
+def _leaders(found: Comparison, known: Sequence[RunStats], labels: Sequence[str]) -> str:
+    """Which run has the best value of each metric, a line each."""
+    lines = []
+    for key in [key for key in found.keys if key in found.goals][:LEADERS]:
+        what = headline(known, key)
+        values = [run["metrics"].get(key, {}).get(what) for run in found.runs]
+        best = best_of(values, found.goals[key])
+        if best:
+            names = ", ".join(escape_markdown(labels[place]) for place in sorted(best))
+            word = "Smallest" if found.goals[key] == "min" else "Largest"
+            lines.append(f"- {word} {escape_markdown(key)}: **{names}**, {show(values[min(best)])}\n")
+    return "".join(lines) + ("\n" if lines else "")
+
+
+def _metrics(found: Comparison, known: Sequence[RunStats]) -> str:
     if not found.keys:
         return "No metrics of training or validation.\n"
-    if len(runs) <= FEW_RUNS:
-        table = side_by_side(found, found.keys, settings, ("final", "best", "last", "min", "max"))
+    if len(known) <= FEW_RUNS:
+        table = side_by_side(found, found.keys, [], ("final", "best", "last", "min", "max"), quantities=False)
     else:
-        table = a_line_each(found, found.keys, settings, {key: headline(known, key) for key in found.keys})
+        figures = {key: headline(known, key) for key in found.keys}
+        table = a_line_each(found, found.keys, [], figures, quantities=False)
     return render(table, "markdown")
+
+
+def _curves(runs: Sequence[PlottedRun], found: Comparison) -> Iterator[str]:
+    """Curves as text, those of one metric on one scale; a page has charts in their place."""
+    import numpy as np
+
+    lines = []
+    for key in [key for key in found.keys if any(key in run.keys for run in runs)][:CURVES]:
+        drawn = []
+        for run in runs[:CURVE_RUNS]:
+            y = np.asarray(run.points(key).values if key in run.keys else [], np.float64)
+            parts = [part[np.isfinite(part)] for part in np.array_split(y, max(1, min(POINTS, len(y))))]
+            drawn.append((run, [float(part.mean()) if len(part) else None for part in parts]))
+        values = [value for _, means in drawn for value in means if value is not None]
+        if len(values) < 2:
+            continue
+        low, high = min(values), max(values)
+        width = max(len(run.label) for run, _ in drawn)
+        lines += ["", f"    {plain(key)} ({show(low)} to {show(high)})"]
+        for run, means in drawn:
+            if any(value is not None for value in means):
+                lines.append(f"    {plain(run.label):<{width}}  {''.join(_bar(value, low, high) for value in means)}")
+    if lines:
+        more = [f"    and {len(runs) - CURVE_RUNS} more runs"] if len(runs) > CURVE_RUNS else []
+        yield "\n".join([CURVES_HEADING, "", "```text", *lines[1:], *more, "```", ""])
+
+
+CURVES_HEADING = "## Curves"
+
+
+def _bar(value: float | None, low: float, high: float) -> str:
+    if value is None:
+        return "×"
+    share = (value / 2 - low / 2) / (high / 2 - low / 2) if high > low else 0.0
+    return BARS[min(len(BARS) - 1, max(0, round(share * (len(BARS) - 1))))]
+
+
+def _differing(found: Comparison, known: Sequence[RunStats], labels: Sequence[str]) -> Iterator[str]:
+    """The settings that differ; of a single run all, as far as there is room."""
+    single = len(known) == 1
+    names = list(known[0].config) if single else found.differing
+    if not names:
+        if not single and any(run.config for run in known):
+            yield "## Settings that differ\n\nNone.\n"
+        return
+    heading = "Settings" if single else "Settings that differ"
+    rows = [[name, *(run.config.get(name) for run in known)] for name in names[:SETTINGS]]
+    table = TextTable(["setting", *labels], rows)
+    if len(known) > FEW_RUNS:
+        rows = [[label, *(run.config.get(name) for name in names[:SETTINGS])]
+                for label, run in zip(labels, known, strict=True)]  # fmt: skip
+        table = TextTable(["run", *names[:SETTINGS]], rows)
+    more = f"\n{len(names) - SETTINGS} more: `trackers compare --config '*'`\n" if len(names) > SETTINGS else ""
+    yield f"## {heading}\n\n" + render(table, "markdown") + more
+
+
+def _measured(results: Sequence[Result]) -> Iterator[str]:
+    """Speed with its winner, and hardware: what some run says of them."""
+    _, sign, size = fitting_time(result.step_s for result in results)
+
+    def time_of(field: str) -> Callable[[Result], Any]:
+        def shown(result: Result) -> Any:
+            value = getattr(result, field)
+            return None if value is None else value / size
+
+        return shown
+
+    fields = (("avg", "step_s"), ("min", "step_min_s"), ("max", "step_max_s"), ("std", "step_std_s"))
+    times = [("steps", _of("steps")), *((f"{word} {sign}", time_of(field)) for word, field in fields),
+             ("std, % of mean", lambda result: result.variation_percent), ("clock", _of("clock"))]  # fmt: skip
+    speed = [_section("Throughput", results, _COLUMNS["Throughput"])]
+    if any(result.step_s is not None for result in results):
+        speed.append(_section("Step time", results, times))
+    if any(speed):
+        first = winner(results)
+        if len(results) > 1:
+            name = f"Fastest: **{escape_markdown(first.result.name)}**" if first.result is not None else "No winner"
+            yield f"## Speed\n\n{name}. {escape_markdown(first.reason)}\n"
+        yield from speed
+    yield _section("Memory per GPU", results, _COLUMNS["Memory per GPU"])
+    yield _section("Hardware", results, _COLUMNS["Hardware"])
 
 
 def _results(runs: Sequence[PlottedRun]) -> list[Result]:

@@ -6,7 +6,7 @@ import csv
 import io
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -94,6 +94,16 @@ def show_size(size: int) -> str:
             break
         value /= 1000
     return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+
+
+_TIMES = (("Minutes", "min", 60.0, 120.0), ("Seconds", "s", 1.0, 1.0), ("Milliseconds", "ms", 1e-3, 1e-3))
+
+
+def fitting_time(seconds: Iterable[float | None]) -> tuple[str, str, float]:
+    """The unit in which times are short numbers: its name, its sign, and its seconds."""
+    longest = max((value for value in seconds if value is not None and math.isfinite(value)), default=0.0)
+    found = next((unit for unit in _TIMES if longest >= unit[3]), ("Microseconds", "µs", 1e-6, 0.0))
+    return found[:3] if longest > 0 else _TIMES[1][:3]
 
 
 def plain(text: str) -> str:

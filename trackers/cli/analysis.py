@@ -297,7 +297,7 @@ def report(
     directory: RunsDir = None,
     as_json: AsJson = False,
 ) -> None:
-    """Compare runs in a report: winner and why, hardware, configuration, speed, step times, memory, metrics.
+    """Compare runs in a report: results, curves, the settings that differ, speed and hardware where measured.
 
     For session logs it adds speed-up, efficiency and communication. A page (.html) also has charts.
 

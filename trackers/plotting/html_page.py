@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from trackers.analysis.curves import PlottedRun
+from trackers.analysis.report import CURVES_HEADING
 from trackers.analysis.tables import plain
 from trackers.errors import NotFound
 from trackers.metrics import roles
@@ -30,20 +31,20 @@ POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inli
 """Whatever a name may hold, the page loads nothing."""
 
 
-def save(picture: Picture, path: Path, *, title: str = "Runs", text: str = "") -> None:
+def save(picture: Picture, path: Path, *, title: str = "Runs", text: str = "", above: str = "") -> None:
     """Write a page; its directory is made.
 
     Args:
-        text: HTML below the charts, with its names escaped.
+        text: HTML below the charts, with its names escaped. above: the same, above them.
 
     Raises:
         UsageError: it can't be written.
     """
-    content = page(picture, title=title, text=text)
+    content = page(picture, title=title, text=text, above=above)
     write_text(path, content)
 
 
-def page(picture: Picture, *, title: str, text: str = "") -> str:
+def page(picture: Picture, *, title: str, text: str = "", above: str = "") -> str:
     """The page's HTML."""
     parts = resources.files("trackers.plotting")
     script, style = (
@@ -59,7 +60,7 @@ def page(picture: Picture, *, title: str, text: str = "") -> str:
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         '<link rel="icon" href="data:,">'
         f"<title>{html.escape(plain(title))}</title><style>{style}</style></head><body>"
-        f'<h1>{html.escape(plain(title))}</h1><div id="legend"></div><div id="charts"></div>{notes}'
+        f'<h1>{html.escape(plain(title))}</h1>{above}<div id="legend"></div><div id="charts"></div>{notes}'
         "<p>Drag to zoom, wheel or two fingers too; sideways, or with shift, the wheel pans; double click shows all. "
         "The legend hides runs.</p>"
         f'{text}<script type="application/json" id="data">{data}</script><script>{script}</script></body></html>\n'
@@ -111,7 +112,13 @@ def save_report(runs: Sequence[PlottedRun], markdown: str, path: Path, *, title:
         UsageError: it can't be written.
     """
     first, _, rest = markdown.partition("\n")  # the page has its title already
-    save(charts(runs), path, title=title, text=as_html(rest if first.startswith("# ") else markdown))
+    text = rest if first.startswith("# ") else markdown
+    above, heading, below = text.partition(f"\n{CURVES_HEADING}\n")  # the charts take its place
+    if heading:
+        below = "\n## ".join(["", *below.split("\n## ")[1:]])
+        save(charts(runs), path, title=title, text=as_html(below), above=as_html(above))
+    else:
+        save(charts(runs), path, title=title, text=as_html(text))
 
 
 def charts(runs: Sequence[PlottedRun]) -> Picture:

@@ -13,7 +13,7 @@ import msgspec
 from trackers.analysis import compare, gpu_report
 from trackers.analysis.benchmark_results import Result
 from trackers.analysis.curves import X_AXES, PlottedRun, chosen
-from trackers.analysis.tables import show
+from trackers.analysis.tables import fitting_time, show
 from trackers.errors import NotFound, UsageError
 from trackers.metrics import roles
 from trackers.metrics.groups import group_of
@@ -285,16 +285,6 @@ def _usual(runs: Sequence[PlottedRun]) -> list[str]:
     first = (*roles.LOSSES, *roles.VALIDATION_LOSSES)
     names = [name for name in names if not name.startswith("perf/")] or list(counts)
     return sorted(names, key=lambda name: (name not in first, -counts[name], roles.direction(name) is None))
-
-
-_TIMES = (("Minutes", "min", 60.0, 120.0), ("Seconds", "s", 1.0, 1.0), ("Milliseconds", "ms", 1e-3, 1e-3))
-
-
-def fitting_time(seconds: Iterable[float | None]) -> tuple[str, str, float]:
-    """The unit in which times are short numbers: its name, its sign, and its seconds."""
-    longest = max((value for value in seconds if value is not None and math.isfinite(value)), default=0.0)
-    found = next((unit for unit in _TIMES if longest >= unit[3]), ("Microseconds", "µs", 1e-6, 0.0))
-    return found[:3] if longest > 0 else _TIMES[1][:3]
 
 
 _PERCENT = re.compile(r".*(percent(age)?|utili[sz]ation|_util)(_avg|_mean|[._]max)?( \(%\))?", re.IGNORECASE)
