@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import base64
 import contextlib
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -24,13 +26,37 @@ def missing() -> list[str]:
 
 
 class Browser:
-    """One window."""
+    """One window. It and all that was started for it lasts as long as the test process.
 
-    def __init__(self, driver: str, profile: Path, width: int, height: int) -> None:
-        flags = [*FLAGS, f"--user-data-dir={profile}", f"--window-size={width},{height}"]
-        wanted = {"goog:chromeOptions": {"args": flags}, "goog:loggingPrefs": {"browser": "ALL"}}
-        answer = ask(f"{driver}/session", {"capabilities": {"alwaysMatch": wanted}})
-        self._session = f"{driver}/session/{answer['sessionId']}"
+    Args:
+        folder: where the browser keeps its files.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        environment = {name: value for name, value in os.environ.items() if name != "TRACKERS_TEST"}  # it is no test's
+        self._driver = subprocess.Popen(
+            ["chromedriver", "--port=0"], stdout=subprocess.PIPE, text=True, cwd=folder, env=environment
+        )
+        assert self._driver.stdout is not None
+        line = next(line for line in self._driver.stdout if "started successfully" in line)
+        port = re.search(r"port (\d+)", line)
+        assert port is not None, line
+        wanted = {
+            "goog:chromeOptions": {"args": [*FLAGS, f"--user-data-dir={folder / 'profile'}"]},
+            "goog:loggingPrefs": {"browser": "ALL"},
+        }
+        address = f"http://127.0.0.1:{port[1]}/session"
+        self._session = f"{address}/{ask(address, {'capabilities': {'alwaysMatch': wanted}})['sessionId']}"
+        atexit.register(self._end)
+
+    def reset(self, width: int, height: int) -> None:
+        """Be a window of this size that has seen nothing."""
+        self.visit("about:blank")
+        self._command("Emulation.clearDeviceMetricsOverride", {})
+        self._command("Emulation.setEmulatedMedia", {"features": []})
+        self._command("Storage.clearDataForOrigin", {"origin": "*", "storageTypes": "all"})
+        ask(f"{self._session}/window/rect", {"width": width, "height": height})
+        self.console()
 
     def open(self, path: Path) -> None:
         """Load a file."""
@@ -74,10 +100,12 @@ class Browser:
         """The window as a png."""
         path.write_bytes(base64.b64decode(ask(f"{self._session}/screenshot")))
 
-    def close(self) -> None:
-        """End it."""
+    def _end(self) -> None:
         request = urllib.request.Request(self._session, method="DELETE")
-        urllib.request.urlopen(request, timeout=30).close()
+        with contextlib.suppress(OSError):
+            urllib.request.urlopen(request, timeout=30).close()
+        self._driver.terminate()
+        self._driver.wait()
 
 
 def ask(url: str, body: Any = None) -> Any:
@@ -87,20 +115,20 @@ def ask(url: str, body: Any = None) -> Any:
         return json.load(response)["value"]
 
 
+_windows: list[Browser] = []
+
+
 @contextlib.contextmanager
 def browser(folder: Path, *, width: int = 1400, height: int = 1000) -> Iterator[Browser]:
-    """A window that ends with the block, and all that was started for it."""
-    driver = subprocess.Popen(["chromedriver", "--port=0"], stdout=subprocess.PIPE, text=True, cwd=folder)
-    try:
-        assert driver.stdout is not None
-        line = next(line for line in driver.stdout if "started successfully" in line)
-        port = re.search(r"port (\d+)", line)
-        assert port is not None, line
-        window = Browser(f"http://127.0.0.1:{port[1]}", folder / f"profile{width}", width, height)
-        try:
-            yield window
-        finally:
-            window.close()
-    finally:
-        driver.terminate()
-        driver.wait()
+    """The window of the test process, as if it were new.
+
+    Args:
+        folder: where the browser keeps its files, if this is the first to ask.
+        width: in pixels.
+        height: in pixels.
+    """
+    if not _windows:
+        _windows.append(Browser(folder))
+    _windows[0].reset(width, height)
+    yield _windows[0]
+    _windows[0].visit("about:blank")

@@ -23,14 +23,14 @@ from typing import Any
 import hypothesis
 import psutil
 import pytest
+from execnet import gateway_io
 from xdist.scheduler import LoadFileScheduling
 
 import trackers
-from tests import accounts, mlflow_tables, shared_agent
+from tests import accounts, forked, mlflow_tables
 from tests.fakes.gpu_drivers.standin import Drivers, build, compiler
 from tests.marks import Marks
-from tests.shared_agent import SharedAgent
-from trackers.relay.client import RelayClient
+from trackers.journal import helper_process
 from trackers.training.run import Run
 
 MARK = "TRACKERS_TEST"
@@ -41,11 +41,14 @@ GRACE_S = 10.0
 
 LASTING = (
     "multiprocessing.resource_tracker", "multiprocessing.forkserver", "loky.process_executor", "tests/forked.py",
-    shared_agent.MARK,
+    "chromedriver", "chromium",
 )  # fmt: skip
 """Parts of command lines: helpers that libraries and tests keep for as long as the test process lives."""
 
-SHARED = ("tests/forked.py", shared_agent.MARK)
+OWN_START = ("relay/test_agent.py", "relay/test_relay.py", "hardware/test_relay.py", "e2e/test_benchmarks.py")
+"""Files whose tests are about how helpers are started and measured: theirs are interpreters of their own."""
+
+SHARED = ("tests/forked.py",)
 """Parts of command lines: processes that fork for all workers, whichever of them they were started by."""
 
 # Without cached bytecode each process that a test starts compiles the package anew: a quarter of the processor time.
@@ -174,15 +177,6 @@ def _session_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[N
         yield
 
 
-@pytest.fixture(scope="session")
-def _shared_agent(_session_environment: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedAgent]:
-    base = tmp_path_factory.getbasetemp()
-    agent = SharedAgent((base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "agent")
-    shared_agent.current = agent
-    yield agent
-    agent.end()
-
-
 @pytest.fixture(autouse=True)
 def _logging_as_before() -> Iterator[None]:
     """What a test sets of Python's logging, such as filters on the handlers of the whole process, ends with it."""
@@ -215,14 +209,8 @@ def _no_leftovers(
     monkeypatch.chdir(tmp_path)
     _redirect_trackio(monkeypatch, tmp_path / "home/trackio")
     _prepare_mlflow(monkeypatch)
-    agent: SharedAgent = request.getfixturevalue("_shared_agent")
-    if not _file(request.node.nodeid).startswith(shared_agent.OWN_START):
-
-        def forked(client: RelayClient, options: dict[str, Any], pidfd: int) -> Any:
-            agent.start()
-            return agent.forked(client, options, pidfd)
-
-        monkeypatch.setattr(RelayClient, "_forked", forked)
+    if not _file(request.node.nodeid).startswith(OWN_START):
+        monkeypatch.setattr(helper_process, "subprocess", forked.SUBPROCESS)
     before = set(psutil.pids())
     ended = _ended_children()
 
@@ -402,6 +390,24 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def _file(nodeid: str) -> str:
     return nodeid.partition("::")[0].removeprefix("tests/")
+
+
+class _ForkedWorker(gateway_io.Popen2IOMaster):
+    """A worker that is a fork of a process that has imported what tests import: alone it takes half a minute to."""
+
+    def __init__(self, args: list[str], execmodel: Any) -> None:
+        pipe = execmodel.subprocess.PIPE
+        self.popen = forked.Program(args, forks=False, stdin=pipe, stdout=pipe)
+        gateway_io.Popen2IO.__init__(self, self.popen.stdin, self.popen.stdout, execmodel=execmodel)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Have all workers of a test run know its number before the process that forks is started."""
+    if sys.platform == "linux" and config.getoption("tx", None):
+        config.option.testrunuid = config.option.testrunuid or uuid.uuid4().hex
+        os.environ["PYTEST_XDIST_TESTRUNUID"] = config.option.testrunuid
+        gateway_io.Popen2IOMaster = _ForkedWorker
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling:

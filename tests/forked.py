@@ -56,19 +56,22 @@ VENDORS = {
     "mlflow": ("mlflow", "mlflow.store.tracking.sqlalchemy_store"),
     "tensorboard": ("tensorboard.compat.proto.event_pb2", "tensorboard.plugins.hparams.plugin_data_pb2"),
     "trackio": ("trackio", "trackio.sqlite_storage"),
-    "wandb": ("wandb", "requests", "wandb.apis.public"),
+    "wandb": ("wandb", "requests", "wandb.apis.public", "wandb.cli.cli"),
 }
 """What deliveries to a tracker import besides."""
+HELPERS = (*PACKAGE, *(name for names in VENDORS.values() for name in names))
+"""What relays and deliveries import."""
 ALL = (
-    *TORCH, *(name for names in VENDORS.values() for name in names), "pandas", "pyarrow.parquet", "duckdb",
-    "matplotlib.pyplot", "sklearn.datasets",
+    *TORCH, *HELPERS, "pandas", "pyarrow.parquet", "duckdb", "matplotlib.pyplot", "sklearn.datasets", "accelerate",
+    "lightgbm", "optuna", "PIL.Image", "pytorch_lightning", "requests", "scipy.stats", "sklearn.ensemble",
+    "stable_baselines3", "transformers", "transformers.models.gpt2.modeling_gpt2", "transformers.trainer", "xgboost",
 )  # fmt: skip
-"""What scripts, commands and deliveries import, in one process."""
+"""What scripts, commands, deliveries and the workers of a test run import, in one process."""
 MLFLOW_SERVER = ("fastapi", "uvicorn.protocols.http.auto", *VENDORS["mlflow"], "mlflow.server.handlers")
 """What an MLflow server imports."""
 _FRESH = ("trackio",)
 """Packages that read the environment as they are imported: forks import them again, but not what they need."""
-_ASIDE = ("matplotlib", "mlflow", "pandas", "polars", "tensorboard", "torch", "tqdm", "wandb")
+_ASIDE = ("anyio", "matplotlib", "mlflow", "pandas", "polars", "tensorboard", "torch", "tqdm", "wandb")
 """Packages that a fork hasn't imported before it imports them: ours look for some of them."""
 _ELASTIC = {
     "GROUP_RANK": "0", "GROUP_WORLD_SIZE": "1", "ROLE_NAME": "default", "TORCHELASTIC_RESTART_COUNT": "0",
@@ -184,6 +187,7 @@ class _Forked(subprocess.Popen[Any]):
 
     _address = ""
     _ranks = 0
+    _forks = True
     _line: socket.socket | None = None
 
     def _execute_child(
@@ -224,7 +228,7 @@ class _Forked(subprocess.Popen[Any]):
                 for name, value in (os.environ if env is None else env).items()
             },
             "cwd": os.fsencode(os.getcwd() if cwd is None else cwd),
-            "ranks": self._ranks, "session": bool(session), "umask": umask, "fds": list(pass_fds),
+            "ranks": self._ranks, "forks": self._forks, "session": bool(session), "umask": umask, "fds": list(pass_fds),
             "parent": os.getpid(),
         }  # fmt: skip
         text = marshal.dumps(job)
@@ -274,12 +278,31 @@ def _can_be_forked(words: Any) -> bool:
 
 
 class Program(_Forked):
-    """A program that runs. Arguments as for :func:`run` and ``subprocess.Popen``, whose methods it has."""
+    """A program that runs. Arguments as for :func:`run` and ``subprocess.Popen``, whose methods it has.
 
-    def __init__(self, words: Sequence[str], *, preload: Sequence[str] = ALL, ranks: int = 0, **more: Any) -> None:
+    Args:
+        forks: whether what it starts with ``subprocess`` is a fork, too.
+    """
+
+    def __init__(
+        self, words: Sequence[str], *, preload: Sequence[str] = ALL, ranks: int = 0, forks: bool = True, **more: Any
+    ) -> None:
         self._address = _parent(tuple(preload)).address
         self._ranks = ranks
+        self._forks = forks
         super().__init__(list(words), **{"stdin": subprocess.DEVNULL, **more})
+
+
+class Helper(_Forked):
+    """A helper or a program with what relays and deliveries import, by the arguments of ``subprocess.Popen``."""
+
+    def __init__(self, words: Sequence[str], **more: Any) -> None:
+        self._address = _parent(HELPERS).address
+        super().__init__(words, **more)
+
+
+SUBPROCESS = types.SimpleNamespace(**{**vars(subprocess), "Popen": Helper})
+"""In the place of a module's ``subprocess``: the helpers and programs that it starts are forks."""
 
 
 class _Parent:
@@ -305,6 +328,10 @@ class _Parent:
             if said:
                 break
             self._line.close()
+            if self._process is not None and self._process.poll():
+                raise RuntimeError(
+                    f"the process that is to import {', '.join(preload)} ended by {self._process.poll()}"
+                )
             if self._process is None or self._process.poll() is not None:
                 self._start(preload)
             time.sleep(0.01)
@@ -334,12 +361,10 @@ def _parent(preload: tuple[str, ...]) -> _Parent:
     return _Parent(preload)
 
 
-_ID = os.environ.get("PYTEST_XDIST_TESTRUNUID", "") or uuid.uuid4().hex
-
-
 def _folder() -> Path:
     """Where the processes that fork for a test run listen: a directory of this user's."""
-    folder = Path(tempfile.gettempdir(), f"trackers-tests-{os.getuid()}-{_ID[:12]}")
+    name = os.environ.setdefault("PYTEST_XDIST_TESTRUNUID", uuid.uuid4().hex)
+    folder = Path(tempfile.gettempdir(), f"trackers-tests-{os.getuid()}-{name[:12]}")
     with contextlib.suppress(FileExistsError):
         folder.mkdir(mode=0o700)
     assert folder.stat().st_uid == os.getuid(), f"{folder} is somebody else's"
@@ -388,6 +413,7 @@ def _serve(address: str, preload: Sequence[str]) -> None:
             os.rmdir(os.path.dirname(address))
 
 
+_popen = subprocess.Popen
 _kept: set[int] = set()
 """Descriptors of what was imported."""
 
@@ -500,6 +526,8 @@ def _become(job: Mapping[str, Any], descriptors: Sequence[int]) -> None:
             os.close(descriptor)
         if job.get("session"):
             os.setsid()
+        if not job.get("forks", True):
+            subprocess.Popen = _popen  # type: ignore[misc]
         os.umask(job["umask"])
         os.chdir(job["cwd"])
         real, os.getppid = os.getppid, functools.partial(_living, job["parent"])
@@ -522,6 +550,8 @@ def _become(job: Mapping[str, Any], descriptors: Sequence[int]) -> None:
         _directories["make"]()
         code = _ranks(ranks, words) if (ranks := job.get("ranks")) else _program(words)
     finally:
+        if not job.get("forks", True):  # a worker of a test run: vendors' threads that tests started are in it
+            os._exit(code)
         _end(code)
 
 

@@ -6,7 +6,6 @@ import inspect
 import json
 import os
 import sqlite3
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +15,7 @@ import numpy as np
 import pytest
 
 import trackers
+from tests import forked
 from tests.helpers import T0, Driver, run_info, stream
 from trackers import media
 from trackers.as_wandb import plots, sklearn_plots
@@ -96,7 +96,7 @@ def recorded(home: Path, whose: str) -> tuple[dict[str, Any], list[tuple[str, An
     """What a .wandb file says of charts, and the tables of its rows in their order."""
     home.mkdir()
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "WANDB_MODE": "offline"}
-    subprocess.run([sys.executable, "-c", SCRIPT, whose], cwd=home, check=True, env=environment)
+    forked.run([sys.executable, "-c", SCRIPT, whose], cwd=home, check=True, env=environment)
     (path,) = home.rglob("offline-run-*/*.wandb")
     described: dict[str, Any] = {}
     tables: list[tuple[str, Any]] = []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from tests import forked
 from tests.as_wandb import patterns
 from trackers.readers import registry
 from trackers.records import ArtifactRecord, Config, Finish, Info, Media, Metrics, Start, Summary, Text
@@ -43,7 +43,7 @@ def run(which: str, module: str, place: Path) -> Path:
     variables = {"WANDB_MODE": "offline", "WANDB_SILENT": "true", "TRACKER_INLINE": "y", "PYTHONPATH": str(ROOT)}
     command = [sys.executable, str(sys.modules[module].__file__), which]
     environment = {**os.environ, **variables}
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    done = forked.run(command, cwd=folder, env=environment)
     assert done.returncode == 0, done.stdout[-500:] + done.stderr[-3000:]
     return folder
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +12,7 @@ import pytest
 import torch
 
 import trackers
+from tests import forked
 from trackers.formats import wandb_datastore
 from trackers.inspection.watching import histogram
 from trackers.records import ArtifactRecord, Media, Metrics, Record, Text, decode
@@ -65,7 +65,7 @@ wandb.finish()
 def test_histograms_equal_those_of_the_real_wandb(tmp_path: Path) -> None:
     """The same models, read back from the .wandb file: names, rows, edges and counts."""
     root = Path(__file__).parents[2]
-    subprocess.run([sys.executable, "-c", SAME], cwd=tmp_path, check=True, env=_environment(root))
+    forked.run([sys.executable, "-c", SAME], cwd=tmp_path, check=True, env=_environment(root))
     (path,) = Path("wandb").glob("offline-run-*/*.wandb")
     theirs: dict[str, list[Any]] = {}
     for record in wandb_datastore.records(path):

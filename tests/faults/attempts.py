@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import trackers
-from tests import stores
+from tests import forked, stores
 from tests.helpers import wait_for
 from trackers.journal.run_directory import RunDirectory
 from trackers.relay.delivery.cursor_file import delivery_report
@@ -48,8 +48,9 @@ class Training:
     def __init__(self, first: int, last: int, add: float = 0.0, *, wait: bool = False, **more: Any) -> None:
         Path("train.py").write_text(TRAIN)
         words = [f"{name}={value}" for name, value in more.items()]
-        self.process = subprocess.Popen(
+        self.process = forked.Program(
             [sys.executable, "train.py", str(first), str(last), str(add), "wait" if wait else "end", *words],
+            preload=forked.HELPERS,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
-from tests import shared_agent
+from tests import forked
 from trackers.journal.run_directory import RunDirectory
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -18,8 +19,6 @@ class Training:
 
     PROGRAM = """
 import os, sys, time, trackers
-from tests import shared_agent
-shared_agent.use()
 def rows(n):
     for _ in range(n):
         run.log({"loss": run.step / 7})
@@ -28,18 +27,19 @@ for line in sys.stdin:
     print("done", flush=True)
 """
 
-    def __init__(self, directory: Path, **environment: str) -> None:
+    def __init__(self, directory: Path, *, preload: Sequence[str] = forked.HELPERS, **environment: str) -> None:
         self.directory = directory
         self.errors = directory.parent / f"{directory.name}.stderr.txt"  # not on a disk that will be full
         with self.errors.open("wb") as errors_file:
-            self.process = subprocess.Popen(
+            self.process = forked.Program(
                 [sys.executable, "-c", self.PROGRAM],
+                preload=preload,
                 cwd=directory,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors_file,
                 text=True,
-                env={**os.environ, "PYTHONPATH": str(ROOT), **shared_agent.started(), **environment},
+                env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
             )
 
     def do(self, line: str) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import forked
 from tests.chaos.__main__ import line, play, table
 from tests.chaos.deeds import DEEDS, LEAVES
 from tests.chaos.plan import HARMS, HARMS_MEANWHILE, TRACKERS, make
@@ -24,6 +25,7 @@ def play_cleanly(numbers: Sequence[int], directory: Path, monkeypatch: pytest.Mo
     """Play rounds; nothing may be lost, doubled or wrong in any store."""
     for name, value in Shared(directory).variables().items():
         monkeypatch.setenv(name, value)
+    monkeypatch.setattr("tests.chaos.round.subprocess", forked.SUBPROCESS)
     outcomes = play(numbers, SEED, directory, jobs=2, seconds=2.0)
     bad = [line(number, outcome) for number, outcome in zip(numbers, outcomes, strict=True) if not outcome.clean()]
     assert not bad, "\n".join([*bad, table(outcomes)])

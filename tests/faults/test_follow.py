@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from trackers.relay import sync
 from trackers.relay import sync as module
 from trackers.relay.delivery.cursor_file import delivery_report, read_account
 from trackers.relay.sync import Follower, runs_below
+from trackers.testing import Stored
 
 ALONE = {"TRACKER_MODE": "offline", "TRACKER_RELAY": "n"}
 
@@ -69,9 +70,14 @@ def has(run: RunDirectory, tracker: str, steps: int) -> bool:
 
 
 def is_whole(run: RunDirectory, steps: int) -> None:
+    """Wait until the files have it all: while a run goes on, the JSON log is written every few records."""
+    expected = [(step, step / 7) for step in range(steps)]
+
+    def written(read: Callable[..., Stored]) -> bool:
+        return [(point.step, point.value) for point in read(run.read_info()).metrics["loss"]] == expected
+
     for read in (read_json, read_csv):
-        points = read(run.read_info(), None).metrics["loss"]
-        assert [(point.step, point.value) for point in points] == [(step, step / 7) for step in range(steps)]
+        wait_for(lambda read=read: written(read))
 
 
 def log(first: int, last: int) -> str:

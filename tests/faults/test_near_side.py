@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 import trackers
+from tests import forked
 from tests.backends.wandb.support import server
 from tests.fakes.scripted import Scripted, got
 from tests.fakes.wandb_server import WandbServer
@@ -46,7 +47,7 @@ READERS: dict[str, Callable[..., Stored]] = {"json": read_json, "tensorboard": r
 
 @pytest.fixture
 def training(tmp_path: Path) -> Iterator[Training]:
-    with Training(tmp_path) as found:
+    with Training(tmp_path, preload=forked.PACKAGE) as found:
         yield found
 
 
@@ -99,7 +100,7 @@ def is_whole(tracker: str, run: RunDirectory, steps: list[int]) -> None:
 
 def test_full_disk_costs_no_record(small_disk: Path) -> None:
     """The disk of the run fills up and is freed again amid training: no record, no file and no exception is lost."""
-    with Training(small_disk) as training:
+    with Training(small_disk, preload=forked.PACKAGE) as training:
         training.do('run = trackers.init("json,tensorboard,csv", project="p", id="r")')
         training.do("[run.log({'loss': s / 7}, step=s) for s in range(200)]")
         wait_for(lambda: all(read_account(training.run, name).delivered > 150 for name in OWNED))

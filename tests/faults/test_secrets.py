@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import trackers
+from tests import forked
 from tests.faults.driven import ROOT
 from tests.helpers import wait_for
 from tests.stores import read_csv, read_json, read_mlflow, read_tensorboard, read_trackio
@@ -57,17 +58,14 @@ def test_secrets_reach_no_file_and_no_terminal(tmp_path: Path) -> None:
         "HUB_TOKEN": GITHUB,
     }
     words = ["--api-key", "sesame44", f"--hub={HF}", f"HUB_TOKEN={GITHUB}", "--max-tokens", "512"]
-    done = subprocess.run(
-        [sys.executable, str(script), *words], cwd=repository, env=env, capture_output=True, text=True, check=False
-    )
+    done = forked.run([sys.executable, str(script), *words], preload=forked.HELPERS, cwd=repository, env=env)
     assert done.returncode == 0, done.stderr
     run = RunDirectory(repository / "runs/p/r")
     try:
         wait_for(lambda: read_account(run, "mlflow").error and read_account(run, "wandb").failures)
         wait_for(lambda: read_account(run, "json").closed)
-        shown = subprocess.run(
-            [sys.executable, "-m", "trackers", "show", "p/r"], cwd=repository, env=env, capture_output=True, text=True
-        )
+        command = [sys.executable, "-m", "trackers", "show", "p/r"]
+        shown = forked.run(command, preload=forked.HELPERS, cwd=repository, env=env)
     finally:
         lease = json.loads((run.path / "relay.lease").read_bytes())
         os.kill(lease["pid"], 9)
@@ -186,10 +184,8 @@ def test_uncommitted_patch_is_its_owners_alone(tmp_path: Path) -> None:
     for command in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "first"]):
         subprocess.run([*git, *command], check=True)
     (tmp_path / "train.py").write_text(f"{PRIVATE}# unmasked word of a patch\n")
-    done = subprocess.run(
-        [sys.executable, "train.py"], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True,
-        text=True, check=False,
-    )  # fmt: skip
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = forked.run([sys.executable, "train.py"], preload=forked.HELPERS, cwd=tmp_path, env=env)
     assert done.returncode == 0, done.stderr
     modes = {}
     for id in ("private", "open"):
@@ -227,7 +223,7 @@ def test_files_have_the_umask_of_training(umask: int, allowed: int, wanted: int,
     )
     Path("train.py").write_text(code)
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, "train.py"], env=env, capture_output=True, text=True, check=False)
+    done = forked.run([sys.executable, "train.py"], preload=forked.HELPERS, env=env)
     assert done.returncode == 0, done.stderr
     modes = {path: path.stat().st_mode & 0o777 for path in [*Path("runs").rglob("*")]}
     assert len(modes) > 15

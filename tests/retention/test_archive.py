@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import msgspec
 import pytest
 
 import trackers
+from tests import forked
 from tests.retention.support import ROWS, age, delivered, files, program
 from trackers.analysis.run_list import listing, overview
 from trackers.errors import MissingPackage, NotFound, UsageError
@@ -88,7 +88,7 @@ failpoints.arm(sys.argv[2])
 
 def killed(name: str, run: RunDirectory, plan: str) -> None:
     """Archive or restore in another process that dies by SIGKILL at a point."""
-    done = subprocess.run([sys.executable, "-c", CODE.format(name=name), str(run.path), plan], check=False)
+    done = forked.run([sys.executable, "-c", CODE.format(name=name), str(run.path), plan], preload=forked.PACKAGE)
     assert done.returncode == -9
 
 

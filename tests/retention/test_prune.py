@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from tests import forked
 from tests.retention.support import age, delivered, program
 from trackers.analysis.tables import show_size
 from trackers.errors import UsageError
@@ -95,7 +95,7 @@ delete(RunDirectory(Path(sys.argv[1])), 0)
 @pytest.mark.parametrize("point", ["delete.before", "delete.doomed", "delete.aside", "delete.entry.after"])
 def test_killed_deletion_goes_on(run: RunDirectory, point: str) -> None:
     """Before the first change the run is whole; after it there is no half a run, and the next call ends the work."""
-    done = subprocess.run([sys.executable, "-c", CODE, str(run.path), f"{point}=kill"], check=False)
+    done = forked.run([sys.executable, "-c", CODE, str(run.path), f"{point}=kill"], preload=forked.PACKAGE)
     assert done.returncode == -9
     listed = json.loads(program("ls", "--json", "--dir", "runs").stdout)
     assert sorted(view["info"]["id"] for view in listed) == (

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests import ROOT
+from tests import ROOT, forked
 from tests.helpers import Driver, run_info, stream, training
 from trackers.backends.registry import load
 from trackers.backends.shared.append_file import FileShrunk, OwnedFile, file_name, replace, unseen
@@ -78,8 +78,12 @@ def test_tracker_killed_at_any_moment_ends_with_exact_files(tmp_path: Path, name
     root = ROOT
     kills = 0
     while True:
-        child = subprocess.Popen(
-            [sys.executable, "-c", CHILD, name, str(directory)], stdout=subprocess.PIPE, cwd=root, text=True
+        child = forked.Program(
+            [sys.executable, "-c", CHILD, name, str(directory)],
+            preload=forked.HELPERS,
+            stdout=subprocess.PIPE,
+            cwd=root,
+            text=True,
         )
         assert child.stdout is not None
         commits = chance.randrange(1, 10)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests import forked
 from tests.fakes.wandb_server import WandbServer
 from tests.helpers import T0, Driver, run_info, stream
 from trackers.backends.wandb import client, datastore_writer
@@ -90,7 +90,7 @@ def assert_is_training(rows: list[dict[str, Any]], steps: int, values: int = 10)
 def sync(tmp_path: Path) -> None:
     paths = datastore_writer.offline_files(tmp_path / "run/wandb", ID)
     command = [sys.executable, "-m", "wandb", "sync", "--yes", *[str(path.parent) for path in paths]]
-    subprocess.run(command, check=True, capture_output=True, timeout=60)
+    forked.run(command, preload=forked.HELPERS, check=True)
 
 
 def picture(directory: Path) -> MediaFile:

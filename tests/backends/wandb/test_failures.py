@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests import ROOT
+from tests import ROOT, forked
 from tests.backends.wandb.support import ID, assert_is_training, driver, offline_rows, picture, sync, user_row
 from tests.fakes.wandb_server import Fault, WandbServer
 from tests.fakes.wandb_store import Run
@@ -278,8 +278,14 @@ def test_killed_deliverer_leaves_each_row_once(mode: str, server: WandbServer, t
     picks = random.Random(7)
     for kill in (True, True, True, True, True, False):
         batches = picks.randint(2, 9) if kill else 10_000
-        with subprocess.Popen(
-            command, cwd=tmp_path, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        with forked.Program(
+            command,
+            preload=forked.HELPERS,
+            cwd=tmp_path,
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
         ) as process:
             assert process.stdin is not None
             assert process.stdout is not None
