@@ -102,4 +102,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    """The names of this package, and W&B's, which scripts call on the module."""
+    return sorted({*__all__, *importlib.import_module("trackers.as_wandb.names").offered()})

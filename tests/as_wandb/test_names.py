@@ -31,6 +31,14 @@ def test_the_list_of_names_is_wandbs() -> None:
     assert sorted(names.WANDB_NAMES) == sorted(wandb.__all__)
 
 
+def test_dir_has_wandbs_names_and_no_internals() -> None:
+    """What a shell offers behind ``trackers.``: our public names, all of W&B's, and nothing that can't be had."""
+    shown = dir(trackers)
+    assert set(trackers.__all__) | set(names.WANDB_NAMES) | {"run", "log", "alert", "plot"} <= set(shown)
+    assert not [name for name in shown if not hasattr(trackers, name)]
+    assert not {"backends", "relay", "journal", "importlib", "TYPE_CHECKING", "_PLACES"} & set(shown)
+
+
 @pytest.mark.parametrize("name", [*names.WANDB_NAMES, "Artifact", "run", "alert", "login", "Settings", "AlertLevel"])
 def test_each_name_of_wandb_is_ours_or_refuses(name: str) -> None:
     """Every exported name is there; what isn't ours raises, when it is called, an error that names the real call."""

@@ -54,15 +54,71 @@ def test_every_option_has_a_flag(tmp_path: Path) -> None:
         assert options.source(symbol) == f"flag {declaration.flag}"
 
 
-def test_flags_have_the_documented_spelling() -> None:
-    """The flags that users know are there, with help from the Kconfig file."""
+def test_help_of_a_script_is_short() -> None:
+    """The usual flags are a group of their own in --help; the others are left to --tracker-help, which it names."""
     text = parser_with_flags().format_help()
-    flags = "--tracker --tracker-project --tracker-run-name --tracker-tags --tracker-group --defconfig --wandb-entity"
-    for flag in (*flags.split(), "--wandb-offline, --no-wandb-offline", "--tracker-mode {online,offline,disabled}"):
+    flags = "--tracker --tracker-project --tracker-run-name --tracker-tags --tracker-group --defconfig --tracker-help"
+    for flag in (*flags.split(), "--tracker-mode {online,offline,disabled}"):
         assert flag in text
+    own, ours = text.split("\nexperiment tracking:\n")
+    assert "--lr" in own
+    assert "--lr" not in ours
+    assert "--tracker-nice" not in text
+    assert len(text.splitlines()) < 80
+
+
+def test_tracker_help_shows_every_flag(capsys: pytest.CaptureFixture[str]) -> None:
+    """All flags with their help from the Kconfig file, by its menus, on standard output; exit code 0."""
+    with pytest.raises(SystemExit) as caught:
+        parser_with_flags().parse_args(["--tracker-help"])
+    assert caught.value.code == 0
+    text = capsys.readouterr().out
+    assert "--lr" not in text
+    assert "--tracker-wandb-offline, --no-tracker-wandb-offline" in text
     words = re.sub(r"-\s+", "-", " ".join(text.split()))
     for declaration in DECLARATIONS.values():
+        assert declaration.flag in text
         assert re.sub(r"-\s+", "-", declaration.help) in words
+        assert f"\n{declaration.menu}:\n" in text
+
+
+def test_every_flag_begins_with_the_prefix() -> None:
+    """No flag of ours can be one of a script's own: all begin with --tracker, and no two are the same."""
+    flags = [declaration.flag for declaration in DECLARATIONS.values()]
+    assert all(flag == "--tracker" or flag.startswith("--tracker-") for flag in flags)
+    assert len(set(flags)) == len(flags)
+    parser = argparse.ArgumentParser()
+    for flag in ("--wandb-project", "--json-dir", "--mlflow-tags", "--defconfig"):
+        parser.add_argument(flag)
+    add_arguments(parser)
+    given = parser.parse_args(["--wandb-project", "mine", "--defconfig", "theirs", "--tracker-defconfig", "ours"])
+    assert (given.wandb_project, given.defconfig) == ("mine", "theirs")
+    assert flags_from_args(given) == ({}, "ours")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--tracker-projct", "x"], "--tracker-projct x: did you mean --tracker-project? --tracker-help lists all"),
+        (["--tracker-tag=x"], None),  # short for --tracker-tags, as argparse has it
+        (["--no-tracker-relays"], "did you mean --no-tracker-relay?"),
+        (["--wandb-entity", "me"], "did you mean --tracker-wandb-entity?"),
+        (["--no-wandb-offline"], "did you mean --no-tracker-wandb-offline?"),
+        (["--json-dir=out"], "did you mean --tracker-json-dir?"),
+        (["--lrr", "1"], "unrecognized arguments: --lrr 1\n"),
+    ],
+)
+def test_unknown_flag_is_answered_with_the_nearest(
+    words: list[str], said: str | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A misspelt flag of ours, and one without its prefix, names the one that was meant; a script's own doesn't."""
+    if said is None:
+        assert parser_with_flags().parse_args(words).tracker_tags == "x"
+        return
+    with pytest.raises(SystemExit) as caught:
+        parser_with_flags().parse_args(words)
+    assert caught.value.code == 2
+    assert said in capsys.readouterr().err
 
 
 def test_flags_not_given_are_absent() -> None:
@@ -82,7 +138,7 @@ def test_documented_command_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "taken", ["--tracker", "--tracker-project", "--no-wandb-offline", "--defconfig", "--tracker_dir"]
+    "taken", ["--tracker", "--tracker-project", "--no-tracker-wandb-offline", "--tracker-defconfig", "--tracker_dir"]
 )
 def test_parser_with_the_same_flag(taken: str) -> None:
     """A flag that the script has already is an error that names it, and leaves the parser as it was."""
@@ -99,7 +155,10 @@ def test_parser_with_the_same_flag(taken: str) -> None:
     ("words", "message"),
     [
         (["--tracker-nice", "99"], "flag --tracker-nice: TRACKER_NICE is 0 to 19, not 99"),
-        (["--baseline-run-id", "abc"], "flag --baseline-run-id: BASELINE_RUN_ID is entity/project/run_id"),
+        (
+            ["--tracker-baseline-run-id", "abc"],
+            "flag --tracker-baseline-run-id: BASELINE_RUN_ID is entity/project/run_id",
+        ),
         (["--no-tracker-relay", "--tracker-nice", "5"], "flag --tracker-nice: TRACKER_NICE needs TRACKER_RELAY"),
     ],
 )
@@ -111,7 +170,7 @@ def test_flag_with_a_wrong_value(tmp_path: Path, words: list[str], message: str)
 
 def test_flag_of_the_wrong_type(capsys: pytest.CaptureFixture[str]) -> None:
     """argparse itself refuses what isn't a number or a known word, with exit code 2."""
-    for words in (["--trackio-port", "x"], ["--tracker-mode", "offlin"]):
+    for words in (["--tracker-trackio-port", "x"], ["--tracker-mode", "offlin"]):
         with pytest.raises(SystemExit) as caught:
             parser_with_flags().parse_args(words)
         assert caught.value.code == 2

@@ -125,6 +125,11 @@ def known() -> list[str]:
     return sorted({*PLACES, *RUN_METHODS, *_OURS, *FUNCTIONS, *NAMESPACES, *CLASSES, "run", "config", "summary"})
 
 
+def offered() -> list[str]:
+    """W&B's public names, and a run's that are called on the module: what ``dir(trackers)`` shows beside ours."""
+    return sorted({*WANDB_NAMES, *RUN_METHODS, "alert", "plot", "run"})
+
+
 def _refused_class(name: str) -> type:
     def refuse(self: Any, *arguments: Any, **more: Any) -> None:
         raise NotProvided(refusal(name))

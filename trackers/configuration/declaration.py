@@ -69,8 +69,14 @@ class Declaration:
 
     @property
     def flag(self) -> str:
-        """The command-line flag: ``--tracker-run-name``."""
-        return "--" + self.symbol.lower().replace("_", "-")
+        """The command-line flag: ``--tracker-run-name``, ``--tracker-wandb-entity`` of ``WANDB_ENTITY``."""
+        name = self.symbol.lower().replace("_", "-")
+        return f"--{name}" if name == "tracker" or name.startswith("tracker-") else f"--tracker-{name}"
+
+    @property
+    def attribute(self) -> str:
+        """The flag's name in a parsed namespace."""
+        return self.flag.removeprefix("--").replace("-", "_")
 
     def text(self, value: Any, source: str) -> str:
         """A value from ``init``, a flag or the environment as Kconfig writes it.

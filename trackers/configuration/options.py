@@ -6,9 +6,10 @@ import difflib
 import logging
 import os
 import re
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from trackers.backends import registry
 from trackers.configuration import files
@@ -21,45 +22,69 @@ if TYPE_CHECKING:
     import argparse
 
 
-DEFCONFIG = "--defconfig"
+DEFCONFIG = "--tracker-defconfig"
+SHORT_DEFCONFIG = "--defconfig"
+HELP = "--tracker-help"
+GROUP = "experiment tracking"
+USUAL = frozenset(
+    {
+        "TRACKER", "TRACKER_PROJECT", "TRACKER_RUN_NAME", "TRACKER_RUN_ID", "TRACKER_RESUME", "TRACKER_GROUP",
+        "TRACKER_TAGS", "TRACKER_NOTES", "TRACKER_DIR", "TRACKER_MODE",
+    }
+)  # fmt: skip
+"""Options whose flags a script's ``--help`` shows; ``--tracker-help`` shows all."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
-    """Add ``--tracker``, ``--tracker-project``, … and ``--defconfig`` to a parser.
+    """Add ``--tracker``, ``--tracker-project``, … and ``--tracker-defconfig`` to a parser, as a group of its own.
 
-    Each option of the Kconfig file gets a flag, bools a ``--no-`` form too. What isn't given stays None, so that
-    the other ways to set an option count.
+    Each option of the Kconfig file gets a flag that begins with ``--tracker``, bools a ``--no-`` form too. What isn't
+    given stays None, so that the other ways to set an option count. ``--help`` shows those that most runs need, and
+    ``--tracker-help`` all of them. An unknown flag that begins so is answered with the nearest.
+    ``--defconfig`` is short for ``--tracker-defconfig``, where the script has no flag of that name.
 
     Raises:
         UsageError: the parser has one of these flags already.
     """
+    import argparse
+
     declarations = Tree().declarations.values()
-    _check_free(parser, [DEFCONFIG, *(flag for d in declarations for flag in _spellings(d))])
-    group = parser.add_argument_group("experiment tracking")
-    group.add_argument(
-        DEFCONFIG,
-        metavar="NAME|PATH",
-        help="File of options to read rather than .config: a name (`trackers list-defconfigs`) or a path.",
-    )
+    flags = [DEFCONFIG, HELP, *(flag for d in declarations for flag in _spellings(d))]
+    _check_free(parser, flags)
+    short = [] if _is_taken(parser, SHORT_DEFCONFIG) else [SHORT_DEFCONFIG]
+    group = parser.add_argument_group(GROUP)
+    _add_defconfig(group, short)
     for declaration in declarations:
-        _add(group, declaration)
+        _add(group, declaration, hidden=declaration.symbol not in USUAL)
+    group.add_argument(HELP, action=_help_action(argparse), help="Show all flags of experiment tracking and exit.")
+    _name_nearest(parser, [*flags, *short])
     return group
 
 
 def flags_from_args(namespace: argparse.Namespace) -> tuple[dict[str, Any], str | None]:
     """What the command line gave, as ``configuration.resolve`` takes it: flags by symbol, and the defconfig."""
-    flags = {name: getattr(namespace, name.lower(), None) for name in Tree().declarations}
+    flags = {name: getattr(namespace, one.attribute, None) for name, one in Tree().declarations.items()}
     given = {name: value for name, value in flags.items() if value is not None}
-    return given, getattr(namespace, "defconfig", None)
+    return given, getattr(namespace, "tracker_defconfig", None)
 
 
-def _add(group: argparse._ArgumentGroup, declaration: Declaration) -> None:
+def _add_defconfig(group: argparse._ArgumentGroup, short: list[str]) -> None:
+    group.add_argument(
+        DEFCONFIG,
+        *short,
+        metavar="NAME|PATH",
+        help="File of options to read rather than .config: a name (`trackers list-defconfigs`) or a path.",
+    )
+
+
+def _add(group: argparse._ArgumentGroup, declaration: Declaration, *, hidden: bool = False) -> None:
+    import argparse
+
     help_text = declaration.help.replace("%", "%%")
     if declaration.symbol == "TRACKER":
         help_text += f" Built in: {', '.join(sorted(registry.BUILT_IN))}."
+    help_text = argparse.SUPPRESS if hidden else help_text
     if declaration.kind == "bool":
-        import argparse
-
         group.add_argument(declaration.flag, action=argparse.BooleanOptionalAction, default=None, help=help_text)
     elif declaration.choices:
         group.add_argument(declaration.flag, choices=declaration.choices, help=help_text)
@@ -69,17 +94,67 @@ def _add(group: argparse._ArgumentGroup, declaration: Declaration) -> None:
         group.add_argument(declaration.flag, metavar="TEXT", help=help_text)
 
 
+def _help_action(argparse: Any) -> Any:
+    """The class of an action that prints the help of all flags, by the menus of the Kconfig file."""
+
+    class AllFlags(argparse.Action):  # type: ignore[misc]
+        def __init__(self, option_strings: list[str], dest: str, help: str | None = None, **_: Any) -> None:
+            super().__init__(option_strings, dest=argparse.SUPPRESS, default=argparse.SUPPRESS, nargs=0, help=help)
+
+        def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+            parser._print_message(all_flags(parser.prog), sys.stdout)
+            parser.exit()
+
+    return AllFlags
+
+
+def all_flags(program: str) -> str:
+    """The help of all flags of :func:`add_arguments`, by the menus of the Kconfig file."""
+    import argparse
+
+    whole = argparse.ArgumentParser(prog=program, usage=f"{program} [flags]", add_help=False, allow_abbrev=False)
+    groups: dict[str, argparse._ArgumentGroup] = {}
+    for declaration in Tree().declarations.values():
+        if declaration.menu not in groups:
+            groups[declaration.menu] = whole.add_argument_group(declaration.menu)
+            if len(groups) == 1:
+                _add_defconfig(groups[declaration.menu], [])
+        _add(groups[declaration.menu], declaration)
+    return whole.format_help()
+
+
+def _name_nearest(parser: argparse.ArgumentParser, flags: list[str]) -> None:
+    """Let the parser's error about flags that nobody knows name the nearest of ours."""
+    refuse = parser.error
+    old = {flag.replace("--tracker-", "--").replace("--no-tracker-", "--no-"): flag for flag in flags}
+
+    def error(message: str) -> NoReturn:
+        hints = []
+        for word in message.split():
+            flag = word.partition("=")[0]
+            if flag.startswith("--") and flag not in flags and "unrecognized" in message:
+                ours = flag.startswith(("--tracker", "--no-tracker"))
+                near = old.get(flag) or next(iter(difflib.get_close_matches(flag, flags, n=1) if ours else []), None)
+                hints += [f"did you mean {near}?"] if near else []
+        refuse(f"{message}: {' '.join(hints)} {HELP} lists all" if hints else message)
+
+    parser.error = error  # type: ignore[method-assign]
+
+
 def _spellings(declaration: Declaration) -> list[str]:
     flag = declaration.flag
     return [flag, "--no-" + flag.removeprefix("--")] if declaration.kind == "bool" else [flag]
 
 
-def _check_free(parser: argparse.ArgumentParser, flags: list[str]) -> None:
+def _is_taken(parser: argparse.ArgumentParser, flag: str) -> bool:
     # Both would write to one attribute of the namespace even where only the attribute's name is the same.
-    taken = {option for action in parser._actions for option in action.option_strings}
-    attributes = {action.dest for action in parser._actions}
+    attribute = flag.removeprefix("--").replace("-", "_")
+    return any(flag in action.option_strings or attribute == action.dest for action in parser._actions)
+
+
+def _check_free(parser: argparse.ArgumentParser, flags: list[str]) -> None:
     for flag in flags:
-        if flag in taken or flag.removeprefix("--").replace("-", "_") in attributes:
+        if _is_taken(parser, flag):
             raise UsageError(
                 f"the parser already has {flag}: remove it there (trackers.add_arguments adds it), "
                 "or pass its value to trackers.init yourself and don't call add_arguments"

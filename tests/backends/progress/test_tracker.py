@@ -488,7 +488,7 @@ def test_example_keeps_its_progress() -> None:
     small = ["--n-layer", "1", "--n-head", "2", "--n-embd", "32", "--block-size", "32", "--batch-size", "8",
              "--eval-iters", "1", "--device", "cpu", "--max-iters", "6", "--eval-interval", "3",
              "--log-interval", "6"]  # fmt: skip
-    more = ["--tracker", "progress,console", "--progress-dir", "checkpoints"]
+    more = ["--tracker", "progress,console", "--tracker-progress-dir", "checkpoints"]
     done = subprocess.run(
         [sys.executable, str(script), *small, *more], env={**os.environ, "OMP_NUM_THREADS": "1"},
         stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, check=False,
