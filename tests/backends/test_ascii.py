@@ -80,8 +80,10 @@ def test_run_under_an_ascii_locale_keeps_every_name(tmp_path: Path) -> None:
 
     ascii_only["TRACKER_DIR"] = "läufe"
     listed = start("-m", "trackers", "ls").stdout.decode("utf-8")
-    assert f"{PROJECT}/by" in listed
-    assert NAME in listed
+    assert {tuple(line.split()[:3]) for line in listed.splitlines()[1:]} == {
+        (*NAME.split(), place) for place in ("in", "by")
+    }
+    assert METRIC in listed.splitlines()[0]
     again = start("-m", "trackers", "sync", "in", "--to", "json,csv,tensorboard,session,benchmark", "--verify")
     assert again.returncode == 0, again.stderr.decode()
     assert again.stdout.decode("utf-8").count("all as it was written") == 5

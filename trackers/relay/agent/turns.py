@@ -65,7 +65,7 @@ class Line:
             raise OSError("the other side is gone")
         try:
             return [msgspec.json.decode(line) for line in lines]
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise OSError("not a message") from error
 
     def close(self) -> None:
