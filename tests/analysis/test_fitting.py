@@ -57,6 +57,19 @@ def test_texts_are_cut_and_names_in_their_middle() -> None:
     assert cells[4].endswith("…")
 
 
+def test_column_keeps_the_width_it_needs() -> None:
+    """A column may ask for more of its texts; names of rows are cut in their middle."""
+    one = TextTable(["run", "a"], [["some/very/long/name/of/a/metric last", 1.0]], least={0: 20})
+    assert bare(in_parts(one, 30)).splitlines()[1] == "some/very/lon…a/metric last  1"
+    assert fitted(table(least={4: 20}, spare=[2]), 62).left_out == ["final/best_val_loss"]
+
+
+def test_narrow_column_comes_back_where_a_wide_one_has_gone() -> None:
+    """What was left out first is shown all the same, if a column that was left out after it makes the room."""
+    one = TextTable(["name", "age", "project"], [["a" * 12, "3 h", "p" * 12]], texts=3, spare=[1, 2])
+    assert fitted(one, 20).left_out == ["project"]
+
+
 def test_columns_without_room_are_left_out_by_name() -> None:
     """What can be spared goes first; then columns at the right; the first column always stays."""
     found = fitted(table(spare=[2]), 52)

@@ -9,6 +9,7 @@ import pytest
 
 from tests.analysis.support import T0, write_run
 from trackers.analysis import run_table
+from trackers.analysis.fitting import fitted
 from trackers.analysis.run_list import KEPT, RunLine, Standing, listing
 from trackers.analysis.tables import TextTable
 from trackers.errors import UsageError
@@ -40,6 +41,23 @@ def test_results_come_first_then_last_values_that_have_a_best() -> None:
     assert found.rows[1] == ["two", "two", "finished", 1, "30 s", 0.5, 1.0, 0.5, "json not begun 279 B"]
     assert {place for place, tone in found.tones.items() if tone == "best"} == {(1, 5), (1, 6)}
     assert found.tones[0, 2] == "good"
+
+
+def test_texts_are_no_usual_columns() -> None:
+    """A result that is a text is a column only where it is asked for; NaN is a number."""
+    write_run("one", [(1, 1, {"loss": float("nan")})], summary={"said": "a long text", "best": 1.0})
+    assert table().headers[5:] == ["final/best", "loss", "trackers"]
+    assert table("final/said").rows == [["a long text"]]
+
+
+def test_narrow_terminal_keeps_how_trackers_stand() -> None:
+    """Of results, states and names, what is cut or left out first is the rest."""
+    for number in range(2):
+        write(f"r{number}", 2.0, 1.5, name=f"a-very-long-name-{number}", project=f"project-of-some-length-{number}")
+    text, left_out = fitted(table(), 72, colored=False)
+    assert "project" in left_out
+    lines = text.splitlines()
+    assert all("finished" in line and "json not begun" in line and " 1.5" in line for line in lines[-2:])
 
 
 def test_project_is_a_column_if_there_are_several() -> None:

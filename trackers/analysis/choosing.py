@@ -110,6 +110,7 @@ def of_table(table: TextTable, patterns: str) -> TextTable:
         texts=max(1, sum(place < table.texts for place in places)) if fits == sorted(fits) else 1,
         tones={(row, new[column]): tone for (row, column), tone in table.tones.items() if column in new},
         whole=frozenset(new[column] for column in table.whole if column in new),
+        least={new[column]: least for column, least in table.least.items() if column in new},
     )
 
 

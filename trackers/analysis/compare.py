@@ -535,6 +535,8 @@ def _nan(value: Any) -> Any:
     return value if isinstance(value, (int, float)) and not isinstance(value, bool) else math.nan
 
 
+LABEL = 30
+"""Minimum width of the rows' names on a narrow terminal, which are cut in their middle."""
 FEW_RUNS = 6
 """Maximum number of runs shown as columns; more are shown as rows."""
 SHOWN_KEYS, SHOWN_SETTINGS = 6, 8
@@ -570,7 +572,7 @@ def side_by_side(
             goals[len(rows)] = goal
         rows.append([title, *_column(found, name)])
     tones = {(row, 1 + place): "best" for row, goal in goals.items() for place in best_of(rows[row][1:], goal)}
-    return TextTable(["run", *_distinct(found)], rows, tones=tones, whole=frozenset([0]))
+    return TextTable(["run", *_distinct(found)], rows, tones=tones, least={0: LABEL})
 
 
 def a_line_each(

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from trackers.analysis.tables import TextTable, plain, show
 
 LEAST = 12
-"""Minimum width of a column whose texts are cut, in cells."""
+"""Default minimum width of a column whose texts are cut, in cells."""
 HEADER_LINES = 3
 LONGEST_PIECE = 20
 """Maximum width that a folded header keeps whole, in cells; longer words are cut."""
@@ -48,10 +48,16 @@ def fitted(table: TextTable, width: int, *, colored: bool = True) -> Fitted:
     columns = _columns(table, cells)
     order = [*table.spare, *(place for place in range(len(columns) - 1, 0, -1) if place not in table.spare)]
     kept = dict(enumerate(columns))
+    dropped = []
     for place in order:
         if _total(kept.values()) <= width:
             break
+        dropped.append(place)
         del kept[place]
+    for place in reversed(dropped):  # a narrow one may have room where a wide one, spared after it, has gone
+        if _total([*kept.values(), columns[place]]) <= width:
+            kept[place] = columns[place]
+    kept = dict(sorted(kept.items()))
     left_out = [plain(table.headers[place]) for place in range(len(columns)) if place not in kept]
     return Fitted(_title(table) + _text(table, cells, list(kept.values()), width, colored), left_out)
 
@@ -98,7 +104,7 @@ def _columns(table: TextTable, cells: Sequence[Sequence[str]]) -> list[_Column]:
             else:
                 numbers = max(numbers, size)
         inside = max(texts, numbers, 1)
-        least = inside if place in table.whole else max(numbers, min(texts, LEAST), 1)
+        least = inside if place in table.whole else max(numbers, min(texts, table.least.get(place, LEAST)), 1)
         natural = max(inside, _width(plain(header)))
         found.append(_Column(place, _folded_width(plain(header), least, natural), inside, natural))
     return found

@@ -26,7 +26,10 @@ RESULTS = 3
 """Maximum number of results among them, if there are last values, too."""
 LONGEST_WHY = 80
 """Maximum length of a failure's text, in characters; ``trackers show`` prints all of it."""
+STANDING = 18
+"""Minimum width of the trackers' column on a narrow terminal: a name and a state."""
 _TONES = {"finished": "good", "running": "busy", "failed": "bad", "crashed": "bad", "preempted": "odd"}
+_WHOLE = ("id", "age", "status")
 _DETAILS = ("group", "tags", "notes", "host")
 
 
@@ -120,22 +123,27 @@ def table(lines: Sequence[RunLine], columns: str, glances: Glances, now: float |
             tones |= {(number, at): "best" for number in best_of([row[at] for row in rows], goal)}
     return TextTable(
         names, rows, texts=left, more_texts=frozenset(place for place in texts if place >= left), tones=tones,
-        spare=_spare(names, values), whole=frozenset(at for at, name in enumerate(names) if name in ("id", "age")),
+        spare=_spare(names, values), whole=frozenset(at for at, name in enumerate(names) if name in _WHOLE),
+        least={at: STANDING for at, name in enumerate(names) if name == "trackers"},
     )  # fmt: skip
 
 
 def usual(lines: Sequence[RunLine]) -> list[str]:
-    """The results, then the last values, that most runs have: first those of which one value is better."""
+    """The numbers that most runs have, results, then last values: first those of which one value is better."""
     counts: dict[str, Counter[str]] = {"results": Counter(), "last": Counter()}
     for line in lines:
         for part, count in counts.items():
-            count.update(name for name, value in getattr(line, part).items() if not isinstance(value, (dict, list)))
+            count.update(name for name, value in getattr(line, part).items() if _is_number(value))
     names = {
         part: sorted(count, key=lambda name: (roles.direction(records.plain_name(name)) is None, -count[name]))
         for part, count in counts.items()
     }
     results = names["results"][: RESULTS if names["last"] else VALUES]
     return [*results, *names["last"][: VALUES - len(results)]]
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) or (isinstance(value, str) and value in records.FLOAT_NAMES)
 
 
 def _spare(names: list[str], values: list[str]) -> list[int]:

@@ -34,7 +34,7 @@ class TextTable(msgspec.Struct):
     texts: how many columns at the left are texts, more_texts: which others are; the rest is aligned at the right.
     tones: of cells, by row and column: "best" is marked in all formats but CSV and piped tables; "good", "busy",
     "bad" and "odd" are colours on a terminal. spare: columns that a narrow terminal leaves out first. whole: those
-    whose texts it must not cut.
+    whose texts it must not cut. least: how many characters it must leave of the texts of others.
     """
 
     headers: list[str]
@@ -45,6 +45,7 @@ class TextTable(msgspec.Struct):
     tones: dict[tuple[int, int], str] = {}
     spare: list[int] = []
     whole: frozenset[int] = frozenset()
+    least: dict[int, int] = {}
 
     def is_text(self, column: int) -> bool:
         """Whether a column is aligned at the left."""
