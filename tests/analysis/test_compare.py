@@ -377,6 +377,7 @@ def test_poor_runs_are_compared(rows: list[Any]) -> None:
         (["one", "--by", "seed", "--config", "lr"], UsageError, "--config can't be had with --by"),
         (["one", "--by", "seed", "--figures", "best,last"], UsageError, "--by shows one figure of each metric"),
         (["one", "--by", "config.nothing"], UsageError, "no run has the setting 'nothing'; there is lr"),
+        (["one", "--by", "config.l"], UsageError, "no run has the setting 'l': did you mean 'lr'?"),
     ],
 )
 def test_bad_input_is_one_line(arguments: list[str], error: type[Exception], said: str) -> None:

@@ -319,9 +319,12 @@ def test_show_config(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_list_defconfigs(here: Path) -> None:
     """list-defconfigs names ours and the directory's own, each with what it is for."""
     write(here, "# Mine alone.\n", "defconfigs/mine")
+    shown = json.loads(invoke("list-defconfigs", "--json").stdout)
     listed = dict(line.split(None, 1) for line in invoke("list-defconfigs").stdout.splitlines())
     assert listed["mine"] == "Mine alone."
     assert "gpt2-wandb-trackio" in listed
+    assert {entry["name"]: entry["about"] for entry in shown} == {name: about.strip() for name, about in listed.items()}
+    assert all(Path(entry["path"]).is_file() for entry in shown)
 
 
 @pytest.mark.parametrize(

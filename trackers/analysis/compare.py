@@ -21,7 +21,7 @@ from trackers.analysis.run_stats import RunStats
 from trackers.analysis.statistics import Spread, spread
 from trackers.analysis.tables import MISSING, TextTable, show
 from trackers.benchmark.speed import WALL_SAMPLES, WALL_STEPS, alike
-from trackers.errors import NotFound, UsageError, examples
+from trackers.errors import NotFound, UsageError, did_you_mean, examples
 from trackers.metrics import roles
 from trackers.metrics.groups import group_of
 from trackers.records import double
@@ -105,8 +105,9 @@ def labelled(runs: Sequence[RunStats], what: str) -> Iterable[tuple[str, RunStat
     if what.startswith("config."):
         name = what.removeprefix("config.")
         if not any(name in run.config for run in runs):
-            known = ", ".join(sorted({key for run in runs for key in run.config})[:20]) or "nothing"
-            raise UsageError(f"no run has the setting {name!r}; there is {known}")
+            known = sorted({key for run in runs for key in run.config})
+            near = did_you_mean(name, known, f"; there is {', '.join(known[:20]) or 'nothing'}")
+            raise UsageError(f"no run has the setting {name!r}{near}")
         return [(f"{name}={show(run.config[name])}" if name in run.config else NONE, run) for run in runs]
     raise UsageError(f"--by {what!r} isn't known: seed, group, tag or config.KEY")
 

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from trackers.cli import completion
-from trackers.cli.common import Force, mistaken, printable
+from trackers.cli.common import AsJson, Force, mistaken, printable
 
 _Variables = Annotated[
     list[str] | None,
@@ -51,11 +51,15 @@ def show_config(
         raise typer.Exit(2)
 
 
-def list_defconfigs() -> None:
+def list_defconfigs(as_json: AsJson = False) -> None:
     """List the defconfigs that can be named here, with what each is for."""
     from trackers.configuration import files
 
     found = files.list_defconfigs(Path.cwd())
+    if as_json:
+        listed = [{"name": name, "path": str(path), "about": files.describe(path)} for name, path in found.items()]
+        typer.echo(json.dumps(listed, indent=2))
+        return
     width = max(map(len, found), default=0)
     for name, path in found.items():
         typer.echo(f"{name:<{width}}  {files.describe(path)}".rstrip())
