@@ -343,7 +343,7 @@ def test_pictures_have_titles_and_no_empty_panels(tmp_path: Path) -> None:
     one, both = open_runs(["b"]), open_runs(["digits"])
     assert presets.metrics(one, PlotOptions()).title == "b"
     assert presets.benchmark(both, PlotOptions()).title == "digits: 2 runs"
-    assert presets.metrics(both, PlotOptions(by="seed")).title == "digits: 2 runs by seed"
+    assert presets.metrics(both, PlotOptions(by="seed")).title == "digits: 2 runs, means over seeds"
     picture = presets.training(one, PlotOptions())
     assert picture.leave_out_blank() == ["Step times", "Model FLOPs utilization"]
     assert ([panel.title for panel in picture.panels], picture.columns) == (["Training loss"], 1)

@@ -244,7 +244,7 @@ def titled(runs: Sequence[PlottedRun], by: str = "") -> str:
         return runs[0].label
     projects = list(dict.fromkeys(run.data.run.project for run in runs if run.data.run.project))
     where = f"{projects[0]}: " if len(projects) == 1 else ""
-    return f"{where}{len(runs)} runs" + (f" by {by}" if by else "")
+    return f"{where}{len(runs)} runs" + (", means over seeds" if by == "seed" else f", means by {by}" if by else "")
 
 
 def step_times(found: Iterable[tuple[str, int, Any]]) -> Panel:
