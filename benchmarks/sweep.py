@@ -70,7 +70,7 @@ def left() -> tuple[int, int, int]:
     until = time.monotonic() + LIMIT_S
     while (processes := helpers()) and time.monotonic() < until:
         time.sleep(0.1)
-    runs = list(find_runs(Path("runs")))
+    runs = list(find_runs(Path("runs/sweep")))
     leases = sum(len(list(run.path.rglob("*.lease"))) for run in runs)
     names = TRACKERS.split(",")
     states = [entry["state"] for run in runs for entry in delivery_report(run, names).values()]

@@ -18,16 +18,20 @@ from benchmarks import (
     analysis,
     common,
     copying,
+    crowd,
     delivery_rate,
     file_trackers,
+    finishing,
     instruments,
     log_call,
     reading,
     sampling,
     startup,
+    sweep,
     training_step,
 )
 from benchmarks.common import Figure
+from tests import ROOT
 from tests.fakes.gpu_drivers.standin import Drivers
 
 FEW = ("tensorboard", "json")
@@ -93,6 +97,26 @@ def test_sampling_measures_the_samplers_process(drivers: Drivers, monkeypatch: p
         monkeypatch.setenv(name, value)
     figures = by_name(sampling.cost(0.1))
     assert figures["sampler, 8 GPUs at 1 Hz: processor time / time"].at_most == sampling.SHARE
+
+
+@pytest.mark.processes
+@pytest.mark.skipif(sys.platform != "linux", reason="needs Linux: only there are processes forked so")
+def test_runs_of_an_agent_are_counted_and_audited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs at once and runs in a row: processes, memory, what is missing, and what is left of them."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(crowd, "LOOK_S", 0.05)
+    monkeypatch.setattr(sweep, "TRACKERS", "json")
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    with finishing.agent("json"):
+        taken = crowd.Crowd(2, "json,tensorboard", "of2-").play()
+        took = sweep.sweep(2, 0.05)
+        processes, leases, lacking = sweep.left()
+    assert taken.processes >= 6, "training, its relays, the agent and a delivery"
+    assert taken.memory_mb > taken.training_mb > 0
+    assert taken.wrong == 0
+    assert len(took) == 2
+    assert min(took) > 0
+    assert (processes, leases, lacking) == (0, 0, 0)
 
 
 def test_script_prints_json(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -390,6 +391,27 @@ def test_variables_that_packages_read_as_they_are_imported_are_in_the_key() -> N
     base = {**place.environment(dict(os.environ)), "PYTHONPATH": str(Path(trackers.__file__).parents[1])}
     done = subprocess.run([sys.executable, "-c", LOOKS], env=base, capture_output=True, text=True, check=True)
     assert set(done.stdout.split()) - IRRELEVANT == set()
+
+
+def test_agent_that_ends_before_it_forks_is_done_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has said that it has time: the run starts its own relay all the same, and doesn't wait for the next look."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    folder = place.open_directory(place.directory(), make=True)
+    with socket.socket(socket.AF_UNIX) as door, open(os.devnull, "ab") as log:
+        door.bind(place.address(folder, "k"))
+        door.listen()
+
+        def serve() -> None:
+            line, _ = door.accept()
+            with line:
+                line.sendall(elsewhere.READY)
+                line.recv(elsewhere.LENGTH.size)
+
+        agent = threading.Thread(target=serve)
+        agent.start()
+        assert elsewhere.ask("k", {}, {1: log.fileno()}) is None
+        agent.join()
+    os.close(folder)
 
 
 def test_end_of_an_agent_is_not_the_end_of_its_relay() -> None:

@@ -221,6 +221,8 @@ def ask(name: str, start: Mapping[str, Any], passed: Mapping[int, int]) -> Agent
     finally:
         line.close()
     relay.wait_for_name()
+    if not relay.pid and relay.poll() is not None:  # it ended before it could fork
+        return None
     return relay
 
 

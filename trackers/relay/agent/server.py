@@ -132,7 +132,8 @@ class Agent:
         while not (self._asked_to_end or self._outdated):
             if not self._load():
                 return
-            self._open_door()
+            if not self._wanted:
+                self._open_door()
             ready = self._wait(woken)
             self._reap()
             if self._door is not None and self._door.fileno() in ready:
@@ -143,7 +144,7 @@ class Agent:
             now = time.monotonic()
             self._used = now if self.order else self._used
             idle = not self._relays and not self.order and now - self._used >= self._idle_s
-            if idle or (now - self._looked >= LOOK_S and self._is_outdated(now)):
+            if idle or (self._door is not None and now - self._looked >= LOOK_S and self._is_outdated(now)):
                 return
 
     def see_them_end(self) -> None:
@@ -157,6 +158,9 @@ class Agent:
         for line, _ in self._asking.values():
             line.close()
         self._asking.clear()
+        self._shut()
+
+    def _shut(self) -> None:
         if self._door is not None:
             self._door.close()
             self._door = None
@@ -188,10 +192,14 @@ class Agent:
     def _load(self) -> bool:
         """Import what runs have asked for; False if no process can be forked afterwards."""
         wanted = [name for name in self._wanted if name not in (*self._loaded, *self._plan.left_out)]
-        self._wanted.clear()
         if not wanted and self._loaded:
+            self._wanted.clear()
             return True
-        self.close_door()  # who asks meanwhile doesn't wait
+        self._shut()  # who asks meanwhile doesn't wait
+        if self._asking:  # they were told that there is time for them
+            return True
+        self._wanted.clear()
+        self.order.close()
         helper_process.lower_priority(self._plan.nice)
         before = _descriptors()
         for name in ("", *wanted):
@@ -208,9 +216,9 @@ class Agent:
         return True
 
     def _wait(self, woken: int) -> set[int]:
-        assert self._door is not None
         poll = select.poll()
-        poll.register(self._door, select.POLLIN)
+        if self._door is not None:
+            poll.register(self._door, select.POLLIN)
         poll.register(woken, select.POLLIN)
         for fd in (*self.order.descriptors(), *self._asking):
             poll.register(fd, select.POLLIN)
