@@ -141,8 +141,8 @@ def test_result_of_gpt2_is_what_its_journal_says(ranks: int) -> None:
 def test_killed_run_has_its_result() -> None:
     """Training dies by SIGKILL: the relay says so, and the result holds every step that was logged."""
     options = ["--max-iters", "1000000", "--log-interval", "3", "--eval-interval", "1000000", "--tracker", "benchmark"]
-    training = subprocess.Popen(
-        [sys.executable, *GPT2, *options], env={**os.environ, "OMP_NUM_THREADS": "1"},
+    training = forked.Program(
+        [sys.executable, *GPT2, *options], preload=forked.TORCH, env={**os.environ, "OMP_NUM_THREADS": "1"},
         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     until = time.monotonic() + 120

@@ -330,8 +330,8 @@ def test_example_lines_are_what_its_journal_says(ranks: int) -> None:
 def test_lines_of_a_killed_run_are_true() -> None:
     """Whatever was printed before a run was killed is what its journal says."""
     more = ["--max-iters", "100000", "--log-interval", "5", "--eval-interval", "100000", "--tracker-log-interval", "5"]
-    process = subprocess.Popen(
-        [sys.executable, str(TRAIN), *SMALL, *more], env={**os.environ, "OMP_NUM_THREADS": "1"},
+    process = forked.Program(
+        [sys.executable, str(TRAIN), *SMALL, *more], preload=forked.TORCH, env={**os.environ, "OMP_NUM_THREADS": "1"},
         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     assert process.stderr is not None

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
 import sys
 from collections.abc import Mapping
 from datetime import datetime
@@ -18,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import trackers
-from tests import ROOT
+from tests import ROOT, forked
 from tests.helpers import T0, Driver, run_info, stream
 from tests.ranks.support import job, the_run, until
 from trackers.backends.progress.tracker import ProgressTracker
@@ -489,10 +487,7 @@ def test_example_keeps_its_progress() -> None:
              "--eval-iters", "1", "--device", "cpu", "--max-iters", "6", "--eval-interval", "3",
              "--log-interval", "6"]  # fmt: skip
     more = ["--tracker", "progress,console", "--tracker-progress-dir", "checkpoints"]
-    done = subprocess.run(
-        [sys.executable, str(script), *small, *more], env={**os.environ, "OMP_NUM_THREADS": "1"},
-        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
+    done = forked.run([sys.executable, str(script), *small, *more], preload=forked.TORCH)
     assert done.returncode == 0, done.stderr
     found = [entry for entry in entries(Path("checkpoints/progress.txt").read_text()) if entry.event == SAVED]
     run = RunDirectory(the_run())

@@ -91,7 +91,7 @@ def test_tracker_killed_at_any_moment_ends_with_exact_files(tmp_path: Path, name
             child.stdout.readline()
         for _ in range(chance.randrange(20_000)):
             pass  # so that the kill falls anywhere between two commits
-        if kills < 12:
+        if kills < 6:
             child.kill()
             kills += 1
         child.communicate()
