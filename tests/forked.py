@@ -5,7 +5,8 @@ program as ``subprocess`` does, but in a fork of a process that has imported ven
 ours: the package itself, the program and its environment are loaded anew in each fork, and what was imported before is
 in ``sys.modules`` only once the program imports it. What a program starts with ``subprocess``, another Python or a
 relay, is a fork, too; so are the deliveries of such a relay, as they are with a host agent. :func:`commands` gives
-shells a ``python`` and a ``trackers`` that are forks.
+shells a ``python`` and a ``trackers`` that are forks; :class:`Helper` stands for ``subprocess.Popen`` where the package
+starts relays; the workers of a test run are forks, too (``tests/conftest.py``).
 
 What a real start of Python decides (how the interpreter is found, what lies on its command line) is not tested with it.
 One process forks for all workers of a test run.
