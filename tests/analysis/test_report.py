@@ -259,6 +259,7 @@ def test_wrong_input_is_one_line(
     assert said in error
 
 
+@pytest.mark.slow
 def test_benchmark_measures() -> None:
     """The benchmark of plots and reports draws what it measures, and its bounds are the promised ones."""
     figures = {figure.name.strip(): figure for figure in plotting.measure(True, 2, 2)}

@@ -168,6 +168,7 @@ def test_audit_sees_one_wrong_value(change: Any, wrong: int, monkeypatch: pytest
     assert common.audit(SimpleNamespace(dir=run.dir), logged, ["json"]) == wrong
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 def test_analysis_benchmark_measures() -> None:
     """Every command answers for every run, twice the same, and each bound of the issue has its figure."""

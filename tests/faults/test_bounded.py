@@ -24,7 +24,7 @@ GROWTH_BYTES = 16 << 20
 SHORT, LONG = 20_000, 200_000
 
 
-@pytest.mark.parametrize("tracker", ["mlflow", "trackio"])
+@pytest.mark.parametrize("tracker", ["mlflow", pytest.param("trackio", marks=pytest.mark.slow)])
 def test_backlog_behind_a_dead_server_takes_no_memory(tracker: str, tmp_path: Path) -> None:
     """Ten times as many records behind it: the same memory, little more than the vendor's own."""
     least = backlog.bare(tracker, DEAD)

@@ -119,10 +119,14 @@ ANSWERS = {
     "drop": Fault("drop"),
     "away": Fault("refuse"),
 }
+LIKE_OTHERS = {"403", "502"}
+"""Answers that are taken as one of the others is."""
 
 
 @pytest.mark.parametrize("begun", [False, True], ids=["before", "amid"])
-@pytest.mark.parametrize("answer", ANSWERS)
+@pytest.mark.parametrize(
+    "answer", [pytest.param(name, marks=[pytest.mark.slow] if name in LIKE_OTHERS else []) for name in ANSWERS]
+)
 @pytest.mark.parametrize("tracker", ["mlflow", "trackio"])
 def test_answer_costs_one_line_and_nothing_else(
     tracker: str,

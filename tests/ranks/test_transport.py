@@ -542,6 +542,7 @@ def test_forked_worker_adds_nothing_of_its_own(
     assert "a forked process has none of its own" in capfd.readouterr().err
 
 
+@pytest.mark.slow
 def test_benchmark_measures_and_audits() -> None:
     """The benchmark's ranks log, and every value of all ranks comes out right; how fast is for it to tell."""
     figures = {figure.name: figure for figure in benchmark.measure(True, ranks=2, seconds=3.0)}
