@@ -38,8 +38,6 @@ TURN_S = 0.2
 """Between looks at deliveries that wait for a place, in seconds."""
 PATIENCE_S = 1.0
 """How long one process that asks may keep the others waiting."""
-SAME_S = 0.1
-"""Time for which files that were looked at count as unchanged, in seconds."""
 REQUEST_BYTES = 16 * 1024 * 1024
 LIGHT = (
     "psutil", "trackers.relay.supervisor", "trackers.relay.delivery.delivery", "trackers.relay.sampling.many",
@@ -117,7 +115,6 @@ class Agent:
         self._looked = 0.0
         self._installed: list[str] = []
         self._files: dict[str, int] = {}
-        self._compared = float("-inf")
         self._asking: dict[int, tuple[socket.socket, float]] = {}
         self._inode = -1
         self.threaded = ""
@@ -255,28 +252,31 @@ class Agent:
 
     def _greet(self, door: socket.socket) -> None:
         """Tell all that ask whether there is time for them: a crowd that comes at once isn't sent away."""
+        lines = []
         while True:
             try:
                 line, _ = door.accept()
             except OSError:
-                return
-            try:
-                if place.peer(line) != os.geteuid():
-                    line.close()
+                break
+            with contextlib.suppress(OSError):
+                if place.peer(line) == os.geteuid():
+                    lines.append(line)
                     continue
-                now = time.monotonic()
-                if now - self._compared >= SAME_S:
-                    self._outdated = _stamps(self._installed) != self._files
-                    self._compared = time.monotonic()
+            line.close()
+        now = time.monotonic()
+        if lines:  # of a crowd, one look for all that asked before it
+            self._outdated = _stamps(self._installed) != self._files
+        for line in lines:
+            try:
                 line.sendall(BUSY if self._outdated else READY)
             except OSError:  # it is gone
                 line.close()
                 continue
             if self._outdated:
                 line.close()
-                return
-            self._asking[line.fileno()] = line, now
-            self._used = now
+            else:
+                self._asking[line.fileno()] = line, now
+                self._used = now
 
     def _answer(self, line: socket.socket) -> None:
         received: list[int] = []
