@@ -223,6 +223,8 @@ def test_output_is_never_an_input(name: str, how: str, here: Path, capsys: pytes
 @pytest.fixture
 def full() -> Iterator[Callable[[], None]]:
     """Files get no longer than a byte from the call on, as on a disk that fills."""
+    if "wandb" in sys.modules:  # its service's threads, of another test, write, too
+        sys.modules["wandb"].teardown()
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     yield lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1, before[1]))
     resource.setrlimit(resource.RLIMIT_FSIZE, before)

@@ -202,6 +202,7 @@ REASONS = {
     "backends/wandb/media.py": "temporary files of its own; media come through pixels.path",
     "backends/trackio/media.py": "temporary files of its own",
     "relay/agent/place.py": "this process's own entries in /proc; the agents' directory, by its descriptor",
+    "relay/agent/sampler.py": "/dev/null",
     "journal/forked_helper.py": "this process's own entries in /proc, and /dev/null",
     "relay/supervisor.py": "descriptions of installed packages",
     "retention/archive.py": "a directory, to have its names on the disk",

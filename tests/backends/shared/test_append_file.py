@@ -67,8 +67,9 @@ def content(directory: Path) -> dict[str, bytes]:
             and path.suffix != ".part"}  # fmt: skip
 
 
+@pytest.mark.parametrize("most", [6, pytest.param(12, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", ["tensorboard", "json", "csv"])
-def test_tracker_killed_at_any_moment_ends_with_exact_files(tmp_path: Path, name: str) -> None:
+def test_tracker_killed_at_any_moment_ends_with_exact_files(tmp_path: Path, name: str, most: int) -> None:
     """A delivery that SIGKILL ends again and again leaves, byte for byte, the files of one that nothing disturbed."""
     plain = Driver(load(name), run_info(tmp_path / "plain/run", options={"JSON_SAVE_INTERVAL": 1}))
     plain.deliver(long_run(), batch=7)
@@ -91,7 +92,7 @@ def test_tracker_killed_at_any_moment_ends_with_exact_files(tmp_path: Path, name
             child.stdout.readline()
         for _ in range(chance.randrange(20_000)):
             pass  # so that the kill falls anywhere between two commits
-        if kills < 6:
+        if kills < most:
             child.kill()
             kills += 1
         child.communicate()
