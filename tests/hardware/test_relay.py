@@ -32,6 +32,10 @@ SCRIPT = """
 import sys, time, trackers
 from pathlib import Path
 run = trackers.init(sys.argv[1], project="p", name="n", id="sampled", config={"lr": 0.1})
+def wandb_has_sampled():
+    from trackers.formats import wandb_datastore
+    found = (record for file in Path().rglob("*.wandb") for record in wandb_datastore.records(file))
+    return any(record.WhichOneof("record_type") == "stats" for record in found)
 until = time.monotonic() + 60
 step = 0
 while time.monotonic() < until:
@@ -39,7 +43,8 @@ while time.monotonic() < until:
     step += 1
     stream = Path(run.dir, "streams", "sampler-0.1.jsonl")
     if stream.exists() and stream.read_text().count("gpu/energy_total_j") >= 2:
-        break
+        if "wandb" not in sys.argv[1] or wandb_has_sampled():
+            break
     time.sleep(0.02)
 print(step, flush=True)
 if "hold" in sys.argv:
