@@ -28,12 +28,16 @@ NAME_LONGEST = 80
 """Maximum length of a name from elsewhere in a message, in characters."""
 
 
-def did_you_mean(word: str, known: Iterable[str], otherwise: str = ".") -> str:
-    """The end of a message about an unknown word: the nearest of the known ones; ``otherwise`` where none is near."""
+def did_you_mean(word: str, known: Iterable[str], otherwise: str = ".", most: int = 1) -> str:
+    """The end of a message about an unknown word: the nearest of the known ones; ``otherwise`` where none is near.
+
+    Args:
+        most: how many are named.
+    """
     import difflib
 
-    near = difflib.get_close_matches(word, list(known), n=1)
-    return f": did you mean {near[0]!r}?" if near else otherwise
+    near = difflib.get_close_matches(word, list(known), n=most)
+    return f": did you mean {examples(map(repr, near))}?" if near else otherwise
 
 
 def examples(names: Iterable[object], most: int = 10) -> str:

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import difflib
 import fnmatch
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -18,7 +17,7 @@ from trackers.analysis.best import FIELDS, SPEEDS, USES
 from trackers.analysis.compare import FIGURES
 from trackers.analysis.run_stats import RunStats
 from trackers.analysis.tables import TextTable
-from trackers.errors import NotFound, UsageError, examples
+from trackers.errors import NotFound, UsageError, did_you_mean, examples
 from trackers.metrics import roles
 from trackers.records import final_name, plain_name
 
@@ -207,10 +206,7 @@ def titled(name: str) -> str:
 def near(word: str, known: Iterable[str]) -> str:
     """Which of the known names was meant, or which there are: the end of a message."""
     there = list(dict.fromkeys(known))
-    close = difflib.get_close_matches(word, there, n=3, cutoff=0.5)
-    if close:
-        return f": did you mean {' or '.join(map(repr, close))}?"
-    return f"; there is {examples(there, 12)}" if there else ""
+    return did_you_mean(word, there, f"; there is {examples(there, 12)}" if there else "", most=3)
 
 
 def words(text: str) -> list[str]:

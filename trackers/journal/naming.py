@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import fnmatch
 import glob
 from collections.abc import Iterable
 from pathlib import Path
 from urllib.parse import unquote
 
-from trackers.errors import NotFound, UsageError, examples
+from trackers.errors import NotFound, UsageError, did_you_mean, examples
 from trackers.journal.run_directory import RunDirectory, find_runs, is_run, project_folder
 
 LATEST = "latest"
@@ -124,5 +123,4 @@ def _fits(pattern: str, run: RunDirectory, name: str) -> bool:
 def _near(reference: str, runs: Iterable[RunDirectory], names: Iterable[str]) -> str:
     """What was meant, or how to list what there is: the end of a message."""
     known = dict.fromkeys([*names, *(run.path.name for run in runs), *map(_project, runs)])
-    near = difflib.get_close_matches(reference, [name for name in known if name], n=3, cutoff=0.6)
-    return f": did you mean {examples(map(repr, near))}?" if near else "; `trackers ls` lists them"
+    return did_you_mean(reference, filter(None, known), "; `trackers ls` lists them", most=3)
