@@ -19,7 +19,7 @@ from typing import Any, BinaryIO, NamedTuple
 import msgspec
 
 from trackers.errors import NotFound, UsageError, did_you_mean, examples
-from trackers.formats.pixels import image_pixels
+from trackers.formats.pixels import array_as_png
 from trackers.readers.helpers import check_size
 from trackers.records import ArtifactRecord, Media, MediaFile, Record, Text, name_floats
 from trackers.support import confined
@@ -271,17 +271,9 @@ def _opened(file: str, root: Path | None) -> BinaryIO:
 
 def _png(content: bytes) -> bytes:
     try:
-        import numpy
-        from PIL import Image
-
-        picture = Image.fromarray(image_pixels(numpy.load(io.BytesIO(content), allow_pickle=False)))
-        out = io.BytesIO()
-        picture.save(out, format="PNG")
-    except ImportError as error:
-        raise NotFound(f"{error}: --raw gives the array as it is kept") from None
-    except (OSError, ValueError, TypeError, EOFError, MemoryError) as error:
-        raise NotFound(f"it is no image ({error}): --raw gives it as it is kept") from None
-    return out.getvalue()
+        return array_as_png(content)
+    except (ImportError, ValueError) as error:
+        raise NotFound(f"{error}: --raw gives it as it is kept") from None
 
 
 def _csv(content: bytes) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from typing import Any
 
 
@@ -33,3 +34,24 @@ def image_pixels(pixels: Any) -> Any:
             pixels = pixels * 255
         pixels = pixels.round()
     return numpy.ascontiguousarray(pixels.clip(0, 255).astype("uint8"))
+
+
+def array_as_png(content: bytes, compress_level: int = 6) -> bytes:
+    """An array as ``numpy.save`` writes it, as a PNG picture.
+
+    Args:
+        compress_level: 1 (quick) to 9 (small).
+
+    Raises:
+        ValueError: it is no image. ImportError: NumPy or Pillow isn't installed.
+    """
+    import numpy
+    from PIL import Image
+
+    try:
+        picture = Image.fromarray(image_pixels(numpy.load(io.BytesIO(content), allow_pickle=False)))
+        out = io.BytesIO()
+        picture.save(out, format="PNG", compress_level=compress_level)
+    except (OSError, ValueError, TypeError, EOFError, MemoryError) as error:
+        raise ValueError(f"it is no image: {error}") from error
+    return out.getvalue()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -10,7 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from trackers.errors import NotFound
-from trackers.formats.pixels import image_pixels
+from trackers.formats.pixels import array_as_png
 from trackers.records import Media, MediaFile, Record, Text, name_floats
 from trackers.support import confined
 
@@ -148,12 +147,6 @@ def _read(item: MediaFile, root: Path) -> bytes:
 
 def _png(content: bytes) -> bytes:
     try:
-        import numpy
-        from PIL import Image
-
-        picture = Image.fromarray(image_pixels(numpy.load(io.BytesIO(content), allow_pickle=False)))
-        out = io.BytesIO()
-        picture.save(out, format="PNG", compress_level=1)
-    except (OSError, ValueError, TypeError, EOFError, ImportError, MemoryError) as error:
-        raise NotFound(f"it is no image: {error}") from error
-    return out.getvalue()
+        return array_as_png(content, compress_level=1)
+    except (ImportError, ValueError) as error:
+        raise NotFound(str(error)) from error
