@@ -226,7 +226,7 @@ class Child:
             with contextlib.suppress(OSError):
                 os.write(self.bell, b".")
 
-    def ring(self) -> None:
+    def end_turn(self) -> None:
         """Tell it that its turn is over."""
         if self.bell >= 0:
             os.close(self.bell)
@@ -539,7 +539,7 @@ class Supervisor:
                 continue
             self._end_if_stuck(child)
             if self._turns.is_over(child.name):
-                child.ring()
+                child.end_turn()
 
     def _urgency(self, child: Child) -> int:
         if self._ended_at:
@@ -593,7 +593,7 @@ class Supervisor:
         if self._turns.is_over(child.name):
             child.turns += 1
             child.rests, child.has = True, read_account(self.run, child.name).offsets
-        child.ring()
+        child.end_turn()
         self._turns.done(child.name)
         if code == DONE and not child.again:
             child.done = True
