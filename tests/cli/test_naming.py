@@ -92,7 +92,11 @@ def test_commands_of_one_run_take_every_reference_to_one(words: list[str]) -> No
         assert "names 3 runs" in str(given(words, reference).exception)
 
 
-@pytest.mark.parametrize("words", MANY, ids=lambda words: words[0])
+@pytest.mark.parametrize(
+    "words",
+    [pytest.param(words, marks=[pytest.mark.processes] if words[0] == "sync" else []) for words in MANY],
+    ids=lambda words: words[0],
+)
 def test_commands_of_many_runs_take_projects_patterns_and_conditions(words: list[str]) -> None:
     """What names several runs is all of them."""
     for reference in ("digits", "lr*", "where:project == 'digits'"):

@@ -449,6 +449,7 @@ def test_tracker_follows_the_protocol() -> None:
     } == WandbTracker.accepts
 
 
+@pytest.mark.processes
 def test_media_that_come_again_begin_no_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A row's table and picture are found in the offline file, where they lie as their parts, though state is lost."""
     monkeypatch.setenv("WANDB_MODE", "offline")
