@@ -48,7 +48,7 @@ endef
 # menuconfig, defconfig-NAME and what else makes a .config.
 include config.mk
 
-.PHONY: help demo test test-fast test-slow test-failed test-oldest test-python test-frameworks test-clients check audit fuzz chaos chaos-crowd chaos-failpoints copy-project bench gpu-check docs-pictures new-tracker wheel release-check clean
+.PHONY: help demo test test-fast test-slow test-failed test-oldest test-python test-frameworks test-clients check audit fuzz chaos chaos-crowd chaos-failpoints copy-project bench gpu-check docs docs-pictures new-tracker wheel release-check clean
 
 help:  ## this list
 	@grep -hE '^[a-z][a-z-]*:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 24
@@ -119,6 +119,10 @@ gpu-check: $(DEV_ENV)  ## on this machine's GPUs: values against nvidia-smi's (C
 	@$(PYTHON) -m tests.hardware.gpu_check $(if $(CAPTURE),--capture $(CAPTURE))
 	@$(PYTHON) -m pytest -n 0 tests/instruments/test_gpu.py tests/ranks/test_gpu.py
 
+docs: .venv-docs/.installed-docs  ## the documentation as a site with search, in build/site; made with .venv-docs (a minute)
+	@NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --quiet
+	@echo "build/site is complete; to look at it: python3 -m http.server --directory build/site --bind 127.0.0.1"
+
 docs-pictures: $(DEMO_ENV)  ## draw docs/pictures anew; needs chromium and chromedriver
 	@$(PYTHON) scripts/make_architecture.py
 	@$(PYTHON) scripts/make_plots.py
@@ -134,7 +138,7 @@ release-check: $(ENV)  ## before a release: versions, changelog and tag agree, a
 	@$(PYTHON) scripts/release_check.py --wheel
 
 clean:  ## remove environment, caches and build outputs; runs stay
-	rm -rf $(VENV) .venv-oldest .venv-frameworks .venv-clients $(PYTHON_ROOT) .cache build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-oldest .venv-frameworks .venv-clients .venv-docs $(PYTHON_ROOT) .cache build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 $(VENV)/.installed-core: pyproject.toml
 	$(call install,-e .)
@@ -151,3 +155,9 @@ $(VENV)/.installed-frameworks: pyproject.toml $(wildcard constraints/*.txt)
 
 $(VENV)/.installed-clients: pyproject.toml
 	$(call install,-e '.[clients]')
+
+.venv-docs/.installed-docs: pyproject.toml
+	@test -x .venv-docs/bin/python || $(BASE_PYTHON) -m venv .venv-docs
+	@echo "Installing what makes the documentation into .venv-docs"
+	@.venv-docs/bin/python -m pip install --quiet -e '.[docs]'
+	@touch $@

@@ -2,9 +2,9 @@
 
     python scripts/new_tracker.py NAME
 
-Makes trackers/backends/NAME and tests/backends/NAME, and adds NAME to the table of trackers
-(trackers/backends/registry.py) and to the README's. Existing files are never overwritten. Uses the standard library
-alone.
+Makes trackers/backends/NAME and tests/backends/NAME, and adds NAME to the tables of trackers in
+trackers/backends/registry.py and docs/choosing-trackers.md. Existing files are never overwritten. Uses the standard
+library alone.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 TEMPLATE = ROOT / "scripts/tracker_template"
 REGISTRY = "trackers/backends/registry.py"
-README = "README.md"
+PAGE = "docs/choosing-trackers.md"
 
 TABLE = re.compile(
     r"(?P<before>BUILT_IN: dict\[str, str\] = \{\n.*?    for name in \(\n)(?P<rows>(?: +\"\w+\",\n)+)", re.S
@@ -63,14 +63,14 @@ def new_tracker(name: str, root: Path) -> list[str]:
     taken = [path for path in texts if path.exists()]
     if taken:
         raise ValueError(f"{taken[0].relative_to(root)} is there already: remove it, or choose another name")
-    registry, readme = (root / REGISTRY).read_text("utf-8"), (root / README).read_text("utf-8")
-    table, rows = TABLE.search(registry), ROWS.search(readme)
+    registry, page = (root / REGISTRY).read_text("utf-8"), (root / PAGE).read_text("utf-8")
+    table, rows = TABLE.search(registry), ROWS.search(page)
     if table is None or rows is None:
-        raise ValueError(f"{README if table else REGISTRY} has no table of trackers as this script knows it")
+        raise ValueError(f"{PAGE if table else REGISTRY} has no table of trackers as this script knows it")
     if f'"{name}",' in table["rows"]:
         raise ValueError(f"{REGISTRY} has a tracker {name} already")
     texts[root / REGISTRY] = f'{registry[: table.end()]}        "{name}",\n{registry[table.end() :]}'
-    texts[root / README] = readme[: rows.end()] + ROW.format(name=name) + readme[rows.end() :]
+    texts[root / PAGE] = page[: rows.end()] + ROW.format(name=name) + page[rows.end() :]
     for path, text in texts.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, "utf-8")

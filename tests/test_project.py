@@ -18,7 +18,7 @@ from tests.test_layout import FLOORS
 
 ARCHITECTURE = ROOT / "docs/architecture.md"
 PAGES = (ARCHITECTURE, ROOT / "CONTRIBUTING.md", ROOT / ".github/pull_request_template.md")
-NAMED = re.compile(r"(?<![\w/.])((?:trackers|tests|docs|scripts|\.ci)/[\w./]+)")
+NAMED = re.compile(r"(?<![\w/.])((?:trackers|tests|docs|scripts|\.ci)/[\w./-]+)")
 RULES = "foo"
 """What a new part is called in CONTRIBUTING.md: paths with it don't exist."""
 

@@ -1,4 +1,4 @@
-"""Ways for a process to end, each with the true status of its run. ``docs/guarantees.md`` shows them as a table."""
+"""Ways for a process to end, each with the true status of its run. ``docs/endings.md`` shows them as a table."""
 
 from __future__ import annotations
 

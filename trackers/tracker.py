@@ -27,13 +27,22 @@ StatusName = Literal["running", "finished", "failed", "crashed", "preempted"]
 
 
 class Cursor(msgspec.Struct, frozen=True):
-    """Progress of a delivery: the number of records, in its chosen order, that are safely delivered."""
+    """Progress of a delivery.
+
+    seq: number of records, in the order that the delivery chose, that are safely delivered.
+    """
 
     seq: int = 0
 
 
 class Status(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Status of a run. time: Unix seconds of the end, or of the last sign of life."""
+    """Status of a run.
+
+    name: "running", "finished", "failed", "crashed" (killed) or "preempted".
+    exit_code: of the process, 0 to 255; None while it runs, and where it isn't known.
+    time: Unix seconds of the end, or of the last sign of life.
+    reason: one line on why it ended so, such as the exception; "" for a run that finished.
+    """
 
     name: StatusName
     exit_code: int | None = None
@@ -44,6 +53,16 @@ class Status(msgspec.Struct, frozen=True, omit_defaults=True):
 class RunInfo(msgspec.Struct, omit_defaults=True, kw_only=True):
     """Identity of a run: the content of ``run.json``.
 
+    id: the same in every tracker, and the name of the run's directory.
+    name, project, group, job_type, tags, notes: as ``init`` got them, or as they were changed last.
+    trackers: names of the trackers that receive the run.
+    mode: "online" or "offline".
+    created: Unix seconds of the first attempt's start.
+    program, argv, cwd, python: the script, its arguments (secrets masked), its working directory, its interpreter.
+    host, boot_id, pid, pid_start, user: the training process of the newest attempt, so that it can be found again.
+    git: commit, branch, remote and root of the repository around the script; {} where there is none.
+    attempts: a mapping for each start of the run, the oldest first.
+    version: of this format.
     options: every option's resolved value, by Kconfig symbol (``"MLFLOW_TRACKING_URI"``), and what ``init`` was
         given for one tracker only (``settings``).
     config: the configuration as ``init`` got it; later changes are Config records. Trackers take the

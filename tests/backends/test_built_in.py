@@ -16,6 +16,7 @@ import pytest
 from tests import ROOT
 
 REGISTRY = "trackers/backends/registry.py"
+PAGE = "docs/choosing-trackers.md"
 NOT_TRACKERS = {"shared", "__pycache__"}
 
 
@@ -56,8 +57,8 @@ def missing(name: str, root: Path) -> Iterator[str]:
             )
     if isinstance(tracker, ast.ClassDef) and f"{title}Precheck" not in map(ast.unparse, tracker.bases):
         yield f"{folder}/tracker.py: {title}Tracker doesn't inherit from {title}Precheck, so that the two may differ"
-    if not re.search(rf"^\| `{name}` \|", (root / "README.md").read_text("utf-8"), re.M):
-        yield f"README.md: the table under 'What each tracker gets' lacks the row | `{name}` | …"
+    if not re.search(rf"^\| `{name}` \|", (root / PAGE).read_text("utf-8"), re.M):
+        yield f"{PAGE}: the table under 'What each tracker gets' lacks the row | `{name}` | …"
     kit = re.compile(rf'check_tracker\(\s*"{name}"')
     if not any(kit.search(path.read_text("utf-8")) for path in (root / "tests/backends").glob("**/test_*.py")):
         yield (
@@ -108,13 +109,14 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of this checkout with a new tracker, ``toy``, as `make new-tracker NAME=toy` writes it."""
     root = tmp_path_factory.mktemp("checkout")
     shutil.copytree(ROOT / "trackers", root / "trackers", ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("README.md", "pyproject.toml", "LICENSE"):
-        shutil.copy(ROOT / name, root)
+    (root / "docs").mkdir()
+    for name in (PAGE, "README.md", "pyproject.toml", "LICENSE"):
+        shutil.copy(ROOT / name, root / name)
     printed = new_tracker("toy", root)
     assert printed.returncode == 0, printed.stderr
     assert printed.stdout.splitlines()[:-3] == [
         "trackers/backends/toy/__init__.py", "tests/backends/toy/__init__.py", "trackers/backends/toy/tracker.py",
-        "trackers/backends/toy/precheck.py", "tests/backends/toy/test_tracker.py", REGISTRY, "README.md",
+        "trackers/backends/toy/precheck.py", "tests/backends/toy/test_tracker.py", REGISTRY, PAGE,
     ]  # fmt: skip
     return root
 
@@ -195,7 +197,7 @@ PIECES = [
     ("trackers/backends/toy/precheck.py", ("] = ()", '] = ("toylib",)'), "lacks toy = ['toylib'], the packages in"),
     ("tests/backends/toy/test_tracker.py", None, "tests/backends/toy/test_tracker.py is missing: a test with"),
     (REGISTRY, ('        "toy",\n', ""), f'{REGISTRY}: BUILT_IN lacks the line "toy", so that'),
-    ("README.md", ("| `toy` |", "| `tay` |"), "README.md: the table under 'What each tracker gets' lacks the row"),
+    (PAGE, ("| `toy` |", "| `tay` |"), f"{PAGE}: the table under 'What each tracker gets' lacks the row"),
 ]
 
 

@@ -129,7 +129,7 @@ def test_flags_not_given_are_absent() -> None:
 
 
 def test_documented_command_line(tmp_path: Path) -> None:
-    """The README's example of flags works as written: tags and group arrive."""
+    """The example of flags in docs/choosing-trackers.md works as written: tags and group arrive."""
     words = ["--tracker", "wandb", "--tracker-project", "gpt2-ablation", "--tracker-run-name", "step-05",
              "--tracker-tags", "ablation,ra-ct,step-05", "--tracker-group", "ratio-ablation"]  # fmt: skip
     options = resolve(flags=flags_from_args(parser_with_flags().parse_args(words))[0], environ={}, cwd=tmp_path)

@@ -1,4 +1,4 @@
-"""docs/frameworks.md with what needs packages of the extra ``frameworks``, or minutes."""
+"""The pages of frameworks with what needs packages of the extra ``frameworks``, or minutes."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ import pytest
 from tests import ROOT
 from tests.e2e.test_docs import blocks, run_page
 
-PAGE = ROOT / "docs/frameworks.md"
 
-
+@pytest.mark.parametrize(("page", "least"), [("frameworks.md", 5), ("more-frameworks.md", 3)])
 @pytest.mark.timeout(900)
-def test_page_does_what_it_shows(tmp_path: Path) -> None:
+def test_page_does_what_it_shows(page: str, least: int, tmp_path: Path) -> None:
     """All scripts of the page run as shown."""
-    text = PAGE.read_text("utf-8")
-    assert sum(block.tag("frameworks") is not None for block in blocks(text)) > 5
-    run_page(text, PAGE.name, tmp_path, everything=True)
+    text = (ROOT / "docs" / page).read_text("utf-8")
+    assert sum(block.tag("frameworks") is not None for block in blocks(text)) > least
+    run_page(text, page, tmp_path, everything=True)

@@ -218,10 +218,9 @@ def test_every_way_to_end_has_its_true_status(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_page_shows_every_way_to_end() -> None:
-    """The table of docs/guarantees.md is the one that is tested."""
-    page = (ROOT / "docs/guarantees.md").read_text(encoding="utf-8")
-    begin = page.index("| how the process ends |")
-    shown = page[begin : page.index("\n\n", begin)].splitlines()[2:]
+    """The table of docs/endings.md is the one that is tested."""
+    page = (ROOT / "docs/endings.md").read_text(encoding="utf-8")
+    shown = page[page.index("| how the process ends |") :].partition("\n\n")[0].splitlines()[2:]
     assert shown == table()
 
 

@@ -1,4 +1,4 @@
-"""Speed of a run: the single definition of every speed figure that any tool shows (table in docs/analysis.md).
+"""Speed of a run: the single definition of every speed figure that any tool shows (table in docs/figures.md).
 
 A :class:`Meter` takes what training logged, in the order of time and in memory that doesn't grow with the run;
 :func:`figures` makes the figures of it. Steps per second are those while stepping: times of steps as the run measured

@@ -91,12 +91,9 @@ class Run(Measuring, WandbRun):
     or an accelerator. What can't be recorded is named in a warning, once.
 
     Attributes:
-        id, name, project, group, job_type, tags, notes, mode: as in every tracker.
         config: the configuration, nested; setting a key records the change.
         summary: results; setting a key records a result (``final/``).
-        dir, path: the run's directory; ``dir`` of a run that ``wandb.init`` made is ``files_dir``.
-        entity: at W&B. resumed: it continues an earlier attempt. finished: it has
-            ended. disabled: False.
+        disabled: False; True for a run that records nothing.
     """
 
     disabled = False
@@ -115,10 +112,12 @@ class Run(Measuring, WandbRun):
 
     @property
     def id(self) -> str:
+        """The run's identity: the same in every tracker, and the name of its directory."""
         return self._info.id
 
     @property
     def name(self) -> str:
+        """What lists and legends show; setting it renames the run where a tracker can."""
         return self._info.name
 
     @name.setter
@@ -128,26 +127,32 @@ class Run(Measuring, WandbRun):
 
     @property
     def project(self) -> str:
+        """Runs of one project are shown together."""
         return self._info.project
 
     @property
     def entity(self) -> str:
+        """W&B's user or team that owns the run; "" for the login's own, and for other trackers."""
         return str(self._info.option("WANDB_ENTITY", ""))
 
     @property
     def group(self) -> str | None:
+        """Name that runs of one ablation or one setting share; None for a run of its own."""
         return self._info.group
 
     @property
     def job_type(self) -> str | None:
+        """What the run does within its group ("train", "eval"); None if nobody said."""
         return self._info.job_type
 
     @property
     def mode(self) -> str:
+        """online, or offline: its records wait in the journal for ``trackers sync``."""
         return self._info.mode
 
     @property
     def tags(self) -> tuple[str, ...]:
+        """Labels to find the run by; setting them replaces all. Takes one text or several."""
         return tuple(self._info.tags)
 
     @tags.setter
@@ -161,6 +166,7 @@ class Run(Measuring, WandbRun):
 
     @property
     def notes(self) -> str | None:
+        """A sentence on what the run is for, or None; setting it replaces the old one."""
         return self._info.notes
 
     @notes.setter
@@ -170,10 +176,12 @@ class Run(Measuring, WandbRun):
 
     @property
     def path(self) -> str:
+        """The run's directory: its journal, media, messages and the states of its deliveries."""
         return str(self._recorder.run.path)
 
     @property
     def dir(self) -> str:
+        """The run's directory; of a run that ``wandb.init`` made ``files_dir``, as in W&B."""
         return self.files_dir if self._gives_files_dir else self.path
 
     def give_files_dir(self) -> None:
@@ -187,6 +195,7 @@ class Run(Measuring, WandbRun):
 
     @property
     def resumed(self) -> bool:
+        """Whether it continues an earlier attempt: ``step`` is then that one's last."""
         return len(self._info.attempts) > 1
 
     @property

@@ -1,0 +1,191 @@
+"""The documentation as a site: each page is in its navigation, and what links name is there. `make docs` builds it."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests import ROOT
+from tests.test_project import load, script
+
+site = script("docs_site")
+PAGES = sorted([*site.PAGES.values(), *(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").glob("**/*.md"))])
+
+
+def text_of(page: str) -> str:
+    return (ROOT / page).read_text("utf-8")
+
+
+def named(nav: Any) -> Iterator[str]:
+    """The pages of a navigation, in order."""
+    if isinstance(nav, str):
+        yield nav
+    else:
+        for part in nav.values() if isinstance(nav, dict) else nav:
+            yield from named(part)
+
+
+def broken(page: str, text: str) -> list[str]:
+    """Links of a page whose file or heading isn't there."""
+    found = []
+    for link in site.links(text):
+        path, anchor = site.target(page, link)
+        if not path:
+            continue
+        here = path == page
+        if not (here or (ROOT / path).exists()) or (
+            anchor and anchor not in site.anchors(text if here else text_of(path))
+        ):
+            found.append(link)
+    return found
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    """A reader of the site finds each page once."""
+    pages = [path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").glob("**/*.md")]
+    assert sorted(named(load("mkdocs.yml")["nav"])) == sorted([*pages, *site.PAGES])
+
+
+def test_readme_leads_to_every_page() -> None:
+    """Who reads the checkout finds each page from README.md."""
+    led = {site.target("README.md", link)[0] for link in site.links(text_of("README.md"))}
+    assert {page for page in PAGES if page.startswith("docs/")} <= led
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_somewhere(page: str) -> None:
+    """Each link of a page names a file that is there, and a heading of it."""
+    assert broken(page, text_of(page)) == []
+
+
+@pytest.mark.parametrize("folder", ["trackers", "scripts", "examples", "benchmarks", "tests"])
+def test_code_names_pages_that_exist(folder: str) -> None:
+    """A message or a comment that names a page, with a heading or without, is right."""
+    wrong = []
+    for path in sorted((ROOT / folder).rglob("*.py")):
+        for page, anchor in re.findall(r"\b(docs/[a-z-]+\.md)(?:#([a-z0-9-]+))?", path.read_text("utf-8")):
+            if not (ROOT / page).exists() or (anchor and anchor not in site.anchors(text_of(page))):
+                wrong.append(f"{path.relative_to(ROOT)}: {page}#{anchor}")
+    assert [line for line in wrong if not line.startswith(("tests/test_project.py", "tests/test_docs_site.py"))] == []
+
+
+def test_broken_link_would_be_seen() -> None:
+    """The search above finds a missing file, a missing heading, and no address; code is no link."""
+    text = "# A b\n[1](gone.md) [2](#a-b) [3](#c) [4](ui.md#views) [5](ui.md#x) [6](https://h/x) `[7](gone.md)`\n"
+    assert broken("docs/new.md", text) == ["gone.md", "#c", "ui.md#x"]
+
+
+def test_anchors_are_those_of_github() -> None:
+    """Punctuation goes, blanks become hyphens, a heading that comes again has a number, code has none."""
+    text = "# One call of `run.log`: `a/b.py`\n## Größe\n## Größe\n```bash run\n# no heading\n```\n### [Link](x.md)!\n"
+    assert site.anchors(text) == {"one-call-of-runlog-abpy", "größe", "größe-1", "link"}
+
+
+PAGE = """A [page](../README.md), [the kit](../tests/__init__.py), [ours](ui.md#views), [there](https://h/x).
+
+```python file=a.py
+print("[x](../y.md)")
+```
+1. so:
+   ```bash run frameworks
+   python a.py
+   ```
+<!-- prints
+…
+-->
+```text output
+[x](../y.md)
+```
+"""
+
+ON_SITE = """A [page](index.md), the kit, [ours](ui.md#views), [there](https://h/x).
+
+```python title="a.py"
+print("[x](../y.md)")
+```
+1. so:
+   ```bash
+   python a.py
+   ```
+```text
+[x](../y.md)
+```
+"""
+
+
+def test_page_of_the_site_has_no_marks_of_the_tests() -> None:
+    """Tags and comments are left out, links lead to the site's pages, code stays as it is."""
+    assert site.plain(site.placed(PAGE, "docs/new.md")) == ON_SITE
+
+
+def test_first_page_of_the_site_is_the_readme() -> None:
+    """Its links and pictures are below docs in the checkout, beside it on the site."""
+    given = "![p](docs/pictures/x.png) [c](CONTRIBUTING.md) [u](docs/ui.md#views) `[k](docs/k.md)`"
+    placed = site.placed(given, "README.md")
+    assert placed.startswith("![p](pictures/x.png) [c](contributing.md) [u](ui.md#views) ")
+
+
+@pytest.mark.parametrize(
+    "html",
+    [
+        '<script src="https://cdn/x.js">',
+        "<img alt=x src=//h/x.png>",
+        '<link href="https://fonts/x" rel="stylesheet">',
+        "<style>@import 'https://h/x.css'</style>",
+    ],
+)
+def test_request_to_elsewhere_is_found(html: str) -> None:
+    """`make docs` fails for a page that would ask another server; a link that a reader follows is none."""
+    assert len(site.requests(f'<a href="https://h/x">x</a><img src="pictures/a.png"><link rel=canonical>{html}')) == 1
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_page_is_laid_out_for_both_readers(page: str) -> None:
+    """Lists and tables begin after a blank line, without which the site has them in the paragraph before."""
+    wrong, before = [], ""
+    for line in site.FENCE.sub("\n", text_of(page)).splitlines():
+        begins = re.match(r"(?:[-*]|1\.) |\|", line)
+        if begins and before.strip() and not re.match(r" |[-*] |\d+\. |\||#", before):
+            wrong.append(line)
+        before = line
+    assert wrong == []
+
+
+def templates(path: Path) -> Iterator[str]:
+    """The texts in a module's code, with a line break for each value that is filled in."""
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.JoinedStr):
+            yield "".join(part.value if isinstance(part, ast.Constant) else "\n" for part in node.values)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
+
+
+def test_messages_of_the_page_are_the_packages() -> None:
+    """Who searches docs/troubleshooting.md for a message finds it as it is printed; … stands for what varies."""
+    tables = re.findall(r"^\| message \|.*\n((?:\|.*\n)+)", text_of("docs/troubleshooting.md"), re.M)
+    messages = re.findall(r"^\| `([^`]+)` \|", "".join(tables), re.M)
+    assert len(messages) > 15
+    modules = {path: path.read_text("utf-8") for path in (ROOT / "trackers").rglob("*.py")}
+    unknown = []
+    for message in messages:
+        pattern = ".*".join(re.escape(piece.strip()) for piece in message.split("…") if piece.strip())
+        words = re.findall(r"\w{5,}", message)
+        likely = (path for path, text in modules.items() if all(word in text for word in words))
+        if not any(re.search(pattern, text, re.S) for path in likely for text in templates(path)):
+            unknown.append(message)
+    assert unknown == []
+
+
+def test_site_is_built_strictly_without_requests() -> None:
+    """A warning ends the build, and neither fonts nor a generator's address are asked for."""
+    config = yaml.safe_load((ROOT / "mkdocs.yml").read_text("utf-8"))
+    assert config["strict"]
+    assert config["theme"]["font"] is False
+    assert Path(config["site_dir"]).parts[0] == "build"
+    assert "make docs" in [step.get("run") for step in load(".github/workflows/ci.yml")["jobs"]["docs"]["steps"]]
