@@ -151,6 +151,7 @@ $(VENV)/.installed-dev: pyproject.toml $(wildcard constraints/*.txt)
 
 $(VENV)/.installed-frameworks: pyproject.toml $(wildcard constraints/*.txt)
 	$(call install,-e '.[frameworks]')
+	@$(PYTHON) -m pip install --quiet --no-deps -r constraints/frameworks-alone.txt
 	@$(PYTHON) -m pip uninstall --quiet --yes amdsmi  # Ray imports it, which raises where its library is missing
 
 $(VENV)/.installed-clients: pyproject.toml

@@ -216,6 +216,8 @@ def test_the_kit_knows_only_the_contract() -> None:
 
 CALLBACKS = (
     "accelerate",
+    "composer",
+    "fastai",
     "gymnasium",
     "hydra",
     "keras",

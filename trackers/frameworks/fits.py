@@ -153,18 +153,13 @@ class Fits(RunHandle):
                 "_from": (os.getpid(), False)}  # fmt: skip
 
 
-class TracksFits:
-    """``with`` around the fits of a callback, and its run. For use beside the framework's own base class.
+class HoldsFits:
+    """``with`` around the fits of a callback. For use beside the framework's own base class.
 
     ``_handle`` is its :class:`Fits`.
     """
 
     _handle: Fits
-
-    @property
-    def run(self) -> Any:
-        """The run of the current fit, or of the last one; None before the first."""
-        return self._handle.known
 
     def finish(self) -> None:
         """End the run that was begun here, if it is open."""
@@ -178,6 +173,15 @@ class TracksFits:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._handle.release(error)
+
+
+class TracksFits(HoldsFits):
+    """The same, with the callback's run."""
+
+    @property
+    def run(self) -> Any:
+        """The run of the current fit, or of the last one; None before the first."""
+        return self._handle.known
 
 
 @contextlib.contextmanager
