@@ -300,10 +300,16 @@ def test_axes_of_utilisation_do_not_exaggerate(tmp_path: Path) -> None:
         ("cpu_percent", [0.2, 0.9], (0.0, 1.0)),
         ("gpu_util", [150.0], (None, None)),
         ("utilization_cost", [3.0], (None, None)),
+        ("gpu/power_total_w", [411.0, 412.0], (0.0, None)),
+        ("system.gpu.0.powerWatts", [411.0], (0.0, None)),
+        ("system.gpu.0.memoryAllocatedBytes", [6e10], (0.0, None)),
+        ("gpu/memory_used_total_gb", [60.0], (0.0, None)),
+        ("system.cpu", [60.0], (0.0, 100.0)),
+        ("powerful", [3.0], (None, None)),
     ],
 )
 def test_shares_are_known_by_their_names(name: str, values: list[float], ends: tuple[float | None, ...]) -> None:
-    """Percentages and fractions of something; what is beyond 100 is neither."""
+    """Percentages and fractions of something; what is beyond 100 is neither. Memory and power begin at 0."""
     write_run("a", [(step, step, {name: value}) for step, value in enumerate(values)])
     (panel,) = presets.metrics(open_runs(["a"]), PlotOptions(), [name]).panels
     assert (panel.floor, panel.ceiling) == ends

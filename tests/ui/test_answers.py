@@ -94,6 +94,8 @@ def test_curves_over_each_axis_and_in_groups() -> None:
         assert curve(found, keys[0], low=2, high=3)["x"] == [1, 2, 3, 4]
         assert found.ask("curves", runs=keys[0], name="system.cpu")["lines"] == []
         assert curve(found, keys[0], "system.cpu", axis="relative")["y"] == [50.0]
+        share, loss = (found.ask("curves", runs=keys[0], name=name, axis="time") for name in ("system.cpu", "loss"))
+        assert [(one["floor"], one["ceiling"]) for one in (share, loss)] == [(0.0, 100.0), (None, None)]
         groups = {group["title"]: group["names"] for group in found.ask("names", runs=",".join(keys))["groups"]}
         assert groups == {
             "Training": [{"name": "loss", "stepless": False}],

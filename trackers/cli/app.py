@@ -8,10 +8,10 @@ from typing import Annotated, Any
 import typer
 
 from trackers._version import __version__
-from trackers.cli import analysis, config, doctor, files, gpu, plot, retention, runs, sweep, sync, ui
+from trackers.cli import analysis, config, doctor, files, gpu, plot, retention, runs, sweep, sync, ui, watch
 
 COMMANDS: tuple[tuple[str, tuple[Callable[..., Any], ...]], ...] = (
-    ("Runs", (runs.ls, runs.show, ui.ui, sync.sync, sweep.run)),
+    ("Runs", (runs.ls, runs.show, ui.ui, watch.watch, sync.sync, sweep.run)),
     ("Sources", (runs.keys, files.files, files.get, sync.copy, gpu.gpu_report)),
     ("Analysis", (analysis.compare, plot.plot, analysis.report, analysis.best, analysis.diff, analysis.argv,
                   analysis.sql, analysis.bench_export)),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -121,3 +121,30 @@ VALIDATION_LOSSES = ("val_loss", "val/loss", "eval_loss", "eval/loss", "validati
 LEARNING_RATES = ("learning_rate", "lr", "train/learning_rate", "learning-rate", "train/lr",
                   "learning_rates")  # fmt: skip
 MFUS = ("mfu", "perf/mfu", "perf/mfu_percent", "throughput/mfu")
+
+_FROM_ZERO = re.compile(r"(.*[./])?(power_total_w|powerWatts|power|memory_(used|total)\w*_gb)", re.IGNORECASE)
+_PERCENT = re.compile(
+    r"system[./](node\d+[./])?cpu([._]max)?|.*(percent(age)?|utili[sz]ation|_util)(_avg|_mean|[._]max)?( \(%\))?",
+    re.IGNORECASE,
+)
+
+
+def bounds(names: Iterable[str], highest: float) -> tuple[float | None, float | None]:
+    """The ends that an axis has at least: of a utilisation in percent or as a fraction; MFU, memory, power begin at 0.
+
+    Args:
+        names: of the metrics on the axis, at least one. highest: of their values.
+    """
+    names = list(names)
+    found = [role_of(name) for name in names]
+    kinds = ["" if role is None else role.kind for role in found]
+    memory = (DEVICE_MEMORY, ONE_DEVICE_MEMORY, TORCH_MEMORY, RESERVED_MEMORY)
+    if all(
+        name in MFUS or kind in memory or _FROM_ZERO.fullmatch(name) for name, kind in zip(names, kinds, strict=True)
+    ):
+        return 0.0, None
+    shares = (GPU_UTILISATION, ONE_GPU_UTILISATION)
+    is_share = all(_PERCENT.fullmatch(name) or kind in shares for name, kind in zip(names, kinds, strict=True))
+    if not is_share or not 0 <= highest <= 100:
+        return None, None
+    return 0.0, 1.0 if highest <= 1 else 100.0

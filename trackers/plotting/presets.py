@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -68,7 +67,7 @@ def metrics(runs: Sequence[PlottedRun], view: PlotOptions, patterns: Sequence[st
     Raises:
         NotFound: no run has such a metric. UsageError: the view can't be had.
     """
-    keys = chosen(runs, patterns) if patterns else _usual(runs)
+    keys = chosen(runs, patterns) if patterns else usual(Counter(key for run in runs for key in run.keys))
     if not keys:
         raise NotFound("these runs have no metrics to plot")
     notes = []
@@ -190,7 +189,7 @@ def _curves(
                   log_x=view.log_x, log_y=view.log_y)  # fmt: skip
     if names:
         highest = max((float(y[np.isfinite(y)].max(initial=0.0)) for _, y in pairs.values()), default=0.0)
-        panel.floor, panel.ceiling = _bounds(names.values(), highest)
+        panel.floor, panel.ceiling = roles.bounds(names.values(), highest)
     if view.log_x or view.log_y:
         panel.empty = "nothing above zero, which a logarithmic axis needs"
     return panel
@@ -278,30 +277,16 @@ def _step_ms(run: PlottedRun) -> Any:
     return run.points(found[0]).values[WARMUP:] * found[1] * 1000 if found is not None else np.zeros(0)
 
 
-def _usual(runs: Sequence[PlottedRun]) -> list[str]:
-    """Losses first, then what else training and validation logged; never what says only how fast it was."""
-    counts = Counter(key for run in runs for key in run.keys)
+def usual(counts: Mapping[str, int]) -> list[str]:
+    """Losses first, then what else training and validation logged; never what says only how fast it was.
+
+    Args:
+        counts: number of runs by metric.
+    """
     names = [name for name in counts if group_of(name) in ("training", "validation") and roles.role_of(name) is None]
     first = (*roles.LOSSES, *roles.VALIDATION_LOSSES)
     names = [name for name in names if not name.startswith("perf/")] or list(counts)
     return sorted(names, key=lambda name: (name not in first, -counts[name], roles.direction(name) is None))
-
-
-_PERCENT = re.compile(r".*(percent(age)?|utili[sz]ation|_util)(_avg|_mean|[._]max)?( \(%\))?", re.IGNORECASE)
-
-
-def _bounds(names: Iterable[str], highest: float) -> tuple[float | None, float | None]:
-    """The ends that the axis of a utilisation has at least, in percent or as a fraction; MFU begins at 0."""
-    names = list(names)
-    if all(name in roles.MFUS for name in names):
-        return 0.0, None
-    kinds = (roles.GPU_UTILISATION, roles.ONE_GPU_UTILISATION)
-    is_share = all(
-        _PERCENT.fullmatch(name) or ((role := roles.role_of(name)) is not None and role.kind in kinds) for name in names
-    )
-    if not is_share or not 0 <= highest <= 100:
-        return None, None
-    return 0.0, 1.0 if highest <= 1 else 100.0
 
 
 def _unit(seconds: Sequence[float]) -> tuple[str, float]:

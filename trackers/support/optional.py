@@ -1,4 +1,4 @@
-"""Packages of the extra ``analysis``, looked for before they are imported.
+"""Packages of the extras ``analysis`` and ``watch``, looked for before they are imported.
 
 torch, for the instruments that can't measure without it: imported when one is made, never before.
 """
@@ -20,14 +20,14 @@ def found_package(name: str) -> bool:
     return spec is not None
 
 
-def need(package: str, what: str) -> None:
+def need(package: str, what: str, extra: str = "analysis") -> None:
     """See that a package is installed.
 
     Raises:
         MissingPackage: it isn't; the message says what needs it, and the extra that brings it.
     """
     if importlib.util.find_spec(package) is None:
-        raise MissingPackage(f"{what} needs the {package} package: pip install 'trackers-relay[analysis]'")
+        raise MissingPackage(f"{what} needs the {package} package: pip install 'trackers-relay[{extra}]'")
 
 
 def torch_for(what: str) -> Any:

@@ -6,7 +6,7 @@ import contextlib
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -14,7 +14,7 @@ from trackers import records
 from trackers.errors import UNDECODABLE, NotFound, TrackersError, UsageError
 from trackers.journal.messages import Message
 from trackers.journal.run_directory import RunDirectory
-from trackers.metrics import groups
+from trackers.metrics import groups, roles
 from trackers.plotting import curve_math, html_page
 from trackers.plotting.curve_math import Curve
 from trackers.records import Alert, ArtifactRecord, Environment, Start, Summary, name_floats, plain_name
@@ -94,7 +94,7 @@ def names(catalogue: Catalogue, given: Given) -> Any:
     """Names of the metrics of some runs by group; ``stepless`` for those without a step, as the machine's samples."""
     stepped: dict[str, bool] = {}
     problems: list[str] = []
-    for key, view in _views(catalogue, given, problems):
+    for key, view in _views(catalogue, _keys(given), problems):
         del key
         for name, has in view.names().items():
             stepped[name] = stepped.get(name, False) or has
@@ -104,6 +104,52 @@ def names(catalogue: Catalogue, given: Given) -> Any:
         if there and group != "final"
     ]
     return {"groups": found, "problems": problems}
+
+
+class Cut(NamedTuple):
+    """Which part of curves is wanted, and how fine. axis: one of :data:`trackers.ui.views.AXES`. low, high: its ends.
+
+    bins: parts of the axis. weight: of the past in smoothing, 0 to below 1.
+    """
+
+    axis: str = "step"
+    low: float = -math.inf
+    high: float = math.inf
+    bins: int = 400
+    weight: float = 0.0
+    log_x: bool = False
+    log_y: bool = False
+
+
+class Lines(NamedTuple):
+    """One metric's curves. versions: of each run that was asked for. problems: why others can't be read."""
+
+    lines: list[tuple[Row, Curve]]
+    versions: dict[str, int]
+    problems: list[str]
+
+    def bounds(self, name: str) -> tuple[float | None, float | None]:
+        """What the y axis reaches down and up to at least: see :class:`trackers.plotting.figure.Panel`."""
+        highest = max((value for _, one in self.lines for value in _listed(one.y) if math.isfinite(value)), default=0.0)
+        return roles.bounds([name], highest)
+
+
+def lines(catalogue: Catalogue, keys: Sequence[str], name: str, cut: Cut) -> Lines:
+    """One metric's curves, of those runs that have it; a run's place among ``keys`` decides its style."""
+    found = Lines([], {}, [])
+    for style, (key, view) in enumerate(_views(catalogue, keys, found.problems)):
+        found.versions[key] = view.version
+        with view.lock:
+            series = view.series(name, cut.axis)
+            if not len(series.x):
+                continue
+            curve = series.curve(
+                low=cut.low, high=cut.high, bins=cut.bins, weight=cut.weight, log_x=cut.log_x, log_y=cut.log_y
+            )
+        row = catalogue.row(key)
+        curve.label, curve.style = row.name or row.id, style
+        found.lines.append((row, curve))
+    return found
 
 
 def curves(catalogue: Catalogue, given: Given) -> Any:
@@ -116,41 +162,33 @@ def curves(catalogue: Catalogue, given: Given) -> Any:
     bins = int(_number(given, "bins", 400.0))
     if not (0 <= weight < 1 and 2 <= bins <= BINS):
         raise UsageError(f"weight must be 0 to below 1, bins 2 to {BINS:,}")
-    log_x, log_y = given.get("log_x") == "1", given.get("log_y") == "1"
-    problems: list[str] = []
-    versions: dict[str, int] = {}
-    lines: list[tuple[Row, int, Curve]] = []
-    for style, (key, view) in enumerate(_views(catalogue, given, problems)):
-        versions[key] = view.version
-        with view.lock:
-            series = view.series(name, axis)
-            if not len(series.x):
-                continue
-            curve = series.curve(low=low, high=high, bins=bins, weight=weight, log_x=log_x, log_y=log_y)
-        row = catalogue.row(key)
-        curve.label, curve.style = row.name or row.id, style
-        lines.append((row, style, curve))
+    cut = Cut(axis, low, high, bins, weight, given.get("log_x") == "1", given.get("log_y") == "1")
+    found = lines(catalogue, _keys(given), name, cut)
     by = given.get("by", "")
-    drawn = _bands(lines, by, bins, log_x) if by else [{**_drawn(curve), "run": row.key} for row, _, curve in lines]
-    return {"name": name, "lines": drawn, "runs": versions, "problems": problems}
+    drawn = _bands(found, by, cut) if by else [{**_drawn(curve), "run": row.key} for row, curve in found.lines]
+    floor, ceiling = found.bounds(name)
+    return {
+        "name": name, "lines": drawn, "runs": found.versions, "problems": found.problems,
+        "floor": floor, "ceiling": ceiling,
+    }  # fmt: skip
 
 
-def _bands(lines: Sequence[tuple[Row, int, Curve]], by: str, bins: int, log_x: bool) -> list[dict[str, Any]]:
+def _bands(found: Lines, by: str, cut: Cut) -> list[dict[str, Any]]:
     together: dict[str, list[Curve]] = {}
-    for row, _, curve in lines:
+    for row, curve in found.lines:
         value = row.cell(by)
         together.setdefault("–" if value is None else str(value), []).append(curve)
-    found = []
+    drawn = []
     for style, (value, parts) in enumerate(sorted(together.items())):
-        band = curve_math.band(f"{value} ({len(parts)})", parts, style=style, bins=bins, log_x=log_x)
-        found.append({**_drawn(band), "run": f"group {value}"})
-    return found
+        band = curve_math.band(f"{value} ({len(parts)})", parts, style=style, bins=cut.bins, log_x=cut.log_x)
+        drawn.append({**_drawn(band), "run": f"group {value}"})
+    return drawn
 
 
 def _drawn(curve: Curve) -> dict[str, Any]:
     """A curve as the page draws it: lists of numbers; a gap is null."""
-    lists = ("x", "y", "smooth_x", "smooth_y", "low", "high", "nans", "highs", "lows")
-    found: dict[str, Any] = {name: _listed(getattr(curve, name)) for name in lists}
+    arrays = ("x", "y", "smooth_x", "smooth_y", "low", "high", "nans", "highs", "lows")
+    found: dict[str, Any] = {name: _listed(getattr(curve, name)) for name in arrays}
     return {**found, "label": curve.label, "style": curve.style, "dashed": False, "count": curve.count}
 
 
@@ -336,10 +374,10 @@ def _keys(given: Given) -> list[str]:
     return list(dict.fromkeys(key for key in given.get("runs", "").split(",") if key))[:LINES]
 
 
-def _views(catalogue: Catalogue, given: Given, problems: list[str]) -> list[tuple[str, RunView]]:
+def _views(catalogue: Catalogue, keys: Sequence[str], problems: list[str]) -> list[tuple[str, RunView]]:
     """The runs that are asked for and can be read; why others can't goes to ``problems``."""
     found = []
-    for key in _keys(given):
+    for key in keys:
         try:
             found.append((key, catalogue.view(key)))
         except TrackersError as error:

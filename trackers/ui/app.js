@@ -360,7 +360,7 @@
         panel.versions = found.runs;
         const x_kind = axis === "time" ? "time" : axis === "relative" ? "duration" : "number";
         panel.chart.take({title: panel.name, x_label: {step: "step", time: "time", relative: "time since start"}[axis], x_kind, lines: found.lines, bars: [],
-          distributions: [], log_x: Boolean(state.logx), log_y: Boolean(state.logy), blank: !found.lines.length, empty: "no values"});
+          distributions: [], log_x: Boolean(state.logx), log_y: Boolean(state.logy), floor: found.floor, ceiling: found.ceiling, blank: !found.lines.length, empty: "no values"});
         panel.chart.draw();
         if (state.band) drawLegend(found.lines.map(line => [line.label, line.style]));
         main.dataset.drawn = String(Number(main.dataset.drawn || 0) + 1);

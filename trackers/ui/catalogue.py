@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, Protocol
 
 from trackers._version import __version__
 from trackers.analysis.run_list import Overview, glance
+from trackers.analysis.tables import show_size
 from trackers.errors import NotFound, TrackersError
 from trackers.journal.fingerprint_cache import FingerprintCache, mark_of
 from trackers.journal.run_directory import RunDirectory, run_places
@@ -46,7 +47,7 @@ SERVERS = ("wandb", "mlflow", "trackio")
 """Schemes of servers and databases."""
 EMBEDDING = ("tb",)
 """Schemes of files that hold pictures and sounds themselves: those of a run that is looked at are put beside."""
-_VERSION = f"rows 1 of {__version__}"
+_VERSION = f"rows 2 of {__version__}"
 
 
 class Shown(NamedTuple):
@@ -73,6 +74,7 @@ class Catalogue:
         self._version = 1
         self._views: OrderedDict[str, RunView] = OrderedDict()
         self._stop = threading.Event()
+        self._searched = threading.Event()
         self._files: tempfile.TemporaryDirectory[str] | None = None
         self._thread = threading.Thread(target=self._work, name="runs", daemon=True)
 
@@ -97,6 +99,10 @@ class Catalogue:
                 self._sources.append(_OtherRuns(reader_of, where, reader_of.runs(where), Path(self._files.name)))
         logging.getLogger("trackers.readers").addFilter(self._told)
         self._thread.start()
+
+    def wait(self) -> None:
+        """Wait until each source was searched once."""
+        self._searched.wait()
 
     def close(self) -> None:
         """Stop reading."""
@@ -175,6 +181,7 @@ class Catalogue:
                 if whole:
                     took = time.monotonic() - began
                     due[place] = time.monotonic() + max(source.pause_s, SHARE * took)
+            self._searched.set()
             self._stop.wait(TICK_S)
 
     def _lose(self, why: str) -> None:
@@ -326,7 +333,7 @@ def _row(key: str, view: Overview) -> Row:
 def _standing(entry: dict[str, Any]) -> str:
     words = [str(entry["state"])]
     if entry["waiting_bytes"]:
-        words.append(f"{entry['waiting_bytes']:,} bytes wait")
+        words.append(f"{show_size(entry['waiting_bytes'])} wait")
     if entry["rejected"]:
         words.append(f"{entry['rejected']:,} rejected")
     if entry["error"]:

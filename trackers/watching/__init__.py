@@ -1,0 +1,1 @@
+"""Runs live in a terminal: ``trackers watch``."""

@@ -1,0 +1,501 @@
+"""The terminal's page of ``trackers watch``, by Textual: it draws what :mod:`trackers.watching.looking` finds."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import threading
+from collections.abc import Callable, Sequence
+from typing import ClassVar
+
+from rich.text import Text
+from textual import events
+from textual.app import App, ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical, VerticalScroll
+from textual.screen import ModalScreen
+from textual.widgets import Footer, Input, SelectionList, Static
+from textual.widgets.selection_list import Selection
+
+from trackers.analysis.tables import plain, show
+from trackers.errors import TrackersError
+from trackers.plotting import braille
+from trackers.ui import answers
+from trackers.ui.catalogue import Catalogue
+from trackers.watching.looking import AXES, WEIGHTS, Look, Wanted, Watched, table
+
+PERIOD_S = 1.0
+"""Between two looks at the runs."""
+COLOURS = ("#4C9BE8", "#E8853B", "#2FB98F", "#D98CBF", "#E6B022", "#8FD3F4", "#B8B8B8", "#E05A5A")
+"""Of runs: told apart on dark and light ground, by the colour-blind, and as the nearest of 256."""
+CHART = (38, 9)
+"""Cells that a chart needs, across and down; what is more becomes further charts."""
+MOST_COLUMNS = 4
+MOST_MACHINE = 5
+"""Maximum number of lines on the machine of a run."""
+
+HELP = """\
+↑ ↓ Home End    choose a run
+space           draw its curves, or no longer
+o               draw this run alone; again: as before
+Enter           settings, results, delivery and messages of the run
+← →             other metrics
+z               one large chart, or several
+m               choose the metrics
+/               filter: mnist, status:run, lr>0.001, -failed; Esc: all
+s S             more smoothing, less
+l               logarithmic y axis
+x               steps, or time since the run began
+d               dark or light
+q Ctrl-C        quit
+
+A run's colour is that of its ●. NaN is ×, infinities are ▲ and ▼.
+Runs that are running are drawn by themselves, until you choose."""
+
+
+def colour(style: int) -> str:
+    """The colour of a run's curves, as rich names it."""
+    return COLOURS[style % len(COLOURS)]
+
+
+class _Page(ModalScreen[None]):
+    """A text over the rest, scrolled with the arrows."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,enter,question_mark", "dismiss", "Back")]
+
+    def __init__(self, title: str, text: Callable[[], Text]) -> None:
+        super().__init__()
+        self._title, self._text = title, text
+
+    def compose(self) -> ComposeResult:
+        with VerticalScroll(id="page") as page:
+            page.border_title = plain(self._title)
+            page.border_subtitle = "Esc: back"
+            yield Static(self._text(), id="text")
+
+    def on_mount(self) -> None:
+        self.set_interval(PERIOD_S, lambda: self.query_one("#text", Static).update(self._text()))
+
+
+class _Metrics(ModalScreen["list[str] | None"]):
+    """A choice of metrics."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "dismiss(None)", "Back"),
+        Binding("enter", "take", "Take", priority=True),
+    ]
+
+    def __init__(self, names: Sequence[str], chosen: Sequence[str]) -> None:
+        super().__init__()
+        self._names, self._chosen = list(dict.fromkeys([*chosen, *names])), list(chosen)
+
+    def compose(self) -> ComposeResult:
+        with Vertical(id="page") as page:
+            page.border_title = "Metrics"
+            page.border_subtitle = "Space: choose, Enter: draw them, none: all, Esc: back"
+            yield Input(placeholder="part of a name", id="part")
+            yield SelectionList[str](id="list")
+
+    def on_mount(self) -> None:
+        self._fill("")
+        self.query_one(SelectionList).focus()
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        self._fill(event.value)
+
+    def on_selection_list_selection_toggled(self, event: SelectionList.SelectionToggled[str]) -> None:
+        name = event.selection.value
+        if name in self._chosen:
+            self._chosen.remove(name)
+        else:
+            self._chosen.append(name)
+
+    def on_key(self, event: events.Key) -> None:
+        if event.key == "down" and self.focused is self.query_one("#part"):
+            self.query_one(SelectionList).focus()
+
+    def _fill(self, part: str) -> None:
+        there = [name for name in self._names if part.lower() in name.lower()]
+        chooser = self.query_one(SelectionList)
+        chooser.clear_options()
+        chooser.add_options([Selection(Text(plain(name)), name, name in self._chosen) for name in there[:1000]])
+        chooser.highlighted = 0 if there else None
+
+    def action_take(self) -> None:
+        self.dismiss(self._chosen)
+
+
+class WatchApp(App[None]):
+    """The page. A thread looks at the runs; keys change what it looks for.
+
+    Args:
+        catalogue: open. wanted: changed by keys. named: somebody named the runs.
+    """
+
+    CSS = """
+    Screen { layers: base over; }
+    #head { height: 1; background: $panel; }
+    #runs { height: auto; }
+    #machine { height: auto; color: $text-muted; }
+    #charts { height: 1fr; }
+    #filter { display: none; height: 1; border: none; padding: 0 1; }
+    #filter.shown { display: block; }
+    _Page, _Metrics { align: center middle; }
+    #page { width: 90%; height: 90%; border: round $primary; background: $surface; padding: 0 1; }
+    #list { height: 1fr; border: none; }
+    """
+    ENABLE_COMMAND_PALETTE = False
+    AUTO_FOCUS = None
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("q", "quit", "Quit"),
+        Binding("ctrl+c", "quit", show=False, priority=True),
+        Binding("space", "draw_run", "Draw"),
+        Binding("enter", "show", "Run"),
+        Binding("m", "metrics", "Metrics"),
+        Binding("right", "page(1)", "Next", key_display="→"),
+        Binding("left", "page(-1)", show=False),
+        Binding("s", "smooth(1)", "Smooth"),
+        Binding("S,upper_s", "smooth(-1)", show=False),
+        Binding("l", "log", "Log"),
+        Binding("x", "axis", "Axis"),
+        Binding("z", "zoom", show=False),
+        Binding("slash", "filter", "Filter", key_display="/"),
+        Binding("question_mark", "help", "Help", key_display="?"),
+        Binding("o", "only", show=False),
+        Binding("d", "theme", show=False),
+        Binding("up", "move(-1)", show=False),
+        Binding("down", "move(1)", show=False),
+        Binding("pageup", "move(-10)", show=False),
+        Binding("pagedown", "move(10)", show=False),
+        Binding("home", "move(-1000000)", show=False),
+        Binding("end", "move(1000000)", show=False),
+        Binding("escape", "unfilter", show=False),
+    ]
+
+    def __init__(self, catalogue: Catalogue, wanted: Wanted, *, named: bool) -> None:
+        super().__init__()
+        self._catalogue, self._wanted = catalogue, wanted
+        self._watched = Watched(catalogue, named=named)
+        self._found = Look([], {}, [], [], 0, 0, [])
+        self._machine: list[str] = []
+        self._cursor: str | None = None
+        self._first = 0
+        self._large = False
+        self._why = ""
+        self._wake = threading.Event()
+        self._over = threading.Event()
+        self._plain = "NO_COLOR" in os.environ
+        self._grid = (1, 1, 80, 10)
+        self._asked, self._drawing, self._answered = 1, 0, 0
+
+    @property
+    def drawn(self) -> Look:
+        """What was found last."""
+        return self._found
+
+    @property
+    def settled(self) -> bool:
+        """Whether all that was asked for is on the screen."""
+        return self._asked == self._answered
+
+    def compose(self) -> ComposeResult:
+        yield Static(id="head")
+        yield Static(id="runs")
+        yield Static(id="machine")
+        yield Static("reading the runs…", id="charts")
+        yield Input(placeholder="filter: mnist, status:run, lr>0.001", id="filter", compact=True, select_on_focus=False)
+        yield Footer(compact=True)
+
+    def on_mount(self) -> None:
+        """Begin to look."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+            with contextlib.suppress(NotImplementedError, ValueError, RuntimeError):  # not the main thread
+                loop.add_signal_handler(number, self.exit)
+        threading.Thread(target=self._look, name="look", daemon=True).start()
+
+    def on_unmount(self) -> None:
+        """Stop looking."""
+        self._over.set()
+        self._wake.set()
+
+    def _look(self) -> None:
+        """The thread that looks: once in a period, and at each key."""
+        while not self._over.is_set():
+            self._wake.clear()
+            asked = self._asked
+            rows, columns, width, _ = self._grid
+            try:
+                found = self._watched.look(self._wanted, self._first, rows * columns, 2 * width)
+                why = ""
+            except TrackersError as error:
+                found, why = self._found, str(error)
+            cursor = self._cursor if self._cursor in {row.key for row in found.rows} else None
+            if cursor is None and found.rows:
+                cursor = next((row.key for row in found.rows if row.key in found.styles), found.rows[0].key)
+            machine = self._watched.machine(cursor) if cursor else []
+            with contextlib.suppress(RuntimeError):  # the page has been left meanwhile
+                self.call_from_thread(self._take, found, cursor, machine, why, asked)
+            self._wake.wait(PERIOD_S)
+
+    def _take(self, found: Look, cursor: str | None, machine: list[str], why: str, asked: int) -> None:
+        self._found, self._machine, self._why = found, machine, why
+        if asked == self._asked:
+            self._cursor = cursor
+        self._drawing = asked
+        self._draw()
+
+    def on_resize(self, event: events.Resize) -> None:
+        """Draw what there is in the new size, and look for what has room now."""
+        self.call_after_refresh(self._draw)
+
+    def _draw(self) -> None:
+        if self._over.is_set():
+            return
+        size = self.size
+        self.query_one("#head", Static).update(self._head(size.width))
+        self.query_one("#runs", Static).update(self._runs(size.width, max(2, size.height // 4)))
+        shown = min(MOST_MACHINE, 1 if size.height < 30 else MOST_MACHINE)
+        self.query_one("#machine", Static).update(
+            Text("\n".join(line[: size.width] for line in self._machine[:shown]), no_wrap=True)
+        )
+        self.query_one("#machine").display = bool(self._machine)
+        self.call_after_refresh(self._draw_charts)
+
+    def _draw_charts(self) -> None:
+        if self._over.is_set():
+            return
+        place = self.query_one("#charts", Static)
+        width, height = place.size
+        if not width or not height:
+            return
+        columns = 1 if self._large else min(max(width // CHART[0], 1), MOST_COLUMNS)
+        rows = 1 if self._large else max(height // CHART[1], 1)
+        wanted = max(len(self._found.names) - self._first, 1)
+        while rows > 1 and (rows - 1) * columns >= wanted:
+            rows -= 1
+        while columns > 1 and (columns - 1) * rows >= wanted:
+            columns -= 1
+        grid = rows, columns, (width - 2 * (columns - 1)) // columns, height // rows
+        if grid != self._grid:
+            self._grid = grid
+            self._ask()
+        place.update(self._charts(*grid))
+        self._answered = self._drawing
+
+    def _head(self, width: int) -> Text:
+        wanted, found = self._wanted, self._found
+        words = [f"{found.total:,} run{'s' * (found.total != 1)}, {found.running:,} running"]
+        if found.names:
+            last = min(self._first + max(len(found.panels), 1), len(found.names))
+            words.append(f"metrics {self._first + 1}–{last} of {len(found.names)}")
+        words.append({"step": "by step", "relative": "by time"}[wanted.axis])
+        words += [f"smoothing {wanted.weight:g}"] if wanted.weight else []
+        words += ["log y"] if wanted.log_y else []
+        words += [f"filter {wanted.where}"] if wanted.where else []
+        problems = [self._why] if self._why else found.problems
+        text = Text(no_wrap=True, overflow="ellipsis")
+        text.append(" trackers watch ", style="bold")
+        if problems:
+            text.append(f"{plain(problems[0])} ", style="red")
+        text.append(" · ".join(map(plain, words)))
+        text.truncate(width, overflow="ellipsis", pad=True)
+        return text
+
+    def _runs(self, width: int, height: int) -> Text:
+        found = self._found
+        if not found.rows:
+            why = "no run fits the filter" if found.total else "no runs yet: the first one will be shown when it begins"
+            return Text(why if self._wake else "", style="italic")
+        header, lines = table(found, width - 2, colored=not self._plain)
+        keys = [row.key for row in found.rows]
+        at = keys.index(self._cursor) if self._cursor in keys else 0
+        room = max(height - len(header), 1)
+        start = min(max(at - room // 2, 0), max(len(lines) - room, 0))
+        parts = [Text.assemble("  ", Text.from_ansi(line)) for line in header]
+        for number in range(start, min(start + room, len(lines))):
+            style = found.styles.get(keys[number])
+            sign, paint = (" ", "") if style is None else ("●", colour(style))
+            if style is not None and self._plain:
+                sign, paint = braille.LETTERS[style % len(braille.LETTERS)], ""
+            words = Text.from_ansi(lines[number])
+            if number == at:
+                words.truncate(width - 2, pad=True)
+                words = Text(words.plain, style="reverse")
+            parts.append(Text.assemble((f"{sign} ", paint), words))
+        if len(lines) > room:
+            parts[0].truncate(width, pad=True)
+            note = f"{at + 1}/{len(lines)}"
+            parts[0] = Text.assemble(parts[0][: width - len(note) - 1], " ", (note, "dim"))
+        return Text("\n", no_wrap=True).join(parts)
+
+    def _charts(self, rows: int, columns: int, width: int, height: int) -> Text:
+        found = self._found
+        if not found.panels:
+            return Text("" if not found.total else "these runs have no metrics yet", style="italic")
+        paint = None if self._plain else colour
+        drawn = [braille.chart(panel, width, height, paint).split("\n") for panel in found.panels[: rows * columns]]
+        lines = []
+        for start in range(0, len(drawn), columns):
+            for number in range(height):
+                line = Text(no_wrap=True)
+                for place, chart in enumerate(drawn[start : start + columns]):
+                    part = chart[number].copy() if number < len(chart) else Text("")
+                    part.truncate(width, pad=True)
+                    line.append("  " if place else "")
+                    line.append_text(part)
+                lines.append(line)
+        return Text("\n", no_wrap=True).join(lines)
+
+    def _ask(self) -> None:
+        """Have the thread look at once."""
+        self._asked += 1
+        self._wake.set()
+
+    def _again(self) -> None:
+        self._draw()
+        self._ask()
+
+    def action_move(self, by: int) -> None:
+        """Another run."""
+        keys = [row.key for row in self._found.rows]
+        if keys:
+            at = keys.index(self._cursor) if self._cursor in keys else 0
+            self._cursor = keys[min(max(at + by, 0), len(keys) - 1)]
+            self._again()
+
+    def action_draw_run(self) -> None:
+        """Draw the run, or no longer."""
+        if self._cursor:
+            self._watched.toggle(self._cursor)
+            self._again()
+
+    def action_only(self) -> None:
+        """Draw the run alone."""
+        if self._cursor:
+            self._watched.only(self._cursor)
+            self._again()
+
+    def action_page(self, by: int) -> None:
+        """Other metrics."""
+        count = self._grid[0] * self._grid[1]
+        last = max(len(self._found.names) - 1, 0) // count * count
+        self._first = min(max(self._first // count * count + by * count, 0), last)
+        self._again()
+
+    def action_smooth(self, by: int) -> None:
+        """More smoothing, or less."""
+        near = min(range(len(WEIGHTS)), key=lambda place: abs(WEIGHTS[place] - self._wanted.weight))
+        self._wanted.weight = WEIGHTS[(near + by) % len(WEIGHTS)]
+        self._again()
+
+    def action_log(self) -> None:
+        """A logarithmic y axis, or a linear one."""
+        self._wanted.log_y = not self._wanted.log_y
+        self._again()
+
+    def action_axis(self) -> None:
+        """Steps, or time."""
+        self._wanted.axis = AXES[(AXES.index(self._wanted.axis) + 1) % len(AXES)]
+        self._again()
+
+    def action_zoom(self) -> None:
+        """One large chart, or several."""
+        self._large = not self._large
+        self._again()
+
+    def action_theme(self) -> None:
+        """Dark or light."""
+        self.theme = "textual-light" if self.theme == "textual-dark" else "textual-dark"
+
+    def action_help(self) -> None:
+        """What the keys do."""
+        self.push_screen(_Page("Keys", lambda: Text(HELP)))
+
+    def action_metrics(self) -> None:
+        """Choose the metrics."""
+        names = [name for name in self._found.names if name not in self._wanted.metrics]
+        if self._wanted.metrics:  # all others, too
+            names = self._watched.look(Wanted(), 0, 0, 2).names
+        chosen = [name for name in self._found.names if self._wanted.metrics]
+        self.push_screen(_Metrics(names, chosen), self._chosen)
+
+    def _chosen(self, names: list[str] | None) -> None:
+        if names is not None:
+            self._wanted.metrics, self._first = names, 0
+            self._again()
+
+    def action_show(self) -> None:
+        """All about the run."""
+        key = self._cursor
+        row = next((row for row in self._found.rows if row.key == key), None)
+        if key and row:
+            self.push_screen(_Page(row.name or row.id, lambda: about(self._catalogue, key)))
+
+    def action_filter(self) -> None:
+        """A filter of the runs."""
+        line = self.query_one("#filter", Input)
+        line.add_class("shown")
+        line.focus()
+
+    def action_unfilter(self) -> None:
+        """All runs."""
+        line = self.query_one("#filter", Input)
+        line.value = ""
+        line.remove_class("shown")
+        self.set_focus(None)
+        self._wanted.where = ""
+        self._again()
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        """Filter while somebody writes."""
+        if event.input.id == "filter":
+            self._wanted.where = event.value
+            self._again()
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """Keep the filter."""
+        if event.input.id == "filter":
+            event.input.remove_class("shown")
+            self.set_focus(None)
+
+
+def about(catalogue: Catalogue, key: str) -> Text:
+    """Results, delivery, settings, messages and environment of a run."""
+    try:
+        found = answers.run(catalogue, {"run": key})
+        said = answers.log(catalogue, {"run": key})
+    except TrackersError as error:
+        return Text(plain(str(error)))
+    row = found["row"]
+    text = Text()
+
+    def part(title: str, lines: Sequence[tuple[str, str]]) -> None:
+        if lines:
+            text.append(f"{title}\n", style="bold")
+            width = min(max(len(name) for name, _ in lines), 40)
+            for name, value in lines:
+                text.append(f"  {plain(name):<{width}}  {plain(value)}\n")
+
+    note = f", {row['note']}" if row["note"] else ""
+    part("Run", [("id", row["id"]), ("project", row["project"]), ("status", row["status"] + note),
+                 ("step", show(row["step"])), ("tags", ", ".join(row["tags"])), ("source", row["source"])])  # fmt: skip
+    part("Delivery", [(name, _standing(entry)) for name, entry in found["delivery"].items()])
+    part("Results", [(name, show(value)) for name, value in found["results"]])
+    part("Last values", [(name, show(value)) for name, value in row["last"].items()])
+    part("Settings", [(name, show(value)) for name, value in found["config"]])
+    part("Messages", [(level, f"{source}: {line}" if source else line)
+                      for _, level, source, line in said["messages"][-50:]])  # fmt: skip
+    part("Alerts", [("", line) for _, line in found["alerts"]])
+    part("Environment", [(name, show(value)) for name, value in found["environment"][:100]])
+    return text
+
+
+def _standing(entry: dict[str, object]) -> str:
+    words = [str(entry["state"]), f"{entry['delivered']:,} records" if entry.get("delivered") else ""]
+    words.append(f"{entry['waiting_bytes']:,} bytes wait" if entry.get("waiting_bytes") else "")
+    words.append(f"{entry['rejected']:,} rejected" if entry.get("rejected") else "")
+    words += [str(entry.get("error") or ""), str(entry.get("url") or "")]
+    return ", ".join(filter(None, words))

@@ -1,0 +1,50 @@
+"""``trackers watch`` where there is no terminal: a plain line for each run that has changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TextIO
+
+from trackers.errors import NotFound
+from trackers.ui.catalogue import Catalogue
+from trackers.watching.looking import Wanted, Watched, line
+
+VALUES = 3
+"""Maximum number of metrics in a line, unless some were asked for."""
+
+
+def write(
+    catalogue: Catalogue,
+    wanted: Wanted,
+    out: TextIO,
+    interval_s: float,
+    *,
+    named: bool,
+    pause: Callable[[float], None],
+) -> None:
+    """Write until none of the runs is running: at first a line for each, then for those that have changed.
+
+    Args:
+        catalogue: open. pause: waits so many seconds.
+
+    Raises:
+        NotFound: there is no run.
+    """
+    watched = Watched(catalogue, named=named)
+    written: dict[str, str] = {}
+    catalogue.wait()
+    while True:
+        found = watched.look(wanted, 0, 0, 2)
+        if not found.total:
+            raise NotFound("there are no runs to watch; `trackers ls` lists those of a directory (--dir)")
+        names = found.names if wanted.metrics else found.names[:VALUES]
+        rows = [row for row in found.rows if row.key in found.styles]
+        for row in rows:
+            text = line(row, names)
+            if written.get(row.key) != text:
+                written[row.key] = text
+                out.write(text + "\n")
+        out.flush()
+        if not any(row.status == "running" for row in rows):
+            return
+        pause(interval_s)
