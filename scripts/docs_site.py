@@ -2,7 +2,8 @@
 
 - README.md, CONTRIBUTING.md, CHANGELOG.md and SECURITY.md are pages of the site, too.
 - A code block's tags for the tests (``bash run``) and comments are left out; the name of its file is its title.
-- A link out of docs leads to the page that its target is, else it is the text alone.
+- A link out of docs leads to the page that its target is, else it is the text alone. A link whose text is the name of a
+  page's file gets the page's title, or its heading.
 - Anchors are GitHub's, so that a link works there and here.
 - A page that requests anything from elsewhere ends the build.
 """
@@ -68,6 +69,13 @@ def target(page: str, link: str) -> tuple[str, str]:
     return (posixpath.normpath(posixpath.join(posixpath.dirname(page), path)) if path else page), anchor
 
 
+def title(page: str, anchor: str = "") -> str:
+    """The heading of a page of the checkout, or its title up to a colon."""
+    headings = [match[1].strip() for match in HEADING.finditer(FENCE.sub("", (ROOT / page).read_text("utf-8")))]
+    found = next((heading for heading in headings if slug(heading) == anchor), "") if anchor else ""
+    return found or headings[0].partition(":")[0]
+
+
 def plain(text: str) -> str:
     """A page without what only the tests read."""
 
@@ -97,7 +105,9 @@ def placed(text: str, page: str) -> str:
         inside = places.get(path) or (path[len(DOCS) + 1 :] if path.startswith(f"{DOCS}/") else "")
         if not inside:
             return match["text"]
-        return f"{match['mark']}[{match['text']}]({inside}{'#' * bool(anchor)}{anchor})"
+        named = re.fullmatch(r"(?:docs/)?[\w-]+\.md", match["text"])
+        text = title(path, anchor) if named else match["text"]
+        return f"{match['mark']}[{text}]({inside}{'#' * bool(anchor)}{anchor})"
 
     parts: list[str] = []
     end = 0

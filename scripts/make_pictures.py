@@ -1,10 +1,12 @@
-"""Draw docs/pictures/one-run.png: one demo run, photographed in TensorBoard, MLflow and trackio.
+"""Draw the photographs in docs/pictures.
 
-    python scripts/make_pictures.py
+    python scripts/make_pictures.py              all
+    python scripts/make_pictures.py one-run      one demo run in TensorBoard, MLflow and trackio
+    python scripts/make_pictures.py ui           twelve demo runs in `trackers ui`: table and curves
 
-Trains examples/digits.py in a temporary directory, starts the three servers on loopback, and photographs them with
+Trains examples/digits.py in a temporary directory, starts the servers on loopback, and photographs them with
 headless Chromium. Needs the `all` extra, scikit-learn, and the programs chromium and chromedriver (Debian: apt-get
-install chromium chromium-driver). Takes about a minute; nothing it starts stays.
+install chromium chromium-driver). Takes about a minute each; nothing it starts stays.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import base64
 import io
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -30,7 +33,7 @@ from typing import Any
 from PIL import Image, ImageDraw, ImageFont
 
 ROOT = Path(__file__).resolve().parent.parent
-PICTURE = ROOT / "docs" / "pictures" / "one-run.png"
+PICTURES = ROOT / "docs" / "pictures"
 BYTES_MAX = 400_000
 
 NAMES = ("train_loss", "val_accuracy", "val_loss")
@@ -42,6 +45,13 @@ WIDTH, SCALE = 1400, 8 / 7
 
 WAIT_S = 120
 LINE, INK, PALE, BACKGROUND = "#077a9d", "#1f2328", "#59636e", "#ffffff"
+
+RATES, SEEDS = (0.1, 0.03, 0.01), range(4)
+VIEWS = {
+    "ui-charts.png": ("tab=charts&sel={runs}&keys=loss+accuracy+norm+rate&band=config.learning_rate", "light", 985),
+    "ui-runs.png": ("tab=runs&sel={runs}&sort=result.best_val_loss&asc=1", "dark", 610),
+}
+"""Pictures of `trackers ui`: the page's state, its colours, its window's height in CSS pixels."""
 
 CHROMIUM_FLAGS = (
     "--headless",
@@ -74,6 +84,13 @@ header?.click();
 return Boolean(header);
 """
 """Folds the section whose title begins so; false while there is none."""
+
+KEYS = """
+return fetch('api/runs?' + new URLSearchParams({query: '{"most": 100}'})).then(answer => answer.json()).then(
+    found => found.rows.length == arguments[0] && found.rows.every(row => row.status == 'finished')
+        && found.rows.map(row => row.key));
+"""
+"""The keys of the runs of the live page; false before all have ended."""
 
 HOME_KEY = "\ue011"
 
@@ -110,17 +127,24 @@ class Browser:
         Taken when all of NAMES are drawn and two photographs in a row are the same.
         """
         bottom = until(lambda: min(self.script(BOTTOM, name, charts) for name in NAMES), f"three charts ({charts})")
-        before = b""
-
-        def steady() -> bytes | None:
-            nonlocal before
-            data = base64.b64decode(ask(f"{self._session}/screenshot")["value"])
-            same, before = data == before, data
-            return data if same else None
-
-        image = Image.open(io.BytesIO(until(steady, "a page that stands still", pause_s=1))).convert("RGB")
+        image = self.steady()
         bottom = min(self.script(BOTTOM, name, charts) for name in NAMES)
         return image.crop((0, 0, image.width, min(image.height, round((bottom + below) * SCALE))))
+
+    def resize(self, width: int, height: int) -> None:
+        ask(f"{self._session}/window/rect", {"width": width, "height": height})
+
+    def steady(self) -> Image.Image:
+        """The page, once two photographs in a row are the same."""
+        before = b""
+
+        def same() -> bytes | None:
+            nonlocal before
+            data = base64.b64decode(ask(f"{self._session}/screenshot")["value"])
+            equal, before = data == before, data
+            return data if equal else None
+
+        return Image.open(io.BytesIO(until(same, "a page that stands still", pause_s=1))).convert("RGB")
 
     def close(self) -> None:
         urllib.request.urlopen(urllib.request.Request(self._session, method="DELETE"), timeout=WAIT_S).close()
@@ -217,6 +241,43 @@ def photograph_all(folder: Path) -> list[tuple[str, str, Image.Image]]:
         ]
 
 
+def photograph_ui(folder: Path) -> dict[str, Image.Image]:
+    """Make twelve runs, and photograph the live page over them, by the names of the pictures."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("TRACKER")}
+    environment |= {"HOME": str(folder), "XDG_CACHE_HOME": str(folder / "cache"), "PYTHONPATH": str(ROOT)}
+    environment |= {"TRACKER_PROJECT": "digits", "TRACKER_FINISH": "background"}
+    for rate in RATES:
+        for seed in SEEDS:
+            demo = [sys.executable, str(ROOT / "examples" / "digits.py"), "--steps", "300", "--eval-interval", "20"]
+            demo += ["--learning-rate", str(rate), "--seed", str(seed), "--tracker", "json"]
+            name = {"TRACKER_RUN_NAME": f"rate{rate}-seed{seed}"}
+            subprocess.run(demo, env=environment | name, cwd=folder, check=True, stdout=subprocess.DEVNULL)
+    with ExitStack() as stack:
+        page = [sys.executable, "-m", "trackers", "ui", "--no-open", "--port", "{port}"]
+        stack.enter_context(server(page, environment, folder))
+        printed = folder / f"{Path(sys.executable).name}.log"
+        address = until(lambda: re.search(r"http://\S+", printed.read_text()), "the page's address")[0]
+        driver = stack.enter_context(server(["chromedriver", "--port={port}"], environment, folder))
+        browser = Browser(driver, folder / "profile")
+        stack.callback(browser.close)
+        browser.open(address)
+        count = len(RATES) * len(SEEDS)
+        found = until(lambda: browser.script(KEYS, count), f"{count} runs")
+        return {
+            name: photograph_view(browser, f"{address}#{state.format(runs='%2C'.join(found))}&theme={theme}", height)
+            for name, (state, theme, height) in VIEWS.items()
+        }
+
+
+def photograph_view(browser: Browser, address: str, height: int) -> Image.Image:
+    browser.resize(WIDTH, height)
+    browser.open(address)
+    until(
+        lambda: browser.script("return document.querySelectorAll('tbody tr, canvas').length > 2"), "a page with content"
+    )
+    return browser.steady()
+
+
 def photograph_tensorboard(browser: Browser, url: str) -> Image.Image:
     browser.open(url)
     plain = {"timeSeriesSettingsPaneOpened": False, "stepSelectorEnabled": False, "ignoreOutliers": False}
@@ -282,16 +343,29 @@ def main() -> None:
     missing = [program for program in ("chromium", "chromedriver") if shutil.which(program) is None]
     if missing:
         raise SystemExit(f"needs {' and '.join(missing)}: apt-get install chromium chromium-driver")
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        picture = compose(photograph_all(Path(folder)))
-    # 64 colours are enough for screens and curves, and a third of the bytes.
-    data = io.BytesIO()
-    picture.quantize(64, dither=Image.Dither.NONE).save(data, "PNG", optimize=True)
-    if data.tell() > BYTES_MAX:
-        raise SystemExit(f"the picture has {data.tell():,} bytes, more than {BYTES_MAX:,}")
-    PICTURE.parent.mkdir(parents=True, exist_ok=True)
-    PICTURE.write_bytes(data.getvalue())
-    print(f"{PICTURE.relative_to(ROOT)}: {picture.width} x {picture.height} pixels, {data.tell():,} bytes")
+    asked = sys.argv[1:] or ["one-run", "ui"]
+    for kind in asked:
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+            if kind == "one-run":
+                save({"one-run.png": compose(photograph_all(Path(folder)))})
+            elif kind == "ui":
+                save(photograph_ui(Path(folder)))
+            else:
+                raise SystemExit(f"unknown picture {kind!r}: one-run or ui")
+
+
+def save(pictures: dict[str, Image.Image]) -> None:
+    """Write pictures with few colours, which are enough for screens and curves, and a third of the bytes."""
+    for name, picture in pictures.items():
+        data = io.BytesIO()
+        picture.quantize(64 if name == "one-run.png" else 256, dither=Image.Dither.NONE).save(
+            data, "PNG", optimize=True
+        )
+        if data.tell() > BYTES_MAX:
+            raise SystemExit(f"{name} has {data.tell():,} bytes, more than {BYTES_MAX:,}")
+        PICTURES.mkdir(parents=True, exist_ok=True)
+        (PICTURES / name).write_bytes(data.getvalue())
+        print(f"{name}: {picture.width} x {picture.height} pixels, {data.tell():,} bytes")
 
 
 if __name__ == "__main__":
