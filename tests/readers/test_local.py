@@ -210,7 +210,7 @@ def one_kind(row: tuple[int, dict[str, Any]]) -> tuple[int, dict[str, Any]]:
 
 @pytest.mark.parametrize("tracker", PLACES)
 def test_random_runs_round_trip(tracker: str, tmp_path: Path, store: dict[str, str]) -> None:
-    """Whatever is logged comes back from each tracker's destination, up to the limits of ``docs/sources.md``."""
+    """Whatever is logged comes back from each tracker's destination, up to the limits of ``docs/copies.md``."""
     count = 0
 
     @settings(max_examples=8 if tracker == "mlflow" else 15, deadline=None, database=None,

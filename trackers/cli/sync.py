@@ -194,7 +194,7 @@ def copy(
     """Copy runs: history, configuration, results, tags, notes, group, times, tables, images, files.
 
     What was interrupted goes on when the command is given again, and nothing is written twice. At the end of each run
-    both sides are counted and checksummed. Exit code 0 only if all agree, up to what docs/sources.md lists.
+    both sides are counted and checksummed. Exit code 0 only if all agree, up to what docs/copies.md lists.
 
     Example: trackers copy tb:runs/baseline mlflow:sqlite:///mlflow.db#gpt2
     """

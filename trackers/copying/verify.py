@@ -1,6 +1,6 @@
 """Counting and checksumming what a run holds, in one pass and little memory, so that two places can be compared.
 
-What each destination keeps of a run, and how it changes values by its nature: the table in ``docs/sources.md``.
+What each destination keeps of a run, and how it changes values by its nature: the table in ``docs/copies.md``.
 
 A copy agrees with its source if it differs in nothing but this.
 """

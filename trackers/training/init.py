@@ -83,21 +83,32 @@ def init(
 
     Args:
         trackers: names, "wandb,json" or a list; "none" records nothing. Default: TRACKER, else "json".
-        project, name: default: made from the script's name and the time. A name may be a template that the
-            config fills: "{model}_{optimizer}".
+        project: runs of one project are shown together. Default: the configuration's model, or the working directory.
+        name: what lists show. A template is filled from the config: "{model}_{optimizer}". Default: script and time.
         config: nested mapping, dataclass or namespace; secrets in it are masked before anything is written.
         tags: a list, or "a,b".
-        id: the run's id; default a random one. resume: with an id of an earlier run: "allow" continues it if it
-            is there, "must" insists, "never" forbids; None is an error if it is there.
+        group: a name that runs of one ablation, or the seeds of one setting, share.
+        notes: a sentence on what the run is for.
+        job_type: what the run does within its group: "train", "eval".
+        id: the run's id, which is its directory's name; default a random one.
+        resume: what to do if the run exists: "allow" continues it, "must" insists that it exists, "never" forbids it,
+            "auto" or True also finds an unfinished run without an id. None: it is an error if the run exists.
+        step: with an earlier run, finished optimizer steps of the checkpoint that it goes back to: what was logged
+            above is superseded.
         mode: online, offline (journal only, deliver later with ``trackers sync``) or disabled.
         dir: where runs lie; default TRACKER_DIR, else "runs".
         rank: this process's rank; default the launcher's. Only the main rank logs; the others add to values across
-            ranks (``trackers.Mean`` …). reduce: how these come together, "relay" or "torch"; docs/ranks.md.
+            ranks (``trackers.Mean`` …).
+        reduce: how values across ranks come together, "relay" or "torch"; docs/ranks.md.
         inline: run the trackers inside this process, without a relay: for debugging.
-        defconfig: a defconfig's name or path. options: any option by its Kconfig symbol.
+        defconfig: a defconfig's name or path.
+        options: any option by its Kconfig symbol.
         flags: options as ``add_arguments`` parsed them.
         reinit: "create_new" leaves a run that is still open as it is; else it is finished.
         **wandb: what else ``wandb.init`` takes; what has no meaning here is named in a warning.
+
+    Returns:
+        the run. In mode disabled, with the tracker "none", and on ranks that don't log, it ignores what it is given.
 
     Raises:
         UsageError: whatever can be seen before the first step: an unknown tracker or option, a missing package
