@@ -87,7 +87,8 @@ def test_anchors_are_those_of_github() -> None:
     assert site.anchors(text) == {"one-call-of-runlog-abpy", "größe", "größe-1", "link"}
 
 
-PAGE = """A [page](../README.md), [ui.md](ui.md#views), [hardware.md](hardware.md), [the kit](../tests/__init__.py), [ours](ui.md#views), [there](https://h/x).
+PAGE = """A [page](../README.md), [ui.md](ui.md#views), [hardware.md](hardware.md), [the kit](../tests/__init__.py),
+[ours](ui.md#views), [there](https://h/x).
 
 ```python file=a.py
 print("[x](../y.md)")
@@ -104,7 +105,8 @@ print("[x](../y.md)")
 ```
 """
 
-ON_SITE = """A [page](index.md), [Views](ui.md#views), [Hardware metrics](hardware.md), the kit, [ours](ui.md#views), [there](https://h/x).
+ON_SITE = """A [page](index.md), [Views](ui.md#views), [Hardware metrics](hardware.md), the kit,
+[ours](ui.md#views), [there](https://h/x).
 
 ```python title="a.py"
 print("[x](../y.md)")
