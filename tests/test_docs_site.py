@@ -58,6 +58,13 @@ def test_readme_leads_to_every_page() -> None:
     assert {page for page in PAGES if page.startswith("docs/")} <= led
 
 
+def test_readme_is_a_promise_and_an_index() -> None:
+    """What is longer than a screen and an index stands on a page of its own."""
+    text = text_of("README.md")
+    assert len(text.splitlines()) <= 100
+    assert len(re.findall(r"^!\[", text, re.M)) == 1
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_links_lead_somewhere(page: str) -> None:
     """Each link of a page names a file that is there, and a heading of it."""
