@@ -422,3 +422,18 @@ def test_console_logs_are_compared_by_settings_alone() -> None:
     write_run("said", losses(1.0, 0.5, 0.2), config={"seq_length": 8})
     comparison = trackers.compare_runs(["null", "said"])
     assert not [line for line in comparison["warnings"] if "sequence length" in line]
+
+
+@pytest.mark.parametrize("count", [2, 8])
+def test_comparison_in_a_notebook_is_a_table(count: int) -> None:
+    """Runs as columns, many as rows; the best is bold; names are text; warnings stand below."""
+    for number in range(count):
+        write_run(
+            f"r{number}", [(0, 0, {"loss": 1.0 + number})], config={"<b>": number, "global_batch_size": number + 1}
+        )
+    html = compare_runs([f"r{number}" for number in range(count)])._repr_html_()
+    assert html.startswith("<table><thead>")
+    assert re.search(r"<b>1</b></td>", html)
+    assert "config.&lt;b&gt;" in html
+    assert (html.count("<tr>") == count + 1) == (count > 6)
+    assert "<p>" in html

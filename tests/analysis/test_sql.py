@@ -191,3 +191,12 @@ def test_missing_duckdb_names_the_extra(runs: list[Path], monkeypatch: pytest.Mo
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(MissingPackage, match=r"sql needs the duckdb package: pip install 'trackers-relay\[analysis\]'"):
         trackers.sql("select 1")
+
+
+def test_answer_in_a_notebook_is_a_table() -> None:
+    """The first rows, as text."""
+    frame = trackers.sql("select i, '<b>' as name, null as nothing, 1/3 as part from range(60) t(i)", [])
+    html = frame._repr_html_()
+    assert html.count("<tr>") == 51
+    assert "<td>0</td><td>&lt;b&gt;</td><td>–</td><td>0.333333</td>" in html
+    assert "50 of 60 rows" in html

@@ -6,6 +6,7 @@ Rows of figures, the settings that differ, warnings where a comparison may misle
 from __future__ import annotations
 
 import fnmatch
+import html
 import math
 import re
 from collections import Counter
@@ -19,7 +20,7 @@ from trackers import records
 from trackers.analysis.collect import gather
 from trackers.analysis.run_stats import RunStats
 from trackers.analysis.statistics import Spread, spread
-from trackers.analysis.tables import MISSING, TextTable, show
+from trackers.analysis.tables import MISSING, TextTable, html_table, plain, show
 from trackers.benchmark.speed import WALL_SAMPLES, WALL_STEPS, alike
 from trackers.errors import NotFound, UsageError, did_you_mean, examples
 from trackers.metrics import roles
@@ -305,6 +306,16 @@ class Comparison(msgspec.Struct):
     def to_dict(self) -> dict[str, Any]:
         """JSON values; NaN and infinities as the journal writes them."""
         return dict(records.name_floats(msgspec.structs.asdict(self)))
+
+    def _repr_html_(self) -> str:
+        """In a notebook: the table of `trackers compare`, and below it why it may mislead."""
+        keys, settings = self.keys[:SHOWN_KEYS], chosen_settings(self, None)
+        if len(self.runs) <= FEW_RUNS:
+            table = side_by_side(self, keys, settings, FIGURES)
+        else:
+            table = a_line_each(self, keys, settings, {key: "best" if key in self.goals else "last" for key in keys})
+        notes = [*self.warnings, *remarks(self, keys, settings)]
+        return html_table(table) + "".join(f"<p>{html.escape(plain(note))}</p>" for note in notes)
 
     def to_pandas(self) -> Any:
         """A row for each run, a column for each figure: ``config.lr``, ``val_loss.best``, ``samples_per_s``.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import html
 import io
 import math
 import re
@@ -62,6 +63,24 @@ def render(table: TextTable, form: str) -> str:
         "table": _text, "markdown": _markdown, "csv": _csv, "latex": _latex,
     }  # fmt: skip
     return writers[form](table)
+
+
+def html_table(table: TextTable) -> str:
+    """The table for a notebook: one element, without styles but for alignment; the best values are bold."""
+
+    def cell(kind: str, column: int, text: str, bold: bool = False) -> str:
+        text = html.escape(plain(text))
+        side = "left" if table.is_text(column) else "right"
+        return f'<{kind} style="text-align: {side}">{f"<b>{text}</b>" if bold else text}</{kind}>'
+
+    head = "".join(cell("th", place, header) for place, header in enumerate(table.headers))
+    rows = [
+        "".join(cell("td", place, show(value), table.is_best(number, place)) for place, value in enumerate(row))
+        for number, row in enumerate(table.rows)
+    ]
+    title = f"<caption>{html.escape(plain(table.title))}</caption>" if table.title else ""
+    body = "".join(f"<tr>{row}</tr>" for row in rows)
+    return f"<table>{title}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
 def show(value: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import importlib.util
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -22,6 +23,16 @@ class MetricOverview(msgspec.Struct):
     last: int | None = None
     value: Number | None = None
     time: float = 0.0
+
+
+HTML_ROWS = 50
+"""Maximum number of rows that a notebook shows."""
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "–"
+    return f"{value:.6g}" if isinstance(value, float) else str(value)[:300]
 
 
 class Frame:
@@ -62,6 +73,17 @@ class Frame:
 
     def __repr__(self) -> str:
         return repr(self.table)
+
+    def _repr_html_(self) -> str:
+        """In a notebook: the first rows."""
+        head = "".join(f"<th>{html.escape(name)}</th>" for name in self.table.column_names)
+        columns = [column.to_pylist() for column in self.table.slice(0, HTML_ROWS).columns]
+        rows = "".join(
+            "<tr>" + "".join(f"<td>{html.escape(_cell(value))}</td>" for value in row) + "</tr>"
+            for row in zip(*columns, strict=True)
+        )
+        more = f"<p>{HTML_ROWS} of {len(self):,} rows</p>" if len(self) > HTML_ROWS else ""
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>{more}"
 
 
 class _Column(NamedTuple):

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import glob
 import hashlib
 import logging
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -146,28 +144,6 @@ def unix(text: Any) -> float | None:
         return datetime.fromisoformat(str(text).replace("Z", "+00:00")).timestamp()
     except (ValueError, OverflowError, OSError):
         return None
-
-
-Progress = Callable[[int, int], None]
-"""Called with how much there is now, and of how much; 0 where that isn't known."""
-
-
-@contextlib.contextmanager
-def progress(title: str, unit: str) -> Iterator[Progress]:
-    """Show it on stderr until the end of the body."""
-    if not sys.stderr.isatty():
-        yield lambda done, total: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-    from rich.progress import Progress as Bar
-
-    from trackers.support.terminal import one_line
-
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TextColumn(unit))
-    with Bar(*columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(one_line(title, 80), total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=max(done, total) if total else None)
 
 
 def merged(streams: Iterable[Iterator[list[Record]]]) -> Iterator[Record]:

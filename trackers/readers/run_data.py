@@ -15,9 +15,9 @@ from trackers.readers import frames, helpers, registry
 from trackers.readers.cache import Cache
 from trackers.readers.columns import Block, ColumnBlocks, need_analysis
 from trackers.readers.frames import Frame, MetricOverview
-from trackers.readers.helpers import Progress, progress
 from trackers.readers.reader import Reader, SourceRun
 from trackers.records import ArtifactRecord, Config, Finish, Info, Media, Record, Start, Summary, Text, plain_name
+from trackers.support.progress import Progress, progress
 
 SHOWN = 20
 """Maximum number of runs listed if a source has several and one was expected."""

@@ -17,6 +17,7 @@ from trackers.relay.agent.elsewhere import Elsewhere
 from trackers.relay.delivery.cursor_file import read_account
 from trackers.support import confined, process_info
 from trackers.support.descriptors import Descriptor
+from trackers.support.progress import PlainLines, is_notebook, is_terminal
 from trackers.tracker import RunInfo
 
 RESTARTS = 10
@@ -24,6 +25,8 @@ RESTARTS_WITHIN_S = 600.0
 """A relay that dies is restarted at once, but at most RESTARTS times within this number of seconds."""
 WAIT_S = (0.005, 0.25)
 """Between looks whether all is delivered: it grows from the first to the second."""
+PATIENT_S = 5.0
+"""A wait of a script whose stderr is no terminal is told of after so many seconds."""
 REAP_S = 3.0
 """Maximum wait for the end of a relay that has delivered everything, in seconds: mostly a tenth of one."""
 
@@ -240,12 +243,14 @@ class RelayClient:
 
         Args:
             closed: wait also until each tracker has been told how the run ended.
-            progress: show one line on stderr that is rewritten.
+            progress: show how far it is: on a terminal one line that is rewritten, elsewhere a line now and then.
         """
         until = time.monotonic() + timeout_s
         pause = WAIT_S[0]
         shown = 0.0
         sizes = self._run.sizes()
+        rewritten = progress and is_terminal()
+        lines = PlainLines(None if is_notebook() else PATIENT_S)
         self.look_after()
         try:
             while True:
@@ -255,11 +260,13 @@ class RelayClient:
                 now = time.monotonic()
                 if now >= until or self._process is None:
                     return self._superseded
-                if progress and now - shown > 0.2:
+                if rewritten and now - shown > 0.2:
                     shown = now
-                    _rewrite("trackers: delivering " + ", ".join(f"{n} {f:.0%}" for n, f in behind.items()))
+                    _rewrite(f"trackers: {_delivering(behind)}")
+                elif progress and not rewritten:
+                    lines.tell(lambda behind=behind: _delivering(behind))  # type: ignore[misc]
                 for message in self._messages.read():
-                    if progress:
+                    if rewritten:
                         _rewrite("")
                     show(message)
                 if self._process.poll() is not None:
@@ -270,7 +277,7 @@ class RelayClient:
                 time.sleep(min(pause, max(0.0, until - now)))
                 pause = min(pause * 1.1, WAIT_S[1])
         finally:
-            if progress and shown:
+            if rewritten and shown:
                 _rewrite("")
 
     def note_exit_code(self) -> None:
@@ -302,10 +309,9 @@ class RelayClient:
                 self._say(f"{waiting}: delivered in the background; how far it is: trackers ls")
             self._reap(True)
             return
-        terminal = not quiet and bool(getattr(sys.stderr, "isatty", lambda: False)())
         interrupted = False
         try:
-            done = self.wait(timeout_s, closed=True, progress=terminal)
+            done = self.wait(timeout_s, closed=True, progress=not quiet)
         except KeyboardInterrupt:
             done, interrupted = False, True
         for message in self._messages.read():
@@ -372,6 +378,10 @@ def _bury() -> None:
             ended = True
         if ended:
             _left_behind.remove(pid)
+
+
+def _delivering(behind: dict[str, float]) -> str:
+    return "delivering " + ", ".join(f"{name} {done:.0%}" for name, done in behind.items())
 
 
 def _rewrite(text: str) -> None:

@@ -1,6 +1,6 @@
 """A run, as training sees it: values go in, one line a call is appended to the journal, nothing waits.
 
-Here is also the line that says where a run goes, and how a run shows itself in a notebook.
+Here is also the line that says where a run goes.
 """
 
 from __future__ import annotations
@@ -52,22 +52,6 @@ def banner_line(info: RunInfo, trackers: list[str]) -> str:
         goal = ", ".join(_tracker_and_place(name, info) for name in trackers)
     again = f", attempt {len(info.attempts)}" if len(info.attempts) > 1 else ""
     return one_line(f"run {info.name} ({info.project}/{info.id}{again}) → {goal}; journal in {where}")
-
-
-def banner_html(info: RunInfo, status: Mapping[str, Mapping[str, Any]]) -> str:
-    """A small table for notebooks: the run, and each tracker with its link and how it stands."""
-    import html as escaping
-
-    rows = []
-    for name, entry in status.items():
-        url = str(entry.get("url", ""))
-        shown = escaping.escape(url)
-        link = f'<a href="{shown}" target="_blank">{shown}</a>' if url.startswith(("http://", "https://")) else shown
-        rows.append(
-            f"<tr><td>{escaping.escape(name)}</td><td>{escaping.escape(entry['state'])}</td><td>{link}</td></tr>"
-        )
-    head = f"<b>{escaping.escape(info.name)}</b> ({escaping.escape(info.project)}/{escaping.escape(info.id)})"
-    return f"<div>{head}<table>{''.join(rows)}</table><small>{escaping.escape(info.directory)}</small></div>"
 
 
 def _tracker_and_place(name: str, info: RunInfo) -> str:
@@ -551,9 +535,17 @@ class Run(Measuring, WandbRun):
         return f"<trackers.Run {self.project}/{self.id} {self.name!r}>"
 
     def _repr_html_(self) -> str:
-        pass
+        return str(self._shown().html())
 
-        return banner_html(self._info, self.status())
+    def _ipython_display_(self) -> None:
+        from trackers.training import notebook
+
+        notebook.display(self._shown(), self)
+
+    def _shown(self) -> Any:
+        from trackers.training.notebook import Shown
+
+        return Shown(self, Path(self._recorder.writer.path))
 
     def _log_artifact(
         self,

@@ -22,13 +22,13 @@ from urllib.parse import unquote, urlsplit
 
 from trackers.errors import UNDECODABLE, Damaged, NotFound, TrackersError, Unavailable, UsageError, examples
 from trackers.readers.boundary import bounded
-from trackers.readers.helpers import progress
 from trackers.readers.reader import SourceRun
 from trackers.readers.wandb import fetch
 from trackers.readers.wandb.fetch import RunCache, artifacts, patiently
 from trackers.readers.wandb.rows import RESERVED, STATUS, Decoder, is_ours
 from trackers.records import Config, Environment, Finish, Record, Start
 from trackers.support import confined
+from trackers.support.progress import progress
 
 METADATA = "wandb-metadata.json"
 PAGE_RUNS = 200

@@ -31,9 +31,10 @@ import msgspec
 from trackers.errors import UNDECODABLE, CredentialsMissing, Damaged, NotFound, TrackersError, Unavailable
 from trackers.journal.run_directory import replace_file
 from trackers.readers.boundary import DATA_ERRORS, why
-from trackers.readers.helpers import Progress, warn
+from trackers.readers.helpers import warn
 from trackers.records import MAX_STEP, ArtifactFile, ArtifactRecord
 from trackers.support import confined
+from trackers.support.progress import Progress
 
 VERSION = 2
 PARQUET, LINES = ".parquet", ".jsonl.gz"
