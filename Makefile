@@ -48,7 +48,7 @@ endef
 # menuconfig, defconfig-NAME and what else makes a .config.
 include config.mk
 
-.PHONY: help demo test test-fast test-slow test-failed test-oldest test-python test-frameworks test-clients check audit fuzz chaos chaos-crowd chaos-failpoints copy-project bench gpu-check docs docs-pictures new-tracker wheel release-check clean
+.PHONY: help demo test test-fast test-slow test-failed test-oldest test-python test-frameworks test-loggers test-clients check audit fuzz chaos chaos-crowd chaos-failpoints copy-project bench gpu-check docs docs-pictures new-tracker wheel release-check clean
 
 help:  ## this list
 	@grep -hE '^[a-z][a-z-]*:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 24
@@ -84,6 +84,12 @@ test-frameworks:  ## the tests of trackers.frameworks with every library that th
 		.venv-frameworks/.installed-frameworks
 	@TRACKERS_FRAMEWORKS=y .venv-frameworks/bin/python -m pytest -n $(CORES) --dist loadfile tests/frameworks $(PYTEST)
 	@KERAS_BACKEND=jax .venv-frameworks/bin/python -m pytest -n 0 tests/frameworks/test_keras.py $(PYTEST)
+
+test-loggers:  ## the tests of fastai, Composer, Ultralytics, and of more frameworks' W&B loggers, in .venv-loggers (minutes)
+	@$(MAKE) --no-print-directory VENV=.venv-loggers CONSTRAINTS="$(CONSTRAINTS) -c constraints/loggers.txt" \
+		.venv-loggers/.installed-loggers
+	@TRACKERS_LOGGERS=y .venv-loggers/bin/python -m pytest -n 0 $(addprefix tests/frameworks/test_, \
+		fastai.py composer.py ultralytics.py wandb_loggers.py) $(PYTEST)
 
 test-clients:  ## the tests with the clients that don't go with the others (SwanLab, Comet), in .venv-clients (a minute)
 	@$(MAKE) --no-print-directory VENV=.venv-clients CONSTRAINTS="-c constraints/clients.txt" .venv-clients/.installed-clients
@@ -151,8 +157,11 @@ $(VENV)/.installed-dev: pyproject.toml $(wildcard constraints/*.txt)
 
 $(VENV)/.installed-frameworks: pyproject.toml $(wildcard constraints/*.txt)
 	$(call install,-e '.[frameworks]')
-	@$(PYTHON) -m pip install --quiet --no-deps -r constraints/frameworks-alone.txt
 	@$(PYTHON) -m pip uninstall --quiet --yes amdsmi  # Ray imports it, which raises where its library is missing
+
+$(VENV)/.installed-loggers: pyproject.toml $(wildcard constraints/*.txt)
+	$(call install,-e '.[loggers]')
+	@$(PYTHON) -m pip install --quiet --no-deps -r constraints/loggers-alone.txt
 
 $(VENV)/.installed-clients: pyproject.toml
 	$(call install,-e '.[clients]')

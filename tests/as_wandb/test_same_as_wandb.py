@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import os
+import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,6 +18,8 @@ from trackers.readers import registry
 from trackers.records import ArtifactRecord, Config, Finish, Info, Media, Metrics, Start, Summary, Text
 
 ROOT = Path(patterns.__file__).parent.parent.parent
+Starts = Callable[..., "subprocess.CompletedProcess[str]"]
+"""As ``subprocess.run``, with the output."""
 NOT_RECORDED = {"disabled"}
 """Patterns that leave no run."""
 
@@ -36,23 +39,23 @@ class Left(NamedTuple):
     status: str
 
 
-def run(which: str, module: str, place: Path) -> Path:
+def run(which: str, module: str, place: Path, start: Starts = forked.run) -> Path:
     """Run all scripts of a module in one process; the directory in which it ran."""
     folder = place / which
     folder.mkdir()
     variables = {"WANDB_MODE": "offline", "WANDB_SILENT": "true", "TRACKER_INLINE": "y", "PYTHONPATH": str(ROOT)}
     command = [sys.executable, str(sys.modules[module].__file__), which]
     environment = {**os.environ, **variables}
-    done = forked.run(command, cwd=folder, env=environment)
+    done = start(command, cwd=folder, env=environment)
     assert done.returncode == 0, done.stdout[-500:] + done.stderr[-3000:]
     return folder
 
 
-def left_by(module: str, place: Path) -> dict[str, dict[str, list[Left]]]:
+def left_by(module: str, place: Path, start: Starts = forked.run) -> dict[str, dict[str, list[Left]]]:
     """What the runs of each script of a module left, with W&B's client and with this package, by project."""
-    theirs, ours = run("real", module, place), run("ours", module, place)
+    theirs, ours = run("real", module, place, start), run("ours", module, place, start)
     sources = {
-        "real": [str(path) for path in sorted(theirs.glob("wandb/offline-run-*/*.wandb"))],
+        "real": [str(path) for path in sorted(theirs.glob("**/wandb/offline-run-*/*.wandb"))],
         "ours": [str(path.parent) for path in sorted(ours.glob("runs/*/*/run.json"))],
     }
     found: dict[str, dict[str, list[Left]]] = {}

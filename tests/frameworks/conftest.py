@@ -1,6 +1,7 @@
 """Which tests of frameworks are collected: those of libraries that the extra ``dev`` has; the fixture they share.
 
-``make test-frameworks``, whose environment has the extra ``frameworks`` too, sets TRACKERS_FRAMEWORKS and collects all.
+``make test-frameworks``, whose environment has the extra ``frameworks`` too, sets TRACKERS_FRAMEWORKS and collects
+those of that; ``make test-loggers`` sets TRACKERS_LOGGERS and runs those of the extra ``loggers``.
 """
 
 from __future__ import annotations
@@ -12,12 +13,16 @@ import pytest
 from tests.frameworks.support import LOCAL
 
 APART = (
-    "test_catboost.py", "test_composer.py", "test_documented.py", "test_fastai.py", "test_jax.py", "test_ray.py",
-    "test_torchtitan.py", "test_trl.py", "test_ultralytics.py",
+    "test_catboost.py", "test_documented.py", "test_jax.py", "test_ray.py", "test_torchtitan.py", "test_trl.py",
 )  # fmt: skip
 """Tests of what is too large for ``dev``, or doesn't go with other packages there."""
+ALONE = ("test_composer.py", "test_fastai.py", "test_ultralytics.py", "test_wandb_loggers.py")
+"""Tests of what doesn't go with the packages of ``frameworks`` either."""
 
-collect_ignore = [] if "TRACKERS_FRAMEWORKS" in os.environ else list(APART)
+collect_ignore = [
+    *(() if "TRACKERS_FRAMEWORKS" in os.environ else APART),
+    *(() if "TRACKERS_LOGGERS" in os.environ else ALONE),
+]
 
 
 @pytest.fixture

@@ -71,26 +71,6 @@ def journal(run: Any) -> list[dict[str, Any]]:
     return [json.loads(line) for path in streams for line in path.read_text().splitlines()]
 
 
-def torchvision_without_gpu() -> None:
-    """Let torchvision be imported beside a torch without CUDA.
-
-    PyPI's torchvision needs CUDA for its compiled operators, and can't be imported where they aren't loaded. Nothing
-    that is tested calls them.
-    """
-    import torch
-
-    for name in ("nms(Tensor dets, Tensor scores, float threshold) -> Tensor",
-                 "qnms(Tensor dets, Tensor scores, float threshold) -> Tensor"):  # fmt: skip
-        if not hasattr(torch.ops.torchvision, name.partition("(")[0]):
-            library = torch.library.Library("torchvision", "FRAGMENT")
-            library.define(name)
-            _LIBRARIES.append(library)
-
-
-_LIBRARIES: list[Any] = []
-"""They take back what they define when they are collected."""
-
-
 def points(name: str, number: int = -1) -> list[tuple[int | None, float]]:
     """Steps and values of a metric as the journal has them: a JSON log has a name of its own for the training loss.
 

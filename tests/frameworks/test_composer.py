@@ -10,11 +10,11 @@ import pytest
 import torch
 
 import trackers
-from tests.frameworks import support
 from tests.frameworks.support import config, directories, journal, only, recorded, results, series
+from tests.frameworks.vision import torchvision_without_gpu
 from trackers.errors import UsageError
 
-support.torchvision_without_gpu()
+torchvision_without_gpu()
 from composer import Callback, Trainer  # noqa: E402
 from composer.loggers import InMemoryLogger  # noqa: E402
 from composer.models import ComposerClassifier  # noqa: E402

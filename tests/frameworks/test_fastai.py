@@ -75,7 +75,7 @@ def test_fits_of_a_learner_go_on() -> None:
     made.fine_tune(1, 0.1)
     made.get_preds()
     made.validate()  # to fastai a fit without training
-    made.lr_find(num_it=20, show_plot=False)
+    made.lr_find(num_it=20, show_plot=False, suggest_funcs=None)
     made.fit(1)
     tracking.finish()
     assert [step for step, _ in points("train_loss")] == [2, 4, 6, 8, 10, 12]

@@ -13,12 +13,12 @@ import PIL.Image
 import pytest
 
 import trackers
-from tests.frameworks import support
 from tests.frameworks.support import config, directories, only, points, recorded, results
+from tests.frameworks.vision import torchvision_without_gpu
 from trackers.errors import UsageError
 
 os.environ["YOLO_OFFLINE"] = "true"
-support.torchvision_without_gpu()
+torchvision_without_gpu()
 import torchvision  # noqa: E402
 from ultralytics import YOLO  # noqa: E402
 from ultralytics.utils.nms import TorchNMS  # noqa: E402
