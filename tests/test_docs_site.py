@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ast
+import contextlib
+import inspect
+import pydoc
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -56,6 +59,27 @@ def test_readme_leads_to_every_page() -> None:
     """Who reads the checkout finds each page from README.md."""
     led = {site.target("README.md", link)[0] for link in site.links(text_of("README.md"))}
     assert {page for page in PAGES if page.startswith("docs/")} <= led
+
+
+def arguments(name: str, value: Any) -> Iterator[str]:
+    """Arguments of a callable, and of a class's methods, that stand in the middle of another argument's line."""
+    text = inspect.getdoc(value) or ""
+    described = text.partition("Args:\n")[2].partition("\n\n")[0]
+    with contextlib.suppress(TypeError, ValueError):
+        names = "|".join(map(re.escape, inspect.signature(value).parameters))
+        yield from (f"{name}: {found}" for found in re.findall(rf"[.;] ({names}): ", described) if names)
+    for key in dir(value) if inspect.isclass(value) else ():
+        member = inspect.getattr_static(value, key)
+        if not key.startswith("_") and inspect.isfunction(member) and member.__module__.startswith("trackers."):
+            yield from arguments(f"{name}.{key}", member)
+
+
+def test_reference_shows_each_argument_on_a_line_of_its_own() -> None:
+    """Who looks for an argument in docs/api.md finds it at the beginning of a line."""
+    shown = re.findall(r"^::: ([\w.]+)", text_of("docs/api.md"), re.M)
+    assert len(shown) > 40
+    hidden = [line for name in shown if ".frameworks." not in name for line in arguments(name, pydoc.locate(name))]
+    assert hidden == []
 
 
 def test_readme_is_a_promise_and_an_index() -> None:

@@ -57,7 +57,8 @@ class BenchmarkCallback:
         model_name: recorded as the result's ``model_name``.
         global_batch_size, sequence_length, micro_batch_size, num_gpus, max_steps: of all GPUs together; default what
             Lightning's trainer and the data module (NeMo's too) say, or the run's configuration.
-        run: the run to log to; default the current one, if any. log: False: log nothing to it.
+        run: the run to log to; default the current one, if any.
+        log: False: log nothing to it.
         start_step: steps done before; default what the trainer says, else 0.
         device: "cuda", "cpu" or "auto", as for timers.
 

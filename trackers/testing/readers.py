@@ -51,7 +51,9 @@ def check_reader(
 
     Args:
         where: the source without its scheme; names one run.
-        info: who the run is. records: what it holds, in order; status: how it ended, default by its Finish record.
+        info: who the run is.
+        records: what it holds, in order.
+        status: how it ended, default by its Finish record.
         limits: how the source changes values, beyond which it must not.
         accepts: kinds of records that it can hold; others aren't compared.
         attributes: which of the run's own attributes the source keeps.

@@ -51,7 +51,8 @@ class Inspecting:
 
         Args:
             config: what to look at, or the path of a YAML file that says so; default TRACKER_TENSOR_INSPECT.
-            model: a module or its chunks. start_step: steps done before this start; default the run's last step.
+            model: a module or its chunks.
+            start_step: steps done before this start; default the run's last step.
 
         Raises:
             UsageError: a configuration that makes no sense or can't be carried out. MissingPackage: torch or PyYAML.
@@ -102,7 +103,8 @@ class Inspecting:
         has them. What can't be watched is named once.
 
         Args:
-            models: a module of PyTorch, or several. criterion: taken for W&B's sake.
+            models: a module of PyTorch, or several.
+            criterion: taken for W&B's sake.
             log: "gradients", "parameters", "all" or None.
             log_freq: counted are backward passes for gradients, forward passes for parameters.
             idx: number of the first of these models; default how many are watched.

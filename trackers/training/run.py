@@ -219,7 +219,8 @@ class Run(Measuring, WandbRun):
                 (2**53 - 1), which no tracker could hold and count on from, is named, and the next step taken.
             commit: False: the next call without a step has the same step (as in W&B, where any call with a step does
                 so unless commit is True).
-            sync: taken for W&B's sake. values: another name of ``data``.
+            sync: taken for W&B's sake.
+            values: another name of ``data``.
 
         Never raises once the run has started: a value that can't be recorded is named in a warning, once.
         """
@@ -335,7 +336,9 @@ class Run(Measuring, WandbRun):
         """Keep the files that match a glob, as they are now. Returns their paths.
 
         Args:
-            base_path: directory from which the files' names count. policy: taken for W&B's sake.
+            glob_str: a pattern as of the shell, ``**`` for any directories.
+            base_path: directory from which the files' names count.
+            policy: taken for W&B's sake.
             glob: False: ``glob_str`` is one file's path, whatever characters it has.
         """
         found: list[str] = []
@@ -352,7 +355,8 @@ class Run(Measuring, WandbRun):
         """Keep the code as it is now, as an artifact of type "code".
 
         Args:
-            root: the directory that is searched. name: default "source-PROJECT-SCRIPT".
+            root: the directory that is searched.
+            name: the artifact's name; default "source-PROJECT-SCRIPT".
             include_fn, exclude_fn: take a path, or a path and the root. Default: Python files, Dockerfiles and
                 requirements.txt, but for W&B's folders. The directory of runs is always left out.
 

@@ -35,8 +35,10 @@ class Artifact:
     Files are taken as they are when the artifact is *logged*; one that changed since it was added is said so.
 
     Args:
-        name: its name. type: "model", "dataset", …
-        description: text. metadata: JSON values.
+        name: its name in every tracker.
+        type: "model", "dataset", …
+        description: a text that is shown with it.
+        metadata: JSON values.
         incremental, use_as, storage_region, digest_algorithm: taken for W&B's sake; without meaning here.
     """
 
