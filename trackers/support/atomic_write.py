@@ -1,6 +1,6 @@
 """Files that programs write where people say: whole or not at all, and over nothing that would be missed.
 
-One rule for every output (docs/analysis.md):
+One rule for every output (docs/plots.md):
 
 1. It is written beside its place and put there at the end: whoever reads sees the old file or the new one, and a full
    disk leaves what was there.
