@@ -152,6 +152,8 @@ def environment(home: Path) -> dict[str, str]:
         "TRACKER_SAMPLE": "n",
         # One would stay after a test; those of in-process runs share tests/shared_agent.py.
         "TRACKER_AGENT": "n",
+        # After seconds commands say how far they are, which on a busy machine is anywhere in their output.
+        "TRACKERS_PROGRESS_S": "3600",
         "MPLBACKEND": "Agg",
         **dict.fromkeys(ONE_THREAD, "1"),
     }
@@ -207,7 +209,6 @@ def _no_leftovers(
     mark = uuid.uuid4().hex
     monkeypatch.setenv(MARK, mark)
     monkeypatch.chdir(tmp_path)
-    # Commands in this process say on stderr how far they are after seconds, which a busy machine takes for anything.
     monkeypatch.setattr("trackers.support.progress.FIRST_S", 3600.0)
     _redirect_trackio(monkeypatch, tmp_path / "home/trackio")
     _prepare_mlflow(monkeypatch)

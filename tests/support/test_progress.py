@@ -53,3 +53,62 @@ def test_notebook_is_known_by_its_kernel(monkeypatch: pytest.MonkeyPatch) -> Non
     assert not progress.is_notebook()
     module.get_ipython = lambda: types.SimpleNamespace(kernel=object())
     assert progress.is_notebook()
+
+
+def test_items_are_counted_one_alone_is_not(clock: Time, capsys: pytest.CaptureFixture[str]) -> None:
+    """What is done inside of it is a part of it, and not shown."""
+    for item in progress.counted(["a", "b", "c"], "reading", "runs"):
+        clock.now += 3.0
+        with progress.progress("part", "records") as tell:
+            tell(1, 2)
+        assert list(progress.counted([item], "alone", "runs")) == [item]
+    clock.now += 30.0
+    assert list(progress.counted([1], "alone", "runs")) == [1]
+    assert capsys.readouterr().err.splitlines() == ["trackers: reading: 1 of 3 runs (33%)"]
+
+
+def test_nothing_is_shown_where_the_terminal_is_used_otherwise(clock: Time, capsys: pytest.CaptureFixture[str]) -> None:
+    """And again afterwards."""
+    progress.hide()
+    with progress.progress("hidden", "runs") as tell:
+        clock.now = 50.0
+        tell(1, 2)
+    progress.show_again()
+    with progress.progress("shown", "runs") as tell:
+        clock.now = 100.0
+        tell(1, 2)
+    assert capsys.readouterr().err == "trackers: shown: 1 of 2 runs (50%)\n"
+
+
+def test_bar_leaves_standard_output_to_its_reader(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a terminal a bar is drawn; what is printed meanwhile goes where it was sent."""
+    drawn, piped = io.StringIO(), io.StringIO()
+    drawn.isatty = lambda: True  # type: ignore[method-assign]
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(progress, "FIRST_S", 0.0)
+    monkeypatch.setattr(sys, "stderr", drawn)
+    monkeypatch.setattr(sys, "stdout", piped)
+    with progress.progress("copying", "records") as tell:
+        tell.title = "run 1 of 2"
+        tell(3, 4)
+        print("a report")
+    assert piped.getvalue() == "a report\n"
+    assert "run 1 of 2" in drawn.getvalue()
+    assert "3/4" in drawn.getvalue()
+
+
+def test_short_work_draws_no_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a terminal, too."""
+    drawn = io.StringIO()
+    drawn.isatty = lambda: True  # type: ignore[method-assign]
+    monkeypatch.setattr(sys, "stderr", drawn)
+    with progress.progress("copying", "records") as tell:
+        tell(1, 2)
+    assert drawn.getvalue() == ""
+
+
+def test_time_is_taken_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For scripts; what is no number counts as none."""
+    for value, seconds in (("7.5", 7.5), ("soon", 2.0), ("", 2.0)):
+        monkeypatch.setenv("TRACKERS_PROGRESS_S", value)
+        assert progress._first_s() == seconds

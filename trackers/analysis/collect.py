@@ -27,6 +27,7 @@ from trackers.readers.boundary import boundary
 from trackers.readers.journal import JournalReader, source_run
 from trackers.readers.reader import Reader, SourceRun
 from trackers.records import escaped
+from trackers.support.progress import counted, progress
 
 SHARED_BYTES = 32 * 1024 * 1024
 """Minimum amount of data for which starting a second process pays off."""
@@ -125,10 +126,16 @@ def _read(paths: Sequence[Path]) -> list[RunStats | str]:
     size = sum(_bytes(path) for path in paths)
     workers = min(WORKERS, _cores(), len(paths), 1 + int(size / SHARED_BYTES))
     if workers < 2:
-        return [read_one(path) for path in paths]
+        return [read_one(path) for path in counted(paths, "reading", "runs")]
     shares = [paths[number::workers] for number in range(workers)]
     helpers = [_start(share) for share in shares[1:]]
-    answers = [[read_one(path) for path in shares[0]]]
+    answers = []
+    with progress("reading", "runs") as tell:
+        first = []
+        for number, path in enumerate(shares[0]):
+            tell(number * workers, len(paths))  # the others are about as far
+            first.append(read_one(path))
+        answers.append(first)
     for helper, share in zip(helpers, shares[1:], strict=True):
         answers.append(_answers(helper, share))
     found: list[RunStats | str] = [""] * len(paths)

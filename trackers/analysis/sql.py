@@ -37,6 +37,7 @@ from trackers.readers.journal import JournalReader, source_run
 from trackers.readers.run_data import RunData
 from trackers.records import double, escaped
 from trackers.support.optional import need
+from trackers.support.progress import counted
 
 TABLES = ("runs", "metrics", "system", "config", "summary")
 _RUN_FIELDS = ("source", "name", "project", "notes", "status", "steps", "attempts", "gpus", "gpu_name")
@@ -185,9 +186,8 @@ def _numbers(runs: Sequence[tuple[str, RunStats]], marks: Mapping[str, str], *, 
         tables, known = index.tables({run.source: name for name, run in members}, marks) if index else ([], set())
         found += [table.cast(schema) for table in tables]
         fresh = []
-        for name, run in members:
-            if run.source in known:
-                continue
+        unknown = [(name, run) for name, run in members if run.source not in known]
+        for name, run in counted(unknown, "indexing", "runs"):
             table = frames.long(list(frames.parted(_blocks(run), stepless)), list(run.folds))
             fresh.append((run.source, marks.get(run.source, "") if run.status != "running" else "", table))
             labels = pa.DictionaryArray.from_arrays(np.zeros(len(table), np.int32), _texts([name]))

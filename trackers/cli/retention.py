@@ -12,6 +12,7 @@ import typer
 
 from trackers.cli.common import AsJson, RunsArgument, RunsDir, named, printable, refuse
 from trackers.cli.place import runs_root
+from trackers.support.progress import counted
 
 Days = Annotated[
     float, typer.Option("--older-than", min=0, metavar="DAYS", help="Only runs older than this number of days.")
@@ -171,7 +172,7 @@ def each(
 
     entries: list[dict[str, Any]] = []
     failed = False
-    for run in runs:
+    for run in counted(list(runs), words[0], "runs"):
         sizes = run_sizes(run.path)
         entry: dict[str, Any] = {"run": str(run.path), "size": total(sizes), "sizes": sizes, "freed": 0}
         try:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import unquote
@@ -16,6 +14,7 @@ import typer
 from trackers.cli import completion
 from trackers.cli.common import RUNS_HELP, SOURCE_HELP, AsJson, RunsDir, named, printable
 from trackers.cli.place import runs_root
+from trackers.support.progress import is_terminal, progress
 
 _shown: dict[tuple[Path, str], str] = {}
 
@@ -41,7 +40,7 @@ def sync(
     verify: Annotated[
         bool, typer.Option("--verify", help="Read back what was delivered, and repair what is damaged or missing.")
     ] = False,
-    jobs: Annotated[int, typer.Option(min=1, help="With --follow: maximum number of runs at once.")] = 4,
+    jobs: Annotated[int, typer.Option(min=1, help="Maximum number of runs at once.")] = 4,
     trust: Annotated[
         bool,
         typer.Option(
@@ -100,16 +99,35 @@ def sync(
             chosen += inside or runs_named(reference, root)
         if not chosen:
             raise NotFound(f"no runs in {root}")
-        done = work.sync(
-            chosen,
-            names,
-            show,
-            complain=_complain,
-            stopping=lambda: stopped,
-            patience_s=timeout,
-            trusted=trust,
-            verify=verify,
-        )
+        # On a terminal a bar shows how far many runs are, and lines are for those that lack something.
+        brief = len(chosen) > 1 and not (as_json or verify) and is_terminal() and sys.stdout.isatty()
+        lacking: set[str] = set()
+
+        def show_lacking(run: work.RunSync) -> None:
+            if run.over and not run.complete():
+                lacking.add(str(run.run.path))
+                _show(run, as_json)
+
+        def complain(text: str) -> None:
+            lacking.add(text)
+            _complain(text)
+
+        with progress("delivering", "runs") as told:
+            done = work.sync(
+                chosen,
+                names,
+                show_lacking if brief else show,
+                complain=complain,
+                stopping=lambda: stopped,
+                patience_s=timeout,
+                trusted=trust,
+                verify=verify,
+                jobs=jobs,
+                tell=told if len(chosen) > 1 else lambda done, total: None,
+            )
+        if brief:
+            count = f"{len(chosen) - len(lacking):,} of {len(chosen):,} runs"
+            print("stopped" if stopped else f"{count} delivered")
     raise typer.Exit(0 if done else 1)
 
 
@@ -201,7 +219,16 @@ def copy(
     from trackers.copying import copy as copied
 
     reports = []
-    with _progress() as (begin, say):
+    with progress("copying", "records") as told:
+
+        def begin(run: Any, number: int, count: int) -> None:
+            told.title = f"run {number} of {count}"
+
+        def say(what: str, done: int, total: int) -> None:
+            title, told.title = told.title, f"{told.title}, {what}"
+            told(done, total)
+            told.title = title
+
         found = (
             report
             for name in named([source], directory)
@@ -220,25 +247,3 @@ def copy(
 def _lines(text: str) -> str:
     """What a report says, names of runs and metrics in it as harmless text."""
     return "".join(char if char.isprintable() or char == "\n" else "\N{REPLACEMENT CHARACTER}" for char in text)
-
-
-@contextmanager
-def _progress() -> Iterator[tuple[Any, Any]]:
-    """Callbacks for the copy; they draw a bar where stderr is a terminal, and nothing elsewhere."""
-    if not sys.stderr.isatty():
-        yield (lambda run, number, count: None), (lambda what, done, total: None)
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[records]}"), TimeElapsedColumn()
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=None, records="")
-
-        def begin(run: Any, number: int, count: int) -> None:
-            bar.reset(task, description=f"run {number} of {count}", total=None, records="")
-
-        def say(what: str, done: int, total: int) -> None:
-            bar.update(task, completed=done, total=total or None, records=f"{what} {done:,} records" if done else what)
-
-        yield begin, say

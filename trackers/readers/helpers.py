@@ -14,6 +14,7 @@ from trackers.errors import Damaged, NotFound, UsageError
 from trackers.readers.boundary import boundary
 from trackers.readers.reader import SourceRun
 from trackers.records import TIME_MAX, Record
+from trackers.support.progress import counted
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -82,7 +83,7 @@ def those_of(
     """
     found: list[U] = []
     lost: list[NotFound] = []
-    for one in many:
+    for one in counted(many, "reading", "runs"):
         try:
             with boundary(name(one)):
                 found.append(make(one))

@@ -250,7 +250,7 @@ class RelayClient:
         shown = 0.0
         sizes = self._run.sizes()
         rewritten = progress and is_terminal()
-        lines = PlainLines(None if is_notebook() else PATIENT_S)
+        lines = PlainLines(0.0 if is_notebook() else PATIENT_S)
         self.look_after()
         try:
             while True:

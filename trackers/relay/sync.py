@@ -94,6 +94,9 @@ class RunSync:
         echo: what deliveries have to say is printed on stderr.
         trusted: the run's options count, whoever wrote them; see :mod:`trackers.journal.trust`.
         verify: have what was delivered read back, and written again where it isn't what was written.
+
+    Attributes:
+        over: it is served no more.
     """
 
     def __init__(
@@ -112,6 +115,7 @@ class RunSync:
         self.follow = follow
         self.verify = verify
         self.done = False
+        self.over = False
         self.lacking: list[str] = []
         self._explicit = bool(to)
         self._trusted = trusted
@@ -261,6 +265,10 @@ class RunSync:
         """How each of the trackers stands."""
         return {name: entry for name, entry in delivery_report(self.run, self.names).items() if name in self.names}
 
+    def complete(self) -> bool:
+        """Whether every tracker that was asked for has everything, and refused nothing."""
+        return self.done and not self.lacking and not self.refused()
+
     def refused(self) -> int:
         """How many records trackers have refused for good."""
         return sum(entry["rejected"] for entry in self.report().values())
@@ -288,16 +296,20 @@ def sync(
     patience_s: float = PATIENCE_S,
     trusted: bool = False,
     verify: bool = False,
+    jobs: int = 1,
+    tell: Callable[[int, int], None] = lambda done, total: None,
 ) -> bool:
-    """Deliver runs to their trackers, one after the other. A run that can't be delivered doesn't stop the others.
+    """Deliver runs to their trackers. A run that can't be delivered doesn't stop the others.
 
     Args:
         complain: called with what keeps a run from being served.
         patience_s: give a run up when nothing moved for so long; 0: never.
-        show: called now and then with the run at work, and once at its end.
+        show: called now and then with a run at work, and once at its end.
         stopping: asked ten times a second.
         trusted: the runs' options count, whoever wrote them; see :mod:`trackers.journal.trust`.
         verify: see :class:`RunSync`.
+        jobs: maximum number of runs at once.
+        tell: called with the number of runs that are through, and of all.
 
     Returns:
         True if everything that there was is delivered, and no tracker refused any of it.
@@ -307,43 +319,69 @@ def sync(
     """
     complete = True
     runs = list(runs)
-    for run in runs:
-        try:
-            work = RunSync(run, to, follow=False, trusted=trusted, verify=verify)
-            work.begin()
-        except (UsageError, NotFound) as error:
-            if len(runs) == 1 or (to and isinstance(error, LACKING)):
-                raise
-            complain(f"{run.path}: {error}")
-            complete = False
-            continue
-        except DAMAGE as error:
-            complain(f"{run.path}: it can't be delivered ({type(error).__name__}: {error})")
-            complete = False
-            continue
-        _serve(work, show, stopping, patience_s)
-        complete = complete and work.done and not work.lacking and not work.refused()
-    return complete
-
-
-def _serve(work: RunSync, show: Callable[[RunSync], None], stopping: Callable[[], bool], patience_s: float) -> None:
-    shown = 0.0
-    moved_at, seen = time.monotonic(), work.progress()
+    queue = list(runs)
+    active: list[_Served] = []
     try:
-        while work.turn() and not stopping():
-            now = time.monotonic()
-            if now - shown > SEEN_S:
-                shown = now
-                show(work)
-                if work.progress() != seen:
-                    moved_at, seen = now, work.progress()
-                elif patience_s and now - moved_at > patience_s:
-                    break
-            time.sleep(TURN_S)
+        while (queue and not stopping()) or active:
+            while queue and len(active) < jobs and not stopping():
+                run = queue.pop(0)
+                try:
+                    work = RunSync(run, to, follow=False, trusted=trusted, verify=verify)
+                    work.begin()
+                except (UsageError, NotFound) as error:
+                    if len(runs) == 1 or (to and isinstance(error, LACKING)):
+                        raise
+                    complain(f"{run.path}: {error}")
+                    complete = False
+                except DAMAGE as error:
+                    complain(f"{run.path}: it can't be delivered ({type(error).__name__}: {error})")
+                    complete = False
+                else:
+                    active.append(_Served(work, show, patience_s))
+            for served in list(active):
+                if not served.turn() or stopping():
+                    active.remove(served)
+                    complete = served.end() and complete
+            tell(len(runs) - len(queue) - len(active), len(runs))
+            if active:
+                time.sleep(TURN_S)
     finally:
+        for served in active:
+            served.work.end()
+    return complete and not queue
+
+
+class _Served:
+    """A run at work."""
+
+    def __init__(self, work: RunSync, show: Callable[[RunSync], None], patience_s: float) -> None:
+        self.work = work
+        self._show, self._patience_s = show, patience_s
+        self._shown = 0.0
+        self._moved_at, self._seen = time.monotonic(), work.progress()
+
+    def turn(self) -> bool:
+        """One look; False when there is nothing more to do, or nothing has moved for too long."""
+        if not self.work.turn():
+            return False
+        now = time.monotonic()
+        if now - self._shown > SEEN_S:
+            self._shown = now
+            self._show(self.work)
+            if self.work.progress() != self._seen:
+                self._moved_at, self._seen = now, self.work.progress()
+            elif self._patience_s and now - self._moved_at > self._patience_s:
+                return False
+        return True
+
+    def end(self) -> bool:
+        """Stop, and show how it stands. True if everything is delivered."""
+        work = self.work
         work.end()
-    work.done = all(entry["state"] == "delivered" for entry in work.report().values()) or work.done
-    show(work)
+        work.done = all(entry["state"] == "delivered" for entry in work.report().values()) or work.done
+        work.over = True
+        self._show(work)
+        return work.complete()
 
 
 def _unstop(run: RunDirectory, name: str, *, verify: bool) -> None:

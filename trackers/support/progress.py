@@ -3,31 +3,40 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 import time
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
 
 from trackers.support.terminal import one_line
 
-FIRST_S = 2.0
-"""Work that takes less has no plain lines."""
+
+def _first_s() -> float:
+    try:
+        return float(os.environ.get("TRACKERS_PROGRESS_S", ""))
+    except ValueError:
+        return 2.0
+
+
+FIRST_S = _first_s()
+"""Work that takes less shows nothing; TRACKERS_PROGRESS_S in the environment, of the seconds, is for scripts."""
 NEXT_S = 10.0
 """Between plain lines."""
 
 Progress = Callable[[int, int], None]
-"""Called with how much there is now, and of how much; 0 where that isn't known."""
+"""See :class:`Told`."""
 
 
 class PlainLines:
     """Lines on stderr, few of them: the first after :data:`FIRST_S`, further ones each :data:`NEXT_S`.
 
     Args:
-        first_s: instead of FIRST_S.
+        first_s: at least so many seconds before the first.
     """
 
-    def __init__(self, first_s: float | None = None) -> None:
-        self._next = time.monotonic() + (FIRST_S if first_s is None else first_s)
+    def __init__(self, first_s: float = 0.0) -> None:
+        self._next = time.monotonic() + max(FIRST_S, first_s)
 
     def tell(self, text: Callable[[], str]) -> None:
         """Write a line if it is time. text: makes it."""
@@ -51,27 +60,109 @@ def is_notebook() -> bool:
     return getattr(found, "kernel", None) is not None
 
 
+class Told:
+    """Shows how far it is. Called with how much there is now, and of how much; 0 where that isn't known.
+
+    Attributes:
+        title: of what is done; may be changed.
+    """
+
+    def __init__(self, title: str, unit: str) -> None:
+        self.title, self._unit = title, unit
+        self._lines = PlainLines()
+
+    def __call__(self, done: int, total: int) -> None:
+        """Show it."""
+        of = f" of {total:,} {self._unit} ({done / total:.0%})" if total else f" {self._unit}"
+        self._lines.tell(lambda: f"{self.title}: {done:,}{of}")
+
+
+class _Hidden(Told):
+    def __call__(self, done: int, total: int) -> None:
+        """Nothing: other progress is shown, of which this is a part."""
+
+
+class _Bar(Told):
+    """A bar, drawn once the work has taken some time."""
+
+    def __init__(self, title: str, unit: str) -> None:
+        super().__init__(title, unit)
+        self._began = time.monotonic()
+        self._bar: Any = None
+        self._task: Any = None
+
+    def __call__(self, done: int, total: int) -> None:
+        """Show it."""
+        if self._bar is None and time.monotonic() - self._began >= FIRST_S:
+            self._bar = _bar(self._unit)
+            self._task = self._bar.add_task("", total=None)
+            self._bar.start()
+        if self._bar is not None:
+            known = max(done, total) if total else None
+            self._bar.update(self._task, description=one_line(self.title, 80), completed=done, total=known)
+
+    def end(self) -> None:
+        """Leave the terminal as it was."""
+        if self._bar is not None:
+            self._bar.stop()
+
+
+_shown = 0
+"""Above 0: something is shown, or the terminal is used for something else."""
+
+
+def hide() -> None:
+    """Show nothing until :func:`show_again`: the terminal is used for something else."""
+    global _shown
+    _shown += 1
+
+
+def show_again() -> None:
+    """See :func:`hide`."""
+    global _shown
+    _shown -= 1
+
+
 @contextlib.contextmanager
-def progress(title: str, unit: str) -> Iterator[Progress]:
-    """Show it on stderr until the end of the body.
+def progress(title: str, unit: str) -> Iterator[Told]:
+    """Show it on stderr until the end of the body; what the body prints on a terminal goes above a bar.
 
     Args:
         unit: of what is counted, in the plural.
     """
-    if not is_terminal():
-        lines = PlainLines()
-
-        def tell(done: int, total: int) -> None:
-            of = f" of {total:,} {unit} ({done / total:.0%})" if total else f" {unit}"
-            lines.tell(lambda: f"{title}: {done:,}{of}")
-
-        yield tell
+    if _shown:
+        yield _Hidden(title, unit)
         return
+    hide()
+    told = _Bar(title, unit) if is_terminal() else Told(title, unit)
+    try:
+        yield told
+    finally:
+        show_again()
+        if isinstance(told, _Bar):
+            told.end()
+
+
+T = TypeVar("T")
+
+
+def counted(many: Sequence[T], title: str, unit: str) -> Iterator[T]:
+    """Each of them, and how far it is; one alone is none to count."""
+    if len(many) < 2:
+        yield from many
+        return
+    with progress(title, unit) as tell:
+        for number, one in enumerate(many):
+            tell(number, len(many))
+            yield one
+
+
+def _bar(unit: str) -> Any:
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-    from rich.progress import Progress as Bar
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TextColumn(unit))
-    with Bar(*columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(one_line(title, 80), total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=max(done, total) if total else None)
+    return Progress(
+        *columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True,
+        redirect_stdout=sys.stdout.isatty(),  # else it would take what is meant for a file or a pipe
+    )  # fmt: skip

@@ -26,6 +26,7 @@ from trackers.readers.following import FollowedRun
 from trackers.readers.journal import JournalReader
 from trackers.readers.reader import Reader, SourceRun
 from trackers.readers.run_data import RunData
+from trackers.support import progress
 from trackers.ui.table import Row, short
 from trackers.ui.views import RunView, WholeRun
 
@@ -98,6 +99,7 @@ class Catalogue:
                 reader_of = registry.load(scheme)()
                 self._sources.append(_OtherRuns(reader_of, where, reader_of.runs(where), Path(self._files.name)))
         logging.getLogger("trackers.readers").addFilter(self._told)
+        progress.hide()  # what is read again and again
         self._thread.start()
 
     def wait(self) -> None:
@@ -109,6 +111,7 @@ class Catalogue:
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join(timeout=10)
+            progress.show_again()
         logging.getLogger("trackers.readers").removeFilter(self._told)
         if self._files is not None:
             self._files.cleanup()
