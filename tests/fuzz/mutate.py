@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import gzip
 import json
@@ -24,6 +25,7 @@ ODD: list[Any] = [
     {"_type": "histogram", "values": [1], "packedBins": {"min": 0, "size": 1, "count": 10**12}},
 ]  # fmt: skip
 """Values that stand where something else is expected."""
+TEXTS = [value for value in ODD if isinstance(value, str) and value.isprintable()]
 
 NUMBERS = [b"0", b"-1", b"9" * 30, b"9" * 5000, b"1e999", b"NaN", b"-Infinity", b"0.", b"1,2,3", b"\xff", b"2" * 18]
 PIECES = [b"\x00" * 8, b"\xff" * 8, b"[" * 3000, b'{"a":' * 3000, b"\r\n", b"|", b":", b"\x1b[31m", b'"', b"\\",
@@ -283,6 +285,37 @@ def swanlab_records(data: bytes, dice: random.Random) -> bytes:
     if dice.random() < 0.2:
         dice.shuffle(payloads)
     return data[:7] + wandb_file(payloads)[7:]
+
+
+def parquet(data: bytes, dice: random.Random) -> bytes:
+    """A table with one value changed, a column gone, of another type or called otherwise, or its rows in disorder."""
+    import pyarrow
+    from pyarrow import parquet as files
+
+    table = files.read_table(pyarrow.BufferReader(data))
+    at = dice.randrange(table.num_columns)
+    name, column = table.column_names[at], table.column(at)
+    what = dice.randrange(10)
+    if what < 6:
+        values = column.to_pylist()
+        place = dice.randrange(len(values))
+        for value in dice.sample(ODD, 12):  # what fits the column's type
+            with contextlib.suppress(pyarrow.ArrowException, TypeError, ValueError, OverflowError):
+                changed = [*values[:place], value, *values[place + 1 :]]
+                table = table.set_column(at, name, pyarrow.array(changed, column.type))
+                break
+    elif what == 6:
+        table = table.remove_column(at)
+    elif what == 7:
+        table = table.set_column(at, name, pyarrow.array([str(value) for value in column.to_pylist()]))
+    elif what == 8:
+        table = table.rename_columns([str(dice.choice(TEXTS)) if one == name else one for one in table.column_names])
+    else:
+        order = [dice.randrange(table.num_rows) for _ in range(table.num_rows * dice.choice((1, 5)))]
+        table = table.take(order)
+    written = pyarrow.BufferOutputStream()
+    files.write_table(table, written, compression=dice.choice(("snappy", "none", "zstd")))
+    return written.getvalue().to_pybytes()
 
 
 def _items(record: Any) -> list[Any]:

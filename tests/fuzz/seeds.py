@@ -71,6 +71,7 @@ def make(place: Path) -> None:
     _copy(work.glob("mlflow.db"), place / "mlflow-files")
     _copy(run.glob("wandb/*/*.wandb"), place / "wandb-file")
     _copy(work.glob("logs/*/*_summary.json"), place / "session")
+    _neptune(place / "neptune")
     (place / "hf").mkdir()
     state = {"global_step": 2, "max_steps": 2, "epoch": 1.0, "best_metric": 0.5, "is_local_process_zero": True,
              "log_history": [{"loss": 2.5, "step": 1, "epoch": 0.5}, {"eval_loss": 2.0, "step": 2},
@@ -92,6 +93,26 @@ def make(place: Path) -> None:
         [sys.executable, "-m", "tests.fuzz.answers", str(place)], cwd=code, env=online, check=True, capture_output=True
     )
     shutil.rmtree(work)
+
+
+def _neptune(place: Path) -> None:
+    """An export of Neptune in two files, with a picture and a set of files."""
+    from PIL import Image
+
+    from tests.readers.neptune_export import T0, described, export, row, safe
+
+    files = place / "files" / safe("me/digits") / "run"
+    (files / "set").mkdir(parents=True)
+    (files / "set/a.txt").write_text("a")
+    Image.new("RGB", (4, 4)).save(files / "picture.png")
+    points = [row("loss", "float_series", 1 / (step + 1), step / 4, T0 + step) for step in range(12)]
+    others = [
+        row("log", "string_series", "text", 1, T0),
+        row("weights", "histogram_series", {"edges": [0.0, 1.0], "values": [3.0]}, 1, T0),
+        row("picture", "file_series", {"path": "run/picture.png"}, 2, T0),
+        row("set", "file_set", {"path": "run/set"}),
+    ]
+    export(place, [[*described(), row("parameters/lr", "float", 0.1), *points], others])
 
 
 def _thin(database: Path) -> None:

@@ -75,6 +75,11 @@ def of_files(scheme: str, pattern: str, *, copied: bool = False) -> Callable[[Pa
     return read
 
 
+def _neptune(place: Path) -> None:
+    everything(f"neptune:{place}")
+    fetched(f"neptune:{place}", place)
+
+
 def _trackio(place: Path) -> None:
     import trackio.utils
     from trackio import sqlite_storage
@@ -311,6 +316,7 @@ TARGETS = {
                          of_files("wandb-file", "*.wandb", copied=True)),
     "swanlab": Target("swanlab", "*.swanlab files/* media/*/*", (mutate.blind, mutate.swanlab_records),
                       of_files("swanlab", "*.swanlab", copied=True)),
+    "neptune": Target("neptune", "data/*/*.parquet", (mutate.blind, mutate.parquet), _neptune),
     "trackio": Target("trackio", "*.db", (), _trackio, whole=mutate.sqlite),
     "mlflow": Target("mlflow", "*.db", (), _mlflow, whole=mutate.sqlite),
     "mlflow-files": Target("mlflow-files", "mlruns/**/*.json*", (mutate.blind, mutate.json_file), _mlflow_files),

@@ -135,12 +135,14 @@ def sources() -> dict[str, str]:
         "s.wandb",
         "s.swanlab",
         "s.tfevents.3",
+        "s_part_0.parquet",
     ):
         sparse(Path(name))
     known = {"tb:tb": "", "a.wandb": "", "log:a.log.gz": ""}
     return known | {f"{scheme}:{name}": "is damaged: it claims" for scheme, name in (
         ("json", "s.json"), ("csv", "s.csv"), ("hf", "trainer_state.json"), ("session", "s_summary.json"),
-        ("log", "s.log"), ("wandb-file", "s.wandb"), ("swanlab", "s.swanlab"), ("tb", "s.tfevents.3"))}  # fmt: skip
+        ("log", "s.log"), ("wandb-file", "s.wandb"), ("swanlab", "s.swanlab"), ("tb", "s.tfevents.3"),
+        ("neptune", "s_part_0.parquet"))}  # fmt: skip
 
 
 READ = """

@@ -32,6 +32,7 @@ BUILT_IN: dict[str, str] = {
     "mlflow": "trackers.readers.mlflow.reader:MlflowReader",
     "trackio": "trackers.readers.trackio.reader:TrackioReader",
     "swanlab": "trackers.readers.swanlab:SwanlabReader",
+    "neptune": "trackers.readers.neptune:NeptuneReader",
     "json": "trackers.readers.json.reader:JsonReader",
     "csv": "trackers.readers.csv:CsvReader",
     "hf": "trackers.readers.huggingface:HuggingFaceReader",
@@ -40,7 +41,7 @@ BUILT_IN: dict[str, str] = {
 }
 """The same form as an entry point, so that both are loaded by one function."""
 
-EXTRAS = {"tb": "tensorboard", WANDB_FILE: "wandb", OWN: "analysis"}
+EXTRAS = {"tb": "tensorboard", WANDB_FILE: "wandb", OWN: "analysis", "neptune": "analysis"}
 """The extra of ours that brings what a scheme needs, where it isn't the scheme's own name."""
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9_\-]+):(.*)", re.DOTALL)  # one letter before the colon is a Windows drive
@@ -125,6 +126,7 @@ def open_source(source: str, root: Path | None = None) -> tuple[Reader, list[Sou
 FILES = (
     ("trainer_state.json", "hf"), ("*_summary.json", "session"), ("*.json", "json"), ("*.csv", "csv"),
     ("*.log", "log"), ("*.log.gz", "log"), ("*tfevents*", "tb"), ("*.swanlab", "swanlab"),
+    ("*_part_*.parquet", "neptune"),
 )  # fmt: skip
 """Patterns of file names and their schemes; the first match counts."""
 
