@@ -111,6 +111,27 @@ def test_sync_delivers_prints_a_line_and_is_repeatable() -> None:
     assert path.read_bytes() == before
 
 
+def test_sync_goes_on_with_a_copy_that_is_copied_anew(tmp_path: Path) -> None:
+    """A directory that was copied while training ran, and again after its end, is delivered once, in order."""
+    run = trackers.init("json,csv", mode="offline", project="digits", id="copied")
+    assert isinstance(run, Run)
+    for last in (10, 20):
+        for step in range(last - 10, last):
+            run.log({"train_loss": float(step)}, step=step)
+        if last == 20:
+            run.finish()
+        for path in sorted(Path("runs").rglob("*")):  # as rsync does: a new file in the place of the old one
+            there = tmp_path / "there" / path
+            if path.is_file():
+                there.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(path, there.with_name(".new"))
+                there.with_name(".new").replace(there)
+        program("sync", str(tmp_path / "there/runs"))
+    rows = (tmp_path / "there/runs/digits/copied/metrics.csv").read_text().splitlines()
+    assert [line.split(",")[0] for line in rows[1:]] == [str(step) for step in range(20)]
+    assert program("sync", str(tmp_path / "there/runs")).returncode == 0
+
+
 def test_sync_of_a_directory_takes_all_runs_in_it() -> None:
     """A directory of runs means every run below it."""
     first, second = make_run(name="one"), make_run(name="two")
