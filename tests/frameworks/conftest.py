@@ -13,7 +13,8 @@ import pytest
 from tests.frameworks.support import LOCAL
 
 APART = (
-    "test_catboost.py", "test_documented.py", "test_jax.py", "test_ray.py", "test_torchtitan.py", "test_trl.py",
+    "test_catboost.py", "test_documented.py", "test_jax.py", "test_notebook.py", "test_ray.py", "test_torchtitan.py",
+    "test_trl.py",
 )  # fmt: skip
 """Tests of what is too large for ``dev``, or doesn't go with other packages there."""
 ALONE = ("test_composer.py", "test_fastai.py", "test_ultralytics.py", "test_wandb_loggers.py")
