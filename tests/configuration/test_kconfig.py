@@ -35,7 +35,7 @@ def write(folder: Path, text: str, name: str = ".config") -> Path:
 def test_symbols_are_explained() -> None:
     """Every option has a prompt, a help text in sentences, and a place in the documentation."""
     declarations = Tree().declarations
-    documented = (ROOT / "docs/configuration.md").read_text("utf-8")
+    documented = (ROOT / "docs/options.md").read_text("utf-8")
     for symbol in SYMBOLS:
         declaration = declarations[symbol]
         assert declaration.prompt, symbol

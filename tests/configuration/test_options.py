@@ -297,8 +297,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_documentation_matches_the_kconfig_file() -> None:
-    """docs/configuration.md holds the options exactly as declared."""
-    text = (ROOT / "docs/configuration.md").read_text("utf-8")
+    """docs/options.md holds the options exactly as declared."""
+    text = (ROOT / "docs/options.md").read_text("utf-8")
     assert invoke("show-config", "--markdown").stdout in text
 
 
