@@ -423,6 +423,7 @@ EXPORTED = [
     "Video",
     "__version__",
     "add_arguments",
+    "best_runs",
     "compare_runs",
     "init",
     "init_from_args",

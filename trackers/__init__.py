@@ -22,6 +22,7 @@ from trackers._version import __version__
 
 if TYPE_CHECKING:
     from trackers.analysis.compare import compare_runs
+    from trackers.analysis.ranking import best_runs
     from trackers.analysis.sql import sql
     from trackers.as_wandb.replacement import install_as_wandb
     from trackers.configuration import add_arguments
@@ -44,6 +45,7 @@ _PLACES = {
     "TrackersError": "errors", "UsageError": "errors", "NotFound": "errors",
     "Artifact": "values.artifact", "BenchmarkCallback": "frameworks.callbacks",
     "compare_runs": "analysis.compare", "sql": "analysis.sql",
+    "best_runs": "analysis.ranking",
     "RunData": "readers.run_data", "load": "readers.run_data", "load_all": "readers.run_data",
     "Image": "media", "Audio": "media", "Video": "media", "Table": "media", "Histogram": "media", "Html": "media",
     "Mean": "reductions", "Sum": "reductions", "Min": "reductions", "Max": "reductions", "MinMax": "reductions",
@@ -79,6 +81,7 @@ __all__ = [
     "Video",
     "__version__",
     "add_arguments",
+    "best_runs",
     "compare_runs",
     "init",
     "init_from_args",

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner, Result
 
+import trackers
 from tests.analysis.support import write_run
 from trackers.analysis.best import RunFilter
 from trackers.analysis.run_stats import MetricStats, RunStats
@@ -142,3 +143,19 @@ def test_condition_of_any_text(text: str) -> None:
     except UsageError:
         return
     assert isinstance(result, bool)
+
+
+def test_best_runs_from_python() -> None:
+    """The same as on the command line; in a notebook a table."""
+    for number in range(4):
+        write_run(f"r{number}", [(0, 0, {"val_loss": 1.0 + number})], config={"lr": number / 10, "seed": 0})
+    found = trackers.best_runs("val_loss", where="config.lr > 0", top=2)
+    assert [(run["id"], run["value"], run["step"], run["config"]) for run in found.runs] == [
+        ("r1", 2.0, 0, {"lr": 0.1}), ("r2", 3.0, 0, {"lr": 0.2}),
+    ]  # fmt: skip
+    assert trackers.best_runs("val_loss", ["r3"], mode="max").runs[0]["id"] == "r3"
+    assert found._repr_html_().count("<tr>") == 3
+    assert ">config.lr</th>" in found._repr_html_()
+    assert found.to_pandas()["config.lr"].tolist() == [0.1, 0.2]
+    with pytest.raises(NotFound, match="val_loss"):
+        trackers.best_runs("val_los", mode="min")

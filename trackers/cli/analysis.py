@@ -37,7 +37,6 @@ from trackers.cli.common import (
 from trackers.cli.place import runs_root
 
 if TYPE_CHECKING:
-    from trackers.analysis.best import Ranked
     from trackers.analysis.compare import Comparison, Group, Groups
     from trackers.analysis.diff import Difference
     from trackers.analysis.run_stats import RunStats
@@ -363,6 +362,7 @@ def best(
     from trackers.analysis import best as work
     from trackers.analysis import choosing
     from trackers.analysis.collect import gather
+    from trackers.analysis.ranking import table
     from trackers.errors import UsageError
 
     if not metric:
@@ -377,32 +377,7 @@ def best(
     if as_json:
         print(json.dumps([entry.to_dict() for entry in found], indent=2, allow_nan=False))
         return
-    print_table(_ranked(found, metric, columns))
-
-
-def _ranked(found: Sequence[Ranked], metric: str, columns: str) -> TextTable:
-    """A row for each of the best runs."""
-    from trackers.analysis import choosing
-    from trackers.analysis.compare import SHOWN_SETTINGS
-    from trackers.analysis.tables import TextTable
-
-    settings = list(dict.fromkeys(f"config.{name}" for entry in found for name in entry.config))[:SHOWN_SETTINGS]
-    names = ["name", "id", metric, "at step", "status", *settings]
-    if columns:
-        names = choosing.columns(columns, [metric, "at step", *choosing.names([entry.run for entry in found])])
-
-    def cell(entry: Ranked, name: str) -> Any:
-        own = {metric: entry.value, "at step": entry.step, "status": entry.run.status or None}
-        return own[name] if name in own else choosing.figure(entry.run, name)
-
-    rows = [[cell(entry, name) for name in names] for entry in found]
-    texts = {place for place in range(len(names)) if all(isinstance(row[place], (str, type(None))) for row in rows)}
-    left = next((place for place in range(len(names)) if place not in texts), len(names))
-    return TextTable(
-        [choosing.titled(name) for name in names], rows, texts=left,
-        more_texts=frozenset(place for place in texts if place > left),
-        whole=frozenset(place for place, name in enumerate(names) if name == "id"),
-    )  # fmt: skip
+    print_table(table(found, metric, columns))
 
 
 PATCH_LINES = 20
