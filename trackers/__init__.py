@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import sys
 from typing import TYPE_CHECKING, Any
 
 from trackers._version import __version__
@@ -97,6 +98,9 @@ def __getattr__(name: str) -> Any:
     if place is not None:
         value = globals()[name] = getattr(importlib.import_module(f"trackers.{place}"), name)
         return value
+    if sys.meta_path is None and not name.startswith("__"):
+        # A destructor calls ``finish`` while the interpreter ends, and imports nothing any more: runs have ended.
+        return None if name == "run" else lambda *arguments, **more: None
     if name.startswith("__") or importlib.util.find_spec(f"trackers.{name}") is not None:
         # A submodule that isn't imported yet: this error makes `from trackers import …` import it.
         raise AttributeError(f"module 'trackers' has no attribute {name!r}")

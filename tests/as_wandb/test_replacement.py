@@ -68,6 +68,27 @@ assert importlib.reload(wandb) is wandb
     assert "wandb.no_such_module" in lines[2]
 
 
+def test_end_of_the_interpreter_is_quiet() -> None:
+    """``finish`` registered to be called at the end, before and after ``init``, and in a destructor, as verl has it."""
+    code = """
+import atexit, wandb
+atexit.register(wandb.finish)
+class Logger:
+    def __init__(self, module):
+        self.module = module
+    def __del__(self):
+        print(self.module.run, self.module.finish(exit_code=0))
+ours = Logger(trackers)
+theirs = Logger(wandb)
+wandb.init(project="p", mode="disabled")
+atexit.register(wandb.finish)
+"""
+    command = [sys.executable, "-c", INSTALLED + code]
+    variables = {**os.environ, "PYTHONPATH": str(ROOT), **OFFLINE}
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=variables)
+    assert (done.stdout, done.stderr) == ("None None\nNone None\n", "")
+
+
 def test_real_package_may_be_imported_before() -> None:
     """Who imported the real one keeps it; the next import gives ours, until it is uninstalled."""
     code = """

@@ -19,7 +19,7 @@ from trackers.cli.app import app
 from trackers.errors import Damaged, NotFound
 from trackers.readers import neptune, registry
 from trackers.readers.neptune import NeptuneReader
-from trackers.records import ArtifactRecord, Finish, Media, Metrics, Text
+from trackers.records import ArtifactRecord, Finish, Media, Metrics, Summary, Text
 from trackers.testing import check_reader
 from trackers.tracker import RunInfo
 
@@ -35,6 +35,7 @@ def test_run_is_read_as_it_is(tmp_path: Path) -> None:
     first = export(tmp_path, [
         [*described(), row("parameters/lr", "float", 0.1), row("parameters/depth", "int", 2**60),
          row("parameters/names", "string_set", ["z", "y"]), row("parameters/amp", "bool", True),
+         row("final/accuracy", "float", 0.75),
          *points("loss", losses)],
         points("val/score", scores),
     ])  # fmt: skip
@@ -44,8 +45,8 @@ def test_run_is_read_as_it_is(tmp_path: Path) -> None:
     ]
     info = RunInfo(id="RUN-1", name="base", project="me/digits", tags=["a", "b"], notes="why")
     config = {"parameters/lr": 0.1, "parameters/depth": 2**60, "parameters/names": ["y", "z"], "parameters/amp": True}
-    ending = Finish(time=T0 + 19, status="finished", exit_code=0)
-    run = check_reader(NeptuneReader, str(tmp_path / "data"), info, [*rows, ending])
+    ending = [Summary(time=T0 + 19, values={"accuracy": 0.75}), Finish(time=T0 + 19, status="finished", exit_code=0)]
+    run = check_reader(NeptuneReader, str(tmp_path / "data"), info, [*rows, *ending])
     assert (run.project, run.notes, run.created, run.note) == ("me/digits", "why", T0, "")
     assert trackers.load(f"neptune:{first}").config == config
     assert trackers.load(str(first)).series()["loss"].count == 20

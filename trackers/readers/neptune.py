@@ -6,9 +6,10 @@ The layout (github.com/neptune-ai/neptune-exporter, README.md, "Data layout on d
 ``data``.
 
 Neptune's steps have up to six decimals, and steps here are whole numbers: where a run has decimals, all its steps are
-multiplied by the same power of ten, and the run's note says so. Neptune doesn't tell settings from results: both are
-configuration. ``monitoring/…`` are samples of the machine, without a step. A run's points come ordered by time, up to
-:data:`ORDERED_ROWS`; those of longer runs as they lie in the files.
+multiplied by the same power of ten, and the run's note says so. Neptune doesn't tell settings from results: single
+values below ``final/`` are results here, all others are configuration. ``monitoring/…`` are samples of the machine,
+without a step. A run's points come ordered by time, up to :data:`ORDERED_ROWS`; those of longer runs as they lie in the
+files.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from trackers.readers import helpers as places
 from trackers.readers.boundary import Spared, bounded
 from trackers.readers.reader import SourceRun
 from trackers.records import (
+    SUMMARY_PREFIX,
     SYSTEM_PREFIX,
     ArtifactFile,
     ArtifactRecord,
@@ -35,6 +37,7 @@ from trackers.records import (
     Metrics,
     Record,
     Start,
+    Summary,
     Text,
 )
 from trackers.support import confined
@@ -108,9 +111,12 @@ class _Reading:
                 rows += 1
                 for name, value in spared.read(_setting(row), row["attribute_path"]):
                     settings[name] = value
+        results = {name: settings.pop(name) for name in [*settings] if name.startswith(SUMMARY_PREFIX)}
         if settings:
             yield Config(time=self._run.created, values=settings)
         yield from self._points()
+        if results:
+            yield Summary(time=self._time, values=results)
         others = {"string_series", "histogram_series", "file", "file_series", "file_set", "artifact"}
         for part in self._parts:
             for row in _rows(part, ["string_value", "histogram_value", "file_value"], others):
