@@ -299,7 +299,9 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_documentation_matches_the_kconfig_file() -> None:
     """docs/options.md holds the options exactly as declared."""
     text = (ROOT / "docs/options.md").read_text("utf-8")
-    assert invoke("show-config", "--markdown").stdout in text
+    shown = invoke("show-config", "--markdown").stdout
+    assert shown in text
+    assert r"{model}\_{optimizer}\_{variant}" in shown, "underscores between braces are emphasis in Markdown"
 
 
 def test_show_config(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:

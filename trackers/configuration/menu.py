@@ -23,6 +23,8 @@ from trackers.errors import ConfigError, UsageError
 from trackers.support import atomic_write
 
 _SECRET = re.compile(r"([?&](?:write_token|access_token|token|api_key|password)=)[^&#]+|(?<=://)([^/@:]*):[^/@]+@")
+_BETWEEN_SIGNS = re.compile(r"(?<=[{}<>;])_(?=[{}<>&])")
+"""An underscore that Markdown takes for emphasis."""
 
 
 def shown(value: Any) -> Any:
@@ -60,7 +62,7 @@ def _table_row(declaration: Declaration) -> str:
         f"`{declaration.flag}`" + (f", `--no-{declaration.flag[2:]}`" if declaration.kind == "bool" else ""),
         _values(declaration),
         f"`{_kconfig(declaration.default)}`",
-        declaration.help.replace("|", "\\|").replace("<", "&lt;") + needs,
+        _BETWEEN_SIGNS.sub(r"\_", declaration.help.replace("|", "\\|").replace("<", "&lt;")) + needs,
     )
     return f"| {' | '.join(cells)} |"
 
