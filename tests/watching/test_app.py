@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from textual.widgets import SelectionList
+from textual.widgets import OptionList
 
 from tests.analysis.support import write_run
 from tests.watching.support import catalogue, page, press, screen, sweep, until
@@ -120,15 +120,17 @@ def test_metrics_are_chosen_from_a_list(monkeypatch: pytest.MonkeyPatch) -> None
     async def look(app: WatchApp, pilot: Any) -> None:
         before = app.drawn.names
 
-        async def choose(names: list[str], *keys: str) -> None:
+        async def choose(names: list[str], dot: bool, *keys: str) -> None:
             await pilot.press("m")
-            await until(pilot, lambda: isinstance(app.focused, SelectionList))
-            await pilot.press(*keys)
+            await until(pilot, lambda: isinstance(app.focused, OptionList))
+            await pilot.press(*keys[:-1])
+            await until(pilot, lambda: ("● val_loss" in screen(app)) == dot)
+            await pilot.press(keys[-1])
             await until(pilot, lambda: len(app.screen_stack) == 1 and app.settled and app.drawn.names == names)
 
-        await choose(["val_loss"], "shift+tab", *"val", "down", "space", "enter")
-        await choose(["val_loss"], "space", "escape")
-        await choose(before, "space", "enter")
+        await choose(["val_loss"], True, "shift+tab", *"val", "down", "space", "enter")
+        await choose(["val_loss"], False, "space", "escape")
+        await choose(before, False, "space", "enter")
 
     shown(monkeypatch, look)
 

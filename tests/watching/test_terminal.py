@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import pty
 import select
 import signal
+import struct
 import subprocess
 import sys
 import termios
@@ -39,7 +41,7 @@ def test_live_run_in_a_terminal(end: str, run: Run) -> None:
     """What is logged meanwhile is shown; the screen, the cursor and the line discipline are given back."""
     run.log({"loss": 1.0}, step=0)
     terminal, inside = pty.openpty()
-    termios.tcsetwinsize(inside, (24, 80))
+    fcntl.ioctl(inside, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
     before = termios.tcgetattr(inside)
     words = [sys.executable, "-m", "trackers", "watch", run.path]
     environment = {**os.environ, "TERM": "screen-256color", "COLORTERM": ""}

@@ -16,8 +16,7 @@ from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical, VerticalScroll
 from textual.screen import ModalScreen
-from textual.widgets import Footer, Input, SelectionList, Static
-from textual.widgets.selection_list import Selection
+from textual.widgets import Footer, Input, OptionList, Static
 
 from trackers.analysis.tables import plain, show
 from trackers.errors import TrackersError
@@ -85,43 +84,52 @@ class _Metrics(ModalScreen["list[str] | None"]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "dismiss(None)", "Back"),
         Binding("enter", "take", "Take", priority=True),
+        Binding("space", "choose", "Choose"),
     ]
 
     def __init__(self, names: Sequence[str], chosen: Sequence[str]) -> None:
         super().__init__()
         self._names, self._chosen = list(dict.fromkeys([*chosen, *names])), list(chosen)
+        self._there: list[str] = []
 
     def compose(self) -> ComposeResult:
         with Vertical(id="page") as page:
             page.border_title = "Metrics"
             page.border_subtitle = "Space: choose, Enter: draw them, none: all, Esc: back"
-            yield Input(placeholder="part of a name", id="part")
-            yield SelectionList[str](id="list")
+            yield Input(placeholder="part of a name", id="part", compact=True)
+            yield OptionList(id="list")
 
     def on_mount(self) -> None:
         self._fill("")
-        self.query_one(SelectionList).focus()
+        self.query_one(OptionList).focus()
 
     def on_input_changed(self, event: Input.Changed) -> None:
         self._fill(event.value)
 
-    def on_selection_list_selection_toggled(self, event: SelectionList.SelectionToggled[str]) -> None:
-        name = event.selection.value
-        if name in self._chosen:
-            self._chosen.remove(name)
-        else:
-            self._chosen.append(name)
-
     def on_key(self, event: events.Key) -> None:
         if event.key == "down" and self.focused is self.query_one("#part"):
-            self.query_one(SelectionList).focus()
+            self.query_one(OptionList).focus()
 
     def _fill(self, part: str) -> None:
-        there = [name for name in self._names if part.lower() in name.lower()]
-        chooser = self.query_one(SelectionList)
+        self._there = [name for name in self._names if part.lower() in name.lower()][:1000]
+        chooser = self.query_one(OptionList)
         chooser.clear_options()
-        chooser.add_options([Selection(Text(plain(name)), name, name in self._chosen) for name in there[:1000]])
-        chooser.highlighted = 0 if there else None
+        chooser.add_options([self._line(name) for name in self._there])
+        chooser.highlighted = 0 if self._there else None
+
+    def _line(self, name: str) -> Text:
+        return Text(f"{'●' if name in self._chosen else '○'} {plain(name)}")
+
+    def action_choose(self) -> None:
+        """The metric under the cursor, or not."""
+        chooser = self.query_one(OptionList)
+        if chooser.highlighted is not None:
+            name = self._there[chooser.highlighted]
+            if name in self._chosen:
+                self._chosen.remove(name)
+            else:
+                self._chosen.append(name)
+            chooser.replace_option_prompt_at_index(chooser.highlighted, self._line(name))
 
     def action_take(self) -> None:
         self.dismiss(self._chosen)
