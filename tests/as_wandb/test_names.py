@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import subprocess
 import sys
 import types
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 
 import trackers
-from trackers.as_wandb import names
+from trackers.as_wandb import names, util
 from trackers.as_wandb.names import NotProvided, init_arguments, lookup
 from trackers.errors import TrackersError, UsageError
 from trackers.training import wandb_arguments
@@ -275,3 +276,18 @@ def test_run_methods_of_w_and_b_never_surprise(monkeypatch: pytest.MonkeyPatch) 
             run.lgo({"a": 1})
         assert not hasattr(run, "nothing_like_it")
         run.finish()
+
+
+@pytest.mark.parametrize("units", ["POW_10_BYTES", "POW_2_BYTES"])
+def test_sizes_for_people_are_those_of_wandb(units: str) -> None:
+    """``to_human_size`` and ``from_human_size`` give what the installed wandb's give, and refuse what they refuse."""
+    theirs = importlib.import_module("wandb.util")
+    assert getattr(util, units) == getattr(theirs, units)
+    chosen = getattr(util, units)
+    for size in (0, 1, 1023, 1024, 1024 * 1000, 999_950, 10**9 + 1, 3 * 2**40, 2**60, 10**23):
+        assert util.to_human_size(size, chosen) == theirs.to_human_size(size, chosen)
+        assert util.to_human_size(size) == theirs.to_human_size(size)
+    for text in ("10", "1.5MB", "10 kib", "2.GB of it", "7 b", "3x"):
+        assert util.from_human_size(text, chosen) == theirs.from_human_size(text, chosen)
+    with pytest.raises(ValueError, match="give a number"):
+        util.from_human_size("MB")

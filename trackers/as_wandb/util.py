@@ -16,11 +16,14 @@ from trackers.errors import MissingPackage
 from trackers.formats.json_values import plain
 
 __all__ = [
-    "FilePathStr", "StrPath", "add_import_hook", "generate_id", "get_module", "is_numpy_array", "is_pandas_data_frame",
-    "is_pytorch_tensor_typename", "is_tf_tensor_typename", "json_friendly", "json_friendly_val",
-    "make_artifact_name_safe", "to_forward_slash_path",
+    "POW_2_BYTES", "POW_10_BYTES", "FilePathStr", "StrPath", "add_import_hook", "from_human_size", "generate_id",
+    "get_module", "is_numpy_array", "is_pandas_data_frame", "is_pytorch_tensor_typename", "is_tf_tensor_typename",
+    "json_friendly", "json_friendly_val", "make_artifact_name_safe", "to_forward_slash_path", "to_human_size",
 ]  # fmt: skip
 
+Units = list[tuple[str, int]]
+POW_10_BYTES: Units = [(unit, 1000**power) for power, unit in enumerate(("B", "KB", "MB", "GB", "TB", "PB", "EB"))]
+POW_2_BYTES: Units = [(unit, 1024**power) for power, unit in enumerate(("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"))]
 FilePathStr = str
 StrPath = Path
 
@@ -34,6 +37,29 @@ def make_artifact_name_safe(name: str) -> str:
     """An artifact's name of letters, digits, "_", "-" and ".", of 128 characters at most, its middle left out."""
     cleaned = re.sub(r"[^a-zA-Z0-9_\-.]", "_", name)
     return cleaned if len(cleaned) <= 128 else cleaned[:63] + ".." + cleaned[-63:]
+
+
+def to_human_size(size: int, units: Units | None = None) -> str:
+    """Bytes in the first unit in which they are fewer than 1024, with one decimal: ``"1.5MB"``."""
+    units = units or POW_10_BYTES
+    for unit, value in units:
+        text = f"{round(size / value, 1)}{unit}"
+        if round(size / value, 1) < 1024:
+            break
+    return text
+
+
+def from_human_size(size: str, units: Units | None = None) -> int:
+    """Bytes of a text such as ``"10"``, ``"10B"`` or ``"1.5 gb"``; what follows the unit is passed over.
+
+    Raises:
+        ValueError: it begins with no number.
+    """
+    known = {unit.upper(): value for unit, value in units or POW_10_BYTES}
+    found = re.match(rf"(\d+\.?\d*)\s*({'|'.join(known)})?", size, re.IGNORECASE)
+    if found is None:
+        raise ValueError(f"size {size!r}: give a number, with or without a unit: 10, 10B or 10 MB")
+    return int(float(found[1]) * known.get((found[2] or "").upper(), 1))
 
 
 def get_module(name: str, required: str | bool | None = None, lazy: bool = True) -> Any:
