@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import types
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from tests.helpers import run_info
 from trackers.journal.run_directory import RunDirectory
 from trackers.relay import client as module
 from trackers.relay.client import RESTARTS, RESTARTS_WITHIN_S, RelayClient
+from trackers.support import progress
 
 
 class Clock:
@@ -104,3 +106,18 @@ def test_relay_that_cannot_be_started_is_tried_again(
     assert capsys.readouterr().err.count("Resource temporarily unavailable") == 1
     relay._process.stdin.close()
     relay._process.wait()
+
+
+@pytest.mark.parametrize("quiet", [False, True])
+def test_wait_that_nobody_sees_on_a_terminal_is_told_in_lines(
+    quiet: bool, tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In a pipe, a log or a notebook: after five seconds, and then every ten."""
+    relay = client(tmp_path)
+    relay._process = types.SimpleNamespace(poll=lambda: None)
+    monkeypatch.setattr(relay, "look_after", lambda: None)
+    monkeypatch.setattr(progress, "time", clock)
+    monkeypatch.setattr(progress, "FIRST_S", 2.0)
+    clock.sleep = lambda seconds: setattr(clock, "now", clock.now + 1.0)  # type: ignore[attr-defined]
+    assert not relay.wait(17.0, closed=True, progress=not quiet)
+    assert capsys.readouterr().err.splitlines() == ([] if quiet else ["trackers: delivering json 0%"] * 2)

@@ -140,10 +140,12 @@ def test_filter_shows_runs_that_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     sweep(3)
 
     async def look(app: WatchApp, pilot: Any) -> None:
-        await press(app, pilot, "slash", *"config.lr<0.04", "enter")
+        await pilot.press("slash", *"lr<0.0")
+        await press(app, pilot, "4", "enter")
         assert [row.id for row in app.drawn.rows] == ["sweep-2"]
         assert [row.id for row in app.drawn.rows if row.key in app.drawn.styles] == ["sweep-2"]
-        found = await press(app, pilot, "slash", *["backspace"] * 4, "x")
+        await pilot.press("slash", *["backspace"] * 4)
+        found = await press(app, pilot, "x")
         assert "needs a number" in found.splitlines()[0]
         await press(app, pilot, "escape")
         assert len(app.drawn.rows) == 3
