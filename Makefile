@@ -48,7 +48,7 @@ endef
 # menuconfig, defconfig-NAME and what else makes a .config.
 include config.mk
 
-.PHONY: help demo test test-fast test-slow test-failed test-oldest test-python test-frameworks test-loggers test-clients check audit fuzz chaos chaos-crowd chaos-failpoints copy-project bench gpu-check docs docs-pictures new-tracker wheel release-check clean
+.PHONY: help demo test test-fast test-slow test-failed test-oldest test-python test-frameworks test-loggers test-theirs test-clients check audit fuzz chaos chaos-crowd chaos-failpoints copy-project bench gpu-check docs docs-pictures new-tracker wheel release-check clean
 
 help:  ## this list
 	@grep -hE '^[a-z][a-z-]*:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 24
@@ -90,6 +90,13 @@ test-loggers:  ## the tests of fastai, Composer, Ultralytics, and of more framew
 		.venv-loggers/.installed-loggers
 	@TRACKERS_LOGGERS=y .venv-loggers/bin/python -m pytest -n 0 $(addprefix tests/frameworks/test_, \
 		fastai.py composer.py ultralytics.py wandb_loggers.py) $(PYTEST)
+
+test-theirs: $(DEV_ENV)  ## Accelerate's own tests of its W&B tracker, from its source on PyPI, with this package as wandb
+	@rm -rf build/theirs && mkdir -p build/theirs
+	@version=$$($(PYTHON) -c 'import accelerate; print(accelerate.__version__)') && \
+		$(PYTHON) -m pip download --quiet --no-deps --no-binary accelerate --dest build/theirs "accelerate==$$version" && \
+		tar -xzf "build/theirs/accelerate-$$version.tar.gz" -C build/theirs && cd "build/theirs/accelerate-$$version" && \
+		TRACKER=json HOME="$$PWD" $(abspath $(PYTHON)) -m trackers.as_wandb -m pytest -rs -q tests/test_tracking.py -k wandb
 
 test-clients:  ## the tests with the clients that don't go with the others (SwanLab, Comet), in .venv-clients (a minute)
 	@$(MAKE) --no-print-directory VENV=.venv-clients CONSTRAINTS="-c constraints/clients.txt" .venv-clients/.installed-clients
