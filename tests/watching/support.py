@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from textual.app import App
 from textual.pilot import Pilot
 
 from tests.analysis.support import T0, write_run
@@ -82,7 +83,7 @@ async def press(app: WatchApp, pilot: Pilot[None], *keys: str) -> str:
     return screen(app)
 
 
-def screen(app: WatchApp) -> str:
+def screen(app: App[Any]) -> str:
     """What is on the screen, as text."""
     lines = app.screen._compositor.render_strips()
     return "\n".join("".join(part.text for part in line).rstrip() for line in lines) + "\n"

@@ -209,6 +209,18 @@ def test_page_before_the_first_run() -> None:
     asyncio.run(look())
 
 
+def test_runs_that_are_still_read_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody takes a large directory for an empty one."""
+
+    async def look() -> None:
+        with catalogue() as found:
+            monkeypatch.setattr(found, "wait", lambda timeout_s: False)
+            async with WatchApp(found, Wanted(), named=False).run_test(size=(80, 24)) as pilot:
+                await until(pilot, lambda: "reading the runs" in screen(pilot.app))
+
+    asyncio.run(look())
+
+
 def test_q_and_ctrl_c_end_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also while a list is open."""
     sweep(1)

@@ -73,6 +73,17 @@ def test_pipe_gets_plain_lines(capsys: pytest.CaptureFixture[str], monkeypatch: 
     ]
 
 
+def test_long_search_is_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """As any work of seconds."""
+    sweep(1)
+    monkeypatch.setattr("trackers.support.progress.FIRST_S", 0.0)
+    with catalogue("digits") as found:
+        answers = iter([False, False, True])
+        monkeypatch.setattr(found, "wait", lambda timeout_s: next(answers))
+        write(found, Wanted(), io.StringIO(), 5.0, named=True, pause=lambda seconds: None)
+    assert capsys.readouterr().err == "trackers: reading the runs: 1 so far\n"
+
+
 @pytest.mark.parametrize("arguments", [["--x", "epoch"], ["nothing"], []])
 def test_what_cant_be_watched_is_one_line(
     arguments: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

@@ -102,9 +102,9 @@ class Catalogue:
         progress.hide()  # what is read again and again
         self._thread.start()
 
-    def wait(self) -> None:
-        """Wait until each source was searched once."""
-        self._searched.wait()
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait until each source was searched once. False if that takes longer than the timeout; None: for ever."""
+        return self._searched.wait(timeout_s)
 
     def close(self) -> None:
         """Stop reading."""

@@ -315,8 +315,12 @@ class WatchApp(App[None]):
     def _runs(self, width: int, height: int) -> Text:
         found = self._found
         if not found.rows:
-            why = "no run fits the filter" if found.total else "no runs yet: the first one will be shown when it begins"
-            return Text(why if self._wake else "", style="italic")
+            why = "no runs yet: the first one will be shown when it begins"
+            if found.total:
+                why = "no run fits the filter"
+            elif not self._catalogue.wait(0):
+                why = "reading the runs…"
+            return Text(why, style="italic")
         header, lines = table(found, width - 2, colored=not self._plain)
         keys = [row.key for row in found.rows]
         at = keys.index(self._cursor) if self._cursor in keys else 0

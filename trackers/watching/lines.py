@@ -6,11 +6,14 @@ from collections.abc import Callable
 from typing import TextIO
 
 from trackers.errors import NotFound
+from trackers.support.progress import PlainLines
 from trackers.ui.catalogue import Catalogue
 from trackers.watching.looking import Wanted, Watched, line
 
 VALUES = 3
 """Maximum number of metrics in a line, unless some were asked for."""
+LOOK_S = 0.5
+"""Between looks whether all runs were found."""
 
 
 def write(
@@ -32,7 +35,9 @@ def write(
     """
     watched = Watched(catalogue, named=named)
     written: dict[str, str] = {}
-    catalogue.wait()
+    told = PlainLines()
+    while not catalogue.wait(LOOK_S):
+        told.tell(lambda: f"reading the runs: {len(catalogue.shown().rows):,} so far")
     while True:
         found = watched.look(wanted, 0, 0, 2)
         if not found.total:
