@@ -164,6 +164,34 @@ def test_other_files_are_refused_in_one_line(tmp_path: Path) -> None:
     assert "1 records are left out, the first: h: a histogram of 1 values and 1 edges" in data.run.note
 
 
+@pytest.mark.parametrize("column", ["attribute_path", "string_value", "string_set_value", "file_value"])
+def test_texts_that_would_fill_the_memory_are_refused(column: str, tmp_path: Path) -> None:
+    """A text that a file holds once and all rows have, in whatever column."""
+    rows, long = 300, "x" * 1_000_000
+    texts = pyarrow.DictionaryArray.from_arrays(pyarrow.array([0] * rows, pyarrow.int32()), pyarrow.array([long]))
+    many = {
+        "string_set_value": lambda: pyarrow.ListArray.from_arrays(
+            pyarrow.array(range(rows + 1), pyarrow.int32()), texts
+        ),
+        "file_value": lambda: pyarrow.StructArray.from_arrays([texts], ["path"]),
+    }.get(column, lambda: texts)()
+    kind = "file" if column == "file_value" else column.removesuffix("_value")
+    fixed = {"project_id": "p", "run_id": "r", "attribute_path": "a", "attribute_type": kind}
+    columns = {
+        name: many if name == column else pyarrow.array([fixed.get(name)] * rows, SCHEMA.field(name).type)
+        for name in SCHEMA.names
+    }
+    path = tmp_path / "x_part_0.parquet"
+    parquet.write_table(pyarrow.table(columns), path, store_schema=False)
+    try:
+        reader, (run,) = registry.open_source(str(path))
+        assert len(list(reader.read(run))) == 1  # that it began
+        said = run.note
+    except Damaged as error:
+        said = str(error)
+    assert "is damaged: it claims texts of 300,00" in said
+
+
 def test_copy_moves_an_export(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """To a directory of runs, with all that the destination keeps, and the copy agrees."""
     monkeypatch.chdir(tmp_path)

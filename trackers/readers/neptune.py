@@ -56,6 +56,8 @@ ROWS_PER_BYTE = 20
 """A file may claim so many rows for each of its bytes; a million in any case."""
 UNPACKED = 200
 """And so many unpacked bytes for each of them; 64 MiB in any case."""
+TEXT_BYTES = 1 << 28
+"""Texts of one batch of rows, of which a file holds each that repeats itself once."""
 MOST_FILES = 10_000
 """Of one set of files."""
 MICRO = 10**6
@@ -234,11 +236,46 @@ def _open(path: Path) -> Any:
     unpacked = sum(group.total_byte_size for group in groups)
     if max(meta.num_rows, values) > max(10**6, ROWS_PER_BYTE * size) or unpacked > max(1 << 26, UNPACKED * size):
         raise Damaged(f"{path} is damaged: it claims {meta.num_rows:,} rows and {unpacked:,} bytes in {size:,}")
-    coded = [name for name in ("attribute_path", "attribute_type", "string_value") if name in names]
+    leaves = (meta.schema.column(at) for at in range(meta.num_columns))
+    coded = [leaf.path for leaf in leaves if leaf.physical_type == "BYTE_ARRAY"]
     try:
         return parquet.ParquetFile(path, read_dictionary=coded, metadata=meta)
     except (pyarrow.ArrowException, LookupError) as error:
         raise Damaged(f"{path} is damaged: {error}") from None
+
+
+def _read(path: Path, columns: list[str]) -> Iterator[Any]:
+    """Batches of rows, in which repeated texts are held once.
+
+    Raises:
+        Damaged: the file is, or its texts would fill the memory once they are taken out.
+    """
+    import pyarrow
+
+    file = _open(path)
+    there = [name for name in columns if name in file.schema_arrow.names]
+    try:
+        for batch in file.iter_batches(BATCH_ROWS, columns=there):
+            size = sum(_text_bytes(column) for column in batch.columns)
+            if size > TEXT_BYTES:
+                raise Damaged(f"{path} is damaged: it claims texts of {size:,} bytes in {batch.num_rows:,} rows")
+            yield batch
+    except pyarrow.ArrowException as error:
+        raise Damaged(f"{path} is damaged: {error}") from None
+
+
+def _text_bytes(column: Any) -> int:
+    """How long all texts of a column are together."""
+    from pyarrow import compute, types
+
+    kind = column.type
+    if types.is_list(kind):
+        return _text_bytes(column.flatten())
+    if types.is_struct(kind):
+        return sum(_text_bytes(column.field(at)) for at in range(kind.num_fields))
+    if types.is_dictionary(kind):
+        return compute.sum(compute.binary_length(column.dictionary).take(column.indices)).as_py() or 0
+    return compute.sum(compute.binary_length(column)).as_py() or 0 if types.is_string(kind) else 0
 
 
 def _batches(path: Path, columns: list[str], kinds: set[str]) -> Iterator[Any]:
@@ -246,16 +283,11 @@ def _batches(path: Path, columns: list[str], kinds: set[str]) -> Iterator[Any]:
     import pyarrow
     from pyarrow import compute
 
-    file = _open(path)
     wanted = pyarrow.array(sorted(kinds), pyarrow.string())
-    there = [name for name in columns if name in file.schema_arrow.names]
-    try:
-        for batch in file.iter_batches(BATCH_ROWS, columns=[*_COLUMNS[2:], *there]):
-            batch = batch.filter(compute.is_in(batch.column("attribute_type").cast(pyarrow.string()), wanted))
-            if batch.num_rows:
-                yield batch
-    except pyarrow.ArrowException as error:
-        raise Damaged(f"{path} is damaged: {error}") from None
+    for batch in _read(path, [*_COLUMNS[2:], *columns]):
+        found = batch.filter(compute.is_in(batch.column("attribute_type").cast(pyarrow.string()), wanted))
+        if found.num_rows:
+            yield found
 
 
 def _rows(path: Path, columns: list[str], kinds: set[str]) -> Iterator[dict[str, Any]]:
@@ -317,7 +349,9 @@ def _ordered(parts: list[Path]) -> Iterator[tuple[str | None, int | None, float 
 
 def _points_of(table: Any) -> Iterator[tuple[str | None, int | None, float | None, float | None]]:
     for batch in table.to_batches(BATCH_ROWS):
-        names, steps, times, values = (batch.column(at).to_pylist() for at in range(4))
+        known = batch.column(0).dictionary.to_pylist()  # each name once
+        names = (None if at is None else known[at] for at in batch.column(0).indices.to_pylist())
+        steps, times, values = (batch.column(at).to_pylist() for at in range(1, 4))
         for name, step, time, value in zip(names, steps, times, values, strict=True):
             yield name, step, None if time is None else time / 1000, value
 
@@ -383,11 +417,4 @@ def _source_run(path: Path) -> SourceRun:
 
 def _head(path: Path) -> Iterator[Any]:
     """The first file's columns of what describes a run."""
-    import pyarrow
-
-    file = _open(path)
-    columns = [*_COLUMNS[:4], *(f"{kind}_value" for kind in SETTINGS)]
-    try:
-        yield from file.iter_batches(BATCH_ROWS, columns=[name for name in columns if name in file.schema_arrow.names])
-    except pyarrow.ArrowException as error:
-        raise Damaged(f"{path} is damaged: {error}") from None
+    yield from _read(path, [*_COLUMNS[:4], *(f"{kind}_value" for kind in SETTINGS)])
