@@ -36,11 +36,11 @@ def show_config(
 ) -> None:
     """Show every option's value and where it came from; exit code 2 where a tracker is named that doesn't exist."""
     from trackers.configuration import menu
-    from trackers.configuration.kconfig import Tree
+    from trackers.configuration.kconfig import declared
     from trackers.configuration.options import resolve
 
     if as_markdown:
-        typer.echo(menu.as_markdown(Tree().declarations), nl=False)
+        typer.echo(menu.as_markdown(declared()[0]), nl=False)
         return
     options = resolve(defconfig=defconfig)
     typer.echo(json.dumps(menu.as_json(options), indent=2) if as_json else menu.as_text(options))

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import functools
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from trackers.configuration.declaration import PROGRAMS, Assignment, Declaration
@@ -20,8 +22,15 @@ _PREFIXES = ("TRACKER", "WANDB_", "MLFLOW_", "TRACKIO_", "TENSORBOARD_", "JSON_"
 _WHEN_OFF = {"TRACKER": "none", "TRACKER_MODE": "disabled"}
 
 
+_unused: list[Any] = []
+"""Trees of our own file that kconfiglib has parsed and nobody uses now: without values of anybody."""
+
+
 class Tree:
     """A parsed Kconfig tree with the values given so far.
+
+    As a context it gives kconfiglib's tree back in the end, for the next one of our own file: to parse it takes ten
+    times as long as everything else.
 
     Attributes:
         declarations: our options by symbol, in the file's order.
@@ -41,15 +50,22 @@ class Tree:
         self._named = named
         self._given: set[str] = set()
         self.foreign = self.root != KCONFIG
-        ours = parse(KCONFIG)
-        self.members = _members(ours)
-        self.declarations = {d.symbol: d for d in _declarations(ours, self.members)}
-        self.kconf = parse(self.root, named) if self.foreign else ours
+        self.declarations, self.members = declared()
+        self.kconf = parse(self.root, named) if self.foreign else _ours()
         lacking = [name for name in (*self.declarations, *self.members) if not self._defined(name)]
         if lacking:
             raise ConfigError(
                 f"{self.root}: {lacking[0]} isn't declared; source trackers' own file: {KCONFIG} (`trackers kconfig`)"
             )
+
+    def __enter__(self) -> Tree:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        kconf, self.kconf = self.kconf, None
+        if not self.foreign:
+            kconf.unset_values()
+            _unused.append(kconf)
 
     def _defined(self, name: str) -> bool:
         symbol = self.kconf.syms.get(name)
@@ -155,6 +171,28 @@ class Tree:
     def near(self, name: str) -> bool:
         """Whether an unknown symbol is spelt nearly as one of ours."""
         return bool(difflib.get_close_matches(name, self.declarations, n=1, cutoff=0.8))
+
+
+@functools.cache
+def declared() -> tuple[Mapping[str, Declaration], Mapping[str, tuple[str, str]]]:
+    """What our own file declares: ``declarations`` and ``members`` of a :class:`Tree`.
+
+    Raises:
+        ConfigError: the file can't be parsed.
+    """
+    kconf = _ours()
+    members = _members(kconf)
+    declarations = {declaration.symbol: declaration for declaration in _declarations(kconf, members)}
+    _unused.append(kconf)
+    return MappingProxyType(declarations), MappingProxyType(members)
+
+
+def _ours() -> Any:
+    """kconfiglib's tree of our own file, without values."""
+    try:
+        return _unused.pop()
+    except IndexError:
+        return parse(KCONFIG)
 
 
 def is_prefixed(name: str) -> bool:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from trackers.backends import registry
 from trackers.configuration import files
 from trackers.configuration.declaration import BOOLEANS, PROGRAMS, Assignment, Declaration
-from trackers.configuration.kconfig import Tree
+from trackers.configuration.kconfig import Tree, declared
 from trackers.configuration.search_path import PATH_VARIABLE, found_root
 from trackers.errors import ConfigError, UsageError
 
@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
     """
     import argparse
 
-    declarations = Tree().declarations.values()
+    declarations = declared()[0].values()
     flags = [DEFCONFIG, HELP, *(flag for d in declarations for flag in _spellings(d))]
     _check_free(parser, flags)
     short = [] if _is_taken(parser, SHORT_DEFCONFIG) else [SHORT_DEFCONFIG]
@@ -63,7 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
 
 def flags_from_args(namespace: argparse.Namespace) -> tuple[dict[str, Any], str | None]:
     """What the command line gave, as ``configuration.resolve`` takes it: flags by symbol, and the defconfig."""
-    flags = {name: getattr(namespace, one.attribute, None) for name, one in Tree().declarations.items()}
+    flags = {name: getattr(namespace, one.attribute, None) for name, one in declared()[0].items()}
     given = {name: value for name, value in flags.items() if value is not None}
     return given, getattr(namespace, "tracker_defconfig", None)
 
@@ -114,7 +114,7 @@ def all_flags(program: str) -> str:
 
     whole = argparse.ArgumentParser(prog=program, usage=f"{program} [flags]", add_help=False, allow_abbrev=False)
     groups: dict[str, argparse._ArgumentGroup] = {}
-    for declaration in Tree().declarations.values():
+    for declaration in declared()[0].values():
         if declaration.menu not in groups:
             groups[declaration.menu] = whole.add_argument_group(declaration.menu)
             if len(groups) == 1:
@@ -257,19 +257,19 @@ def resolve(
     environ = os.environ if environ is None else environ
     cwd = _current_directory() if cwd is None else cwd
     root = found_root(environ, cwd)
-    tree = Tree(root.path, named=root.named)
-    named = defconfig or environ.get("TRACKER_DEFCONFIG") or environ.get("KCONFIG_CONFIG")
-    sources = {}
-    if project_file or named:
-        sources = tree.assign(file_assignments(tree, defconfig or environ.get("TRACKER_DEFCONFIG"), environ, cwd))
-    sources |= tree.assign(environment_assignments(tree, environ))
-    sources |= tree.assign(_wandb_assignments(tree, environ, sources))
-    sources |= tree.assign(_given(tree, flags, None))
-    sources |= tree.assign(_given(tree, {n: v for n, v in (arguments or {}).items() if tree.knows(n)}, ARGUMENT))
-    values = {name: tree.value(name) for name in tree.declarations}
-    others = {n: v for n, v in (arguments or {}).items() if v is not None and not tree.knows(n)}
-    _check_plugins(tree, others, str(values["TRACKER"]))
-    return Options({**values, **others}, {**sources, **dict.fromkeys(others, ARGUMENT)})
+    with Tree(root.path, named=root.named) as tree:
+        named = defconfig or environ.get("TRACKER_DEFCONFIG") or environ.get("KCONFIG_CONFIG")
+        sources = {}
+        if project_file or named:
+            sources = tree.assign(file_assignments(tree, defconfig or environ.get("TRACKER_DEFCONFIG"), environ, cwd))
+        sources |= tree.assign(environment_assignments(tree, environ))
+        sources |= tree.assign(_wandb_assignments(tree, environ, sources))
+        sources |= tree.assign(_given(tree, flags, None))
+        sources |= tree.assign(_given(tree, {n: v for n, v in (arguments or {}).items() if tree.knows(n)}, ARGUMENT))
+        values = {name: tree.value(name) for name in tree.declarations}
+        others = {n: v for n, v in (arguments or {}).items() if v is not None and not tree.knows(n)}
+        _check_plugins(tree, others, str(values["TRACKER"]))
+        return Options({**values, **others}, {**sources, **dict.fromkeys(others, ARGUMENT)})
 
 
 def file_assignments(tree: Tree, defconfig: str | None, environ: Mapping[str, str], cwd: Path) -> list[Assignment]:
