@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
+from typer.main import get_command_from_info, get_command_name
+from typer.models import CommandInfo
 
 from trackers._version import __version__
 from trackers.cli import analysis, config, doctor, files, gpu, plot, retention, runs, sweep, sync, ui, watch
@@ -20,7 +23,44 @@ COMMANDS: tuple[tuple[str, tuple[Callable[..., Any], ...]], ...] = (
 """Panels and their commands; a command is called as its function, with "-" for "_"."""
 KEEPING = (retention.archive, retention.restore, retention.prune)
 
+
+class _Commands(Mapping[str, Any]):
+    """Commands by name, each built when it is asked for: to build all takes longer than most of them run.
+
+    Args:
+        declared: what ``typer`` knows of each, in the help's order.
+    """
+
+    def __init__(self, declared: list[CommandInfo]) -> None:
+        self._declared = {one.name or get_command_name(getattr(one.callback, "__name__", "")): one for one in declared}
+        self._built: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._built:
+            self._built[name] = get_command_from_info(
+                self._declared[name],
+                pretty_exceptions_short=app.pretty_exceptions_short,
+                rich_markup_mode=app.rich_markup_mode,
+            )
+        return self._built[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._declared)
+
+    def __len__(self) -> int:
+        return len(self._declared)
+
+
+class _Program(TyperGroup):
+    """The program as ``typer`` runs it, with the commands of :data:`app`."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.commands = _Commands(_declared)  # type: ignore[assignment]
+
+
 app = typer.Typer(
+    cls=_Program,
     help="Log a training run once; every tracker receives all of it.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -50,3 +90,5 @@ config.register(app)
 for function in KEEPING:
     app.command(rich_help_panel="Keeping")(function)
 doctor.register(app)
+# typer would build whatever it finds there at each start.
+_declared, app.registered_commands = app.registered_commands, []
