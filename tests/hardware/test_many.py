@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -129,6 +130,19 @@ def test_one_process_samples_for_all_runs_and_each_has_its_own_records(
     assert first.said == second.said == []
     machine.held.close()
     assert machine.started[0].wait(60) == 0, "it ends with its agent, once no run is left"
+
+
+def test_nothing_is_later_than_the_end_of_training(tmp_path: Path, machine: Machine) -> None:
+    """Also where a busy relay asks for the last interval long after training has ended."""
+    one, other = (Watched(tmp_path / name, machine) for name in ("ended", "other"))
+    until(lambda: one.values("system.cpu"), one, other)
+    ended = time.time()
+    one.writer.write(encode(Finish(time=ended, status="finished")))
+    count = len(other.values("system.cpu"))
+    until(lambda: len(other.values("system.cpu")) > count + 3, one, other)
+    one.sampler.close()
+    other.sampler.close()
+    assert all(record.time <= ended for record in one.records())
 
 
 def test_sampler_that_dies_is_started_again_for_all(tmp_path: Path, machine: Machine) -> None:

@@ -121,9 +121,10 @@ class Samples:
         self._writer.mend(lambda: None)
 
     def take(self) -> None:
-        """Take one sample, and write what is due."""
+        """Take one sample, and write what is due; nothing once training has ended, where the last interval ends."""
         assert self._sampling is not None
-        self._sampling.take()
+        if find_finish(self._rank) is None:
+            self._sampling.take()
 
     def finish(self) -> None:
         """Write the last interval."""
