@@ -29,7 +29,7 @@ from xdist.scheduler import LoadFileScheduling
 import trackers
 from tests import accounts, forked, mlflow_tables
 from tests.fakes.gpu_drivers.standin import Drivers, build, compiler
-from tests.marks import Marks
+from tests.marks import FOLDERS, Marks
 from trackers.journal import helper_process
 from trackers.training.run import Run
 
@@ -269,10 +269,16 @@ def _redirect_trackio(patch: pytest.MonkeyPatch, directory: Path) -> None:
     """trackio reads its directories once, at import: where a test imported it, later tests need them moved."""
     if "trackio" not in sys.modules:
         return
-    for name in [name for name in list(sys.modules) if name.startswith("trackio")]:
+    for module in _trackio(len(sys.modules)):
         for constant, part in (("TRACKIO_DIR", ""), ("MEDIA_DIR", "media"), ("ARTIFACTS_DIR", "artifacts")):
-            if hasattr(sys.modules[name], constant):
-                patch.setattr(sys.modules[name], constant, directory / part)
+            if hasattr(module, constant):
+                patch.setattr(module, constant, directory / part)
+
+
+@functools.lru_cache(maxsize=1)
+def _trackio(_modules: int) -> list[Any]:
+    """trackio's modules, looked for only where modules were imported since: there are ten thousand."""
+    return [module for name, module in list(sys.modules.items()) if name.startswith("trackio")]
 
 
 def _prepare_mlflow(patch: pytest.MonkeyPatch) -> None:
@@ -379,6 +385,14 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     if config.getoption("--name-flaky"):
         for report in terminalreporter.stats.get("passed", []):
             terminalreporter.write_line(f"flaky: {report.nodeid}")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out what is heavy where it isn't wanted: to import its files takes as long as the tests that are light."""
+    if "not heavy" not in config.option.markexpr:
+        return None
+    path = os.path.relpath(collection_path, Path(__file__).parent)
+    return True if f"{path}{'' if path.endswith('.py') else '/'}".startswith(FOLDERS["heavy"]) else None
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -1,9 +1,9 @@
 """Programs in forks of a process that has already imported what they need.
 
 Most of the time of a test that starts a training script is torch's import. :func:`run` and :class:`Program` start a
-program as ``subprocess`` does, but in a fork of a process that has imported vendors' packages before and nothing of
-ours: the package itself, the program and its environment are loaded anew in each fork, and what was imported before is
-in ``sys.modules`` only once the program imports it. What a program starts with ``subprocess``, another Python or a
+program as ``subprocess`` does, but in a fork of a process that has imported vendors' packages and ours before: the
+program and its environment are loaded anew in each fork, and what was imported before is in ``sys.modules`` only once
+the program imports it. What a program starts with ``subprocess``, another Python or a
 relay, is a fork, too; so are the deliveries of such a relay, as they are with a host agent. :func:`commands` gives
 shells a ``python`` and a ``trackers`` that are forks; :class:`Helper` stands for ``subprocess.Popen`` where the package
 starts relays; the workers of a test run are forks, too (``tests/conftest.py``).
@@ -25,6 +25,7 @@ import importlib.abc
 import io
 import marshal
 import os
+import pkgutil
 import random
 import runpy
 import select
@@ -42,7 +43,7 @@ import types
 import uuid
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
-from importlib.machinery import ModuleSpec
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from typing import IO, Any
 
@@ -74,6 +75,8 @@ _FRESH = ("trackio",)
 """Packages that read the environment as they are imported: forks import them again, but not what they need."""
 _ASIDE = ("anyio", "matplotlib", "mlflow", "pandas", "polars", "tensorboard", "torch", "tqdm", "wandb")
 """Packages that a fork hasn't imported before it imports them: ours look for some of them."""
+_ANEW = ("trackers.__main__", "trackers.training.init", "trackers.as_wandb", "trackers.frameworks", "trackers.testing")
+"""Our modules that forks run anew, with all below them: they have state of their process, or replace others."""
 _ELASTIC = {
     "GROUP_RANK": "0", "GROUP_WORLD_SIZE": "1", "ROLE_NAME": "default", "TORCHELASTIC_RESTART_COUNT": "0",
     "TORCHELASTIC_MAX_RESTARTS": "0", "TORCHELASTIC_RUN_ID": "forked", "TORCHELASTIC_USE_AGENT_STORE": "True",
@@ -400,7 +403,10 @@ def _serve(address: str, preload: Sequence[str]) -> None:
             runpy.run_path(str(Path(__file__).parents[1] / "trackers/support/temporary_directories.py"))
         )
         _directories["leave"]()
+        ours = _import_ours() if PACKAGE[0] in preload else {}
         _Imported(_ASIDE)
+        if ours:
+            _ours.append(_Ours(ours))
         for finalizer in weakref.finalize._registry.values():  # type: ignore[attr-defined]
             finalizer.atexit = False  # what was made here isn't for forks to remove
         gc.collect()
@@ -448,6 +454,36 @@ def _join_pages() -> None:
                 madvise(start, end - start, 25)
 
 
+def _import_ours() -> dict[str, types.ModuleType]:
+    """Our modules, but for those that forks run anew and those that hold parts of these; ``sys.modules`` has none."""
+    import trackers
+    from trackers.configuration.kconfig import declared
+
+    declared()  # parsed once
+    for _, name, _ in pkgutil.walk_packages(trackers.__path__, "trackers."):
+        if not name.startswith(_ANEW):
+            with contextlib.suppress(ImportError):
+                importlib.import_module(name)
+    found = {name: sys.modules.pop(name) for name in list(sys.modules) if name.startswith("trackers")}
+    for name in found:
+        package, _, last = name.rpartition(".")
+        if package and isinstance(vars(found[package]).get(last), types.ModuleType):
+            delattr(found[package], last)  # to have it is to have been imported
+    anew = {name for name in found if name == "trackers" or name.startswith(_ANEW)}
+    while more := {name for name, module in found.items() if name not in anew and _needs(module) & anew}:
+        anew |= more
+    return {name: module for name, module in found.items() if name not in anew}
+
+
+def _needs(module: types.ModuleType) -> set[str]:
+    """The modules of which a module has parts."""
+    values = [value for name, value in vars(module).items() if not name.startswith("__")]
+    return {value.__name__ if isinstance(value, types.ModuleType) else getattr(value, "__module__", None) or ""
+            for value in values}  # fmt: skip
+
+
+_ours: list[_Ours] = []
+"""What gives our modules back, once they are imported."""
 _directories: dict[str, Any] = {}
 """What keeps the temporary directories of forks apart."""
 
@@ -529,6 +565,7 @@ def _become(job: Mapping[str, Any], descriptors: Sequence[int]) -> None:
             os.setsid()
         if not job.get("forks", True):
             subprocess.Popen = _popen  # type: ignore[misc]
+            sys.meta_path[:] = [finder for finder in sys.meta_path if finder not in _ours]
         os.umask(job["umask"])
         os.chdir(job["cwd"])
         real, os.getppid = os.getppid, functools.partial(_living, job["parent"])
@@ -549,6 +586,8 @@ def _become(job: Mapping[str, Any], descriptors: Sequence[int]) -> None:
         if "numpy" in sys.modules:
             sys.modules["numpy"].random.seed()
         _directories["make"]()
+        for ours in _ours:
+            ours.arm()
         code = _ranks(ranks, words) if (ranks := job.get("ranks")) else _program(words)
     finally:
         if not job.get("forks", True):  # a worker of a test run: vendors' threads that tests started are in it
@@ -653,6 +692,47 @@ class _Imported(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         module.__spec__ = self._spec
 
 
+class _Ours(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
+    """Gives our modules back as they or others that have parts of them are imported, unless another place has them."""
+
+    def __init__(self, modules: Mapping[str, types.ModuleType]) -> None:
+        self._modules = modules
+        self._specs = {name: module.__spec__ for name, module in modules.items()}
+        self._needs = {name: sorted(_needs(module) & modules.keys()) for name, module in modules.items()}
+        sys.meta_path.insert(0, self)
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        own = self._specs.get(name)
+        if own is None:
+            return None
+        found = PathFinder.find_spec(name, path, target)
+        if found is not None and found.origin == own.origin:
+            found.loader = self
+        return found
+
+    def create_module(self, spec: ModuleSpec) -> types.ModuleType:
+        return self._modules[spec.name]
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        module.__spec__ = self._specs[module.__name__]
+        waiting = list(self._needs[module.__name__])
+        while waiting:
+            name = waiting.pop()
+            if name not in sys.modules:
+                package, _, last = name.rpartition(".")
+                sys.modules[name] = self._modules[name]
+                waiting += [*self._needs[name], *([package] if package in self._modules else ())]
+                setattr(self._modules.get(package, sys.modules["trackers"]), last, self._modules[name])
+
+    def get_source(self, fullname: str) -> str:
+        return Path(self._modules[fullname].__file__ or "").read_text()
+
+    def arm(self) -> None:
+        """Have the modules' points of failure do what the environment says, as they do when they are imported."""
+        if "TRACKERS_FAILPOINT" in os.environ:
+            self._modules["trackers.support.failpoints"].arm(os.environ["TRACKERS_FAILPOINT"])
+
+
 def _end(code: int) -> None:
     for file in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):
@@ -681,6 +761,8 @@ def _program(words: list[str]) -> int:
     try:
         for path in paths:
             if (hook := Path(path) / "sitecustomize.py").exists():
+                if os.environ.get("TRACKERS_TEST_CHANGES") != "":  # it may change what is imported later
+                    sys.meta_path[:] = [finder for finder in sys.meta_path if finder not in _ours]
                 runpy.run_path(str(hook))
                 break
         first = ""

@@ -7,12 +7,14 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
+from tests import forked
 from tests.backends.wandb.support import online_at
 from tests.faults.attempts import FIVE, points, read
 from tests.faults.driven import ROOT
@@ -46,11 +48,18 @@ class Job:
     """A training process under a launcher."""
 
     def __init__(
-        self, launcher: dict[str, str], before: str = "", after: str = "", *, trackers: str = "json", wait: str = WAIT
+        self,
+        launcher: dict[str, str],
+        before: str = "",
+        after: str = "",
+        *,
+        trackers: str = "json",
+        wait: str = WAIT,
+        starts: Callable[..., subprocess.Popen[Any]] = subprocess.Popen,
     ) -> None:
         Path("train.py").write_text(HEAD + before + BODY.format(trackers=trackers, rows=ROWS) + after + wait)
         env = {**os.environ, "PYTHONPATH": str(ROOT), **launcher}
-        self.process = subprocess.Popen(
+        self.process = starts(
             [sys.executable, "train.py"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env
         )
         self.run = RunDirectory("runs/p/r")
@@ -111,13 +120,13 @@ def test_every_tracker_says_preempted(tmp_path: Path) -> None:
     """SIGTERM to a whole SLURM job: the relay stays to deliver, and all five trackers say how the run ended."""
     words = {"wandb": "preempted", "mlflow": "KILLED"}
     with online_at(tmp_path) as server:
-        job = Job(SLURM, trackers=FIVE)
+        job = Job(SLURM, trackers=FIVE, starts=forked.Program)
         assert job.signal(signal.SIGTERM, whole=True) == -signal.SIGTERM
         wait_for(lambda: not (job.run.path / "relay.lease").exists(), 90)
         if not all(read_account(job.run, name).closed for name in FIVE.split(",")):
             # Its 25 s may be too few on a busy machine, above all for W&B, whose own process was asked to end as well.
             sync = [sys.executable, "-m", "trackers", "sync", str(job.run.path)]
-            done = subprocess.run(sync, capture_output=True, text=True, check=False)
+            done = forked.run(sync)
             assert done.returncode == 0, done.stdout + done.stderr
         for tracker in FIVE.split(","):
             stored = read(tracker, job.run.read_info(), dict(server.runs))

@@ -29,7 +29,8 @@ def handler(monkeypatch: pytest.MonkeyPatch) -> Iterator[logging.Handler]:
     root.setLevel(logging.WARNING)
     yield own
     for one, level, handlers, filters in before:
-        one.setLevel(level)
+        if one.level != level:  # to set it clears the caches of all loggers
+            one.setLevel(level)
         one.handlers = handlers
         for handler, kept in filters:
             handler.filters = kept
