@@ -410,12 +410,20 @@ def _file(nodeid: str) -> str:
     return nodeid.partition("::")[0].removeprefix("tests/")
 
 
+_light: list[bool] = []
+"""Whether heavy tests are left out."""
+
+
+def _preload() -> tuple[str, ...]:
+    return forked.LIGHT if _light else forked.ALL
+
+
 class _ForkedWorker(gateway_io.Popen2IOMaster):
     """A worker that is a fork of a process that has imported what tests import: alone it takes half a minute to."""
 
     def __init__(self, args: list[str], execmodel: Any) -> None:
         pipe = execmodel.subprocess.PIPE
-        self.popen = forked.Program(args, forks=False, stdin=pipe, stdout=pipe)
+        self.popen = forked.Program(args, preload=_preload(), forks=False, stdin=pipe, stdout=pipe)
         gateway_io.Popen2IO.__init__(self, self.popen.stdin, self.popen.stdout, execmodel=execmodel)
 
 
@@ -426,6 +434,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.testrunuid = config.option.testrunuid or uuid.uuid4().hex
         os.environ["PYTEST_XDIST_TESTRUNUID"] = config.option.testrunuid
         gateway_io.Popen2IOMaster = _ForkedWorker
+        _light[:] = [True] * ("not heavy" in config.option.markexpr)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling:

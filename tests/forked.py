@@ -69,6 +69,8 @@ ALL = (
     "stable_baselines3", "transformers", "transformers.models.gpt2.modeling_gpt2", "transformers.trainer", "xgboost",
 )  # fmt: skip
 """What scripts, commands, deliveries and the workers of a test run import, in one process."""
+LIGHT = (*PACKAGE, "numpy", "pandas", "pyarrow.parquet", "duckdb", "hypothesis", "PIL.Image")
+"""What the workers of a test run import that leaves out what is heavy."""
 MLFLOW_SERVER = ("fastapi", "uvicorn.protocols.http.auto", *VENDORS["mlflow"], "mlflow.server.handlers")
 """What an MLflow server imports."""
 _FRESH = ("trackio",)

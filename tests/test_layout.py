@@ -484,7 +484,7 @@ def test_docstrings_name_their_subject() -> None:
     found = [
         f"{name}:{node.lineno}: {node.value.value[:60]!r}"
         for name, path in MODULES.items()
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in ast.walk(parsed(path))
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
         if RIDDLE.match(node.value.value)
     ]
