@@ -34,6 +34,7 @@ FOLDERS = {
         "hardware/test_trackers.py", "as_wandb/test_framework_loggers.py", "as_wandb/test_same_as_wandb.py",
         "as_wandb/test_replacement.py", "backends/wandb/test_history_rows.py", "backends/wandb/test_datastore.py",
         "training/test_endings.py",
+        "as_wandb/test_watch.py", "values/test_device_copy.py",
     ),
 }  # fmt: skip
 """Folders and files whose tests load torch, Matplotlib or vendors' clients, or compute for seconds."""

@@ -395,6 +395,7 @@ LACKING: list[Any] = [
 ]
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("content", LACKING)
 def test_result_with_missing_fields_is_compared(content: Any, capsys: pytest.CaptureFixture[str]) -> None:
     """Whatever is absent, null, zero or of another type is – in table and report, alone and beside a whole result."""
