@@ -62,7 +62,7 @@ test: $(DEV_ENV)  ## every check: style, types, tests
 	@scripts/check
 	@$(PYTHON) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not slow" $(PYTEST)
 
-test-fast: $(DEV_ENV)  ## the tests that start nothing and load little (two minutes on two slow cores)
+test-fast: $(DEV_ENV)  ## the tests that start nothing and load little (a minute on two cores)
 	@$(PYTHON) -m pytest -n $(CORES) --dist loadfile --no-loadscope-reorder \
 		-m "not processes and not servers and not browser and not heavy and not slow" $(PYTEST)
 

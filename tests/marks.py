@@ -3,7 +3,7 @@
 A test is marked ``processes`` if its own code, a fixture of it, or a helper in ``tests`` that one of them calls names
 something that starts a process; ``servers`` and ``browser`` likewise. What this can't see, since the package itself
 starts the process, is marked by hand with ``pytest.mark.processes``; ``make test-fast`` fails where such a mark lacks.
-``heavy`` goes by folder.
+``heavy`` goes by folder, and by names, too.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import pytest
 NAMES = {
     "processes": {"subprocess", "multiprocessing", "fork", "posix_spawn", "openpty", "Popen", "spawn"},
     "servers": {"HTTPServer", "ThreadingHTTPServer", "TCPServer", "ThreadingTCPServer"},
+    "heavy": {"torch", "matplotlib"},
 }
 HELPERS = {
     "tests.fakes.servers": {"servers", "processes"},
@@ -34,7 +35,7 @@ FOLDERS = {
         "hardware/test_trackers.py", "as_wandb/test_framework_loggers.py", "as_wandb/test_same_as_wandb.py",
         "as_wandb/test_replacement.py", "backends/wandb/test_history_rows.py", "backends/wandb/test_datastore.py",
         "training/test_endings.py",
-        "as_wandb/test_watch.py", "values/test_device_copy.py",
+        "as_wandb/test_watch.py", "as_wandb/test_signatures.py", "media/test_media.py", "values/test_device_copy.py",
     ),
 }  # fmt: skip
 """Folders and files whose tests load torch, Matplotlib or vendors' clients, or compute for seconds."""

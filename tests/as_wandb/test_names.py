@@ -229,6 +229,7 @@ def test_resume_from_is_our_rewind() -> None:
             init_arguments({"resume_from": wrong})
 
 
+@pytest.mark.processes  # W&B's settings ask git
 def test_init_arguments_take_settings_in_every_form() -> None:
     """Our Settings, wandb's own, a dict and a namespace say the same."""
     import wandb

@@ -436,6 +436,7 @@ def test_our_delivery_is_read_back(server: WandbServer, tmp_path: Path) -> None:
     assert run.project == "digits"
 
 
+@pytest.mark.processes  # W&B's client asks git
 def test_our_offline_files_are_read_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same from the files of W&B's offline mode, without a server."""
     monkeypatch.delenv("WANDB_DIR", raising=False)

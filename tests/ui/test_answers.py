@@ -21,7 +21,15 @@ from tests.readers.test_following import append, metrics
 from tests.ui.support import Site, site, until
 from trackers.records import Alert, Media, MediaFile, Start, Text
 from trackers.training.run import Run
+from trackers.ui import catalogue
 from trackers.ui.answers import QUESTIONS
+
+
+@pytest.fixture(autouse=True)
+def _often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Directories and files are looked at more often than for people."""
+    monkeypatch.setattr(catalogue, "TICK_S", 0.1)
+    monkeypatch.setattr(catalogue, "SCAN_S", 0.3)
 
 
 def curve(found: Site, key: str, name: str = "loss", **given: Any) -> dict[str, Any]:
