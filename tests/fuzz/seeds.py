@@ -72,6 +72,7 @@ def make(place: Path) -> None:
     _copy(run.glob("wandb/*/*.wandb"), place / "wandb-file")
     _copy(work.glob("logs/*/*_summary.json"), place / "session")
     _neptune(place / "neptune")
+    _aim(place / "aim")
     (place / "hf").mkdir()
     state = {"global_step": 2, "max_steps": 2, "epoch": 1.0, "best_metric": 0.5, "is_local_process_zero": True,
              "log_history": [{"loss": 2.5, "step": 1, "epoch": 0.5}, {"eval_loss": 2.0, "step": 2},
@@ -113,6 +114,19 @@ def _neptune(place: Path) -> None:
         row("set", "file_set", {"path": "run/set"}),
     ]
     export(place, [[*described(), row("parameters/lr", "float", 0.1), *points], others])
+
+
+def _aim(place: Path) -> None:
+    """A store of Aim, as the stand-in for RocksDB has it."""
+    from tests.readers.aim import stand_in
+
+    place.mkdir()
+    stand_in.with_objects(place)
+    points = [(step, stand_in.T0 + step, 1 / (step + 1), step // 4) for step in range(12)]
+    series = {("loss", 1): points, ("__system__gpu", 2): points[:3]}
+    contexts = {1: {"subset": "train", "fold": 1}, 2: {"gpu": 0}}
+    stand_in.run(place, "c3d4", params={"lr": 0.1, "list": [1, {"a": None}]}, series=series, contexts=contexts)
+    stand_in.properties(place, tags=("a",))
 
 
 def _thin(database: Path) -> None:

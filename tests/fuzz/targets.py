@@ -80,6 +80,15 @@ def _neptune(place: Path) -> None:
     fetched(f"neptune:{place}", place)
 
 
+def _aim(place: Path) -> None:
+    """RocksDB itself, and damage to its files, is in tests/readers/aim/test_client.py."""
+    from tests.readers.aim import stand_in
+
+    with stand_in.installed():
+        everything(f"aim:{place}")
+        fetched(f"aim:{place}", place)
+
+
 def _trackio(place: Path) -> None:
     import trackio.utils
     from trackio import sqlite_storage
@@ -317,6 +326,8 @@ TARGETS = {
     "swanlab": Target("swanlab", "*.swanlab files/* media/*/*", (mutate.blind, mutate.swanlab_records),
                       of_files("swanlab", "*.swanlab", copied=True)),
     "neptune": Target("neptune", "data/*/*.parquet", (mutate.blind, mutate.parquet), _neptune),
+    "aim": Target("aim", ".aim/*/chunks/*/*", (mutate.blind, mutate.framed), _aim),
+    "aim-sqlite": Target("aim", ".aim/*.sqlite", (), _aim, whole=mutate.sqlite),
     "trackio": Target("trackio", "*.db", (), _trackio, whole=mutate.sqlite),
     "mlflow": Target("mlflow", "*.db", (), _mlflow, whole=mutate.sqlite),
     "mlflow-files": Target("mlflow-files", "mlruns/**/*.json*", (mutate.blind, mutate.json_file), _mlflow_files),

@@ -33,6 +33,7 @@ BUILT_IN: dict[str, str] = {
     "trackio": "trackers.readers.trackio.reader:TrackioReader",
     "swanlab": "trackers.readers.swanlab:SwanlabReader",
     "neptune": "trackers.readers.neptune:NeptuneReader",
+    "aim": "trackers.readers.aim.reader:AimReader",
     "json": "trackers.readers.json.reader:JsonReader",
     "csv": "trackers.readers.csv:CsvReader",
     "hf": "trackers.readers.huggingface:HuggingFaceReader",

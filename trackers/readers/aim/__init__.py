@@ -1,0 +1,1 @@
+"""Aim's stores as a source."""

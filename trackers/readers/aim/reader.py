@@ -1,0 +1,341 @@
+"""Aim's stores on disk: what Aim 3 wrote below ``.aim``. Read with aimrocks, Aim's RocksDB, and without Aim itself.
+
+A source is a directory with ``.aim``, one of many such, or a run: ``DIRECTORY/HASH``. Aim's own code isn't used: when
+it opens a store it locks it, compacts it and deletes a damaged index, and it reads keys without a look at their length.
+
+A metric has a context there, a mapping. ``{"subset": "train"}`` is ``train/loss`` here, others stand behind the name:
+``loss/fold=1``. What Aim sampled of the machine has no step and W&B's names. An epoch that was given is a metric
+``epoch`` at the same step. Points come ordered by time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+import itertools
+import math
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from trackers.errors import NotFound
+from trackers.readers import helpers as places
+from trackers.readers.aim import tree
+from trackers.readers.aim.store import FOLDER, PROPERTIES, Properties, Store, opened
+from trackers.readers.aim.tree import Node
+from trackers.readers.boundary import Spared, bounded
+from trackers.readers.reader import SourceRun
+from trackers.records import (
+    SYSTEM_PREFIX,
+    Alert,
+    ArtifactFile,
+    ArtifactRecord,
+    Config,
+    Environment,
+    Finish,
+    Media,
+    MediaFile,
+    Metrics,
+    Record,
+    Start,
+    Text,
+)
+from trackers.support import confined
+
+RUNS = "meta/chunks"
+SYSTEM = "__system__"
+GPU = {"gpu": "gpu", "gpu_memory_percent": "memoryAllocated", "gpu_power_watts": "powerWatts", "gpu_temp": "temp"}
+"""aim/ext/resource/stat.py, and W&B's names of the same."""
+NUMBERS = ("int", "float", "float64", "number")
+PARAMETERS = "__system_params"
+VARIABLES = "env_variables"
+"""Variables of the environment: they hold passwords."""
+EPOCH = "epoch"
+LOGGED, TERMINAL = "aim.log_record", "aim.log_line"
+TYPES = {"q": ("int64", "uint64"), "d": ("float64",), "f": ("float32",), "i": ("int32",)}
+MOST_BINS = 1 << 16
+
+_Point = tuple[float, Any, str, Any, Any]
+"""time, step, name, value, epoch"""
+
+
+@bounded
+class AimReader:
+    """Reads directories of Aim."""
+
+    scheme = "aim"
+    needs = ("aimrocks",)
+
+    def runs(self, where: str) -> list[SourceRun]:
+        """See :class:`trackers.readers.reader.Reader`. A directory stands for the stores below it."""
+        path = Path(where).expanduser()
+        run = path.parent / FOLDER / RUNS / path.name
+        found = places.find(self.scheme, str(run) if where and not path.exists() and run.is_dir() else where, _inside)
+        stores: dict[Path, Properties] = {}
+        return sorted(places.those_of(found, lambda one: _source_run(one, stores)), key=_created, reverse=True)
+
+    def version(self, run: SourceRun) -> str:
+        """See :class:`trackers.readers.reader.Reader`."""
+        root, name = Path(run.native["root"]), run.id
+        folders = (root / RUNS / name, root / "seqs/chunks" / name)
+        written = [path for folder in folders if folder.is_dir() for path in folder.iterdir() if path.is_file()]
+        return places.version([*written, *(path for path in (root / PROPERTIES,) if path.is_file())])
+
+    def read(self, run: SourceRun, *, files: Path | None = None) -> Iterator[Record]:
+        """See :class:`trackers.readers.reader.Reader`. Pictures and sounds lie in the database: see ``files``."""
+        if files is not None:
+            run.directory = str(files)
+        yield from _Reading(run, files).records()
+
+
+def _created(run: SourceRun) -> float:
+    return run.created
+
+
+def _inside(place: Path) -> list[Path]:
+    """The runs that a directory stands for: those of a store, those of the stores below it, or the one that it is."""
+    if place.parent.name == "chunks" and place.parent.parent.name == "meta":
+        return [place]
+    stores = [place] if (place / RUNS).is_dir() else sorted(place.rglob(FOLDER))
+    return [run for store in stores if (store / RUNS).is_dir() for run in sorted((store / RUNS).iterdir())]
+
+
+def _source_run(path: Path, stores: dict[Path, Properties]) -> SourceRun:
+    root, name = path.parents[2], path.name
+    if not (path.parent.name == "chunks" and path.is_dir()):
+        raise NotFound(f"aim: {path} is no run of Aim's")
+    if root not in stores:
+        stores[root] = Properties(root)
+    known = stores[root].of(name)
+    with opened(path, root) as store:
+        end = store.leaf("meta", "chunks", name, "end_time")
+    created = known.get("created")
+    return SourceRun(
+        source=f"aim:{path}",
+        id=name,
+        name=known.get("name") or name,
+        project=known.get("experiment") or "",
+        tags=known.get("tags", []),
+        notes=known.get("description") or None,
+        created=created if created is not None else path.stat().st_mtime,
+        status="running" if end is None else "finished",
+        native={"root": str(root)},
+    )
+
+
+class _Reading:
+    """One reading of one run."""
+
+    def __init__(self, run: SourceRun, files: Path | None) -> None:
+        self._run, self._files = run, files
+        self._root = Path(run.native["root"])
+        self._names: dict[str, tuple[int, str]] = {}
+        self._spared = Spared(run)
+        self._others: Counter[str] = Counter()
+        self._time = run.created
+
+    def records(self) -> Iterator[Record]:
+        run, root = self._run, self._root
+        place = root / RUNS / run.id
+        if not place.is_dir():
+            raise NotFound(f"aim: {place} has gone")
+        yield Start(time=run.created, rank=0)
+        with opened(place, root) as store:
+            about = tree.grow(Node(), store.items(tree.key("meta", "chunks", run.id)), lambda name: None)
+            contexts = tree.grow(Node(), store.items(tree.key("meta", "contexts")), lambda name: None)
+            contexts.update(_node(about, "contexts"))
+        attributes = tree.plain(_node(about, "attrs"))
+        parameters = attributes.pop(PARAMETERS, None)
+        if attributes:
+            yield Config(time=run.created, values=attributes)
+        if isinstance(parameters, dict):
+            parameters.pop(VARIABLES, None)
+            yield Environment(time=run.created, values=parameters)
+        for name, one in _node(about, "artifacts").items():
+            yield from self._spared.read(self._artifact(str(name), tree.plain(one)), f"artifact {name}")
+        traces = [
+            (context, name, one)
+            for context, names in _node(about, "traces").items()
+            for name, one in (names if isinstance(names, Node) else {}).items()
+            if isinstance(context, int) and isinstance(name, str)
+        ]
+        if (root / "seqs/chunks" / run.id).is_dir():
+            with opened(root / "seqs/chunks" / run.id, root) as store:
+                yield from self._series(store, traces, contexts)
+        self._spared.tell()
+        left = ", ".join(f"{count:,} of {kind}" for kind, count in sorted(self._others.items()))
+        if left:
+            said = f"not read: {left}"
+            run.note = f"{run.note}; {said}" if run.note else said
+        end = about.get("end_time")
+        if end is not None:
+            yield Finish(time=end, status="finished")
+
+    def _artifact(self, name: str, about: dict[str, Any]) -> Iterator[Record]:
+        """A reference: Aim keeps such files elsewhere."""
+        file = ArtifactFile(path=confined.parts(str(about["path"]))[-1], uri=str(about["uri"]))
+        yield ArtifactRecord(name=name, files=[file], time=self._time)
+
+    def _series(self, store: Store, traces: list[tuple[Any, Any, Any]], contexts: Node) -> Iterator[Record]:
+        numbers: list[list[_Point]] = []
+        media = []
+        for context, name, about in traces:
+            kind = str(_node({"": about}, "").get("dtype", "float"))
+            shown = self._name(name, context, tree.plain(_node(contexts, context)))
+            if kind in NUMBERS:
+                numbers.append([*self._spared.read(self._points(store, context, name, shown), shown)])
+            else:
+                media.append((context, name, shown, kind))
+        yield from _rows(heapq.merge(*numbers, key=_order))
+        for context, name, shown, kind in media:
+            yield from self._spared.read(self._media(store, context, name, shown, kind), shown)
+
+    def _name(self, name: str, context: Any, about: dict[str, Any]) -> str:
+        """A metric's name with its context; that of no other."""
+        if name.startswith(SYSTEM):
+            field = name.removeprefix(SYSTEM)
+            device = about.get("gpu")
+            shown = SYSTEM_PREFIX + (field if device is None else f"gpu.{device}.{GPU.get(field, field)}")
+        else:
+            subset = about.get("subset")
+            named = isinstance(subset, str) and subset != ""
+            behind = [f"/{key}={item}" for key, item in sorted(about.items()) if key != "subset" or not named]
+            shown = (f"{subset}/" if named else "") + name + "".join(behind)
+        if self._names.setdefault(shown, (context, name)) != (context, name):
+            shown = f"{name}/context={context}"
+        return shown
+
+    def _points(self, store: Store, context: int, name: str, shown: str) -> Iterator[_Point]:
+        """The points of a metric, by time."""
+        columns = self._columns(store, ("v2", "chunks"), context, name)
+        steps = columns.get("step")
+        if not columns.get("val"):  # of Aim before 3.11, where the key is the step
+            columns = self._columns(store, ("chunks",), context, name)
+            steps = {at: _number(at) for at in columns.get("val", ())}
+        times, epochs = columns.get("time", {}), columns.get(EPOCH, {})
+        found = []
+        for at, value in columns.get("val", {}).items():
+            if places.is_number(value):
+                found.append((self._at(times.get(at)), (steps or {}).get(at), shown, value, epochs.get(at)))
+        yield from sorted(found, key=_order)
+
+    def _at(self, time: Any) -> float:
+        return float(time) if places.is_number(time) else self._run.created
+
+    def _columns(self, store: Store, where: tuple[str, ...], context: int, name: str) -> dict[str, dict[bytes, Any]]:
+        """Columns of a series: leaves by what is their keys' last part."""
+        found: dict[str, dict[bytes, Any]] = {}
+        for key, data in store.items(tree.key("seqs", *where, self._run.id, context, name)):
+            column, _, at = key.partition(b"\xfe")
+            if len(at) == tree.NUMBER_BYTES and data:
+                found.setdefault(column.decode(), {})[at] = tree.value(data)
+        return found
+
+    def _media(self, store: Store, context: int, name: str, shown: str, kind: str) -> Iterator[Record]:
+        """Texts, pictures, sounds and histograms, step by step."""
+        times: dict[bytes, float] = {}
+        prefix = tree.key("seqs", "chunks", self._run.id, context, name)
+        for key, data in store.items(prefix + tree.key("time")):
+            times[key] = self._at(tree.value(data))
+        place = prefix + tree.key("val")
+        by_step = itertools.groupby(store.items(place), key=lambda item: item[0][: tree.NUMBER_BYTES])
+        for at, items in by_step:
+            if len(at) < tree.NUMBER_BYTES:
+                continue
+            inner = ((key[tree.NUMBER_BYTES :], data) for key, data in items)
+            node = tree.grow(Node(), inner, lambda key, at=at: store.blob(place + at + key))  # type: ignore[misc]
+            self._time = times.get(at, self._time)
+            yield from self._item(node, shown, _number(at), kind)
+
+    def _item(self, node: Node, name: str, step: int, kind: str) -> Iterator[Record]:
+        several = [item for item in node.values() if isinstance(item, Node)] if node.kind == tree.LIST else [node]
+        texts = [item for item in several if item.kind == "aim.text"]
+        for item in texts:
+            yield Text(step=step, time=self._time, values={name: str(item.get("data"))})
+        for wanted, make in (("image", self._image), ("audio", self._audio), ("histogram", self._histogram)):
+            of_kind = [item for item in several if item.kind == _KINDS[wanted]]
+            if not of_kind or (self._files is None and wanted != "histogram"):
+                continue
+            yield Media(name=name, type=wanted, items=[make(item) for item in of_kind], step=step, time=self._time)
+        known = {"aim.text", TERMINAL, *_KINDS.values()}
+        for item in several:
+            if item.kind == LOGGED:
+                yield Alert(time=self._time, title=str(item.get("message")), level=_level(item.get("log_level")))
+            elif item.kind not in known:
+                self._others[item.kind or kind] += 1
+
+    def _image(self, item: Node) -> MediaFile:
+        made = self._kept(item, str(item.get("format")))
+        made.width, made.height = item.get("width"), item.get("height")
+        return made
+
+    def _audio(self, item: Node) -> MediaFile:
+        return self._kept(item, str(item.get("format")))
+
+    def _kept(self, item: Node, ending: str) -> MediaFile:
+        """A file with an object's content, below the directory for files."""
+        content = item.get("data")
+        if not isinstance(content, bytes) or not ending.isalnum() or len(ending) > 8:
+            raise ValueError(f"a file of format {ending[:40]!r} without content")
+        assert self._files is not None
+        name = f"{hashlib.sha256(content).hexdigest()[:32]}.{ending}"
+        if not (self._files / name).exists():
+            (self._files / name).write_bytes(content)
+        return MediaFile(format=ending, file=name, caption=str(item.get("caption") or "") or None)
+
+    def _histogram(self, item: Node) -> MediaFile:
+        content, kind, span = item.get("data"), str(item.get("dtype")), tree.plain(item.get("range"))
+        code = next((code for code, names in TYPES.items() if kind in names), None)
+        if code is None or not isinstance(content, bytes) or not isinstance(span, list) or len(span) != 2:
+            raise ValueError(f"a distribution of type {kind[:40]!r}")
+        counts = array(code, content).tolist()
+        low, high = span
+        if not 0 < len(counts) <= MOST_BINS or not math.isfinite(low) or not math.isfinite(high):
+            raise ValueError(f"a distribution of {len(counts):,} bins")
+        width = (high - low) / len(counts)
+        edges = [*(low + width * number for number in range(len(counts))), high]
+        return MediaFile(format="json", data={"counts": counts, "edges": edges})
+
+
+_KINDS = {"image": "aim.image", "audio": "aim.audio", "histogram": "aim.distribution"}
+
+
+def _node(node: dict[Any, Any], name: Any) -> Node:
+    found = node.get(name)
+    return found if isinstance(found, Node) else Node()
+
+
+def _number(at: bytes) -> int:
+    """A number in a key."""
+    (found,) = tree.path(at)
+    if not isinstance(found, int):
+        raise ValueError(f"no step: {at!r}")
+    return found
+
+
+def _level(number: Any) -> str:
+    """A level of Python's logging."""
+    level = number if places.is_number(number) else 0
+    return "ERROR" if level >= 40 else "WARN" if level >= 30 else "INFO"
+
+
+def _order(point: _Point) -> tuple[float, float]:
+    return point[0], point[1] if places.is_number(point[1]) else 0
+
+
+def _rows(points: Iterable[_Point]) -> Iterator[Record]:
+    """Those of one step and time are one record."""
+    row: Metrics | None = None
+    for time, at, name, value, epoch in points:
+        step = None if name.startswith(SYSTEM_PREFIX) else at
+        if row is None or (row.step, row.time) != (step, time) or name in row.values:
+            if row is not None:
+                yield row
+            row = Metrics(step=step, time=time, values={})
+        row.values[name] = value
+        if places.is_number(epoch):
+            row.values.setdefault(EPOCH, epoch)
+    if row is not None:
+        yield row
