@@ -243,6 +243,7 @@ def result(**changes: Any) -> Result:
     return from_document(benchmark(**changes), Path("benchmark_x.json"))
 
 
+@pytest.mark.heavy
 def test_comparison_report_has_all_of_document_0(capsys: pytest.CaptureFixture[str]) -> None:
     """Winner with its reason, hardware, configuration, throughput, step times, memory, variance, timestamps."""
     write_benchmark("rocm_20260105_112906", benchmark())
@@ -419,6 +420,7 @@ def test_files_with_missing_fields_are_compared_as_runs(content: Any) -> None:
     assert found[1]["tokens_per_s"] == pytest.approx(26875.5, abs=0.1)
 
 
+@pytest.mark.heavy
 def test_results_in_dated_folders_and_broken_ones(capsys: pytest.CaptureFixture[str]) -> None:
     """Subfolders are searched; what is cut or no result is named and left out."""
     Path("benchmark_results/2026-01-05").mkdir(parents=True)
