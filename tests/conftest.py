@@ -6,6 +6,7 @@ too, and for each test, in its own ``tmp_path``, which is also its working direc
 
 from __future__ import annotations
 
+import compileall
 import contextlib
 import functools
 import logging
@@ -435,6 +436,9 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["PYTEST_XDIST_TESTRUNUID"] = config.option.testrunuid
         gateway_io.Popen2IOMaster = _ForkedWorker
         _light[:] = [True] * ("not heavy" in config.option.markexpr)
+        for preload in (_preload(), *(() if _light else (forked.HELPERS,))):
+            forked.begin(preload)
+        compileall.compile_dir(os.path.dirname(trackers.__file__), quiet=2)  # once, not in each worker
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling:

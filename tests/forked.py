@@ -173,6 +173,14 @@ def run(
     return done
 
 
+def begin(preload: Sequence[str]) -> None:
+    """Have the process that forks programs import, while this one does something else."""
+    _begun.append(_start(_address(preload), preload))
+
+
+_begun: list[subprocess.Popen[bytes]] = []
+
+
 def commands(preload: Sequence[str] = ALL) -> str:
     """A directory for the front of PATH, whose ``python``, ``trackers`` and ``torchrun`` are forks."""
     parent = _parent(tuple(preload))
@@ -311,6 +319,20 @@ SUBPROCESS = types.SimpleNamespace(**{**vars(subprocess), "Popen": Helper})
 """In the place of a module's ``subprocess``: the helpers and programs that it starts are forks."""
 
 
+def _address(preload: Sequence[str]) -> str:
+    words = [sys.executable, sys.version, __file__, *preload]
+    return str(_folder() / hashlib.sha256("\0".join(words).encode()).hexdigest()[:12])
+
+
+def _start(address: str, preload: Sequence[str]) -> subprocess.Popen[bytes]:
+    room = "=" * _ROOM_BYTES
+    return subprocess.Popen(
+        [sys.executable, __file__, address, *preload, room],
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": "", _ROOM: room},
+        cwd="/", start_new_session=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+
+
 class _Parent:
     """The process that forks, from this side.
 
@@ -319,9 +341,7 @@ class _Parent:
     """
 
     def __init__(self, preload: Sequence[str]) -> None:
-        words = [sys.executable, sys.version, __file__, *preload]
-        folder = _folder()
-        self.address = str(folder / hashlib.sha256("\0".join(words).encode()).hexdigest()[:12])
+        self.address = _address(preload)
         self._process: subprocess.Popen[bytes] | None = None
         while True:
             self._line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -339,18 +359,9 @@ class _Parent:
                     f"the process that is to import {', '.join(preload)} ended by {self._process.poll()}"
                 )
             if self._process is None or self._process.poll() is not None:
-                self._start(preload)
+                self._process = _start(self.address, preload)
             time.sleep(0.01)
         atexit.register(self._end)
-
-    def _start(self, preload: Sequence[str]) -> None:
-        room = "=" * _ROOM_BYTES
-        command = [sys.executable, __file__, self.address, *preload, room]
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": "", _ROOM: room}
-        self._process = subprocess.Popen(
-            command, env=environment, cwd="/", start_new_session=True,
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
 
     def _end(self) -> None:
         self._line.close()
