@@ -132,9 +132,9 @@ def test_retry_after_of_a_server_is_kept(tracker: str, tmp_path: Path, monkeypat
             step_until(line, lambda: line.account.closed)
             refused = next(place for place, (_, bad) in enumerate(proxy.times) if bad)
             assert proxy.times[refused + 1][0] - proxy.times[refused][0] >= 3
-        monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "trackio-server"))
-        info = run.read_info()
-        stored = read_mlflow(info, uri=running.url) if tracker == "mlflow" else read_trackio(info)
+            monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "trackio-server"))
+            info = run.read_info()
+            stored = read_mlflow(info, uri=running.url) if tracker == "mlflow" else read_trackio(info)
     finally:
         running.stop()
     assert [point.step for point in stored.metrics["loss"]] == list(range(len(stored.metrics["loss"])))
