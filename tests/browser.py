@@ -73,6 +73,10 @@ class Browser:
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self._command("Emulation.setEmulatedMedia", {"features": [scheme]})
 
+    def save_to(self, folder: Path) -> None:
+        """Put files that a page saves into a folder."""
+        self._command("Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(folder)})
+
     def _command(self, name: str, given: Any) -> None:
         ask(f"{self._session}/goog/cdp/execute", {"cmd": name, "params": given})
 

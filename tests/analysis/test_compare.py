@@ -364,11 +364,19 @@ def test_poor_runs_are_compared(rows: list[Any]) -> None:
             assert done.exit_code == 0, done.output
 
 
+def test_result_is_a_figure_of_its_metric() -> None:
+    """A pattern that fits both gives one entry for a metric and its result; a result's own pattern gives the result."""
+    write_run("one", losses(1.0, 2.0), summary={"final/train_loss": 0.5, "final/score": 3})
+    assert trackers.compare_runs(["one"], keys=["*"]).keys == ["train_loss", "final/score"]
+    assert trackers.compare_runs(["one"], keys=["final/*"]).keys == ["final/train_loss", "final/score"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "error", "said"),
     [
         (["nothing"], NotFound, "no run"),
-        (["one", "--keys", "nothing"], NotFound, "no run has a metric 'nothing'"),
+        (["one", "--keys", "nothing"], NotFound, "no run has a metric 'nothing'; `trackers keys SOURCE` lists"),
+        (["one", "--keys", "train_los"], NotFound, "no run has a metric 'train_los': did you mean 'train_loss'?"),
         (["one", "--baseline", "nothing"], NotFound, "isn't among the runs compared: one"),
         (["one", "--format", "pdf"], UsageError, "unknown format 'pdf': known are table"),
         (["one", "--figures", "median"], UsageError, "unknown figure 'median': known are final"),

@@ -57,6 +57,16 @@ def test_texts_are_cut_and_names_in_their_middle() -> None:
     assert cells[4].endswith("…")
 
 
+def test_sign_that_all_is_well_is_never_cut() -> None:
+    """Of trackers that have everything, some names may be cut, but not the sign."""
+    one = TextTable(
+        ["name", "trackers"], [["a", "json, tensorboard, mlflow, trackio ✓"], ["b", "json waiting 2.1 MB (no answer)"]]
+    )
+    first, second = bare(fitted(one, 27).text).splitlines()[1:]
+    assert (first.startswith("a     json"), first.endswith("✓")) == (True, True)
+    assert second.endswith("…")
+
+
 def test_column_keeps_the_width_it_needs() -> None:
     """A column may ask for more of its texts; names of rows are cut in their middle."""
     one = TextTable(["run", "a"], [["some/very/long/name/of/a/metric last", 1.0]], least={0: 20})

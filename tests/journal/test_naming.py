@@ -62,6 +62,7 @@ def test_reference_names_runs(reference: str, ids: list[str]) -> None:
         ("lr0.2", "no run 'lr0.2' in runs: did you mean 'lr0.1', 'lr0.01'?"),
         ("aaab", "did you mean 'aaaa'?"),
         ("digit", "did you mean 'digits'?"),
+        ("latst", "did you mean 'latest'?"),
         ("zzzzzz", "no run 'zzzzzz' in runs; `trackers ls` lists them"),
         ("zz*", "no run 'zz*'"),
         ("nothing/latest", "no run 'nothing/latest'"),

@@ -525,6 +525,7 @@ def test_diagrams_keep_their_width_beside_marks_and_legends() -> None:
 
 WRONG: list[tuple[tuple[str, ...], int, str]] = [
     (("a", "--keys", "nothing_*", "-o", "o.png"), 1, "no run has a metric 'nothing_*'"),
+    (("a", "--keys", "train_los", "-o", "o.png"), 1, "no run has a metric 'train_los': did you mean 'train_loss'?"),
     (("nosuchrun", "-o", "o.png"), 1, "nosuchrun"),
     (("a", "-o", "o.bmp"), 2, "png, svg, pdf"),
     (("a", "-o", "a.txt/o.png"), 2, "a.txt/o.png can't be written: "),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 import math
@@ -19,9 +20,9 @@ import trackers
 from tests.analysis.support import T0, write_run
 from tests.readers.test_following import append, metrics
 from tests.ui.support import Site, site, until
-from trackers.records import Alert, Media, MediaFile, Start, Text
+from trackers.records import Alert, ArtifactFile, ArtifactRecord, Media, MediaFile, Start, Text
 from trackers.training.run import Run
-from trackers.ui import catalogue
+from trackers.ui import answers, catalogue, media
 from trackers.ui.answers import QUESTIONS
 
 
@@ -256,10 +257,85 @@ def test_compared_settings_and_scattered_values() -> None:
         compared = found.ask("compare", runs=",".join(keys))
         assert compared["differ"] == [["lr", [0.0, 0.1, 0.2]]]
         assert compared["same"] == [["depth", [4, 4, 4]]]
-        assert compared["results"] == [["acc", [0.0, 0.5, 1.0]]]
+        assert compared["results"] == [["final/acc", [0.0, 0.5, 1.0]], ["loss", [1.0, 1.0, 1.0]]]
+        assert compared["best"] == {"final/acc": [2], "loss": []}
         scattered = found.ask("scatter", columns="config.lr\nresult.acc", where="lr>0")
         assert sorted(scattered["rows"]) == sorted([[keys[1], "r1", 0.1, 0.5], [keys[2], "r2", 0.2, 1.0]])
         assert {"config.lr", "result.acc", "last.loss", "tracker.json"} <= set(found.ask("columns")["columns"])
+
+
+def artifact(*files: str) -> ArtifactRecord:
+    """A record of an artifact whose files lie where these say."""
+    listed = [ArtifactFile(path=file.rpartition("/")[2] or "empty", file=file, size=3) for file in files]
+    return ArtifactRecord(step=1, time=T0, name="model", type="model", files=listed)
+
+
+def test_files_of_artifacts_are_saved(run: Run, tmp_path: Path) -> None:
+    """Each under its own name, whatever it holds; a mere reference and a file that is too large are only named."""
+    (tmp_path / "page.html").write_text("<script>x</script>")
+    run.log_artifact(tmp_path / "page.html", name="pages", type="dataset")
+    with site(runs=1) as found:
+        (row,) = found.rows()
+        (one,) = until(lambda: found.ask("run", run=row["key"])["artifacts"])
+        assert (one["name"], one["type"], one["size"], one["more"]) == ("pages", "dataset", 18, 0)
+        assert one["files"] == [{"path": "page.html", "size": 18, "kept": True}]
+        status, headers, content = found.get(f"artifact?run={row['key']}&place=0&item=0")
+        assert (status, headers["content-type"], content) == (200, "application/octet-stream", b"<script>x</script>")
+        assert headers["content-disposition"] == 'attachment; filename="page.html"'
+        assert found.get(f"artifact?run={row['key']}&place=0&item=1")[0] == 404
+        assert found.get(f"artifact?run={row['key']}&place=1&item=0")[0] == 404
+
+
+def test_listed_files_of_artifacts_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of very many files the first are listed; those that aren't kept, or are too large, can't be saved."""
+    monkeypatch.setattr(answers, "MOST_FILES", 2)
+    monkeypatch.setattr(media, "FILE_BYTES", 2)
+    write_run("one", [(0, 0, {"loss": 1.0})], more=[artifact("media/a", "", "media/c")])
+    with site(runs=1) as found:
+        (one,) = found.ask("run", run=found.key("one"))["artifacts"]
+        assert (len(one["files"]), one["more"], [file["kept"] for file in one["files"]]) == (2, 1, [False, False])
+
+
+@pytest.mark.parametrize(
+    "file", ["../../../secret.png", "/etc/passwd", "media/link.png", "linked/secret.png", "media", ""]
+)
+def test_file_of_an_artifact_outside_of_the_run_is_not_read(file: str) -> None:
+    """Whatever a journal names: links lead nowhere."""
+    Path("secret.png").write_bytes(b"secret")
+    path = write_run("one", [(0, 0, {"loss": 1.0})], more=[artifact(file)])
+    (path / "media").mkdir(exist_ok=True)
+    (path / "media/link.png").symlink_to(Path("secret.png").resolve())
+    (path / "linked").symlink_to(Path.cwd())
+    with site(runs=1) as found:
+        status, _, content = found.get(f"artifact?run={found.key('one')}&place=0&item=0")
+        assert (status, content[:8]) == (404, b'{"error"')
+
+
+def test_all_values_are_saved_as_csv(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the runs that are asked for, not only the points of a picture; more than a limit are refused."""
+    for number in range(2):
+        write_run(
+            f"r{number}", [(step, step, {"loss": math.nan if step else 0.5}) for step in range(2)], name=f"a,{number}"
+        )
+    write_run("other", [(None, 5, {"system.cpu": 50.0})])
+    with site(runs=3) as found:
+        keys = [found.key(f"r{number}") for number in range(2)]
+        asked = urlencode({"runs": ",".join(keys), "name": "loss"})
+        status, headers, content = found.get(f"points?{asked}")
+        assert (status, headers["content-disposition"]) == (200, 'attachment; filename="loss.csv"')
+        assert list(csv.reader(content.decode().splitlines())) == [
+            ["run", "step", "time", "loss"],
+            *([name, str(step), str(T0 + step), value] for name in ("a,0", "a,1")
+              for step, value in enumerate(("0.5", "nan"))),
+        ]  # fmt: skip
+        sample = found.get(f"points?{urlencode({'runs': found.key('other'), 'name': 'system.cpu'})}")[2].decode()
+        assert sample.splitlines()[1] == f"other,,{T0 + 5},50.0"
+        odd = found.get(f"points?{urlencode({'runs': keys[0], 'name': 'a/b' + chr(10) + chr(34) + 'é'})}")
+        assert odd[1]["content-disposition"] == 'attachment; filename="a_b___.csv"'
+        monkeypatch.setattr(answers, "MOST_SAVED", 3)
+        status, _, content = found.get(f"points?{asked}")
+        assert status == 400
+        assert "more than 3 values" in json.loads(content)["error"]
 
 
 def test_rewind_is_seen() -> None:

@@ -163,6 +163,73 @@ def test_every_view_fits_screens_and_phones(window: Browser) -> None:
                 assert said == [], state
 
 
+def test_values_and_picture_of_a_chart_are_saved(window: Browser, tmp_path: Path) -> None:
+    """All values of the runs drawn as CSV; the chart with its title and its legend as PNG, in the page's colours."""
+    for number in range(2):
+        losses(f"r{number}", 5, created=T0 + number)
+    saved = tmp_path / "saved"
+    saved.mkdir()
+    with site(runs=2) as found:
+        window.emulate(1400, 900, dark=True)
+        window.save_to(saved)
+        visit(window, found, "#tab=charts")
+        wait(window, f"window.charts?.get('loss')?.chart.box && {LINES}.length === 2")
+        for kind in ("csv", "png"):
+            buttons = "[...charts.get('loss').chart.caption.querySelectorAll('button')]"
+            window.script(f"{buttons}.find(one => one.textContent === arguments[0]).click()", kind)
+            until((saved / f"loss.{kind}").is_file)
+        lines = (saved / "loss.csv").read_text().splitlines()
+        assert (lines[0], len(lines)) == ("run,step,time,loss", 11)
+        with Image.open(saved / "loss.png") as picture:
+            size = window.script("const c = charts.get('loss').chart.canvas; return [c.width, c.height]")
+            assert picture.width == size[0]
+            assert picture.height > size[1] + 40
+            assert picture.convert("RGB").getpixel((0, 0)) == (20, 24, 29)
+        assert window.console() == []
+
+
+def test_colours_of_runs_are_the_same_in_each_view(window: Browser) -> None:
+    """A ticked run has the colour of its curves in the table and above its column; what is best is marked."""
+    for number in range(2):
+        losses(f"r{number}", 5, created=T0 + number, summary={"loss": 1.0 + number, "note": "x"})
+    with site(runs=2) as found:
+        visit(window, found, "")
+        wait(window, "document.querySelectorAll('tbody input').length === 2")
+        heads = window.script("return [...document.querySelectorAll('th')].map(one => one.textContent)")
+        assert {"loss", "final/loss"} <= set(heads)
+        ticks = "[...document.querySelectorAll('tbody input')].map(one => one.style.accentColor)"
+        first, second = wait(window, ticks)
+        assert first != second
+        window.script("document.querySelector('tbody input').click()")
+        assert wait(window, ticks)[1] == first
+        visit(window, found, "#tab=charts")
+        legend = "[...document.querySelectorAll('.legend i')].map(one => one.style.borderTopColor)"
+        assert wait(window, f"{legend}.length === 2 && {legend}") == [first, second]
+        visit(window, found, "#tab=compare")
+        colours = "[...document.querySelectorAll('details[open] th.number')].map(one => one.style.borderBottomColor)"
+        assert wait(window, f"{colours}.length === 2 && {colours}") == [first, second]
+        best = "[...document.querySelectorAll('.best')].map(one => one.parentNode.cells[0].textContent + one.cellIndex)"
+        assert wait(window, best) == ["final/loss2"]
+        assert window.console() == []
+
+
+def test_run_page_begins_with_results_and_has_files(window: Browser, run: Run, tmp_path: Path) -> None:
+    """Results and settings above media, and a link to each file of an artifact."""
+    (tmp_path / "model.npz").write_bytes(b"abc")
+    run.log({"loss": 1.0, "text": "hello"}, step=0)
+    run.log_artifact(tmp_path / "model.npz", name="model", type="model")
+    with site(runs=1) as found:
+        visit(window, found, "#tab=run")
+        wait(window, "document.querySelector('.media pre') && document.querySelector('.facts a[download]')")
+        text = window.script("return main.innerText")
+        assert text.index("Results") < text.index("Configuration") < text.index("Media") < text.index("Artifacts")
+        window.save_to(tmp_path / "saved")
+        window.script("document.querySelector('.facts a[download]').click()")
+        until((tmp_path / "saved/model.npz").is_file)
+        assert (tmp_path / "saved/model.npz").read_bytes() == b"abc"
+        assert window.console() == []
+
+
 def test_theme_can_be_chosen(window: Browser) -> None:
     """Whatever the system says; and a link keeps it."""
     with site() as found:

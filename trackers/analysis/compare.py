@@ -427,8 +427,10 @@ def chosen_keys(runs: Sequence[RunStats], keys: Sequence[str] | None = None) -> 
     for key in keys:
         fits = [key] if key in counts else fnmatch.filter(counts, key)
         if not fits:
-            raise NotFound(f"no run has a metric {key!r}; `trackers keys SOURCE` lists a run's")
-        found.update(dict.fromkeys(fits))
+            near = did_you_mean(key, counts, "; `trackers keys SOURCE` lists a run's")
+            raise NotFound(f"no run has a metric {key!r}{near}")
+        # a result is a figure of the metric of its name
+        found.update((name, None) for name in fits if (plain := records.plain_name(name)) == name or plain not in fits)
     return list(found)
 
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from trackers.analysis.run_stats import RunStats, facts
 from trackers.analysis.tables import plain
-from trackers.errors import NotFound, UsageError
+from trackers.errors import NotFound, UsageError, did_you_mean
 from trackers.metrics import roles
 from trackers.readers.columns import STEPLESS
 from trackers.readers.run_data import RunData, load_all
@@ -180,6 +180,7 @@ def chosen(runs: Sequence[PlottedRun], patterns: Sequence[str]) -> list[str]:
     for pattern in patterns:
         fits = [pattern] if pattern in counts else fnmatch.filter(counts, pattern)
         if not fits:
-            raise NotFound(f"no run has a metric {plain(pattern)!r}; `trackers keys SOURCE` lists a run's")
+            near = did_you_mean(pattern, counts, "; `trackers keys SOURCE` lists a run's")
+            raise NotFound(f"no run has a metric {plain(pattern)!r}{near}")
         found.update(dict.fromkeys(sorted(fits, key=lambda key: -counts[key])))
     return list(found)

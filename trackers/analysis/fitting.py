@@ -127,10 +127,21 @@ def _text(
         for column, size in zip(columns, widths, strict=True):
             code = _CODES.get(table.tones.get((number, column.place), ""), "") if colored else ""
             parts.append(
-                _padded(table, column.place, cut(row[column.place], size, middle=not column.place), size, code)
+                _padded(
+                    table,
+                    column.place,
+                    cut(row[column.place], size, middle=not column.place or _signed(row[column.place])),
+                    size,
+                    code,
+                )
             )
         text.append((" " * GAP).join(parts).rstrip())
     return "\n".join(text) + "\n"
+
+
+def _signed(text: str) -> bool:
+    """Whether a text ends with the sign that all is well, which a cut must leave."""
+    return text.endswith("✓")
 
 
 def _grown(columns: Sequence[_Column], width: int) -> list[int]:

@@ -122,5 +122,5 @@ def _fits(pattern: str, run: RunDirectory, name: str) -> bool:
 
 def _near(reference: str, runs: Iterable[RunDirectory], names: Iterable[str]) -> str:
     """What was meant, or how to list what there is: the end of a message."""
-    known = dict.fromkeys([*names, *(run.path.name for run in runs), *map(_project, runs)])
+    known = dict.fromkeys([*names, *(run.path.name for run in runs), *map(_project, runs), LATEST])
     return did_you_mean(reference, filter(None, known), "; `trackers ls` lists them", most=3)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import csv
+import io
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -11,6 +13,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from trackers import records
+from trackers.analysis.compare import best_of
 from trackers.errors import UNDECODABLE, NotFound, TrackersError, UsageError
 from trackers.journal.messages import Message
 from trackers.journal.run_directory import RunDirectory
@@ -35,6 +38,10 @@ MOST_SCATTERED = 10_000
 """Maximum number of runs in a scatter plot."""
 MOST_COMPARED = 50
 """Maximum number of runs compared side by side."""
+MOST_SAVED = 2_000_000
+"""Maximum number of values saved as one CSV file."""
+MOST_FILES = 200
+"""Maximum number of files of an artifact that are listed."""
 
 Given = Mapping[str, str]
 
@@ -99,7 +106,13 @@ def names(catalogue: Catalogue, given: Given) -> Any:
         for name, has in view.names().items():
             stepped[name] = stepped.get(name, False) or has
     found = [
-        {"title": groups.TITLES[group], "names": [{"name": name, "stepless": not stepped[name]} for name in there]}
+        {
+            "title": groups.TITLES[group],
+            "names": [
+                {"name": name, "stepless": not stepped[name]}
+                for name in sorted(there, key=lambda name: roles.direction(name) is None)  # losses and the like first
+            ],
+        }
         for group, there in groups.grouped(stepped).items()
         if there and group != "final"
     ]
@@ -173,6 +186,29 @@ def curves(catalogue: Catalogue, given: Given) -> Any:
     }  # fmt: skip
 
 
+def points(catalogue: Catalogue, given: Given) -> media.File:
+    """Every value of a metric, of some runs, as a CSV file: run, step, time (Unix seconds), value.
+
+    Raises:
+        UsageError: they are more than :data:`MOST_SAVED`.
+    """
+    name = given.get("name", "")
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(["run", "step", "time", name])
+    count = 0
+    for key, view in _views(catalogue, _keys(given), []):
+        row = catalogue.row(key)
+        with view.lock:
+            found = view.points(name)
+        count += len(found)
+        if count > MOST_SAVED:
+            raise UsageError(f"{name} has more than {MOST_SAVED:,} values in these runs: `trackers sql` reads them all")
+        writer.writerows([row.name or row.id, "" if step is None else step, time, value] for step, time, value in found)
+    content = out.getvalue().encode("utf-8", "replace")
+    return media.File(content, "text/csv; charset=utf-8", media.save_as(f"{name}.csv"))
+
+
 def _bands(found: Lines, by: str, cut: Cut) -> list[dict[str, Any]]:
     together: dict[str, list[Curve]] = {}
     for row, curve in found.lines:
@@ -220,12 +256,23 @@ def run(catalogue: Catalogue, given: Given) -> Any:
         elif isinstance(record, Alert):
             alerts.append([record.time, record.line()[:1000]])
         elif isinstance(record, ArtifactRecord):
-            artifacts.append([record.time, record.step, record.type, record.name, sum(f.size for f in record.files)])
+            artifacts.append(_artifact(record, len(artifacts)))
     found["about"] = _leaves({name: value for name, value in about.items() if value})
     found["config"], found["results"], found["environment"] = map(_leaves, (config, results, environment))
     found["attempts"], found["alerts"], found["artifacts"] = attempts[-100:], alerts[-200:], artifacts[-200:]
     found["delivery"] = name_floats(delivery)
     return found
+
+
+def _artifact(record: ArtifactRecord, place: int) -> dict[str, Any]:
+    """place: its number among the run's artifacts. kept: whether the page can save a file."""
+    files = [
+        {"path": one.path[:300], "size": one.size, "kept": bool(one.file) and one.size <= media.FILE_BYTES}
+        for one in record.files[:MOST_FILES]
+    ]
+    size = sum(one.size for one in record.files)
+    return {"place": place, "step": record.step, "type": record.type, "name": record.name, "size": size,
+            "files": files, "more": len(record.files) - len(files)}  # fmt: skip
 
 
 def _identity(catalogue: Catalogue, key: str, config: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any], Any]:
@@ -290,6 +337,17 @@ def media_file(catalogue: Catalogue, given: Given) -> media.File:
     return media.file(catalogue.view(key).others, name, kind, place, number, catalogue.directory(key))
 
 
+def artifact_file(catalogue: Catalogue, given: Given) -> media.File:
+    """A file of an artifact, to be saved.
+
+    Raises:
+        NotFound: see :func:`trackers.ui.media.artifact_file`.
+    """
+    key = given.get("run", "")
+    place, number = int(_number(given, "place", -1)), int(_number(given, "item", 0))
+    return media.artifact_file(catalogue.view(key).others, place, number, catalogue.directory(key))
+
+
 def log(catalogue: Catalogue, given: Given) -> Any:
     """The end of what the relay of a run said: messages to people, and its log."""
     key = given.get("run", "")
@@ -318,16 +376,23 @@ def _end(path: Any) -> str:
 
 
 def compare(catalogue: Catalogue, given: Given) -> Any:
-    """Settings and results of some runs side by side: those that differ, and the others."""
+    """Settings of some runs side by side, those that differ and the others; their results, then their last values.
+
+    ``best``: which runs have the best value of each.
+    """
     rows = [row for key in _keys(given)[:MOST_COMPARED] if (row := catalogue.shown().rows.get(key)) is not None]
     differ, same = table.differing([_config(catalogue, row) for row in rows])
-    results = table.differing([row.result or row.last for row in rows])
+    values = [{**{f"final/{name}": value for name, value in row.result.items()}, **row.last} for row in rows]
+    results = {name: there for part in table.differing(values) for name, there in part.items()}
+    results = dict(sorted(results.items(), key=lambda one: not one[0].startswith("final/")))
+    goals = {name: roles.direction(records.plain_name(name)) for name in results}
     return name_floats(
         {
             "runs": [{"key": row.key, "name": row.name or row.id, "status": row.status} for row in rows],
             "differ": list(differ.items()),
             "same": list(same.items()),
-            "results": [*results[0].items(), *results[1].items()],
+            "results": list(results.items()),
+            "best": {name: sorted(best_of(there, goals[name])) for name, there in results.items()},
         }
     )
 
@@ -364,6 +429,10 @@ QUESTIONS: dict[str, Callable[[Catalogue, Given], Any]] = {
     "log": log, "media": media_steps, "items": media_items, "compare": compare, "scatter": scatter,
 }  # fmt: skip
 """By their names in an address."""
+FILES: dict[str, Callable[[Catalogue, Given], media.File]] = {
+    "media": media_file, "artifact": artifact_file, "points": points,
+}  # fmt: skip
+"""Files, by their names in an address."""
 
 
 def _row(row: Row) -> Any:

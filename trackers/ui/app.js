@@ -126,7 +126,13 @@
     for (const [name, value] of rows) { const row = element("tr", table); element("td", row, name); element("td", row, text(value)); }
     return box;
   }
-  const column = name => name.replace(/^(last|result|config|tracker)\./, "");
+  const column = name => name.replace(/^result\./, "final/").replace(/^(last|config|tracker)\./, "");
+  const style = key => chosen().filter(one => one !== "none").indexOf(key);  // of a run's curves
+  const colour = place => look.colours[place % look.colours.length];
+  function save(address, name) {
+    const made = element("a", document.body);
+    made.href = address; made.download = name; made.click(); made.remove();
+  }
   function at(row, name) {
     const [kind, ...rest] = name.split(".");
     if (rest.length && ["last", "result", "config", "tracker"].includes(kind)) return row[kind][rest.join(".")];
@@ -217,7 +223,8 @@
         const row = element("tr", body), first = element("div", element("td", row, null, "first"), null, "line");
         const tick = element("input", first), star = element("button", first, pins.includes(one.key) ? "★" : "☆", "star");
         tick.type = "checkbox"; tick.checked = now.has(one.key); tick.title = "show in charts"; tick.setAttribute("aria-label", `show ${one.name} in charts`);
-        tick.addEventListener("change", () => toggle(one.key, tick.checked));
+        tick.dataset.run = one.key;
+        tick.addEventListener("change", () => { toggle(one.key, tick.checked); paint(); });
         star.type = "button"; star.title = "keep at the top"; star.setAttribute("aria-pressed", String(pins.includes(one.key)));
         star.addEventListener("click", () => {
           go({pin: (pins.includes(one.key) ? pins.filter(key => key !== one.key) : [...pins, one.key]).join(",")}, {quiet: true});
@@ -232,6 +239,10 @@
           else cell(row, value);
         }
       }
+      paint();
+    }
+    function paint() {  // a ticked run has the colour of its curves
+      for (const tick of body.querySelectorAll("input")) tick.style.accentColor = style(tick.dataset.run) < 0 ? "" : colour(style(tick.dataset.run));
     }
     function usualColumns(rows) {
       const names = kind => [...new Set(rows.slice(0, 30).flatMap(row => Object.keys(row[kind])))];
@@ -288,7 +299,6 @@
       }
       fetchSeen();
     }, {rootMargin: "200px"});
-    const colour = style => look.colours[style % look.colours.length];
     function drawLegend(entries) {
       legend.replaceChildren();
       entries.forEach(([label, style, key]) => {
@@ -331,6 +341,11 @@
           if (!panel.chart) {
             panel.chart = new Chart(blank(name), grid, chartLook);
             panel.chart.owner = panel;
+            for (const [kind, title, action] of [["csv", "save all values of these runs", saveValues], ["png", "save this picture", savePicture]]) {
+              const button = element("button", panel.chart.caption, kind);
+              button.type = "button"; button.title = title; button.setAttribute("aria-label", `${name}: ${title} as ${kind}`);
+              button.addEventListener("click", () => action(panel));
+            }
             const big = element("button", panel.chart.caption, "⤢");
             big.type = "button"; big.title = "large"; big.setAttribute("aria-label", `${name}: large`);
             big.addEventListener("click", () => { panel.chart.figure.classList.toggle("big"); panel.stale = true; fetchSeen(); });
@@ -345,6 +360,24 @@
       if (!count) element("div", place, runs.length ? groups.length ? "no metric fits" : "these runs have no metrics yet" : "no run is chosen: tick some in Runs", "empty");
     }
     const blank = name => ({title: name, x_label: "", lines: [], bars: [], distributions: [], blank: true, empty: "…"});
+    const fileName = panel => panel.name.replace(/[^\w.-]/g, "_");
+    function saveValues(panel) { save(`points?${new URLSearchParams({runs: runs.join(","), name: panel.name})}`, `${fileName(panel)}.csv`); }
+    function savePicture(panel) {  // with title and legend, in the page's colours
+      const {canvas, panel: drawn} = panel.chart, ratio = window.devicePixelRatio || 1, width = canvas.clientWidth, row = 16, lines = panel.chart.visible();
+      const made = document.createElement("canvas"), c = made.getContext("2d"), page = getComputedStyle(document.body);
+      made.width = canvas.width; made.height = Math.round(canvas.height + (24 + row * lines.length + 6) * ratio);
+      c.fillStyle = page.backgroundColor; c.fillRect(0, 0, made.width, made.height);
+      c.drawImage(canvas, 0, Math.round(24 * ratio));
+      c.scale(ratio, ratio); c.textBaseline = "middle";
+      c.fillStyle = page.color; c.font = "600 13px system-ui, sans-serif"; c.fillText(drawn.title, 8, 13, width - 16);
+      c.font = "11px system-ui, sans-serif"; c.lineWidth = 2;
+      lines.forEach((line, k) => {
+        const y = 24 + canvas.clientHeight + row * (k + 0.5);
+        c.strokeStyle = panel.chart.colour(line.style); c.setLineDash(panel.chart.dash(line, 2));
+        c.beginPath(); c.moveTo(12, y); c.lineTo(36, y); c.stroke(); c.fillText(line.label, 42, y, width - 50);
+      });
+      made.toBlob(blob => { const address = URL.createObjectURL(blob); save(address, `${fileName(panel)}.png`); setTimeout(() => URL.revokeObjectURL(address), 10000); });
+    }
     async function fetchOne(panel) {
       panel.stale = false;
       panel.busy = true;
@@ -413,13 +446,18 @@
         box.open = title !== "Settings that are the same" || !found.differ.length;
         element("summary", box, `${title} (${there.length})`);
         if (!there.length) continue;
-        const table = element("table", element("div", box, null, "scroll")), head = element("tr", element("thead", table)), body = element("tbody", table);
+        const table = element("table", element("div", box, null, "scroll"), null, "compared"), head = element("tr", element("thead", table)), body = element("tbody", table);
         element("th", head, "", "first");
-        for (const run of found.runs) link({tab: "run", run: run.key}, element("th", head), run.name);
+        found.runs.forEach((run, k) => {
+          const made = element("th", head, null, there.some(([, values]) => typeof values[k] === "number") ? "number" : "");
+          made.style.borderBottom = `3px solid ${colour(style(run.key))}`;
+          link({tab: "run", run: run.key}, made, run.name);
+        });
         for (const [name, values] of there) {
           const row = element("tr", body);
           element("td", row, name, "first").title = name;
           values.forEach(value => { const made = cell(row, value); if (strong && JSON.stringify(value) !== JSON.stringify(values[0])) made.classList.add("differs"); });
+          for (const k of !strong && found.best[name] || []) { row.cells[k + 1].classList.add("best"); row.cells[k + 1].title = "the best of these runs"; }
         }
       }
     });
@@ -435,14 +473,14 @@
     const y = choice(bar, "y and colour", [], "", value => { go({y: value}, {quiet: true}); refresh(); });
     checks(bar, "axes ▾", () => columns, () => axes(), value => { go({axes: value}, {quiet: true}); refresh(); });
     const count = element("span", bar, "", "soft"), grid = element("div", main, null, "wide");
-    const cloud = plot(grid, "One setting and one result"), points = [], lines = plot(grid, "Parallel coordinates");
+    const cloud = plot(grid, "One column against another"), points = [], lines = plot(grid, "Parallel coordinates");
     function plot(parent, title) {
       const part = element("div", parent);
       element("h2", part, title);
       const box = element("div", part, null, "plot"), canvas = element("canvas", box), note = element("div", box, null, "note");
       canvas.setAttribute("role", "img");
       canvas.setAttribute("aria-label", title);
-      return {box, canvas, note};
+      return {box, canvas, note, head: part.firstChild};
     }
     const axes = () => state.axes.length ? state.axes : [...columns.filter(one => one.startsWith("config.") && varies(one)).slice(0, 5), state.y || guess()].filter(Boolean);
     const varies = name => variety[name] !== false, variety = {};
@@ -482,7 +520,7 @@
       for (const [share, label] of sx.marks) { const px = left + share * (right - left); c.beginPath(); c.moveTo(px, top); c.lineTo(px, bottom); c.stroke(); c.fillText(label.slice(0, 18), px, bottom + 4); }
       c.textAlign = "right"; c.textBaseline = "middle";
       for (const [share, label] of sy.marks) { const py = bottom - share * (bottom - top); c.beginPath(); c.moveTo(left, py); c.lineTo(right, py); c.stroke(); c.fillText(label.slice(0, 12), left - 5, py); }
-      c.textAlign = "center"; c.textBaseline = "bottom"; c.fillText(nameX, (left + right) / 2, height - 4);
+      c.textAlign = "center"; c.textBaseline = "bottom"; c.fillText(column(nameX), (left + right) / 2, height - 4);
       points.length = 0;
       for (const row of rows) {
         const px = left + sx.place(row[2]) * (right - left), share = sy.place(row[3]), py = bottom - share * (bottom - top);
@@ -545,6 +583,7 @@
       const two = await ask("scatter", {columns: [nameX, nameY].join("\n"), where: state.q});
       const names = axes(), many = await ask("scatter", {columns: names.join("\n"), where: state.q});
       count.textContent = `${two.rows.length.toLocaleString("en-US")} runs`;
+      cloud.head.textContent = `${column(nameY)} against ${column(nameX)}`;
       drawCloud(two.rows, nameX, nameY);
       drawLines(many.rows, names);
     });
@@ -555,7 +594,7 @@
 
   // ---- one run
   function runView() {
-    const top = element("div", main), mediaPlace = element("div", main), rest = element("div", main);
+    const top = element("div", main), first = element("div", main, null, "pair"), mediaPlace = element("div", main), rest = element("div", main);
     let mediaShape = "";
     const refresh = guarded(async () => {
       const turn = ++drawing;
@@ -574,6 +613,7 @@
       element("span", bar, row.status || "status unknown", row.status);
       element("span", bar, `${row.project}/${row.id}`, "soft");
       if (row.created) element("span", bar, `started ${moment(row.created, 1e9)} ${moment(row.created, 1000)} (${age(row.created)})`, "soft");
+      if (row.created && row.time > row.created) element("span", bar, `${row.status === "running" ? "for" : "took"} ${duration(row.time - row.created)}`, "soft");
       if (row.step !== null) element("span", bar, `step ${row.step.toLocaleString("en-US")}`, "soft");
       for (const tag of row.tags) element("span", bar, `#${tag}`, "soft");
       link({tab: "charts", sel: row.key, zoom: ""}, bar, "charts");
@@ -582,25 +622,41 @@
       const shapeNow = JSON.stringify([state.run, found.media.map(one => [one.name, one.type])]);
       if (shapeNow !== mediaShape) { mediaShape = shapeNow; mediaPlace.replaceChildren(); if (found.media.length) element("h2", mediaPlace, "Media"); players = found.media.map(one => player(mediaPlace, one)); }
       else players.forEach((play, k) => play(found.media[k]));
-      const scrolls = [...rest.querySelectorAll("pre, .scroll")].map(one => one.scrollTop);
+      const boxes = () => [...main.querySelectorAll(".facts .scroll, pre")].filter(one => !mediaPlace.contains(one));
+      const scrolls = boxes().map(one => one.scrollTop);
+      first.replaceChildren();
       rest.replaceChildren();
       const pair = element("div", rest, null, "pair");
-      facts(pair, "Results", found.results.length ? found.results : []);
-      facts(pair, "Last values", Object.entries(row.last));
-      facts(pair, "Configuration", found.config);
+      facts(first, "Results", found.results);
+      facts(first, "Last values", Object.entries(row.last));
+      facts(first, "Configuration", found.config);
       facts(pair, "About", [...found.about, ...found.environment]);
       if (Object.keys(found.delivery).length) {
         facts(pair, "Trackers", Object.entries(found.delivery).map(([name, one]) => [name, [one.state, `${one.delivered.toLocaleString("en-US")} records`,
           one.waiting_bytes ? `${one.waiting_bytes.toLocaleString("en-US")} bytes wait` : "", one.rejected ? `${one.rejected} rejected` : "", one.error, one.url].filter(Boolean).join(", ")]));
       }
       facts(pair, "Attempts", found.attempts.map(([n, time, host, size, from]) => [`attempt ${n}`, `${new Date(time * 1000).toLocaleString()} on ${host || "?"}, ${size} rank${size === 1 ? "" : "s"}${from === null ? "" : `, from step ${from}`}`]));
-      if (found.artifacts.length) facts(pair, "Artifacts", found.artifacts.map(([, step, kind, name, size]) => [name, `${kind}, ${size.toLocaleString("en-US")} bytes${step === null ? "" : `, step ${step}`}`]));
+      if (found.artifacts.length) artifacts(pair, found.artifacts);
       if (found.alerts.length) facts(pair, "Alerts", found.alerts.map(([time, line]) => [new Date(time * 1000).toLocaleString(), line]));
       if (log.messages.length) facts(rest, "Messages", log.messages.slice().reverse().map(([time, , source, said]) => [new Date(time * 1000).toLocaleString(), source ? `${source}: ${said}` : said]));
       if (log.log) { element("h2", rest, "Relay's log"); element("pre", rest, log.log); }
-      [...rest.querySelectorAll("pre, .scroll")].forEach((one, k) => { one.scrollTop = scrolls[k] || 0; });
+      boxes().forEach((one, k) => { one.scrollTop = scrolls[k] || 0; });
       main.dataset.run = row.key;
     });
+    const bytes = size => `${size.toLocaleString("en-US")} bytes`;
+    function artifacts(parent, all) {
+      const box = facts(parent, "Artifacts", all.map(one => [one.name, `${one.type}, ${bytes(one.size)}${one.step === null ? "" : `, step ${one.step}`}`]));
+      box.querySelectorAll("tr").forEach((row, k) => {
+        const {place, files, more} = all[k], cell = row.cells[1];
+        files.forEach(({path, size, kept}, item) => {
+          const line = element("div", cell);
+          if (!kept) { element("span", line, `${path} (${bytes(size)}; trackers get has it)`, "soft"); return; }
+          const made = element("a", line, path);
+          made.href = `artifact?${new URLSearchParams({run: state.run, place, item})}`; made.download = ""; made.title = `save ${bytes(size)}`;
+        });
+        if (more > 0) element("div", cell, `and ${more.toLocaleString("en-US")} more`, "soft");
+      });
+    }
     let players = [];
     function player(parent, one) {
       const box = element("div", parent, null, "player"), bar = element("div", box, null, "bar"), run = state.run;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -10,7 +11,7 @@ import msgspec
 
 from trackers.errors import NotFound
 from trackers.formats.pixels import array_as_png
-from trackers.records import Media, MediaFile, Record, Text, name_floats
+from trackers.records import ArtifactRecord, Media, MediaFile, Record, Text, name_floats
 from trackers.support import confined
 
 FILE_BYTES = 64 * 1024 * 1024
@@ -79,13 +80,34 @@ def file(others: Iterable[Record], name: str, kind: str, place: int, number: int
     if not isinstance(record, Media) or root is None or not 0 <= number < len(record.items):
         raise NotFound("there is no such file")
     item = record.items[number]
-    content = _read(item, root)
+    content = _read(item.file, root)
     form = item.format.lower()
     if form == "npy" and record.type == "image":
         return File(_png(content), "image/png")
     if form in TYPES:
         return File(content, TYPES[form])
     return File(content, SAVED, f"media-{number}.{form if form.isascii() and form.isalnum() else 'bin'}")
+
+
+def artifact_file(others: Iterable[Record], place: int, number: int, root: Path | None) -> File:
+    """A file of an artifact, to be saved whatever it is.
+
+    Args:
+        place: the artifact's number among the run's; number: the file's among the artifact's.
+
+    Raises:
+        NotFound: there is none, it is too large, or no regular file below the run's directory.
+    """
+    there = [record for record in others if isinstance(record, ArtifactRecord)]
+    if root is None or not 0 <= place < len(there) or not 0 <= number < len(there[place].files):
+        raise NotFound("there is no such file")
+    found = there[place].files[number]
+    return File(_read(found.file, root), SAVED, save_as(found.path.replace("\\", "/").rpartition("/")[2]))
+
+
+def save_as(name: str) -> str:
+    """A name for a file that a browser saves, safe inside of a header."""
+    return re.sub(r"[^A-Za-z0-9._-]", "_", name)[-100:].lstrip(".") or "file"
 
 
 def _keys(record: Record) -> list[tuple[str, str]]:
@@ -107,7 +129,13 @@ def _item(kind: str, item: MediaFile, root: Path | None) -> dict[str, Any]:
     found["shown"] = bool(item.file) and shown and root is not None
     if kind in ("table", "histogram"):
         try:
-            data = item.data if not item.file else msgspec.json.decode(_read(item, root)) if root is not None else None
+            data = (
+                item.data
+                if not item.file
+                else msgspec.json.decode(_read(item.file, root))
+                if root is not None
+                else None
+            )
             found.update(_table(data) if kind == "table" else _histogram(data))
         except (NotFound, ValueError, TypeError, KeyError, RecursionError) as error:
             found["problem"] = f"it can't be shown: {error}"[:300]
@@ -135,14 +163,14 @@ def _histogram(data: Any) -> dict[str, Any]:
     return {"counts": name_floats(counts), "edges": name_floats(edges)}
 
 
-def _read(item: MediaFile, root: Path) -> bytes:
-    if not item.file or not confined.inside(item.file):
+def _read(file: str, root: Path) -> bytes:
+    if not file or not confined.inside(file):
         raise NotFound("it has no file below the run's directory")
     root = root.resolve()
     try:
-        return confined.read(root / item.file, root=root, most=FILE_BYTES)
+        return confined.read(root / file, root=root, most=FILE_BYTES)
     except OSError as error:
-        raise NotFound(f"{item.file} can't be read: {error.strerror or error}") from error
+        raise NotFound(f"{file} can't be read: {error.strerror or error}") from error
 
 
 def _png(content: bytes) -> bytes:

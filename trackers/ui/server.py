@@ -223,8 +223,8 @@ class Handler(BaseHTTPRequestHandler):
         if rest in PARTS:
             package, name, kind = PARTS[rest]
             return File((resources.files(package) / name).read_bytes(), kind)
-        if rest == "media":
-            return answers.media_file(self.server.catalogue, given)
+        if rest in answers.FILES:
+            return answers.FILES[rest](self.server.catalogue, given)
         if not rest.startswith("api/"):
             raise NotFound("there is no such page")
         found = answers.answer(self.server.catalogue, rest.removeprefix("api/"), given)

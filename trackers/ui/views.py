@@ -126,6 +126,18 @@ class RunView:
             self._series[name, axis] = found, len(chunks)
             return found
 
+    def points(self, name: str) -> list[tuple[int | None, float, float]]:
+        """All values of a metric: step (None: without one), time (Unix seconds), value."""
+        found: list[tuple[int | None, float, float]] = []
+        with self.lock:
+            for block in self._content.chunks:
+                if name not in block.names:
+                    continue
+                values = block.values[:, block.names.index(name)].tolist()
+                for step, time, value in zip(block.steps.tolist(), block.times.tolist(), values, strict=True):
+                    found.append((None if step == STEPLESS else step, time, value))
+        return found
+
     def config(self) -> dict[str, Any]:
         """The configuration as records changed it, nested."""
         found: dict[str, Any] = {}
