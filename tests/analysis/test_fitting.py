@@ -60,11 +60,16 @@ def test_texts_are_cut_and_names_in_their_middle() -> None:
 def test_sign_that_all_is_well_is_never_cut() -> None:
     """Of trackers that have everything, some names may be cut, but not the sign."""
     one = TextTable(
-        ["name", "trackers"], [["a", "json, tensorboard, mlflow, trackio ✓"], ["b", "json waiting 2.1 MB (no answer)"]]
+        ["name", "trackers"],
+        [
+            ["a", "json, tensorboard, mlflow, trackio ✓"],
+            ["b", "json waiting 2.1 MB (no answer)"],
+            ["c", "wandb not begun 68.9 KB; json ✓"],
+        ],
     )
-    first, second = bare(fitted(one, 27).text).splitlines()[1:]
+    first, *others = bare(fitted(one, 27).text).splitlines()[1:]
     assert (first.startswith("a     json"), first.endswith("✓")) == (True, True)
-    assert second.endswith("…")
+    assert [other.endswith("…") for other in others] == [True, True]
 
 
 def test_column_keeps_the_width_it_needs() -> None:

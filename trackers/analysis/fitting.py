@@ -17,6 +17,8 @@ HEADER_LINES = 3
 LONGEST_PIECE = 20
 """Maximum width that a folded header keeps whole, in cells; longer words are cut."""
 GAP = 2
+DELIVERED = "✓"
+"""A sign at the end of a text that a cut leaves: trackers that have everything."""
 _PIECES = re.compile(r"[^/_\-. ]*[/_\-. ]|[^/_\-. ]+")
 _CODES = {"best": "1;32", "good": "32", "busy": "36", "bad": "31", "odd": "33"}
 """ANSI codes by tone (:attr:`TextTable.tones`)."""
@@ -126,22 +128,12 @@ def _text(
         parts = []
         for column, size in zip(columns, widths, strict=True):
             code = _CODES.get(table.tones.get((number, column.place), ""), "") if colored else ""
-            parts.append(
-                _padded(
-                    table,
-                    column.place,
-                    cut(row[column.place], size, middle=not column.place or _signed(row[column.place])),
-                    size,
-                    code,
-                )
-            )
+            whole = row[column.place]
+            all_well = whole.endswith(DELIVERED) and ";" not in whole
+            shown = cut(whole, size, middle=not column.place or all_well)
+            parts.append(_padded(table, column.place, shown, size, code))
         text.append((" " * GAP).join(parts).rstrip())
     return "\n".join(text) + "\n"
-
-
-def _signed(text: str) -> bool:
-    """Whether a text ends with the sign that all is well, which a cut must leave."""
-    return text.endswith("✓")
 
 
 def _grown(columns: Sequence[_Column], width: int) -> list[int]:
