@@ -245,7 +245,8 @@ def run(catalogue: Catalogue, given: Given) -> Any:
         about, config, delivery = _identity(catalogue, key, config)
     environment: dict[str, Any] = {}
     results: dict[str, Any] = {}
-    attempts, alerts, artifacts = [], [], []
+    attempts, alerts = [], []
+    artifacts: list[dict[str, Any]] = []
     for record in view.others:
         if isinstance(record, Environment):
             records.merge(environment, record.values)
