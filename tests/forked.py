@@ -22,6 +22,7 @@ import gc
 import hashlib
 import importlib
 import importlib.abc
+import importlib.util
 import io
 import marshal
 import os
@@ -404,7 +405,8 @@ def _serve(address: str, preload: Sequence[str]) -> None:
         own = set(map(int, os.listdir("/proc/self/fd"))) if sys.platform == "linux" else set()
         subprocess.Popen = type("Popen", (_Forked,), {"_address": address})  # type: ignore[assignment,misc]
         for name in preload:
-            __import__(name)
+            if importlib.util.find_spec(name.partition(".")[0]):  # not every environment has all packages
+                __import__(name)
         if sys.platform == "linux":
             _kept.update(set(map(int, os.listdir("/proc/self/fd"))) - own)
         for number in low:

@@ -116,3 +116,19 @@ def test_process_of_a_test_without_the_mark_is_named(tmp_path: Path) -> None:
     result = run_pytest(tmp_path / "inner", body, "-m", "not processes")
     assert "started a process: mark the test with pytest.mark.processes" in result.stdout
     assert "2 passed, 1 error" in result.stdout.splitlines()[-1]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs Linux: processes that fork")
+def test_packages_that_are_not_installed_are_not_imported_ahead() -> None:
+    """The process that forks workers goes without them: not every environment has all."""
+    code = """
+import sys
+from tests import forked
+words = [sys.executable, "-c", "raise SystemExit(7)"]
+print(forked.Program(words, preload=("no_such_package.inner", "json"), forks=False).wait())
+"""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTEST_XDIST_TESTRUNUID"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "7\n"
