@@ -106,10 +106,11 @@ def _mlflow(place: Path) -> None:
     from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
     from mlflow.tracking._tracking_service import utils
 
-    for engine in SqlAlchemyStore._engine_map.values():  # or the first of all databases is read again and again
+    engines: dict[str, Any] = getattr(SqlAlchemyStore, "_engine_map", {})  # MLflow 2 shares none
+    for engine in engines.values():  # or the first of all databases is read again and again
         engine.dispose()
-    if next(_clients) % FRESH_CLIENTS == 0:
-        SqlAlchemyStore._engine_map.clear()
+    if next(_clients) % FRESH_CLIENTS == 0 or not engines:
+        engines.clear()
         utils._tracking_store_registry._get_store_with_resolved_uri.cache_clear()
     everything(f"mlflow:{place}/mlflow.db#digits")
 
