@@ -264,6 +264,14 @@ def test_compared_settings_and_scattered_values() -> None:
         assert {"config.lr", "result.acc", "last.loss", "tracker.json"} <= set(found.ask("columns")["columns"])
 
 
+def test_losses_are_the_first_charts() -> None:
+    """Then what is better the larger it is, then all else; each by name."""
+    write_run("one", [(0, 0, {"grad_norm": 1.0, "accuracy": 1.0, "train_loss": 1.0, "loss": 1.0})])
+    with site(runs=1) as found:
+        (group,) = found.ask("names", runs=found.key("one"))["groups"]
+        assert [one["name"] for one in group["names"]] == ["loss", "train_loss", "accuracy", "grad_norm"]
+
+
 def artifact(*files: str) -> ArtifactRecord:
     """A record of an artifact whose files lie where these say."""
     listed = [ArtifactFile(path=file.rpartition("/")[2] or "empty", file=file, size=3) for file in files]

@@ -40,6 +40,8 @@ MOST_COMPARED = 50
 """Maximum number of runs compared side by side."""
 MOST_SAVED = 2_000_000
 """Maximum number of values saved as one CSV file."""
+FIRST = ("min", "max", None)
+"""Charts of losses come first, then accuracies and the like, then what is neither better nor worse."""
 MOST_FILES = 200
 """Maximum number of files of an artifact that are listed."""
 
@@ -110,7 +112,7 @@ def names(catalogue: Catalogue, given: Given) -> Any:
             "title": groups.TITLES[group],
             "names": [
                 {"name": name, "stepless": not stepped[name]}
-                for name in sorted(there, key=lambda name: roles.direction(name) is None)  # losses and the like first
+                for name in sorted(there, key=lambda name: FIRST.index(roles.direction(name)))
             ],
         }
         for group, there in groups.grouped(stepped).items()
