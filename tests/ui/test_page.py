@@ -230,6 +230,31 @@ def test_run_page_begins_with_results_and_has_files(window: Browser, run: Run, t
         assert window.console() == []
 
 
+COLOURED = """
+    const canvas = document.querySelector('.wide canvas');
+    if (!canvas?.width) return 0;
+    const {data} = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height), found = [];
+    for (let k = 0; k < data.length; k += 4) {
+        const [r, g, b, a] = data.slice(k, k + 4);
+        if (a > 200 && Math.max(r, g, b) - Math.min(r, g, b) > 60) found.push(0.2126 * r + 0.7152 * g + 0.0722 * b);
+    }
+    return found.length ? Math.min(...found) : 0"""
+"""The smallest luminance of a dot, of 255."""
+
+
+def test_dots_are_seen_on_a_dark_page(window: Browser) -> None:
+    """Those of the lowest values, too, which are blue."""
+    for number in range(2):
+        losses(f"r{number}", 3, created=T0 + number, config={"lr": 0.1 + number}, summary={"loss": 1.0 + number})
+    with site(runs=2) as found:
+        darkest = {}
+        for dark in (False, True):
+            window.emulate(1400, 900, dark=dark)
+            visit(window, found, "#tab=params")
+            darkest[dark] = until(lambda: window.script(COLOURED))
+        assert darkest[False] < 70 < darkest[True]
+
+
 def test_theme_can_be_chosen(window: Browser) -> None:
     """Whatever the system says; and a link keeps it."""
     with site() as found:

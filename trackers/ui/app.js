@@ -492,6 +492,7 @@
       const c = part.canvas.getContext("2d"), style = getComputedStyle(document.body);
       c.scale(ratio, ratio);
       c.font = "11px system-ui, sans-serif";
+      light = Number(style.color.match(/\d+/)[0]) > 128 ? 62 : 40;
       return {c, width, height, ink: style.color, pale: style.getPropertyValue("--line")};
     }
     function scaleOf(values) {
@@ -502,7 +503,8 @@
       const marks = !plain.length ? [] : a === b ? [[0.5, shown(low)]] : charting.ticks(a, b, log, 6).map(t => [(t - a) / (b - a), shown(log ? 10 ** t : t)]);
       return {place: v => { const n = v === null || v === undefined || typeof v === "string" ? NaN : to(Number(v)); return a === b ? isFinite(n) ? 0.5 : NaN : (n - a) / (b - a); }, marks};
     }
-    const shade = share => isFinite(share) ? `hsl(${Math.round(250 - 200 * share)} 75% ${Math.round(40 + 8 * share)}%)` : "#888";
+    let light = 40;  // of colours, in percent: more on a dark page
+    const shade = share => isFinite(share) ? `hsl(${Math.round(250 - 200 * share)} 75% ${Math.round(light + 8 * share)}%)` : "#888";
     function hover(part, near) {
       part.canvas.onpointermove = event => {
         const box = part.canvas.getBoundingClientRect(), found = near(event.clientX - box.left, event.clientY - box.top);
