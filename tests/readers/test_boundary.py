@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.metadata
 import json
 import os
 import shutil
@@ -28,6 +29,7 @@ from trackers.readers.helpers import merged
 from trackers.readers.reader import SourceRun
 from trackers.records import DEPTH, Config, Finish, Metrics, Record, Start, Text
 
+_MLFLOW = int(importlib.metadata.version("mlflow").partition(".")[0])
 DEEP = b'{"a":' * 3000 + b"1" + b"}" * 3000
 DAMAGE: dict[str, Callable[[bytes], bytes]] = {
     "no UTF-8": lambda content: content.replace(b'"name": "bad"', b'"name": "b\xffd"'),
@@ -307,7 +309,7 @@ def test_reading_changes_no_database(kind: str, tmp_path: Path) -> None:
         "older": "another version of MLflow",
         "other": "no database of MLflow",
         "empty": "no database of MLflow",
-        "no default": "lacks the experiment 'Default'",
+        "no default": "lacks the experiment 'Default'" if _MLFLOW >= 3 else "has no runs",  # MLflow 2 adds none
     }
     with pytest.raises(TrackersError, match=said.get(kind, "has no runs")):
         trackers.load_all(f"mlflow:{path}#digits")
