@@ -176,7 +176,8 @@ def _read_only(uri: str) -> str:
     path, _, options = uri.removeprefix("sqlite:///").partition("?")
     if not uri.startswith("sqlite:///") or "uri=" in options:
         return uri
-    file = sqlite_address.encoded(quote(sqlite_address.decoded(path)))  # SQLite decodes it, too
+    # SQLite decodes it, too. Without a slash MLflow sees no folder in it, which it would make below the current one.
+    file = sqlite_address.encoded(quote(sqlite_address.decoded(path), safe=""))
     return f"sqlite:///file:{file}?{options}{'&' if options else ''}mode=ro&uri=true"
 
 
