@@ -210,7 +210,6 @@ def _no_leftovers(
     mark = uuid.uuid4().hex
     monkeypatch.setenv(MARK, mark)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("trackers.support.progress.FIRST_S", 3600.0)
     _redirect_trackio(monkeypatch, tmp_path / "home/trackio")
     _prepare_mlflow(monkeypatch)
     told = "not processes" in request.config.option.markexpr  # a fork of another process would go unnoticed

@@ -743,11 +743,9 @@ class _Ours(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
         return Path(self._modules[fullname].__file__ or "").read_text()
 
     def arm(self) -> None:
-        """Have modules do what the environment says that they read as they are imported."""
+        """Have the modules' points of failure do what the environment says, as they do when they are imported."""
         if "TRACKERS_FAILPOINT" in os.environ:
             self._modules["trackers.support.failpoints"].arm(os.environ["TRACKERS_FAILPOINT"])
-        progress = self._modules["trackers.support.progress"]
-        progress.FIRST_S = progress._first_s()
 
 
 def _end(code: int) -> None:

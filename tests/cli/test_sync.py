@@ -81,7 +81,7 @@ def test_terminal_gets_a_bar_and_lines_for_what_is_lacking(monkeypatch: pytest.M
     drawn = io.StringIO()
     drawn.isatty = lambda: True  # type: ignore[method-assign]
     monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setattr("trackers.support.progress.FIRST_S", 0.0)
+    monkeypatch.setenv("TRACKERS_PROGRESS_S", "0")
     monkeypatch.setattr(sys, "stdout", drawn)
     monkeypatch.setattr(sys, "stderr", drawn)
     monkeypatch.setattr(sys, "argv", ["trackers", "sync", "runs"])

@@ -336,7 +336,7 @@ def test_long_reading_is_counted_on_a_terminal(
     Path("[red]a\x1b[31m.csv").write_text("step,loss\n" + lines)
     terminal = Terminal()
     monkeypatch.setattr("sys.stderr", terminal)
-    monkeypatch.setattr("trackers.support.progress.FIRST_S", 0.0)  # however quick this machine is
+    monkeypatch.setenv("TRACKERS_PROGRESS_S", "0")  # however quick this machine is
     monkeypatch.setenv("TERM", "xterm")
     assert trackers.load("csv:[[]red]a\x1b[[]31m.csv").metrics().num_rows == rows
     text = terminal.getvalue()

@@ -154,7 +154,7 @@ def test_progress_is_shown_on_a_terminal(
     held(server, 3000, id="other", display_name="other")
     terminal = Terminal()
     monkeypatch.setattr("sys.stderr", terminal)
-    monkeypatch.setattr("trackers.support.progress.FIRST_S", 0.0)
+    monkeypatch.setenv("TRACKERS_PROGRESS_S", "0")
     monkeypatch.setenv("TERM", "xterm")
     read("someone/digits/other")
     assert "fetching other" in terminal.getvalue()
@@ -318,7 +318,7 @@ def test_history_is_fetched_once(server: WandbServer) -> None:
 
 def test_fetching_shows_a_bar_on_a_terminal(server: WandbServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """People see how far it is; what is kept already shows nothing."""
-    monkeypatch.setattr("trackers.support.progress.FIRST_S", 0.0)
+    monkeypatch.setenv("TRACKERS_PROGRESS_S", "0")
     monkeypatch.setenv("TERM", "xterm")
     held(server, 3000)
     for shown in (True, False):

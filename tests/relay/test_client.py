@@ -117,7 +117,7 @@ def test_wait_that_nobody_sees_on_a_terminal_is_told_in_lines(
     relay._process = types.SimpleNamespace(poll=lambda: None)
     monkeypatch.setattr(relay, "look_after", lambda: None)
     monkeypatch.setattr(progress, "time", clock)
-    monkeypatch.setattr(progress, "FIRST_S", 2.0)
+    monkeypatch.delenv("TRACKERS_PROGRESS_S")
     clock.sleep = lambda seconds: setattr(clock, "now", clock.now + 1.0)  # type: ignore[attr-defined]
     assert not relay.wait(17.0, closed=True, progress=not quiet)
     assert capsys.readouterr().err.splitlines() == ([] if quiet else ["trackers: delivering json 0%"] * 2)

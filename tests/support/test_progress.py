@@ -18,7 +18,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Time:
     """A clock that the test moves."""
     found = Time(0.0)
     monkeypatch.setattr(progress, "time", found)
-    monkeypatch.setattr(progress, "FIRST_S", 2.0)
+    monkeypatch.delenv("TRACKERS_PROGRESS_S")
     return found
 
 
@@ -85,7 +85,7 @@ def test_bar_leaves_standard_output_to_its_reader(monkeypatch: pytest.MonkeyPatc
     drawn, piped = io.StringIO(), io.StringIO()
     drawn.isatty = lambda: True  # type: ignore[method-assign]
     monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setattr(progress, "FIRST_S", 0.0)
+    monkeypatch.setenv("TRACKERS_PROGRESS_S", "0")
     monkeypatch.setattr(sys, "stderr", drawn)
     monkeypatch.setattr(sys, "stdout", piped)
     with progress.progress("copying", "records") as tell:
@@ -111,4 +111,4 @@ def test_time_is_taken_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> 
     """For scripts; what is no number counts as none."""
     for value, seconds in (("7.5", 7.5), ("soon", 2.0), ("", 2.0)):
         monkeypatch.setenv("TRACKERS_PROGRESS_S", value)
-        assert progress._first_s() == seconds
+        assert progress.first_s() == seconds

@@ -76,7 +76,7 @@ def test_pipe_gets_plain_lines(capsys: pytest.CaptureFixture[str], monkeypatch: 
 def test_long_search_is_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """As any work of seconds."""
     sweep(1)
-    monkeypatch.setattr("trackers.support.progress.FIRST_S", 0.0)
+    monkeypatch.setenv("TRACKERS_PROGRESS_S", "0")
     with catalogue("digits") as found:
         answers = iter([False, False, True])
         monkeypatch.setattr(found, "wait", lambda timeout_s: next(answers))

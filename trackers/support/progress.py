@@ -11,32 +11,33 @@ from typing import Any, TypeVar
 
 from trackers.support.terminal import one_line
 
+FIRST_S = 2.0
+"""Work that takes less shows nothing."""
+NEXT_S = 10.0
+"""Between plain lines."""
 
-def _first_s() -> float:
+
+def first_s() -> float:
+    """:data:`FIRST_S`, or the seconds that TRACKERS_PROGRESS_S in the environment says, for scripts."""
     try:
         return float(os.environ.get("TRACKERS_PROGRESS_S", ""))
     except ValueError:
-        return 2.0
+        return FIRST_S
 
-
-FIRST_S = _first_s()
-"""Work that takes less shows nothing; TRACKERS_PROGRESS_S in the environment, of the seconds, is for scripts."""
-NEXT_S = 10.0
-"""Between plain lines."""
 
 Progress = Callable[[int, int], None]
 """See :class:`Told`."""
 
 
 class PlainLines:
-    """Lines on stderr, few of them: the first after :data:`FIRST_S`, further ones each :data:`NEXT_S`.
+    """Lines on stderr, few of them: the first after :func:`first_s`, further ones each :data:`NEXT_S`.
 
     Args:
-        first_s: at least so many seconds before the first.
+        least_s: at least so many seconds before the first.
     """
 
-    def __init__(self, first_s: float = 0.0) -> None:
-        self._next = time.monotonic() + max(FIRST_S, first_s)
+    def __init__(self, least_s: float = 0.0) -> None:
+        self._next = time.monotonic() + max(first_s(), least_s)
 
     def tell(self, text: Callable[[], str]) -> None:
         """Write a line if it is time. text: makes it."""
@@ -87,13 +88,13 @@ class _Bar(Told):
 
     def __init__(self, title: str, unit: str) -> None:
         super().__init__(title, unit)
-        self._began = time.monotonic()
+        self._begins = time.monotonic() + first_s()
         self._bar: Any = None
         self._task: Any = None
 
     def __call__(self, done: int, total: int) -> None:
         """Show it."""
-        if self._bar is None and time.monotonic() - self._began >= FIRST_S:
+        if self._bar is None and time.monotonic() >= self._begins:
             self._bar = _bar(self._unit)
             self._task = self._bar.add_task("", total=None)
             self._bar.start()
