@@ -9,12 +9,12 @@ from typing import Any
 
 from trackers.artifacts import numbers, versions
 from trackers.artifacts.stored import StoredArtifact
-from trackers.errors import CommError, NotFound, UsageError
+from trackers.errors import NotFound, Unavailable, UsageError
 from trackers.records import ArtifactRecord
 from trackers.values.artifact import Artifact
 
 
-class NoSuchVersion(NotFound, CommError):
+class NoSuchVersion(NotFound, Unavailable):
     """A version that isn't in the directory of runs: scripts written for W&B catch ``wandb.errors.CommError``."""
 
 
