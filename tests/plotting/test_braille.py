@@ -66,6 +66,14 @@ def test_utilisation_reaches_from_zero_to_hundred() -> None:
     assert found[7][5:].strip() == ""
 
 
+def test_whole_numbers_have_whole_ticks() -> None:
+    """An axis of a few steps or epochs has no ticks between them; one of fractions has."""
+    found = drawn(panel([0.0, 1.0, 2.0]), 100, 20)
+    assert [text.partition("┤")[0].strip() for text in found if "┤" in text] == ["2", "1", "0"]
+    assert found[-1].split() == ["0", "1", "step"]
+    assert any(text.startswith("0.8┤") for text in drawn(panel([0.0, 1.5]), 100, 20))
+
+
 def test_constant_value_has_its_own_label_beside_it() -> None:
     """One value is no reason for an axis of others."""
     (row,) = [text for text in drawn(panel([0.2, 0.2])) if "┤" in text]

@@ -5,7 +5,7 @@ Colours and dashes that tell runs apart, also for the colour-blind and in print.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -71,6 +71,13 @@ class Panel(msgspec.Struct):
         edge = (max(high, self.ceiling or high) - min(low, self.floor if self.floor is not None else low)) * 0.04
         bottom = self.floor if self.floor is not None and low >= self.floor else low - edge
         return bottom, max(high, self.ceiling if self.ceiling is not None else high) + (edge or 1.0)
+
+    def whole(self, axis: Literal["x", "y"]) -> bool:
+        """Whether all finite values along an axis are whole numbers: then its ticks are, too."""
+        import numpy as np
+
+        parts = [np.asarray(getattr(line, axis), np.float64) for line in self.lines]
+        return bool(parts) and all(bool((part == np.round(part))[np.isfinite(part)].all()) for part in parts)
 
     @property
     def blank(self) -> bool:
