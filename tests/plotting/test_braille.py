@@ -81,6 +81,12 @@ def test_constant_value_has_its_own_label_beside_it() -> None:
     assert row[4] != " "
 
 
+def test_smallest_number_has_a_logarithmic_axis() -> None:
+    """The smallest double, which no factor of 1.2 changes, is drawn."""
+    lines = [line("a", [1], [math.ulp(0.0)], Scale(smooth=0, log_y=True))]
+    assert any("┤" in text for text in drawn(Panel("loss", "step", lines=lines, log_y=True)))
+
+
 def test_logarithmic_axis_leaves_out_what_it_has_no_place_for() -> None:
     """Decades are at equal distances; zero and below are not drawn."""
     lines = [line("a", [1, 2, 3, 4], [1.0, 10.0, 100.0, -1.0], Scale(smooth=0, log_y=True))]

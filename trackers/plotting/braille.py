@@ -93,7 +93,7 @@ class _Axis:
         self._only = low if low == high else None
         if low == high:
             part = abs(low) * 0.05 or 0.5
-            low, high = (low / 1.2, high * 1.2) if logarithmic else (low - part, high + part)
+            low, high = (low / 1.2, max(high * 1.2, high + math.ulp(0.0))) if logarithmic else (low - part, high + part)
         self.low, self.high = low, high
 
     def parts(self, values: Any) -> Any:
