@@ -5,7 +5,7 @@ Colours and dashes that tell runs apart, also for the colour-blind and in print.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
@@ -72,8 +72,8 @@ class Panel(msgspec.Struct):
         bottom = self.floor if self.floor is not None and low >= self.floor else low - edge
         return bottom, max(high, self.ceiling if self.ceiling is not None else high) + (edge or 1.0)
 
-    def whole(self, axis: Literal["x", "y"]) -> bool:
-        """Whether all finite values along an axis are whole numbers: then its ticks are, too."""
+    def whole(self, axis: str) -> bool:
+        """Whether all finite values along an axis, "x" or "y", are whole numbers: then its ticks are, too."""
         import numpy as np
 
         parts = [np.asarray(getattr(line, axis), np.float64) for line in self.lines]
