@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests import ROOT
-from tests.helpers import T0, Driver, deliver_over_a_lost_rewind, run_info, stream
+from tests.helpers import T0, Driver, arrays, deliver_over_a_lost_rewind, run_info, stream
 from trackers.backends.dvclive import layout
 from trackers.backends.dvclive.tracker import DvcliveTracker
 from trackers.errors import Rejected
@@ -150,6 +150,17 @@ def test_repeated_images_at_one_step_are_all_kept(tmp_path: Path) -> None:
     driver(tmp_path).deliver(stream(records), 2)
     images = tmp_path / "run/dvclive/plots/images/x"
     assert {path.name: path.read_bytes()[-1] for path in images.iterdir()} == {"1.gif": 0, "1-1.gif": 1, "1-2.gif": 2}
+
+
+def test_media_are_files_of_usual_formats(tmp_path: Path) -> None:
+    """Arrays become PNG, WAV and GIF; a page stays as it is. DVC draws the image."""
+    (tmp_path / "run").mkdir()
+    driver(tmp_path).deliver(stream(arrays(tmp_path / "run")))
+    made = {path: (tmp_path / "run/dvclive" / path).read_bytes()[:4] for path in files(tmp_path / "run/dvclive")}
+    assert {path: start for path, start in made.items() if "/" in path} == {
+        "plots/images/image/3.png": b"\x89PNG", "media/audio/3.wav": b"RIFF", "media/video/3.gif": b"GIF8",
+        "media/html/3.html": b"<p>x",
+    }  # fmt: skip
 
 
 @given(names=st.lists(NAMES, unique=True, max_size=8))
