@@ -151,6 +151,8 @@ def environment(home: Path) -> dict[str, str]:
         "DO_NOT_TRACK": "1",
         # Samples of this machine would be among what other tests expect; tests/test_hardware_*.py have them on.
         "TRACKER_SAMPLE": "n",
+        # What test scripts print would be another stream of every run; tests of the capture have it on.
+        "TRACKER_CONSOLE_CAPTURE": "n",
         # One would stay after a test; those of in-process runs share tests/shared_agent.py.
         "TRACKER_AGENT": "n",
         # After seconds commands say how far they are, which on a busy machine is anywhere in their output.
@@ -396,13 +398,12 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item], config: pytest.Config) -> None:
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what starts something. What takes long comes first, so that no worker is left with it at the end."""
-    if config.option.markexpr != "not slow":  # whose marks are written: each worker would look through all code
-        marks = Marks()
-        for item in items:
-            for name in sorted(marks.of(item)):
-                item.add_marker(name)
+    marks = Marks()
+    for item in items:
+        for name in sorted(marks.of(item)):
+            item.add_marker(name)
     order = {name: number for number, name in enumerate(LONG)}
     items.sort(key=lambda item: order.get(_file(item.nodeid), len(order)))
 

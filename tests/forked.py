@@ -78,7 +78,10 @@ _FRESH = ("trackio",)
 """Packages that read the environment as they are imported: forks import them again, but not what they need."""
 _ASIDE = ("anyio", "matplotlib", "mlflow", "pandas", "polars", "tensorboard", "torch", "tqdm", "wandb")
 """Packages that a fork hasn't imported before it imports them: ours look for some of them."""
-_ANEW = ("trackers.__main__", "trackers.training.init", "trackers.as_wandb", "trackers.frameworks", "trackers.testing")
+_ANEW = (
+    "trackers.__main__", "trackers.training.init", "trackers.training.console_capture", "trackers.as_wandb",
+    "trackers.frameworks", "trackers.testing",
+)  # fmt: skip
 """Our modules that forks run anew, with all below them: they have state of their process, or replace others."""
 _ELASTIC = {
     "GROUP_RANK": "0", "GROUP_WORLD_SIZE": "1", "ROLE_NAME": "default", "TORCHELASTIC_RESTART_COUNT": "0",

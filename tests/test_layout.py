@@ -35,7 +35,6 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("training", "watching"),
     ("ui",),
     ("instruments", "inspection", "plotting", "retention", "copying", "testing", "sweeps"),
-    ("artifacts",),
     ("analysis",),
     ("readers",),
     ("relay",),

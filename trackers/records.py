@@ -136,11 +136,7 @@ class ArtifactFile(msgspec.Struct, omit_defaults=True, kw_only=True):
 
 
 class ArtifactRecord(Record, tag="artifact"):
-    """Files kept with the run. type: "model", "dataset", "file", …; a checkpoint is of type "model".
-
-    version: its number among the project's artifacts of this name (:mod:`trackers.artifacts`); None where none could
-    be taken, and of records of earlier releases. versioned: False for files that are no artifact (``run.save``).
-    """
+    """Files kept with the run. type: "model", "dataset", "file", …; a checkpoint is of type "model"."""
 
     name: str
     type: str = "file"
@@ -148,8 +144,6 @@ class ArtifactRecord(Record, tag="artifact"):
     aliases: list[str] = []
     description: str | None = None
     metadata: dict[str, Any] = {}
-    version: int | None = None
-    versioned: bool = True
 
 
 class Summary(Record, tag="summary"):
@@ -236,6 +230,27 @@ class RankRow(Record, tag="row"):
     values: list[float | None]
 
 
+class Console(Record, tag="console"):
+    """Lines that a process of training wrote, escape sequences removed and secrets masked.
+
+    ``time`` is that of the first line; the others were written within a tenth of a second of it. stream: "stdout",
+    "stderr", or "output" for a file that both go to. rank: None for the main one. partial: none of the lines has ended
+    yet (a progress bar): what follows in the same source repeats them as they are then. left_out: bytes of the source
+    before these lines that are kept nowhere. source, end: which of the rank's sources it is, and where in it the lines
+    after these begin.
+
+    No part of :data:`KINDS`: a tracker names it among what it accepts.
+    """
+
+    lines: list[str] = []
+    stream: str = "stdout"
+    rank: int | None = None
+    partial: bool = False
+    left_out: int = 0
+    source: str = ""
+    end: int = 0
+
+
 KINDS: tuple[type[Record], ...] = (
     Start, Config, Metrics, Text, Media, ArtifactRecord, Summary, Define, Alert, Info, Environment, Finish,
 )  # fmt: skip
@@ -257,6 +272,7 @@ _AnyRecord = Union[
     Finish,
     RankColumns,
     RankRow,
+    Console,
 ]
 # Not strict, so that "NaN" and "Infinity" become floats where a number is expected.
 _decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(_AnyRecord, strict=False)
@@ -270,7 +286,7 @@ _kind_decoder = msgspec.json.Decoder(_Kind)
 _encoder = msgspec.json.Encoder(decimal_format="number")
 line_encoder = _encoder.encode
 """Encodes a record whose numbers are all finite; the quick way, without newline. See :func:`encode`."""
-_KNOWN = frozenset(kind.__struct_config__.tag for kind in KINDS)
+_KNOWN = frozenset(kind.__struct_config__.tag for kind in KINDS) | {Console.__struct_config__.tag}
 
 
 class CorruptLine(ValueError):

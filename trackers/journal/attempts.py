@@ -95,8 +95,10 @@ class AttemptHistory:
         ]
 
     def records(self) -> Iterator[Record]:
-        """Every record that counts, stream by stream, the earlier attempts first."""
+        """Every record that counts but what was printed, stream by stream, the earlier attempts first."""
         for name in self._names:
+            if name.writer == "console":
+                continue
             reader = StreamReader(self._run.stream(name))
             while found := reader.read(5000):
                 yield from self.kept(name, found)

@@ -27,7 +27,7 @@ from trackers.support.seekable_zstd import SUFFIX, open_file
 from trackers.tracker import RunInfo
 
 _ALPHABET = string.ascii_lowercase + string.digits
-_STREAM = re.compile(r"(?P<writer>rank|node|sampler|reducer)-(?P<number>\d+)\.(?P<attempt>\d+)")
+_STREAM = re.compile(r"(?P<writer>rank|node|sampler|reducer|console)-(?P<number>\d+)\.(?P<attempt>\d+)")
 _SAFE_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._\-]{0,127}")
 
 DOOMED = "run.json.deleting"
@@ -36,6 +36,9 @@ DOOMED = "run.json.deleting"
 SMALL_BYTES = 64 * 1024 * 1024
 """No identity of a run and no state of a delivery is longer."""
 
+CONSOLE = "console"
+"""Folder of a run, or of a launch, for what its processes print."""
+
 MOST_ATTEMPTS = 2**31
 HOLE_BYTES = 64 * 1024 * 1024
 TAIL_BYTES = 65536
@@ -43,7 +46,7 @@ TAIL_BYTES = 65536
 
 
 class StreamName(NamedTuple):
-    """``rank-0.1``: who writes (rank, node, sampler or reducer), its number, and the attempt."""
+    """``rank-0.1``: who writes (rank, node, sampler, reducer or console), its number, and the attempt."""
 
     writer: str
     number: int
@@ -96,6 +99,11 @@ class RunDirectory:
     @property
     def media(self) -> Path:
         return self.path / "media"
+
+    @property
+    def console(self) -> Path:
+        """What training printed and the relay hasn't put into the journal yet."""
+        return self.path / CONSOLE
 
     @property
     def relay_log(self) -> Path:

@@ -22,7 +22,7 @@ class FollowedRun:
 
     Attributes:
         chunks: the metrics that count, in the order in which they were read; later ones are appended.
-        others: all other records that count, but for the ends of attempts.
+        others: all other records that count, but for the ends of attempts and what was printed.
         generation: grows when ``chunks`` isn't what it was plus something new: after a rewind, or a file replaced.
     """
 
@@ -45,7 +45,7 @@ class FollowedRun:
             return self._read()
 
     def _read(self) -> bool:
-        names = self._directory.stream_names()
+        names = [name for name in self._directory.stream_names() if name.writer != "console"]
         if names != list(self._streams):
             self._find(names)
         fresh: list[tuple[StreamName, list[Block], list[Record]]] = []

@@ -62,7 +62,7 @@ class JournalReader:
             yield finish
 
     def columns(self, run: SourceRun, *, keep: bool = True) -> tuple[list[Block], list[Record]]:
-        """The run's metrics as blocks, and all other records; only what came since the last time is read.
+        """The run's metrics as blocks, and all other records but what was printed; only what came since is read.
 
         Args:
             keep: write what is new to the cache. Who keeps what it makes of the columns may do without.
@@ -74,6 +74,8 @@ class JournalReader:
         others: list[Record] = []
         base = 0
         for name in directory.stream_names():
+            if name.writer == "console":
+                continue
             stream = read_stream(directory.stream(name), keep)
             until, limit = claims.until(name.attempt), claims.limit(name.attempt)
             for block in stream.blocks:

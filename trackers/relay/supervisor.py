@@ -36,6 +36,7 @@ from trackers.relay.agent import elsewhere
 from trackers.relay.agent.places import ENDED, GROWN, NEW
 from trackers.relay.agent.turns import Turns
 from trackers.relay.aggregation.child import Reducing
+from trackers.relay.console_collector import ConsoleCollector
 from trackers.relay.delivery.cursor_file import read_account
 from trackers.relay.sampling.child import Sampler
 from trackers.support import confined, process_info
@@ -300,12 +301,14 @@ class Supervisor:
         self._node: StreamWriter | None = None
         self._sampler: Sampler | None = None
         self._reducing: Reducing | None = None
+        self._console: ConsoleCollector | None = None
         if watch is not None and owner:
             shared = functools.partial(elsewhere.sample, self._turns.name) if self._turns.taken else lambda *_: None
             self._sampler = Sampler(run, self.info, self._attempt, lambda text: say(text, ""), nice=nice, shared=shared)
             self._reducing = Reducing(
                 run, self.info, self._attempt, lambda text: say(text, ""), ended=False, own_session=False, nice=nice
             )
+            self._console = ConsoleCollector(run, self.info, self._attempt)
         self._ended_at = 0.0
         self.stopping = False
 
@@ -375,6 +378,8 @@ class Supervisor:
             self._sampler.poll()
         if self._reducing is not None:
             self._reducing.poll()
+        if self._console is not None:
+            self._console.poll()
         self._see_node_stream()
         if not self._ended_at and self._has_ended():
             self._ended_at = time.monotonic()
@@ -389,6 +394,8 @@ class Supervisor:
             self._sampler.close()
         if self._reducing is not None:
             self._reducing.close()
+        if self._console is not None:
+            self._console.close()
         self._end_children()
         self._turns.close()
         if self._node is not None:
@@ -469,7 +476,7 @@ class Supervisor:
 
     def _end_with(self, finish: Finish) -> bool:
         """Write how it ended, once sampler and reducer have written their last: a delivery takes this for the end."""
-        ended = [part.end() for part in (self._sampler, self._reducing) if part is not None]
+        ended = [part.end() for part in (self._sampler, self._reducing, self._console) if part is not None]
         if not all(ended):
             return False
         self._watch_heir()

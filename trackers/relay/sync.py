@@ -24,6 +24,7 @@ from trackers.journal.status import last_word, observe
 from trackers.journal.stream import StreamWriter, last_record
 from trackers.records import Finish, Start, encode
 from trackers.relay.aggregation.child import Reducing
+from trackers.relay.console_collector import ConsoleCollector
 from trackers.relay.delivery.cursor_file import delivery_report, read_account
 from trackers.relay.supervisor import Supervisor
 from trackers.support import process_info
@@ -45,6 +46,7 @@ def record_crash(run: RunDirectory, lease: Lease) -> bool:
     try:
         status = observe(run)
         if status.name != "running" and last_word(run) is None:
+            ConsoleCollector(run, run.read_info(), None).end()
             _write_finish(run, status)
     finally:
         lease.release()

@@ -20,7 +20,7 @@ from typing import BinaryIO, TextIO, cast
 
 FOLDERS = frozenset(
     {
-        "benchmark", "benchmark_results", "delivery", "json", "media", "nccl", "ranks", "session", "streams",
+        "benchmark", "benchmark_results", "console", "delivery", "json", "media", "nccl", "ranks", "session", "streams",
         "tensor_inspect", "tensorboard",
     }
 )  # fmt: skip

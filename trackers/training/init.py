@@ -21,7 +21,7 @@ from trackers.formats.json_values import mapping, text
 from trackers.journal.attempts import AttemptHistory
 from trackers.journal.helper_process import python_for
 from trackers.journal.messages import Message, show
-from trackers.journal.run_directory import RunDirectory, check_id, in_journal
+from trackers.journal.run_directory import CONSOLE, RunDirectory, check_id, in_journal
 from trackers.ranks import launch
 from trackers.ranks.transport import RankTransport, runs_root
 from trackers.records import MAX_STEP, Config, Environment, Record, Start
@@ -30,7 +30,7 @@ from trackers.support import name_clash, process_info
 from trackers.support.logging_setup import apply as apply_logging
 from trackers.support.redaction import hide, mask, mask_argv, mask_source
 from trackers.tracker import RunInfo
-from trackers.training import environment
+from trackers.training import console_capture, environment
 from trackers.training import resume as resumption
 from trackers.training.disabled import NullRun
 from trackers.training.exit_hooks import ending
@@ -280,7 +280,8 @@ def _begin(
     across = way.open(lambda text: recorder.problem(text))
     recorder = Recorder(info, run, writer, relay, clock=clock.now, first_step=first_step, inside=fanout, across=across)
     recorder.late = environment.later(way.ranks, recorder.now)
-    result = Run(recorder, _forget)
+    capture = console_capture.begin(run.console, way.rank, found.attempt, options)
+    result = Run(recorder, _forget, capture)
     ending.add(result)
     show(Message(now, banner_line(info, names)))
     if wanted and found.before is not None and mask_source(name) != info.name:
@@ -322,7 +323,10 @@ def _beside(way: RankTransport, options: Any, config: dict[str, Any], mode: str,
     new = way.found.run_id() if way.found is not None and resume in (None, "never") else ""
     run_id = str(options["TRACKER_RUN_ID"] or new)
     end = _sample_here(way, options, recorder.problem)
-    run = RankRun(recorder, end, run_id=run_id, config=config, project=project, mode=mode)
+    capture = None
+    if way.folder is not None:
+        capture = console_capture.begin(way.folder / CONSOLE, way.rank, None, options)
+    run = RankRun(recorder, end, capture, run_id=run_id, config=config, project=project, mode=mode)
     ending.add(run)
     return run
 

@@ -14,6 +14,7 @@ from trackers.records import MAX_STEP, Finish
 from trackers.support.process_info import Clock
 from trackers.support.redaction import mask_source
 from trackers.tracker import RunInfo
+from trackers.training.console_capture import ConsoleCapture
 from trackers.training.disabled import NullRun
 from trackers.training.exit_hooks import Exit, exception_exit, exit_of, given_code
 from trackers.training.measuring import Measuring
@@ -122,8 +123,15 @@ class RankRun(Measuring, NullRun):  # type: ignore[misc]
 
     disabled = False
 
-    def __init__(self, recorder: RankRecorder, on_finish: Callable[[Any], None], **more: Any) -> None:
+    def __init__(
+        self,
+        recorder: RankRecorder,
+        on_finish: Callable[[Any], None],
+        console: ConsoleCapture | None = None,
+        **more: Any,
+    ) -> None:
         super().__init__(**more)
+        self._console = console
         self._recorder: Any = recorder
         self._on_finish = on_finish
 
@@ -192,6 +200,8 @@ class RankRun(Measuring, NullRun):  # type: ignore[misc]
         return bool(os.getpid() == self._recorder.pid)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
+        if self._console is not None and error is not None and not isinstance(error, SystemExit):
+            self._recorder.guard("finish", self._console.add_traceback, error)
         end = Exit(0) if error is None else exit_of(error) if isinstance(error, SystemExit) else exception_exit(error)
         self.leave(end.code, end.reason)
 
@@ -199,6 +209,8 @@ class RankRun(Measuring, NullRun):  # type: ignore[misc]
         recorder = self._recorder
         if not recorder.finished and os.getpid() == recorder.pid:
             recorder.guard("finish", self._close_instruments)
+            if self._console is not None:
+                recorder.guard("finish", self._console.end)
             recorder.guard("finish", recorder.end, status, exit_code or 0, reason)
             recorder.guard("finish", self._on_finish, self)
 

@@ -28,6 +28,7 @@ from trackers.support.terminal import one_line
 from trackers.tracker import RunInfo
 from trackers.training.attached import RunAddress, recorder_of
 from trackers.training.config import RunConfig, RunSummary
+from trackers.training.console_capture import ConsoleCapture
 from trackers.training.disabled import NullRun
 from trackers.training.exit_hooks import ending, exception_exit, exit_of, given_code
 from trackers.training.measuring import Measuring
@@ -83,8 +84,14 @@ class Run(Measuring, WandbRun):
     disabled = False
     _gives_files_dir = False
 
-    def __init__(self, recorder: Recorder, on_finish: Callable[[Run], None] = lambda run: None) -> None:
+    def __init__(
+        self,
+        recorder: Recorder,
+        on_finish: Callable[[Run], None] = lambda run: None,
+        console: ConsoleCapture | None = None,
+    ) -> None:
         self._recorder = recorder
+        self._console = console
         self._info = recorder.info
         self._on_finish = on_finish
         self.config = RunConfig(self._info.config, recorder.config, recorder.problem)
@@ -326,15 +333,11 @@ class Run(Measuring, WandbRun):
                 never rewritten in place.
 
         Returns:
-            the artifact; ``version`` is its number in the project: the next one, or that of the version which has the
-            same content. What was given, if it couldn't be kept.
+            the artifact, as W&B does.
         """
         given = artifact if artifact_or_path is None else artifact_or_path
-        made: list[Any] = []
-        self._recorder.guard(
-            "log_artifact", self._log_artifact, given, name, type, aliases, policy, metadata, tags, made
-        )
-        return made[0] if made else given
+        self._recorder.guard("log_artifact", self._log_artifact, given, name, type, aliases, policy, metadata, tags)
+        return given
 
     def save(self, glob_str: Any = None, base_path: Any = None, policy: str = "live", glob: bool = True) -> list[str]:
         """Keep the files that match a glob, as they are now. Returns their paths.
@@ -398,7 +401,7 @@ class Run(Measuring, WandbRun):
     def _keep_files(self) -> None:
         path = self._recorder.run.path / FILES
         if path.is_dir() and any(path.iterdir()):
-            self._log_artifact(self._own_files(path), None, None, None, "copy", None, versioned=False)
+            self._log_artifact(self._own_files(path), None, None, None, "copy", None)
 
     def _own_files(self, folder: Path) -> Any:
         from trackers.values.artifact import Artifact
@@ -520,6 +523,8 @@ class Run(Measuring, WandbRun):
         if error is None:
             self.finish()
         else:
+            if self._console is not None and kind is not None and not isinstance(error, SystemExit):
+                self._recorder.guard("finish", self._console.add_traceback, error)
             end = exit_of(error) if isinstance(error, SystemExit) else exception_exit(error)
             self.leave(end.code, end.reason)
 
@@ -564,10 +569,7 @@ class Run(Measuring, WandbRun):
         policy: str,
         metadata: Mapping[str, Any] | None,
         tags: Sequence[str] | None = None,
-        made: list[Any] | None = None,
-        versioned: bool = True,
     ) -> None:
-        from trackers.training import artifact_versions
         from trackers.values import artifact as artifacts
 
         try:
@@ -578,31 +580,30 @@ class Run(Measuring, WandbRun):
             self._recorder.problem(f"log_artifact: metadata: {reason(error)}")
             known = {}
         names = [aliases] if isinstance(aliases, str) else plain(aliases)
-        record = artifacts.record(
-            artifact,
-            store=self._recorder.store(),
-            time=self._recorder.now(),
-            step=self.step,
-            name=None if name is None else _text(name),
-            type=None if type is None else _text(type),
-            aliases=[_text(alias) for alias in names] if isinstance(names, list) else None,
-            policy=policy,
-            metadata=known,
-            announce=self._recorder.problem,
+        self._recorder.write(
+            artifacts.record(
+                artifact,
+                store=self._recorder.store(),
+                time=self._recorder.now(),
+                step=self.step,
+                name=None if name is None else _text(name),
+                type=None if type is None else _text(type),
+                aliases=[_text(alias) for alias in names] if isinstance(names, list) else None,
+                policy=policy,
+                metadata=known,
+                announce=self._recorder.problem,
+            )
         )
-        record.versioned = versioned
-        if versioned and not self._recorder.finished:
-            artifact_versions.number(record, Path(self._info.directory), self.id, self._recorder.problem)
-        self._recorder.write(record)
-        kept = artifact_versions.logged(artifact, record, Path(self._info.directory), self.project)
-        if made is not None:
-            made.append(kept)
 
-    def _note_use(self, name: str, version: str) -> None:
-        """Record that the run used a version: in its configuration, which every tracker gets."""
-        from trackers.artifacts.versions import USED
+    def _end_console(self) -> None:
+        """Take nothing more of what is printed; without a relay, put it into the journal."""
+        if self._console is None:
+            return
+        self._console.end()
+        if self._info.option("TRACKER_INLINE", False) or not self._info.option("TRACKER_RELAY", True):
+            from trackers.relay.console_collector import ConsoleCollector
 
-        self._recorder.config({USED: {name: version}})
+            ConsoleCollector(self._recorder.run, self._info, int(self._info.attempts[-1]["number"])).end()
 
     def _save(self, pattern: Any, base_path: Any, found: list[str], by_glob: bool) -> None:
         import glob
@@ -614,7 +615,7 @@ class Run(Measuring, WandbRun):
         matches = glob.glob(path, recursive=True) if by_glob else [path]
         for match in sorted(matches):
             name = os.path.relpath(match, base_path) if base_path else os.path.basename(match)
-            self._log_artifact(match, name, "file", None, "copy", None, versioned=False)
+            self._log_artifact(match, name, "file", None, "copy", None)
             found.append(match)
 
     def _end(
@@ -636,6 +637,7 @@ class Run(Measuring, WandbRun):
             wait_s = 30.0
         self._recorder.guard("finish", self._close_instruments)
         self._recorder.guard("finish", self._keep_files)
+        self._recorder.guard("finish", self._end_console)
         background = self._info.option("TRACKER_FINISH", "wait") == "background" if wait is None else not wait
         self._recorder.end(exit_code, status, reason, wait_s, quiet, leaving, background)
         self._recorder.guard("finish", self._on_finish, self)

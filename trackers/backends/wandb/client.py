@@ -49,7 +49,7 @@ def client_settings(info: RunInfo) -> dict[str, Any]:
     """Settings under which W&B shows the training script, and failures show soon."""
     lives = _lives(info)
     wanted: dict[str, Any] = {
-        "console": "off",
+        "console": "wrap",  # else its service takes no lines; see _without_capture
         "silent": True,
         "disable_code": True,
         "save_code": False,
@@ -192,7 +192,7 @@ WIDER = 8
 HELD = """
 query RunResumeStatus($project: String, $entity: String, $name: String!) {
     model(name: $project, entityName: $entity) {
-        bucket(name: $name, missingOk: true) { historyTail }
+        bucket(name: $name, missingOk: true) { historyTail logLineCount }
     }
 }
 """
@@ -240,7 +240,7 @@ class WandbSession:
             _await_new_directory(directory(info) / "wandb", info.id)
         try:
             failpoint("wandb.init.before")
-            with _as_training(info), _without_launch():
+            with _as_training(info), _without_launch(), _without_capture():
                 self.run: Any = wandb.init(
                     id=info.id,
                     project=info.option("WANDB_PROJECT") or os.environ.get("WANDB_PROJECT") or info.project,
@@ -302,11 +302,22 @@ class WandbSession:
         Raises:
             DeliveryError: it can't be asked.
         """
-        self.see_answers()
-        data = self._ask(HELD, {"project": self.run.project, "entity": self.run.entity, "name": self.run.id})
-        bucket = ((data or {}).get("model") or {}).get("bucket") or {}
+        bucket = self._bucket()
         tail = json.loads(bucket.get("historyTail") or "[]") or []
         return max((int(json.loads(line).get("_step", -1)) for line in tail), default=-1)
+
+    def held_lines(self) -> int:
+        """Number of lines of the console that the server holds.
+
+        Raises:
+            DeliveryError: it can't be asked.
+        """
+        return int(self._bucket().get("logLineCount") or 0)
+
+    def _bucket(self) -> dict[str, Any]:
+        self.see_answers()
+        data = self._ask(HELD, {"project": self.run.project, "entity": self.run.entity, "name": self.run.id})
+        return ((data or {}).get("model") or {}).get("bucket") or {}
 
     def there(self, first: int, last: int) -> Iterator[Held]:
         """What tells the rows apart that the server holds, by ``_step`` from ``first`` to ``last``.
@@ -514,6 +525,19 @@ def _without_launch() -> Iterator[None]:
         yield
     finally:
         setattr(wandb.Run, name, look)
+
+
+@contextlib.contextmanager
+def _without_capture() -> Iterator[None]:
+    """Have ``wandb.init`` leave this process's own output alone: the lines of W&B's Logs tab are training's."""
+    import wandb
+
+    before = wandb.Run._redirect
+    wandb.Run._redirect = lambda run, *_, **__: None
+    try:
+        yield
+    finally:
+        wandb.Run._redirect = before
 
 
 @contextlib.contextmanager

@@ -28,6 +28,7 @@ from typing import Any, cast
 
 from trackers.backends.shared import media_files
 from trackers.backends.wandb import client, datastore_writer, precheck, summary, system_metrics
+from trackers.backends.wandb import console as logs
 from trackers.backends.wandb import media as wandb_media
 from trackers.backends.wandb.history_rows import (
     STEP,
@@ -48,6 +49,7 @@ from trackers.records import (
     Alert,
     ArtifactRecord,
     Config,
+    Console,
     Define,
     Finish,
     Info,
@@ -93,7 +95,9 @@ def inside(path: str) -> str:
 class WandbTracker(WandbPrecheck):
     """W&B as a tracker. ``restart_after_error``: after a failure, open it in a new process."""
 
-    accepts = frozenset({Start, Config, Metrics, Text, Media, ArtifactRecord, Summary, Define, Alert, Info, Finish})
+    accepts: frozenset[type[Record]] = frozenset(
+        {Start, Config, Metrics, Text, Media, ArtifactRecord, Summary, Define, Alert, Info, Finish, Console}
+    )
     deadline_s = 1800.0
     batch_records = 1000
     restart_after_error = True
@@ -135,7 +139,14 @@ class WandbTracker(WandbPrecheck):
         cleaned = not self._session.online and filed.last > held
         uploaded = state.get("media_from")
         marks = [mark for mark in self._marks if uploaded is None or mark.seq <= uploaded]
+        lines = {int(seq): int(count) for seq, count in state.get(logs.STATE, [])}
+        held_lines = self._held_lines()
+        if held_lines is not None:  # W&B may have rows that were sent after lines which it hasn't
+            marks = [mark for mark in marks if lines.get(mark.seq, 0) <= held_lines]
         mark = filed if cleaned else resume_mark(marks, held)
+        begin = lines.get(mark.seq, 0)
+        known_lines = cleaned or held_lines is None
+        self._console = logs.ConsoleLines(self._run, begin, begin if known_lines else held_lines or 0)
         if cleaned:
             held = filed.last
             logger.warning(
@@ -252,6 +263,14 @@ class WandbTracker(WandbPrecheck):
             self._state["files"] = [share for share in self._state["files"] if share[0] not in dropped]
         return max(map(datastore_writer.last_step, kept), default=-1)
 
+    def _held_lines(self) -> int | None:
+        """Number of lines of the console that the destination holds; None where offline files are gone."""
+        if self._session.online:
+            return self._session.held_lines() if self._run.resumed else 0
+        paths = self._earlier_files()
+        kept = {str(share[0]) for share in self._state.get("files", [])}
+        return None if kept - {path.parent.name for path in paths} else logs.lines_in(paths)
+
     def _held_rows(self, first: int, last: int) -> Iterable[Held]:
         """The rows that the destination holds, by ``_step`` from first to last."""
         if last < first:
@@ -311,6 +330,8 @@ class WandbTracker(WandbPrecheck):
             self._rewind(record, record.from_step)
         elif isinstance(record, (Start, Finish)):
             self._rows.end()
+        elif isinstance(record, Console):
+            self._console.add(record)
         else:
             self._take_other(record)
 
@@ -325,6 +346,7 @@ class WandbTracker(WandbPrecheck):
         self._end(Status("running", time=record.time))
         self._session, number = summary.reopen(self._session, self._info, self._state, record.attempt, step)
         self._run = self._session.run
+        self._console.reopened(self._run)
         self._coverage = system_metrics.Coverage(
             self._sent_file, self._state, self._session.agent, system_metrics.node(self._info)
         )
@@ -482,6 +504,10 @@ class WandbTracker(WandbPrecheck):
         """Keep from where to go on if the destination has all rows of the records up to ``seq``."""
         remember(self._marks, self._rows.mark(seq))
         self._state["marks"] = [[mark.seq, mark.last] for mark in self._marks]
+        before = {int(number): int(count) for number, count in self._state.get(logs.STATE, [])}
+        counted = self._console.at([mark.seq for mark in self._marks], before)
+        if any(counted.values()):
+            self._state[logs.STATE] = list(map(list, counted.items()))
 
     def _see_file(self) -> None:
         """Remember up to where the rows were seen in the offline file: whoever uploads it may remove it afterwards."""

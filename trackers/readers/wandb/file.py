@@ -23,6 +23,7 @@ from typing import Any
 
 from trackers.errors import NotFound, examples
 from trackers.formats import wandb_datastore
+from trackers.formats.terminal_text import TerminalLine, TerminalText
 from trackers.readers import helpers as places
 from trackers.readers.boundary import Spared, bounded
 from trackers.readers.reader import SourceRun
@@ -33,6 +34,7 @@ from trackers.records import (
     ArtifactFile,
     ArtifactRecord,
     Config,
+    Console,
     Environment,
     Finish,
     Info,
@@ -42,6 +44,7 @@ from trackers.records import (
     merge,
 )
 from trackers.support import confined
+from trackers.support.redaction import LineMask
 
 SHOWN = 3
 
@@ -198,6 +201,7 @@ class _Reading:
         self._preempting = False
         self._begun = False
         self._told: dict[str, Any] = {}
+        self._console: dict[str, tuple[TerminalText, LineMask]] = {}
         self._directory = Path(os.path.commonpath([path.resolve().parent / "files" for path in paths]))
         self._here = self._directory
         self._staged: StagedArtifacts | None = None
@@ -231,11 +235,23 @@ class _Reading:
         elif kind == "artifact" and self._staged is not None:
             yield from self._staged.artifact(record.artifact, self._decoder.time or self._run.created)
             self._run.note = self._staged.note
+        elif kind == "output_raw":
+            yield from self._printed(record.output_raw)
         elif kind == "preempting":
             self._preempting = True
         elif kind == "exit":
             # "not complete" is a pause of our delivery: the run goes on.
             self._exit = None if record.exit.not_complete else record.exit.exit_code
+
+    def _printed(self, output: Any) -> Iterator[Record]:
+        stream = "stderr" if output.output_type == output.OutputType.STDERR else "stdout"
+        text, _ = self._console.setdefault(stream, (TerminalText(), LineMask()))
+        yield from self._lines(stream, text.feed(output.line.encode(), _seconds(output.timestamp)))
+
+    def _lines(self, stream: str, lines: list[TerminalLine]) -> Iterator[Record]:
+        if lines:
+            printed = self._console[stream][1].lines([line.text for line in lines])
+            yield Console(time=lines[0].time, lines=printed, stream=stream, source=stream)
 
     def _take_config(self, record: Any) -> Iterator[Record]:
         message = record.config if record.WhichOneof("record_type") == "config" else record.run.config
@@ -264,6 +280,8 @@ class _Reading:
             yield Info(time=max(self._run.created, self._decoder.time), **changed)
 
     def end(self) -> Iterator[Record]:
+        for stream, (text, _) in self._console.items():
+            yield from self._lines(stream, text.finish())
         yield from self._spared.read(self._decoder.results(self._summary))
         self._spared.tell()
         if self._exit is not None:

@@ -1,1 +1,0 @@
-"""Versions of artifacts over a project's runs."""

@@ -1,0 +1,247 @@
+"""What is printed, from a process's spools into the journal: folded, masked, bounded, each line once."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from tests.helpers import begun_run, made_run
+from trackers.journal import console_spool
+from trackers.journal.console_spool import ConsoleSpool, segments
+from trackers.journal.run_directory import RunDirectory, StreamName
+from trackers.journal.stream import StreamReader
+from trackers.ranks import launch
+from trackers.records import Console
+from trackers.relay import console_collector
+from trackers.relay.console_collector import ConsoleCollector
+
+MANY = 1 << 30
+
+
+def collector(run: RunDirectory, attempt: int | None = 1) -> ConsoleCollector:
+    """One that looks each time that it is asked."""
+    return ConsoleCollector(run, run.read_info(), attempt)
+
+
+def spool(run: RunDirectory, stream: str = "stdout", most_bytes: int = MANY) -> ConsoleSpool:
+    """The main rank's."""
+    return ConsoleSpool(run.console, 0, 1, stream, most_bytes)
+
+
+def kept(run: RunDirectory, rank: int = 0) -> list[Console]:
+    """The records of a rank's console."""
+    found = StreamReader(run.stream(StreamName("console", rank, 1))).read(100_000)
+    return [record for record in found if isinstance(record, Console)]
+
+
+def lines(run: RunDirectory, rank: int = 0) -> list[str]:
+    """Its lines that have ended."""
+    return [line for record in kept(run, rank) if not record.partial for line in record.lines]
+
+
+@pytest.fixture(autouse=True)
+def _at_each_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(console_collector, "LOOK_S", 0.0)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunDirectory:
+    """A run that has begun."""
+    directory, writer = begun_run(tmp_path / "runs/p/one")
+    writer.release()
+    return directory
+
+
+def test_lines_are_in_the_journal_and_the_spools_are_gone(run: RunDirectory) -> None:
+    """Both streams, each line with its time and stream; then nothing raw is left in the run's directory."""
+    out, err = spool(run), spool(run, "stderr")
+    out.add("one\ntwo\n")
+    err.add("careful\n")
+    collecting = collector(run)
+    collecting.poll()
+    out.add("thr")
+    out.add("ee\n")
+    out.add("no newline")
+    out.close()
+    assert collecting.end()
+    assert lines(run) == ["one", "two", "careful", "three", "no newline"]
+    assert [record.stream for record in kept(run)] == ["stdout", "stderr", "stdout", "stdout"]
+    assert not run.console.exists()
+
+
+def test_raw_text_is_for_its_owner_alone(run: RunDirectory) -> None:
+    """Until secrets are masked, nobody else can read it."""
+    out = spool(run)
+    out.add("token=hf_abcdefghijklmnopqrstuvwxyzabcdefgh\n")
+    for path in run.console.iterdir():
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    out.close()
+    collector(run).end()
+    assert lines(run) == ["token=***"]
+
+
+def test_secret_printed_in_pieces_and_key_over_lines_are_masked(run: RunDirectory) -> None:
+    """A line is masked whole, and a private key to its end."""
+    out = spool(run)
+    out.add("key hf_abcdefghij")
+    out.flush()
+    collecting = collector(run)
+    collecting.poll()
+    out.add("klmnopqrstuvwxyzabcdefgh\n")
+    out.add("-----BEGIN RSA PRIVATE KEY-----\nMIIabc\n")
+    collecting.poll()
+    out.add("MIIdef\n-----END RSA PRIVATE KEY-----\nafter\n")
+    out.close()
+    collecting.end()
+    assert lines(run) == ["key ***", "***", "***", "***", "***", "after"]
+
+
+@pytest.mark.parametrize("torn", [False, True])
+def test_collector_that_was_killed_is_followed_by_one_that_goes_on(run: RunDirectory, torn: bool) -> None:
+    """Each line is there once, though the last record was written in part."""
+    out = spool(run)
+    first = collector(run)
+    for number in range(5):
+        out.add(f"{number}\n")
+        first.poll()
+    path = run.stream(StreamName("console", 0, 1))
+    if torn:
+        os.truncate(path, path.stat().st_size - 7)
+    out.add("5\n6")
+    out.close()
+    collector(run).end()
+    assert lines(run) == [str(number) for number in range(7)]
+
+
+def test_progress_bar_is_recorded_now_and_then_and_ends_as_one_line(
+    run: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A bar that goes on is recorded as it is, seldom; when its line ends, as a line."""
+    now = 1000.0
+    monkeypatch.setattr(console_collector.time, "monotonic", lambda: now)
+    out = spool(run, "stderr")
+    collecting = collector(run)
+    for percent in range(100):
+        now += 1.0
+        out.add(f"\r{percent}%")
+        collecting.poll()
+    said = [record.lines for record in kept(run) if record.partial]
+    assert said == [["5%"], ["15%"], ["35%"], ["75%"]]
+    out.add("\r100%\n")
+    out.close()
+    collecting.end()
+    assert lines(run) == ["100%"]
+
+
+def test_beyond_the_limit_the_last_lines_are_kept(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The beginning, a word on what is left out, and what was printed last."""
+    monkeypatch.setattr(console_collector, "TAIL_BYTES", 1000)
+    monkeypatch.setattr(console_collector, "BLOCK_BYTES", 10_000)
+    info = run.read_info()
+    info.options["TRACKER_CONSOLE_MAX_MB"] = 1
+    out = spool(run)
+    collecting = ConsoleCollector(run, info, 1)
+    for number in range(60):
+        out.add(f"{number:049d}\n" * 1000)
+        collecting.poll()
+    out.add("the end\n")
+    out.close()
+    collecting.end()
+    found = lines(run)
+    assert found[0] == "0" * 49
+    assert found[-1] == "the end"
+    assert 1_000_000 < sum(map(len, found)) < 1_100_000
+    assert sum(record.left_out for record in kept(run)) == 60 * 50_000 + 8 - sum(len(line) + 1 for line in found)
+
+
+def test_without_a_collector_a_spool_keeps_what_came_last(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is bounded, and who collects it later says how much is gone."""
+    monkeypatch.setattr(console_spool, "SEGMENT_BYTES", 10_000)
+    out = spool(run, most_bytes=30_000)
+    for number in range(10_000):
+        out.add(f"{number:09d}\n")
+    out.close()
+    assert sum(path.stat().st_size for path in run.console.iterdir()) < 40_000
+    collector(run).end()
+    found = lines(run)
+    assert found[-1] == "000009999"
+    assert kept(run)[0].left_out == 100_000 - 10 * len(found)
+
+
+def test_forked_child_has_a_spool_of_its_own(run: RunDirectory) -> None:
+    """What it prints neither tears its parent's lines nor repeats what those hadn't written yet."""
+    out = spool(run)
+    out.add("parent ")
+    pid = os.fork()
+    if not pid:
+        out.after_fork()
+        out.add("child\n")
+        os._exit(0)
+    os.waitpid(pid, 0)
+    out.add("goes on\n")
+    assert {name.source for name in segments(run.console)} == {"stdout", f"stdout-{pid}"}
+    out.close()
+    collector(run).end()
+    assert sorted(lines(run)) == ["child", "parent goes on"]
+
+
+def test_full_disk_costs_lines_and_nothing_else(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Printing goes on; what could not be written is gone."""
+
+    def full(*_: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    out = spool(run)
+    out.add("before\n")
+    with monkeypatch.context() as patch:
+        patch.setattr(console_spool.os, "write", full)
+        out.add("lost\n")
+    out._tried = 0.0
+    out.add("after\n")
+    out.close()
+    collector(run).end()
+    assert lines(run) == ["before", "after"]
+
+
+def test_descriptor_that_somebody_closed_is_not_written_to(run: RunDirectory, tmp_path: Path) -> None:
+    """Its number may be another file's by then."""
+    out = spool(run)
+    out.add("before\n")
+    fd = out._fd
+    os.close(fd)
+    other = os.open(tmp_path / "other", os.O_RDWR | os.O_CREAT)
+    os.dup2(other, fd)
+    out._timed = out._tried = 0.0
+    out.add("lost\n")
+    out.add("after\n")
+    out.close()
+    assert os.fstat(other).st_size == 0
+    os.close(fd)
+    os.close(other)
+    collector(run).end()
+    assert lines(run) == ["before", "after"]
+
+
+def test_other_ranks_have_streams_of_their_own(tmp_path: Path) -> None:
+    """What they leave in the launch's folder is in the run's journal, with their numbers, when the main rank ends."""
+    folder = tmp_path / "runs/.ranks/abc"
+    attempts = [{"number": 1, "launch": "../../.ranks/abc", "ranks": 2, "rank": 0}]
+    run = made_run(tmp_path / "runs/p/one", attempts=attempts)
+    launch.claim(folder, run, 1, 0.0)
+    own, beside = spool(run), ConsoleSpool(folder / "console", 1, 1, "stdout", MANY)
+    own.add("main\n")
+    beside.add("second\n")
+    collecting = collector(run)
+    collecting.poll()
+    own.close()
+    assert not collecting.end()  # the other rank may still print
+    beside.add("its last\n")
+    beside.close()
+    console_spool.say_ended(folder / "console", 1, 1)
+    assert collecting.end()
+    assert lines(run) == ["main"]
+    assert [(record.rank, record.lines) for record in kept(run, 1)] == [(1, ["second"]), (1, ["its last"])]
+    assert not folder.exists()

@@ -1,1 +1,0 @@
-"""ClearML as a tracker."""

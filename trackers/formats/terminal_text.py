@@ -1,0 +1,187 @@
+"""What a program wrote to a terminal, as the lines that stay there: progress bars folded, escape sequences removed.
+
+A carriage return, a backspace and the sequences that move the cursor up or erase a line are followed, so that a
+progress bar, or several below each other, are one line each. Colours and everything else are removed. Rows above the
+cursor are finished; the cursor's own row and those below it may still change.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+from typing import NamedTuple
+
+LINE_CHARACTERS = 16_384
+"""Characters of a line that are kept; how many follow is said at its end."""
+ROWS = 64
+"""Rows that may still change; the uppermost of more counts as finished."""
+SEQUENCE_CHARACTERS = 1_000
+
+_SEQUENCE = (
+    r"\x1b(?:\[(?P<numbers>[0-?]{0,40})[ -/]{0,4}(?P<final>[@-~])"
+    rf"|\][^\x07\x1b]{{0,{SEQUENCE_CHARACTERS}}}(?:\x07|\x1b\\)"
+    rf"|[PX^_][^\x1b]{{0,{SEQUENCE_CHARACTERS}}}\x1b\\"
+    r"|[ -/]{0,3}[0-OQ-WYZ\\`-~])"
+)
+_TOKEN = re.compile(rf"(?P<text>[^\x1b\r\n\b]+)|(?P<sign>[\r\n\b])|{_SEQUENCE}|\x1b")
+_PART = re.compile(
+    rf"\x1b(?:\[[0-?]{{0,40}}[ -/]{{0,4}}|[\]PX^_][^\x07\x1b]{{0,{SEQUENCE_CHARACTERS}}}\x1b?|[ -/]{{0,3}})?\Z"
+)
+"""A sequence whose end is still to come."""
+_MOVES = re.compile(r"[\x1b\r\b]")
+_OTHER = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
+_ROWS = re.compile(r"[ADEFHJK]|B")
+
+
+class TerminalLine(NamedTuple):
+    """text: without its newline. time: Unix seconds at which it was last written to."""
+
+    text: str
+    time: float
+
+
+class _Row:
+    __slots__ = ("left", "text", "time")
+
+    def __init__(self) -> None:
+        self.text = ""
+        self.time = 0.0
+        self.left = 0
+
+    def put(self, text: str, column: int, time: float) -> int:
+        """Write over what is there from a column on; the column behind it."""
+        self.time = time
+        end = column + len(text)
+        if end > LINE_CHARACTERS:
+            self.left = max(self.left, end - LINE_CHARACTERS)
+            text = text[: max(0, LINE_CHARACTERS - column)]
+        if column == len(self.text):
+            self.text += text
+        elif text:
+            self.text = self.text.ljust(column)[:column] + text + self.text[column + len(text) :]
+        return end
+
+    def line(self) -> TerminalLine:
+        text = _OTHER.sub("", self.text).rstrip(" ")
+        return TerminalLine(f"{text} … ({self.left:,} more characters)" if self.left else text, self.time)
+
+
+class TerminalText:
+    """Folds a stream of bytes, given in pieces, into lines.
+
+    Args:
+        offset: of the first byte, in whatever they are read from.
+
+    Attributes:
+        offset: behind the last byte that was given.
+        settled: where to begin again so that no finished line comes twice and none is missing.
+    """
+
+    def __init__(self, offset: int = 0) -> None:
+        self.offset = self.settled = offset
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._rest = ""
+        self._rows = [_Row()]
+        self._row = self._column = 0
+
+    def feed(self, data: bytes, time: float) -> list[TerminalLine]:
+        """Take what was written at a time. Returns the lines that are finished by it."""
+        begin, self.offset = self.offset, self.offset + len(data)
+        text = self._rest + self._decoder.decode(data)
+        self._rest = ""
+        if "\x1b" in text[-SEQUENCE_CHARACTERS - 10 :]:
+            part = _PART.search(text, max(0, len(text) - SEQUENCE_CHARACTERS - 10))
+            if part is not None:
+                self._rest, text = part[0], text[: part.start()]
+        if len(self._rows) == 1 and not _MOVES.search(text):
+            found = self._plain(text, time)
+        else:
+            found = self._moving(text, time)
+        if found:
+            last = data.rfind(b"\n")
+            self.settled = begin + last + 1 if len(self._rows) == 1 and last >= 0 else self.offset
+        elif len(self._rows) == 1 and not self._rows[0].text and not self._rest:
+            self.settled = self.offset
+        return found
+
+    def unfinished(self) -> list[TerminalLine]:
+        """The rows that may still change, as they are now, without empty ones."""
+        return [row.line() for row in self._rows if row.text]
+
+    def finish(self) -> list[TerminalLine]:
+        """Nothing more comes: what is left counts as finished."""
+        found = self.unfinished()
+        self._rows, self._row, self._column, self._rest = [_Row()], 0, 0, ""
+        self._decoder.reset()
+        self.settled = self.offset
+        return found
+
+    def skip(self, offset: int) -> None:
+        """Go on at a later offset; what is unfinished is forgotten."""
+        self.finish()
+        self.offset = self.settled = offset
+
+    def _plain(self, text: str, time: float) -> list[TerminalLine]:
+        first, *more = text.split("\n")
+        if first:
+            self._column = self._rows[0].put(first, self._column, time)
+        found = []
+        for following in more:
+            row = self._rows[0]
+            row.time = row.time or time
+            found.append(row.line())
+            self._rows[0] = row = _Row()
+            self._column = row.put(following, 0, time) if following else 0
+        return found
+
+    def _moving(self, text: str, time: float) -> list[TerminalLine]:
+        for token in _TOKEN.finditer(text):
+            if token["text"]:
+                self._column = self._rows[self._row].put(token["text"], self._column, time)
+            elif token["sign"] == "\r":
+                self._column = 0
+            elif token["sign"] == "\b":
+                self._column = max(0, self._column - 1)
+            elif token["sign"] == "\n":
+                self._rows[self._row].time = self._rows[self._row].time or time
+                self._down(1)
+                self._column = 0
+            elif token["final"] and _ROWS.fullmatch(token["final"]):
+                self._move(token["final"], token["numbers"])
+        found = [row.line() for row in self._rows[: self._row]]
+        del self._rows[: self._row]
+        self._row = 0
+        while len(self._rows) > ROWS:
+            found.append(self._rows.pop(0).line())
+        return found
+
+    def _down(self, count: int) -> None:
+        for _ in range(min(count, ROWS)):
+            self._row += 1
+            if self._row == len(self._rows):
+                self._rows.append(_Row())
+
+    def _move(self, final: str, numbers: str) -> None:
+        first = numbers.partition(";")[0]
+        count = int(first) if first.isdecimal() and len(first) < 5 else 0
+        row = self._rows[self._row]
+        if final in "AF":
+            self._row = max(0, self._row - max(1, count))
+        elif final in "BE":
+            self._down(max(1, count))
+        elif final == "D":
+            self._column = max(0, self._column - max(1, count))
+        elif final == "K":
+            if count == 0:
+                row.text = row.text[: self._column]
+            elif count == 2:
+                row.text = ""
+            row.left = 0
+        elif final == "J":
+            row.text = row.text[: self._column] if count == 0 else ""
+            for below in self._rows[self._row + 1 :]:
+                below.text, below.left = "", 0
+        elif final == "H":
+            self._row = 0
+        if final in "EFH":
+            self._column = 0

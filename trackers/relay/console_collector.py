@@ -1,0 +1,398 @@
+"""Puts what training's processes printed into the journal: lines folded, secrets masked, bounded, each once.
+
+The relay reads the spools (:mod:`trackers.journal.console_spool`) of the run, and those of the launch's other ranks,
+and appends ``Console`` records to the streams ``console-<rank>.<attempt>``. Each record says up to where its source is
+in the journal, so that a relay that was killed is followed by one that goes on there.
+
+A line that hasn't ended (a progress bar) is recorded as it is after :data:`PARTIAL_S`, then after twice as long, and so
+on. Beyond ``TRACKER_CONSOLE_MAX_MB`` for a rank, only the last :data:`TAIL_BYTES` of each source are recorded, when it
+has ended.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from trackers import records
+from trackers.formats.terminal_text import TerminalLine, TerminalText
+from trackers.journal.console_spool import TIME, SegmentName, forget_ends, has_ended, read_times, remove, segments
+from trackers.journal.run_directory import CONSOLE, RunDirectory, StreamName
+from trackers.journal.stream import StreamReader, StreamWriter
+from trackers.ranks import launch
+from trackers.records import Console
+from trackers.support import confined
+from trackers.support.redaction import LineMask
+from trackers.tracker import RunInfo
+
+PARTIAL_S = (5.0, 60.0)
+"""Time after which a line that hasn't ended is recorded as it is, at first and at most, in seconds."""
+BLOCK_BYTES = 64 * 1024
+TURN_BYTES = 256 * 1024
+"""Bytes taken of one source at a turn while training runs, so that the relay sees to other things, too."""
+TAIL_BYTES = 64 * 1024
+MAX_MB = 32
+LOOK_S = 0.5
+"""Between looks for new spools, in seconds."""
+RANKS_S = 2.0
+"""Maximum wait for other ranks when the main one has ended, in seconds."""
+
+
+Found = Mapping[Path, list[SegmentName]]
+"""Files of spools by their folder, in the order in which they were written."""
+
+
+class SpoolSource:
+    """The spool of one stream of one process.
+
+    Args:
+        keep: leave the files that were read; they are the relay's to remove.
+
+    Attributes:
+        offset: of what is read next. left_out: bytes that were gone before they were read, since this was last emptied.
+    """
+
+    def __init__(self, folder: Path, name: SegmentName, offset: int, keep: bool = False) -> None:
+        self.folder = folder
+        self._keep = keep
+        self.name = name
+        self.offset = offset
+        self.left_out = 0
+        self._times: list[tuple[float, int]] = []
+        self._timed = (-1, 0)
+
+    def read(self, limit: int, found: Found) -> tuple[bytes, float]:
+        """What comes next, and when it was written.
+
+        Args:
+            found: the files there are.
+        """
+        own = self._own(found)
+        for place, name in enumerate(own):
+            last = place + 1 == len(own)
+            if not last and own[place + 1].start <= self.offset:
+                if not self._keep:
+                    remove(self.folder, name)
+                continue
+            if name.start > self.offset:
+                self.left_out += name.start - self.offset
+                self.offset = name.start
+            data = self._block(name, limit)
+            if data:
+                return data, self._time(name, self.offset)
+            if not last:
+                self.left_out += max(0, own[place + 1].start - self.offset)
+                self.offset = own[place + 1].start
+        return b"", 0.0
+
+    def span(self, found: Found) -> tuple[int, int]:
+        """Where what is there of it begins and ends."""
+        own = self._own(found)
+        ends = [self.offset]
+        for name in own:
+            with contextlib.suppress(OSError):
+                ends.append(name.start + os.stat(self.folder / str(name)).st_size)
+        return own[0].start if own else self.offset, max(ends)
+
+    def remove(self, found: Found) -> None:
+        """Remove its files: all of it is in the journal."""
+        for name in self._own(found):
+            remove(self.folder, name)
+
+    def _own(self, found: Found) -> list[SegmentName]:
+        return [name for name in found.get(self.folder, []) if name[:3] == self.name[:3]]
+
+    def _block(self, name: SegmentName, limit: int) -> bytes:
+        path = self.folder / str(name)
+        try:
+            if os.stat(path).st_size <= self.offset - name.start:
+                return b""
+            with confined.open_file(path) as file:
+                file.seek(self.offset - name.start)
+                return file.read(limit)
+        except OSError:
+            return b""
+
+    def _time(self, name: SegmentName, offset: int) -> float:
+        start, read = self._timed
+        if start != name.start:
+            self._times, read = [], 0
+        fresh = read_times(self.folder / str(name), read)
+        self._timed = name.start, read + len(fresh) * TIME.size
+        self._times += fresh
+        place = bisect_right(self._times, offset, key=_offset) - 1
+        del self._times[: max(0, place)]
+        return self._times[0][0] if place >= 0 else time.time()
+
+    def until(self, offset: int) -> int:
+        """Where what was written at the same time as the byte at an offset ends, as far as it is known."""
+        place = bisect_right(self._times, offset, key=_offset)
+        return self._times[place][1] if place < len(self._times) else offset + BLOCK_BYTES
+
+
+def _offset(entry: tuple[float, int]) -> int:
+    return entry[1]
+
+
+class SourceLines:
+    """Lines of one source: what is read of it, folded and masked.
+
+    Args:
+        name: of the source, among those of its rank. rank: as records have it.
+    """
+
+    def __init__(self, source: SpoolSource, name: str, rank: int | None) -> None:
+        self.source = source
+        self.name = name
+        self._rank = rank
+        self._text = TerminalText(source.offset)
+        self._mask = LineMask()
+        self._waiting: tuple[TerminalLine, ...] = ()
+        self._since = 0.0
+        self._pause_s = PARTIAL_S[0]
+
+    def take(self, limit: int, found: Found, skipping: bool) -> Iterator[Console]:
+        """Records of what has come since, of at most so many bytes. skipping: they are passed over."""
+        taken = 0
+        while taken < limit:
+            block, written = self.source.read(min(BLOCK_BYTES, limit - taken), found)
+            if not block:
+                break
+            if self.source.offset != self._text.offset:
+                self._text.skip(self.source.offset)
+            block = block[: max(1, self.source.until(self.source.offset) - self.source.offset)]
+            self.source.offset += len(block)
+            taken += len(block)
+            if skipping:
+                self.source.left_out += len(block)
+                self._text.skip(self.source.offset)
+            else:
+                yield from self._records(self._text.feed(block, written))
+        if not skipping:
+            yield from self._unfinished()
+
+    def finish(self, found: Found, skipped_from: int | None) -> Iterator[Console]:
+        """Records of the rest; nothing more comes. skipped_from: from where on it was passed over."""
+        if skipped_from is not None:
+            first, last = self.source.span(found)
+            begin = max(skipped_from, first, last - TAIL_BYTES)
+            self.source.left_out = begin - skipped_from
+            self.source.offset = begin
+            self._text.skip(begin)
+        while True:
+            before = self.source.offset
+            yield from self.take(1 << 62, found, False)
+            if self.source.offset == before:
+                break
+        yield from self._records(self._text.finish())
+
+    def _records(self, lines: list[TerminalLine]) -> Iterator[Console]:
+        if lines:
+            self._waiting, self._pause_s, self._since = (), PARTIAL_S[0], 0.0
+            record = self._console(self._mask.lines([line.text for line in lines]), lines[0].time)
+            record.end = self._text.settled
+            yield record
+
+    def _unfinished(self) -> Iterator[Console]:
+        rows = tuple(self._text.unfinished())
+        now = time.monotonic()
+        if not rows or [row.text for row in rows] == [row.text for row in self._waiting]:
+            return
+        self._since = self._since or now
+        if now - self._since >= self._pause_s:
+            self._waiting, self._since = rows, now
+            self._pause_s = min(PARTIAL_S[1], 2 * self._pause_s)
+            lines = LineMask().lines([row.text for row in rows])
+            yield self._console(lines, max(row.time for row in rows), partial=True)
+
+    def _console(self, lines: list[str], at: float, partial: bool = False) -> Console:
+        left_out, self.source.left_out = self.source.left_out, 0
+        return Console(
+            time=at or time.time(), lines=lines, stream=self.source.name.stream, rank=self._rank, partial=partial,
+            left_out=left_out, source=self.name,
+        )  # fmt: skip
+
+
+class RankConsole:
+    """The console of one rank: its sources, and the stream that they go to."""
+
+    def __init__(self, run: RunDirectory, rank: int, attempt: int, main: bool, most_bytes: int) -> None:
+        self._path = run.stream(StreamName("console", rank, attempt))
+        self._rank = None if main else rank
+        self._most_bytes = most_bytes
+        self._ends: dict[str, int] = {}
+        self._size = 0
+        self._skipped: dict[str, int] = {}
+        self._writer: StreamWriter | None = None
+        self.sources: dict[str, SourceLines] = {}
+        if self._path.exists():
+            self._read_back()
+
+    def see(self, folder: Path, name: SegmentName, beside: bool) -> None:
+        """There is a source. beside: of another rank, whose numbers of attempts are its own."""
+        known = f"{name.source}.{name.attempt}" if beside else name.source
+        if known not in self.sources:
+            source = SpoolSource(folder, name, self._ends.get(known, 0))
+            self.sources[known] = SourceLines(source, known, self._rank)
+
+    def take(self, found: Found, limit: int = TURN_BYTES) -> None:
+        """Append what has come."""
+        self._append(record for source in self.sources.values() for record in self._of(source, found, limit))
+
+    def finish(self, found: Found) -> None:
+        """Append the rest, and remove the spools, whose content is in the journal."""
+        self._append(
+            record for name, source in self.sources.items() for record in source.finish(found, self._skipped.get(name))
+        )
+        if self._writer is None or self._writer.settle(1.0):
+            for source in self.sources.values():
+                source.source.remove(found)
+
+    def close(self) -> None:
+        """Leave the stream."""
+        if self._writer is not None:
+            self._writer.release()
+            self._writer = None
+
+    def _of(self, source: SourceLines, found: Found, limit: int) -> Iterator[Console]:
+        full = self._size >= self._most_bytes
+        if full:
+            self._skipped.setdefault(source.name, source.source.offset)
+        yield from source.take(limit, found, full)
+
+    def _append(self, made: Iterator[Console]) -> None:
+        batch = []
+        for record in made:
+            batch.append(record)
+            self._size += sum(map(len, record.lines))
+        if not batch:
+            return
+        lines = sorted(batch, key=lambda record: record.time)
+        if self._writer is None:
+            self._writer = StreamWriter(self._path)
+        self._writer.mend(lambda: confined.make_folder(self._path.parent))
+        self._writer.write(b"".join(map(records.encode, lines)))
+
+    def _read_back(self) -> None:
+        reader = StreamReader(self._path)
+        while found := reader.read():
+            for record in found:
+                if isinstance(record, Console):
+                    self._size += sum(map(len, record.lines))
+                    if record.end:
+                        self._ends[record.source] = max(self._ends.get(record.source, 0), record.end)
+
+
+def uncollected(run: RunDirectory, ends: Mapping[tuple[int, int, str], int]) -> list[Console]:
+    """What the main rank printed that isn't in the journal yet; nothing is changed.
+
+    Args:
+        ends: up to where each source is in the journal, by rank, attempt and source.
+    """
+    found = {run.console: segments(run.console)}
+    made: list[Console] = []
+    for name in {name[:3]: name for name in reversed(found[run.console])}.values():
+        source = SpoolSource(run.console, name, ends.get(name[:3], 0), keep=True)
+        made.extend(SourceLines(source, name.source, None).finish(found, None))
+    return sorted(made, key=lambda record: record.time)
+
+
+class ConsoleCollector:
+    """Collects for one attempt of a run.
+
+    Args:
+        attempt: which; None: all of them, none of which goes on.
+    """
+
+    def __init__(self, run: RunDirectory, info: RunInfo, attempt: int | None) -> None:
+        self._run = run
+        self._info = info
+        self._attempt = attempt
+        self._most_bytes = int(info.option("TRACKER_CONSOLE_MAX_MB", MAX_MB)) * 1_000_000
+        self._ranks: dict[tuple[int, int], RankConsole] = {}
+        self._look_at = 0.0
+        self._end_at = 0.0
+        self._over = False
+        numbers = [int(entry["number"]) for entry in info.attempts if attempt in (None, entry["number"])]
+        folders = [(number, launch.folder_of(run, info, number)) for number in numbers]
+        self._beside = [(number, folder) for number, folder in folders if folder is not None]
+
+    def poll(self) -> None:
+        """Append what has come. Takes microseconds when nothing has."""
+        now = time.monotonic()
+        if self._over or now < self._look_at:
+            return
+        self._look_at = now + LOOK_S
+        found = self._found()
+        for rank in self._ranks.values():
+            rank.take(found)
+
+    def end(self) -> bool:
+        """Training is over: append the rest. False while other ranks may still print, for :data:`RANKS_S` at most."""
+        if self._over:
+            return True
+        now = time.monotonic()
+        self._end_at = self._end_at or now + RANKS_S
+        found = self._found()
+        if self._attempt is not None and self._print_on(found) and now < self._end_at:
+            return False
+        self._over = True
+        for rank in self._ranks.values():
+            rank.finish(found)
+        with contextlib.suppress(OSError):
+            self._run.console.rmdir()
+        for _, folder in self._beside:
+            if (folder / CONSOLE).is_dir():
+                forget_ends(folder / CONSOLE)
+                launch.tidy(folder)
+        self.close()
+        return True
+
+    def close(self) -> None:
+        """Leave the streams."""
+        for rank in self._ranks.values():
+            rank.close()
+        self._ranks.clear()
+
+    def _found(self) -> Found:
+        found = {self._run.console: segments(self._run.console)}
+        for name in found[self._run.console]:
+            if self._attempt in (None, name.attempt):
+                main = self._main(name.attempt)
+                self._rank(name.rank, name.attempt, main in (None, name.rank)).see(self._run.console, name, False)
+        for attempt, folder in self._beside:
+            spools = folder / CONSOLE
+            found[spools] = segments(spools)
+            span = launch.span(folder, self._run, attempt) if found[spools] else None
+            for name in found[spools]:
+                if span is not None and name.rank != self._main(attempt) and _within(spools, name, span):
+                    self._rank(name.rank, attempt, False).see(spools, name, True)
+        return found
+
+    def _rank(self, rank: int, attempt: int, main: bool) -> RankConsole:
+        key = rank, attempt
+        if key not in self._ranks:
+            self._ranks[key] = RankConsole(self._run, rank, attempt, main, self._most_bytes)
+        return self._ranks[key]
+
+    def _main(self, attempt: int) -> int | None:
+        """The main rank of an attempt, where there are several."""
+        found = [entry for entry in self._info.attempts if entry.get("number") == attempt]
+        return int(found[0]["rank"]) if found and "rank" in found[0] else None
+
+    def _print_on(self, found: Found) -> bool:
+        """Whether a rank beside the main one hasn't said that it has ended."""
+        return any(
+            name.stream == name.source and not has_ended(folder / CONSOLE, name)
+            for _, folder in self._beside
+            for name in found[folder / CONSOLE]
+        )
+
+
+def _within(folder: Path, name: SegmentName, span: tuple[float, float]) -> bool:
+    times = read_times(folder / str(name))
+    return not times or span[0] < times[0][0] <= span[1]

@@ -1,0 +1,229 @@
+"""What the process prints, taken where Python writes it: by the objects that ``sys.stdout`` and ``sys.stderr`` are.
+
+The objects stay the same ones, with their descriptors, encodings and terminals; only their methods ``write`` and
+``flush``, and the ``write`` of the binary buffer below, are answered here first. So whoever took an object before
+(handlers of ``logging``, progress bars) is heard too, and whoever puts another object in its place, as
+``contextlib.redirect_stdout`` does, prints elsewhere. The text goes where it went before, then to the run's spool
+(:mod:`trackers.journal.console_spool`): one ``write`` for a line.
+
+Nothing here raises, and nothing waits for anybody.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from trackers.journal.console_spool import ConsoleSpool, next_attempt, say_ended
+
+METHODS = ("write", "flush")
+
+
+class _Inside(threading.local):
+    """Whether this thread is inside of a method that is answered here: what that calls is no output of its own."""
+
+    now = False
+
+
+_inside = _Inside()
+
+
+class StreamTap:
+    """Hears what one object prints.
+
+    Args:
+        stream: ``sys.stdout`` or ``sys.stderr``, of whatever class.
+
+    Attributes:
+        spools: where it goes.
+    """
+
+    def __init__(self, stream: Any) -> None:
+        self.stream = stream
+        self.spools: tuple[ConsoleSpool, ...] = ()
+        self._undone: list[tuple[Any, str, Any, bool, Any]] = []
+
+    def begin(self) -> bool:
+        """Answer the object's methods. False: it is of a class whose methods can't be replaced."""
+        stream = self.stream
+        try:
+            self._replace(stream, "write", self._write(stream.write))
+            self._replace(stream, "flush", self._flush(stream.flush))
+        except Exception:  # no such method, or no place for another one
+            self.end()
+            return False
+        if os.linesep == "\n":
+            with contextlib.suppress(Exception):  # what has no binary buffer prints text only
+                self._replace(stream.buffer, "write", self._binary(stream.buffer.write))
+        return True
+
+    def end(self) -> None:
+        """Put the object's own methods back, but those that somebody has replaced since."""
+        self.spools = ()
+        for thing, name, ours, had, before in self._undone:
+            with contextlib.suppress(Exception):
+                if vars(thing).get(name) is ours:
+                    if had:
+                        setattr(thing, name, before)
+                    else:
+                        delattr(thing, name)
+        self._undone.clear()
+
+    def _replace(self, thing: Any, name: str, ours: Any) -> None:
+        own = vars(thing)
+        had, before = name in own, own.get(name)
+        setattr(thing, name, ours)
+        self._undone.append((thing, name, ours, had, before))
+
+    def _write(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def write(text: Any) -> Any:
+            if _inside.now:
+                return original(text)
+            _inside.now = True
+            try:
+                result = original(text)
+            finally:
+                _inside.now = False
+            try:
+                if type(text) is str:
+                    for spool in self.spools:
+                        spool.add(text)
+            except Exception:  # noqa: S110 - whatever it was, it is no reason not to print
+                pass
+            return result
+
+        return write
+
+    def _flush(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def flush() -> Any:
+            if _inside.now:
+                return original()
+            _inside.now = True
+            try:
+                result = original()
+            finally:
+                _inside.now = False
+            try:
+                for spool in self.spools:
+                    spool.flush()
+            except Exception:  # noqa: S110 - as above
+                pass
+            return result
+
+        return flush
+
+    def _binary(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def write(data: Any) -> Any:
+            result = original(data)
+            if not _inside.now and self.spools:
+                with contextlib.suppress(Exception):
+                    content = bytes(data)
+                    for spool in self.spools:
+                        spool.add(content)
+            return result
+
+        return write
+
+
+_taps: list[StreamTap] = []
+
+
+class ConsoleCapture:
+    """Takes what this process prints for one run.
+
+    Args:
+        folder: where its spools lie. rank, attempt: as in their names. most_bytes: of each one.
+        beside: of a rank beside the main one, which says there that it has ended.
+    """
+
+    def __init__(self, folder: Path, rank: int, attempt: int, most_bytes: int, beside: bool = False) -> None:
+        self._pid = os.getpid()
+        self._place = (folder, rank, attempt) if beside else None
+        last: list[Any] = [None]
+        self._spools = {
+            stream: ConsoleSpool(folder, rank, attempt, stream, most_bytes, last) for stream in ("stdout", "stderr")
+        }
+        self._taken: list[tuple[StreamTap, ConsoleSpool]] = []
+
+    def begin(self) -> None:
+        """Take what is printed from now on."""
+        for name, spool in self._spools.items():
+            tap = _tap(getattr(sys, name, None))
+            if tap is not None and not any(known is tap for known, _ in self._taken):
+                tap.spools = (*tap.spools, spool)
+                self._taken.append((tap, spool))
+        _captures.append(self)
+
+    def add_traceback(self, error: BaseException) -> None:
+        """Take an exception that ends the run: Python prints it later, if at all."""
+        import traceback
+
+        self._spools["stderr"].add("".join(traceback.format_exception(error)))
+
+    def after_fork(self) -> None:
+        """In a forked child."""
+        for spool in self._spools.values():
+            spool.after_fork()
+
+    def end(self) -> None:
+        """Take nothing more; what was printed is in the spools."""
+        if self in _captures:
+            _captures.remove(self)
+        for tap, spool in self._taken:
+            tap.spools = tuple(one for one in tap.spools if one is not spool)
+            if not tap.spools:
+                tap.end()
+                if tap in _taps:
+                    _taps.remove(tap)
+        self._taken.clear()
+        for spool in self._spools.values():
+            spool.close()
+        if self._place is not None and os.getpid() == self._pid:
+            say_ended(*self._place)
+
+
+_captures: list[ConsoleCapture] = []
+
+
+def _tap(stream: Any) -> StreamTap | None:
+    """The one of this object; None where there is no object, or none that can be heard."""
+    if stream is None:
+        return None
+    for tap in _taps:
+        if tap.stream is stream:
+            return tap
+    tap = StreamTap(stream)
+    if not tap.begin():
+        return None
+    _taps.append(tap)
+    return tap
+
+
+def _after_fork() -> None:
+    _inside.now = False
+    for capture in _captures:
+        capture.after_fork()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+def begin(folder: Path, rank: int, attempt: int | None, options: Any) -> ConsoleCapture | None:
+    """Begin to take what this process prints, as the options say; None where nothing is to be taken.
+
+    Args:
+        folder: where its spools lie. attempt: None: one that nothing there has.
+    """
+    if str(options.get("TRACKER_CONSOLE_CAPTURE") or "auto") == "n":
+        return None
+    number = next_attempt(folder, rank) if attempt is None else attempt
+    most_bytes = int(options.get("TRACKER_CONSOLE_MAX_MB") or 32) * 1_000_000
+    capture = ConsoleCapture(folder, rank, number, most_bytes, attempt is None)
+    capture.begin()
+    return capture
