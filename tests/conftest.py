@@ -398,12 +398,13 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(items: list[pytest.Item], config: pytest.Config) -> None:
     """Mark what starts something. What takes long comes first, so that no worker is left with it at the end."""
-    marks = Marks()
-    for item in items:
-        for name in sorted(marks.of(item)):
-            item.add_marker(name)
+    if config.option.markexpr != "not slow":  # whose marks are written: each worker would look through all code
+        marks = Marks()
+        for item in items:
+            for name in sorted(marks.of(item)):
+                item.add_marker(name)
     order = {name: number for number, name in enumerate(LONG)}
     items.sort(key=lambda item: order.get(_file(item.nodeid), len(order)))
 

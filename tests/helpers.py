@@ -14,7 +14,7 @@ import msgspec
 
 from trackers.journal.run_directory import RunDirectory, StreamName
 from trackers.journal.stream import StreamWriter
-from trackers.records import Config, Finish, Metrics, Record, Start, encode
+from trackers.records import Config, Finish, Media, MediaFile, Metrics, Record, Start, encode
 from trackers.tracker import Cursor, RunInfo, State, Status, Tracker
 
 T0 = 1_763_688_000.123
@@ -160,6 +160,21 @@ class Driver:
         self.open()
         self.write(records, batch)
         self.close(status)
+
+
+def arrays(directory: Path) -> list[Record]:
+    """An image, a sound and a video as arrays, and a page, named by their types, at step 3; files below a directory."""
+    import numpy
+
+    shapes = {"image": (4, 6, 3), "audio": (800,), "video": (2, 4, 6, 3)}
+    for kind, shape in shapes.items():
+        numpy.save(directory / f"{kind}.npy", numpy.zeros(shape))
+    (directory / "html.html").write_text("<p>x</p>")
+    files = {**dict.fromkeys(shapes, "npy"), "html": "html"}
+    return [
+        Media(step=3, time=T0, name=kind, type=kind, items=[MediaFile(format=form, file=f"{kind}.{form}")])
+        for kind, form in files.items()
+    ]
 
 
 def deliver_over_a_lost_rewind(driver: Callable[[], Driver]) -> None:

@@ -10,6 +10,7 @@ import csv
 import hashlib
 import json
 import os
+import re
 import sqlite3
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -19,6 +20,7 @@ from typing import Any
 
 import pytest
 
+from trackers.records import flatten
 from trackers.testing import Point, Stored
 from trackers.tracker import RunInfo
 
@@ -377,6 +379,96 @@ def read_comet(info: RunInfo, state: Mapping[str, Any] | None = None, *, directo
                 stored.texts.setdefault(payload["metadata"]["name"], []).append((at, content.decode()))
         assert payload["message_id"] >= number
     return stored
+
+
+def read_clearml(info: RunInfo, state: Mapping[str, Any] | None = None, *, directory: Path | None = None) -> Stored:
+    """The archive that ClearML's client imports; of a run that goes on, the lines that it will be made of."""
+    stored = Stored(summary={}, config={}, texts={}, status="running")
+    directory = directory or info.path("clearml")
+    archives = list(directory.glob("*.zip"))
+    contents: dict[str, bytes] = {}
+    if archives:
+        with zipfile.ZipFile(archives[0]) as archive:
+            contents = {name: archive.read(name) for name in archive.namelist()}
+        lines = contents["metrics.jsonl"].splitlines()
+        events = [event for line in lines for event in json.loads(line, parse_constant=_not_json)]
+        task = json.loads(contents["task.json"], parse_constant=_not_json)
+        assert task["id"] == archives[0].stem
+        stored.name, stored.tags = task["name"], task["tags"]
+        properties = {name: entry["value"] for name, entry in task["hyperparams"]["properties"].items()}
+        stored.status, stored.group = properties["trackers/status"], properties.get("group")
+        stored.summary = {name: named_float(value) for name, value in properties.items() if name[:6] == "final/"}
+        stored.config = json.loads(task["configuration"].get("config", {"value": "{}"})["value"])
+    else:
+        (folder,) = directory.iterdir()
+        found = [json.loads(line, parse_constant=_not_json) for line in (folder / "session.jsonl").open("rb")]
+        events = [line["event"] for line in found if "event" in line]
+        contents = {f"data/{line['path']}": (folder / line["file"]).read_bytes() for line in found if "path" in line}
+        stored.config = None
+    assert stored.summary is not None
+    assert stored.texts is not None
+    for event in events:
+        time = event["timestamp"] / 1000
+        if event["type"] == "log":
+            shown = re.fullmatch("(.*) = (NaN|-?Infinity)(?: at step (-?[0-9]+))?", event["msg"], re.S)
+            if shown:
+                point = Point(int(shown[3]) if shown[3] else None, NAMED_FLOATS[shown[2]], time)
+                stored.metrics.setdefault(shown[1], []).append(point)
+            continue
+        title, series = event["metric"], event["variant"]
+        machine = title.startswith(":monitor:")
+        name = f"system.{series}" if machine else title if title == series else f"{title}/{series}"
+        if title == "Summary" and event["iter"] == -(2**31):
+            stored.summary[series] = event["value"]
+        elif event["type"] == "training_stats_scalar":
+            point = Point(None if machine else event["iter"], event["value"], time)
+            stored.metrics.setdefault(name, []).append(point)
+        elif event["type"] == "training_debug_image" and event["key"].endswith(".txt"):
+            stored.texts.setdefault(name, []).append((event["iter"], contents[f"data/{event['key']}"].decode()))
+    return stored
+
+
+def read_dvclive(info: RunInfo, state: Mapping[str, Any] | None = None, *, directory: Path | None = None) -> Stored:
+    """DVCLive's folder by the standard library and PyYAML. Odd names are found by what ``metrics.json`` calls them."""
+    import yaml
+
+    if directory is None:
+        directory = info.path("dvclive")
+    else:
+        (directory,) = directory.glob(f"*-{info.id}")
+    stored = Stored(summary={}, config={}, texts={})
+    assert stored.summary is not None
+    assert stored.texts is not None
+    known: dict[str, Any] = {}
+    if (directory / "metrics.json").exists():
+        known = dict(flatten(json.loads((directory / "metrics.json").read_text())))
+        stored.summary = {name: value for name, value in known.items() if name.startswith("final/")}
+    if (directory / "params.yaml").exists():
+        stored.config = yaml.safe_load((directory / "params.yaml").read_text("utf-8"))
+    marked = {hashlib.sha256(name.encode()).hexdigest()[:8]: name for name in known}
+
+    def logged(path: Path, folder: str) -> str:
+        name = path.relative_to(directory / folder).as_posix().rpartition(".")[0]
+        return marked[name[-8:]] if re.search("~[0-9a-f]{8}$", name) else name
+
+    for path in (directory / "plots").rglob("*.tsv"):
+        with path.open(encoding="utf-8", newline="") as file:
+            head, *rows = csv.reader(file, delimiter="\t")
+        folder = "plots/system" if len(head) == 2 else "plots/metrics"
+        assert head[:-1] == ["timestamp", "step"][: len(head) - 1]
+        points = [Point(int(row[1]) if row[2:] else None, _tsv_number(row[-1]), int(row[0]) / 1000) for row in rows]
+        stored.metrics.setdefault(logged(path, folder), []).extend(points)
+    for path in (directory / "text").rglob("*.jsonl"):
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        stored.texts[logged(path, "text")] = [(line["step"], line["text"]) for line in lines]
+    return stored
+
+
+def _tsv_number(text: str) -> int | float:
+    try:
+        return int(text)
+    except ValueError:
+        return float(text)
 
 
 def read_wandb_file(info: RunInfo, state: Mapping[str, Any] | None = None) -> Stored:

@@ -35,6 +35,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("training", "watching"),
     ("ui",),
     ("instruments", "inspection", "plotting", "retention", "copying", "testing", "sweeps"),
+    ("artifacts",),
     ("analysis",),
     ("readers",),
     ("relay",),

@@ -136,7 +136,11 @@ class ArtifactFile(msgspec.Struct, omit_defaults=True, kw_only=True):
 
 
 class ArtifactRecord(Record, tag="artifact"):
-    """Files kept with the run. type: "model", "dataset", "file", …; a checkpoint is of type "model"."""
+    """Files kept with the run. type: "model", "dataset", "file", …; a checkpoint is of type "model".
+
+    version: its number among the project's artifacts of this name (:mod:`trackers.artifacts`); None where none could
+    be taken, and of records of earlier releases. versioned: False for files that are no artifact (``run.save``).
+    """
 
     name: str
     type: str = "file"
@@ -144,6 +148,8 @@ class ArtifactRecord(Record, tag="artifact"):
     aliases: list[str] = []
     description: str | None = None
     metadata: dict[str, Any] = {}
+    version: int | None = None
+    versioned: bool = True
 
 
 class Summary(Record, tag="summary"):

@@ -17,7 +17,8 @@ import wandb.elsewhere
 run = wandb.init(project="p", nonsense=1)
 run.log({"loss": 0.5}, step=1)
 run._label(repo="x")
-run.use_artifact("a:latest")
+run.use_artifact("a:latest").download()
+run.restore("weights.pt")
 run.never_heard_of()
 wandb.run.summary.best = 1
 wandb.config.learning_rate
@@ -48,7 +49,7 @@ def test_file_is_told_apart() -> None:
         *("import wandb.elsewhere", "import wandb.nowhere", "run.never_heard_of", "table.add_nothing"),
         *("wandb.Table(rows_of_it=)", "wandb.no_such_thing"),
     ]
-    assert service == ["api.runs", "run.use_artifact", "wandb.Api", "wandb.agent"]
+    assert service == ["api.runs", "run.restore", "wandb.Api", "wandb.agent"]
 
 
 def test_checkout_is_read_whole(tmp_path: Path) -> None:

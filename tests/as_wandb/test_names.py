@@ -271,8 +271,8 @@ def test_run_methods_of_w_and_b_never_surprise(monkeypatch: pytest.MonkeyPatch) 
         run.watch(object())
         run.watch(object())
         run.log_code(".")
-        with pytest.raises(names.NotProvided, match=r"run.use_artifact"):
-            run.use_artifact("x")
+        with pytest.raises(names.NotProvided, match=r"run.restore"):
+            run.restore("x")
         with pytest.raises(AttributeError, match=r"did you mean 'log'"):
             run.lgo({"a": 1})
         assert not hasattr(run, "nothing_like_it")

@@ -132,6 +132,20 @@ def test_comet_keeps_promise(check: str, tmp_path: Path) -> None:
     check_tracker("comet", stores.read_comet, directory=tmp_path / "runs", limits=limits, checks=[check])
 
 
+@every_check
+def test_clearml_keeps_promise(check: str, tmp_path: Path) -> None:
+    """The archive holds each record once, to the millisecond; NaN and infinities are lines of the console."""
+    limits = Limits(time_resolution_s=0.0005)
+    check_tracker("clearml", stores.read_clearml, directory=tmp_path / "runs", limits=limits, checks=[check])
+
+
+@every_check
+def test_dvclive_keeps_promise(check: str, tmp_path: Path) -> None:
+    """The folder holds each record once, to the millisecond, as DVCLive writes it."""
+    limits = Limits(time_resolution_s=0.0005, statuses=None)
+    check_tracker("dvclive", stores.read_dvclive, directory=tmp_path / "runs", limits=limits, checks=[check])
+
+
 @pytest.fixture(scope="module")
 def mlflow_uri(tmp_path_factory: pytest.TempPathFactory) -> str:
     """One store for all checks: a new one takes seconds to create its tables."""

@@ -29,7 +29,7 @@ from trackers.support.process_info import boot_id, process_start
 from trackers.tracker import RunInfo
 
 STEPS = 40
-FILES = ("json", "csv", "tensorboard", "swanlab", "comet", "session", "benchmark", "progress")
+FILES = ("json", "csv", "tensorboard", "swanlab", "comet", "clearml", "dvclive", "session", "benchmark", "progress")
 STORES = ("trackio", "mlflow")
 
 
@@ -51,9 +51,10 @@ def a_run(home: Path, out: Path, run_id: str) -> RunDirectory:
     run.make()
     options = {
         f"{name}_DIR": str(out / name.lower())
-        for name in ("JSON", "CSV", "TENSORBOARD", "SESSION", "BENCHMARK", "PROGRESS")
+        for name in ("JSON", "CSV", "TENSORBOARD", "DVCLIVE", "SESSION", "BENCHMARK", "PROGRESS")
     }
     options |= {"SWANLAB_LOG_DIR": str(out / "swanlab"), "COMET_OFFLINE_DIRECTORY": str(out / "comet")}
+    options["CLEARML_OFFLINE_DIR"] = str(out / "clearml")
     options["MLFLOW_TRACKING_URI"] = f"sqlite:///{out}/mlflow/mlflow.db"
     run.write_info(
         run_info(home, id=run_id, options=options, cwd=str(out), tags=["first"], config={"lr": 0.5, "batch_size": 4})
@@ -109,6 +110,13 @@ def held(run: RunDirectory, name: str, out: Path) -> Any:
         return stores.read_swanlab(info, directory=out / "swanlab")
     if name == "comet":
         return stores.read_comet(info, directory=out / "comet")
+    if name == "clearml":
+        return stores.read_clearml(info, directory=out / "clearml")
+    if name == "dvclive":
+        (folder,) = (out / "dvclive").iterdir()
+        found = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
+        del found[".trackers.jsonl"]
+        return stores.read_dvclive(info, directory=out / "dvclive"), {key: found[key].read_bytes() for key in found}
     files = sorted(path for path in (out / name).rglob("*") if path.is_file())
     return {path.relative_to(out).as_posix(): _settled(path) for path in files}
 
@@ -264,7 +272,7 @@ def verified(run: RunDirectory, name: str) -> dict[str, Any]:
     return read_account(run, name).verified
 
 
-@pytest.mark.parametrize("name", ["json", "csv", "tensorboard", "swanlab", "comet", "session", "benchmark"])
+@pytest.mark.parametrize("name", [name for name in FILES if name != "progress"])
 def test_verify_finds_damage_of_equal_length_and_mends_it(name: str, tmp_path: Path) -> None:
     """One changed byte anywhere in any file of a tracker is found, named, and written anew from the journal; a second
     look, and one at files that nobody touched, finds nothing."""
@@ -287,7 +295,7 @@ def test_verify_finds_damage_of_equal_length_and_mends_it(name: str, tmp_path: P
     account = read_account(run, name)  # as an older version left it
     account.state.pop("digests", None)
     replace_file(run.delivery_state(name), msgspec.json.encode(account))
-    assert bool(verified(run, name)["damaged"]) == (name not in ("tensorboard", "swanlab"))
+    assert bool(verified(run, name)["damaged"]) == (name not in ("tensorboard", "swanlab", "dvclive"))
     assert expected.held(run) == expected.whole
 
 

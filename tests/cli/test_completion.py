@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from tests import ROOT
 from tests.analysis.support import T0, write_run
 from trackers.cli.app import app
-from trackers.records import Media, MediaFile
+from trackers.records import ArtifactRecord, Media, MediaFile
 
 
 @pytest.fixture(autouse=True)
@@ -25,7 +25,8 @@ def runs() -> None:
     for number, name in enumerate(("rate0.1", "rate0.01", "same", "same", "$(touch evil)", "`x`", "a b", "-rf")):
         write_run(f"run{number}", [(1, 1, {"val_loss": 1.0, "acc": 0.5})], summary={"best": 1.0}, name=name,
                   config={"lr": 1}, created=T0 + number, more=media if number == 0 else ())  # fmt: skip
-    write_run("other", [(1, 1, {"val_loss": 1.0})], project="second")
+    artifact = ArtifactRecord(time=T0, name="dataset", type="dataset")
+    write_run("other", [(1, 1, {"val_loss": 1.0})], project="second", more=[artifact])
 
 
 def offered(*words: str) -> list[str]:
@@ -62,6 +63,9 @@ def offered(*words: str) -> list[str]:
         (["sync", "latest", "--to", "csv,tens"], ["csv,tensorboard"]),
         (["get", "run0", "sam"], ["samples/x"]),
         (["get", "nothing", "sam"], []),
+        (["artifacts", "get", "data"], ["dataset"]),
+        (["artifacts", "g"], ["get"]),
+        (["artifacts", "rm", "digits/da"], []),
         (["defconfig", "all-l"], ["all-local"]),
         (["show-config", "--defconfig", "all-l"], ["all-local"]),
         (["comp"], ["compare"]),

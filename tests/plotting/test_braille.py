@@ -66,11 +66,25 @@ def test_utilisation_reaches_from_zero_to_hundred() -> None:
     assert found[7][5:].strip() == ""
 
 
+def test_whole_numbers_have_whole_ticks() -> None:
+    """An axis of a few steps or epochs has no ticks between them; one of fractions has."""
+    found = drawn(panel([0.0, 1.0, 2.0]), 100, 20)
+    assert [text.partition("┤")[0].strip() for text in found if "┤" in text] == ["2", "1", "0"]
+    assert found[-1].split() == ["0", "1", "step"]
+    assert any(text.startswith("0.8┤") for text in drawn(panel([0.0, 1.5]), 100, 20))
+
+
 def test_constant_value_has_its_own_label_beside_it() -> None:
     """One value is no reason for an axis of others."""
     (row,) = [text for text in drawn(panel([0.2, 0.2])) if "┤" in text]
     assert row.startswith("0.2┤")
     assert row[4] != " "
+
+
+def test_smallest_number_has_a_logarithmic_axis() -> None:
+    """The smallest double, which no factor of 1.2 changes, is drawn."""
+    lines = [line("a", [1], [math.ulp(0.0)], Scale(smooth=0, log_y=True))]
+    assert any("┤" in text for text in drawn(Panel("loss", "step", lines=lines, log_y=True)))
 
 
 def test_logarithmic_axis_leaves_out_what_it_has_no_place_for() -> None:

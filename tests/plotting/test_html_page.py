@@ -129,6 +129,22 @@ return said;
 """
 
 
+@needs_browser
+def test_whole_numbers_have_whole_ticks_on_a_page(tmp_path: Path) -> None:
+    """An axis of a few steps or epochs has no ticks between them; one of fractions has, and so has a narrow view."""
+    for name, scale in (("epoch", 1.0), ("loss", 0.5)):
+        write_run(name, [(step, step, {name: step * scale}) for step in range(3)])
+    with chromium.browser(tmp_path) as window:
+        for name, fractions in (("epoch", set()), ("loss", {"0.2", "0.4", "0.6", "0.8"})):
+            path = tmp_path / f"{name}.html"
+            html_page.save(presets.metrics(open_runs([name]), PlotOptions(smooth=0)), path)
+            window.open(path)
+            labels = set(window.script(LABELS))
+            assert {"0", "1", "2"} <= labels
+            assert {text for text in labels if "0." in text} == fractions
+        assert len(window.script("return charting.ticks(0.2, 0.4, false, 4, null, true)")) > 1
+
+
 OUTSIDE = """
 const cut = [], draw = CanvasRenderingContext2D.prototype.fillText;
 CanvasRenderingContext2D.prototype.fillText = function (text, x, ...more) {

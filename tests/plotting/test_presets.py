@@ -452,6 +452,18 @@ def test_steps_are_whole_numbers() -> None:
     assert ticks == ["0", "1", "2", "3", "4"]
 
 
+def test_whole_numbers_have_whole_ticks() -> None:
+    """Epochs have no ticks at halves, in a file and on the terminal; values with fractions have."""
+    write_run("short", [(step, step, {"epoch": float(step), "loss": step / 2}) for step in range(4)])
+    picture = presets.metrics(open_runs(["short"]), PlotOptions(smooth=0), ["epoch"])
+    matplotlib_figure.save(picture, Path("out.svg"))
+    up = re.findall(r">([\d.]+)</text>", Path("out.svg").read_text().partition('id="matplotlib.axis_2"')[2])
+    assert up[:4] == ["0", "1", "2", "3"]
+    assert "0.75" not in terminal.text(picture, width=80, height=15, coloured=False)
+    picture = presets.metrics(open_runs(["short"]), PlotOptions(smooth=0), ["loss"])
+    assert "0.375" in terminal.text(picture, width=80, height=15, coloured=False)
+
+
 def test_legend_has_all_of_twenty_runs() -> None:
     """Twenty runs are all named in the legend, and no two of them look alike."""
     for number in range(20):

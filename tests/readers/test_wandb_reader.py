@@ -303,6 +303,22 @@ def test_busy_server_is_waited_for(server: WandbServer) -> None:
         assert len(points(found, "loss")) == 3000
 
 
+def test_clients_process_that_ended_is_named_and_started_again(server: WandbServer) -> None:
+    """wandb-core killed (no memory, an administrator): that is said, not that the login was refused; the next reading
+    has a new one. The client would ask the dead one for ever."""
+    from wandb.sdk import wandb_setup
+
+    held(server, 100)
+    read("someone/digits/v2h4vzbc")
+    process = wandb_setup.singleton().ensure_service()._proc._process  # type: ignore[union-attr]
+    process.kill()
+    process.wait()
+    server.runs["v2h4vzbc"].rows.append({"_step": 100, "_timestamp": T0 + 100, "loss": 0.0})
+    with pytest.raises(Unavailable, match=r"helper process .* has ended; run it again"):
+        read("someone/digits/v2h4vzbc")
+    assert len(points(read("someone/digits/v2h4vzbc"), "loss")) == 101
+
+
 def test_history_is_fetched_once(server: WandbServer) -> None:
     """A second reading asks for no history; a run that went on is asked for what is new alone."""
     run = held(server, 3000, events=5, exit_code=None)

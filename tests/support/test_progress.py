@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import sys
 import types
 from typing import Any
@@ -95,6 +96,25 @@ def test_bar_leaves_standard_output_to_its_reader(monkeypatch: pytest.MonkeyPatc
     assert piped.getvalue() == "a report\n"
     assert "run 1 of 2" in drawn.getvalue()
     assert "3/4" in drawn.getvalue()
+
+
+@pytest.mark.parametrize("columns", ["40", "200"])
+def test_lines_above_a_bar_are_not_broken(columns: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A message is one line however wide the terminal is, so that a command in it can be copied; the bar has room."""
+    drawn = io.StringIO()
+    drawn.isatty = lambda: True  # type: ignore[method-assign]
+    monkeypatch.setattr(sys, "stderr", drawn)
+    monkeypatch.setenv("TRACKERS_PROGRESS_S", "0")
+    monkeypatch.setenv("COLUMNS", columns)
+    monkeypatch.setenv("TERM", "xterm")
+    message = "trackers: " + " ".join(f"word{number}" for number in range(60))
+    with progress.progress("reading the runs of a project", "runs") as tell:
+        tell(1, 4)
+        print(message, file=sys.stderr)
+        tell(2, 4)
+    shown = re.sub(r"\x1b\[[?\d;]*[A-Za-z]", "", drawn.getvalue()).replace("\r", "\n").splitlines()
+    assert message in shown
+    assert max(len(line) for line in shown if line != message) <= int(columns)
 
 
 def test_short_work_draws_no_bar(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ import trackers
 from tests.analysis.support import T0, write_run
 from tests.readers.test_following import append, metrics
 from tests.ui.support import Site, site, until
-from trackers.records import Alert, ArtifactFile, ArtifactRecord, Media, MediaFile, Start, Text
+from trackers.records import Alert, ArtifactFile, ArtifactRecord, Environment, Media, MediaFile, Start, Text
 from trackers.training.run import Run
 from trackers.ui import answers, catalogue, media
 from trackers.ui.answers import QUESTIONS
@@ -178,6 +178,22 @@ def test_run_page_has_all_of_a_run() -> None:
         (histogram,) = found.ask("items", run=key, name="histogram", type="histogram")["items"]
         assert (histogram["counts"], histogram["edges"]) == ([1, 2], [0, 1, 2])
         assert found.ask("media", run=key, name="table", type="table")["steps"] == [1]
+
+
+@pytest.mark.parametrize("gathered", [True, False])
+def test_run_page_has_each_fact_once(gathered: bool) -> None:
+    """Host, interpreter and commit are shown once, whether or not a relay recorded the environment."""
+    known = {"host": "node1", "executable": "/usr/bin/python3", "git": {"commit": "abc", "branch": "main"}}
+    more = [Environment(time=T0, values={**known, "python": "3.11.7"})] if gathered else []
+    write_run("one", more=more, host="node1", python="/usr/bin/python3", git=known["git"])
+    with site(runs=1) as found:
+        page = found.ask("run", run=found.key("one"))
+    facts = [*page["about"], *page["environment"]]
+    names = [name for name, _ in facts]
+    assert len(names) == len(set(names))
+    for fact in ("node1", "/usr/bin/python3", "abc", "main"):
+        assert [value for _, value in facts].count(fact) == 1, fact
+    assert ("python" in names) == gathered
 
 
 def picture(name: str, file: str, form: str, kind: str = "image") -> Media:

@@ -68,12 +68,11 @@ PLACES = {
 RUN_METHODS = (
     "log", "log_artifact", "save", "define_metric", "alert", "mark_preempting", "log_metrics", "status", "watch",
     "unwatch", "log_code", "log_model", "link_model", "link_artifact", "upsert_artifact", "finish_artifact",
-    "pin_config_keys",
+    "pin_config_keys", "use_artifact", "use_model",
 )  # fmt: skip
 
 FUNCTIONS = (
-    "sweep", "controller", "agent", "use_artifact", "use_model", "restore",
-    "sagemaker_auth",
+    "sweep", "controller", "agent", "restore", "sagemaker_auth",
 )  # fmt: skip
 CLASSES = ("Api", "ArtifactTTL")
 NAMESPACES = (

@@ -29,6 +29,8 @@ BUILT_IN: dict[str, str] = {
         "progress",
         "swanlab",
         "comet",
+        "dvclive",
+        "clearml",
     )
 }
 """The built-in trackers, one line each, in the form of entry points, so that both are loaded by one function.

@@ -7,11 +7,26 @@ from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
-from typer.main import get_command_from_info, get_command_name
+from typer.main import get_command_from_info, get_command_name, get_group
 from typer.models import CommandInfo
 
 from trackers._version import __version__
-from trackers.cli import analysis, config, doctor, files, gpu, logs, plot, retention, runs, sweep, sync, ui, watch
+from trackers.cli import (
+    analysis,
+    artifacts,
+    config,
+    doctor,
+    files,
+    gpu,
+    logs,
+    plot,
+    retention,
+    runs,
+    sweep,
+    sync,
+    ui,
+    watch,
+)
 
 COMMANDS: tuple[tuple[str, tuple[Callable[..., Any], ...]], ...] = (
     ("Runs", (runs.ls, runs.show, logs.logs, ui.ui, watch.watch, sync.sync, sweep.run)),
@@ -21,6 +36,8 @@ COMMANDS: tuple[tuple[str, tuple[Callable[..., Any], ...]], ...] = (
     ("Hardware", (gpu.gpu,)),
 )  # fmt: skip
 """Panels and their commands; a command is called as its function, with "-" for "_"."""
+GROUPS = {"artifacts": artifacts.app}
+"""Commands that have commands of their own."""
 KEEPING = (retention.archive, retention.restore, retention.prune)
 
 
@@ -28,20 +45,28 @@ class _Commands(Mapping[str, Any]):
     """Commands by name, each built when it is asked for: to build all takes longer than most of them run.
 
     Args:
-        declared: what ``typer`` knows of each, in the help's order.
+        declared: what ``typer`` knows of each, in the help's order. groups: commands that have commands of their own.
     """
 
-    def __init__(self, declared: list[CommandInfo]) -> None:
-        self._declared = {one.name or get_command_name(getattr(one.callback, "__name__", "")): one for one in declared}
+    def __init__(self, declared: list[CommandInfo], groups: Mapping[str, typer.Typer]) -> None:
+        self._declared: dict[str, CommandInfo | typer.Typer] = {
+            one.name or get_command_name(getattr(one.callback, "__name__", "")): one for one in declared
+        }
+        self._declared.update(groups)
         self._built: dict[str, Any] = {}
 
     def __getitem__(self, name: str) -> Any:
         if name not in self._built:
-            self._built[name] = get_command_from_info(
-                self._declared[name],
-                pretty_exceptions_short=app.pretty_exceptions_short,
-                rich_markup_mode=app.rich_markup_mode,
-            )
+            declared = self._declared[name]
+            if isinstance(declared, typer.Typer):
+                self._built[name] = get_group(declared)
+                self._built[name].rich_help_panel = "Sources"
+            else:
+                self._built[name] = get_command_from_info(
+                    declared,
+                    pretty_exceptions_short=app.pretty_exceptions_short,
+                    rich_markup_mode=app.rich_markup_mode,
+                )
         return self._built[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -56,7 +81,7 @@ class _Program(TyperGroup):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
-        self.commands = _Commands(_declared)  # type: ignore[assignment]
+        self.commands = _Commands(_declared, GROUPS)  # type: ignore[assignment]
 
 
 app = typer.Typer(

@@ -83,6 +83,24 @@ def files(context: typer.Context, incomplete: str) -> Offer:
     return _matching(((entry["name"], entry["kind"]) for entry in [*view.media, *view.artifacts]), incomplete)
 
 
+def artifacts(context: typer.Context, incomplete: str) -> Offer:
+    """Names of artifacts, with their projects where two have one of that name."""
+    from trackers.artifacts.versions import catalogs
+    from trackers.cli.place import runs_root
+
+    given = context.params.get("directory")
+    try:
+        there = catalogs(runs_root(Path(given) if given else None))
+    except (OSError, ValueError):
+        return []
+    found = [(one.project, name) for one in there for name in one.names]
+    names = [name for _, name in found]
+    words = {name if names.count(name) == 1 else f"{project}/{name}": project for project, name in found}
+    if context.info_name == "ls":  # the word may as well be a command
+        words.update({"alias": "give an alias", "get": "write the files", "rm": "remove versions"})
+    return _matching(words.items(), incomplete)
+
+
 def groupings(context: typer.Context, incomplete: str) -> Offer:
     """What --by takes."""
     fixed = {"seed": "runs that differ in seeds alone", "group": "", "tag": ""}

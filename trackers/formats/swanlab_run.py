@@ -11,7 +11,6 @@ What this package writes has two fields more in a ``Record``, which SwanLab skip
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 import re
 import struct
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from trackers.formats import leveldb_log
+from trackers.formats.yaml_text import yaml_text
 from trackers.records import name_floats
 
 MAGIC = (b":SWL", 0xE1D6, 2)
@@ -208,42 +208,9 @@ def logged_name(stored: str) -> str:
 
 
 def config_text(config: Mapping[str, Any]) -> str:
-    """``files/config.yaml``: YAML that is JSON, too, but for keys of more than a thousand characters.
-
-    NaN and infinities are their names; PyYAML takes "1e-05" for text and refuses some characters, so that numbers have
-    a point and those characters are escaped.
-    """
+    """``files/config.yaml``; NaN and infinities are their names."""
     rows = {key: {"value": value, "desc": "", "sort": place} for place, (key, value) in enumerate(config.items())}
-    return _yaml(name_floats(rows), "\n") + "\n"
-
-
-def _yaml(value: Any, line: str) -> str:
-    if isinstance(value, dict) and value:
-        inner = line + "  "
-        parts = (f"{_yaml_key(str(key))}: {_yaml(item, inner)}" for key, item in value.items())
-        return "{" + inner + f",{inner}".join(parts) + line + "}"
-    if isinstance(value, (list, tuple)):
-        return "[" + ", ".join(_yaml(item, line + "  ") for item in value) + "]"
-    if isinstance(value, float):
-        text = repr(value)
-        return text.replace("e", ".0e") if "e" in text and "." not in text else text
-    if isinstance(value, (str, int, bool, dict)) or value is None:
-        return _UNPRINTABLE.sub(_escape, json.dumps(value, ensure_ascii=False))
-    return _UNPRINTABLE.sub(_escape, json.dumps(str(value), ensure_ascii=False))
-
-
-_LONG_KEY = 1000
-"""Longer keys are marked with "?": without it YAML allows 1,024 characters."""
-_UNPRINTABLE = re.compile("[\x7f-\x9f\ud800-\udfff\ufeff\ufffe\uffff]")
-
-
-def _yaml_key(key: str) -> str:
-    text = _UNPRINTABLE.sub(_escape, json.dumps(key, ensure_ascii=False))
-    return f"? {text} " if len(text) > _LONG_KEY else text
-
-
-def _escape(found: re.Match[str]) -> str:
-    return f"\\u{ord(found[0]):04x}"
+    return yaml_text(name_floats(rows))
 
 
 def _varint(out: bytearray, value: int) -> None:

@@ -70,9 +70,11 @@ def _axes(panel: Panel) -> tuple[_Axis, _Axis]:
     found = []
     for parts, logarithmic in ((xs, panel.log_x), (ys, panel.log_y)):
         values = np.concatenate([np.asarray(part, np.float64) for part in parts])
-        values = values[np.isfinite(values) & (values > 0 if logarithmic else True)]
+        values = values[np.isfinite(values)]
+        whole = bool((values == np.round(values)).all())
+        values = values[values > 0] if logarithmic else values
         low, high = (float(values.min()), float(values.max())) if len(values) else (1.0, 1.0)
-        found.append(_Axis(low, high, logarithmic))
+        found.append(_Axis(low, high, logarithmic, whole))
     if (heights := panel.heights) is not None:
         top = heights[1] if panel.ceiling is None else max(panel.ceiling, found[1].high)
         found[1] = _Axis(heights[0], top, False)
@@ -84,14 +86,14 @@ def _shown(line: Curve) -> tuple[Any, Any]:
 
 
 class _Axis:
-    """Values between two ends, which differ. logarithmic: both are above zero."""
+    """Values between two ends, which differ. logarithmic: both are above zero. whole: ticks are whole numbers."""
 
-    def __init__(self, low: float, high: float, logarithmic: bool) -> None:
-        self.logarithmic = logarithmic
+    def __init__(self, low: float, high: float, logarithmic: bool, whole: bool = False) -> None:
+        self.logarithmic, self._whole = logarithmic, whole
         self._only = low if low == high else None
         if low == high:
             part = abs(low) * 0.05 or 0.5
-            low, high = (low / 1.2, high * 1.2) if logarithmic else (low - part, high + part)
+            low, high = (low / 1.2, max(high * 1.2, high + math.ulp(0.0))) if logarithmic else (low - part, high + part)
         self.low, self.high = low, high
 
     def parts(self, values: Any) -> Any:
@@ -123,6 +125,8 @@ class _Axis:
         rough = (self.high / 2 - self.low / 2) / max(most - 1, 1) * 2
         if not math.isfinite(rough) or rough <= 0:
             return []
+        if self._whole:
+            rough = max(rough, 1.0)
         size = 10.0 ** math.floor(math.log10(rough))
         if size == 0:
             return []

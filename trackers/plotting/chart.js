@@ -35,7 +35,7 @@ const charting = (() => {
   };
 
   const SECONDS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 172800, 432000, 864000];
-  function ticks(low, high, log, most, clock) {
+  function ticks(low, high, log, most, clock, whole) {  // whole: only whole numbers, if one is in sight
     const found = [];
     if (log) {
       const every = Math.max(1, Math.ceil((high - low) / most));
@@ -55,6 +55,7 @@ const charting = (() => {
       step = SECONDS.find(s => s >= rough) || step;
       if (clock === "time") base = new Date(low * 1000).getTimezoneOffset() * 60;
     }
+    if (whole && Math.ceil(low) <= Math.floor(high)) step = Math.max(step, 1);
     for (let k = Math.ceil((low - base) / step); base + k * step <= high && found.length < 1000; k++) found.push(base + k * step);
     return found;
   }
@@ -87,6 +88,9 @@ const charting = (() => {
       }
       this.logX = panel.log_x && panel.lines.length > 0;
       this.logY = panel.log_y && panel.lines.length > 0;
+      const whole = values => values.every(v => !isFinite(v) || Number.isInteger(v));
+      this.wholeX = this.lines.every(line => whole(line.x));
+      this.wholeY = this.lines.every(line => whole(line.y));
     }
     toX(v) { return this.logX ? Math.log10(v) : v; }
     toY(v) { return this.logY ? Math.log10(v) : v; }
@@ -142,7 +146,7 @@ const charting = (() => {
       if (this.panel.bars.length) return this.bars(c, width, height);
       if (this.panel.blank) { c.textAlign = "center"; c.fillText(this.panel.empty, width / 2, height / 2); return; }
       const [x0, x1, y0, y1] = this.reach();
-      const rows = ticks(y0, y1, this.logY, Math.max(2, (height - 42) / 40)).map(t => [t, this.tick(t, this.logY, y1 - y0)]);
+      const rows = ticks(y0, y1, this.logY, Math.max(2, (height - 42) / 40), null, this.wholeY).map(t => [t, this.tick(t, this.logY, y1 - y0)]);
       const left = Math.max(52, ...rows.map(([, label]) => c.measureText(label).width + 7));
       const box = this.box = {left, right: width - 10, top: 8, bottom: height - 34, x0, x1, y0, y1};
       this.px = x => box.left + (this.toX(x) - x0) / (x1 - x0) * (box.right - box.left);
@@ -157,7 +161,7 @@ const charting = (() => {
     axes(c, box, rows, width) {
       c.lineWidth = 1; c.strokeStyle = this.pale;
       c.textAlign = "center"; c.textBaseline = "top";
-      for (const t of ticks(box.x0, box.x1, this.logX, Math.max(2, (box.right - box.left) / 80), this.panel.x_kind)) {
+      for (const t of ticks(box.x0, box.x1, this.logX, Math.max(2, (box.right - box.left) / 80), this.panel.x_kind, this.wholeX)) {
         const x = box.left + (t - box.x0) / (box.x1 - box.x0) * (box.right - box.left);
         c.beginPath(); c.moveTo(x, box.top); c.lineTo(x, box.bottom); c.stroke();
         const label = this.tick(t, this.logX, box.x1 - box.x0, true);

@@ -72,6 +72,13 @@ class Panel(msgspec.Struct):
         bottom = self.floor if self.floor is not None and low >= self.floor else low - edge
         return bottom, max(high, self.ceiling if self.ceiling is not None else high) + (edge or 1.0)
 
+    def whole(self, axis: str) -> bool:
+        """Whether all finite values along an axis, "x" or "y", are whole numbers: then its ticks are, too."""
+        import numpy as np
+
+        parts = [np.asarray(getattr(line, axis), np.float64) for line in self.lines]
+        return bool(parts) and all(bool((part == np.round(part))[np.isfinite(part)].all()) for part in parts)
+
     @property
     def blank(self) -> bool:
         """Nothing can be drawn, not even the place of a NaN."""

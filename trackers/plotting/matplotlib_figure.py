@@ -123,8 +123,12 @@ def _ticks(axes: Any, panel: Panel) -> None:
             axis.set_minor_formatter(_between(low, high))
         elif not logarithmic:
             axis.get_major_formatter().set_useOffset(False)
-    if panel.x_label == "step" and not panel.log_x:
-        axes.xaxis.get_major_locator().set_params(integer=True)
+    for axis, whole, logarithmic in (
+        (axes.xaxis, panel.x_label == "step" or panel.whole("x"), panel.log_x),
+        (axes.yaxis, panel.whole("y"), panel.log_y),
+    ):
+        if whole and not logarithmic:
+            axis.get_major_locator().set_params(integer=True)
     if panel.x_label == "tokens" and not panel.log_x:
         axes.xaxis.set_major_formatter(EngFormatter(sep=""))
 

@@ -64,6 +64,8 @@ def _panel(panel: Panel, width: int, height: int, coloured: bool) -> str:
             places = _ticks(
                 [value for line in panel.lines for value in getattr(line, of)[_finite(line.y)]], logarithmic
             )
+            if panel.whole(of):
+                places = sorted({float(round(place)) for place in places})
             ticks(places, [f"{place:.4g}" for place in places])
     if (heights := panel.heights) is not None:
         plotext.ylim(*heights)

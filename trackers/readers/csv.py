@@ -49,7 +49,7 @@ class CsvReader:
         try:
             yield from _rows(path)
         except FileNotFoundError:
-            raise NotFound(f"csv: {path} has gone") from None
+            raise places.gone(self.scheme, path) from None
         except (csv.Error, UnicodeDecodeError) as error:
             raise Damaged(f"csv: {path} is no table in UTF-8: {error}") from None
         yield from _results(path.with_name("summary.csv"), path.stat().st_mtime)

@@ -118,6 +118,11 @@ def check_size(path: Path) -> None:
         raise Damaged(f"{path} is damaged: it claims {stat.st_size:,} bytes, and holds {held:,}")
 
 
+def gone(scheme: str, path: Path) -> NotFound:
+    """What a reader raises for a run that was deleted after it was listed."""
+    return NotFound(f"{scheme}: {path} has gone")
+
+
 def version(paths: Iterable[Path]) -> str:
     """A word that changes when a file is written."""
     parts = []

@@ -77,7 +77,7 @@ def read_state(path: Path) -> dict[str, Any]:
     try:
         state = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise NotFound(f"hf: {path} has gone") from None
+        raise places.gone("hf", path) from None
     except ValueError as error:
         raise NotFound(f"hf: {path} isn't whole JSON: {error}") from None
     rows = state.get("log_history") if isinstance(state, dict) else None

@@ -21,7 +21,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from trackers.errors import Damaged, NotFound
+from trackers.errors import Damaged
 from trackers.readers import helpers as places
 from trackers.readers.boundary import Spared, bounded
 from trackers.readers.reader import SourceRun
@@ -87,7 +87,7 @@ class NeptuneReader:
         """See :class:`trackers.readers.reader.Reader`. Files are read where they lie."""
         path = Path(run.native["path"])
         if not path.is_file():
-            raise NotFound(f"neptune: {path} has gone")
+            raise places.gone(self.scheme, path)
         yield from _Reading(run, path).records()
 
 

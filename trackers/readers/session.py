@@ -77,7 +77,7 @@ def read_summary(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise NotFound(f"session: {path} has gone") from None
+        raise places.gone("session", path) from None
     except (ValueError, OSError) as error:
         raise NotFound(f"session: {path} isn't whole JSON: {error}") from None
     if not isinstance(content, dict) or not any(part in content for part in _PARTS):

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from trackers.errors import Damaged, NotFound
+from trackers.errors import Damaged
 from trackers.formats import leveldb_log
 from trackers.formats import swanlab_run as form
 from trackers.readers import helpers as places
@@ -74,7 +74,7 @@ class SwanlabReader:
         """See :class:`trackers.readers.reader.Reader`."""
         path = Path(run.native["path"])
         if not path.is_file():
-            raise NotFound(f"swanlab: {path} has gone")
+            raise places.gone(self.scheme, path)
         yield from _Reading(run, path).records()
 
 

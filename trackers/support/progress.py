@@ -163,7 +163,8 @@ def _bar(unit: str) -> Any:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TextColumn(unit))
+    console = Console(stderr=True, soft_wrap=True)  # lines above the bar are the terminal's to wrap: whole when copied
     return Progress(
-        *columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True,
+        *columns, TimeRemainingColumn(), console=console, transient=True,
         redirect_stdout=sys.stdout.isatty(),  # else it would take what is meant for a file or a pipe
     )  # fmt: skip

@@ -93,6 +93,9 @@ class NullRun(NotMeasuring, WandbRun):
         """Nothing; gives the artifact back."""
         return artifact if artifact_or_path is None else artifact_or_path
 
+    def _note_use(self, name: str, version: str) -> None:
+        pass
+
     def save(self, glob_str: Any = None, base_path: Any = None, policy: str = "live", glob: bool = True) -> list[str]:
         """Nothing."""
         return []

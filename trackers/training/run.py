@@ -333,11 +333,15 @@ class Run(Measuring, WandbRun):
                 never rewritten in place.
 
         Returns:
-            the artifact, as W&B does.
+            the artifact; ``version`` is its number in the project: the next one, or that of the version which has the
+            same content. What was given, if it couldn't be kept.
         """
         given = artifact if artifact_or_path is None else artifact_or_path
-        self._recorder.guard("log_artifact", self._log_artifact, given, name, type, aliases, policy, metadata, tags)
-        return given
+        made: list[Any] = []
+        self._recorder.guard(
+            "log_artifact", self._log_artifact, given, name, type, aliases, policy, metadata, tags, made
+        )
+        return made[0] if made else given
 
     def save(self, glob_str: Any = None, base_path: Any = None, policy: str = "live", glob: bool = True) -> list[str]:
         """Keep the files that match a glob, as they are now. Returns their paths.
@@ -401,7 +405,7 @@ class Run(Measuring, WandbRun):
     def _keep_files(self) -> None:
         path = self._recorder.run.path / FILES
         if path.is_dir() and any(path.iterdir()):
-            self._log_artifact(self._own_files(path), None, None, None, "copy", None)
+            self._log_artifact(self._own_files(path), None, None, None, "copy", None, versioned=False)
 
     def _own_files(self, folder: Path) -> Any:
         from trackers.values.artifact import Artifact
@@ -569,7 +573,10 @@ class Run(Measuring, WandbRun):
         policy: str,
         metadata: Mapping[str, Any] | None,
         tags: Sequence[str] | None = None,
+        made: list[Any] | None = None,
+        versioned: bool = True,
     ) -> None:
+        from trackers.training import artifact_versions
         from trackers.values import artifact as artifacts
 
         try:
@@ -580,20 +587,31 @@ class Run(Measuring, WandbRun):
             self._recorder.problem(f"log_artifact: metadata: {reason(error)}")
             known = {}
         names = [aliases] if isinstance(aliases, str) else plain(aliases)
-        self._recorder.write(
-            artifacts.record(
-                artifact,
-                store=self._recorder.store(),
-                time=self._recorder.now(),
-                step=self.step,
-                name=None if name is None else _text(name),
-                type=None if type is None else _text(type),
-                aliases=[_text(alias) for alias in names] if isinstance(names, list) else None,
-                policy=policy,
-                metadata=known,
-                announce=self._recorder.problem,
-            )
+        record = artifacts.record(
+            artifact,
+            store=self._recorder.store(),
+            time=self._recorder.now(),
+            step=self.step,
+            name=None if name is None else _text(name),
+            type=None if type is None else _text(type),
+            aliases=[_text(alias) for alias in names] if isinstance(names, list) else None,
+            policy=policy,
+            metadata=known,
+            announce=self._recorder.problem,
         )
+        record.versioned = versioned
+        if versioned and not self._recorder.finished:
+            artifact_versions.number(record, Path(self._info.directory), self.id, self._recorder.problem)
+        self._recorder.write(record)
+        kept = artifact_versions.logged(artifact, record, Path(self._info.directory), self.project)
+        if made is not None:
+            made.append(kept)
+
+    def _note_use(self, name: str, version: str) -> None:
+        """Record that the run used a version: in its configuration, which every tracker gets."""
+        from trackers.artifacts.versions import USED
+
+        self._recorder.config({USED: {name: version}})
 
     def _end_console(self) -> None:
         """Take nothing more of what is printed; without a relay, put it into the journal."""
@@ -615,7 +633,7 @@ class Run(Measuring, WandbRun):
         matches = glob.glob(path, recursive=True) if by_glob else [path]
         for match in sorted(matches):
             name = os.path.relpath(match, base_path) if base_path else os.path.basename(match)
-            self._log_artifact(match, name, "file", None, "copy", None)
+            self._log_artifact(match, name, "file", None, "copy", None, versioned=False)
             found.append(match)
 
     def _end(

@@ -236,10 +236,8 @@ def warn(text: str) -> None:
 
 HINTS = {
     "Api": "`trackers show` and `trackers ls` read runs on this machine",
-    "link_model": "log_artifact keeps the file with the run",
-    "use_artifact": "log_artifact works here",
 }
-RUN_REFUSED = ("use_artifact", "use_model", "restore")
+RUN_REFUSED = ("restore",)
 
 
 def of_run(name: str, ours: list[str]) -> Any:

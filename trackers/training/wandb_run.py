@@ -108,15 +108,52 @@ class WandbRun:
         """Keep a model's file or directory with the run."""
         self._of("log_artifact")(path, name=name, type="model", aliases=aliases)
 
+    def use_artifact(
+        self, artifact_or_name: Any, type: str | None = None, aliases: Any = None, use_as: str | None = None
+    ) -> Any:
+        """A version of an artifact from the directory of runs; the run records that it used it.
+
+        Args:
+            artifact_or_name: ``name:alias``, ``name:v3``, ``project/name:alias``; default the run's own project, and
+                the alias ``latest``. Or an artifact; one that isn't logged is logged.
+            type: what the version's type must be.
+            use_as: its name in the run's configuration, default its own.
+
+        Returns:
+            the version: ``download()``, ``get_entry(name)``, ``files()``, ``logged_by()`` and W&B's other names.
+
+        Raises:
+            NotFound: there is no such version, or its content was removed. UsageError: it is of another type, or the
+                name can't be read.
+        """
+        from trackers.training import artifact_versions
+
+        return artifact_versions.use(self, artifact_or_name, type, use_as)
+
+    def use_model(self, name: str) -> str:
+        """Use a version of a model, and write its files as ``download`` does; the path of its file, or the directory.
+
+        Raises:
+            NotFound, UsageError: as :meth:`use_artifact`; it is no model.
+        """
+        from trackers.training import artifact_versions
+
+        return artifact_versions.use_model(self, name)
+
     def link_model(self, path: Any, registered_model_name: str, name: str | None = None, aliases: Any = None) -> Any:
-        """Keep a model with the run; W&B's registry of models doesn't get it, which is said once."""
-        warn(f"link_model: {registered_model_name} of W&B's registry isn't linked; the model is kept with the run")
-        return self._of("log_artifact")(path, name=name or registered_model_name, type="model", aliases=aliases)
+        """Keep a model under its name in the registry; W&B's registry doesn't get it, which is said once."""
+        target = registered_model_name.rpartition("/")[2]
+        warn(f"link_model: W&B's registry isn't linked; the model is the project's artifact {target!r}")
+        return self._of("log_artifact")(path, name=target, type="model", aliases=aliases)
 
     def link_artifact(self, artifact: Any, target_path: str, aliases: Any = None) -> Any:
-        """Nothing but a line: W&B's registry is its service, and the artifact is kept with the run by log_artifact."""
-        warn(f"link_artifact: {target_path} of W&B's registry isn't linked; log_artifact keeps the artifact")
-        return artifact
+        """Keep an artifact under its name in the registry, too, as a version of that name in the run's project.
+
+        W&B's registry doesn't get it, which is said once.
+        """
+        target = str(target_path).rpartition("/")[2].partition(":")[0]
+        warn(f"link_artifact: W&B's registry isn't linked; it is the project's artifact {target!r}, too")
+        return self._of("log_artifact")(artifact, name=target, aliases=aliases)
 
     def upsert_artifact(
         self, artifact_or_path: Any, name: str | None = None, type: str | None = None, aliases: Any = None,

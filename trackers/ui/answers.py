@@ -260,7 +260,7 @@ def run(catalogue: Catalogue, given: Given) -> Any:
             alerts.append([record.time, record.line()[:1000]])
         elif isinstance(record, ArtifactRecord):
             artifacts.append(_artifact(record, len(artifacts)))
-    found["about"] = _leaves({name: value for name, value in about.items() if value})
+    found["about"] = _leaves({name: value for name, value in about.items() if value and name not in environment})
     found["config"], found["results"], found["environment"] = map(_leaves, (config, results, environment))
     found["attempts"], found["alerts"], found["artifacts"] = attempts[-100:], alerts[-200:], artifacts[-200:]
     found["delivery"] = name_floats(delivery)
@@ -279,11 +279,14 @@ def _artifact(record: ArtifactRecord, place: int) -> dict[str, Any]:
 
 
 def _identity(catalogue: Catalogue, key: str, config: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any], Any]:
-    """What ``run.json`` says of a run, its configuration with the changes, and how each tracker stands."""
+    """What ``run.json`` says of a run, its configuration with the changes, and how each tracker stands.
+
+    What Environment records hold, too, has their names, so that the page shows it once.
+    """
     directory = RunDirectory(catalogue.directory(key) or "")
     info = directory.read_info()
     about = {
-        "command": " ".join([info.program, *info.argv]), "directory": info.directory, "python": info.python,
+        "command": " ".join([info.program, *info.argv]), "directory": info.directory, "executable": info.python,
         "host": info.host, "user": info.user, "notes": info.notes or "", "job type": info.job_type or "",
         "git": {name: info.git.get(name) for name in ("commit", "branch", "remote") if info.git.get(name)},
     }  # fmt: skip

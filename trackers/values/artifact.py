@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from trackers import records
-from trackers.errors import UsageError
+from trackers.errors import UsageError, did_you_mean
 from trackers.media import MediaStore, as_media
 from trackers.media.base import MediaValue
 from trackers.records import ArtifactFile
@@ -21,6 +21,19 @@ from trackers.values.file_snapshot import inside_name, snapshot, walk
 
 CHECKPOINTS = (".pt", ".pth", ".ckpt", ".safetensors", ".pkl", ".h5", ".keras", ".onnx", ".gguf", ".msgpack")
 """Files that are of type "model" where no type is given."""
+
+
+LOGGED = (
+    "commit_hash", "created_at", "download", "file", "get", "get_entry", "get_path", "id", "logged_by", "manifest",
+    "new_draft", "project", "qualified_name", "source_name", "state", "updated_at", "used_by", "verify",
+    "version_index", "collection_name", "source_collection", "source_project", "source_version",
+    "entity", "checkout", "is_link",
+)  # fmt: skip
+"""What a logged artifact has, and a new one hasn't (:class:`trackers.artifacts.stored.StoredArtifact`)."""
+
+
+class NotLogged(UsageError, AttributeError):
+    """Something of a logged artifact, asked of a new one."""
 
 
 class _Source(NamedTuple):
@@ -63,6 +76,26 @@ class Artifact:
         self._references: dict[str, str] = {}
         self._values: dict[str, MediaValue] = {}
         self._made: tempfile.TemporaryDirectory[str] | None = None
+        self._version: int | None = None
+        self._open: Callable[[], Artifact] | None = None
+        self.aliases: list[str] = []
+
+    def _log(self, record: records.ArtifactRecord, open_it: Callable[[], Artifact]) -> None:
+        """It was logged as this record, and can be opened as a stored one."""
+        self._version, self._open = record.version, open_it
+        self.aliases = list(dict.fromkeys([*record.aliases, "latest"]))
+
+    @property
+    def version(self) -> str | None:
+        """Its number once it is logged: "v3"; None before."""
+        return None if self._version is None else f"v{self._version}"
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in LOGGED:
+            raise AttributeError(f"an artifact has no {name!r}{did_you_mean(name, [*LOGGED, *dir(type(self))], '')}")
+        if self._open is None:
+            raise NotLogged(f"artifact {self.name!r} isn't logged: {name} is there after run.log_artifact")
+        return getattr(self._open(), name)
 
     @property
     def digest(self) -> str:
@@ -93,8 +126,8 @@ class Artifact:
         """Nothing: an artifact is complete when it is logged."""
 
     def is_draft(self) -> bool:
-        """True: W&B's service, which makes versions of artifacts, isn't asked."""
-        return True
+        """Whether it isn't logged."""
+        return self._version is None
 
     def save(self, project: str | None = None, settings: Any = None) -> None:
         """Nothing: ``run.log_artifact`` keeps it."""

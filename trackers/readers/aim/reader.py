@@ -140,7 +140,7 @@ class _Reading:
         run, root = self._run, self._root
         place = root / RUNS / run.id
         if not place.is_dir():
-            raise NotFound(f"aim: {place} has gone")
+            raise places.gone("aim", place)
         yield Start(time=run.created, rank=0)
         with opened(place, root) as store:
             about = tree.grow(Node(), store.items(tree.key("meta", "chunks", run.id)), lambda name: None)

@@ -19,7 +19,7 @@ import msgspec
 from trackers.errors import NotFound
 from trackers.readers import helpers as places
 from trackers.readers.boundary import Spared, bounded
-from trackers.readers.helpers import merged
+from trackers.readers.helpers import gone, merged
 from trackers.readers.reader import SourceRun
 from trackers.records import (
     MAX_STEP,
@@ -88,7 +88,7 @@ def read_log(path: Path) -> Log:
         except ValueError:  # written by others, laid out in another way
             value, places = json.loads(path.read_text(encoding="utf-8")), {}
     except FileNotFoundError:
-        raise NotFound(f"json: {path} has gone") from None
+        raise gone("json", path) from None
     except (ValueError, OSError) as error:
         raise NotFound(f"json: {path} isn't whole JSON: {error}") from None
     if not isinstance(value, dict):

@@ -377,6 +377,8 @@ def patiently(ask: Callable[[], Result], patience_s: float | None = None) -> Res
         try:
             return ask()
         except Exception as error:
+            if _lost_service(error):
+                raise Unavailable("wandb: the client's helper process (wandb-core) has ended; run it again") from error
             problem = translate(error)
             if not isinstance(problem, Unavailable) or time.monotonic() + pause > until:
                 raise problem from error
@@ -385,6 +387,23 @@ def patiently(ask: Callable[[], Result], patience_s: float | None = None) -> Res
                 said = True
             time.sleep(pause)
             pause = min(60.0, pause * 2)
+
+
+def _lost_service(error: BaseException) -> bool:
+    """Whether the client's helper process has ended. It would be asked for ever: whoever asks next gets another one."""
+    from wandb.sdk import wandb_setup
+    from wandb.sdk.mailbox.mailbox import MailboxClosedError
+
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, MailboxClosedError):
+        cause = cause.__cause__ or cause.__context__
+    if cause is None:
+        return False
+    with contextlib.suppress(Exception):
+        wandb_setup.teardown(exit_code=1)
+    wandb_setup._singleton = None
+    os.environ.pop("WANDB_SERVICE", None)
+    return True
 
 
 def translate(error: Exception) -> Exception:

@@ -1,0 +1,1 @@
+"""Versions of artifacts over a project's runs."""

@@ -1,0 +1,243 @@
+"""A version as a script gets it: its files come back as they were logged, and nothing is written anywhere else."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+import trackers
+from tests.artifacts.conftest import Begin, log
+from trackers.artifacts import versions
+from trackers.artifacts.stored import StoredArtifact
+from trackers.errors import Damaged, NotFound, UsageError
+from trackers.values.artifact import NotLogged
+
+RUNS = Path("runs")
+
+
+def stored(reference: str = "digits/dataset:latest") -> StoredArtifact:
+    return StoredArtifact(RUNS.absolute(), versions.find(RUNS.absolute(), reference))
+
+
+def folder_of_two(begin: Begin) -> StoredArtifact:
+    """A version with a file, one in a folder, and a reference."""
+    Path("data/sub").mkdir(parents=True)
+    Path("data/rows.csv").write_text("1,2\n")
+    Path("data/sub/labels.txt").write_text("cat\n")
+    artifact = trackers.Artifact("dataset", "dataset", "rows", {"rows": 1})
+    artifact.add_dir("data")
+    artifact.add_reference("s3://bucket/raw.bin")
+    run = begin("maker")
+    run.log_artifact(artifact, aliases=["raw"])
+    run.finish()
+    return stored()
+
+
+def test_version_has_wandbs_names(begin: Begin) -> None:
+    """Name with number, aliases, type, metadata, digest, size, files, and who made it."""
+    found = folder_of_two(begin)
+    assert isinstance(found, trackers.Artifact)
+    assert (found.name, found.version, found.type) == ("dataset:v0", "v0", "dataset")
+    assert (found.aliases, found.description, found.metadata) == (["latest", "raw"], "rows", {"rows": 1})
+    assert (found.qualified_name, found.collection_name, found.project) == ("digits/dataset:v0", "dataset", "digits")
+    assert (len(found.digest), found.size, found.file_count) == (32, 8, 3)
+    assert sorted(one.name for one in found.files()) == ["raw.bin", "rows.csv", "sub/labels.txt"]
+    assert sorted(found.manifest.entries) == ["raw.bin", "rows.csv", "sub/labels.txt"]
+    assert found.logged_by().name == "maker"
+    assert found.created_at.startswith("20")
+    assert not found.is_draft()
+    assert found.wait() is found
+
+
+def test_download_writes_the_files(begin: Begin, caplog: pytest.LogCaptureFixture) -> None:
+    """All of them with their paths, by default into artifacts/NAME:vN; references are named, not fetched."""
+    found = folder_of_two(begin)
+    assert found.download() == "artifacts/dataset:v0"
+    assert "references are named, not fetched: s3://bucket/raw.bin" in caplog.text
+    assert Path("artifacts/dataset:v0/sub/labels.txt").read_text() == "cat\n"
+    assert found.get_path("rows.csv").download("elsewhere") == "elsewhere/rows.csv"
+    assert Path("elsewhere/rows.csv").read_text() == "1,2\n"
+    assert found.get_entry("raw.bin").ref_target() == "s3://bucket/raw.bin"
+    found.download("part", path_prefix="sub/")
+    assert [path.name for path in Path("part").rglob("*.*")] == ["labels.txt"]
+    with pytest.raises(NotFound, match=r"'raw.bin' is a reference to s3://bucket/raw.bin"):
+        found.get_entry("raw.bin").download()
+    with pytest.raises(NotFound, match=r"dataset:v0 has no file 'row.csv': did you mean 'rows.csv'\?"):
+        found.get_entry("row.csv")
+    with pytest.raises(UsageError, match="3 files: use download"):
+        found.file()
+
+
+def test_second_download_mends(begin: Begin) -> None:
+    """What is there and the same is left as it is, what differs is replaced; ``verify`` tells."""
+    found = folder_of_two(begin)
+    found.download("out")
+    before = os.stat("out/rows.csv").st_ino
+    Path("out/sub/labels.txt").write_text("dog\n")
+    with pytest.raises(Damaged, match=r"sub/labels.txt isn't what dataset:v0 has"):
+        found.verify("out")
+    found.download("out")
+    found.verify("out")
+    assert os.stat("out/rows.csv").st_ino == before
+    assert Path("out/sub/labels.txt").read_text() == "cat\n"
+
+
+def test_directory_of_downloads_is_wandbs(begin: Begin, monkeypatch: pytest.MonkeyPatch) -> None:
+    """WANDB_ARTIFACT_DIR, as in W&B."""
+    log(begin(), "a")
+    monkeypatch.setenv("WANDB_ARTIFACT_DIR", "cache")
+    assert stored().file() == "cache/dataset:v0/rows.csv"
+
+
+def test_gone_content_is_taken_from_another_run(begin: Begin) -> None:
+    """Any run that logged the same content has it; when none does, one line says which file is gone."""
+    runs = [begin("one"), begin("two")]
+    for run in runs:
+        log(run, "same")
+    for run in runs:
+        assert Path(stored().download("out"), "rows.csv").read_text() == "same"
+        Path("out/rows.csv").unlink()
+        for path in Path(run.path, "media").rglob("*.csv"):
+            path.unlink()
+    with pytest.raises(NotFound, match=r"the content of 'rows.csv' is gone \(.*No such file") as error:
+        stored().download("out")
+    assert "\n" not in str(error.value)
+
+
+def test_damaged_content_is_not_written(begin: Begin) -> None:
+    """Content that isn't what was logged is said so, and what was downloaded before stays."""
+    run = begin()
+    log(run, "abc")
+    stored().download("out")
+    Path("out/rows.csv").write_text("old")
+    next(Path(run.path, "media").rglob("*.csv")).write_text("xyz")
+    with pytest.raises(Damaged, match="isn't what was logged"):
+        stored().download("out")
+    assert Path("out/rows.csv").read_text() == "old"
+    assert [path.name for path in Path("out").iterdir()] == ["rows.csv"]
+
+
+def forged(begin: Begin, **fields: object) -> StoredArtifact:
+    """A version whose record somebody else wrote: one file with these fields."""
+    run = begin()
+    log(run, "abc")
+    run.finish()
+    path = Path(run.path, "streams/rank-0.1.jsonl")
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    for line in lines:
+        if line["kind"] == "artifact":
+            line["files"][0].update(fields)
+    path.write_text("".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines))
+    return stored()
+
+
+@pytest.mark.parametrize("name", ["../../evil.csv", "/tmp/evil.csv", "a/../../../evil.csv", "..\\evil.csv", ".."])
+def test_entry_never_leads_out_of_the_directory(begin: Begin, tmp_path: Path, name: str) -> None:
+    """Whatever a record calls its file, it is written below the directory."""
+    found = forged(begin, path=name)
+    before = {path for path in tmp_path.rglob("*") if "out" not in path.parts}
+    found.download("out")
+    assert {path for path in tmp_path.rglob("*") if "out" not in path.parts} == before
+    assert len([path for path in Path("out").rglob("*") if path.is_file()]) == 1
+
+
+@pytest.mark.parametrize("file", ["../../secret", "/etc/hostname", "media/../../../secret"])
+def test_content_outside_of_the_run_is_not_read(begin: Begin, file: str) -> None:
+    """A record can't have a file of the reader's copied."""
+    Path("secret").write_text("secret")
+    with pytest.raises(NotFound, match="gone"):
+        forged(begin, file=file, digest="").download("out")
+    assert not Path("out/rows.csv").exists()
+
+
+def test_links_are_not_followed(begin: Begin) -> None:
+    """Neither a link in the place of kept content, nor one in the directory that is written to."""
+    run = begin()
+    log(run, "abc")
+    Path("victim").mkdir()
+    Path("victim/secret").write_text("secret")
+    kept = next(Path(run.path, "media").rglob("*.csv"))
+    content = kept.read_bytes()
+    kept.unlink()
+    kept.symlink_to(Path("victim/secret").absolute())
+    with pytest.raises(NotFound, match="is gone"):
+        stored().download("out")
+    kept.unlink()
+    kept.write_bytes(content)
+    Path("out").mkdir(exist_ok=True)
+    Path("out/rows.csv").symlink_to(Path("victim/secret").absolute())
+    stored().download("out")
+    assert Path("victim/secret").read_text() == "secret"
+    assert Path("out/rows.csv").read_text() == "abc"
+
+
+def test_directory_that_cannot_be_written_is_one_line(begin: Begin) -> None:
+    """A file in its place is named."""
+    log(begin(), "abc")
+    Path("out").write_text("a file")
+    with pytest.raises(UsageError, match="out can't be written"):
+        stored().download("out")
+
+
+def test_table_comes_back(begin: Begin) -> None:
+    """A table that was added is a Table again; a name without one is None."""
+    artifact = trackers.Artifact("tables", "dataset")
+    artifact.add(trackers.Table(columns=["a", "b"], data=[[1, "x"], [2, "y"]]), "rows")
+    begin().log_artifact(artifact)
+    found = stored("digits/tables")
+    table = found.get("rows")
+    assert (table.columns, table.data) == (["a", "b"], [[1, "x"], [2, "y"]])
+    assert found.get("nothing") is None
+
+
+def test_logged_version_is_not_changed(begin: Begin) -> None:
+    """Files are added to a draft, which becomes the next version with all files."""
+    folder_of_two(begin)
+    run = begin("two")
+    found = run.use_artifact("dataset:raw")
+    Path("more.csv").write_text("3")
+    with pytest.raises(UsageError, match=r"dataset:v0 is logged and stays as it is: change new_draft\(\)"):
+        found.add_file("more.csv")
+    draft = found.new_draft()
+    assert draft.version is None
+    draft.add_file("more.csv")
+    draft.remove("rows.csv")
+    assert run.log_artifact(draft).version == "v1"
+    assert sorted(one.name for one in stored().files()) == ["more.csv", "raw.bin", "sub/labels.txt"]
+
+
+def test_aliases_of_a_version_can_be_changed(begin: Begin) -> None:
+    """``aliases`` and ``save``, as in W&B; what can be no alias is refused."""
+    run = begin()
+    for content in "ab":
+        log(run, content, aliases=["best"])
+    found = stored("digits/dataset:v0")
+    found.aliases.append("best")
+    found.save()
+    assert stored("digits/dataset:best").version == "v0"
+    found.aliases.remove("best")
+    found.save()
+    with pytest.raises(NotFound, match="no version 'best'"):
+        stored("digits/dataset:best")
+    found.aliases.append("v7")
+    with pytest.raises(UsageError, match="given by itself"):
+        found.save()
+
+
+def test_new_artifact_says_what_it_lacks(begin: Begin) -> None:
+    """Before it is logged there is nothing to download; afterwards it has all that a version has."""
+    Path("rows.csv").write_text("abc")
+    artifact = trackers.Artifact("dataset", "dataset")
+    artifact.add_file("rows.csv")
+    with pytest.raises(NotLogged, match=r"isn't logged: download is there after run\.log_artifact"):
+        artifact.download()
+    with pytest.raises(AttributeError, match=r"no 'downlod': did you mean 'download'\?"):
+        artifact.downlod()
+    assert not hasattr(artifact, "logged_by")
+    begin("maker").log_artifact(artifact, aliases=["raw"])
+    assert (artifact.wait().version, artifact.aliases, artifact.name) == ("v0", ["raw", "latest"], "dataset")
+    assert Path(artifact.download("out"), "rows.csv").read_text() == "abc"
+    assert artifact.logged_by().name == "maker"

@@ -1,0 +1,33 @@
+"""What readers have in common: the answer for a run that was deleted between the list of runs and the reading."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from pathlib import Path
+
+import pytest
+
+from tests import ROOT
+from trackers.errors import NotFound
+from trackers.readers.reader import SourceRun
+from trackers.readers.registry import BUILT_IN
+
+
+@pytest.mark.parametrize("scheme", ["aim", "csv", "hf", "json", "neptune", "session", "swanlab"])
+def test_run_that_was_deleted_is_named(scheme: str, tmp_path: Path) -> None:
+    """One line names the reader and what isn't there any more."""
+    path = tmp_path / "gone"
+    run = SourceRun(
+        source=f"{scheme}:{path}", id="gone", directory=str(path), native={"path": str(path), "root": str(tmp_path)}
+    )
+    module, _, name = BUILT_IN[scheme].partition(":")
+    reader = getattr(importlib.import_module(module), name)()
+    with pytest.raises(NotFound, match=rf"^{scheme}: {re.escape(str(tmp_path))}/\S*gone has gone$"):
+        list(reader.read(run))
+
+
+def test_answer_is_written_once() -> None:
+    """Readers share the words of that line."""
+    modules = (ROOT / "trackers/readers").rglob("*.py")
+    assert [path.name for path in modules if re.search(r'f".* has gone"', path.read_text())] == ["helpers.py"]

@@ -1,0 +1,118 @@
+"""Runs that use artifacts: what a script asks for is found, and the use is recorded."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import trackers
+from tests.artifacts.conftest import Begin, begin, log
+from trackers.artifacts import versions
+from trackers.errors import CommError, NotFound, UsageError
+from trackers.training.disabled import NullRun
+
+__all__ = ["begin"]
+RUNS = Path("runs")
+
+
+def config(path: str) -> dict[str, object]:
+    """What a run's journal says of its configuration."""
+    lines = map(json.loads, Path(path, "streams/rank-0.1.jsonl").read_text().splitlines())
+    found: dict[str, object] = {}
+    for line in lines:
+        if line["kind"] == "config":
+            found.update(line["values"])
+    return found
+
+
+def test_use_is_recorded(begin: Begin) -> None:
+    """The version stands in the run's configuration for its trackers, and the run among the version's users."""
+    log(begin("maker"), "a")
+    run = begin("user")
+    found = run.use_artifact("dataset:latest", type="dataset")
+    assert found.version == "v0"
+    assert config(run.path) == {"used_artifacts": {"dataset": "digits/dataset:v0"}}
+    assert "used_artifacts" not in run.config
+    assert [one.name for one in found.used_by()] == ["user"]
+    other = begin("other", project="letters")
+    other.use_artifact("digits/dataset:v0", use_as="train")
+    assert config(other.path) == {"used_artifacts": {"train": "digits/dataset:v0"}}
+    assert {one.name for one in found.used_by()} == {"user", "other"}
+
+
+def test_artifact_itself_can_be_used(begin: Begin) -> None:
+    """One that is logged is used as it is; a new one is logged first, as in W&B."""
+    Path("rows.csv").write_text("a")
+    made = [trackers.Artifact("dataset", "dataset") for _ in range(2)]
+    run = begin()
+    for one in made:
+        one.add_file("rows.csv", name=f"{made.index(one)}.csv")
+    assert run.use_artifact(made[0]).version == "v0"
+    run.log_artifact(made[1])
+    assert run.use_artifact(made[1]).version == "v1"
+    assert config(run.path) == {"used_artifacts": {"dataset": "digits/dataset:v1"}}
+    assert [one.number for one in versions.catalogs(RUNS.absolute())[0].names["dataset"]] == [0, 1]
+
+
+def test_wrong_type_and_name_raise(begin: Begin) -> None:
+    """A script that needs data can't go on without it: what isn't there is an exception, one that scripts catch."""
+    log(begin(), "a")
+    run = begin("user")
+    with pytest.raises(ValueError, match="digits/dataset:v0 is of type 'dataset', not 'model'"):
+        run.use_artifact("dataset:v0", type="model")
+    for caught in (NotFound, LookupError, CommError):
+        with pytest.raises(caught, match="no version 'v1'"):
+            run.use_artifact("dataset:v1")
+    with pytest.raises(UsageError, match="can't name an artifact"):
+        run.use_artifact("a/../b")
+    with pytest.raises(UsageError, match="no model"):
+        run.use_model("dataset:latest")
+    assert "used_artifacts" not in config(run.path)
+
+
+def test_model_is_a_path(begin: Begin) -> None:
+    """``use_model`` gives the path of the file, or the directory of several."""
+    Path("net").mkdir()
+    Path("net/a.pt").write_text("weights")
+    run = begin()
+    run.log_model("net/a.pt", name="net", aliases=["best"])
+    assert Path(run.use_model("net:best")).read_text() == "weights"
+    Path("net/b.pt").write_text("weights")
+    run.log_model("net", name="net")
+    assert run.use_model("net") == "artifacts/net:v1"
+
+
+def test_run_that_records_nothing_finds_artifacts(begin: Begin) -> None:
+    """Other ranks, and runs in disabled mode, get the files; nothing is recorded."""
+    log(begin(), "a")
+    run = trackers.init(project="digits", mode="disabled", reinit="create_new")
+    assert isinstance(run, NullRun)
+    assert Path(run.use_artifact("dataset:v0").download("out"), "rows.csv").read_text() == "a"
+    assert run.use_artifact("digits/dataset").used_by() == []
+    artifact = trackers.Artifact("new", "dataset")
+    assert run.use_artifact(artifact) is artifact
+
+
+def test_link_is_a_version_under_the_registrys_name(begin: Begin) -> None:
+    """``link_artifact`` and ``link_model`` keep the files under the target's name, which ``use_artifact`` finds."""
+    run = begin()
+    log(run, "a")
+    found = run.use_artifact("dataset:v0")
+    linked = run.link_artifact(found, "wandb-registry-dataset/rows", aliases=["prod"])
+    assert linked.version == "v0"
+    other = begin("other", project="letters").use_artifact("wandb-registry-dataset/rows:prod")
+    assert other.qualified_name == "digits/rows:v0"
+    assert Path(other.download("out"), "rows.csv").read_text() == "a"
+    Path("net.pt").write_text("weights")
+    run.link_model("net.pt", "model-registry/zoo")
+    assert begin("third", project="letters").use_artifact("model-registry/zoo:v0").type == "model"
+
+
+def test_path_gives_an_artifact_back(begin: Begin) -> None:
+    """As in W&B: who logs a path can wait for the artifact and ask for its version."""
+    Path("a.txt").write_text("a")
+    found = begin().log_artifact("a.txt", type="text")
+    assert (found.wait().version, found.name, found.type) == ("v0", "a.txt", "text")
+    assert begin().log_artifact("nowhere.txt") == "nowhere.txt"

@@ -1,0 +1,125 @@
+"""Numbers of versions, taken when an artifact is logged: ``runs/<project>/.artifacts/numbers/<name>/v3``.
+
+A number is a file that nobody else could make, so that runs that log at the same moment get different ones. The
+record of the artifact has its number: this folder may be deleted, and is made anew from the records. Without it a
+number that only deleted runs had could be given again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import secrets
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import msgspec
+
+from trackers.errors import UNDECODABLE, UsageError
+from trackers.journal.run_directory import project_folder
+from trackers.support import confined
+
+FOLDER = ".artifacts"
+"""Folder beside a project's runs. A hidden folder is no run."""
+COMPARED = 200
+"""The newest versions whose content is compared with what is logged."""
+TRIES = 1000
+SMALL_BYTES = 64 * 1024
+
+
+class Claim(msgspec.Struct, omit_defaults=True):
+    """Who took a number. digest: of the content; "" where it isn't known, or was removed. run: its id."""
+
+    digest: str = ""
+    run: str = ""
+    time: float = 0.0
+
+
+def claims(project: Path, name: str, newest: int = 0) -> dict[int, Claim]:
+    """The numbers that were taken for a name, in order.
+
+    Args:
+        project: the folder of the project's runs. newest: of all but so many only the numbers are read; 0: all whole.
+    """
+    place = _place(project, name)
+    try:
+        found = sorted(number for entry in os.listdir(place) if (number := _number(entry)) is not None)
+    except OSError:
+        return {}
+    whole = set(found[-newest:])
+    return {number: _read(project, place / f"v{number}") if number in whole else Claim() for number in found}
+
+
+def take(project: Path, name: str, claim: Claim, known: Callable[[], Mapping[int, Claim]]) -> int:
+    """A number for content of that digest: that of the version which has it already, or the next one.
+
+    Args:
+        known: what the records say, asked only if the folder isn't there.
+
+    Raises:
+        OSError: it can't be written.
+    """
+    place = _place(project, name)
+    if not place.is_dir():
+        _make(project, place, known())
+    for _ in range(TRIES):
+        taken = claims(project, name, COMPARED)
+        for number in reversed(taken):
+            if taken[number].digest == claim.digest:
+                return number
+        number = max(taken, default=-1) + 1
+        with contextlib.suppress(FileExistsError):
+            confined.write_new(place / f"v{number}", msgspec.json.encode(claim), root=project)
+            return number
+    raise OSError(f"{place}: others took {TRIES} numbers meanwhile")
+
+
+def forget(project: Path, name: str, number: int) -> None:
+    """Have the number stay taken, but no longer by that content: what has it is logged as a new version.
+
+    Raises:
+        OSError: it can't be written.
+    """
+    place = _place(project, name)
+    if not place.is_dir():
+        confined.make_folder(place, root=project)
+    confined.write_whole(place / f"v{number}", msgspec.json.encode(Claim()), root=project)
+
+
+def _make(project: Path, place: Path, known: Mapping[int, Claim]) -> None:
+    """Make a name's folder with all that is known, at once: who looks sees none of it, or all."""
+    confined.make_folder(place.parent, root=project)
+    aside = place.with_name(f".{secrets.token_hex(8)}.tmp")
+    confined.make_folder(aside, root=project)
+    for number, claim in known.items():
+        confined.write_new(aside / f"v{number}", msgspec.json.encode(claim), root=project)
+    try:
+        confined.replace(aside, place, root=project)
+    except OSError:
+        for number in known:
+            confined.remove(aside / f"v{number}", root=project)
+        with contextlib.suppress(OSError):
+            os.rmdir(aside)
+        if not place.is_dir():
+            raise
+
+
+def _place(project: Path, name: str) -> Path:
+    try:
+        folder = project_folder(name)
+    except UsageError:
+        folder = f"long-{hashlib.blake2b(name.encode('utf-8', 'replace'), digest_size=20).hexdigest()}"
+    return project / FOLDER / "numbers" / folder
+
+
+def _number(entry: str) -> int | None:
+    digits = entry.removeprefix("v")
+    return int(digits) if digits.isascii() and digits.isdigit() and len(digits) <= 9 and entry != digits else None
+
+
+def _read(project: Path, path: Path) -> Claim:
+    try:
+        return msgspec.json.decode(confined.read(path, root=project, most=SMALL_BYTES), type=Claim, strict=False)
+    except (OSError, *UNDECODABLE):
+        return Claim()

@@ -1,0 +1,417 @@
+"""A version as a script gets it: W&B's names for what it is, its files, and the runs that made and used it."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import logging
+import os
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import IO, Any, BinaryIO, NamedTuple, NoReturn
+
+from trackers.artifacts import changes, versions
+from trackers.artifacts.names import LATEST, check_alias
+from trackers.artifacts.versions import Version
+from trackers.errors import Damaged, NotFound, UsageError, did_you_mean, examples
+from trackers.media.base import MediaStore
+from trackers.records import ArtifactFile
+from trackers.support import confined
+from trackers.values.artifact import Artifact
+
+logger = logging.getLogger("trackers")
+
+COPIED_BYTES = 1024 * 1024
+
+
+class RunName(NamedTuple):
+    """A run that made or used a version: ``id``, ``name``, ``project``."""
+
+    id: str
+    name: str
+    project: str
+
+    @property
+    def path(self) -> list[str]:
+        """As W&B's: entity, project and id; the entity is empty."""
+        return ["", self.project, self.id]
+
+
+class Entry:
+    """One file of a version. path: its name in it. size: bytes. digest: of its content. ref: a reference's address."""
+
+    def __init__(self, artifact: StoredArtifact, file: ArtifactFile) -> None:
+        self._artifact, self._file = artifact, file
+        self.path = self.name = file.path
+        self.size, self.digest = file.size, file.digest
+        self.ref: str | None = file.uri or None
+
+    def download(self, root: str | os.PathLike[str] | None = None, skip_cache: bool | None = None) -> str:
+        """Write the file below ``root``, default the version's own directory; its path.
+
+        Raises:
+            NotFound: it is a reference, or its content is gone. UsageError: it can't be written.
+        """
+        return str(self._artifact._write(self._file, self._artifact._root(root)))
+
+    def ref_target(self) -> str:
+        """The address of a reference.
+
+        Raises:
+            UsageError: it is none.
+        """
+        if self.ref is None:
+            raise UsageError(f"{self.path!r} is a file, no reference")
+        return self.ref
+
+    def __repr__(self) -> str:
+        return f"<trackers.Entry {self.path!r}>"
+
+
+class StoredArtifact(Artifact):
+    """A version of an artifact in the directory of runs, to read; ``new_draft`` gives one to change.
+
+    Attributes:
+        name: with its number, ``dataset:v3``; ``collection_name`` without. project: of the runs that made it.
+    """
+
+    def __init__(self, root: Path, version: Version) -> None:
+        record = version.record
+        super().__init__(version.name, record.type, record.description, record.metadata)
+        self.name = f"{version.name}:v{version.number}"
+        self.collection_name = self.source_collection = version.name
+        self.source_name, self.source_project = self.name, version.project
+        self.project, self.entity, self.state = version.project, "", "COMMITTED"
+        self.id = str(version)
+        self.aliases = list(version.aliases)
+        self.version_index = version.number
+        self._runs, self._stored = root, version
+        self._given = list(version.aliases)
+
+    @property
+    def version(self) -> str:
+        """Its number: "v3"."""
+        return f"v{self._stored.number}"
+
+    source_version = version
+
+    @property
+    def qualified_name(self) -> str:
+        """``project/name:v3``, by which every project's runs can use it."""
+        return str(self._stored)
+
+    @property
+    def digest(self) -> str:
+        """A digest of names and content: 32 hexadecimal digits."""
+        return self._stored.digest
+
+    commit_hash = digest
+
+    @property
+    def size(self) -> int:
+        """Bytes of its files."""
+        return self._stored.size
+
+    @property
+    def file_count(self) -> int:
+        """Number of its files, references included."""
+        return len(self._stored.files)
+
+    @property
+    def created_at(self) -> str:
+        """When it was first logged, ISO 8601, UTC."""
+        import datetime
+
+        return datetime.datetime.fromtimestamp(self._stored.time, datetime.timezone.utc).isoformat()
+
+    updated_at = created_at
+
+    def is_draft(self) -> bool:
+        """False."""
+        return False
+
+    def is_link(self) -> bool:
+        """False."""
+        return False
+
+    @property
+    def manifest(self) -> Any:
+        """Its files by name, as ``manifest.entries``."""
+        return _Manifest({file.path: Entry(self, file) for file in self._stored.files})
+
+    def files(self, names: Sequence[str] | None = None, per_page: int = 50) -> list[Entry]:  # type: ignore[override]
+        """Its files, or those of these names; each has ``name``, ``size`` and ``download``."""
+        return [Entry(self, file) for file in self._stored.files if not names or file.path in names]
+
+    def get_entry(self, name: str | os.PathLike[str]) -> Entry:
+        """One file.
+
+        Raises:
+            NotFound: there is no such file; the message names what is near.
+        """
+        wanted = os.fspath(name)
+        for file in self._stored.files:
+            if file.path == wanted:
+                return Entry(self, file)
+        known = [file.path for file in self._stored.files]
+        raise NotFound(
+            f"{self.name} has no file {wanted!r:.200}{did_you_mean(wanted, known, f'; there is {examples(known)}')}"
+        )
+
+    get_path = get_entry
+
+    def get(self, name: str) -> Any:
+        """The table that was added under this name, as a ``Table``; None where there is none of that name."""
+        for path in (name, f"{name}.table.json", f"{name}.json"):
+            found = next((file for file in self._stored.files if file.path == path), None)
+            if found is not None:
+                with self._opened(found) as file:
+                    return _table(file.read(confined.READ_BYTES), f"{self.name}: {path}")
+        return None
+
+    def download(
+        self,
+        root: str | os.PathLike[str] | None = None,
+        allow_missing_references: bool = False,
+        skip_cache: bool | None = None,
+        path_prefix: str | os.PathLike[str] | None = None,
+        multipart: bool | None = None,
+    ) -> str:
+        """Write all files into a directory, which is made; what is there and the same is left, what differs replaced.
+
+        Args:
+            root: default ``artifacts/NAME:vN`` in the working directory, or in ``WANDB_ARTIFACT_DIR``.
+            path_prefix: only files whose names begin so.
+
+        Returns:
+            the directory.
+
+        Raises:
+            NotFound: the content of a file is gone, or damaged. UsageError: the directory can't be written.
+        """
+        folder = self._root(root)
+        prefix = os.fspath(path_prefix) if path_prefix is not None else ""
+        chosen = [file for file in self._stored.files if file.path.startswith(prefix)]
+        for file in chosen:
+            if file.file:
+                self._write(file, folder)
+        references = [file.uri for file in chosen if not file.file]
+        if references and not allow_missing_references:
+            logger.warning(f"{self.name}: references are named, not fetched: {examples(references, 3)}")
+        return str(folder)
+
+    checkout = download
+
+    def file(self, root: str | os.PathLike[str] | None = None) -> str:
+        """Write its only file; the path.
+
+        Raises:
+            UsageError: it has several, or none.
+        """
+        if len(self._stored.files) != 1:
+            raise UsageError(f"{self.name} has {len(self._stored.files)} files: use download, or get_entry(name)")
+        return Entry(self, self._stored.files[0]).download(root)
+
+    def verify(self, root: str | os.PathLike[str] | None = None) -> None:
+        """See that a directory has what ``download`` wrote there.
+
+        Raises:
+            Damaged: a file is missing or differs.
+        """
+        folder = self._root(root)
+        for file in self._stored.files:
+            if file.file and not self._is_there(file, folder.resolve(), folder.resolve() / _relative(file)):
+                raise Damaged(f"{folder / file.path} isn't what {self.name} has: download it again")
+
+    def logged_by(self) -> RunName:
+        """The run that logged it first."""
+        maker = self._stored.makers[0]
+        return RunName(maker.id, maker.name, self.project)
+
+    def used_by(self) -> list[RunName]:
+        """The runs that used it."""
+        for catalog in versions.catalogs(self._runs, self.project):
+            for version in catalog.names.get(self.collection_name, []):
+                if version.number == self._stored.number:
+                    return [RunName(run, name, self.project) for run, name in version.users.items()]
+        return []
+
+    def wait(self, timeout: float | None = None) -> StoredArtifact:
+        """Itself."""
+        return self
+
+    def new_draft(self) -> Artifact:
+        """An artifact of the same name with the same files, to change and log as the next version."""
+        draft = Artifact(self.collection_name, self.type, self.description, self.metadata)
+        draft._made = tempfile.TemporaryDirectory(prefix="trackers-artifact-")
+        self.download(draft._made.name, allow_missing_references=True)
+        if any(file.file for file in self._stored.files):
+            draft.add_dir(draft._made.name)
+        draft._references.update({file.path: file.uri for file in self._stored.files if file.uri})
+        return draft
+
+    def save(self, project: str | None = None, settings: Any = None) -> None:
+        """Have aliases that were added to ``aliases`` or removed from it count.
+
+        Raises:
+            UsageError: a name that can't be an alias, or the project's folder can't be written.
+        """
+        added = [alias for alias in self.aliases if alias not in self._given]
+        set_aliases(self._stored, added, [alias for alias in self._given if alias not in self.aliases])
+        self._given = list(self.aliases)
+
+    def delete(self, delete_aliases: bool = False) -> NoReturn:
+        """Not from a script.
+
+        Raises:
+            UsageError: always; it names the command.
+        """
+        raise UsageError(f"a script removes no version: trackers artifacts rm {self.qualified_name}")
+
+    def unlink(self) -> None:
+        """Nothing: what was linked is a version of its own."""
+
+    def _refuse(self) -> NoReturn:
+        raise UsageError(f"{self.name} is logged and stays as it is: change new_draft() of it, and log that")
+
+    def _add(self, name: str, path: Path, policy: str | None, overwrite: bool) -> None:
+        self._refuse()
+
+    def _free(self, name: str, overwrite: bool) -> None:
+        self._refuse()
+
+    def remove(self, item: Any) -> None:
+        """Not from a version.
+
+        Raises:
+            UsageError: always.
+        """
+        self._refuse()
+
+    def _take(self, store: MediaStore, announce: Callable[[str], object] | None) -> list[ArtifactFile]:
+        return self.new_draft()._take(store, announce)
+
+    def _root(self, root: str | os.PathLike[str] | None) -> Path:
+        if root is not None:
+            return Path(root).expanduser()
+        name = "".join(char if confined.plain(char) and char.isprintable() else "_" for char in self.name)
+        return Path(os.environ.get("WANDB_ARTIFACT_DIR") or "artifacts", name)
+
+    def _opened(self, file: ArtifactFile) -> BinaryIO:
+        """The content of a file, from any run that logged it.
+
+        Raises:
+            NotFound: no run has it any more.
+        """
+        if not file.file:
+            raise NotFound(f"{self.name}: {file.path!r} is a reference to {file.uri}, which isn't fetched")
+        why = ""
+        for maker in reversed(self._stored.makers):
+            same = next((one for one in maker.record.files if one.path == file.path), None)
+            if same is None or not confined.inside(same.file):
+                continue
+            try:
+                directory = maker.directory.resolve()
+                return confined.open_file(directory / same.file, root=directory)
+            except OSError as error:
+                why = why or f"{maker.directory / same.file}: {error.strerror or error}"
+        raise NotFound(f"{self.name}: the content of {file.path!r} is gone ({why or 'it lies outside of its run'})")
+
+    def _write(self, file: ArtifactFile, folder: Path) -> Path:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            base = folder.resolve()
+            path = base / _relative(file)
+            if not self._is_there(file, base, path):
+                self._copy(file, base, path)
+        except OSError as error:
+            raise UsageError(f"{error.filename or folder} can't be written: {error.strerror or error}") from None
+        return folder / _relative(file)
+
+    def _copy(self, file: ArtifactFile, base: Path, path: Path) -> None:
+        with self._opened(file) as source:
+            if path.parent != base:
+                confined.make_folder(path.parent, root=base)
+            partial = confined.temporary(path)
+            try:
+                with confined.open_file(partial, "xb", root=base) as target:
+                    digest = _hashed(source, target)
+                if _is_content(file) and digest != file.digest:
+                    raise Damaged(f"{self.name}: the content of {file.path!r} isn't what was logged: {source.name}")
+                confined.replace(partial, path, root=base)
+            except BaseException:
+                with contextlib.suppress(OSError):
+                    confined.remove(partial, root=base)
+                raise
+
+    def _is_there(self, file: ArtifactFile, base: Path, path: Path) -> bool:
+        """Whether the directory has this content already."""
+        with contextlib.suppress(OSError), confined.open_file(path, root=base) as there:
+            if os.fstat(there.fileno()).st_size == file.size:
+                if _is_content(file):
+                    return _hashed(there, None) == file.digest
+                with self._opened(file) as source:
+                    return _hashed(there, None) == _hashed(source, None)
+        return False
+
+    def __repr__(self) -> str:
+        return f"<trackers.Artifact {self.qualified_name}>"
+
+
+class _Manifest:
+    def __init__(self, entries: dict[str, Entry]) -> None:
+        self.entries = entries
+
+
+def set_aliases(version: Version, added: Sequence[str], removed: Sequence[str] = ()) -> None:
+    """Have a version get aliases, from others that have them, and lose some.
+
+    Raises:
+        UsageError: a name that can't be an alias, or the project's folder can't be written.
+    """
+    import time
+
+    given = [check_alias(alias) for alias in added]
+    folder = version.makers[0].directory.parent
+    try:
+        for what, names in (("alias", given), ("unalias", [alias for alias in removed if alias != LATEST])):
+            for alias in names:
+                changes.add(folder, changes.Change(what, version.name, version.number, time.time(), alias))
+    except OSError as error:
+        raise UsageError(f"{folder} can't be written: {error.strerror or error}") from None
+
+
+def _table(content: bytes, where: str) -> Any:
+    """A table as :class:`trackers.Table` keeps it, or as W&B does.
+
+    Raises:
+        Damaged: it is neither.
+    """
+    import msgspec
+
+    from trackers.media import Table
+
+    try:
+        found = msgspec.json.decode(content)
+        return Table(columns=list(found["columns"]), data=[list(row) for row in found.get("rows", found.get("data"))])
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        raise Damaged(f"{where} is no table") from None
+
+
+def _relative(file: ArtifactFile) -> str:
+    parts = [part for part in confined.parts(file.path) if confined.plain(part)]
+    return os.path.join(*parts) if parts else "file"
+
+
+def _is_content(file: ArtifactFile) -> bool:
+    return file.digest.startswith("blake2b:")
+
+
+def _hashed(source: IO[bytes], target: IO[bytes] | None) -> str:
+    digest = hashlib.blake2b(digest_size=20)
+    while block := source.read(COPIED_BYTES):
+        digest.update(block)
+        if target is not None:
+            target.write(block)
+    return f"blake2b:{digest.hexdigest()}"

@@ -1,0 +1,383 @@
+"""All versions of a project's artifacts, made of its runs' records.
+
+A run's records are found by their lines, without decoding the others, and kept as long as its files are as they were.
+Numbers: what a record says; where two records say one number for different content (runs of two machines that were
+brought together), the one that took it here (:mod:`trackers.artifacts.numbers`), else the earlier one. All others, as
+those of earlier releases, get the free numbers in the order of time.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import msgspec
+
+from trackers.artifacts import changes, names, numbers
+from trackers.artifacts.names import LATEST, Reference
+from trackers.artifacts.numbers import Claim
+from trackers.errors import NotFound, UsageError, did_you_mean, examples
+from trackers.journal.fingerprint_cache import FingerprintCache, mark_of
+from trackers.journal.run_directory import RunDirectory, project_folder, run_places, runs_in
+from trackers.records import ArtifactFile, ArtifactRecord, Config, CorruptLine, decode
+from trackers.support.seekable_zstd import open_file
+
+USED = "used_artifacts"
+"""Name in a run's configuration of the versions that it used: ``{"dataset": "digits/dataset:v3"}``."""
+BLOCK_BYTES = 4 * 1024 * 1024
+LONGEST_BYTES = 64 * 1024 * 1024
+"""No line of an artifact is longer."""
+_MARKS = (b'{"kind":"artifact"', f'"{USED}"'.encode())
+_VERSION = "artifacts 1"
+
+
+class Use(msgspec.Struct, array_like=True):
+    """A version that a run used, as the run named it: ``project/name:v3``. time: Unix seconds."""
+
+    version: str
+    time: float
+
+
+class OfRun(msgspec.Struct, array_like=True):
+    """What one run says of artifacts, in the order of its streams."""
+
+    id: str
+    name: str
+    logged: list[ArtifactRecord] = []
+    used: list[Use] = []
+
+
+@dataclasses.dataclass
+class Maker:
+    """A run that logged a version. record: the one that it wrote."""
+
+    directory: Path
+    id: str
+    name: str
+    record: ArtifactRecord
+
+
+@dataclasses.dataclass
+class Version:
+    """One version. size: bytes of its files. time: when it was first logged, Unix seconds. aliases: sorted.
+
+    makers: runs that logged this content, the earliest first. users: names of runs that used it, by their ids.
+    removed: when its content was removed, or 0.0.
+    """
+
+    project: str
+    name: str
+    number: int
+    digest: str
+    makers: list[Maker]
+    aliases: list[str] = dataclasses.field(default_factory=list)
+    users: dict[str, str] = dataclasses.field(default_factory=dict)
+    removed: float = 0.0
+
+    @property
+    def record(self) -> ArtifactRecord:
+        """The last record of it: description and metadata may have changed, the content hasn't."""
+        return self.makers[-1].record
+
+    @property
+    def type(self) -> str:
+        return self.record.type
+
+    @property
+    def files(self) -> list[ArtifactFile]:
+        return self.record.files
+
+    @property
+    def size(self) -> int:
+        return sum(file.size for file in self.files)
+
+    @property
+    def time(self) -> float:
+        return self.makers[0].record.time
+
+    def __str__(self) -> str:
+        return f"{self.project}/{self.name}:v{self.number}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON values."""
+        return {
+            "name": self.name, "version": f"v{self.number}", "project": self.project, "type": self.type,
+            "aliases": self.aliases, "digest": self.digest, "size": self.size, "files": len(self.files),
+            "created": self.time, "removed": self.removed or None, "description": self.record.description,
+            "metadata": self.record.metadata, "logged_by": list(dict.fromkeys(maker.id for maker in self.makers)),
+            "used_by": list(self.users),
+        }  # fmt: skip
+
+
+def digest_of(files: Iterable[ArtifactFile]) -> str:
+    """A digest of names and content: 32 hexadecimal digits."""
+    found = hashlib.blake2b(digest_size=16)
+    for file in sorted(files, key=lambda file: file.path):
+        found.update(f"{file.path}\0{file.digest or file.uri or file.file}\n".encode("utf-8", "surrogatepass"))
+    return found.hexdigest()
+
+
+class Catalog:
+    """The artifacts of one project.
+
+    Attributes:
+        project: its name. folder: of its runs. names: versions by name, the lowest number first.
+    """
+
+    def __init__(self, folder: Path, runs: Mapping[str, OfRun]) -> None:
+        self.folder = folder
+        self.project = unquote(folder.name)
+        makers: dict[str, list[Maker]] = {}
+        for path, run in runs.items():
+            for record in run.logged:
+                if record.versioned and record.name:
+                    makers.setdefault(record.name, []).append(Maker(Path(path), run.id, run.name, record))
+        said: dict[str, list[changes.Change]] = {}
+        for change in changes.read(folder):
+            said.setdefault(change.name, []).append(change)
+        self.names = {
+            name: _versions(self.project, name, made, numbers.claims(folder, name), said.get(name, []))
+            for name, made in sorted(makers.items())
+        }
+
+    def used(self, uses: Iterable[tuple[OfRun, Use]]) -> None:
+        """Note which runs used which version."""
+        versions = {str(version): version for found in self.names.values() for version in found}
+        for run, use in uses:
+            if use.version in versions:
+                versions[use.version].users[run.id] = run.name
+
+    def find(self, reference: Reference) -> Version:
+        """The version of that name and alias or number.
+
+        Raises:
+            NotFound: there is none, or its content was removed; one line says what there is.
+        """
+        versions = self.names.get(reference.name)
+        if versions is None:
+            near = did_you_mean(reference.name, self.names, f"; there is {examples(self.names)}")
+            raise NotFound(f"project {self.project!r} has no artifact {reference.name!r}{near}")
+        number = reference.number
+        for version in versions:
+            if version.number == number or reference.alias in version.aliases:
+                if version.removed:
+                    raise NotFound(f"the content of {version} was removed: {_there(versions)}")
+                return version
+        if number in numbers.claims(self.folder, reference.name):
+            raise NotFound(
+                f"{reference.name}:v{number} was logged by a run that is gone from {self.folder}: {_there(versions)}"
+            )
+        raise NotFound(f"{reference.name!r} has no version {reference.alias!r}: {_there(versions)}")
+
+
+def _there(versions: Iterable[Version]) -> str:
+    found = [
+        f"v{one.number}" + (f" ({', '.join(one.aliases)})" if one.aliases else "")
+        for one in versions
+        if not one.removed
+    ]
+    return f"there is {examples(reversed(found))}"
+
+
+def catalogs(root: Path, project: str = "") -> list[Catalog]:
+    """The artifacts of all projects below a directory of runs, or of one; those without any are left out."""
+    runs = {path: run for path, run in _of_runs(root, run_places(root)).items() if run.logged or run.used}
+    uses = [(run, use) for run in runs.values() for use in run.used]
+    folders: dict[Path, dict[str, OfRun]] = {}
+    for path, run in runs.items():
+        folders.setdefault(Path(path).parent, {})[path] = run
+    found = [Catalog(folder, inside) for folder, inside in sorted(folders.items())]
+    chosen = [one for one in found if one.names and project in ("", one.project)]
+    for one in chosen:
+        one.used(uses)
+    return chosen
+
+
+def find(root: Path, text: str, project: str = "") -> Version:
+    """The version that a reference names.
+
+    Args:
+        root: the directory of runs. project: where to look if the reference names none.
+
+    Raises:
+        NotFound: there is none; the message names what is near, and how W&B's own are had.
+        UsageError: the reference can't be read.
+    """
+    reference = names.parse(text)
+    wanted = reference.project or project
+    if wanted and (catalog := _catalog(root, wanted)) is not None and reference.name in catalog.names:
+        return catalog.find(reference)
+    if not wanted or _is_registry(reference.project):
+        having = [one for one in catalogs(root) if reference.name in one.names]
+        if len(having) > 1:
+            where = examples(f"{one.project}/{reference.name}" for one in having)
+            raise UsageError(f"{text!r} is in {len(having)} projects: name one, as in {where}")
+        if having:
+            return having[0].find(reference)
+    known = [f"{one.project}/{name}" for one in catalogs(root) for name in one.names]
+    otherwise = f"; there is {examples(known)}." if known else "."
+    near = did_you_mean(f"{wanted}/{reference.name}", known, otherwise, most=3)
+    raise NotFound(f"no artifact {text!r} in {root}{near} W&B's own: wandb artifact get {text}, then log_artifact it")
+
+
+def find_in(root: Path, project: str, reference: str) -> Version:
+    """The version of a project that was just logged; its name may have any characters.
+
+    Raises:
+        NotFound: it is gone.
+    """
+    name, colon, alias = reference.rpartition(":v")
+    catalog = _catalog(root, project)
+    if catalog is None:
+        raise NotFound(f"no project {project!r} in {root}")
+    return catalog.find(Reference(project, name, f"v{alias}") if colon else Reference(project, reference, LATEST))
+
+
+def _is_registry(project: str) -> bool:
+    return project == "model-registry" or project.startswith("wandb-registry-")
+
+
+def _catalog(root: Path, project: str) -> Catalog | None:
+    try:
+        folder = root / project_folder(project)
+    except UsageError:
+        return None
+    return of_project(folder) if folder.is_dir() else None
+
+
+def of_project(folder: Path) -> Catalog:
+    """The artifacts of the project whose runs lie in a folder; which runs used them isn't looked for."""
+    return Catalog(folder, _of_runs(folder, runs_in(folder)))
+
+
+def known_numbers(folder: Path, name: str) -> dict[int, Claim]:
+    """The numbers that the records of a project's runs say, for :func:`trackers.artifacts.numbers.take`."""
+    return {
+        version.number: Claim("" if version.removed else version.digest, version.makers[0].id, version.time)
+        for version in of_project(folder).names.get(name, [])
+    }
+
+
+def _versions(
+    project: str, name: str, made: list[Maker], claimed: dict[int, Claim], said: list[changes.Change]
+) -> list[Version]:
+    made = sorted(made, key=lambda maker: (maker.record.time, maker.id))
+    gone = {(one.number, one.digest): one.time for one in said if one.what == "removed"}
+    found: dict[int, Version] = {}
+
+    def add(number: int, digest: str, maker: Maker) -> None:
+        version = found.setdefault(number, Version(project, name, number, digest, []))
+        version.makers.append(maker)
+        version.removed = gone.get((number, digest), 0.0)
+
+    loose = []
+    for maker in made:
+        digest, number = digest_of(maker.record.files), maker.record.version
+        if number is None or number < 0:
+            loose.append((maker, digest))
+            continue
+        claim = claimed.get(number, Claim())
+        holder = found[number].digest if number in found else claim.digest or digest
+        if holder == digest:
+            add(number, digest, maker)
+        else:
+            loose.append((maker, digest))
+    by_digest = {claim.digest: number for number, claim in claimed.items() if claim.digest}
+    by_digest.update({version.digest: number for number, version in found.items() if not version.removed})
+    removed = {digest: (number, time) for (number, digest), time in gone.items()}
+    free = (number for number in itertools.count() if number not in found and number not in claimed)
+    for maker, digest in loose:
+        number, time = removed.get(digest, (-1, 0.0))
+        if digest not in by_digest and maker.record.time <= time:
+            add(number, digest, maker)
+            continue
+        if digest not in by_digest:
+            by_digest[digest] = next(free)
+        add(by_digest[digest], digest, maker)
+    for version in found.values():
+        version.makers.sort(key=lambda maker: (maker.record.time, maker.id))
+    _set_aliases(found, said)
+    return [found[number] for number in sorted(found)]
+
+
+def _set_aliases(found: dict[int, Version], said: list[changes.Change]) -> None:
+    events: list[tuple[float, int, str, int]] = []
+    for version in found.values():
+        if not version.removed:
+            for maker in version.makers:
+                for alias in [LATEST, *maker.record.aliases]:
+                    events.append((maker.record.time, 0, alias, version.number))
+    for order, change in enumerate(said, 1):
+        version_of = found.get(change.number)
+        if change.what in ("alias", "unalias") and version_of is not None and not version_of.removed:
+            events.append((change.time, order, change.alias, change.number if change.what == "alias" else -1))
+    holders = {alias: number for _, _, alias, number in sorted(events, key=lambda event: event[:2])}
+    for alias, number in sorted(holders.items()):
+        if number in found and names.number_of(alias) is None:
+            found[number].aliases.append(alias)
+
+
+def _of_runs(root: Path, paths: Iterable[str]) -> dict[str, OfRun]:
+    """What each run says, by its directory; runs whose identity can't be read are left out."""
+    shelf = FingerprintCache(f"artifacts of {root.resolve()}", _VERSION)
+    found: dict[str, OfRun] = {}
+    for path in paths:
+        mark = mark_of(path)
+        run = shelf.get(path, mark, OfRun)
+        if not isinstance(run, OfRun):
+            try:
+                run = _read(RunDirectory(path))
+            except (OSError, NotFound, ValueError):
+                continue
+            shelf.put(path, mark, run)
+        found[path] = run
+    shelf.keep_only(set(found))
+    shelf.save()
+    return found
+
+
+def _read(directory: RunDirectory) -> OfRun:
+    info = directory.read_info()
+    found = OfRun(id=info.id, name=info.name)
+    for name in directory.stream_names():
+        if name.writer != "rank":
+            continue
+        for line in _lines(directory.stream(name)):
+            try:
+                record = decode(line)
+            except CorruptLine:
+                continue
+            if isinstance(record, ArtifactRecord):
+                found.logged.append(record)
+            elif isinstance(record, Config):
+                used = record.values.get(USED)
+                if isinstance(used, dict):
+                    found.used.extend(Use(text, record.time) for text in used.values() if isinstance(text, str))
+    return found
+
+
+def _lines(path: Path) -> Iterator[bytes]:
+    """The lines of a stream that may be about artifacts."""
+    with open_file(path) as file:
+        rest = b""
+        while block := file.read(BLOCK_BYTES):
+            block = rest + block
+            end = block.rfind(b"\n") + 1
+            if not end and len(block) > LONGEST_BYTES:
+                return
+            rest = block[end:]
+            starts = {block.rfind(b"\n", 0, place) + 1 for mark in _MARKS for place in _places(block, mark, end)}
+            for start in sorted(starts):
+                yield block[start : block.index(b"\n", start)]
+
+
+def _places(block: bytes, mark: bytes, end: int) -> Iterator[int]:
+    place = block.find(mark, 0, end)
+    while place >= 0:
+        yield place
+        place = block.find(mark, place + 1, end)

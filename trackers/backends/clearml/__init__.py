@@ -1,0 +1,1 @@
+"""ClearML as a tracker."""

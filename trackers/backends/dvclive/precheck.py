@@ -1,0 +1,12 @@
+"""Checks of DVCLive that ``init`` makes before the first step. Imports nothing else of this tracker."""
+
+from __future__ import annotations
+
+from trackers.backends.shared.directory import FilePrecheck
+
+
+class DvclivePrecheck(FilePrecheck):
+    """DVCLive: the directory of its folders."""
+
+    name = "dvclive"
+    symbol = "DVCLIVE_DIR"

@@ -1,0 +1,503 @@
+"""DVCLive's files, which ``dvc`` and its extension of VS Code show, written without its client and exact.
+
+Each series (``plots/metrics/<name>.tsv``) grows by whole batches, and its committed length is in the state, so that it
+is cut back to it when the folder is opened again. ``.trackers.jsonl`` names the other files. It has a number, its
+generation, in its first line: a rewind to a checkpoint begins with a new one and then writes the series anew, so that a
+kill before the commit is seen, and all is written again from the journal. ``metrics.json``, ``params.yaml`` and
+``dvc.yaml`` are made from the state.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import csv
+import io
+import json
+import os
+import time
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import msgspec
+
+from trackers.backends.dvclive import layout
+from trackers.backends.dvclive.precheck import DvclivePrecheck
+from trackers.backends.shared import media_files
+from trackers.backends.shared.append_file import (
+    READ_BYTES,
+    FileShrunk,
+    OwnedFile,
+    file_name,
+    make_folder,
+    remove_temporary,
+    replace,
+    take_with_rewinds,
+    unavailable,
+    unseen,
+    verified,
+)
+from trackers.backends.shared.directory import option_directory
+from trackers.backends.shared.kept_file import keep
+from trackers.formats.yaml_text import yaml_text
+from trackers.records import (
+    SUMMARY_PREFIX,
+    ArtifactRecord,
+    Config,
+    Finish,
+    Media,
+    MediaFile,
+    Metrics,
+    Record,
+    Start,
+    Summary,
+    Text,
+    final_name,
+    flatten,
+    merge,
+    name_floats,
+)
+from trackers.support import confined
+from trackers.tracker import Cursor, RunInfo, State, Status, Verified
+
+INDEX = ".trackers.jsonl"
+SAVE_S = 1.0
+"""Minimum interval between two writings of ``metrics.json`` while records come, in seconds."""
+
+
+class Series(msgspec.Struct, array_like=True):
+    """A file of rows. folder, name: what lies in it. path: relative, with suffix. length, crc: as committed."""
+
+    folder: str
+    name: str
+    path: str
+    length: int = 0
+    crc: int = 0
+
+
+class Marks(msgspec.Struct):
+    """The tracker's state, from which a new process continues.
+
+    length, crc, generation: of the index, committed. seq: highest record taken. rewound: the newest attempt whose
+    rewind was written. step: of the last value. latest, results, config: what the documents are made of. heads: length
+    and checksum of each document. artifacts: their entries in ``dvc.yaml``, by name.
+    """
+
+    length: int = 0
+    crc: int = 0
+    generation: int = 0
+    seq: int = 0
+    rewound: int = 0
+    step: int | None = None
+    series: dict[str, Series] = {}
+    latest: dict[str, Any] = {}
+    results: dict[str, Any] = {}
+    config: dict[str, Any] = {}
+    artifacts: dict[str, Any] = {}
+    heads: dict[str, tuple[int, int]] = {}
+
+
+class Kept(msgspec.Struct):
+    """A line of the index: a file that is written whole.
+
+    path: relative. crc: None of a file of an artifact, which isn't read for it. step: None where a rewind leaves it.
+    """
+
+    path: str
+    size: int = 0
+    crc: int | None = None
+    step: int | None = None
+
+
+class DvcliveTracker(DvclivePrecheck):
+    """Writes ``DVCLIVE_DIR/<name>-<id>``, or ``dvclive`` in the run's directory."""
+
+    accepts: ClassVar[frozenset[type[Record]]] = frozenset(
+        {Start, Config, Metrics, Text, Media, ArtifactRecord, Summary, Finish}
+    )
+    clock = staticmethod(time.monotonic)
+
+    def open(self, info: RunInfo, state: State) -> Cursor | None:
+        """Cut the series back to what was committed; a folder that doesn't match the state is written anew."""
+        self._info, self._state = info, state
+        chosen = option_directory(info, "DVCLIVE_DIR")
+        self._root = Path(info.directory) if chosen is None else chosen
+        own = f"{file_name(info.name)}-{file_name(info.id)}"
+        self._directory = info.path("dvclive") if chosen is None else chosen / own
+        self._index, self._temporary = self._directory / INDEX, self._directory / ".trackers.tmp"
+        self._saved_at, self._changed = float("-inf"), False
+        self._taken: dict[str, set[str]] = {}
+        self._taken_of: Marks | None = None
+        remove_temporary(self._temporary)
+        self._marks = msgspec.convert(dict(state).get("marks", {}), Marks)
+        state["url"] = str(self._directory)
+        answer = None
+        try:
+            if self._marks.length:
+                self._check_generation()
+                self._cut_back()
+                return None
+        except FileShrunk:
+            answer = Cursor(0)
+        self._marks = Marks(generation=time.time_ns())
+        self._kept: dict[str, Kept] = {}
+        self._write_index(self._marks)
+        self._remove_strangers()
+        for document in ("metrics.json", "params.yaml", "dvc.yaml"):
+            with contextlib.suppress(FileNotFoundError):
+                confined.remove(self._directory / document, root=self._root)
+        return answer
+
+    def write(self, records: Sequence[Record], cursor: Cursor) -> None:
+        """Append the batch's rows and write its files, all of them or none."""
+        self._check_generation()
+        take_with_rewinds(unseen(records, self._marks.seq), self._marks.rewound, self._take, self._rewind)
+        self._save_if_due()
+        self._commit()
+
+    def tick(self) -> None:
+        """Write the documents when they are due."""
+        self._save_if_due()
+        self._commit()
+
+    def verify(self) -> Verified:
+        """Read all files back; see :class:`trackers.tracker.Tracker`. Damage has all of them written anew."""
+        known = {one.path: (one.length, one.crc) for one in self._marks.series.values()}
+        known |= {one.path: (one.size, one.crc) for one in self._kept.values() if one.crc is not None}
+        known |= {**self._marks.heads, INDEX: (self._marks.length, self._marks.crc)}
+        unsummed = [one for one in self._kept.values() if one.crc is None]
+        bad = [str(self._directory / one.path) for one in unsummed if not self._holds(one)]
+        size = sum(one.size for one in unsummed)
+        for name, (length, crc) in known.items():
+            path = self._directory / name
+            bad += verified([(path, self._root)], {path.name: (length, crc)}).damaged
+            size += length
+        if bad:
+            with contextlib.suppress(FileNotFoundError):
+                confined.remove(self._index, root=self._root)
+        return Verified(f"{len(known) + len(unsummed)} files, {size:,} bytes", bad, Cursor(0) if bad else None)
+
+    def _holds(self, one: Kept) -> bool:
+        """Whether a file is there with its length."""
+        try:
+            with confined.open_file(self._directory / one.path, root=self._root) as file:
+                return os.fstat(file.fileno()).st_size == one.size
+        except OSError:
+            return False
+
+    def close(self, status: Status) -> None:
+        """Write the documents as they are now."""
+        self._check_generation()
+        self._save()
+        self._commit()
+
+    def _commit(self) -> None:
+        self._state["marks"] = name_floats(msgspec.to_builtins(self._marks))
+
+    def _take(self, batch: Sequence[Record]) -> None:
+        if not batch:
+            return
+        draft = msgspec.structs.replace(self._marks)
+        for field in ("series", "latest", "results", "artifacts"):
+            setattr(draft, field, dict(getattr(draft, field)))
+        if any(isinstance(record, Config) for record in batch):
+            draft.config = copy.deepcopy(draft.config)
+        rows: dict[str, bytearray] = {}
+        kept: dict[str, Kept] = {}
+        if self._taken_of is not self._marks:
+            self._taken = _taken(self._marks.series.values())
+        self._taken_of = draft
+        for record in batch:
+            self._add(record, draft, rows, kept)
+        draft.seq = max(draft.seq, *(record.seq for record in batch))
+        for key, data in rows.items():
+            draft.series[key] = self._append(draft.series[key], bytes(data))
+        lines = b"".join(map(_line, kept.values()))
+        if lines:
+            grown = self._append(Series("", "", INDEX, draft.length, draft.crc), lines)
+            draft.length, draft.crc = grown.length, grown.crc
+        self._marks, self._changed = draft, True
+        self._kept |= kept
+
+    def _add(self, record: Record, draft: Marks, rows: dict[str, bytearray], kept: dict[str, Kept]) -> None:
+        """Put a record into what the state and the files become."""
+
+        def add(folder: str, name: str, value: Any) -> None:
+            key = f"{folder}:{name}"
+            if key not in draft.series:
+                draft.series[key] = self._new_series(folder, name)
+                rows[key] = bytearray(layout.header(folder, draft.series[key].path.rpartition(".")[0]))
+            line = layout.row(folder, record.time, record.step, value)
+            rows.setdefault(key, bytearray()).extend(line)
+
+        if isinstance(record, Metrics):
+            for name, value in record.values.items():
+                if name.startswith(SUMMARY_PREFIX):
+                    draft.results[name] = value
+                    continue
+                add(layout.SYSTEM if record.step is None else layout.METRICS, name, value)
+                draft.latest[name] = int(value) if isinstance(value, bool) else value
+            draft.step = draft.step if record.step is None else record.step
+        elif isinstance(record, Text):
+            for name, text in record.values.items():
+                add(layout.TEXT, name, text)
+        elif isinstance(record, Config):
+            merge(draft.config, record.values)
+        elif isinstance(record, Summary):
+            draft.results |= {final_name(name): value for name, value in record.values.items()}
+        elif isinstance(record, Media):
+            for item in record.items:
+                folder, content, suffix = self._medium(record, item)
+                path = self._free(f"{folder}/{layout.place(record.name)}", record.step, suffix, kept)
+                self._write_whole(path, content)
+                kept[path] = Kept(path, len(content), zlib.crc32(content), record.step)
+        elif isinstance(record, ArtifactRecord):
+            self._artifact(record, draft, kept)
+
+    def _new_series(self, folder: str, name: str) -> Series:
+        path = layout.place(name, self._taken.setdefault(folder, set()))
+        self._taken[folder].add(path.casefold())
+        return Series(folder, name, f"{folder}/{path}.{'jsonl' if folder == layout.TEXT else 'tsv'}")
+
+    def _append(self, series: Series, data: bytes) -> Series:
+        """A series with more at its end. What lies behind its length before, an earlier failure left."""
+        path = self._directory / series.path
+        known = {path.name: (series.length, series.crc)}
+        file = OwnedFile(path, self._root, known).open(series.length)
+        try:
+            file.append(data)
+        finally:
+            file.close()
+        length, crc = known[path.name]
+        return msgspec.structs.replace(series, length=length, crc=crc)
+
+    def _free(self, stem: str, step: int | None, suffix: str, kept: dict[str, Kept]) -> str:
+        """A path that no other item of this name at this step has."""
+        name = f"{stem}/{'none' if step is None else step}"
+        path, number = f"{name}.{suffix}", 0
+        while path in self._kept or path in kept:
+            number += 1
+            path = f"{name}-{number}.{suffix}"
+        return path
+
+    def _medium(self, record: Media, item: MediaFile) -> tuple[str, bytes, str]:
+        """An item's folder, content and suffix.
+
+        Raises:
+            Rejected: the file is missing or isn't what it should be.
+        """
+        if record.type == "image":
+            if item.format in layout.PICTURES:
+                return layout.IMAGES, media_files.content(self._info, item), item.format
+            return layout.IMAGES, media_files.png(self._info, item), "png"
+        if record.type == "histogram":
+            points = list(layout.bars(*media_files.histogram(self._info, item)))
+            return layout.HISTOGRAMS, json.dumps(points).encode(), "json"
+        if record.type == "table":
+            columns, rows = media_files.table(self._info, item)
+            out = io.StringIO()
+            table = csv.writer(out, lineterminator="\n")
+            table.writerows([columns, *([_cell(cell) for cell in row] for row in rows)])
+            return layout.TABLES, out.getvalue().encode("utf-8", "replace"), "csv"
+        if record.type == "audio":
+            suffix = "wav" if item.format == "npy" else item.format
+            return layout.MEDIA, media_files.wav(self._info, item), file_name(suffix, "bin")
+        if record.type == "video" and item.format == "npy":
+            return layout.MEDIA, media_files.gif(self._info, item), "gif"
+        if item.file:
+            return layout.MEDIA, media_files.content(self._info, item), file_name(item.format, "bin")
+        return layout.MEDIA, json.dumps(name_floats(item.data)).encode(), "json"
+
+    def _artifact(self, record: ArtifactRecord, draft: Marks, kept: dict[str, Kept]) -> None:
+        """Keep an artifact's files below its name; those of an earlier version at the same paths are replaced."""
+        folder = f"{layout.ARTIFACTS}/{layout.place(record.name)}"
+        references = {file.path: file.uri for file in record.files if not file.file}
+        files = [file for file in record.files if file.file]
+        for file in files:
+            source = media_files.path(self._info, MediaFile(format="file", file=file.file))
+            path = "/".join((folder, *map(file_name, confined.parts(file.path))))
+            keep(self._info, source, self._directory / path, self._root, self._temporary)
+            kept[path] = Kept(path, source.stat().st_size, None)
+        if files:
+            meta = {**record.metadata, **({"references": references} if references else {})}
+            about = {"type": record.type, "desc": record.description, "labels": record.aliases, "meta": meta}
+            entry = {"path": folder, **about}
+            others = {name for name, known in draft.artifacts.items() if known["path"] != folder}
+            named = layout.artifact_name(record.name, others)
+            draft.artifacts[named] = {key: value for key, value in entry.items() if value}
+
+    def _check_generation(self) -> None:
+        """Raise FileShrunk when the folder is another one than the state's: a kill came between the two."""
+        try:
+            with confined.open_file(self._index, root=self._root) as file:
+                generation = json.loads(file.readline(READ_BYTES))["generation"]
+        except FileNotFoundError as error:
+            raise FileShrunk(str(error)) from error
+        except (ValueError, LookupError, TypeError):
+            generation = None
+        except OSError as error:
+            raise unavailable("read", self._index, error) from error
+        if generation != self._marks.generation:
+            raise FileShrunk(f"{self._index} isn't what was committed")
+
+    def _cut_back(self) -> None:
+        """Cut every series to its committed length, and remove files that the state doesn't name."""
+        OwnedFile(self._index, self._root).open(self._marks.length).close()
+        try:
+            with confined.open_file(self._index, root=self._root) as file:
+                file.readline()
+                self._kept = {one.path: one for one in map(_kept, file)}
+        except (ValueError, msgspec.DecodeError) as error:
+            raise FileShrunk(f"{self._index} isn't what was committed") from error
+        for series in self._marks.series.values():
+            OwnedFile(self._directory / series.path, self._root).open(series.length).close()
+        self._remove_strangers()
+
+    def _remove_strangers(self) -> None:
+        """Remove what lies in our folders and isn't in the state or the index."""
+        known = {*self._kept, *(series.path for series in self._marks.series.values())}
+        for folder in layout.FOLDERS:
+            for parent, _, names in os.walk(self._directory / folder):
+                for name in names:
+                    path = Path(parent, name)
+                    if path.relative_to(self._directory).as_posix() not in known:
+                        with contextlib.suppress(OSError):
+                            confined.remove(path, root=self._root)
+
+    def _rewind(self, last_step: int, attempt: int) -> None:
+        """A new index first, of another generation; then all series without their rows above ``last_step``."""
+        marks = msgspec.structs.replace(self._marks, rewound=attempt, generation=time.time_ns())
+        marks.latest = dict(marks.latest)
+        marks.series = {}
+        kept, gone = {}, []
+        for one in self._kept.values():
+            if one.step is None or one.step <= last_step:
+                kept[one.path] = one
+            else:
+                gone.append(one.path)
+        former, self._kept = self._kept, kept
+        try:
+            self._write_index(marks)
+        except BaseException:
+            self._kept = former
+            raise
+        for path in gone:
+            with contextlib.suppress(FileNotFoundError):
+                confined.remove(self._directory / path, root=self._root)
+        for key, series in self._marks.series.items():
+            whole = self._rewritten(series, last_step, marks)
+            if whole is not None:
+                marks.series[key] = whole
+        logged = {series.name for series in marks.series.values() if series.folder != layout.TEXT}
+        marks.latest = {name: value for name, value in marks.latest.items() if name in logged}
+        marks.step = None if marks.step is None else min(marks.step, last_step)
+        self._marks, self._changed = marks, True
+
+    def _rewritten(self, series: Series, last_step: int, marks: Marks) -> Series | None:
+        """A series without its rows above a step; None where none is left, and its file is gone."""
+        if series.folder == layout.SYSTEM:
+            return series
+        path = self._directory / series.path
+        last = b""
+        rows = 0
+
+        def lines() -> Iterator[bytes]:
+            nonlocal last, rows
+            with confined.open_file(path, root=self._root) as file:
+                left = series.length
+                for number, line in enumerate(file):
+                    left -= len(line)
+                    if left < 0:
+                        return
+                    if number == 0 and series.folder != layout.TEXT:
+                        yield line
+                        continue
+                    step = layout.step_of(series.folder, line)
+                    if step is None or step <= last_step:
+                        rows, last = rows + 1, line
+                        yield line
+
+        known: dict[str, tuple[int, int]] = {}
+        try:
+            replace(path, self._temporary, lines(), self._root, known)
+            if not rows:
+                confined.remove(path, root=self._root)
+                return None
+        except (ValueError, LookupError) as error:
+            raise FileShrunk(f"{path} isn't what was committed") from error
+        except OSError as error:
+            raise unavailable("write", path, error) from error
+        if series.folder == layout.METRICS:
+            marks.latest[series.name] = layout.value_of(last)
+        length, crc = known[path.name]
+        return msgspec.structs.replace(series, length=length, crc=crc)
+
+    def _write_index(self, marks: Marks) -> None:
+        known: dict[str, tuple[int, int]] = {}
+        head = json.dumps({"generation": marks.generation}).encode() + b"\n"
+        replace(self._index, self._temporary, [head, *map(_line, self._kept.values())], self._root, known)
+        marks.length, marks.crc = known[INDEX]
+
+    def _save_if_due(self) -> None:
+        if self._changed and self.clock() - self._saved_at >= SAVE_S:
+            self._save()
+
+    def _save(self) -> None:
+        """Write the documents that differ from what is there."""
+        marks = self._marks
+        values = {**marks.latest, **dict(flatten(marks.results))}
+        folders = {series.folder for series in marks.series.values()}
+        folders |= {"/".join(path.split("/", 2)[:2]) for path in self._kept}
+        texts = {}
+        if values:
+            step = {} if marks.step is None else {"step": marks.step}
+            texts["metrics.json"] = json.dumps(layout.nested({**step, **values}), indent=4, default=str) + "\n"
+        if marks.config:
+            texts["params.yaml"] = yaml_text(marks.config)
+        texts["dvc.yaml"] = yaml_text(layout.document(bool(marks.config), bool(values), folders, marks.artifacts))
+        heads = {}
+        for name, text in texts.items():
+            content = text.encode("utf-8", "replace")
+            heads[name] = (len(content), zlib.crc32(content))
+            if self._content(name, len(content)) != content:
+                self._write_whole(name, content)
+        self._marks = msgspec.structs.replace(marks, heads=heads)
+        self._saved_at, self._changed = self.clock(), False
+
+    def _content(self, name: str, size: int) -> bytes | None:
+        """What a document holds; None where it isn't there, or is longer than this."""
+        try:
+            return confined.read(self._directory / name, root=self._root, most=size)
+        except OSError:
+            return None
+
+    def _write_whole(self, name: str, content: bytes) -> None:
+        path = self._directory / name
+        try:
+            make_folder(path.parent, self._root)
+            confined.write_whole(path, content, root=self._root)
+        except OSError as error:
+            raise unavailable("write", path, error) from error
+
+
+def _taken(series: Iterable[Series]) -> dict[str, set[str]]:
+    """The series' paths in their folders, case folded and without suffix."""
+    found: dict[str, set[str]] = {}
+    for one in series:
+        path = one.path.removeprefix(f"{one.folder}/").rpartition(".")[0]
+        found.setdefault(one.folder, set()).add(path.casefold())
+    return found
+
+
+def _line(one: Kept) -> bytes:
+    return msgspec.json.encode(one) + b"\n"
+
+
+def _kept(line: bytes) -> Kept:
+    return msgspec.json.decode(line, type=Kept)
+
+
+def _cell(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(name_floats(value), ensure_ascii=False, default=str)

@@ -1,0 +1,284 @@
+"""``trackers artifacts``: versions of artifacts listed, fetched, named and removed."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from trackers.cli import completion
+from trackers.cli.common import AsJson, RunsDir, print_table, printable, show_time
+from trackers.cli.place import runs_root
+
+if TYPE_CHECKING:
+    from trackers.artifacts.versions import Catalog, Version
+
+Project = Annotated[str, typer.Option(help="Only this project's.", autocompletion=completion.projects)]
+Named = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAME:ALIAS", help="name:alias, name:v3 or project/name:alias; without an alias latest.",
+        autocompletion=completion.artifacts,
+    ),
+]  # fmt: skip
+
+
+class _Commands(TyperGroup):
+    """What is no command is the name of an artifact."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        return super().resolve_command(ctx, args if args[0] in self.commands else ["ls", *args])
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        own = args and (args[0] in self.commands or args[0] in ("--help", "-h"))
+        return super().parse_args(ctx, args if own else ["ls", *args])
+
+
+app = typer.Typer(
+    name="artifacts", cls=_Commands, help="Versions of artifacts: list, get, alias, rm.",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)  # fmt: skip
+
+
+@app.command("ls")
+def ls(
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="[NAME[:ALIAS]]",
+            help="An artifact: its versions; a version: its files.",
+            autocompletion=completion.artifacts,
+        ),
+    ] = "",
+    project: Project = "",
+    type: Annotated[str, typer.Option(help="Only artifacts of this type: model, dataset, …")] = "",
+    directory: RunsDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """List artifacts, each with its newest version; of one its versions; of a version its files.
+
+    Example: trackers artifacts; trackers artifacts digits/model; trackers artifacts model:best
+    """
+    from trackers.artifacts import names, versions
+
+    root = runs_root(directory)
+    if name and (":" in name):
+        _show(versions.find(root, name, project), as_json)
+        return
+    wanted = names.parse(name) if name else None
+    found = [
+        (catalog, listed, inside)
+        for catalog in versions.catalogs(root, project or (wanted.project if wanted else ""))
+        for listed, inside in catalog.names.items()
+        if (wanted is None or listed == wanted.name) and type in ("", inside[-1].type)
+    ]
+    if name and not found:
+        raise _unknown(name, versions.catalogs(root), root)
+    if as_json:
+        print(json.dumps([one.to_dict() for _, _, inside in found for one in inside], indent=2))
+    elif not found:
+        print(f"trackers: no artifacts in {root}: run.log_artifact keeps files with a run", file=sys.stderr)
+    elif wanted is None:
+        _list(found)
+    else:
+        _list_versions([one for _, _, inside in found for one in inside])
+
+
+def _list(found: list[tuple[Catalog, str, list[Version]]]) -> None:
+    from trackers.analysis.tables import TextTable, show_size
+
+    rows = []
+    for catalog, name, inside in found:
+        there = [one for one in inside if not one.removed]
+        newest = next((one for one in reversed(there) if "latest" in one.aliases), inside[-1])
+        used = {run for one in inside for run in one.users.values()}
+        rows.append([
+            f"{catalog.project}/{name}", newest.type, len(there), f"v{newest.number}", ", ".join(newest.aliases),
+            show_size(sum(one.size for one in there)), newest.makers[0].name, ", ".join(sorted(used)),
+        ])  # fmt: skip
+    heads = ["artifact", "type", "versions", "newest", "aliases", "size", "made by", "used by"]
+    print_table(TextTable(heads, rows, texts=2))
+
+
+def _list_versions(found: list[Version]) -> None:
+    from trackers.analysis.tables import TextTable, show_size
+
+    rows = [
+        [
+            str(one), ", ".join(one.aliases) if not one.removed else "removed", len(one.files), show_size(one.size),
+            show_time(one.time), one.makers[0].name, ", ".join(one.users.values()),
+        ]
+        for one in reversed(found)
+    ]  # fmt: skip
+    print_table(TextTable(["version", "aliases", "files", "size", "logged", "made by", "used by"], rows, texts=2))
+
+
+def _show(version: Version, as_json: bool) -> None:
+    from trackers.analysis.tables import show_size
+
+    if as_json:
+        listed = [{"path": one.path, "size": one.size, "uri": one.uri or None} for one in version.files]
+        print(json.dumps({**version.to_dict(), "paths": listed}, indent=2))
+        return
+    aliases = f" ({', '.join(version.aliases)})" if version.aliases else ""
+    makers = ", ".join(dict.fromkeys(f"{maker.name} ({maker.id})" for maker in version.makers))
+    print(printable(f"{version}{aliases}: {version.type}, {_files(version)}, {show_size(version.size)}"))
+    lines = [f"logged {show_time(version.time)} by {makers}"]
+    if version.users:
+        lines.append(f"used by {', '.join(f'{name} ({run})' for run, name in version.users.items())}")
+    if version.removed:
+        lines.append(f"its files were removed {show_time(version.removed)}")
+    if version.record.description:
+        lines.append(version.record.description)
+    lines += [f"{key}: {value}" for key, value in version.record.metadata.items()]
+    lines += [f"{file.path}  {show_size(file.size) if file.file else file.uri}" for file in version.files]
+    for line in lines:
+        print(f"  {printable(line, 4096)}")
+
+
+def _files(version: Version) -> str:
+    return "1 file" if len(version.files) == 1 else f"{len(version.files):,} files"
+
+
+@app.command("get")
+def get(
+    name: Named,
+    to: Annotated[
+        Path | None, typer.Option("--to", metavar="DIR", help="Directory; default artifacts/NAME:vN; it is made.")
+    ] = None,
+    project: Project = "",
+    directory: RunsDir = None,
+) -> None:
+    """Write the files of a version into a directory. What is there and differs is replaced.
+
+    Example: trackers artifacts get dataset:latest --to data
+    """
+    from trackers.analysis.tables import show_size
+    from trackers.artifacts.stored import StoredArtifact
+    from trackers.artifacts.versions import find
+
+    root = runs_root(directory).absolute()
+    version = find(root, name, project)
+    where = StoredArtifact(root, version).download(to)
+    print(printable(f"Saved {version} to {where} ({_files(version)}, {show_size(version.size)})", 4096))
+
+
+@app.command("alias")
+def alias(
+    name: Named,
+    alias: Annotated[str, typer.Argument(metavar="ALIAS", help="As in best, prod.")],
+    remove: Annotated[bool, typer.Option("--remove", help="Take it away from the version.")] = False,
+    project: Project = "",
+    directory: RunsDir = None,
+) -> None:
+    """Give an alias to a version; the version that has it loses it.
+
+    Example: trackers artifacts alias model:v3 prod
+    """
+    from trackers.artifacts import names, versions
+    from trackers.artifacts.stored import set_aliases
+    from trackers.errors import NotFound
+
+    version = versions.find(runs_root(directory).absolute(), name, project)
+    if remove and names.check_alias(alias) not in version.aliases:
+        raise NotFound(f"{version} hasn't the alias {alias!r}")
+    set_aliases(version, [] if remove else [alias], [alias] if remove else [])
+    print(printable(f"{version} {'has no longer' if remove else 'has'} the alias {alias}"))
+
+
+@app.command("rm")
+def rm(
+    names: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="NAME[:VERSION]…", help="Versions; a name alone with --keep.", autocompletion=completion.artifacts
+        ),
+    ],
+    keep: Annotated[
+        int | None, typer.Option(min=0, metavar="N", help="Of each name all versions but the newest N.")
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Also versions with an alias, used ones, and what a tracker lacks.")
+    ] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes/--dry-run", help="Carry it out; without it only print what would be done.")
+    ] = False,
+    project: Project = "",
+    directory: RunsDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """Remove the files of versions. Their records stay, and their numbers aren't given again.
+
+    Kept: versions with an alias, versions of runs that go on or of which a tracker lacks something, with --keep also
+    versions that a run used; files that another version in the run has, too.
+
+    Example: trackers artifacts rm model:v2 --yes; trackers artifacts rm model --keep 3 --yes
+    """
+    from trackers.analysis.tables import show_size
+    from trackers.errors import TrackersError
+    from trackers.retention.artifacts import remove, why_version_kept
+
+    chosen = _chosen(names, keep, project, runs_root(directory).absolute())
+    entries: list[dict[str, Any]] = []
+    for version, named in chosen:
+        entry: dict[str, Any] = {"version": str(version), "size": version.size, "freed": 0, "reason": ""}
+        try:
+            kept = why_version_kept(version, named=named, force=force)
+            entry["action"] = "keep" if kept else "removed" if yes else "remove"
+            entry["reason"] = kept
+            if yes and not kept:
+                entry["freed"] = remove(version)
+        except (TrackersError, OSError) as error:
+            entry.update(action="failed", reason=str(error))
+        entries.append(entry)
+        if not as_json:
+            what = f"{entry['action']}: {entry['reason']}" if entry["reason"] else entry["action"]
+            freed = f", {show_size(entry['freed'])} freed" if entry["freed"] else ""
+            print(printable(f"{version}  {show_size(version.size)}  {what}{freed}", 1000))
+    doable = sum(entry["action"] == "remove" for entry in entries)
+    if as_json:
+        print(json.dumps(entries, indent=2))
+    elif not entries:
+        print("nothing to remove")
+    elif doable:
+        print(f"{doable} to remove; nothing was changed; add --yes to do it")
+    raise typer.Exit(1 if any(entry["action"] == "failed" for entry in entries) else 0)
+
+
+def _chosen(words: list[str], keep: int | None, project: str, root: Path) -> list[tuple[Version, bool]]:
+    """Versions, each with whether it was named itself."""
+    from trackers.artifacts import names, versions
+    from trackers.errors import UsageError
+    from trackers.retention.artifacts import out_of_date
+
+    found: list[tuple[Version, bool]] = []
+    for word in words:
+        if ":" in word:
+            if keep is not None:
+                raise UsageError(f"--keep is for names: {word!r} is a version")
+            wanted = versions.find(root, word, project)
+            catalog = next(one for one in versions.catalogs(root, wanted.project) if wanted.name in one.names)
+            found += [(one, True) for one in catalog.names[wanted.name] if one.number == wanted.number]
+        elif keep is None:
+            raise UsageError(f"which versions of {word!r}? Name one ({word}:v2), or give --keep N")
+        else:
+            reference = names.parse(word)
+            having = [
+                one for one in versions.catalogs(root, reference.project or project) if reference.name in one.names
+            ]
+            if not having:
+                raise _unknown(word, versions.catalogs(root), root)
+            found += [(one, False) for catalog in having for one in out_of_date(catalog.names[reference.name], keep)]
+    return found
+
+
+def _unknown(name: str, catalogs: list[Catalog], root: Path) -> Exception:
+    from trackers.errors import NotFound, did_you_mean, examples
+
+    known = [word for one in catalogs for listed in one.names for word in (listed, f"{one.project}/{listed}")]
+    otherwise = f"; there is {examples(f'{one.project}/{listed}' for one in catalogs for listed in one.names)}"
+    return NotFound(f"no artifact {name!r} in {root}{did_you_mean(name, known, otherwise)}")

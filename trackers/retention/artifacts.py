@@ -1,0 +1,121 @@
+"""Removal of versions of artifacts: their files go, their records and numbers stay."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from trackers.artifacts import changes, numbers
+from trackers.artifacts.names import LATEST
+from trackers.artifacts.versions import Version, digest_of
+from trackers.errors import UsageError
+from trackers.journal.run_directory import RunDirectory
+from trackers.media.base import FOLDER
+from trackers.records import ArtifactRecord, CorruptLine, decode
+from trackers.retention.lock import held, why_kept
+from trackers.support import confined
+from trackers.support.failpoints import failpoint
+from trackers.support.seekable_zstd import open_file
+
+_MEDIA = f'"{FOLDER}/'.encode()
+_NAME = re.compile(rf'"({FOLDER}/[^"\\]{{1,300}})"'.encode())
+LONGEST_BYTES = 64 * 1024 * 1024
+"""Maximum length of a line that is looked at; a run with a longer one keeps its files."""
+
+
+def out_of_date(versions: Iterable[Version], keep: int) -> list[Version]:
+    """All versions but the newest so many; those whose content is removed don't count."""
+    there = [version for version in versions if not version.removed]
+    return there[: max(len(there) - keep, 0)]
+
+
+def why_version_kept(version: Version, *, named: bool, force: bool = False) -> str:
+    """Why a version must not be removed, in a few words; "" if it may be.
+
+    Args:
+        named: the user named this very version. force: aliases, uses and trackers that lack it don't matter.
+    """
+    if version.removed:
+        return "it is removed already"
+    aliases = [alias for alias in version.aliases if not (named and alias == LATEST)]
+    if aliases and not force:
+        return f"it has the alias {', '.join(aliases)}"
+    if version.users and not named and not force:
+        return f"run {next(iter(version.users.values()))} used it"
+    for run in _runs(version):
+        why = why_kept(run, 0.0)
+        if why and (not force or "running" in why or "works on it" in why):
+            return f"run {run.path.name}: {why}"
+    return ""
+
+
+def remove(version: Version) -> int:
+    """Remove the files of a version from all runs that logged it; return how many bytes were freed.
+
+    Files that something else in their run needs stay. The caller has asked :func:`why_version_kept`.
+
+    Raises:
+        UsageError: somebody works on one of the runs. OSError: the rest goes with the next call.
+    """
+    with contextlib.ExitStack() as stack:
+        runs = _runs(version)
+        for run in runs:
+            stack.enter_context(held(run))
+        folder = runs[0].path.parent
+        change = changes.Change("removed", version.name, version.number, time.time(), digest=version.digest)
+        changes.add(folder, change)
+        failpoint("artifact.removed")
+        numbers.forget(folder, version.name, version.number)
+        return sum(_remove_files(run, version) for run in runs)
+
+
+def _runs(version: Version) -> list[RunDirectory]:
+    return [RunDirectory(path) for path in dict.fromkeys(maker.directory for maker in version.makers)]
+
+
+def _remove_files(run: RunDirectory, version: Version) -> int:
+    records = [maker.record for maker in version.makers if maker.directory == run.path]
+    files = {file.file for record in records for file in record.files if confined.inside(file.file)}
+    freed = 0
+    for file in sorted(files - _needed(run, version)):
+        if file.startswith(f"{FOLDER}/"):
+            with contextlib.suppress(FileNotFoundError):
+                size = os.lstat(run.path / file).st_size
+                confined.remove(run.path / file, root=run.path)
+                freed += size
+    return freed
+
+
+def _needed(run: RunDirectory, version: Version) -> set[str]:
+    """Files of the run that its other records name, and the tables among its media."""
+    found: set[str] = set()
+    for name in run.stream_names():
+        for line in _lines(run.stream(name)):
+            if _MEDIA in line and not _is_of(line, version):
+                found.update(match.decode("utf-8", "replace") for match in _NAME.findall(line))
+    for path in run.media.glob("*/*.json"):
+        with contextlib.suppress(OSError):
+            content = confined.read(path, root=run.path)
+            found.update(match.decode("utf-8", "replace") for match in _NAME.findall(content))
+    return found
+
+
+def _is_of(line: bytes, version: Version) -> bool:
+    try:
+        record = decode(line.rstrip(b"\n"))
+    except CorruptLine:
+        return False
+    named = isinstance(record, ArtifactRecord) and record.versioned and record.name == version.name
+    return named and digest_of(record.files) == version.digest  # type: ignore[union-attr]
+
+
+def _lines(path: Path) -> Iterator[bytes]:
+    with open_file(path) as file:
+        while line := file.readline(LONGEST_BYTES):
+            if len(line) == LONGEST_BYTES:
+                raise UsageError(f"{path} has a line of more than {LONGEST_BYTES:,} bytes: its run stays as it is")
+            yield line
