@@ -162,6 +162,17 @@ def test_number_that_cannot_be_taken_is_given_by_readers(begin: Begin, capfd: py
     assert capfd.readouterr().err.count("kept without a number") == 1
 
 
+def test_names_that_are_not_utf8_have_versions(begin: Begin) -> None:
+    """Files and artifacts with names that no text file can hold are told by what the journal has of them."""
+    run = begin()
+    name = "caf\udce9"
+    Path(f"{name}.csv").write_text("a")
+    found = [run.log_artifact(f"{name}.csv", name=name, type="dataset") for _ in range(2)]
+    assert [one.version for one in found] == ["v0", "v0"]
+    assert Path(found[0].download("out"), "caf\\udce9.csv".replace("\\", "/")).read_text() == "a"
+    assert [one.number for one in listed("caf\\udce9")] == [0]
+
+
 def test_planted_link_is_not_written_through(begin: Begin, tmp_path: Path) -> None:
     """A link in the place of the folder of numbers leads nowhere."""
     victim = tmp_path / "victim"

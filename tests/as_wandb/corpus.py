@@ -23,10 +23,12 @@ from pathlib import Path
 from typing import Any
 
 import trackers
+from trackers.artifacts.stored import StoredArtifact
 from trackers.training.wandb_arguments import RefusedName
 
 SERVICE = {"Api", "PublicApi", "InternalApi"}
-"""Classes that ask W&B's service."""
+"""Classes that ask W&B's service. A file that does nothing with ``Api`` but find artifacts doesn't."""
+GIVES_ARTIFACT = ("use_artifact", "artifact", "log_artifact")
 ASSIGNED = ("config", "summary", "settings", "config_static")
 """Attributes with names of the user's own."""
 
@@ -73,7 +75,10 @@ class Uses(ast.NodeVisitor):
         self._known: dict[str, Any] = {}
         self._import(tree)
         self._name(tree)
+        self._finds = False
         self.visit(tree)
+        if self._finds:
+            self.found.service = [text for text in self.found.service if text.rpartition(".")[2] not in SERVICE]
 
     def _import(self, tree: ast.AST) -> None:
         for node in ast.walk(tree):
@@ -141,6 +146,8 @@ class Uses(ast.NodeVisitor):
             called = self._value(node.func)
             if called is self._wandb.init:
                 return _Is(trackers.Run)
+            if getattr(called, "__name__", "") in GIVES_ARTIFACT:
+                return _Is(StoredArtifact)
             return _Is(called) if isinstance(called, type) else None
         return None
 
@@ -155,9 +162,10 @@ class Uses(ast.NodeVisitor):
             self._tell(value, text)
         elif isinstance(of, _Is):
             self.found.uses += 1
-            if of.of.__name__ in SERVICE:
+            if of.of.__name__ in SERVICE - {"Api"}:
                 self.found.service.append(text)
             else:
+                self._finds = self._finds or (of.of.__name__ == "Api" and node.attr in dir(of.of))
                 value = _get(self._values.get(of.of, of.of), node.attr)
                 if value is None and not hasattr(of.of, node.attr):
                     self.found.unknown.append(text)
@@ -205,7 +213,9 @@ def prepared() -> dict[type, Any]:
     import wandb
 
     with wandb.init(project="corpus", mode="offline") as run:
-        return {trackers.Run: run, wandb.Artifact: wandb.Artifact("a", type="b"), wandb.Table: wandb.Table(["a"])}
+        stored = run.use_artifact(wandb.Artifact("a", type="b"))
+        new = {kind: kind(*given) for kind, given in ((wandb.Artifact, ("a", "b")), (wandb.Table, (["a"],)))}
+        return {trackers.Run: run, StoredArtifact: stored, wandb.Api: wandb.Api(), **new}
 
 
 def main(checkouts: list[str], say: Callable[[str], None] = print) -> int:

@@ -52,6 +52,23 @@ def test_file_is_told_apart() -> None:
     assert service == ["api.runs", "run.restore", "wandb.Api", "wandb.agent"]
 
 
+FINDS = """
+import wandb
+api = wandb.Api()
+artifact = api.artifact("digits/dataset:latest")
+artifact.download(root="data")
+artifact.never_heard_of()
+for version in api.artifact_versions("model", "digits/model"):
+    print(version.aliases)
+"""
+
+
+def test_file_that_finds_artifacts_asks_no_service() -> None:
+    """Api's artifacts are here; what a version hasn't is named."""
+    done = subprocess.run([sys.executable, "-c", CODE], input=FINDS, capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout.splitlines()[-1]) == [["artifact.never_heard_of"], []]
+
+
 def test_checkout_is_read_whole(tmp_path: Path) -> None:
     """Of a repository the files that import wandb are read, as they were committed."""
     (tmp_path / "a.py").write_text("import wandb\nwandb.init()\nwandb.no_such_thing()\n")

@@ -64,7 +64,7 @@ assert importlib.reload(wandb) is wandb
 """
     lines = python(INSTALLED + code).splitlines()
     assert lines[0] == "caught"
-    assert "W&B's own; call wandb.Api(...) in a script that runs without trackers.as_wandb" in lines[1]
+    assert "W&B's own; call wandb.Api.runs(...) in a script that runs without trackers.as_wandb" in lines[1]
     assert "wandb.no_such_module" in lines[2]
 
 

@@ -24,7 +24,7 @@ from trackers.artifacts.numbers import Claim
 from trackers.errors import NotFound, UsageError, did_you_mean, examples
 from trackers.journal.fingerprint_cache import FingerprintCache, mark_of
 from trackers.journal.run_directory import RunDirectory, project_folder, run_places, runs_in
-from trackers.records import ArtifactFile, ArtifactRecord, Config, CorruptLine, decode
+from trackers.records import ArtifactFile, ArtifactRecord, Config, CorruptLine, decode, escaped
 from trackers.support.seekable_zstd import open_file
 
 USED = "used_artifacts"
@@ -117,8 +117,9 @@ class Version:
 def digest_of(files: Iterable[ArtifactFile]) -> str:
     """A digest of names and content: 32 hexadecimal digits."""
     found = hashlib.blake2b(digest_size=16)
-    for file in sorted(files, key=lambda file: file.path):
-        found.update(f"{file.path}\0{file.digest or file.uri or file.file}\n".encode("utf-8", "surrogatepass"))
+    for file in sorted(files, key=lambda file: escaped(file.path)):
+        # As the journal has it, where a name that isn't UTF-8 is escaped.
+        found.update(escaped(f"{file.path}\0{file.digest or file.uri or file.file}\n").encode())
     return found.hexdigest()
 
 
@@ -209,33 +210,46 @@ def find(root: Path, text: str, project: str = "") -> Version:
         UsageError: the reference can't be read.
     """
     reference = names.parse(text)
+    return _having(root, text, reference, project).find(reference)
+
+
+def all_of(root: Path, text: str, project: str = "") -> list[Version]:
+    """All versions of the name in a reference, the lowest number first; errors as :func:`find`."""
+    reference = names.parse(text)
+    return _having(root, text, reference, project).names[reference.name]
+
+
+def _having(root: Path, text: str, reference: Reference, project: str) -> Catalog:
+    """The project that has an artifact of that name."""
     wanted = reference.project or project
     if wanted and (catalog := _catalog(root, wanted)) is not None and reference.name in catalog.names:
-        return catalog.find(reference)
+        return catalog
     if not wanted or _is_registry(reference.project):
         having = [one for one in catalogs(root) if reference.name in one.names]
         if len(having) > 1:
             where = examples(f"{one.project}/{reference.name}" for one in having)
             raise UsageError(f"{text!r} is in {len(having)} projects: name one, as in {where}")
         if having:
-            return having[0].find(reference)
+            return having[0]
     known = [f"{one.project}/{name}" for one in catalogs(root) for name in one.names]
     otherwise = f"; there is {examples(known)}." if known else "."
     near = did_you_mean(f"{wanted}/{reference.name}", known, otherwise, most=3)
     raise NotFound(f"no artifact {text!r} in {root}{near} W&B's own: wandb artifact get {text}, then log_artifact it")
 
 
-def find_in(root: Path, project: str, reference: str) -> Version:
-    """The version of a project that was just logged; its name may have any characters.
+def find_in(root: Path, project: str, name: str, number: int | None) -> Version:
+    """A version that was just logged; its name may have any characters.
+
+    Args:
+        number: None: the last one.
 
     Raises:
         NotFound: it is gone.
     """
-    name, colon, alias = reference.rpartition(":v")
     catalog = _catalog(root, project)
     if catalog is None:
         raise NotFound(f"no project {project!r} in {root}")
-    return catalog.find(Reference(project, name, f"v{alias}") if colon else Reference(project, reference, LATEST))
+    return catalog.find(Reference(project, name, LATEST if number is None else f"v{number}"))
 
 
 def _is_registry(project: str) -> bool:

@@ -42,7 +42,7 @@ TABLE: dict[str, str | dict[str, str]] = {
     "wandb.integration.sklearn": HERE + "sklearn_plots",
     "wandb.tensorboard": HERE + "tensorboard",
     "wandb.integration.tensorboard": HERE + "tensorboard",
-    "wandb.apis": {"*": NAMES, "PublicApi": NAMES + ":Api"},
+    "wandb.apis": {"*": NAMES, "PublicApi": HERE + "api:Api"},
     "wandb.apis.public": NAMES,
     "wandb.proto": {"wandb_telemetry_pb2": HERE + "telemetry"},
     "wandb.proto.wandb_telemetry_pb2": HERE + "telemetry",

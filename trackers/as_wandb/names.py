@@ -61,7 +61,7 @@ PLACES = {
         "Graph", "Plotly", "EvalTable", "Object3D", "Molecule", "JoinedTable", "box3d", "CustomChart",
     )},
     "Artifact": "trackers.values.artifact:Artifact",
-    "__version__": "trackers:__version__", "util": "trackers.as_wandb.util",
+    "Api": "trackers.as_wandb.api:Api", "__version__": "trackers:__version__", "util": "trackers.as_wandb.util",
 }  # fmt: skip
 """W&B's names for things that live elsewhere in this package."""
 
@@ -74,7 +74,7 @@ RUN_METHODS = (
 FUNCTIONS = (
     "sweep", "controller", "agent", "restore", "sagemaker_auth",
 )  # fmt: skip
-CLASSES = ("Api", "ArtifactTTL")
+CLASSES = ("ArtifactTTL",)
 NAMESPACES = (
     "keras", "tensorflow", "xgboost", "catboost", "gym", "lightgbm", "jupyter",
     "sacred", "sdk", "wandb_sdk", "wandb_lib", "integration", "integrations", "apis", "proto", "profiler",

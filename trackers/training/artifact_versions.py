@@ -10,7 +10,7 @@ from typing import Any
 from trackers.artifacts import numbers, versions
 from trackers.artifacts.stored import StoredArtifact
 from trackers.errors import NotFound, Unavailable, UsageError
-from trackers.records import ArtifactRecord
+from trackers.records import ArtifactRecord, escaped
 from trackers.values.artifact import Artifact
 
 
@@ -24,12 +24,12 @@ def number(record: ArtifactRecord, run: Path, run_id: str, problem: Callable[[st
     Args:
         run: the run's directory.
     """
-    project = run.absolute().parent
+    project, name = run.absolute().parent, escaped(record.name)
     claim = numbers.Claim(versions.digest_of(record.files), run_id, record.time)
     try:
-        record.version = numbers.take(project, record.name, claim, lambda: versions.known_numbers(project, record.name))
-    except OSError as error:
-        problem(f"log_artifact: {record.name} is kept without a number of its own ({error}): it is counted when read")
+        record.version = numbers.take(project, name, claim, lambda: versions.known_numbers(project, name))
+    except (OSError, ValueError) as error:
+        problem(f"log_artifact: {name} is kept without a number of its own ({error}): it is counted when read")
 
 
 def logged(artifact: Any, record: ArtifactRecord, run: Path, project: str) -> Artifact:
@@ -37,9 +37,8 @@ def logged(artifact: Any, record: ArtifactRecord, run: Path, project: str) -> Ar
     made = artifact if isinstance(artifact, Artifact) else Artifact(record.name, record.type)
     if isinstance(made, StoredArtifact):
         made = Artifact(record.name, record.type, record.description, record.metadata)
-    reference = f"{record.name}:v{record.version}" if record.version is not None else record.name
-    root = run.absolute().parent.parent
-    made._log(record, lambda: StoredArtifact(root, versions.find_in(root, project, reference)))
+    root, name = run.absolute().parent.parent, escaped(record.name)
+    made._log(record, lambda: StoredArtifact(root, versions.find_in(root, project, name, record.version)))
     return made
 
 
@@ -49,25 +48,56 @@ def use(run: Any, artifact_or_name: Any, type: str | None, use_as: str | None, *
     Args:
         is_model: its type must say that it is a model.
     """
-    if isinstance(artifact_or_name, Artifact) and not isinstance(artifact_or_name, StoredArtifact):
+    if isinstance(artifact_or_name, StoredArtifact):
+        found = _of_type(artifact_or_name, type)
+    elif isinstance(artifact_or_name, Artifact):
         made = artifact_or_name if artifact_or_name._open is not None else run.log_artifact(artifact_or_name)
         if run.disabled or made._open is None:
             return made  # it couldn't be kept, which was said
-        found = made._open()
-    elif isinstance(artifact_or_name, StoredArtifact):
-        found = artifact_or_name
+        found = _of_type(made._open(), type)
     else:
-        root, project = place(run)
-        try:
-            found = StoredArtifact(root, versions.find(root, os.fspath(artifact_or_name), project))
-        except NotFound as error:
-            raise NoSuchVersion(str(error)) from None
-    assert isinstance(found, StoredArtifact)
-    if type is not None and found.type != type:
-        raise UsageError(f"{found.qualified_name} is of type {found.type!r}, not {type!r}")
+        found = find(run, artifact_or_name, type)
     if is_model and "model" not in found.type:
         raise UsageError(f"{found.name} is of type {found.type!r}, no model: use_artifact takes it")
     run._note_use(use_as or found.collection_name, found.qualified_name)
+    return found
+
+
+def find(run: Any, name: str | os.PathLike[str], type: str | None = None, project: str = "") -> StoredArtifact:
+    """The version of that name.
+
+    Args:
+        run: whose directory of runs and project count; None: the configuration's.
+        project: where to look if the name has none; default the run's.
+
+    Raises:
+        NotFound: there is none. UsageError: it is of another type, or the name can't be read.
+    """
+    root, own = place(run)
+    try:
+        return _of_type(StoredArtifact(root, versions.find(root, os.fspath(name), project or own)), type)
+    except NotFound as error:
+        raise NoSuchVersion(str(error)) from None
+
+
+def of_name(name: str, type: str, project: str = "") -> list[StoredArtifact]:
+    """All versions of a name that are of a type and weren't removed, the newest first.
+
+    Raises:
+        NotFound: there is no such name. UsageError: the name can't be read.
+    """
+    root, own = place()
+    try:
+        there = versions.all_of(root, name, project or own)
+    except NotFound as error:
+        raise NoSuchVersion(str(error)) from None
+    return [StoredArtifact(root, one) for one in reversed(there) if not one.removed and one.type == type]
+
+
+def _of_type(found: Any, type: str | None) -> StoredArtifact:
+    assert isinstance(found, StoredArtifact)
+    if type is not None and found.type != type:
+        raise UsageError(f"{found.qualified_name} is of type {found.type!r}, not {type!r}")
     return found
 
 
