@@ -477,6 +477,58 @@ def test_artifacts_keep_every_version(info: RunInfo) -> None:
     assert first["files"][1]["uri"] == "s3://b/k"
 
 
+def model(version: int | None = 0, **more: Any) -> ArtifactRecord:
+    """A record of a model with one file, ``one.bin``."""
+    files = [ArtifactFile(path="model.pt", file="one.bin")]
+    return ArtifactRecord(time=T0, name="net/small", type="model", files=files, version=version, **more)
+
+
+def test_models_are_registered_where_the_option_says_so(info: RunInfo) -> None:
+    """One version for each of ours, with aliases that move, also if a record comes again; without the option none."""
+    info.path("one.bin").write_bytes(b"weights")
+    deliver(info, model())
+    assert client(info).search_registered_models() == []
+    info.options["MLFLOW_REGISTER_MODELS"] = True
+    records = (
+        model(0, aliases=["best", "latest", "v7", "a b"]),
+        model(1, aliases=["best"]),
+        model(0, aliases=["prod"]),
+        model(2, versioned=False),
+        ArtifactRecord(time=T0, name="data", type="dataset", version=0),
+    )
+    for _ in range(2):
+        deliver(info, *records)
+    (registered,) = client(info).search_registered_models()
+    assert registered.name == "net-small"
+    assert {name: int(version) for name, version in registered.aliases.items()} == {"best": 2, "prod": 1}
+    versions = client(info).search_model_versions("name = 'net-small'")
+    assert sorted((int(one.version), one.tags["trackers.artifact"]) for one in versions) == [
+        (1, "digits/net/small:v0"), (2, "digits/net/small:v1"),
+    ]  # fmt: skip
+    folder = versions[0].source.removeprefix(f"runs:/{stored(info).info.run_id}/")
+    assert artifacts(info)[f"{folder}/model.pt"].read_bytes() == b"weights"
+
+
+def test_registry_that_refuses_costs_a_line(
+    info: RunInfo, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A store without a registry gets the files and everything else."""
+    from mlflow import MlflowClient
+    from mlflow.exceptions import MlflowException
+    from mlflow.protos.databricks_pb2 import ENDPOINT_NOT_FOUND
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise MlflowException("no registry here", error_code=ENDPOINT_NOT_FOUND)
+
+    monkeypatch.setattr(MlflowClient, "search_registered_models", refuse)
+    info.path("one.bin").write_bytes(b"weights")
+    info.options["MLFLOW_REGISTER_MODELS"] = True
+    deliver(info, model(), Metrics(time=T0, step=1, values={"loss": 0.5}))
+    assert [value for _, _, value in history(info, "loss")] == [0.5]
+    assert [path for path in artifacts(info) if path.endswith("model.pt")]
+    assert "the model registry didn't take 'net/small'" in caplog.text
+
+
 def test_environment_and_changed_attributes_arrive(info: RunInfo) -> None:
     """What the run ran on is a file; a new name, note, group and tags replace the old ones."""
     deliver(

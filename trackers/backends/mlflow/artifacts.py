@@ -177,8 +177,8 @@ class ArtifactStore:
         if item.caption:
             self.put_json(f"{stem}.caption.json", {"caption": item.caption})
 
-    def artifact(self, record: ArtifactRecord) -> None:
-        """The files of an artifact, and a description of it.
+    def artifact(self, record: ArtifactRecord) -> str:
+        """The files of an artifact, and a description of it; the folder that they lie in.
 
         Raises:
             Rejected: a file is gone.
@@ -203,6 +203,7 @@ class ArtifactStore:
             "files": [{"path": f.path, "uri": f.uri, "size": f.size, "digest": f.digest} for f in record.files],
         }
         self.put_json(f"{folder}/artifact.json", about)
+        return folder
 
     def _put_file(self, path: str, local: Path) -> None:
         """A file under another name than its own, without copying it where links can be made."""

@@ -22,6 +22,7 @@ from typing import Any
 
 from trackers.backends.mlflow.artifacts import ArtifactStore
 from trackers.backends.mlflow.client import Requests, find_or_create, milliseconds
+from trackers.backends.mlflow.model_registry import ModelRegistry
 from trackers.backends.mlflow.precheck import MlflowPrecheck, local_folder, show, tracking_uri, without_password
 from trackers.backends.mlflow.store import connect, has_point, identity, preload, translated
 from trackers.backends.shared.append_file import FileShrunk
@@ -88,12 +89,14 @@ class MlflowTracker(MlflowPrecheck):
         self._uri = ""
         self._client: Any = None
         self._run_id = ""
+        self._registers = False
         self._samples: dict[str, str] = {}
         self._requests: Requests
         self._files: ArtifactStore
 
     def open(self, info: RunInfo, state: State) -> Cursor | None:
         self._info, self._state, self._uri = info, state, tracking_uri(info)
+        self._registers = bool(info.option("MLFLOW_REGISTER_MODELS", False))
         self._client = connect(info)
         self._seen = identity(self._uri)
         with translated(self._uri):
@@ -138,7 +141,9 @@ class MlflowTracker(MlflowPrecheck):
                 elif isinstance(record, Media):
                     self._files.media(record)
                 elif isinstance(record, ArtifactRecord):
-                    self._files.artifact(record)
+                    folder = self._files.artifact(record)
+                    if self._registers and record.type == "model" and record.versioned:
+                        ModelRegistry(self._client, self._run_id, self._info).register(record, folder)
                 elif isinstance(record, Start):
                     self._rewind(record)
                 else:

@@ -1,0 +1,90 @@
+"""MLflow's model registry: artifacts of type "model" as versions of registered models (``MLFLOW_REGISTER_MODELS``).
+
+A version is told by its tag, so that a record that comes again, and the same content logged by another run, make none;
+its aliases move. A store without a registry, or one that refuses, costs a line: files and metrics arrive as ever.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from typing import Any
+
+from trackers.errors import DeliveryError, Unavailable
+from trackers.records import ArtifactRecord
+from trackers.tracker import RunInfo
+
+TAG = "trackers.artifact"
+"""Tag of a model's version: ``project/name:v3``, or the record's id where it has no number."""
+
+_NOT_IN_NAMES = re.compile(r"[/:'\"`\\\x00-\x1f]")
+"""mlflow/utils/validation.py: no "/" and ":"; and nothing that a filter would have to quote."""
+_ALIAS = re.compile(r"[\w-]{1,255}")
+"""mlflow/utils/validation.py _REGISTERED_MODEL_ALIAS_NAME; "latest" and numbers are reserved."""
+_RESERVED = re.compile(r"latest|v\d+", re.IGNORECASE)
+
+_logger = logging.getLogger("trackers.mlflow")
+
+
+class ModelRegistry:
+    """The models of one run.
+
+    Args:
+        client: an ``MlflowClient``. run_id: MLflow's id of the run.
+    """
+
+    def __init__(self, client: Any, run_id: str, info: RunInfo) -> None:
+        self._client = client
+        self._run_id = run_id
+        self._project = info.project
+        self._said = False
+
+    def register(self, record: ArtifactRecord, folder: str) -> None:
+        """Make a version of an artifact whose files lie in a folder of the run's artifacts, and move its aliases.
+
+        Raises:
+            Unavailable: the store doesn't answer; it is tried again.
+        """
+        from trackers.backends.mlflow.store import translated
+
+        try:
+            with translated("the model registry"):
+                self._register(record, folder)
+        except Unavailable:
+            raise
+        except DeliveryError as error:
+            if not self._said:
+                self._said = True
+                _logger.warning("the model registry didn't take %r (%s): the files are in the run", record.name, error)
+
+    def _register(self, record: ArtifactRecord, folder: str) -> None:
+        name = model_name(record.name)
+        number = record.version
+        mark = f"{self._project}/{record.name}:v{number}" if number is not None else record.id
+        if not any(model.name == name for model in self._client.search_registered_models(f"name = '{name}'")):
+            self._create(name)
+        there = self._client.search_model_versions(f"name = '{name}'", max_results=10_000)
+        version = next((one.version for one in there if one.tags.get(TAG) == mark), None)
+        if version is None:
+            source = f"runs:/{self._run_id}/{folder}"
+            made = self._client.create_model_version(
+                name, source, self._run_id, tags={TAG: mark}, description=record.description
+            )
+            version = made.version
+        for alias in record.aliases:
+            if _ALIAS.fullmatch(alias) and not _RESERVED.fullmatch(alias):
+                self._client.set_registered_model_alias(name, alias, str(version))
+
+    def _create(self, name: str) -> None:
+        from mlflow.exceptions import MlflowException
+
+        try:
+            self._client.create_registered_model(name)
+        except MlflowException as error:
+            if error.error_code != "RESOURCE_ALREADY_EXISTS":  # another run was quicker
+                raise
+
+
+def model_name(name: str) -> str:
+    """A name as MLflow takes it for a registered model."""
+    return _NOT_IN_NAMES.sub("-", name)[:250] or "model"
