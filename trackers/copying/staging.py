@@ -29,7 +29,7 @@ from trackers.journal.stream import StreamWriter
 from trackers.readers.journal import JournalReader
 from trackers.readers.mlflow.reader import split_address
 from trackers.readers.reader import Reader, SourceRun
-from trackers.records import ArtifactRecord, Finish, Info, Media, MediaFile, Record, Start
+from trackers.records import ArtifactRecord, Console, Finish, Info, Media, MediaFile, Record, Start
 from trackers.relay.delivery.cursor_file import read_account
 from trackers.support import confined, process_info
 from trackers.support.redaction import hide
@@ -246,6 +246,7 @@ def _stream(
     reader: Reader, run: SourceRun, directory: RunDirectory, info: RunInfo, attempt: int, said: Callable[[int], None]
 ) -> tuple[int, bool]:
     writer = _Writer(directory.stream(StreamName("rank", 0, attempt)))
+    printed: dict[int, _Writer] = {}
     count, last, ended = 0, info.created, False
     try:
         begin = Start(time=info.created, attempt=attempt, rank=0, host=info.host)
@@ -260,7 +261,13 @@ def _stream(
             if isinstance(record, Finish):
                 ended = True
             last = max(last, record.time)
-            writer.write(records.encode(record))
+            if isinstance(record, Console):
+                rank = record.rank or 0
+                if rank not in printed:
+                    printed[rank] = _Writer(directory.stream(StreamName("console", rank, attempt)))
+                printed[rank].write(records.encode(record))
+            else:
+                writer.write(records.encode(record))
             count += 1
             if count % SAID_EVERY == 0:
                 said(count)
@@ -268,9 +275,11 @@ def _stream(
             finish = Finish(time=last, status=run.status or "finished", reason="" if run.status else UNKNOWN_END)
             writer.write(records.encode(finish))
             ended = True
-        writer.flush()
+        for each in (*printed.values(), writer):  # the end of the run last
+            each.flush()
     finally:
-        writer.close()
+        for each in (*printed.values(), writer):
+            each.close()
     return count, ended
 
 

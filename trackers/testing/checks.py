@@ -22,6 +22,7 @@ from trackers.records import (
     ArtifactFile,
     ArtifactRecord,
     Config,
+    Console,
     Define,
     Environment,
     Finish,
@@ -296,7 +297,7 @@ def check_declaration(bench: Bench) -> None:
     assert isinstance(cls.name, str), f"expected a name, found {cls.name!r}"
     assert cls.name, "expected a name, found none"
     assert isinstance(cls.accepts, frozenset), f"expected accepts to be a frozenset, found {type(cls.accepts).__name__}"
-    strange = cls.accepts - ALL_KINDS
+    strange = cls.accepts - ALL_KINDS - {Console}
     assert not strange, f"expected kinds of trackers.records in accepts, found {strange}"
     assert cls.accepts, "expected at least one kind in accepts, found none"
     trial = bench.trial()

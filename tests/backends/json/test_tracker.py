@@ -24,6 +24,7 @@ from trackers.records import (
     ArtifactFile,
     ArtifactRecord,
     Config,
+    Console,
     Environment,
     Info,
     Media,
@@ -512,3 +513,20 @@ def test_every_value_of_any_loss_comes_back(rows: list[tuple[int, dict[str, floa
         for one in (read, records)
     )
     assert found == known
+
+
+def test_what_training_printed_is_a_file_beside_the_log(tmp_path: Path) -> None:
+    """Each line once, though a delivery was killed between; a run that printed nothing has none."""
+    records = stream([Start(time=T0, rank=0), *(Console(time=T0 + n, lines=[f"line {n}"]) for n in range(4))])
+    info = run_info(tmp_path / "run", cwd=str(tmp_path))
+    killed = Driver(JsonTracker, info)
+    killed.open()
+    assert not list(tmp_path.rglob("*console.log"))
+    killed.write(records[:2])
+    killed.write(records[:4], commit=False)
+    Driver(JsonTracker, info, killed.state, killed.cursor).deliver(records)
+    (path,) = tmp_path.rglob("*console.log")
+    assert path.read_text() == "line 0\nline 1\nline 2\nline 3\n"
+    assert path.name.removesuffix("console.log")[:-1] in {one.stem for one in path.parent.glob("*.json")} | {
+        path.parent.name
+    }

@@ -34,11 +34,13 @@ from trackers.records import (
     ArtifactFile,
     ArtifactRecord,
     Config,
+    Console,
     Environment,
     Info,
     Media,
     MediaFile,
     Metrics,
+    Record,
     Start,
     Summary,
     Text,
@@ -777,3 +779,27 @@ def test_changed_artifact_address_is_read_anew() -> None:
         return _version("http://127.0.0.1:9", SimpleNamespace(info=SimpleNamespace(**known), data=data))
 
     assert said("mlflow-artifacts:/1/a") == said("mlflow-artifacts:/1/a") != said("file:///home/victim")
+
+
+def printed(count: int) -> list[Record]:
+    """Records of what training printed, between rows."""
+    found: list[Record] = []
+    for number in range(count):
+        found.append(Metrics(step=number, time=T0 + number, values={"a": 1.0}))
+        found.append(Console(time=T0 + number + 0.5, lines=[f"line {number}"], rank=1 if number == 2 else None))
+    return stream(found)
+
+
+PRINTED = "line 0\nline 1\n[rank 1] line 2\nline 3\n"
+
+
+def test_what_training_printed_is_a_file_once(info: RunInfo) -> None:
+    """``console.log`` is there at the end, each line once, though a delivery was killed between."""
+    records = printed(4)
+    killed = Driver(MlflowTracker, info)
+    killed.open()
+    killed.write(records[:4])
+    killed.write(records[:6], commit=False)
+    again = Driver(MlflowTracker, info, killed.state, killed.cursor)
+    again.deliver(records)
+    assert artifacts(info)["console.log"].read_text() == PRINTED

@@ -23,7 +23,19 @@ from trackers.backends.session.fold import HEAD_S, slow
 from trackers.backends.session.tracker import SessionTracker
 from trackers.cli.scripts import analyze_logs
 from trackers.errors import Unavailable, UsageError
-from trackers.records import Alert, ArtifactRecord, Config, Environment, Finish, Metrics, Record, Start, Summary, Text
+from trackers.records import (
+    Alert,
+    ArtifactRecord,
+    Config,
+    Console,
+    Environment,
+    Finish,
+    Metrics,
+    Record,
+    Start,
+    Summary,
+    Text,
+)
 from trackers.support import failpoints
 from trackers.tracker import Status
 
@@ -685,3 +697,20 @@ def test_logs_are_the_same_however_they_were_delivered(
         (found,) = sessions(tmp_path / "logs")
         contents.append({path.name: path.read_text() for path in found.directory.iterdir()})
     assert contents[0] == contents[1]
+
+
+def test_what_training_printed_is_a_file_beside_the_logs(tmp_path: Path) -> None:
+    """Each line once, though a delivery was killed between; a run that printed nothing has none."""
+    records = stream([Start(time=T0, rank=0), *(Console(time=T0 + n, lines=[f"line {n}"]) for n in range(4))])
+    info = run_info(tmp_path / "run", cwd=str(tmp_path))
+    killed = Driver(SessionTracker, info)
+    killed.open()
+    assert not list(tmp_path.rglob("*console.log"))
+    killed.write(records[:2])
+    killed.write(records[:4], commit=False)
+    Driver(SessionTracker, info, killed.state, killed.cursor).deliver(records)
+    (path,) = tmp_path.rglob("*console.log")
+    assert path.read_text() == "line 0\nline 1\nline 2\nline 3\n"
+    assert path.name.removesuffix("console.log")[:-1] in {one.stem for one in path.parent.glob("*.json")} | {
+        path.parent.name
+    }

@@ -14,7 +14,7 @@ from tests.fakes import servers
 from tests.helpers import T0, Driver, run_info, stream, training
 from trackers.backends.trackio.tracker import TrackioTracker
 from trackers.errors import Refused, Unavailable
-from trackers.records import Alert, ArtifactFile, ArtifactRecord, Info, Media, MediaFile, Metrics, Summary
+from trackers.records import Alert, ArtifactFile, ArtifactRecord, Console, Info, Media, MediaFile, Metrics, Summary
 from trackers.tracker import RunInfo
 
 
@@ -128,3 +128,12 @@ def test_server_that_goes_away_is_unavailable(
     with pytest.raises(Unavailable, match="no answer"):
         Driver(TrackioTracker, info).open()
     assert [step for (step,) in query(tmp_path, "SELECT step FROM metrics ORDER BY id")] == list(range(10))
+
+
+def test_what_training_printed_is_a_file_at_the_server(info: RunInfo, tmp_path: Path) -> None:
+    """Among the project's media, in a folder of the run's id."""
+    rows = [Metrics(step=1, time=T0, values={"a": 1.0}), Console(time=T0, lines=["one", "two"])]
+    Driver(TrackioTracker, info).deliver(stream(rows))
+    (path,) = (tmp_path / "trackio-server").rglob("console.log")
+    assert path.read_text() == "one\ntwo\n"
+    assert path.parent.name == info.id

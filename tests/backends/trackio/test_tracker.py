@@ -26,11 +26,13 @@ from trackers.records import (
     ArtifactFile,
     ArtifactRecord,
     Config,
+    Console,
     Environment,
     Info,
     Media,
     MediaFile,
     Metrics,
+    Record,
     Summary,
     Text,
 )
@@ -425,3 +427,28 @@ def test_times_of_a_batch_are_datetimes(times: list[float]) -> None:
     assert isos([TrackioRow("", 0, time, {}) for time in times]) == [
         datetime.fromtimestamp(time, timezone.utc).isoformat() for time in times
     ]
+
+
+def printed(count: int) -> list[Record]:
+    """Records of what training printed, between rows."""
+    found: list[Record] = []
+    for number in range(count):
+        found.append(Metrics(step=number, time=T0 + number, values={"a": 1.0}))
+        found.append(Console(time=T0 + number + 0.5, lines=[f"line {number}"], rank=1 if number == 2 else None))
+    return stream(found)
+
+
+PRINTED = "line 0\nline 1\n[rank 1] line 2\nline 3\n"
+
+
+def test_what_training_printed_is_a_file_of_the_project(info: RunInfo) -> None:
+    """In a folder of the run's id among trackio's files, each line once, though a delivery was killed between."""
+    records = printed(4)
+    killed = Driver(TrackioTracker, info)
+    killed.open()
+    killed.write(records[:4])
+    killed.write(records[:6], commit=False)
+    again = Driver(TrackioTracker, info, killed.state, killed.cursor)
+    again.deliver(records)
+    path = Path(os.environ["TRACKIO_DIR"], "media/digits/files", info.id, "console.log")
+    assert path.read_text() == PRINTED

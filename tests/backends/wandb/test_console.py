@@ -6,11 +6,13 @@ import re
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from tests.backends.wandb.support import ID, driver, sync
 from tests.fakes.wandb_server import WandbServer
 from tests.helpers import T0, Driver, stream
 from trackers.backends.wandb import client, datastore_writer
+from trackers.cli.app import app
 from trackers.formats.wandb_datastore import records as stored
 from trackers.records import Console, Metrics, Record
 
@@ -110,3 +112,21 @@ def test_lines_of_other_ranks_and_what_is_left_out_are_marked(tmp_path: Path) ->
     ]
     driver(tmp_path).deliver(stream(records))
     assert offline_lines(tmp_path) == ["main", "[rank 3] other", "… 1,234 bytes left out …", "end"]
+
+
+def test_lines_of_an_offline_file_are_read_back_and_copied(tmp_path: Path) -> None:
+    """``trackers logs`` reads them, folded as of a terminal; a copy has them in a stream of its own."""
+    driver(tmp_path).deliver(printed())
+    (path,) = datastore_writer.offline_files(tmp_path / "run/wandb", ID)
+    cli = CliRunner()
+    assert cli.invoke(app, ["logs", str(path)]).stdout.splitlines() == WANTED
+    assert cli.invoke(app, ["logs", str(path), "--stderr"]).stdout.splitlines() == ["3 first", "3 second"]
+    copied = cli.invoke(app, ["copy", str(path), str(tmp_path / "copied")])
+    assert copied.exit_code == 0, copied.output
+    (run,) = (tmp_path / "copied/digits").iterdir()
+    assert (run / "streams/console-0.1.jsonl").exists()
+    assert cli.invoke(app, ["logs", str(run)]).stdout.splitlines() == WANTED
+    again = cli.invoke(app, ["copy", str(run), f"json:{tmp_path / 'json'}"])
+    assert again.exit_code == 0, again.output
+    (log,) = (tmp_path / "json").rglob("*.console.log")
+    assert log.read_text().splitlines() == WANTED

@@ -27,6 +27,7 @@ from trackers.records import (
     ArtifactFile,
     ArtifactRecord,
     Config,
+    Console,
     Define,
     Finish,
     Info,
@@ -446,6 +447,7 @@ def test_tracker_follows_the_protocol() -> None:
         Info,
         Start,
         Finish,
+        Console,
     } == WandbTracker.accepts
 
 

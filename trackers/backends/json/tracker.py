@@ -35,6 +35,8 @@ from trackers.backends.shared.append_file import (
     verified,
     write_new,
 )
+from trackers.backends.shared.console_log import STATE as CONSOLE
+from trackers.backends.shared.console_log import ConsoleLog
 from trackers.backends.shared.directory import option_directory
 from trackers.backends.shared.json_document import Lists
 from trackers.backends.shared.step_rows import IterationRows, IterationTotals, iso, whole
@@ -46,6 +48,7 @@ from trackers.records import (
     Alert,
     ArtifactRecord,
     Config,
+    Console,
     Environment,
     Finish,
     Info,
@@ -112,7 +115,7 @@ class JsonState(msgspec.Struct):
 class JsonTracker(JsonPrecheck):
     """Writes ``{run name}_{YYYYmmdd_HHMMSS}.json`` to ``JSON_DIR``, or to the run's directory."""
 
-    accepts: ClassVar[frozenset[type[Record]]] = ALL_KINDS
+    accepts: ClassVar[frozenset[type[Record]]] = ALL_KINDS | {Console}
     clock = staticmethod(time.monotonic)
 
     def open(self, info: RunInfo, state: State) -> Cursor | None:
@@ -137,6 +140,7 @@ class JsonTracker(JsonPrecheck):
         except FileShrunk:
             self._book, answer = JsonState(file=self._book.file), Cursor(0)
             self._lists.open({}, 0)
+            state.pop(CONSOLE, None)
         if not self._book.file:
             self._book.file = self._reserve()
             state["book"] = _state(self._book)
@@ -145,11 +149,15 @@ class JsonTracker(JsonPrecheck):
                 state.save()
         elif answer or not self._path.exists():
             self._save(None)
+        self._console = ConsoleLog(self._path.with_name(f"{self._path.stem}.console.log"), self._directory, state)
         return answer
 
     def write(self, records: Sequence[Record], cursor: Cursor) -> None:
         """Add the records to the lists, and save the log when it is due."""
         take_with_rewinds(unseen(records, self._book.seq), self._book.rewound, self._take, self._rewind)
+        for record in records:
+            if isinstance(record, Console):
+                self._console.add(record)
         self._save_if_due()
 
     def verify(self) -> Verified:
@@ -164,6 +172,7 @@ class JsonTracker(JsonPrecheck):
         """Save the log as it is now, with its summary."""
         self._save(status)
         self._lists.close()
+        self._console.close()
 
     @property
     def _path(self) -> Path:

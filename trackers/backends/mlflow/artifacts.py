@@ -7,6 +7,7 @@ Every file has a path made from the record alone, so that a record that is deliv
     tables/<name>/step-<n>-<id>.json                    as log_table has them
     histograms|audio|video|html/<name>/step-<n>-<id>…   files of these kinds
     artifacts/<name>/step-<n>-<id>/…                    the files of log_artifact, with artifact.json
+    console.log                                         what training printed, sent again when it has grown
 """
 
 from __future__ import annotations
@@ -192,7 +193,7 @@ class ArtifactStore:
                 continue
             local = media_files.path(self._info, MediaFile(format="file", file=file.file))
             inside = posixpath.join(folder, *(map_file(part) for part in parts))
-            self._put_file(inside, local)
+            self.put_file(inside, local)
         about = {
             "name": record.name,
             "type": record.type,
@@ -205,14 +206,14 @@ class ArtifactStore:
         self.put_json(f"{folder}/artifact.json", about)
         return folder
 
-    def _put_file(self, path: str, local: Path) -> None:
+    def put_file(self, path: str, local: Path) -> None:
         """A file under another name than its own, without copying it where links can be made."""
         self._check()
         folder, name = posixpath.split(path)
         with tempfile.TemporaryDirectory() as directory:
             link = Path(directory, name)
             link.symlink_to(local.resolve())
-            self._client.log_artifact(self._run_id, str(link), folder)
+            self._client.log_artifact(self._run_id, str(link), folder or None)
 
     def _check(self) -> None:
         if self._refused:

@@ -26,6 +26,7 @@ from trackers.backends.mlflow.model_registry import ModelRegistry
 from trackers.backends.mlflow.precheck import MlflowPrecheck, local_folder, show, tracking_uri, without_password
 from trackers.backends.mlflow.store import connect, has_point, identity, preload, translated
 from trackers.backends.shared.append_file import FileShrunk
+from trackers.backends.shared.console_log import NAME, ConsoleLog
 from trackers.errors import Rejected, Unavailable
 from trackers.formats import vendor_system_names
 from trackers.formats.mlflow_names import map_name, reach, refusal
@@ -34,6 +35,7 @@ from trackers.records import (
     Alert,
     ArtifactRecord,
     Config,
+    Console,
     Environment,
     Info,
     Media,
@@ -72,7 +74,7 @@ class MlflowTracker(MlflowPrecheck):
     """Delivers a run to MLflow in requests up to its limits; MLflow ignores what it has (key, step, time, value)."""
 
     accepts: frozenset[type[Record]] = frozenset(
-        {Alert, ArtifactRecord, Config, Environment, Info, Media, Metrics, Start, Summary, Text}
+        {Alert, ArtifactRecord, Config, Console, Environment, Info, Media, Metrics, Start, Summary, Text}
     )
     single_axis = True
     deadline_s = 1800.0
@@ -97,6 +99,7 @@ class MlflowTracker(MlflowPrecheck):
     def open(self, info: RunInfo, state: State) -> Cursor | None:
         self._info, self._state, self._uri = info, state, tracking_uri(info)
         self._registers = bool(info.option("MLFLOW_REGISTER_MODELS", False))
+        self._console = ConsoleLog(info.path("mlflow", NAME), info.path(), state)
         self._client = connect(info)
         self._seen = identity(self._uri)
         with translated(self._uri):
@@ -146,16 +149,20 @@ class MlflowTracker(MlflowPrecheck):
                         ModelRegistry(self._client, self._run_id, self._info).register(record, folder)
                 elif isinstance(record, Start):
                     self._rewind(record)
+                elif isinstance(record, Console):
+                    self._console.add(record)
                 else:
                     self._describe(record)
             self._requests.send()
             self._files.send_texts()
         self._state["newest"] = dict(list(self._requests.newest.items())[-NEWEST:])
         self._send_waiting()
+        self._send_console()
 
     def tick(self) -> None:
-        """See that the database is still there."""
+        """See that the database is still there; send what was printed when it is due."""
         self._look()
+        self._send_console()
 
     def verify(self) -> Verified:
         """Have everything sent again: MLflow ignores what it has. See :class:`trackers.tracker.Tracker`."""
@@ -179,6 +186,8 @@ class MlflowTracker(MlflowPrecheck):
             self._requests.send()
             self._files.send_texts()
             self._send_waiting(last=True)
+            self._send_console(last=True)
+            self._console.close()
             if status.name != "running":
                 end = status.time or time.time()
                 failpoint("mlflow.end.before")
@@ -330,6 +339,16 @@ class MlflowTracker(MlflowPrecheck):
                 _logger.warning("%s isn't with the run yet: %s", file, error)
                 continue
             self._state["waiting"].remove(file)
+
+    def _send_console(self, last: bool = False) -> None:
+        """Send what was printed, where it is due. Metrics don't wait for a store of artifacts that is down."""
+        try:
+            with translated(self._uri):
+                self._console.send(lambda path: self._files.put_file(path.name, path), last)
+        except (Unavailable, Rejected) as error:
+            if last and isinstance(error, Unavailable):
+                raise
+            _logger.warning("console.log isn't with the run yet: %s", error)
 
 
 def _text(value: Any) -> str:

@@ -21,12 +21,15 @@ from trackers.backends.session.files import TRAINING, SessionFiles
 from trackers.backends.session.fold import HEAD_S, SessionFold, SessionState, logged
 from trackers.backends.session.precheck import SessionPrecheck, settings
 from trackers.backends.shared.append_file import DIGESTS, FileShrunk, digests, take_with_rewinds, unseen, verified
+from trackers.backends.shared.console_log import STATE as CONSOLE
+from trackers.backends.shared.console_log import ConsoleLog
 from trackers.backends.shared.directory import option_directory
 from trackers.benchmark.speed import Meter
 from trackers.records import (
     Alert,
     ArtifactRecord,
     Config,
+    Console,
     Environment,
     Finish,
     Info,
@@ -67,7 +70,7 @@ class SessionTracker(SessionPrecheck):
     """Writes ``SESSION_DIR/training_YYYYmmdd_HHMMSS/``; where training's directory isn't there, to the run's own."""
 
     accepts: ClassVar[frozenset[type[Record]]] = frozenset(
-        {Alert, ArtifactRecord, Config, Environment, Finish, Info, Metrics, Start, Summary, Text}
+        {Alert, ArtifactRecord, Config, Console, Environment, Finish, Info, Metrics, Start, Summary, Text}
     )
     clock = staticmethod(time.monotonic)
 
@@ -93,6 +96,7 @@ class SessionTracker(SessionPrecheck):
             answer = Cursor(0) if known else None
             self._kept = Kept(name=self._files.reserve(info.created, self._first))
             self._files.open({}, {}, 0)
+            self._open_console(anew=True)
             self._store()
             state["url"] = str(self._files.directory)
             if answer is None:
@@ -105,14 +109,23 @@ class SessionTracker(SessionPrecheck):
             self._kept = Kept(name=self._kept.name)
             self._files.open({}, {}, 0)
             self._store()
+        self._open_console(anew=answer is not None)
         if not self._files.path("summary.json").exists():
             self._save(None)
         state["url"] = str(self._files.directory)
         return answer
 
+    def _open_console(self, *, anew: bool) -> None:
+        if anew:
+            self._state.pop(CONSOLE, None)
+        self._console = ConsoleLog(self._files.path("console.log"), _root(self._info), self._state)
+
     def write(self, records: Sequence[Record], cursor: Cursor) -> None:
         """Take a batch, all of it or nothing."""
         take_with_rewinds(unseen(records, self._kept.book.seq), self._kept.rewound, self._take, self._rewind)
+        for record in records:
+            if isinstance(record, Console):
+                self._console.add(record)
         self._gather()
         self._save_if_due()
 
@@ -147,6 +160,7 @@ class SessionTracker(SessionPrecheck):
         if status.name != "running":
             files.collect_nccl(self._places, self._places[0])
         self._files.close()
+        self._console.close()
 
     def _fold(self) -> SessionFold:
         return SessionFold(self._kept.name, self._info, self._settings, copy.deepcopy(self._kept.book))

@@ -113,6 +113,17 @@ class ServerStore:
         self._call("bulk_upload_media", uploads=[upload], hf_token=None)
         return f"{canonical_project_name(self._key.project)}/{folder}/{step}/{name}"
 
+    def file(self, source: Path, folder: str) -> None:
+        upload = {
+            "project": self._key.project,
+            "run": folder,  # among a project's files the server gives each upload a name of its own
+            "run_id": self._key.run_id,
+            "step": None,
+            "relative_path": None,
+            "uploaded_file": _file(source, source.name),
+        }
+        self._call("bulk_upload_media", uploads=[upload], hf_token=None)
+
     def rewind(self, step: int) -> bool:
         return False
 

@@ -84,6 +84,9 @@ class Store(Protocol):
     def media(self, source: Path, folder: str, step: int, name: str) -> str:
         """Keep a file with the run; returns the ``file_path`` that trackio's media types carry."""
 
+    def file(self, source: Path, folder: str) -> None:
+        """Put a file beside those of the project, in a folder of its own; an earlier one of its name is replaced."""
+
     def artifact(self, files: Files) -> None: ...
 
     def rewind(self, step: int) -> bool:
@@ -175,6 +178,13 @@ class LocalStore:
             target = get_project_media_path(self._key.project, folder, step) / name
             shutil.copyfile(source, target)
             return str(target.relative_to(MEDIA_DIR))
+
+    def file(self, source: Path, folder: str) -> None:
+        from trackio.media.utils import get_project_media_path
+
+        with translated():
+            target = get_project_media_path(self._key.project, relative_path=folder)
+            shutil.copyfile(source, target / source.name)
 
     def rewind(self, step: int) -> bool:
         from trackio.sqlite_storage import SQLiteStorage

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from trackers.backends.shared.append_file import FileShrunk
+from trackers.backends.shared.console_log import NAME, ConsoleLog
 from trackers.backends.trackio.media import INTEGERS, artifact_files, media_values, plain
 from trackers.backends.trackio.precheck import TrackioPrecheck
 from trackers.backends.trackio.store import (
@@ -33,6 +34,7 @@ from trackers.records import (
     Alert,
     ArtifactRecord,
     Config,
+    Console,
     Environment,
     Info,
     Media,
@@ -65,7 +67,7 @@ class TrackioTracker(TrackioPrecheck):
     """Delivers a run to trackio. A run's id there is ours, so that whoever delivers, it is one run."""
 
     accepts: frozenset[type[Record]] = frozenset(
-        {Alert, ArtifactRecord, Config, Environment, Info, Media, Metrics, Start, Summary, Text}
+        {Alert, ArtifactRecord, Config, Console, Environment, Info, Media, Metrics, Start, Summary, Text}
     )
     deadline_s: ClassVar[float] = 300
     batch_records: ClassVar[int] = 5000
@@ -90,6 +92,7 @@ class TrackioTracker(TrackioPrecheck):
     def open(self, info: RunInfo, state: State) -> Cursor | None:
         os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
         self._info, self._state = info, state
+        self._console = ConsoleLog(info.path("trackio", NAME), info.path(), state)
         self._key = RunKey(info.project, info.id)
         url = info.option("TRACKIO_SERVER_URL") or os.environ.get("TRACKIO_SERVER_URL")
         self._store = self._remote(str(url)) if url else self._local()
@@ -197,6 +200,8 @@ class TrackioTracker(TrackioPrecheck):
                     rows, before = [], 0
                     if self._rewind(record.from_step):
                         state["rows"], fresh = self._left(), 0
+            elif isinstance(record, Console):
+                self._console.add(record)
             else:
                 self._describe(record)
             fresh += len(rows) > before and record.seq > counted
@@ -209,6 +214,15 @@ class TrackioTracker(TrackioPrecheck):
         state["rows"] = state.get("rows", 0) + fresh
         state["samples"] = state.get("samples", 0) + fresh_samples
         state["counted"] = max(counted, cursor.seq)
+        self._send_console()
+
+    def tick(self) -> None:
+        """Send what was printed when it is due."""
+        self._send_console()
+
+    def _send_console(self, last: bool = False) -> None:
+        """Put what was printed, where it is due, beside the project's other files."""
+        self._console.send(lambda path: self._store.file(path, self._info.id), last)
 
     def verify(self) -> Verified:
         """Have every row sent again: trackio ignores those that it has. See :class:`trackers.tracker.Tracker`."""
@@ -230,6 +244,8 @@ class TrackioTracker(TrackioPrecheck):
             # A run without a row has no configuration, and isn't listed.
             self._send([TrackioRow(f"{self._info.id}:end", self._state.get("step", 0), status.time, {})])
         self._send([])
+        self._send_console(last=True)
+        self._console.close()
         if status.name != "running" and self._lacks_rows() and not self._state.get("again"):
             raise FileShrunk(f"trackio lacks rows of run {self._info.id}: they are delivered again")
 

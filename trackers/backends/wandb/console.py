@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from trackers.backends.shared.console_log import console_lines
 from trackers.formats.wandb_datastore import records
 from trackers.records import Console
 
@@ -63,14 +64,6 @@ class ConsoleLines:
         sent = protocol.OutputRawRecord(line=text, output_type=kind)
         sent.timestamp.FromNanoseconds(int(record.time * 1e9))
         self._run._interface._publish_output_raw(sent, nowait=False)
-
-
-def console_lines(record: Console) -> list[str]:
-    """Lines of a record as one log of all ranks has them."""
-    lines = [line.replace("\r", " ").replace("\n", " ") for line in record.lines]
-    if record.left_out:
-        lines.insert(0, f"… {record.left_out:,} bytes left out …")
-    return lines if record.rank is None else [f"[rank {record.rank}] {line}" for line in lines]
 
 
 def lines_in(paths: Iterable[Path]) -> int:
