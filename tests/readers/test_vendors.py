@@ -103,6 +103,29 @@ def test_restarted_session_purges_later_steps(tmp_path: Path) -> None:
     assert load(f"tb:{tmp_path}/run").metrics()["loss"].to_pylist() == [1.0] * 5 + [2.0] * 3
 
 
+def test_tenth_writer_of_a_process_comes_after_its_ninth(tmp_path: Path) -> None:
+    """TensorBoard's writers are counted in their files' names, and begin in the same second: ``….10`` follows ``….9``."""
+    from tensorboard.compat.proto.event_pb2 import Event, SessionLog
+    from tensorboard.compat.proto.summary_pb2 import Summary
+    from tensorboard.summary.writer.record_writer import RecordWriter
+
+    def write(number: int, value: float, steps: range, start: bool = False) -> None:
+        path = tmp_path / "run" / f"events.out.tfevents.1700000000.node.77.{number}"
+        path.parent.mkdir(exist_ok=True)
+        with path.open("wb") as file:
+            writer = RecordWriter(file)
+            if start:
+                log = SessionLog(status=SessionLog.START)
+                writer.write(Event(wall_time=1.7e9, step=steps[0], session_log=log).SerializeToString())
+            for step in steps:
+                summary = Summary(value=[Summary.Value(tag="loss", simple_value=value)])
+                writer.write(Event(wall_time=1.7e9, step=step, summary=summary).SerializeToString())
+
+    write(9, 1.0, range(10))
+    write(10, 2.0, range(5, 8), start=True)
+    assert load(f"tb:{tmp_path}/run").metrics()["loss"].to_pylist() == [1.0] * 5 + [2.0] * 3
+
+
 @pytest.mark.parametrize("damage", ["torn", "flipped"])
 def test_damaged_event_file_is_read_up_to_there(damage: str, tmp_path: Path) -> None:
     """A torn tail is left, and a damaged record ends the reading with a note; neither is a traceback."""

@@ -416,8 +416,14 @@ def _path(run: SourceRun) -> Path:
 
 
 def _files(path: Path) -> list[Path]:
-    """Event files as TensorBoard orders them: by name, which begins with a time."""
-    return [path] if path.is_file() else sorted(file for file in path.glob(PATTERN) if file.is_file())
+    """Event files in the order in which they were begun: by name, which begins with a time, as TensorBoard does."""
+    return [path] if path.is_file() else sorted((file for file in path.glob(PATTERN) if file.is_file()), key=_begun)
+
+
+def _begun(file: Path) -> list[str | int]:
+    """A name with its numbers as numbers: two writers of one process that begin in the same second are told apart by a
+    count (``….9``, ``….10``)."""
+    return [int(part) if place % 2 else part for place, part in enumerate(re.split(r"([0-9]{1,30})", file.name))]
 
 
 def _base(path: Path) -> Path:
