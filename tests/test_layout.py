@@ -46,7 +46,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("media",),
     ("backends",),
     ("benchmark",),
-    ("formats", "metrics", "reductions"),
+    ("formats", "metrics", "object_storage", "reductions"),
     ("tracker",),
     ("records",),
     ("support",),

@@ -104,7 +104,7 @@ def test_restarted_session_purges_later_steps(tmp_path: Path) -> None:
 
 
 def test_tenth_writer_of_a_process_comes_after_its_ninth(tmp_path: Path) -> None:
-    """TensorBoard's writers are counted in their files' names, and begin in the same second: ``….10`` follows ``….9``."""
+    """TensorBoard's writers are counted in their files' names, and begin in one second: ``….10`` follows ``….9``."""
     from tensorboard.compat.proto.event_pb2 import Event, SessionLog
     from tensorboard.compat.proto.summary_pb2 import Summary
     from tensorboard.summary.writer.record_writer import RecordWriter

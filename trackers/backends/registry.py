@@ -31,6 +31,7 @@ BUILT_IN: dict[str, str] = {
         "comet",
         "dvclive",
         "clearml",
+        "storage",
     )
 }
 """The built-in trackers, one line each, in the form of entry points, so that both are loaded by one function.

@@ -23,7 +23,12 @@ if TYPE_CHECKING:
     from trackers.readers.reader import Reader, SourceRun
 
 RunsDir = Annotated[
-    Path | None, typer.Option("--dir", help="Directory of runs; default TRACKER_DIR, else .config's, else runs/.")
+    Path | None,
+    typer.Option(
+        "--dir",
+        help="Directory of runs, or a store (s3://bucket/prefix); default TRACKER_DIR, else .config's, else runs/.",
+        callback=lambda context, given: given if given is None or context.resilient_parsing else runs_root(given),
+    ),
 ]
 Force = Annotated[bool, typer.Option("--force", help="Replace an existing file of any kind.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]

@@ -77,7 +77,9 @@ def files(context: typer.Context, incomplete: str) -> Offer:
 
     given = context.params.get("directory")
     try:
-        view = overview(find_run(str(context.params.get("source")), runs_root(Path(given) if given else None)))
+        view = overview(
+            find_run(str(context.params.get("source")), runs_root(Path(given) if given else None, copy=False))
+        )
     except (TrackersError, OSError, ValueError):
         return []
     return _matching(((entry["name"], entry["kind"]) for entry in [*view.media, *view.artifacts]), incomplete)
@@ -148,7 +150,7 @@ def _lines(context: typer.Context) -> list[RunLine]:
 
     given = context.params.get("directory")
     try:
-        return listing(runs_root(Path(given) if given else None)).lines
+        return listing(runs_root(Path(given) if given else None, copy=False)).lines
     except (OSError, ValueError):
         return []
 

@@ -6,14 +6,36 @@ import os
 from pathlib import Path
 
 
-def runs_root(given: Path | None) -> Path:
-    """The directory of all runs: the option, else what the configuration says."""
-    if given is not None:
-        return given
+def runs_root(given: Path | None, *, copy: bool = True, change: str = "") -> Path:
+    """The directory of all runs: the option, else what the configuration says.
+
+    A store's address is answered with the directory of its copy on this machine.
+
+    Args:
+        copy: bring that copy up to date, now and while the command lasts.
+        change: what the command would do with runs, where it changes them: a copy isn't changed.
+
+    Raises:
+        DeliveryError: the store can't be read, and there is no copy. UsageError: a copy can't be changed.
+    """
     from trackers import configuration
     from trackers.errors import UsageError
 
     try:
-        return Path(str(configuration.resolve()["TRACKER_DIR"])).expanduser()
+        options = configuration.resolve()
+        where, base = str(options["TRACKER_DIR"]), str(options["TRACKER_STORE_DIR"] or "")
     except UsageError:  # a broken .config must not keep anybody from looking at runs
-        return Path(os.environ.get("TRACKER_DIR", "runs"))
+        where, base = os.environ.get("TRACKER_DIR", "runs"), os.environ.get("TRACKER_STORE_DIR", "")
+    where = str(given) if given is not None else where
+    root = given if given is not None else Path(where).expanduser()
+    if ":/" in where:
+        from trackers.object_storage import place
+
+        if place.is_address(where):
+            from trackers.object_storage import mirror
+
+            address = place.address(where)
+            root = mirror.here(address, base, follow=True) if copy else place.copied(address, base)
+    if change and (root / ".copy-of-a-store").is_file():
+        raise UsageError(f"{root} is a copy of a store's runs, and can't be {change}: do that where they are written")
+    return root

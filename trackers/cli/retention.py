@@ -63,7 +63,7 @@ def archive(
         refuse(context, "is for runs: a backup has every file of its directory", "older_than")
         _back_up(runs or ["benchmark_results"], backup, output, yes, as_json)
     need_zstd()
-    found = chosen(named(runs or [], directory), runs_root(directory))
+    found = chosen(named(runs or [], directory), runs_root(directory, change="archived or deleted"))
     each(found, keeps, act, ("compress", "compressed"), yes=yes, as_json=as_json)
 
 
@@ -95,7 +95,7 @@ def restore(
         _put_back(runs, into, yes, as_json)
     refuse(context, "is for backups: a run goes back where it lies", "into")
     need_zstd()
-    found = chosen(named(runs, directory), runs_root(directory))
+    found = chosen(named(runs, directory), runs_root(directory, change="archived or deleted"))
     each(
         found,
         lambda run: "" if run.archived() else "not archived",
@@ -257,7 +257,7 @@ def prune(
         refuse(context, "is for runs: logs have --compress-after and --delete-after", "older_than")
         _prune_logs(runs or ["benchmark_results"], compress_after * DAY_S, delete_after * DAY_S, extract, yes, as_json)
     refuse(context, "belongs to --logs; runs have --older-than", "compress_after", "delete_after", "extract")
-    root = runs_root(directory)
+    root = runs_root(directory, change="archived or deleted")
     for path in begun(root) if yes else ():
         try:
             freed = finish(path)

@@ -91,7 +91,7 @@ def run(
         for task in work:
             print(printable(shlex.join(program.arguments(words, task.point))))
         return
-    root = runs_root(directory)
+    root = runs_root(directory, change="written to")
     named = {key: text for key, text in (("TRACKER_PROJECT", found.project), ("WANDB_ENTITY", found.entity)) if text}
     trained = program.Sweep(
         group, work, words, root=root, jobs=jobs or max(1, len(devices)), devices=devices, goes_on=goes_on,

@@ -68,7 +68,7 @@ def sync(
     if verify and follow:
         raise UsageError("--verify reads back runs that have ended: leave out --follow")
     names = registry.parse(to)
-    root = runs_root(directory)
+    root = runs_root(directory, change="delivered from")
     runs = named(runs or [], directory)
     stopped = False
 

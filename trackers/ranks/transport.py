@@ -218,5 +218,11 @@ class RankTransport:
 
 
 def runs_root(options: Mapping[str, Any]) -> Path:
-    """Where runs lie."""
+    """Where runs lie on this machine, also those that are sent to a store."""
+    where = str(options.get("TRACKER_DIR") or "")
+    if ":/" in where:
+        from trackers.object_storage import place
+
+        if place.is_address(where):
+            return place.written(where, str(options.get("TRACKER_STORE_DIR") or ""))
     return Path(local(str(options.get("TRACKER_DIR") or "runs"))).expanduser().absolute()

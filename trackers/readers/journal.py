@@ -96,8 +96,19 @@ class JournalReader:
         if self._root is None:
             from trackers import configuration
 
-            self._root = Path(str(configuration.resolve()["TRACKER_DIR"])).expanduser()
+            options = configuration.resolve()
+            where = str(options["TRACKER_DIR"])
+            self._root = in_store(where, str(options["TRACKER_STORE_DIR"] or "")) or Path(where).expanduser()
         return self._root
+
+
+def in_store(where: str, base: str = "") -> Path | None:
+    """The copy of a store's runs on this machine; None where ``where`` is no store's address."""
+    if ":/" not in where:
+        return None
+    from trackers.object_storage import mirror, place
+
+    return mirror.here(place.address(where), base) if place.is_address(where) else None
 
 
 def blocks(path: Path, offset: int = 0) -> Iterator[tuple[list[Record], int]]:

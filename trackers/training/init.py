@@ -30,7 +30,7 @@ from trackers.support import name_clash, process_info
 from trackers.support.logging_setup import apply as apply_logging
 from trackers.support.redaction import hide, mask, mask_argv, mask_source
 from trackers.tracker import RunInfo
-from trackers.training import console_capture, environment
+from trackers.training import console_capture, environment, stores
 from trackers.training import resume as resumption
 from trackers.training.disabled import NullRun
 from trackers.training.exit_hooks import ending
@@ -149,6 +149,9 @@ def init(
     apply_logging(resolved)
     mode = str(resolved["TRACKER_MODE"])
     names = registry.parse(str(resolved["TRACKER"]))
+    store = stores.of(resolved)
+    if store and names and stores.TRACKER not in names:
+        names.append(stores.TRACKER)
     if isinstance(config, (str, os.PathLike)):
         from trackers.training.wandb_arguments import read_config
 
@@ -233,6 +236,8 @@ def _begin(
         git=process_info.git(os.path.dirname(program) if os.path.isabs(program) else str(cwd)),
     )
     hint = way.found.run_id() if way.found is not None else ""
+    store = stores.of(options)
+    brought = stores.bring(store, root, project, run_id, resume) if store and (run_id or resume) else []
     found = resumption.place(root, run_id, resume, mask_source(name) if wanted else "", info, hint)
     run, writer = found.run, found.writer
     info.id, info.directory = run.path.name, str(run.path)
@@ -263,6 +268,8 @@ def _begin(
                 found.discard()
                 raise UsageError(resumption.TAKEN.format(run_id, run.path.parent))
             run.write_info(stored)
+        if store and found.before is not None:
+            stores.claim(store, run.path, found.attempt, found.discard)
         if way.folder is not None:
             launch.claim(way.folder, run, found.attempt, now)
     except OSError as error:
@@ -288,6 +295,8 @@ def _begin(
         show(Message(now, f"run {info.id} keeps the name {info.name!r}: name={name!r} isn't taken for a resumed run"))
     if changed:
         show(Message(now, resumption.notice(changed)))
+    if found.before is not None and str(run.path) in brought:
+        show(Message(now, stores.notice(found.before.host, last_time)))
     if found.before is not None and found.alive:
         older = f"process {found.before.pid} on {found.before.host}"
         show(Message(now, f"{older} seemed to be still at this run: from now on only this attempt's records count"))

@@ -1,0 +1,161 @@
+"""Copies of a store's runs: what is new alone, checked, and nothing outside."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.object_storage.support import contents, grow, names, run_directory, store
+from trackers.errors import Refused, Unavailable
+from trackers.object_storage import mirror, place
+from trackers.object_storage.layout import Piece
+from trackers.object_storage.shipping import Sender
+from trackers.object_storage.store import Store
+
+HOME = "p/abc"
+
+
+@pytest.fixture
+def where(tmp_path: Path) -> str:
+    """A store with one run, whose directory is ``run``."""
+    Sender(store(tmp_path), run_directory(tmp_path / "run"), HOME).finish()
+    return f"file://{tmp_path}/store"
+
+
+def loaded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Names of the objects that are loaded from now on."""
+    found: list[str] = []
+    chunks = Store.chunks
+
+    def spy(self: Store, name: str, most: int) -> object:
+        found.append(name)
+        return chunks(self, name, most)
+
+    monkeypatch.setattr(Store, "chunks", spy)
+    return found
+
+
+def test_only_what_is_new_is_loaded(where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second copy loads nothing; after a line, the last piece of one stream."""
+    root = tmp_path / "copy"
+    assert mirror.copy(where, root) == [str(root / HOME)]
+    names = loaded(monkeypatch)
+    mirror.copy(where, root)
+    assert names == []
+    grow(tmp_path / "run", 1)
+    Sender(store(tmp_path), tmp_path / "run", HOME).send()
+    mirror.copy(where, root)
+    assert len([name for name in names if "/streams/" in name]) == 1
+    assert contents(root / HOME) == contents(tmp_path / "run")
+
+
+def test_torn_copy_is_completed(where: str, tmp_path: Path) -> None:
+    """A copy that ended in the middle of a line, its process killed, goes on there."""
+    root = tmp_path / "copy"
+    mirror.copy(where, root)
+    path = root / HOME / "streams/rank-0.1.jsonl"
+    path.write_bytes(path.read_bytes()[:23])
+    mirror.copy(where, root)
+    assert contents(root / HOME) == contents(tmp_path / "run")
+
+
+def test_names_that_lead_elsewhere_are_passed_over(where: str, tmp_path: Path) -> None:
+    """A store that anybody may write to puts nothing outside of the copy, and nothing hidden into it."""
+    found = store(tmp_path)
+    (tmp_path / "outside").write_text("mine")
+    for name in ("p/abc/.versions", "p/.hidden/run.json", "p/abc/@evil/x", ".x/abc/run.json", "p/abc/a\\b"):
+        found.put(name, b"evil")
+    root = tmp_path / "copy"
+    mirror.copy(where, root)
+    assert not any(b"evil" in file.read_bytes() for file in root.rglob("*") if file.is_file())
+
+
+def test_link_in_the_copy_isn_t_followed(where: str, tmp_path: Path) -> None:
+    """A link that somebody put into the copy: what it points to isn't written."""
+    root = tmp_path / "copy"
+    (root / HOME).mkdir(parents=True)
+    (tmp_path / "outside").mkdir()
+    (root / HOME / "streams").symlink_to(tmp_path / "outside")
+    with pytest.raises(OSError, match="link"):
+        mirror.copy(where, root)
+    assert list((tmp_path / "outside").iterdir()) == []
+
+
+def test_damaged_piece_is_named(where: str, tmp_path: Path) -> None:
+    """Its name has the digest of what was sent: other bytes aren't taken."""
+    (name,) = (name for name in names(store(tmp_path)) if "/streams/" in name)
+    content = b"".join(store(tmp_path).chunks(name, 10**6))
+    store(tmp_path).put(name, b"X" + content[1:])
+    with pytest.raises(Unavailable, match="aren't those that its name has the digest of"):
+        mirror.copy(where, tmp_path / "copy")
+
+
+def test_piece_of_another_length_is_no_piece(where: str, tmp_path: Path) -> None:
+    """As if it weren't there: what it claims to hold is got elsewhere, or not yet."""
+    store(tmp_path).put(f"p/abc/streams/rank-0.1.jsonl/{Piece.of(0, b'y' * 900)}", b"short")
+    mirror.copy(where, tmp_path / "copy")
+    assert contents(tmp_path / "copy" / HOME) == contents(tmp_path / "run")
+
+
+def test_full_disk_is_said(where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is loaded that there is no room for."""
+    monkeypatch.setattr(mirror, "KEPT_FREE", 1 << 62)
+    with pytest.raises(OSError, match="No space left"):
+        mirror.copy(where, tmp_path / "copy")
+
+
+def test_deleted_run_goes_from_the_copy(where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A copy shows what the store has; another directory of that name, which isn't a copy, stays."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    root = mirror.here(where)
+    (root / "p" / "own").mkdir()
+    found = store(tmp_path)
+    found.delete(list(names(found)))
+    mirror.here(where)
+    assert not (root / HOME).exists()
+    assert (root / "p" / "own").exists()
+
+
+def test_store_that_is_away_leaves_the_copy(
+    where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With a line that says so; without a copy it is an error."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    root = mirror.here(where)
+
+    def away(*_: object) -> object:
+        raise Unavailable("no route")
+
+    monkeypatch.setattr(Store, "objects", away)
+    assert mirror.here(where) == root
+    assert "no route; what was copied before is shown" in capsys.readouterr().err
+    with pytest.raises(Unavailable):
+        mirror.here(f"file://{tmp_path}/other")
+
+
+def test_longer_object_than_it_was_listed_as_is_refused(where: str, tmp_path: Path) -> None:
+    """A file that grew between the listing and the loading isn't taken for the one that was listed."""
+    store(tmp_path).put("p/abc/run.json", b"x" * 100)
+    with pytest.raises(Refused, match="at most 10 were expected"):
+        b"".join(store(tmp_path).chunks("p/abc/run.json", 10))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("s3://b/p/", "s3://b/p"), ("s3:/b/p", "s3://b/p"), ("S3://b", "s3://b"), ("gcs://b/x", "gs://b/x"),
+     ("file:///a/b/", "file:///a/b")],
+)  # fmt: skip
+def test_address_has_one_spelling(text: str, expected: str) -> None:
+    """Also as ``Path`` writes it, with one slash."""
+    assert place.is_address(text)
+    assert place.address(text) == expected
+
+
+@pytest.mark.parametrize(
+    "text", ["s3://", "s3://key:secret@bucket/p", "s3://b/../c", "s3://b?x=1", "runs", "http://a/b"]
+)
+def test_what_is_no_address(text: str) -> None:
+    """No bucket, a password in it, a way up, a query: one line says what to give."""
+    with pytest.raises(ValueError, match="give"):
+        place.address(text)

@@ -1,0 +1,167 @@
+"""A run is sent to a store whole, once, whatever fails, and to nobody else's place."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from tests.object_storage.support import Failing, Lying, contents, grow, names, run_directory, store
+from trackers.errors import Fatal, Unavailable
+from trackers.object_storage import layout, mirror
+from trackers.object_storage.shipping import Sender, take
+
+HOME = "p/abc"
+
+
+def copied(tmp_path: Path) -> dict[str, bytes]:
+    """The files of the run as a reader gets them."""
+    root = tmp_path / "copy"
+    mirror.copy(f"file://{tmp_path}/store", root)
+    return contents(root / HOME)
+
+
+def test_run_is_copied_as_it_is(tmp_path: Path) -> None:
+    """Streams, identity and media; leases stay here."""
+    run = run_directory(tmp_path / "run")
+    Sender(store(tmp_path), run, HOME).finish()
+    assert copied(tmp_path) == contents(run)
+    assert not any("run.lease" in name for name in names(store(tmp_path)))
+
+
+def test_half_a_line_waits(tmp_path: Path) -> None:
+    """What a writer is just writing is sent when it is complete."""
+    run = run_directory(tmp_path / "run")
+    before = (run / "streams/rank-0.1.jsonl").read_bytes()
+    with (run / "streams/rank-0.1.jsonl").open("ab") as file:
+        file.write(b'{"kind":"me')
+    sender = Sender(store(tmp_path), run, HOME)
+    sender.send()
+    assert copied(tmp_path)["streams/rank-0.1.jsonl"] == before
+
+
+def test_last_piece_grows_until_it_is_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hundred sendings leave a few objects, each a complete part of the stream."""
+    monkeypatch.setattr("trackers.object_storage.shipping.PIECE_BYTES", 2000)
+    run = run_directory(tmp_path / "run")
+    sender = Sender(store(tmp_path), run, HOME)
+    for _ in range(100):
+        grow(run, 3)
+        sender.send()
+    pieces = [name for name in names(store(tmp_path)) if "/streams/" in name]
+    size = (run / "streams/rank-0.1.jsonl").stat().st_size
+    assert len(pieces) == -(-size // 2000) or len(pieces) <= size // 2000 + 1
+    assert copied(tmp_path) == contents(run)
+
+
+def test_nothing_new_sends_nothing(tmp_path: Path) -> None:
+    """A run that rests costs one question a sending, whose the next attempt is, and no object."""
+    run = run_directory(tmp_path / "run")
+    sender = Sender(store(tmp_path), run, HOME)
+    assert sender.send().objects > 0
+    assert sender.send().objects == 0
+
+
+def test_another_process_goes_on_from_what_the_store_has(tmp_path: Path) -> None:
+    """Nothing is remembered here: a new sender lists, and sends only what lacks."""
+    run = run_directory(tmp_path / "run")
+    Sender(store(tmp_path), run, HOME).send()
+    grow(run, 5)
+    sent = Sender(store(tmp_path), run, HOME).send()
+    assert sent.objects <= 2  # the stream, and run.json, whose content isn't known
+    assert copied(tmp_path) == contents(run)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_failures_lose_and_double_nothing(seed: int, tmp_path: Path) -> None:
+    """A third of all requests fails, half of those after they were carried out; senders die in between."""
+    chance = random.Random(seed)
+    where = f"file://{tmp_path}/store"
+    run = run_directory(tmp_path / "run")
+    sender = None
+    for _ in range(25):
+        grow(run, chance.randrange(4))
+        if chance.random() < 0.2:
+            grow(run, 2, name="sampler-0.1")
+        try:
+            if sender is None or chance.random() < 0.3:
+                sender = Sender(Failing(where, chance.randrange(2**32)), run, HOME)
+            sender.send()
+        except Unavailable:
+            pass
+        for name, content in copied(tmp_path).items():
+            if name.startswith("streams/"):  # what a reader has is at any time a beginning of what was written
+                assert (run / name).read_bytes().startswith(content)
+    Sender(store(tmp_path), run, HOME).finish()
+    assert copied(tmp_path) == contents(run)
+
+
+def test_store_that_loses_objects_is_given_them_again(tmp_path: Path) -> None:
+    """What it said it had taken is looked for at the end, three times; then that is said."""
+    run = run_directory(tmp_path / "run")
+    where = f"file://{tmp_path}/store"
+    Sender(Lying(where, 3), run, HOME).finish()
+    assert copied(tmp_path) == contents(run)
+    other = run_directory(tmp_path / "other")
+    with pytest.raises(Unavailable, match="lost objects that it had accepted"):
+        Sender(Lying(where, 1000), other, "p/other").finish()
+
+
+def test_outage_is_made_up_for_in_bounded_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What gathered while the store was away is sent in parts of bounded length, also where a line is longer."""
+    monkeypatch.setattr("trackers.object_storage.shipping.MOST_BYTES", 4096)
+    run = run_directory(tmp_path / "run", lines=500)
+    with (run / "streams/rank-0.1.jsonl").open("ab") as file:
+        file.write(b'{"text":"' + b"x" * 20_000 + b'"}\n')
+    Sender(store(tmp_path), run, HOME).finish()
+    sizes = [one.size for one in store(tmp_path).objects() if "/streams/" in one.name]
+    assert max(sizes) <= 4096
+    assert copied(tmp_path) == contents(run)
+
+
+def test_attempt_is_one_process_s(tmp_path: Path) -> None:
+    """Two machines that begin the same attempt: the second is told who has it, and the store keeps the first's."""
+    run = run_directory(tmp_path / "a" / "abc")
+    Sender(store(tmp_path), run, HOME).send()
+    other = run_directory(tmp_path / "b" / "abc")
+    (other / "streams/rank-0.1.jsonl").write_text('{"kind":"start","host":"b"}\n')
+    with pytest.raises(Fatal, match="attempt 1 was begun on"):
+        Sender(store(tmp_path), other, HOME).send()
+    assert copied(tmp_path) == contents(run)
+    Sender(store(tmp_path), run, HOME).send()  # the first one, begun again, still has it
+
+
+def test_run_that_goes_on_elsewhere_is_left_alone(tmp_path: Path) -> None:
+    """A machine that was thought dead and comes back doesn't write over what its successor does."""
+    run = run_directory(tmp_path / "a" / "abc")
+    sender = Sender(store(tmp_path), run, HOME)
+    sender.send()
+    other = tmp_path / "b"
+    mirror.bring(f"file://{tmp_path}/store", other, "p", "abc")
+    grow(other / HOME, 1, begin=True, name="rank-0.2")
+    take(store(tmp_path), other / HOME, HOME, 2)
+    grow(run, 4)
+    (run / "run.json").write_text('{"id": "old"}\n')
+    with pytest.raises(Fatal, match="goes on elsewhere, as attempt 2"):
+        sender.send()
+    assert copied(tmp_path)["run.json"] == b'{"id": "abc"}\n'
+
+
+def test_changed_stream_is_named(tmp_path: Path) -> None:
+    """A stream whose beginning isn't what was sent is no continuation of it."""
+    run = run_directory(tmp_path / "run")
+    Sender(store(tmp_path), run, HOME).send()
+    path = run / "streams/rank-0.1.jsonl"
+    head, rest = path.read_bytes().split(b"\n", 1)
+    path.write_bytes(head + b"\n" + rest.replace(b"metrics", b"METRICS") + b'{"more":1}\n')
+    with pytest.raises(Fatal, match="was changed"):
+        Sender(store(tmp_path), run, HOME).send()
+
+
+def test_claim_is_named_by_attempt(tmp_path: Path) -> None:
+    """Which can be created once."""
+    run = run_directory(tmp_path / "run")
+    Sender(store(tmp_path), run, HOME).send()
+    assert f"{HOME}/{layout.claim(1)}" in set(names(store(tmp_path)))
+    assert not store(tmp_path).create(f"{HOME}/{layout.claim(1)}", b"other")

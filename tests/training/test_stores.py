@@ -1,0 +1,199 @@
+"""Runs in a store: written on one machine, read on others, and gone on with there."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import trackers
+from tests import forked
+from tests.faults.attempts import TRAIN
+from tests.helpers import wait_for
+from trackers.errors import MissingPackage, Unavailable, UsageError
+from trackers.journal.run_directory import find_runs
+from trackers.object_storage import mirror, place
+from trackers.object_storage.shipping import Sender
+from trackers.object_storage.store import Store
+from trackers.training.run import Run
+
+
+@pytest.fixture
+def where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A store in a directory; this machine's own disk is ``node-a``."""
+    monkeypatch.setenv("TRACKER_STORE_DIR", str(tmp_path / "node-a"))
+    monkeypatch.chdir(tmp_path)
+    return f"file://{tmp_path}/store"
+
+
+def other_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str = "node-b") -> None:
+    """From now on this is a machine that has nothing yet."""
+    monkeypatch.setenv("TRACKER_STORE_DIR", str(tmp_path / name))
+
+
+def begin(where: str, **more: Any) -> Run:
+    """A run whose records stay on this machine until they are sent by hand."""
+    run = trackers.init(
+        "json", project="digits", dir=where, options={"TRACKER_RELAY": False, **more.pop("options", {})}, **more
+    )
+    assert isinstance(run, Run)
+    return run
+
+
+def losses(where: str) -> list[float]:
+    """The metric of the one run as a reader of the store has it."""
+    (run,) = find_runs(mirror.here(place.address(where), str(Path("reader").absolute())))
+    found: list[float] = trackers.load(str(run.path)).metrics()["loss"].to_pylist()
+    return found
+
+
+def test_run_is_sent_while_it_is_written_and_read_elsewhere(
+    where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A real process with its relay: what it logged is in the store before it ends; commands read it there."""
+    monkeypatch.setenv("TRACKER_DIR", where)
+    monkeypatch.setenv("TRACKER_STORE_EVERY", "1")
+    Path("train.py").write_text(TRAIN)
+    words = ["train.py", "0", "50", "0.5", "wait", "id=abc", "trackers=json"]
+    process = forked.Program([sys.executable, *words], preload=forked.HELPERS, stdout=subprocess.PIPE, text=True)
+    try:
+        wait_for(lambda: Path("store/digits/abc/streams").is_dir() and losses(where), why="nothing is in the store")
+        wait_for(lambda: losses(where) == [step + 0.5 for step in range(50)])
+    finally:
+        process.kill()
+        process.communicate()
+    other_machine(tmp_path, monkeypatch)
+    said = forked.run([sys.executable, "-m", "trackers", "ls", "--json"], preload=forked.HELPERS)
+    (line,) = json.loads(said.stdout)
+    assert (line["info"]["id"], line["info"]["project"]) == ("abc", "digits")
+    shown = forked.run([sys.executable, "-m", "trackers", "show", "--dir", where, "abc"], preload=forked.HELPERS)
+    assert "loss" in shown.stdout
+    assert shown.returncode == 0
+
+
+def test_dead_machine_s_run_goes_on_elsewhere(
+    where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its steps are there, the next attempt is this machine's, and what is said names what isn't there."""
+    run = begin(where, id="abc")
+    for step in range(10):
+        run.log({"loss": float(step)}, step=step)
+    deliver(run)
+    run.log({"loss": 10.0}, step=10)  # lost with the machine
+    other_machine(tmp_path, monkeypatch)
+    trackers.finish()
+    later = begin(where, id="abc", resume="must")
+    assert later.step == 9
+    assert "goes on from what the store has, up to" in capsys.readouterr().err
+    for step in range(10, 15):
+        later.log({"loss": float(step)}, step=step)
+    later.finish()
+    deliver(later)
+    assert losses(where) == [float(step) for step in range(15)]
+
+
+def test_attempt_that_another_machine_has_isn_t_begun(
+    where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two machines continue a run at once: one of them is told, before it logs anything, and leaves nothing behind."""
+    run = begin(where, id="abc")
+    run.log({"loss": 0.0})
+    run.finish()
+    deliver(run)
+    other_machine(tmp_path, monkeypatch)
+    begin(where, id="abc", resume="must")
+    trackers.finish()
+    other_machine(tmp_path, monkeypatch, "node-c")
+    with pytest.raises(UsageError, match="attempt 2 was begun on"):
+        begin(where, id="abc", resume="must")
+    assert not list((tmp_path / "node-c").rglob("rank-0.2.jsonl"))
+
+
+def test_id_that_the_store_has_is_taken(where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As it is where directories are shared."""
+    run = begin(where, id="abc")
+    run.finish()
+    deliver(run)
+    other_machine(tmp_path, monkeypatch)
+    with pytest.raises(UsageError, match="exists"):
+        begin(where, id="abc")
+
+
+def test_auto_finds_the_unfinished_run_of_another_machine(
+    where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A requeued job that starts on another node goes on with its run, without an id."""
+    monkeypatch.setenv("SLURM_JOB_ID", "77")
+    run = begin(where, name="baseline")
+    run.log({"loss": 0.0}, step=0)
+    deliver(run)
+    monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
+    other_machine(tmp_path, monkeypatch)
+    trackers.finish()
+    later = begin(where, name="baseline", resume="auto")
+    assert later.id == run.id
+    assert later.step == 0
+
+
+def test_without_a_store_a_new_run_begins_and_an_old_one_doesn_t(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store that is away keeps nobody from training; who asks for an earlier run is told what that needs."""
+
+    def away(*_: Any) -> Any:
+        raise Unavailable("no route to the store")
+
+    monkeypatch.setattr(Store, "_ask", away)
+    run = begin(where)
+    run.log({"loss": 1.0})
+    run.finish()
+    with pytest.raises(UsageError, match="resume='auto' needs what the store has: no route"):
+        begin(where, resume="auto")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"TRACKER_DIR": "s3://"}, "names no bucket: give"),
+        ({"TRACKER_DIR": "s3://key:secret@bucket"}, "holds no keys: give s3://bucket/prefix"),
+        ({"TRACKER_STORE_EVERY": "soon"}, "TRACKER_STORE_EVERY"),
+        ({"TRACKER_STORE_EVERY": "0"}, "1 to 3600|range"),
+    ],
+)
+def test_mistakes_are_named_before_the_first_step(where: str, options: dict[str, str], message: str) -> None:
+    """In one line, with what to give."""
+    with pytest.raises(UsageError, match=message):
+        trackers.init("json", options={"TRACKER_DIR": where, "TRACKER_RELAY": False, **options})
+
+
+def test_storage_without_a_store_says_what_it_needs() -> None:
+    """The tracker is there by the address; by its name alone it has nowhere to send to."""
+    with pytest.raises(UsageError, match="give s3://bucket/prefix"):
+        trackers.init("storage")
+
+
+def test_missing_client_is_named(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the command that brings it."""
+    monkeypatch.setattr("trackers.backends.registry._installed", lambda module: module != "obstore")
+    with pytest.raises(MissingPackage, match=r"pip install 'trackers-relay\[storage\]'"):
+        trackers.init("json", dir=where)
+
+
+def test_copy_isn_t_changed(where: str, tmp_path: Path) -> None:
+    """What would write to runs refuses a copy, whose changes nobody would get."""
+    run = begin(where)
+    run.finish()
+    deliver(run)
+    for words in (["sync"], ["prune", "--older-than", "1"], ["archive"]):
+        said = forked.run([sys.executable, "-m", "trackers", *words, "--dir", where], preload=forked.HELPERS)
+        assert said.returncode == 2, words
+        assert "is a copy of a store's runs" in said.stderr, said.stderr
+
+
+def deliver(run: Run) -> None:
+    """Send what there is, as the relay would, and all of it if the run has ended."""
+    directory = Path(str(run.dir))
+    sender = Sender(Store(str(run._recorder.info.option("TRACKER_DIR"))), directory, "/".join(directory.parts[-2:]))
+    sender.finish()

@@ -1,0 +1,87 @@
+"""A run in a store: its files are sent there as they grow, and all of them once it has ended.
+
+No record is taken out of the journal for it: the journal itself is sent, so that who reads the store reads a run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import ClassVar
+
+import msgspec
+
+from trackers.backends.storage.precheck import StoragePrecheck
+from trackers.object_storage.place import address
+from trackers.object_storage.shipping import Sender
+from trackers.object_storage.store import Store
+from trackers.records import ALL_KINDS, Record
+from trackers.support import confined
+from trackers.tracker import Cursor, RunInfo, State, Status
+
+EVERY_S = 5.0
+OTHERS_S = 10.0
+"""How long the end waits for the run's other deliveries, in seconds."""
+ACCOUNT = "delivery/storage.json"
+
+
+class StorageTracker(StoragePrecheck):
+    """Sends a run to ``TRACKER_DIR/<project>/<run id>`` every ``TRACKER_STORE_EVERY`` seconds."""
+
+    accepts: ClassVar[frozenset[type[Record]]] = ALL_KINDS
+
+    def open(self, info: RunInfo, state: State) -> Cursor | None:
+        """See what the store has of the run."""
+        where = str(info.option("TRACKER_DIR", ""))
+        self._run = Path(info.directory)
+        self._home = "/".join(self._run.parts[-2:])
+        self._every = float(info.option("TRACKER_STORE_EVERY", EVERY_S))
+        self._sender = Sender(Store(where), self._run, self._home)
+        self._sent = 0.0
+        state["url"] = f"{address(where)}/{self._home}"
+        return None
+
+    def write(self, records: Sequence[Record], cursor: Cursor) -> None:
+        """Send what there is, if it is time."""
+        self.tick()
+
+    def tick(self) -> None:
+        """Send what there is, if it is time."""
+        if time.monotonic() - self._sent >= self._every:
+            self._send(Status("running"))
+            self._sent = time.monotonic()
+
+    def close(self, status: Status) -> None:
+        """Send all; of a run that has ended, see that the store has all of it, and what its other trackers have."""
+        if status.name == "running":
+            self._send(status)
+            return
+        until = time.monotonic() + OTHERS_S
+        while self._others_deliver(status) and time.monotonic() < until:
+            time.sleep(0.05)
+        self._sender.finish()
+        self._sender.put(ACCOUNT, self._account(status))
+
+    def _send(self, status: Status) -> None:
+        if self._sender.send().objects:
+            with contextlib.suppress(OSError, ValueError):  # not written yet
+                self._sender.put(ACCOUNT, self._account(status))
+
+    def _account(self, status: Status) -> bytes:
+        """This delivery's account as it will be: a copy of the run says what the store has."""
+        account = msgspec.json.decode(confined.read(self._run / ACCOUNT, root=self._run))
+        return msgspec.json.encode({**account, "closed": "" if status.name == "running" else status.name})
+
+    def _others_deliver(self, status: Status) -> bool:
+        """Whether a delivery of this run works on its end; one that meets with errors isn't waited for."""
+        with contextlib.suppress(OSError):
+            for name in os.listdir(self._run / "delivery"):
+                if name.endswith(".json") and not name.startswith((".", f"{self.name}.")):
+                    with contextlib.suppress(OSError, ValueError):
+                        account = msgspec.json.decode(confined.read(self._run / "delivery" / name, root=self._run))
+                        if account.get("closed") != status.name and not account.get("error"):
+                            return True
+        return False

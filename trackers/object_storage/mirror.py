@@ -1,0 +1,263 @@
+"""Copying runs from a store to this machine: what is new alone, checked, for all that reads directories of runs.
+
+What a store holds may come from anybody: names that lead elsewhere are passed over, a piece counts only with the
+content that its name has the digest of, and nothing is loaded that the disk has no room for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+import sys
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from trackers.errors import DeliveryError, NotFound, TrackersError, Unavailable
+from trackers.object_storage import layout, place
+from trackers.object_storage.layout import MOST_BYTES, Piece
+from trackers.object_storage.store import Listed, Store
+from trackers.support import confined
+from trackers.support.progress import progress
+from trackers.support.terminal import one_line
+
+KEPT_FREE = 64 * 1024 * 1024
+"""Bytes of the disk that are left free."""
+MOST_FILE = 1 << 40
+THREADS = 8
+VERSIONS = ".versions"
+MARK = ".copy-of-a-store"
+"""A file in the directory of a copy, which nobody is to change: what is done there isn't sent back."""
+FOLLOW_S = 2.0
+
+
+class Found(NamedTuple):
+    """A run as a listing has it. whole: objects by path. pieces: of growing files, by path, with their objects."""
+
+    project: str
+    id: str
+    whole: dict[str, Listed]
+    pieces: dict[str, dict[Piece, Listed]]
+
+    def attempt(self) -> int:
+        """Its newest attempt's number; 0 before the first."""
+        return layout.newest_attempt(path.removeprefix("streams/") for path in (*self.pieces, *self.whole))
+
+
+def found(store: Store, below: str = "") -> list[Found]:
+    """The runs below an address, or below a project's or a run's place there.
+
+    Raises:
+        Unavailable, Refused: the store can't be listed.
+    """
+    runs: dict[tuple[str, str], Found] = {}
+    with progress(f"listing {store.where}", "objects") as told:
+        for count, one in enumerate(store.objects(below)):
+            told(count, 0)
+            project, _, rest = one.name.partition("/")
+            run_id, _, name = rest.partition("/")
+            part = layout.path_of(name) if name else None
+            if (
+                part is None
+                or not (confined.plain(project) and confined.plain(run_id))
+                or "." in (project[0], run_id[0])
+            ):
+                continue
+            path, piece = part
+            run = runs.setdefault((project, run_id), Found(project, run_id, {}, {}))
+            if piece is None:
+                run.whole[path] = one
+            elif one.size == piece.end - piece.begin:
+                run.pieces.setdefault(path, {})[piece] = one
+    return [runs[key] for key in sorted(runs)]
+
+
+def copy(where: str, root: Path, below: str = "", *, keep: Callable[[Found], bool] = lambda run: True) -> list[str]:
+    """Bring a directory of runs up to what a store has.
+
+    Args:
+        where: the store's address. root: the directory; made if it isn't there.
+        below: a project, or ``<project>/<run id>``; default all.
+        keep: whether a run is wanted.
+
+    Returns:
+        the directories of the runs that are there now, of those that were wanted.
+
+    Raises:
+        Unavailable, Refused: the store can't be read. What was copied before stays.
+    """
+    store = Store(where)
+    root.mkdir(parents=True, exist_ok=True, mode=0o700)
+    runs = [run for run in found(store, below) if keep(run)]
+    copied = []
+    with progress(f"copying from {store.where}", "runs") as told, ThreadPoolExecutor(THREADS) as pool:
+        for number, (run, changed) in enumerate(zip(runs, pool.map(lambda run: _copy(store, root, run), runs))):  # noqa: B905
+            told(number + 1, len(runs))
+            if changed:
+                copied.append(str(root / run.project / run.id))
+    return copied
+
+
+def _copy(store: Store, root: Path, run: Found) -> bool:
+    """Copy what of a run is new; whether it is a run that can be read."""
+    directory = root / run.project / run.id
+    directory.mkdir(parents=True, exist_ok=True)
+    versions = directory / VERSIONS
+    try:
+        known = msgspec.json.decode(confined.read(versions, root=directory), type=dict[str, str])
+    except (OSError, ValueError):
+        known = {}
+    before = dict(known)
+    for path, pieces in sorted(run.pieces.items()):
+        _append(store, directory, path, pieces)
+    for path, one in sorted(run.whole.items()):
+        if known.get(path) == one.version and os.path.exists(directory / path):
+            continue
+        with contextlib.suppress(NotFound):  # replaced or deleted meanwhile
+            _write(store, directory, path, one)
+            known[path] = one.version
+    if known != before:
+        confined.write_whole(versions, msgspec.json.encode(known), root=directory)
+    return "run.json" in known or bool(run.attempt())
+
+
+def _append(store: Store, directory: Path, path: str, pieces: dict[Piece, Listed]) -> None:
+    target = directory / path
+    if "/" in path:
+        confined.make_folder(target.parent, root=directory)
+    try:
+        size = target.stat(follow_symlinks=False).st_size
+    except FileNotFoundError:
+        size = 0
+    end = size
+    for piece in layout.chain(list(pieces), size):
+        _need_room(directory, piece.end - end)
+        one = pieces[piece]
+        try:
+            content = store.get(one.name, MOST_BYTES)
+        except NotFound:  # replaced by a longer one meanwhile
+            return
+        if not piece.holds(content):
+            raise Unavailable(f"{store.where}/{one.name}: its bytes aren't those that its name has the digest of")
+        _write_at(target, end, content[end - piece.begin :], directory)
+        end = piece.end
+    if end > size:
+        newest = max(one.time for one in pieces.values())
+        with contextlib.suppress(OSError):
+            os.utime(target, (newest, newest), follow_symlinks=False)
+
+
+def _write_at(target: Path, place: int, content: bytes, root: Path) -> None:
+    """Write bytes at their place: others who copy the same file write the same there."""
+    fd = confined.open_fd(target, os.O_WRONLY | os.O_CREAT, root=root)
+    try:
+        os.lseek(fd, place, os.SEEK_SET)
+        rest = memoryview(content)
+        while rest:
+            rest = rest[os.write(fd, rest) :]
+    finally:
+        os.close(fd)
+
+
+def _write(store: Store, directory: Path, path: str, one: Listed) -> None:
+    _need_room(directory, one.size)
+    target = directory / path
+    if "/" in path:
+        confined.make_folder(target.parent, root=directory)
+    new = confined.temporary(target)
+    try:
+        with confined.open_file(new, "xb", root=directory) as file:
+            for chunk in store.chunks(one.name, one.size):
+                file.write(chunk)
+        os.utime(new, (one.time, one.time), follow_symlinks=False)
+        confined.replace(new, target, root=directory)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            confined.remove(new, root=directory)
+        raise
+
+
+def _need_room(directory: Path, size: int) -> None:
+    if size + KEPT_FREE > shutil.disk_usage(directory).free:
+        raise OSError(errno.ENOSPC, f"{size:,} bytes are wanted: {os.strerror(errno.ENOSPC)}", str(directory))
+
+
+def bring(where: str, root: Path, project: str, run_id: str = "") -> list[str]:
+    """Before a run is continued: have here what the store has of it, or of all runs of its project.
+
+    A run that is here with as many attempts or more is left as it is: what is here is at least what was sent.
+
+    Args:
+        project: the project's folder. run_id: "" for all.
+
+    Returns:
+        directories of the runs that were copied.
+
+    Raises:
+        Unavailable, Refused: the store can't be read.
+    """
+
+    def wanted(run: Found) -> bool:
+        return run.attempt() > layout.attempt_in(root / run.project / run.id)
+
+    return copy(where, root, f"{project}/{run_id}" if run_id else project, keep=wanted)
+
+
+class Following(threading.Thread):
+    """Copies again and again while a command shows what it has. A daemon: it ends with the process."""
+
+    def __init__(self, where: str, root: Path) -> None:
+        super().__init__(name=f"copy of {where}", daemon=True)
+        self._where, self._root = where, root
+        self.problem = ""
+
+    def run(self) -> None:
+        """Copy until the process ends; ``problem`` is the last try's, one line."""
+        while True:
+            time.sleep(FOLLOW_S)
+            try:
+                _refresh(self._where, self._root)
+                self.problem = ""
+            except (TrackersError, OSError) as error:
+                self.problem = str(error)
+
+
+def _refresh(where: str, root: Path) -> None:
+    """Copy what is new, and remove what the store hasn't any more."""
+    kept = set(copy(where, root))
+    confined.write_whole(root / MARK, f"{where}\n".encode(), root=root)
+    for versions in root.glob(f"*/*/{VERSIONS}"):
+        if str(versions.parent) not in kept and not versions.parent.is_symlink():
+            shutil.rmtree(versions.parent, ignore_errors=True)
+
+
+_following: dict[str, Following] = {}
+
+
+def here(where: str, base: str = "", *, follow: bool = False) -> Path:
+    """The copy of a store's runs on this machine, brought up to date.
+
+    Args:
+        base: what ``TRACKER_STORE_DIR`` says. follow: go on copying while this process lives.
+
+    Raises:
+        Unavailable, Refused: the store can't be read, and there is no copy. Where there is one, stderr says so.
+    """
+    root = place.copied(where, base)
+    try:
+        _refresh(where, root)
+    except (DeliveryError, OSError) as error:
+        if not root.is_dir() or not os.listdir(root):
+            raise
+        print(f"trackers: {one_line(str(error), 300)}; what was copied before is shown", file=sys.stderr)
+    if follow and where not in _following:
+        _following[where] = Following(where, root)
+        _following[where].start()
+    return root

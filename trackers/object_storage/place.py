@@ -1,0 +1,73 @@
+"""Addresses of stores, and the directories of this machine that stand for them.
+
+``TRACKER_DIR=s3://bucket/prefix`` means: a run is written to a directory of this machine, and sent to
+``<prefix>/<project>/<run id>/`` meanwhile. Who reads the address gets a copy of what was sent.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from pathlib import Path
+
+from trackers.errors import UsageError
+
+SCHEMES = {
+    "s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs", "az": "az", "azure": "az", "abfs": "abfs", "abfss": "abfss",
+    "file": "file",
+}  # fmt: skip
+"""Schemes of addresses, and how obstore spells them."""
+_ADDRESS = re.compile(r"(?P<scheme>[a-z][a-z0-9]*):/+(?P<rest>.*)", re.IGNORECASE | re.DOTALL)
+
+
+def is_address(text: object) -> bool:
+    """Whether a directory of runs is a store's address. ``s3:/bucket`` is one, too: ``Path`` makes that of it."""
+    match = _ADDRESS.fullmatch(os.fspath(text)) if isinstance(text, (str, os.PathLike)) else None
+    return match is not None and match["scheme"].lower() in SCHEMES
+
+
+def address(text: str | os.PathLike[str]) -> str:
+    """An address as it is compared and shown: one spelling, without a slash at its end.
+
+    Raises:
+        UsageError: it names no bucket, or holds a password.
+    """
+    match = _ADDRESS.fullmatch(os.fspath(text))
+    if match is None or match["scheme"].lower() not in SCHEMES:
+        raise UsageError(f"{os.fspath(text)!r} is no store: give s3://, gs://, az:// or file:// and a path")
+    scheme = SCHEMES[match["scheme"].lower()]
+    rest = match["rest"].rstrip("/")
+    if scheme == "file":
+        return f"file:///{rest}"
+    if not rest:
+        raise UsageError(f"{scheme}:// names no bucket: give {scheme}://bucket/prefix")
+    if "@" in rest.split("/", 1)[0] and not scheme.startswith("abfs"):
+        raise UsageError(
+            f"an address of a store holds no keys: give {scheme}://bucket/prefix; the environment has them"
+        )
+    if any(sign in rest for sign in "?#\n\r\0") or ".." in rest.split("/"):
+        raise UsageError(f"{scheme}://{rest[:200]!r}: give a prefix without '?', '#', '..' and line ends")
+    return f"{scheme}://{rest}"
+
+
+def written(where: str, base: str = "") -> Path:
+    """The directory of this machine in which runs for a store are written.
+
+    Args:
+        base: what ``TRACKER_STORE_DIR`` says; default ``trackers/stores`` in the user's cache directory.
+    """
+    return _beside(where, base, "runs")
+
+
+def copied(where: str, base: str = "") -> Path:
+    """The directory of this machine that holds the copy of a store's runs. base: see :func:`written`."""
+    return _beside(where, base, "copy")
+
+
+def _beside(where: str, base: str, what: str) -> Path:
+    base = base or os.path.join(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "trackers", "stores")
+    where = address(where)
+    name = re.sub(r"[^A-Za-z0-9.-]+", "-", where.rpartition("/")[2])[:60].strip("-.") or "store"
+    digest = hashlib.sha256(where.encode()).hexdigest()[:10]
+    return Path(os.path.expanduser(base), f"{name}-{digest}", what).absolute()

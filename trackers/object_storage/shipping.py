@@ -1,0 +1,234 @@
+"""Sending a run to a store while it grows: what the store lacks, so that nothing is named before it is there.
+
+Nothing is remembered on disk. Who begins lists what the store has, and goes on from there: a kill at any point, a
+second sender and a request that was carried out though its answer was lost change nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+from trackers.errors import Fatal, NotFound, Unavailable
+from trackers.object_storage import layout
+from trackers.object_storage.layout import FIXED, GROWING, HEARTBEAT, MOST_BYTES, PIECE_BYTES, SMALL, SMALL_BYTES, Piece
+from trackers.object_storage.store import Store
+from trackers.support import confined, process_info
+
+HEARTBEAT_S = 20.0
+"""Interval of heartbeats in the store, in seconds. A run counts as crashed after a minute without."""
+DEPTH = 6
+CHECKS = 3
+
+
+class Sent(NamedTuple):
+    """What the store has been given: objects, and their bytes."""
+
+    objects: int
+    bytes: int
+
+
+class Sender:
+    """Sends one run.
+
+    Args:
+        home: the run's place below the store's address, ``<project>/<run id>``.
+
+    Raises:
+        Unavailable, Refused: the store can't be listed. Fatal: the run is somebody else's now; see :meth:`send`.
+    """
+
+    def __init__(self, store: Store, run: Path, home: str) -> None:
+        self._store, self._run, self._home = store, run, home
+        self._pieces: dict[str, list[Piece]] = {}
+        self._whole: dict[str, tuple[int, int]] = {}
+        self._claimed = 0
+        self._beaten = 0.0
+        self._look()
+
+    def send(self, *, last: bool = False) -> Sent:
+        """Send what the store lacks.
+
+        Args:
+            last: the run has ended: large files that change are sent, too.
+
+        Raises:
+            Unavailable, Refused: not everything was sent. Fatal: another process has this attempt or a later one.
+        """
+        self._claim()
+        objects = size = 0
+        found = self._files()
+        for kind in (FIXED, GROWING, SMALL, HEARTBEAT):
+            for path in found.get(kind, []):
+                try:
+                    sent = self._grown(path) if kind == GROWING else self._changed(path, kind, last)
+                except FileNotFoundError:
+                    continue  # deleted or renamed meanwhile
+                except OSError as error:
+                    raise Unavailable(f"{self._run / path} can't be read: {error.strerror or error}") from None
+                objects, size = objects + sent.objects, size + sent.bytes
+        return Sent(objects, size)
+
+    def finish(self) -> None:
+        """Send all, and see that the store has it: a store may lose what it had accepted.
+
+        Raises:
+            Unavailable: it lacks something after three tries. Refused, Fatal: see :meth:`send`.
+        """
+        for _ in range(CHECKS):
+            self.send(last=True)
+            known = {path: list(pieces) for path, pieces in self._pieces.items()}, set(self._whole)
+            whole = dict(self._whole)
+            self._look()
+            lost = [path for path, pieces in known[0].items() if _end(self._pieces.get(path, [])) < _end(pieces)]
+            gone = known[1] - set(self._whole)
+            self._whole = {path: whole.get(path, seen) for path, seen in self._whole.items()}
+            if not lost and not gone:
+                return
+        raise Unavailable(f"{self._store.where}: it has lost objects that it had accepted, {len(lost) + len(gone)} now")
+
+    def put(self, path: str, content: bytes) -> None:
+        """Write a file of the run to the store that isn't sent as it is here.
+
+        Raises:
+            Unavailable, Refused: it wasn't written.
+        """
+        self._store.put(f"{self._home}/{path}", content)
+
+    def _look(self) -> None:
+        """Take over what the store has."""
+        self._pieces, self._whole = {}, {}
+        for one in self._store.objects(self._home):
+            found = layout.path_of(one.name[len(self._home) + 1 :]) if one.name.startswith(f"{self._home}/") else None
+            if found is None:
+                continue
+            path, piece = found
+            if piece is None:
+                self._whole[path] = (one.size, -1)
+            elif one.size == piece.end - piece.begin:
+                self._pieces.setdefault(path, []).append(piece)
+
+    def _claim(self) -> None:
+        """See that this attempt is this process's in the store, and that no later one was begun elsewhere."""
+        newest = layout.attempt_in(self._run)
+        if newest > self._claimed:
+            take(self._store, self._run, self._home, newest)
+            self._claimed = newest
+        if self._store.exists(f"{self._home}/{layout.claim(newest + 1)}"):
+            raise Fatal(
+                f"run {self._run.name} goes on elsewhere, as attempt {newest + 1}: what it logged here since the "
+                f"last piece was sent lies in {self._run} only"
+            )
+
+    def _files(self) -> dict[str, list[str]]:
+        found: dict[str, list[str]] = {}
+        waiting = [""]
+        while waiting:
+            folder = waiting.pop()
+            try:
+                entries = sorted(os.scandir(self._run / folder), key=lambda entry: entry.name)
+            except OSError:
+                continue
+            for entry in entries:
+                path = f"{folder}/{entry.name}" if folder else entry.name
+                if entry.is_dir(follow_symlinks=False):
+                    if not entry.name.startswith((".", "@")) and path.count("/") < DEPTH:
+                        waiting.append(path)
+                elif entry.is_file(follow_symlinks=False) and (kind := layout.kind(path)) is not None:
+                    found.setdefault(kind, []).append(path)
+        return found
+
+    def _grown(self, path: str) -> Sent:
+        """Send complete lines behind the last piece."""
+        pieces = self._pieces.setdefault(path, [])
+        objects = size = 0
+        with confined.open_file(self._run / path, root=self._run) as file:
+            while True:
+                last = max(layout.chain(pieces), default=None, key=lambda piece: piece.end)
+                end = last.end if last is not None else 0
+                replaced = last if last is not None and end - last.begin < PIECE_BYTES else None
+                begin = replaced.begin if replaced is not None else end
+                content = self._lines(file, begin)
+                if replaced is not None and not replaced.holds(content[: end - begin]):
+                    raise Fatal(f"{self._run / path} was changed: its bytes from {begin:,} aren't those in the store")
+                if replaced is not None and len(content) <= end - begin:  # a very long line comes next, or nothing
+                    replaced, begin, content = None, end, self._lines(file, end)
+                if not content:
+                    return Sent(objects, size)
+                piece = Piece.of(begin, content)
+                self._store.put(f"{self._home}/{path}/{piece}", content)
+                pieces.append(piece)
+                objects, size = objects + 1, size + len(content)
+                if replaced is not None:
+                    self._store.delete([f"{self._home}/{path}/{replaced}"])
+                    pieces.remove(replaced)
+
+    @staticmethod
+    def _lines(file: BinaryIO, begin: int) -> bytes:
+        """Complete lines from a place on, or a part of one that is longer than a piece can be."""
+        file.seek(begin)
+        content = file.read(MOST_BYTES)
+        if b"\n" in content or len(content) < MOST_BYTES:
+            content = content[: content.rfind(b"\n") + 1]
+        return content
+
+    def _changed(self, path: str, kind: str, last: bool) -> Sent:
+        """Send a file whole if it isn't as it was sent last."""
+        seen = os.stat(self._run / path)
+        if kind == HEARTBEAT:
+            if time.monotonic() - self._beaten < HEARTBEAT_S:
+                return Sent(0, 0)
+            self._beaten = time.monotonic()
+        known = self._whole.get(path)
+        state = (seen.st_size, seen.st_mtime_ns)
+        if known == state or (kind == FIXED and known is not None and known[0] == seen.st_size):
+            return Sent(0, 0)
+        if kind == SMALL and seen.st_size > SMALL_BYTES and not last:
+            return Sent(0, 0)
+        if seen.st_size > MOST_BYTES:
+            self._store.put(f"{self._home}/{path}", self._run / path)
+        else:
+            content = confined.read(self._run / path, root=self._run)
+            self._store.put(f"{self._home}/{path}", content)
+        self._whole[path] = state
+        return Sent(1, seen.st_size)
+
+
+def take(store: Store, run: Path, home: str, attempt: int) -> None:
+    """Claim an attempt for the process whose stream begins as this one does.
+
+    Raises:
+        Fatal: another process has it. Unavailable, Refused: the store can't be asked.
+    """
+    me = _identity(run, attempt)
+    name = f"{home}/{layout.claim(attempt)}"
+    content = f"{me} {process_info.host()}\n".encode()
+    if store.create(name, content):
+        return
+    try:
+        found = store.get(name, 4096).decode("utf-8", "replace").split()
+    except NotFound:
+        raise Unavailable(f"{store.where}/{name} was there and is gone") from None
+    if not found or found[0] != me:
+        where = found[1] if len(found) > 1 else "another machine"
+        raise Fatal(f"run {run.name}: attempt {attempt} was begun on {where[:100]}, too, and is that one's")
+
+
+def _identity(run: Path, attempt: int) -> str:
+    path = run / layout.first_stream(attempt)
+    try:
+        with confined.open_file(path, root=run) as file:
+            head = file.readline(MOST_BYTES)
+    except OSError as error:
+        raise Unavailable(f"{path} can't be read: {error.strerror or error}") from None
+    if not head.endswith(b"\n"):
+        raise Unavailable(f"{path} has no complete line yet")
+    return hashlib.sha256(head).hexdigest()
+
+
+def _end(pieces: list[Piece]) -> int:
+    found = layout.chain(pieces)
+    return found[-1].end if found else 0

@@ -1,0 +1,190 @@
+"""One store: whole objects by name. The client is obstore, whose errors become ours.
+
+obstore was chosen by measurement against fsspec's s3fs, on a server on loopback: 200 objects of 20 kB are written in
+0.8 s against 2.1 s and read in 0.5 s against 4.7 s, importing it takes 8 ms against 420 ms, and both refuse to create
+what exists. Credentials are found as its documentation says: https://developmentseed.org/obstore/latest/authentication/
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+from trackers.errors import Fatal, NotFound, Refused, Unavailable, UsageError
+from trackers.object_storage.place import address
+from trackers.support.optional import need
+
+TIMEOUT_S = 20.0
+"""Maximum time of one request, and of one try to connect, in seconds."""
+RETRY_S = 10.0
+"""How long obstore itself tries again; after that a delivery pauses and tries again."""
+MOST_LISTED = 20_000_000
+Result = TypeVar("Result")
+
+
+class Listed(NamedTuple):
+    """An object in a listing: its name below the store's address, its size in bytes, the version that it has, and when
+    it was written, in Unix seconds by the store's clock."""
+
+    name: str
+    size: int
+    version: str
+    time: float
+
+
+class Store:
+    """What lies below an address.
+
+    Args:
+        where: ``s3://bucket/prefix`` and the like; see :mod:`trackers.object_storage.place`.
+
+    Raises:
+        MissingPackage: obstore isn't installed. UsageError: the address can't be used.
+    """
+
+    def __init__(self, where: str) -> None:
+        need("obstore", "a store of runs", "storage")
+        import obstore
+        from obstore.store import from_url
+
+        self.where = address(where)
+        self._client = obstore
+        given: dict[str, Any] = {}
+        if self.where.startswith("file://"):
+            given["mkdir"] = True
+        else:
+            given["client_options"] = {
+                "timeout": timedelta(seconds=TIMEOUT_S), "connect_timeout": timedelta(seconds=TIMEOUT_S),
+            }  # fmt: skip
+            given["retry_config"] = {"max_retries": 3, "retry_timeout": timedelta(seconds=RETRY_S)}
+        endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
+        if self.where.startswith("s3://"):
+            given["virtual_hosted_style_request"] = not endpoint
+            if endpoint:
+                given["endpoint"] = endpoint
+                given["client_options"]["allow_http"] = endpoint.startswith("http://")
+        try:
+            self._store: Any = from_url(self.where, **given)
+        except Exception as error:
+            raise UsageError(f"{self.where} can't be used: {_line(error)}") from None
+
+    def put(self, name: str, content: bytes | Path) -> str:
+        """Write an object whole, over another of its name where there is one; its version.
+
+        Raises:
+            Unavailable, Refused: it wasn't written, as far as is known.
+        """
+        return str(self._ask(lambda: self._client.put(self._store, name, content)).get("e_tag") or "")
+
+    def create(self, name: str, content: bytes) -> bool:
+        """Write an object unless one of that name exists; whether it was written. Of several writers, one is told so.
+
+        Raises:
+            Unavailable, Refused: it isn't known whether it was written.
+        """
+        from obstore.exceptions import AlreadyExistsError, PreconditionError
+
+        try:
+            self._ask(lambda: self._client.put(self._store, name, content, mode="create"))
+        except (AlreadyExistsError, PreconditionError):
+            return False
+        return True
+
+    def get(self, name: str, most: int) -> bytes:
+        """A small object's content.
+
+        Args:
+            most: maximum number of bytes; of a longer object nothing is loaded.
+
+        Raises:
+            NotFound: there is none. Unavailable, Refused: it can't be read now, or is longer.
+        """
+        return b"".join(self.chunks(name, most))
+
+    def chunks(self, name: str, most: int) -> Iterator[bytes]:
+        """An object's content in parts of a megabyte or so.
+
+        Raises:
+            see :meth:`get`. Unavailable also if it ends before its end, or has none.
+        """
+        found = self._ask(lambda: self._client.get(self._store, name))
+        size, came = int(found.meta["size"]), 0
+        if size > most:
+            raise Refused(f"{self.where}/{name}: {size:,} bytes, at most {most:,} were expected")
+        parts = iter(self._ask(lambda: found.stream(min_chunk_size=1024 * 1024)))
+        while (part := self._ask(lambda: next(parts, None))) is not None:
+            came += len(part)
+            if came > size:
+                break
+            yield bytes(part)
+        if came != size:
+            raise Unavailable(f"{self.where}/{name}: {came:,} of {size:,} bytes came")
+
+    def exists(self, name: str) -> bool:
+        """Whether there is an object of a name.
+
+        Raises:
+            Unavailable, Refused: it can't be asked.
+        """
+        try:
+            self._ask(lambda: self._client.head(self._store, name))
+        except NotFound:
+            return False
+        return True
+
+    def objects(self, below: str = "") -> Iterator[Listed]:
+        """All objects whose names begin with ``below/``, in no order that counts.
+
+        Raises:
+            Unavailable, Refused: they can't be listed. Damaged listings end with Refused.
+        """
+        pages = iter(self._ask(lambda: self._client.list(self._store, prefix=below or None)))
+        count = 0
+        while page := self._ask(lambda: next(pages, None)):
+            for one in page:
+                count += 1
+                if count > MOST_LISTED:
+                    raise Refused(f"{self.where}: more than {MOST_LISTED:,} objects: give a project's prefix")
+                written = one["last_modified"].timestamp()
+                yield Listed(str(one["path"]), int(one["size"]), str(one.get("e_tag") or written), written)
+
+    def delete(self, names: list[str]) -> None:
+        """Remove objects; missing ones are fine.
+
+        Raises:
+            Unavailable, Refused: some may be there still.
+        """
+        if names:
+            with contextlib.suppress(NotFound):
+                self._ask(lambda: self._client.delete(self._store, names))
+
+    def _ask(self, call: Callable[[], Result]) -> Result:
+        from obstore import exceptions as theirs
+
+        try:
+            return call()
+        except (theirs.AlreadyExistsError, theirs.PreconditionError):
+            raise
+        except (theirs.NotFoundError, FileNotFoundError) as error:
+            if "NoSuchBucket" in str(error):
+                raise Refused(f"{self.where}: there is no such bucket") from None
+            raise NotFound(f"{self.where}: {_line(error)}") from None
+        except (theirs.PermissionDeniedError, theirs.UnauthenticatedError) as error:
+            raise Refused(f"{self.where}: refused, see the credentials in the environment: {_line(error)}") from None
+        except (theirs.NotSupportedError, NotImplementedError, theirs.InvalidPathError) as error:
+            raise Fatal(f"{self.where}: {_line(error)}") from None
+        except theirs.BaseError as error:
+            if "NoSuchBucket" in str(error):
+                raise Refused(f"{self.where}: there is no such bucket") from None
+            raise Unavailable(f"{self.where}: {_line(error)}") from None
+        except OSError as error:
+            raise Unavailable(f"{self.where}: {error.strerror or error}") from None
+
+
+def _line(error: BaseException) -> str:
+    text = " ".join(str(error).split("Debug source:")[0].split())
+    return text[:300]

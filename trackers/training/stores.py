@@ -1,0 +1,71 @@
+"""Runs that are sent to a store, as they begin: what the store has of a run that goes on, and whose an attempt is."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from trackers.errors import DeliveryError, Fatal, UsageError
+from trackers.journal.run_directory import project_folder
+
+TRACKER = "storage"
+"""The tracker that sends them."""
+
+
+def of(options: Mapping[str, Any]) -> str:
+    """The store's address; "" for a directory of this machine.
+
+    Raises:
+        UsageError: it can't be an address.
+    """
+    where = str(options.get("TRACKER_DIR") or "")
+    if ":/" not in where:
+        return ""
+    from trackers.object_storage import place
+
+    return place.address(where) if place.is_address(where) else ""
+
+
+def bring(where: str, root: Path, project: str, run_id: str, resume: str | None) -> list[str]:
+    """Have here what the store has of the run with an id, or of the project's runs.
+
+    Returns:
+        directories of the runs that were copied, since the store has later attempts of them.
+
+    Raises:
+        UsageError: the store can't be read.
+    """
+    from trackers.object_storage import mirror
+
+    try:
+        return mirror.bring(where, root, project_folder(project), run_id)
+    except (DeliveryError, OSError) as error:
+        asked = f"resume={resume!r}" if resume else f"id={run_id!r}"
+        raise UsageError(f"{asked} needs what the store has: {error}") from None
+
+
+def claim(where: str, run: Path, attempt: int, discard: Callable[[], None]) -> None:
+    """Claim a continued run's attempt in the store, before anything is logged to it.
+
+    Args:
+        discard: called where it is another process's.
+
+    Raises:
+        UsageError: it is, or the store can't be asked.
+    """
+    from trackers.object_storage.shipping import take
+    from trackers.object_storage.store import Store
+
+    try:
+        take(Store(where), run, "/".join(run.parts[-2:]), attempt)
+    except (DeliveryError, Fatal) as error:
+        discard()
+        raise UsageError(f"{error}; begin again, or begin a new run") from None
+
+
+def notice(host: str, last_time: float) -> str:
+    """What is said where a run goes on from what the store has. last_time: of its last record there, Unix seconds."""
+    clock = time.strftime("%H:%M:%S", time.localtime(last_time))
+    return f"goes on from what the store has, up to {clock}; what {host or 'its machine'} logged after that isn't there"
