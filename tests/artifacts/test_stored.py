@@ -227,6 +227,39 @@ def test_aliases_of_a_version_can_be_changed(begin: Begin) -> None:
         found.save()
 
 
+def test_description_and_metadata_can_be_changed(begin: Begin) -> None:
+    """With ``save``, of a version and of the artifact that was logged; secrets are masked, and JSON values needed."""
+    Path("rows.csv").write_text("a")
+    artifact = trackers.Artifact("dataset", "dataset", metadata={"rows": 1})
+    artifact.add_file("rows.csv")
+    begin().log_artifact(artifact)
+    artifact.metadata["rows"] = 2
+    artifact.aliases.append("best")
+    artifact.save()
+    assert (stored("digits/dataset:best").metadata, stored().aliases) == ({"rows": 2}, ["best", "latest"])
+    found = stored()
+    found.description = "all rows"
+    found.metadata["api_key"] = "sk-0123456789abcdef0123456789abcdef"
+    found.save()
+    assert stored().description == "all rows"
+    assert "0123456789abcdef" not in str(stored().metadata)
+    found.metadata["odd"] = object()
+    with pytest.raises(UsageError, match="metadata of digits/dataset:v0 must be JSON values"):
+        found.save()
+    artifact.aliases.remove("best")
+    artifact.save()
+    assert stored().aliases == ["latest"]
+
+
+def test_what_needs_a_run_or_the_command_line_says_so(begin: Begin) -> None:
+    """Links and removals."""
+    log(begin(), "a")
+    with pytest.raises(UsageError, match=r"run\.link_artifact\(artifact, 'registry/zoo'\)"):
+        stored().link("registry/zoo")
+    with pytest.raises(UsageError, match="trackers artifacts rm digits/dataset:v0"):
+        stored().delete()
+
+
 def test_new_artifact_says_what_it_lacks(begin: Begin) -> None:
     """Before it is logged there is nothing to download; afterwards it has all that a version has."""
     Path("rows.csv").write_text("abc")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 from pathlib import Path
 
 import pytest
+import wandb as real
 
 import trackers as wandb
 from tests.artifacts.conftest import Begin, begin, log
@@ -34,6 +36,17 @@ def test_api_finds_artifacts(begin: Begin) -> None:
     assert not api.artifact_collection_exists("digits/other", "dataset")
     other = begin("user", project="letters")
     assert [one.name for one in other.use_artifact(found).used_by()] == ["user"]
+
+
+def test_version_has_what_wandbs_has(begin: Begin) -> None:
+    """Each property of wandb's Artifact but those of its client's storage."""
+    own = {"collection", "digest_algorithm", "distributed_id", "incremental", "linked_at"}
+    log(begin(), "a", tags=["clean"])
+    found = wandb.Api().artifact("digits/dataset")
+    theirs = {name for name, value in inspect.getmembers(real.Artifact) if isinstance(value, property)}
+    assert {name for name in theirs - own if not hasattr(found, name)} == set()
+    assert found.tags == ["clean"]
+    assert found.source_artifact is found
 
 
 def test_what_is_not_there_is_an_error_that_scripts_catch() -> None:

@@ -10,6 +10,7 @@ import pytest
 import wandb
 
 import trackers
+from trackers.artifacts.stored import StoredArtifact
 from trackers.as_wandb import names
 from trackers.as_wandb.names import lookup
 from trackers.training.disabled import NullRun
@@ -126,6 +127,17 @@ def test_types_take_what_wandbs_take(name: str) -> None:
             continue
         own = getattr(ours, method, None)
         wrong[method] = ["is missing"] if own is None else list(differences(function, own))
+    assert {key: found for key, found in wrong.items() if found} == {}
+
+
+def test_versions_take_what_wandbs_take() -> None:
+    """A version that a run uses has the methods and attributes of wandb's Artifact, but for those of its storage."""
+    own = {"get_added_local_path_name", "json_encode"}
+    wrong = {
+        name: list(differences(function, getattr(StoredArtifact, name)))
+        for name, function in methods(wandb.Artifact).items()
+        if name not in own
+    }
     assert {key: found for key, found in wrong.items() if found} == {}
 
 

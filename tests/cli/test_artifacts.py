@@ -119,8 +119,9 @@ def test_rm_previews_and_removes(made: None) -> None:
         ["digits/dataset:v1", "removed"],
         ["digits/dataset:v0", "latest,"],
     ]
-    with pytest.raises(NotFound, match="the content of digits/dataset:v1 was removed"):
-        raise run_cli("rm", "dataset:v1").exception  # type: ignore[misc]
+    assert lines("rm", "dataset:v1") == ["digits/dataset:v1 2 B keep: it is removed already"]
+    with pytest.raises(NotFound, match="no version 'v9'"):
+        raise run_cli("rm", "dataset:v9").exception  # type: ignore[misc]
     for words in (("dataset",), ("dataset:v0", "--keep", "1")):
         assert type(run_cli("rm", *words).exception) is UsageError
     found = json.loads(run_cli("rm", "dataset:v0", "--json", "--force").stdout)

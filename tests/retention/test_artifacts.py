@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from pathlib import Path
 
 import numpy
 import pytest
 
 import trackers
+from tests import forked
 from tests.artifacts.conftest import Begin, begin, log
 from trackers.artifacts import numbers, versions
 from trackers.artifacts.versions import Version
@@ -87,6 +89,39 @@ def test_shared_files_stay(begin: Begin) -> None:
     assert len(before - {path for path in Path(run.path, "media").rglob("*") if path.is_file()}) == 1
 
 
+def test_file_goes_with_the_last_version_that_has_it(begin: Begin) -> None:
+    """Two versions share a file: it stays with the first removal, and goes with the second."""
+    run = begin()
+    Path("shared.csv").write_text("shared")
+    for number in range(2):
+        Path("own.csv").write_text(f"own {number}")
+        artifact = trackers.Artifact("dataset", "dataset")
+        for file in ("shared.csv", "own.csv"):
+            artifact.add_file(file)
+        run.log_artifact(artifact)
+    run.finish()
+    remove(of()[0])
+    assert kept(run) == {"shared", "own 1"}
+    remove(of()[1])
+    assert kept(run) == set()
+
+
+def test_content_that_was_logged_again_is_a_version_of_its_own(begin: Begin) -> None:
+    """Its files aren't taken for what was left of the removed one, though the same run has both."""
+    run = begin()
+    log(run, "a")
+    directory, name = run.path, run.id
+    run.finish()
+    remove(of()[0])
+    again = trackers.init("json", project="digits", id=name, resume="must", mode="offline")
+    assert log(again, "a") == "v1"
+    again.finish()
+    assert again.path == directory
+    assert why_version_kept(of()[0], named=True, force=True) == "it is removed already"
+    remove(of()[0])
+    assert kept(again) == {"a"}
+
+
 def test_version_that_is_needed_is_kept(begin: Begin) -> None:
     """A running run, a tracker that lacks it, an alias, a use: each is a reason; force leaves the first alone."""
     run = begin("maker")
@@ -104,6 +139,38 @@ def test_version_that_is_needed_is_kept(begin: Begin) -> None:
     assert why_version_kept(first, named=True, force=True) == ""
     first.aliases = []
     assert why_version_kept(first, named=False) == "run user used it"
+
+
+KILLED = """
+import sys
+from pathlib import Path
+from trackers.artifacts import versions
+from trackers.retention.artifacts import remove
+from trackers.support import failpoints
+failpoints.arm(sys.argv[1])
+remove(versions.catalogs(Path("runs").absolute())[0].names["dataset"][0])
+"""
+
+
+@pytest.mark.parametrize("point", ["artifact.removed", "artifact.file.after"])
+def test_killed_removal_is_finished_by_the_next(begin: Begin, point: str) -> None:
+    """Wherever it is killed, the version is gone for who uses it, its files go later, and nothing else does."""
+    runs = [begin("one"), begin("two")]
+    for run in runs:
+        log(run, "a")
+        log(run, "b")
+        run.finish()
+    done = forked.run([sys.executable, "-c", KILLED, f"{point}=kill"], preload=forked.PACKAGE)
+    assert done.returncode == -9
+    with pytest.raises(NotFound, match="was removed"):
+        versions.find(RUNS.absolute(), "digits/dataset:v0")
+    (killed, other) = of()
+    killed.aliases = []
+    assert why_version_kept(killed, named=True, force=True) == ""
+    assert remove(killed) == (2 if point == "artifact.removed" else 1)
+    assert [kept(run) for run in runs] == [{"b"}, {"b"}]
+    assert why_version_kept(of()[0], named=True, force=True) == "it is removed already"
+    assert other.removed == 0.0
 
 
 def test_newest_are_kept(begin: Begin) -> None:

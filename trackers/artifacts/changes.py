@@ -1,4 +1,4 @@
-"""What people said of versions after their runs: aliases set and removed, versions removed.
+"""What people said of versions after their runs: aliases set and removed, descriptions, versions removed.
 
 A journal of its own beside the project's runs, ``runs/<project>/.artifacts/changes.jsonl``: a run that has ended
 isn't written to.
@@ -7,18 +7,23 @@ isn't written to.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from trackers.artifacts.numbers import FOLDER
 from trackers.errors import UNDECODABLE
+from trackers.records import check_depth
 from trackers.support import confined
 
 MOST_BYTES = 64 * 1024 * 1024
 
 
 class Change(msgspec.Struct, omit_defaults=True):
-    """One of them. what: alias, unalias or removed. digest: of the version's content. time: Unix seconds."""
+    """One of them. what: alias, unalias, described or removed. digest: of a removed version's content.
+
+    description, metadata: of a version that was described anew; metadata replaces what it had. time: Unix seconds.
+    """
 
     what: str
     name: str
@@ -26,6 +31,8 @@ class Change(msgspec.Struct, omit_defaults=True):
     time: float
     alias: str = ""
     digest: str = ""
+    description: str | None = None
+    metadata: dict[str, Any] = {}
 
 
 def add(project: Path, change: Change) -> None:
@@ -40,6 +47,15 @@ def add(project: Path, change: Change) -> None:
         file.write(msgspec.json.encode(change) + b"\n")
 
 
+def check(change: Change) -> None:
+    """See that a change can be written and read back.
+
+    Raises:
+        TypeError, ValueError: it can't.
+    """
+    msgspec.json.decode(msgspec.json.encode(change), type=Change)
+
+
 def read(project: Path) -> list[Change]:
     """All of them, in order; damaged lines are left out."""
     try:
@@ -49,7 +65,9 @@ def read(project: Path) -> list[Change]:
     found = []
     for line in content.splitlines():
         try:
-            found.append(msgspec.json.decode(line, type=Change))
+            change = msgspec.json.decode(line, type=Change)
+            check_depth(change.metadata)
+            found.append(change)
         except UNDECODABLE:
             continue
     return found

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import hashlib
 import logging
 import os
 import tempfile
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, BinaryIO, NamedTuple, NoReturn
 
@@ -16,8 +18,9 @@ from trackers.artifacts.names import LATEST, check_alias
 from trackers.artifacts.versions import Version
 from trackers.errors import Damaged, NotFound, UsageError, did_you_mean, examples
 from trackers.media.base import MediaStore
-from trackers.records import ArtifactFile
+from trackers.records import ArtifactFile, check_depth
 from trackers.support import confined
+from trackers.support.redaction import mask
 from trackers.values.artifact import Artifact
 
 logger = logging.getLogger("trackers")
@@ -78,16 +81,22 @@ class StoredArtifact(Artifact):
 
     def __init__(self, root: Path, version: Version) -> None:
         record = version.record
-        super().__init__(version.name, record.type, record.description, record.metadata)
+        super().__init__(version.name, record.type, version.description, version.metadata)
         self.name = f"{version.name}:v{version.number}"
         self.collection_name = self.source_collection = version.name
         self.source_name, self.source_project = self.name, version.project
         self.project, self.entity, self.state = version.project, "", "COMMITTED"
-        self.id = str(version)
+        self.id = self.source_qualified_name = str(version)
+        self.source_entity, self.source_artifact = "", self
+        self.linked_artifacts: list[StoredArtifact] = []
+        self.ttl = self.url = self.use_as = None
+        self.tags = [str(tag) for tag in tags] if isinstance(tags := self.metadata.get("tags"), list) else []
+        self.history_step = record.step
         self.aliases = list(version.aliases)
         self.version_index = version.number
         self._runs, self._stored = root, version
         self._given = list(version.aliases)
+        self._said = (self.description, copy.deepcopy(self.metadata))
 
     @property
     def version(self) -> str:
@@ -140,7 +149,9 @@ class StoredArtifact(Artifact):
         """Its files by name, as ``manifest.entries``."""
         return _Manifest({file.path: Entry(self, file) for file in self._stored.files})
 
-    def files(self, names: Sequence[str] | None = None, per_page: int = 50) -> list[Entry]:  # type: ignore[override]
+    def files(  # type: ignore[override]
+        self, names: Sequence[str] | None = None, per_page: int = 50, start: str | None = None
+    ) -> list[Entry]:
         """Its files, or those of these names; each has ``name``, ``size`` and ``download``."""
         return [Entry(self, file) for file in self._stored.files if not names or file.path in names]
 
@@ -252,11 +263,15 @@ class StoredArtifact(Artifact):
         return draft
 
     def save(self, project: str | None = None, settings: Any = None) -> None:
-        """Have aliases that were added to ``aliases`` or removed from it count.
+        """Have changes of ``aliases``, ``description`` and ``metadata`` count.
 
         Raises:
-            UsageError: a name that can't be an alias, or the project's folder can't be written.
+            UsageError: a name that can't be an alias, metadata that aren't JSON values, or the project's folder can't
+                be written.
         """
+        if (self.description, self.metadata) != self._said:
+            describe(self._stored, self.description, self.metadata)
+            self._said = (self.description, copy.deepcopy(self.metadata))
         added = [alias for alias in self.aliases if alias not in self._given]
         set_aliases(self._stored, added, [alias for alias in self._given if alias not in self.aliases])
         self._given = list(self.aliases)
@@ -268,6 +283,14 @@ class StoredArtifact(Artifact):
             UsageError: always; it names the command.
         """
         raise UsageError(f"a script removes no version: trackers artifacts rm {self.qualified_name}")
+
+    def link(self, target_path: str, aliases: Sequence[str] | None = None) -> NoReturn:
+        """Not without a run.
+
+        Raises:
+            UsageError: always; it names the call.
+        """
+        raise UsageError(f"a link is a run's: run.link_artifact(artifact, {target_path!r})")
 
     def unlink(self) -> None:
         """Nothing: what was linked is a version of its own."""
@@ -370,14 +393,34 @@ def set_aliases(version: Version, added: Sequence[str], removed: Sequence[str] =
     Raises:
         UsageError: a name that can't be an alias, or the project's folder can't be written.
     """
-    import time
-
     given = [check_alias(alias) for alias in added]
+    for what, names in (("alias", given), ("unalias", [alias for alias in removed if alias != LATEST])):
+        for alias in names:
+            _say(version, changes.Change(what, version.name, version.number, time.time(), alias))
+
+
+def describe(version: Version, description: str | None, metadata: Mapping[str, Any]) -> None:
+    """Have a version get another description and other metadata.
+
+    Raises:
+        UsageError: metadata that aren't JSON values, or the project's folder can't be written.
+    """
+    known = mask(dict(metadata))
+    try:
+        check_depth(known)
+        change = changes.Change(
+            "described", version.name, version.number, time.time(), description=description, metadata=known
+        )
+        changes.check(change)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise UsageError(f"metadata of {version} must be JSON values: {error}") from None
+    _say(version, change)
+
+
+def _say(version: Version, change: changes.Change) -> None:
     folder = version.makers[0].directory.parent
     try:
-        for what, names in (("alias", given), ("unalias", [alias for alias in removed if alias != LATEST])):
-            for alias in names:
-                changes.add(folder, changes.Change(what, version.name, version.number, time.time(), alias))
+        changes.add(folder, change)
     except OSError as error:
         raise UsageError(f"{folder} can't be written: {error.strerror or error}") from None
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import itertools
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -78,11 +79,22 @@ class Version:
     aliases: list[str] = dataclasses.field(default_factory=list)
     users: dict[str, str] = dataclasses.field(default_factory=dict)
     removed: float = 0.0
+    described: changes.Change | None = None
 
     @property
     def record(self) -> ArtifactRecord:
         """The last record of it: description and metadata may have changed, the content hasn't."""
         return self.makers[-1].record
+
+    @property
+    def description(self) -> str | None:
+        """As it was set last."""
+        return self.described.description if self.described is not None else self.record.description
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """As it was set last."""
+        return self.described.metadata if self.described is not None else self.record.metadata
 
     @property
     def type(self) -> str:
@@ -108,8 +120,8 @@ class Version:
         return {
             "name": self.name, "version": f"v{self.number}", "project": self.project, "type": self.type,
             "aliases": self.aliases, "digest": self.digest, "size": self.size, "files": len(self.files),
-            "created": self.time, "removed": self.removed or None, "description": self.record.description,
-            "metadata": self.record.metadata, "logged_by": list(dict.fromkeys(maker.id for maker in self.makers)),
+            "created": self.time, "removed": self.removed or None, "description": self.description,
+            "metadata": self.metadata, "logged_by": list(dict.fromkeys(maker.id for maker in self.makers)),
             "used_by": list(self.users),
         }  # fmt: skip
 
@@ -216,7 +228,9 @@ def find(root: Path, text: str, project: str = "") -> Version:
 def all_of(root: Path, text: str, project: str = "") -> list[Version]:
     """All versions of the name in a reference, the lowest number first; errors as :func:`find`."""
     reference = names.parse(text)
-    return _having(root, text, reference, project).names[reference.name]
+    catalog = _having(root, text, reference, project)
+    catalog.used((run, use) for run in _of_runs(root, run_places(root)).values() for use in run.used)
+    return catalog.names[reference.name]
 
 
 def _having(root: Path, text: str, reference: Reference, project: str) -> Catalog:
@@ -266,7 +280,7 @@ def _catalog(root: Path, project: str) -> Catalog | None:
 
 def of_project(folder: Path) -> Catalog:
     """The artifacts of the project whose runs lie in a folder; which runs used them isn't looked for."""
-    return Catalog(folder, _of_runs(folder, runs_in(folder)))
+    return Catalog(folder, _of_runs(folder.parent, runs_in(folder), whole=False))
 
 
 def known_numbers(folder: Path, name: str) -> dict[int, Claim]:
@@ -330,17 +344,23 @@ def _set_aliases(found: dict[int, Version], said: list[changes.Change]) -> None:
         version_of = found.get(change.number)
         if change.what in ("alias", "unalias") and version_of is not None and not version_of.removed:
             events.append((change.time, order, change.alias, change.number if change.what == "alias" else -1))
+        elif change.what == "described" and version_of is not None:
+            version_of.described = change
     holders = {alias: number for _, _, alias, number in sorted(events, key=lambda event: event[:2])}
     for alias, number in sorted(holders.items()):
         if number in found and names.number_of(alias) is None:
             found[number].aliases.append(alias)
 
 
-def _of_runs(root: Path, paths: Iterable[str]) -> dict[str, OfRun]:
-    """What each run says, by its directory; runs whose identity can't be read are left out."""
+def _of_runs(root: Path, paths: Iterable[str], *, whole: bool = True) -> dict[str, OfRun]:
+    """What each run says, by its absolute directory; runs whose identity can't be read are left out.
+
+    Args:
+        root: the directory of runs. whole: these are all runs that there are.
+    """
     shelf = FingerprintCache(f"artifacts of {root.resolve()}", _VERSION)
     found: dict[str, OfRun] = {}
-    for path in paths:
+    for path in map(os.path.abspath, paths):
         mark = mark_of(path)
         run = shelf.get(path, mark, OfRun)
         if not isinstance(run, OfRun):
@@ -350,7 +370,8 @@ def _of_runs(root: Path, paths: Iterable[str]) -> dict[str, OfRun]:
                 continue
             shelf.put(path, mark, run)
         found[path] = run
-    shelf.keep_only(set(found))
+    if whole:
+        shelf.keep_only(set(found))
     shelf.save()
     return found
 

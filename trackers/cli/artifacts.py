@@ -132,9 +132,9 @@ def _show(version: Version, as_json: bool) -> None:
         lines.append(f"used by {', '.join(f'{name} ({run})' for run, name in version.users.items())}")
     if version.removed:
         lines.append(f"its files were removed {show_time(version.removed)}")
-    if version.record.description:
-        lines.append(version.record.description)
-    lines += [f"{key}: {value}" for key, value in version.record.metadata.items()]
+    if version.description:
+        lines.append(version.description)
+    lines += [f"{key}: {value}" for key, value in version.metadata.items()]
     lines += [f"{file.path}  {show_size(file.size) if file.file else file.uri}" for file in version.files]
     for line in lines:
         print(f"  {printable(line, 4096)}")
@@ -260,9 +260,12 @@ def _chosen(words: list[str], keep: int | None, project: str, root: Path) -> lis
         if ":" in word:
             if keep is not None:
                 raise UsageError(f"--keep is for names: {word!r} is a version")
-            wanted = versions.find(root, word, project)
-            catalog = next(one for one in versions.catalogs(root, wanted.project) if wanted.name in one.names)
-            found += [(one, True) for one in catalog.names[wanted.name] if one.number == wanted.number]
+            there = versions.all_of(root, word, project)
+            number = names.parse(word).number
+            # A removed one, too: its removal may have been cut short.
+            found += [(one, True) for one in there if one.number == number] or [
+                (versions.find(root, word, project), True)
+            ]
         elif keep is None:
             raise UsageError(f"which versions of {word!r}? Name one ({word}:v2), or give --keep N")
         else:

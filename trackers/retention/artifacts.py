@@ -11,7 +11,7 @@ from pathlib import Path
 
 from trackers.artifacts import changes, numbers
 from trackers.artifacts.names import LATEST
-from trackers.artifacts.versions import Version, digest_of
+from trackers.artifacts.versions import Version, of_project
 from trackers.errors import UsageError
 from trackers.journal.run_directory import RunDirectory
 from trackers.media.base import FOLDER
@@ -39,7 +39,7 @@ def why_version_kept(version: Version, *, named: bool, force: bool = False) -> s
     Args:
         named: the user named this very version. force: aliases, uses and trackers that lack it don't matter.
     """
-    if version.removed:
+    if version.removed and not any(map(os.path.lexists, _left(version))):
         return "it is removed already"
     aliases = [alias for alias in version.aliases if not (named and alias == LATEST)]
     if aliases and not force:
@@ -58,6 +58,8 @@ def remove(version: Version) -> int:
 
     Files that something else in their run needs stay. The caller has asked :func:`why_version_kept`.
 
+    Its removal is written down first: who is killed after that finishes it with the next call.
+
     Raises:
         UsageError: somebody works on one of the runs. OSError: the rest goes with the next call.
     """
@@ -66,8 +68,9 @@ def remove(version: Version) -> int:
         for run in runs:
             stack.enter_context(held(run))
         folder = runs[0].path.parent
-        change = changes.Change("removed", version.name, version.number, time.time(), digest=version.digest)
-        changes.add(folder, change)
+        if not version.removed:
+            change = changes.Change("removed", version.name, version.number, time.time(), digest=version.digest)
+            changes.add(folder, change)
         failpoint("artifact.removed")
         numbers.forget(folder, version.name, version.number)
         return sum(_remove_files(run, version) for run in runs)
@@ -77,25 +80,42 @@ def _runs(version: Version) -> list[RunDirectory]:
     return [RunDirectory(path) for path in dict.fromkeys(maker.directory for maker in version.makers)]
 
 
-def _remove_files(run: RunDirectory, version: Version) -> int:
+def _left(version: Version) -> Iterator[Path]:
+    """Files of a version that go with it."""
+    for run in _runs(version):
+        for file in _own(run, version):
+            yield run.path / file
+
+
+def _own(run: RunDirectory, version: Version) -> list[str]:
+    """Files of a run that nothing needs but a version."""
     records = [maker.record for maker in version.makers if maker.directory == run.path]
     files = {file.file for record in records for file in record.files if confined.inside(file.file)}
+    return sorted(file for file in files - _needed(run, version) if file.startswith(f"{FOLDER}/"))
+
+
+def _remove_files(run: RunDirectory, version: Version) -> int:
     freed = 0
-    for file in sorted(files - _needed(run, version)):
-        if file.startswith(f"{FOLDER}/"):
-            with contextlib.suppress(FileNotFoundError):
-                size = os.lstat(run.path / file).st_size
-                confined.remove(run.path / file, root=run.path)
-                freed += size
+    for file in _own(run, version):
+        with contextlib.suppress(FileNotFoundError):
+            size = os.lstat(run.path / file).st_size
+            confined.remove(run.path / file, root=run.path)
+            failpoint("artifact.file.after")
+            freed += size
     return freed
 
 
 def _needed(run: RunDirectory, version: Version) -> set[str]:
-    """Files of the run that its other records name, and the tables among its media."""
+    """Files of the run that other versions have, its other records name, and the tables among its media."""
     found: set[str] = set()
+    for others in of_project(run.path.parent).names.values():
+        for other in others:
+            if not other.removed and (other.name, other.number) != (version.name, version.number):
+                records = [maker.record for maker in other.makers if maker.directory == run.path]
+                found.update(file.file for record in records for file in record.files)
     for name in run.stream_names():
         for line in _lines(run.stream(name)):
-            if _MEDIA in line and not _is_of(line, version):
+            if _MEDIA in line and not _has_versions(line):
                 found.update(match.decode("utf-8", "replace") for match in _NAME.findall(line))
     for path in run.media.glob("*/*.json"):
         with contextlib.suppress(OSError):
@@ -104,13 +124,13 @@ def _needed(run: RunDirectory, version: Version) -> set[str]:
     return found
 
 
-def _is_of(line: bytes, version: Version) -> bool:
+def _has_versions(line: bytes) -> bool:
+    """Whether a line is of an artifact with versions, which the project's catalog has."""
     try:
         record = decode(line.rstrip(b"\n"))
     except CorruptLine:
         return False
-    named = isinstance(record, ArtifactRecord) and record.versioned and record.name == version.name
-    return named and digest_of(record.files) == version.digest  # type: ignore[union-attr]
+    return isinstance(record, ArtifactRecord) and record.versioned and bool(record.name)
 
 
 def _lines(path: Path) -> Iterator[bytes]:

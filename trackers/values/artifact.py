@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import filecmp
 import hashlib
 import os
@@ -27,7 +28,7 @@ LOGGED = (
     "commit_hash", "created_at", "download", "file", "get", "get_entry", "get_path", "id", "logged_by", "manifest",
     "new_draft", "project", "qualified_name", "source_name", "state", "updated_at", "used_by", "verify",
     "version_index", "collection_name", "source_collection", "source_project", "source_version",
-    "entity", "checkout", "is_link",
+    "entity", "checkout", "is_link", "link", "source_artifact", "source_entity", "source_qualified_name", "tags", "url",
 )  # fmt: skip
 """What a logged artifact has, and a new one hasn't (:class:`trackers.artifacts.stored.StoredArtifact`)."""
 
@@ -78,12 +79,14 @@ class Artifact:
         self._made: tempfile.TemporaryDirectory[str] | None = None
         self._version: int | None = None
         self._open: Callable[[], Artifact] | None = None
+        self._logged: tuple[list[str], str | None, dict[str, Any]] = ([], None, {})
         self.aliases: list[str] = []
 
     def _log(self, record: records.ArtifactRecord, open_it: Callable[[], Artifact]) -> None:
         """It was logged as this record, and can be opened as a stored one."""
         self._version, self._open = record.version, open_it
         self.aliases = list(dict.fromkeys([*record.aliases, "latest"]))
+        self._logged = (list(self.aliases), self.description, copy.deepcopy(self.metadata))
 
     @property
     def version(self) -> str | None:
@@ -130,7 +133,20 @@ class Artifact:
         return self._version is None
 
     def save(self, project: str | None = None, settings: Any = None) -> None:
-        """Nothing: ``run.log_artifact`` keeps it."""
+        """Have changes of ``aliases``, ``description`` and ``metadata`` count after it was logged; before, nothing.
+
+        Raises:
+            UsageError: as of a stored artifact.
+        """
+        if self._open is None:
+            return
+        stored, (aliases, description, metadata) = self._open(), self._logged
+        kept = [alias for alias in stored.aliases if alias in self.aliases or alias not in aliases]
+        stored.aliases = [*kept, *(alias for alias in self.aliases if alias not in (*aliases, *kept))]
+        if (self.description, self.metadata) != (description, metadata):
+            stored.description, stored.metadata = self.description, self.metadata
+        stored.save()
+        self._logged = (list(self.aliases), self.description, copy.deepcopy(self.metadata))
 
     def remove(self, item: Any) -> None:
         """Take a file out again, or all files of a directory.
