@@ -150,8 +150,7 @@ def init(
     mode = str(resolved["TRACKER_MODE"])
     names = registry.parse(str(resolved["TRACKER"]))
     store = stores.of(resolved)
-    if store and names and stores.TRACKER not in names:
-        names.append(stores.TRACKER)
+    names = stores.with_tracker(names, store, resolved)
     if isinstance(config, (str, os.PathLike)):
         from trackers.training.wandb_arguments import read_config
 

@@ -28,6 +28,18 @@ def of(options: Mapping[str, Any]) -> str:
     return place.address(where) if place.is_address(where) else ""
 
 
+def with_tracker(names: list[str], where: str, options: Mapping[str, Any]) -> list[str]:
+    """A run's trackers, with the one that sends it to its store.
+
+    Raises:
+        UsageError: that one was asked for, and there is no store.
+    """
+    if TRACKER in names and not where:
+        found = str(options.get("TRACKER_DIR") or "runs")
+        raise UsageError(f"tracker 'storage' sends runs to TRACKER_DIR, which is {found!r}: give s3://bucket/prefix")
+    return [*names, TRACKER] if where and names and TRACKER not in names else names
+
+
 def bring(where: str, root: Path, project: str, run_id: str, resume: str | None) -> list[str]:
     """Have here what the store has of the run with an id, or of the project's runs.
 

@@ -15,7 +15,8 @@ from typing import ClassVar
 import msgspec
 
 from trackers.backends.storage.precheck import StoragePrecheck
-from trackers.object_storage.place import address
+from trackers.errors import Fatal
+from trackers.object_storage.place import address, is_address
 from trackers.object_storage.shipping import Sender
 from trackers.object_storage.store import Store
 from trackers.records import ALL_KINDS, Record
@@ -36,6 +37,8 @@ class StorageTracker(StoragePrecheck):
     def open(self, info: RunInfo, state: State) -> Cursor | None:
         """See what the store has of the run."""
         where = str(info.option("TRACKER_DIR", ""))
+        if not is_address(where):
+            raise Fatal(f"TRACKER_DIR is {where!r}, no store: nothing can be sent there")
         self._run = Path(info.directory)
         self._home = "/".join(self._run.parts[-2:])
         self._every = float(info.option("TRACKER_STORE_EVERY", EVERY_S))
