@@ -100,6 +100,21 @@ def test_number_stays_when_records_come_late(begin: Begin) -> None:
     assert numbered()[0] == seen[0]
 
 
+def test_removal_by_others_is_noticed(begin: Begin) -> None:
+    """Content that was removed meanwhile is a new version, also in the run that has seen the old one."""
+    run = begin()
+    assert [log(run, content) for content in "ab"] == ["v0", "v1"]
+    numbers.forget(RUNS / "digits", "dataset", 0)
+    assert [log(run, content) for content in "ba"] == ["v1", "v2"]
+
+
+def test_content_is_compared_with_the_newest_versions(begin: Begin, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not with more of them than a run can look through at each call."""
+    monkeypatch.setattr(numbers, "COMPARED", 2)
+    run = begin()
+    assert [log(run, content) for content in "abcba"] == ["v0", "v1", "v2", "v1", "v3"]
+
+
 def test_numbers_folder_can_be_deleted(begin: Begin) -> None:
     """The numbers are in the records: without the folder they are the same, and counting goes on after them."""
     run = begin()
@@ -134,6 +149,18 @@ def test_records_without_numbers_are_counted_by_time(begin: Begin) -> None:
     assert list(before) == [0, 1]
     assert log(begin("new"), "c") == "v2"
     assert {number: numbered()[number] for number in before} == before
+
+
+def test_number_that_no_version_has_is_none(begin: Begin) -> None:
+    """What somebody wrote in the place of a number costs nothing: the record is counted with those that have none."""
+    run = begin()
+    for content in "ab":
+        log(run, content)
+    run.finish()
+    _edit(run, lambda line: line.update(version=10**12))
+    assert list(numbered()) == [0, 1]
+    _edit(run, lambda line: line.update(version=-5))
+    assert list(numbered()) == [0, 1]
 
 
 def test_runs_of_two_machines_are_told_apart(begin: Begin) -> None:

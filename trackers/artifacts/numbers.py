@@ -23,7 +23,7 @@ from trackers.support import confined
 FOLDER = ".artifacts"
 """Folder beside a project's runs. A hidden folder is no run."""
 COMPARED = 200
-"""The newest versions whose content is compared with what is logged."""
+"""Maximum number of versions, the newest, whose content is compared with what is logged."""
 TRIES = 1000
 SMALL_BYTES = 64 * 1024
 
@@ -36,39 +36,45 @@ class Claim(msgspec.Struct, omit_defaults=True):
     time: float = 0.0
 
 
-def claims(project: Path, name: str, newest: int = 0) -> dict[int, Claim]:
+def claims(project: Path, name: str) -> dict[int, Claim]:
     """The numbers that were taken for a name, in order.
 
     Args:
-        project: the folder of the project's runs. newest: of all but so many only the numbers are read; 0: all whole.
+        project: the folder of the project's runs.
     """
     place = _place(project, name)
-    try:
-        found = sorted(number for entry in os.listdir(place) if (number := _number(entry)) is not None)
-    except OSError:
-        return {}
-    whole = set(found[-newest:])
-    return {number: _read(project, place / f"v{number}") if number in whole else Claim() for number in found}
+    return {number: _read(project, place / f"v{number}") for number in _numbers(place)}
 
 
-def take(project: Path, name: str, claim: Claim, known: Callable[[], Mapping[int, Claim]]) -> int:
+def take(
+    project: Path,
+    name: str,
+    claim: Claim,
+    known: Callable[[], Mapping[int, Claim]],
+    seen: dict[tuple[str, int], str] | None = None,
+) -> int:
     """A number for content of that digest: that of the version which has it already, or the next one.
 
     Args:
         known: what the records say, asked only if the folder isn't there.
+        seen: digests by name and number that the caller keeps for the next call, so that few files are read.
 
     Raises:
         OSError: it can't be written.
     """
     place = _place(project, name)
+    seen = {} if seen is None else seen
     if not place.is_dir():
         _make(project, place, known())
     for _ in range(TRIES):
-        taken = claims(project, name, COMPARED)
-        for number in reversed(taken):
-            if taken[number].digest == claim.digest:
+        taken = _numbers(place)
+        for number in reversed(taken[-COMPARED:]):
+            digest = seen.get((name, number)) or _read(project, place / f"v{number}").digest
+            if digest:
+                seen[name, number] = digest
+            if digest == claim.digest and _read(project, place / f"v{number}").digest == digest:  # or it was removed
                 return number
-        number = max(taken, default=-1) + 1
+        number = taken[-1] + 1 if taken else 0
         with contextlib.suppress(FileExistsError):
             confined.write_new(place / f"v{number}", msgspec.json.encode(claim), root=project)
             return number
@@ -111,6 +117,13 @@ def _place(project: Path, name: str) -> Path:
     except UsageError:
         folder = f"long-{hashlib.blake2b(name.encode('utf-8', 'replace'), digest_size=20).hexdigest()}"
     return project / FOLDER / "numbers" / folder
+
+
+def _numbers(place: Path) -> list[int]:
+    try:
+        return sorted(number for entry in os.listdir(place) if (number := _number(entry)) is not None)
+    except OSError:
+        return []
 
 
 def _number(entry: str) -> int | None:

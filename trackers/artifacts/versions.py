@@ -30,6 +30,8 @@ from trackers.support.seekable_zstd import open_file
 
 USED = "used_artifacts"
 """Name in a run's configuration of the versions that it used: ``{"dataset": "digits/dataset:v3"}``."""
+MOST = 10**9
+"""Versions have lower numbers; a record that says another has none."""
 BLOCK_BYTES = 4 * 1024 * 1024
 LONGEST_BYTES = 64 * 1024 * 1024
 """No line of an artifact is longer."""
@@ -306,7 +308,7 @@ def _versions(
     loose = []
     for maker in made:
         digest, number = digest_of(maker.record.files), maker.record.version
-        if number is None or number < 0:
+        if number is None or not 0 <= number < MOST:
             loose.append((maker, digest))
             continue
         claim = claimed.get(number, Claim())

@@ -18,16 +18,22 @@ class NoSuchVersion(NotFound, Unavailable):
     """A version that isn't in the directory of runs: scripts written for W&B catch ``wandb.errors.CommError``."""
 
 
-def number(record: ArtifactRecord, run: Path, run_id: str, problem: Callable[[str], object]) -> None:
+def number(
+    record: ArtifactRecord,
+    run: Path,
+    run_id: str,
+    problem: Callable[[str], object],
+    seen: dict[tuple[str, int], str],
+) -> None:
     """Give a record its number among the project's versions of that name; where none can be taken, it is said.
 
     Args:
-        run: the run's directory.
+        run: the run's directory. seen: see :func:`trackers.artifacts.numbers.take`.
     """
     project, name = run.absolute().parent, escaped(record.name)
     claim = numbers.Claim(versions.digest_of(record.files), run_id, record.time)
     try:
-        record.version = numbers.take(project, name, claim, lambda: versions.known_numbers(project, name))
+        record.version = numbers.take(project, name, claim, lambda: versions.known_numbers(project, name), seen)
     except (OSError, ValueError) as error:
         problem(f"log_artifact: {name} is kept without a number of its own ({error}): it is counted when read")
 

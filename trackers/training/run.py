@@ -96,6 +96,7 @@ class Run(Measuring, WandbRun):
         self._on_finish = on_finish
         self.config = RunConfig(self._info.config, recorder.config, recorder.problem)
         self._options = self._info.options
+        self._versions_seen: dict[tuple[str, int], str] = {}
         self.summary = RunSummary(recorder.summarize, recorder.last_logged, recorder.results, recorder.problem)
         # Bound once: each lookup that log() saves is a twentieth of what it costs.
         self._encode = records.line_encoder
@@ -601,7 +602,8 @@ class Run(Measuring, WandbRun):
         )
         record.versioned = versioned
         if versioned and not self._recorder.finished:
-            artifact_versions.number(record, Path(self._info.directory), self.id, self._recorder.problem)
+            directory = Path(self._info.directory)
+            artifact_versions.number(record, directory, self.id, self._recorder.problem, self._versions_seen)
         self._recorder.write(record)
         kept = artifact_versions.logged(artifact, record, Path(self._info.directory), self.project)
         if made is not None:

@@ -466,7 +466,7 @@ def test_artifacts_keep_every_version(info: RunInfo) -> None:
     files = [ArtifactFile(path="sub/model.pt", file="one.bin"), ArtifactFile(path="ref", uri="s3://b/k")]
     deliver(
         info,
-        ArtifactRecord(step=1, time=T0, name="model", type="model", files=files, aliases=["best"]),
+        ArtifactRecord(step=1, time=T0, name="model", type="model", files=files, aliases=["best"], version=3),
         ArtifactRecord(
             step=2, time=T0, name="model", type="model", files=[ArtifactFile(path="model.pt", file="two.bin")]
         ),
@@ -475,7 +475,7 @@ def test_artifacts_keep_every_version(info: RunInfo) -> None:
     assert sorted(found.values()) == [b"one", b"two"]
     about = [json.loads(f.read_text()) for p, f in artifacts(info).items() if p.endswith("artifact.json")]
     first = next(entry for entry in about if entry["step"] == 1)
-    assert first["aliases"] == ["best"]
+    assert (first["aliases"], first["version"]) == (["best"], 3)
     assert first["files"][1]["uri"] == "s3://b/k"
 
 

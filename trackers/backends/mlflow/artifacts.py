@@ -197,6 +197,7 @@ class ArtifactStore:
         about = {
             "name": record.name,
             "type": record.type,
+            "version": record.version,
             "aliases": record.aliases,
             "description": record.description,
             "metadata": record.metadata,
