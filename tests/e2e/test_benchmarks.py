@@ -17,6 +17,7 @@ import trackers
 from benchmarks import (
     analysis,
     common,
+    console_capture,
     copying,
     crowd,
     delivery_rate,
@@ -50,6 +51,14 @@ def test_log_call_measures_and_audits() -> None:
     assert figures["deliveries alive during it"].verdict == "pass"
     assert figures["values lost, doubled or wrong"].value == 0
     assert {"one NaN of ten: median", "NumPy float32: median", "torch, 0-d on the CPU: median"} <= set(figures)
+
+
+def test_console_capture_measures_prints_and_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A print with the capture and without it, and what the relay takes."""
+    monkeypatch.setattr(console_capture, "BLOCK", 5)
+    figures = by_name(console_capture.measure(True))
+    assert figures["the same, with it"].value > figures["print of a line, without the capture"].value
+    assert figures["lines that the relay takes"].value > 0
 
 
 def test_training_step_measures_and_audits(monkeypatch: pytest.MonkeyPatch) -> None:
