@@ -10,7 +10,7 @@ import pytest
 
 from tests.helpers import begun_run, made_run
 from trackers.journal import console_spool
-from trackers.journal.console_spool import ConsoleSpool, segments
+from trackers.journal.console_spool import ConsoleSpool, PrintedFile, note_files, segments
 from trackers.journal.run_directory import RunDirectory, StreamName
 from trackers.journal.stream import StreamReader
 from trackers.ranks import launch
@@ -245,3 +245,90 @@ def test_other_ranks_have_streams_of_their_own(tmp_path: Path) -> None:
     assert lines(run) == ["main"]
     assert [(record.rank, record.lines) for record in kept(run, 1)] == [(1, ["second"]), (1, ["its last"])]
     assert not folder.exists()
+
+
+class Printed:
+    """A file that this process prints into, as training would.
+
+    Attributes:
+        said: what training says of it.
+    """
+
+    def __init__(self, run: RunDirectory, path: Path) -> None:
+        self._run = run
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
+        os.write(self._fd, b"before the run\n")
+        status = os.fstat(self._fd)
+        self.said = PrintedFile(self._fd, str(path), status.st_dev, status.st_ino, status.st_size)
+        self.tell()
+
+    def tell(self) -> None:
+        note_files(self._run.console, 0, 1, {"output": self.said})
+
+    def add(self, text: str) -> None:
+        os.write(self._fd, text.encode())
+
+    def end(self) -> None:
+        self.said.end = os.fstat(self._fd).st_size
+        self.tell()
+        self.add("after the run\n")
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+def test_file_is_read_from_where_the_run_began_to_where_it_ended(run: RunDirectory, tmp_path: Path) -> None:
+    """What was printed before and after is no part of the run; the file stays as it is."""
+    path = tmp_path / "slurm-1.out"
+    printed = Printed(run, path)
+    collecting = ConsoleCollector(run, run.read_info(), 1, os.getpid())
+    printed.add("one\ntoken=hf_abcdefghijklmnopqrstuvwxyzabcdefgh\n")
+    collecting.poll()
+    printed.add("three\nfo")
+    collecting.poll()
+    printed.add("ur")
+    printed.end()
+    collecting.end()
+    printed.close()
+    assert lines(run) == ["one", "token=***", "three", "four"]
+    assert {record.stream for record in kept(run)} == {"output"}
+    assert path.read_text().startswith("before the run\none\n")
+    assert not run.console.exists()
+
+
+def test_file_that_was_truncated_is_read_from_its_begin(run: RunDirectory, tmp_path: Path) -> None:
+    """As ``copytruncate`` of logrotate does it."""
+    printed = Printed(run, tmp_path / "out")
+    collecting = ConsoleCollector(run, run.read_info(), 1, os.getpid())
+    printed.add("a line that is longer than what follows\n")
+    collecting.poll()
+    os.truncate(tmp_path / "out", 0)
+    printed.add("again\n")
+    collecting.poll()
+    collecting.end()
+    printed.close()
+    assert lines(run) == ["a line that is longer than what follows", "again"]
+
+
+def test_file_goes_on_after_a_collector_that_was_killed(run: RunDirectory, tmp_path: Path) -> None:
+    """By what the journal has, and by its path where the process is gone."""
+    printed = Printed(run, tmp_path / "out")
+    printed.add("one\n")
+    ConsoleCollector(run, run.read_info(), 1, os.getpid()).poll()
+    printed.add("two\n")
+    printed.close()
+    ConsoleCollector(run, run.read_info(), 1, os.getpid()).end()
+    assert lines(run) == ["one", "two"]
+
+
+@pytest.mark.parametrize("watched", [True, False])
+def test_file_that_a_run_names_is_not_read_unless_training_prints_there(
+    run: RunDirectory, tmp_path: Path, watched: bool
+) -> None:
+    """Nor by a sync of whoever's run; else a run could have any file of its reader's published."""
+    (tmp_path / "secret").write_text("mine\n")
+    status = os.stat(tmp_path / "secret")
+    inode = status.st_ino + 1 if watched else status.st_ino
+    note_files(run.console, 0, 1, {"output": PrintedFile(1, str(tmp_path / "secret"), status.st_dev, inode, 0)})
+    ConsoleCollector(run, run.read_info(), 1, os.getpid() if watched else 0).end()
+    assert not run.stream(StreamName("console", 0, 1)).exists()

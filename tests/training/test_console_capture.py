@@ -6,6 +6,7 @@ import contextlib
 import io
 import logging
 import os
+import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -314,3 +315,51 @@ def test_inline_trackers_get_what_was_printed(tmp_path: Path, monkeypatch: pytes
     run.finish()
     found = [line.text for line in lines_of(RunConsole(RunDirectory(run.path)).read())]
     assert "inside" in found
+
+
+MORE = """
+import ctypes, subprocess
+subprocess.run(["echo", "from a child"])
+library = ctypes.CDLL(None)
+library.puts(b"from C")
+library.fflush(None)
+print("careful", file=sys.stderr)
+"""
+
+
+def lines_of_run(tmp_path: Path) -> list[str]:
+    """What the only run kept."""
+    (directory,) = (tmp_path / "runs/p").iterdir()
+    wait_for_end(directory)
+    found = lines_of(RunConsole(RunDirectory(directory)).read())
+    return [line.text for line in found if not line.text.startswith("trackers:")]
+
+
+@pytest.mark.processes
+@pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
+@pytest.mark.parametrize("end", ["", "os.kill(os.getpid(), signal.SIGKILL)"])
+def test_output_into_a_file_is_whole_with_children_and_c(end: str, tmp_path: Path) -> None:
+    """The relay reads the file: programs that training starts and C libraries are part of it, also after a kill."""
+    script = tmp_path / "train.py"
+    script.write_text(BEGIN + MORE + end)
+    variables = {**os.environ, "TRACKER_CONSOLE_CAPTURE": "auto", "TRACKER_DIR": str(tmp_path / "runs")}
+    with open(tmp_path / "out", "w+") as out:
+        out.write("before\n")
+        out.flush()
+        forked.run([sys.executable, str(script)], preload=forked.HELPERS, env=variables, stdout=out)
+    assert lines_of_run(tmp_path) == ["begun", "from a child", "from C", "careful"]
+
+
+@pytest.mark.processes
+@pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
+def test_file_that_others_print_into_is_not_read(tmp_path: Path) -> None:
+    """Several runs of one job script share its file: each keeps what its own Python printed."""
+    script = tmp_path / "train.py"
+    script.write_text(BEGIN + MORE)
+    variables = {**os.environ, "TRACKER_CONSOLE_CAPTURE": "auto", "TRACKER_DIR": str(tmp_path / "runs")}
+    with open(tmp_path / "out", "a") as out, subprocess.Popen(["sleep", "60"], stdout=out) as other:
+        try:
+            forked.run([sys.executable, str(script)], preload=forked.HELPERS, env=variables, stdout=out)
+        finally:
+            other.kill()
+    assert lines_of_run(tmp_path) == ["begun", "careful"]

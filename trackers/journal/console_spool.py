@@ -18,8 +18,11 @@ import struct
 import threading
 import time
 from collections import deque
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import msgspec
 
 from trackers.support import confined
 from trackers.support.descriptors import identity, open_high
@@ -117,6 +120,53 @@ def read_times(path: Path, offset: int = 0) -> list[tuple[float, int]]:
     except OSError:
         return []
     return list(TIME.iter_unpack(content[: len(content) // TIME.size * TIME.size]))
+
+
+class PrintedFile(msgspec.Struct):
+    """A regular file that a stream of a process is: nothing need be put between, the relay reads it.
+
+    fd: the process's descriptor. path, device, inode: of the file. begin: where the run began in it. end: where it
+    ended.
+    """
+
+    fd: int
+    path: str
+    device: int
+    inode: int
+    begin: int
+    end: int | None = None
+
+
+def _note(folder: Path, rank: int, attempt: int) -> Path:
+    return folder / f"{rank}.{attempt}.files.json"
+
+
+def note_files(folder: Path, rank: int, attempt: int, files: Mapping[str, PrintedFile]) -> None:
+    """Say which streams of a process are files.
+
+    Raises:
+        OSError: it can't be written.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    confined.make_folder(folder)
+    confined.write_whole(_note(folder, rank, attempt), msgspec.json.encode(files))
+
+
+def noted_files(folder: Path, rank: int, attempt: int) -> dict[str, PrintedFile]:
+    """What a process said of it; {} where it said nothing."""
+    try:
+        found = msgspec.json.decode(
+            confined.read(_note(folder, rank, attempt), most=10_000), type=dict[str, PrintedFile]
+        )
+    except (OSError, ValueError):
+        return {}
+    return {stream: file for stream, file in found.items() if stream in STREAMS}
+
+
+def forget_files(folder: Path, rank: int, attempt: int) -> None:
+    """Remove what it said."""
+    with contextlib.suppress(OSError):
+        confined.remove(_note(folder, rank, attempt))
 
 
 class ConsoleSpool:

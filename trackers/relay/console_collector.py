@@ -1,8 +1,9 @@
 """Puts what training's processes printed into the journal: lines folded, secrets masked, bounded, each once.
 
-The relay reads the spools (:mod:`trackers.journal.console_spool`) of the run, and those of the launch's other ranks,
-and appends ``Console`` records to the streams ``console-<rank>.<attempt>``. Each record says up to where its source is
-in the journal, so that a relay that was killed is followed by one that goes on there.
+The relay reads the spools (:mod:`trackers.journal.console_spool`) of the run, and those of the launch's other ranks;
+where training's output is a regular file, that file from where the run began in it. It appends ``Console`` records to
+the streams ``console-<rank>.<attempt>``. Each record says up to where its source is in the journal, so that a relay
+that was killed is followed by one that goes on there.
 
 A line that hasn't ended (a progress bar) is recorded as it is after :data:`PARTIAL_S`, then after twice as long, and so
 on. Beyond ``TRACKER_CONSOLE_MAX_MB`` for a rank, only the last :data:`TAIL_BYTES` of each source are recorded, when it
@@ -12,15 +13,28 @@ has ended.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
+import stat
 import time
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from trackers import records
 from trackers.formats.terminal_text import TerminalLine, TerminalText
-from trackers.journal.console_spool import TIME, SegmentName, forget_ends, has_ended, read_times, remove, segments
+from trackers.journal.console_spool import (
+    TIME,
+    PrintedFile,
+    SegmentName,
+    forget_ends,
+    forget_files,
+    has_ended,
+    noted_files,
+    read_times,
+    remove,
+    segments,
+)  # fmt: skip
 from trackers.journal.run_directory import CONSOLE, RunDirectory, StreamName
 from trackers.journal.stream import StreamReader, StreamWriter
 from trackers.ranks import launch
@@ -134,6 +148,71 @@ class SpoolSource:
         return self._times[place][1] if place < len(self._times) else offset + BLOCK_BYTES
 
 
+class FileSource:
+    """A regular file that training's own output goes to, by its descriptor.
+
+    Args:
+        fd: taken over. name: as of a spool. said: how training says where it ended in it.
+    """
+
+    def __init__(self, fd: int, name: SegmentName, offset: int, said: Callable[[], PrintedFile | None]) -> None:
+        self.folder = Path()
+        self.name = name
+        self.offset = offset
+        self.left_out = 0
+        self._fd = fd
+        self._said = said
+
+    def read(self, limit: int, found: Found) -> tuple[bytes, float]:
+        """What comes next; and now, for a file doesn't say when it was written."""
+        end = self._end()
+        if end < self.offset:  # it was truncated
+            self.offset = 0
+        try:
+            return os.pread(self._fd, max(0, min(limit, end - self.offset)), self.offset), time.time()
+        except OSError:
+            return b"", 0.0
+
+    def until(self, offset: int) -> int:
+        """All of what was read was written at the same time, as far as it is known."""
+        return offset + BLOCK_BYTES
+
+    def span(self, found: Found) -> tuple[int, int]:
+        """Where what is there of it begins and ends."""
+        return 0, self._end()
+
+    def remove(self, found: Found) -> None:
+        """It is the user's; it is left."""
+        if self._fd >= 0:
+            os.close(self._fd)
+        self._fd = -1
+
+    def _end(self) -> int:
+        try:
+            size = os.fstat(self._fd).st_size
+        except OSError:
+            return self.offset
+        said = self._said()
+        return size if said is None or said.end is None else min(size, said.end)
+
+
+def opened(pid: int, file: PrintedFile) -> int:
+    """A descriptor of the regular file that a process's own is of; -1 where it isn't that file, or can't be read.
+
+    Where the process is gone already, the file is found by its path.
+    """
+    for path in (f"/proc/{pid}/fd/{file.fd}", file.path):
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError:
+            continue
+        status = os.fstat(fd)
+        if stat.S_ISREG(status.st_mode) and (status.st_dev, status.st_ino) == (file.device, file.inode):
+            return fd
+        os.close(fd)
+    return -1
+
+
 def _offset(entry: tuple[float, int]) -> int:
     return entry[1]
 
@@ -145,7 +224,7 @@ class SourceLines:
         name: of the source, among those of its rank. rank: as records have it.
     """
 
-    def __init__(self, source: SpoolSource, name: str, rank: int | None) -> None:
+    def __init__(self, source: SpoolSource | FileSource, name: str, rank: int | None) -> None:
         self.source = source
         self.name = name
         self._rank = rank
@@ -239,6 +318,14 @@ class RankConsole:
             source = SpoolSource(folder, name, self._ends.get(known, 0))
             self.sources[known] = SourceLines(source, known, self._rank)
 
+    def see_file(self, name: SegmentName, file: PrintedFile, pid: int, said: Callable[[], PrintedFile | None]) -> None:
+        """A stream of the main rank's process is a regular file."""
+        if name.source not in self.sources:
+            fd = opened(pid, file)
+            if fd >= 0:
+                source = FileSource(fd, name, self._ends.get(name.source, file.begin), said)
+                self.sources[name.source] = SourceLines(source, name.source, self._rank)
+
     def take(self, found: Found, limit: int = TURN_BYTES) -> None:
         """Append what has come."""
         self._append(record for source in self.sources.values() for record in self._of(source, found, limit))
@@ -306,9 +393,11 @@ class ConsoleCollector:
 
     Args:
         attempt: which; None: all of them, none of which goes on.
+        watched: pid of training's own process, where this is its own relay; 0: files that it names aren't read.
     """
 
-    def __init__(self, run: RunDirectory, info: RunInfo, attempt: int | None) -> None:
+    def __init__(self, run: RunDirectory, info: RunInfo, attempt: int | None, watched: int = 0) -> None:
+        self._watched = watched
         self._run = run
         self._info = info
         self._attempt = attempt
@@ -317,6 +406,7 @@ class ConsoleCollector:
         self._look_at = 0.0
         self._end_at = 0.0
         self._over = False
+        self._files: dict[str, PrintedFile] = {}
         numbers = [int(entry["number"]) for entry in info.attempts if attempt in (None, entry["number"])]
         folders = [(number, launch.folder_of(run, info, number)) for number in numbers]
         self._beside = [(number, folder) for number, folder in folders if folder is not None]
@@ -341,8 +431,9 @@ class ConsoleCollector:
         if self._attempt is not None and self._print_on(found) and now < self._end_at:
             return False
         self._over = True
-        for rank in self._ranks.values():
+        for (number, attempt), rank in self._ranks.items():
             rank.finish(found)
+            forget_files(self._run.console, number, attempt)
         with contextlib.suppress(OSError):
             self._run.console.rmdir()
         for _, folder in self._beside:
@@ -364,6 +455,8 @@ class ConsoleCollector:
             if self._attempt in (None, name.attempt):
                 main = self._main(name.attempt)
                 self._rank(name.rank, name.attempt, main in (None, name.rank)).see(self._run.console, name, False)
+        if self._watched and self._attempt is not None:
+            self._see_files(self._attempt)
         for attempt, folder in self._beside:
             spools = folder / CONSOLE
             found[spools] = segments(spools)
@@ -372,6 +465,13 @@ class ConsoleCollector:
                 if span is not None and name.rank != self._main(attempt) and _within(spools, name, span):
                     self._rank(name.rank, attempt, False).see(spools, name, True)
         return found
+
+    def _see_files(self, attempt: int) -> None:
+        main = self._main(attempt) or 0
+        self._files = noted_files(self._run.console, main, attempt)
+        for stream, file in self._files.items():
+            said = functools.partial(lambda name: self._files.get(name), stream)
+            self._rank(main, attempt, True).see_file(SegmentName(main, attempt, stream, 0), file, self._watched, said)
 
     def _rank(self, rank: int, attempt: int, main: bool) -> RankConsole:
         key = rank, attempt

@@ -308,7 +308,7 @@ class Supervisor:
             self._reducing = Reducing(
                 run, self.info, self._attempt, lambda text: say(text, ""), ended=False, own_session=False, nice=nice
             )
-            self._console = ConsoleCollector(run, self.info, self._attempt)
+            self._console = ConsoleCollector(run, self.info, self._attempt, watch[0])
         self._ended_at = 0.0
         self.stopping = False
 

@@ -12,16 +12,21 @@ Nothing here raises, and nothing waits for anybody.
 from __future__ import annotations
 
 import contextlib
+import io
 import os
+import stat
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from trackers.journal.console_spool import ConsoleSpool, next_attempt, say_ended
+from trackers.journal.console_spool import ConsoleSpool, PrintedFile, next_attempt, note_files, say_ended
+from trackers.records import escaped
 
-METHODS = ("write", "flush")
+LOOK_S = 0.02
+"""Maximum time to look for other processes that write to the same file, in seconds."""
 
 
 class _Inside(threading.local):
@@ -149,15 +154,57 @@ class ConsoleCapture:
             stream: ConsoleSpool(folder, rank, attempt, stream, most_bytes, last) for stream in ("stdout", "stderr")
         }
         self._taken: list[tuple[StreamTap, ConsoleSpool]] = []
+        self._files: dict[str, PrintedFile] = {}
+        self._folder, self._rank, self._attempt = folder, rank, attempt
+        self._buffered: Any = None
 
-    def begin(self) -> None:
-        """Take what is printed from now on."""
+    def begin(self, files: bool = False) -> None:
+        """Take what is printed from now on.
+
+        Args:
+            files: leave it to the relay to read what is a regular file that nobody else writes to.
+        """
+        if files:
+            self._note_files()
         for name, spool in self._spools.items():
+            if name in self._files or "output" in self._files:
+                continue
             tap = _tap(getattr(sys, name, None))
             if tap is not None and not any(known is tap for known, _ in self._taken):
                 tap.spools = (*tap.spools, spool)
                 self._taken.append((tap, spool))
         _captures.append(self)
+
+    def _note_files(self) -> None:
+        found = own_files()
+        try:
+            if found:
+                note_files(self._folder, self._rank, self._attempt, found)
+        except OSError:
+            return
+        self._files = found
+        out = sys.stdout
+        if {"stdout", "output"} & found.keys() and isinstance(out, io.TextIOWrapper) and not out.line_buffering:
+            # Lines are in the file as they are printed, in the order of both streams, and there after a kill.
+            with contextlib.suppress(Exception):
+                out.reconfigure(line_buffering=True)
+                self._buffered = out
+
+    def _end_files(self) -> None:
+        if not self._files or os.getpid() != self._pid:
+            return
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(Exception):
+                stream.flush()
+        if self._buffered is not None:
+            with contextlib.suppress(Exception):
+                self._buffered.reconfigure(line_buffering=False)
+        for file in self._files.values():
+            with contextlib.suppress(OSError):
+                file.end = os.fstat(file.fd).st_size
+        with contextlib.suppress(OSError):
+            note_files(self._folder, self._rank, self._attempt, self._files)
+        self._files = {}
 
     def add_traceback(self, error: BaseException) -> None:
         """Take an exception that ends the run: Python prints it later, if at all."""
@@ -181,6 +228,7 @@ class ConsoleCapture:
                 if tap in _taps:
                     _taps.remove(tap)
         self._taken.clear()
+        self._end_files()
         for spool in self._spools.values():
             spool.close()
         if self._place is not None and os.getpid() == self._pid:
@@ -214,16 +262,76 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
 
 
-def begin(folder: Path, rank: int, attempt: int | None, options: Any) -> ConsoleCapture | None:
+def own_files() -> dict[str, PrintedFile]:
+    """Which of this process's two streams are regular files that no other process than its ancestors writes to.
+
+    ``output``: both are the same one.
+    """
+    found: dict[str, PrintedFile] = {}
+    if not sys.platform.startswith("linux"):
+        return found
+    for name, fd in (("stdout", 1), ("stderr", 2)):
+        try:
+            if getattr(sys, name).fileno() != fd:  # somebody has put another one in its place
+                continue
+            getattr(sys, name).flush()
+            status = os.fstat(fd)
+            if stat.S_ISREG(status.st_mode):
+                os.close(os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC))
+                path = escaped(os.readlink(f"/proc/self/fd/{fd}"))
+                found[name] = PrintedFile(fd, path, status.st_dev, status.st_ino, status.st_size)
+        except Exception:  # noqa: S112 - no such stream, or nobody may read it
+            continue
+    files = {(file.device, file.inode) for file in found.values()}
+    if not found or _shared(files):
+        return {}
+    if len(found) == 2 and len(files) == 1:
+        return {"output": found["stdout"]}
+    return found
+
+
+def _shared(files: set[tuple[int, int]]) -> bool:
+    """Whether a process that isn't one of this one's ancestors writes to one of the files; True where that would take
+    long to find out."""
+    own, parents = os.getpid(), _parents()
+    until = time.monotonic() + LOOK_S
+    for entry in os.listdir("/proc"):
+        if not entry.isdigit() or int(entry) == own or int(entry) in parents:
+            continue
+        if time.monotonic() > until:
+            return True
+        for fd in (1, 2):
+            with contextlib.suppress(OSError):
+                status = os.stat(f"/proc/{entry}/fd/{fd}")
+                if (status.st_dev, status.st_ino) in files:
+                    return True
+    return False
+
+
+def _parents() -> set[int]:
+    found, pid = set(), os.getppid()
+    while pid > 1 and pid not in found:
+        found.add(pid)
+        try:
+            with open(f"/proc/{pid}/stat", "rb") as file:
+                pid = int(file.read(4096).rpartition(b")")[2].split()[1])
+        except (OSError, ValueError, IndexError):
+            break
+    return found
+
+
+def begin(folder: Path, rank: int, attempt: int | None, options: Any, *, alone: bool = False) -> ConsoleCapture | None:
     """Begin to take what this process prints, as the options say; None where nothing is to be taken.
 
     Args:
-        folder: where its spools lie. attempt: None: one that nothing there has.
+        folder: where its spools lie. attempt: None: one that nothing there has. alone: it is the only rank.
     """
-    if str(options.get("TRACKER_CONSOLE_CAPTURE") or "auto") == "n":
+    how = str(options.get("TRACKER_CONSOLE_CAPTURE") or "auto")
+    if how == "n":
         return None
     number = next_attempt(folder, rank) if attempt is None else attempt
     most_bytes = int(options.get("TRACKER_CONSOLE_MAX_MB") or 32) * 1_000_000
     capture = ConsoleCapture(folder, rank, number, most_bytes, attempt is None)
-    capture.begin()
+    relayed = bool(options.get("TRACKER_RELAY", True)) and not options.get("TRACKER_INLINE")
+    capture.begin(files=how == "auto" and alone and relayed and attempt is not None)
     return capture
