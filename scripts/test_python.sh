@@ -36,7 +36,8 @@ settings() {
         printf '%s\n' /etc/pip.conf /etc/xdg/pip "$HOME/.config/pip" "$HOME/.pip" /etc/ssl/certs
         printf '%s\n' "${PIP_CERT:-}" "${SSL_CERT_FILE:-}" "${REQUESTS_CA_BUNDLE:-}"
         # An index in a folder names files beside it.
-        python3 -m pip config list 2>/dev/null | grep -oE "[ '](file://)?/[^ ']+" |
+        # pip writes to its cache, which lies in the checkout.
+        python3 -m pip config list 2>/dev/null | grep -v cache-dir | grep -oE "[ '](file://)?/[^ ']+" |
             sed -E "s/^[ ']//; s|^file://(.*)/[^/]+/?\$|\1|"
     } | sort -u | {
         local above=
