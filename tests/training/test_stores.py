@@ -75,6 +75,32 @@ def test_run_is_sent_while_it_is_written_and_read_elsewhere(
     assert shown.returncode == 0
 
 
+def test_artifacts_of_other_machines_are_found(
+    where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What a run elsewhere logged is found by name in the store; what this machine has just logged, too."""
+    run = begin(where, id="abc")
+    Path("rows.csv").write_text("a")
+    run.log_artifact("rows.csv", name="dataset", type="dataset", aliases=["raw"])
+    deliver(run)
+    trackers.finish()
+    other_machine(tmp_path, monkeypatch)
+    later = begin(where, id="def")
+    found = later.use_artifact("dataset:latest")
+    assert Path(found.download("out"), "rows.csv").read_text() == "a"
+    Path("rows.csv").write_text("b")
+    later.log_artifact("rows.csv", name="dataset", type="dataset")
+    assert Path(later.use_artifact("dataset:latest").download("out"), "rows.csv").read_text() == "b"
+    assert Path(later.use_artifact("dataset:raw").download("out"), "rows.csv").read_text() == "a"
+    trackers.finish()
+    monkeypatch.setenv("TRACKER_DIR", where)
+    assert Path(trackers.Api().artifact("digits/dataset:raw").download("out"), "rows.csv").read_text() == "a"
+    for words in (["alias", "digits/dataset:v0", "prod"], ["rm", "digits/dataset:v0", "--yes"]):
+        done = forked.run([sys.executable, "-m", "trackers", "artifacts", *words], preload=forked.HELPERS)
+        assert done.returncode == 2
+        assert "is a copy of a store's runs" in done.stderr
+
+
 def test_dead_machine_s_run_goes_on_elsewhere(
     where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

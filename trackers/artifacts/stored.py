@@ -128,6 +128,11 @@ class StoredArtifact(Artifact):
         return len(self._stored.files)
 
     @property
+    def logged_time(self) -> float:
+        """When it was logged last, Unix seconds."""
+        return self._stored.makers[-1].record.time
+
+    @property
     def created_at(self) -> str:
         """When it was first logged, ISO 8601, UTC."""
         import datetime

@@ -183,7 +183,7 @@ def alias(
     from trackers.artifacts.stored import set_aliases
     from trackers.errors import NotFound
 
-    version = versions.find(runs_root(directory).absolute(), name, project)
+    version = versions.find(runs_root(directory, change="given aliases").absolute(), name, project)
     if remove and names.check_alias(alias) not in version.aliases:
         raise NotFound(f"{version} hasn't the alias {alias!r}")
     set_aliases(version, [] if remove else [alias], [alias] if remove else [])
@@ -222,7 +222,8 @@ def rm(
     from trackers.errors import TrackersError
     from trackers.retention.artifacts import remove, why_version_kept
 
-    chosen = _chosen(names, keep, project, runs_root(directory).absolute())
+    root = runs_root(directory, change="removed from" if yes else "")
+    chosen = _chosen(names, keep, project, root.absolute())
     entries: list[dict[str, Any]] = []
     for version, named in chosen:
         entry: dict[str, Any] = {"version": str(version), "size": version.size, "freed": 0, "reason": ""}

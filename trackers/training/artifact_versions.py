@@ -7,9 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from trackers.artifacts import numbers, versions
+from trackers.artifacts import names, numbers, versions
 from trackers.artifacts.stored import StoredArtifact
-from trackers.errors import NotFound, Unavailable, UsageError
+from trackers.errors import DeliveryError, NotFound, Unavailable, UsageError
+from trackers.readers.journal import in_store
 from trackers.records import ArtifactRecord, escaped
 from trackers.values.artifact import Artifact
 
@@ -79,11 +80,19 @@ def find(run: Any, name: str | os.PathLike[str], type: str | None = None, projec
     Raises:
         NotFound: there is none. UsageError: it is of another type, or the name can't be read.
     """
-    root, own = place(run)
-    try:
-        return _of_type(StoredArtifact(root, versions.find(root, os.fspath(name), project or own)), type)
-    except NotFound as error:
-        raise NoSuchVersion(str(error)) from None
+    roots, own = places(run)
+    found: list[StoredArtifact] = []
+    missing: list[NotFound] = []
+    for root in roots:
+        try:
+            found.append(StoredArtifact(root, versions.find(root, os.fspath(name), project or own)))
+        except NotFound as error:
+            missing.append(error)
+    if not found:
+        raise NoSuchVersion(str(missing[0]))
+    # A store's copy may lack what this machine has just logged, and has what others have.
+    by_number = names.parse(os.fspath(name)).number is not None
+    return _of_type(found[0] if by_number else max(found, key=lambda one: one.logged_time), type)
 
 
 def of_name(name: str, type: str, project: str = "") -> list[StoredArtifact]:
@@ -92,12 +101,12 @@ def of_name(name: str, type: str, project: str = "") -> list[StoredArtifact]:
     Raises:
         NotFound: there is no such name. UsageError: the name can't be read.
     """
-    root, own = place()
+    roots, own = places()
     try:
-        there = versions.all_of(root, name, project or own)
+        there = versions.all_of(roots[0], name, project or own)
     except NotFound as error:
         raise NoSuchVersion(str(error)) from None
-    return [StoredArtifact(root, one) for one in reversed(there) if not one.removed and one.type == type]
+    return [StoredArtifact(roots[0], one) for one in reversed(there) if not one.removed and one.type == type]
 
 
 def _of_type(found: Any, type: str | None) -> StoredArtifact:
@@ -114,12 +123,32 @@ def use_model(run: Any, name: str) -> str:
     return os.path.join(folder, found.files()[0].path) if found.file_count == 1 else folder  # type: ignore[operator]
 
 
-def place(run: Any = None) -> tuple[Path, str]:
-    """Where runs lie, and the project: a run's, else what the configuration says."""
-    if run is not None and run.path:
-        return Path(run.path).absolute().parent.parent, run.project
+def places(run: Any = None) -> tuple[list[Path], str]:
+    """Directories of runs, and the project: a run's, else what the configuration says.
+
+    Where runs are sent to a store: the copy of its runs, and those of this machine.
+
+    Raises:
+        UsageError: the store can't be read, and there is no copy.
+    """
     from trackers import configuration
 
-    options = configuration.resolve()
-    project = getattr(run, "project", "") or str(options["TRACKER_PROJECT"] or "")
-    return Path(str(options["TRACKER_DIR"])).expanduser().absolute(), project
+    made = run is not None and bool(run.path)
+    options: Any = run._options if made else configuration.resolve()
+    where, base, project = (_text(options, name) for name in ("TRACKER_DIR", "TRACKER_STORE_DIR", "TRACKER_PROJECT"))
+    project = getattr(run, "project", "") or project
+    own = Path(run.path).parent.parent if made else Path(where).expanduser()
+    try:
+        copy = in_store(where, base)
+    except (DeliveryError, OSError) as error:
+        raise UsageError(f"artifacts of {where} can't be read: {error}") from None
+    if copy is None:
+        return [own.absolute()], project
+    return [copy, own.absolute()] if made else [copy], project
+
+
+def _text(options: Any, name: str) -> str:
+    try:
+        return str(options[name] or "")
+    except KeyError:  # a run that another release began
+        return ""
