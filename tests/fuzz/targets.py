@@ -249,7 +249,7 @@ def _deliver(place: Path) -> None:
     from trackers.relay.delivery.delivery import Delivery, Stop
 
     copy = _copied(place)
-    run = RunDirectory(next(copy.glob("runs/*/*")))
+    run = RunDirectory(next(copy.glob("runs/*/[!.]*")))
     for name in _damaged(place):
         lease = Lease(run.delivery / f"{name}.lease")
         lease.acquire()
@@ -289,7 +289,7 @@ def _archive(place: Path) -> None:
 
     listing(place / "runs")
     copy = _copied(place)
-    run = RunDirectory(next(copy.glob("runs/*/*")))
+    run = RunDirectory(next(copy.glob("runs/*/[!.]*")))
     before = {path.name for path in place.iterdir()}
     try:
         read_manifest(run)
