@@ -98,10 +98,10 @@ test-theirs: $(DEV_ENV)  ## Accelerate's own tests of its W&B tracker, from its 
 		tar -xzf "build/theirs/accelerate-$$version.tar.gz" -C build/theirs && cd "build/theirs/accelerate-$$version" && \
 		TRACKER=json HOME="$$PWD" $(abspath $(PYTHON)) -m trackers.as_wandb -m pytest -rs -q tests/test_tracking.py -k wandb
 
-test-clients:  ## the tests with the clients that don't go with the others (SwanLab, Comet, ClearML, DVC, Aim), in .venv-clients (a minute)
+test-clients:  ## the tests with the clients that don't go with the others (SwanLab, Comet, ClearML, DVC, Aim) and with an S3 server, in .venv-clients (a minute)
 	@$(MAKE) --no-print-directory VENV=.venv-clients CONSTRAINTS="-c constraints/clients.txt" .venv-clients/.installed-clients
 	@TRACKERS_CLIENTS=y .venv-clients/bin/python -m pytest -n $(CORES) tests/backends/swanlab tests/backends/comet \
-		tests/backends/clearml tests/backends/dvclive tests/readers/aim/test_client.py $(PYTEST)
+		tests/backends/clearml tests/backends/dvclive tests/readers/aim/test_client.py tests/object_storage $(PYTEST)
 
 check: $(DEV_ENV)  ## style and types only
 	@scripts/check

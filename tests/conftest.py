@@ -46,7 +46,13 @@ LASTING = (
 )  # fmt: skip
 """Parts of command lines: helpers that libraries and tests keep for as long as the test process lives."""
 
-OWN_START = ("relay/test_agent.py", "relay/test_relay.py", "hardware/test_relay.py", "e2e/test_benchmarks.py")
+OWN_START = (
+    "object_storage/test_server.py",
+    "relay/test_agent.py",
+    "relay/test_relay.py",
+    "hardware/test_relay.py",
+    "e2e/test_benchmarks.py",
+)
 """Files whose tests are about how helpers are started and measured: theirs are interpreters of their own."""
 
 SHARED = ("tests/forked.py",)

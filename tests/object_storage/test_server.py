@@ -1,0 +1,144 @@
+"""Runs in a bucket of moto's server: S3's own protocol, conditional requests, faults, and a server that is away."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import trackers
+from tests.object_storage.support import contents, grow, run_directory
+from trackers.errors import NotFound, Refused, Unavailable
+from trackers.object_storage import mirror, place
+from trackers.object_storage.shipping import Sender, take
+from trackers.object_storage.store import Store
+
+WHERE = "s3://bucket/runs of mine"
+HOME = "p%2Fq/abc"
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+class Server:
+    """moto's server in a process of its own, which forgets all as it ends."""
+
+    def __init__(self) -> None:
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        code = f"from moto.server import main; main(['-H', '127.0.0.1', '-p', '{self.port}'])"
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", code], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        for _ in range(600):
+            try:
+                urllib.request.urlopen(self.url, timeout=5).close()
+                break
+            except OSError:
+                time.sleep(0.1)
+        urllib.request.urlopen(urllib.request.Request(f"{self.url}/bucket", method="PUT")).close()
+
+    def stop(self) -> None:
+        if self.process is not None:
+            self.process.terminate()
+            self.process.wait()
+            self.process = None
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Server]:
+    found = Server()
+    found.start()
+    monkeypatch.setenv("AWS_ENDPOINT_URL", found.url)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    monkeypatch.setenv("AWS_REGION", "us-east-1")
+    monkeypatch.setenv("TRACKER_STORE_DIR", str(tmp_path / "node-a"))
+    monkeypatch.chdir(tmp_path)
+    try:
+        yield found
+    finally:
+        found.stop()
+
+
+def test_run_goes_through_a_bucket_as_it_is(server: Server, tmp_path: Path) -> None:
+    """Names with spaces and percent signs, pieces, media; what is new alone; what was deleted."""
+    run = run_directory(tmp_path / "p%2Fq" / "abc")
+    sender = Sender(Store(WHERE), run, HOME)
+    for _ in range(5):
+        grow(run, 3)
+        sender.send()
+    sender.finish()
+    mirror.copy(WHERE, tmp_path / "copy")
+    assert contents(tmp_path / "copy" / HOME) == contents(run)
+    assert sum("/streams/" in one.name for one in Store(WHERE).objects()) == 1
+
+
+def test_attempt_can_be_claimed_once(server: Server, tmp_path: Path) -> None:
+    """By S3's ``If-None-Match``."""
+    store = Store(WHERE)
+    assert store.create("claim", b"a")
+    assert not store.create("claim", b"b")
+    run = run_directory(tmp_path / "abc")
+    take(store, run, HOME, 1)
+    take(store, run, HOME, 1)  # it is this one's
+
+
+def test_missing_things_are_named(server: Server) -> None:
+    """An object, a bucket, a server."""
+    with pytest.raises(NotFound):
+        b"".join(Store(WHERE).chunks("nothing", 10))
+    with pytest.raises(Refused, match="no such bucket"):
+        list(Store("s3://other/runs").objects())
+    with pytest.raises(Refused, match="no such bucket"):
+        Store("s3://other/runs").put("a", b"b")
+    server.stop()
+    with pytest.raises(Unavailable):
+        list(Store(WHERE).objects())
+
+
+def test_thousand_objects_are_listed_page_by_page(server: Server) -> None:
+    """S3 answers with a thousand names at a time."""
+    store = Store(WHERE)
+    for number in range(1100):
+        store.put(f"p/{number}/run.json", b"{}")
+    assert len(mirror.found(store)) == 1100
+    assert len(mirror.found(store, "p/7")) == 1
+
+
+def test_run_is_written_through_an_outage_and_continued_elsewhere(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``init``, ``log`` and ``finish`` with the relay; the server comes when training is half done."""
+    server.stop()
+    monkeypatch.setenv("TRACKER_STORE_EVERY", "1")
+    monkeypatch.setenv("TRACKER_AGENT", "n")
+    run = trackers.init("json", project="digits", name="outage", dir=WHERE)
+    run_id = run.id
+    for step in range(20):
+        run.log({"loss": float(step)}, step=step)
+    server.start()
+    for step in range(20, 40):
+        run.log({"loss": float(step)}, step=step)
+    run.finish(timeout=120)
+    assert run.status()["storage"]["state"] == "delivered"
+    monkeypatch.setenv("TRACKER_STORE_DIR", str(tmp_path / "node-b"))
+    later = trackers.init("json", project="digits", id=run_id, resume="must", dir=WHERE)
+    assert later.step == 39
+    later.log({"loss": 40.0}, step=40)
+    later.finish(timeout=120)
+    root = mirror.here(place.address(WHERE), str(tmp_path / "reader"))
+    frame = trackers.load(str(root / "digits" / run_id)).metrics()
+    assert frame["loss"].to_pylist() == [float(step) for step in range(41)]
