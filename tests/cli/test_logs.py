@@ -148,3 +148,10 @@ def test_follow_needs_a_run_of_ours(tmp_path: Path) -> None:
     file.write_text("step,loss\n1,1.0\n")
     assert run_cli("logs", f"csv:{file}").exit_code == 0
     assert isinstance(run_cli("logs", f"csv:{file}", "--follow").exception, UsageError)
+
+
+def test_show_names_the_command_where_there_is_something(run: RunDirectory, tmp_path: Path) -> None:
+    """A run that printed nothing has no such line."""
+    assert "  console    trackers logs abcd1234" in run_cli("show", "latest").stdout.splitlines()
+    begun_run(tmp_path / "runs/digits/silent")[1].release()
+    assert "console" not in run_cli("show", "silent").stdout

@@ -363,3 +363,31 @@ def test_file_that_others_print_into_is_not_read(tmp_path: Path) -> None:
         finally:
             other.kill()
     assert lines_of_run(tmp_path) == ["begun", "careful"]
+
+
+RANKS = """
+import os, sys
+import trackers
+run = trackers.init("json", project="p", id="ranks")
+rank = os.environ["RANK"]
+print("rank", rank, "prints")
+run.log({"loss": trackers.Mean(1.0)}, 1)
+if rank == "1":
+    raise ValueError("rank 1 fails")
+"""
+
+
+@pytest.mark.processes
+def test_ranks_are_apart_and_their_spools_gone(tmp_path: Path) -> None:
+    """Each rank's lines have its number, the traceback of one that failed, too."""
+    script = tmp_path / "train.py"
+    script.write_text(RANKS)
+    variables = {**os.environ, "TRACKER_CONSOLE_CAPTURE": "auto", "TRACKER_DIR": str(tmp_path / "runs")}
+    forked.run([sys.executable, str(script)], env=variables, ranks=2, cwd=tmp_path)
+    directory = tmp_path / "runs/p/ranks"
+    wait_for_end(directory)
+    found = [(line.rank, line.text) for line in lines_of(RunConsole(RunDirectory(directory)).read())]
+    assert [text for rank, text in found if rank == 0 and not text.startswith("trackers:")] == ["rank 0 prints"]
+    assert [text for rank, text in found if rank == 1][:1] == ["rank 1 prints"]
+    assert (1, "ValueError: rank 1 fails") in found
+    assert not list((tmp_path / "runs").rglob("*.times"))

@@ -20,7 +20,20 @@ import trackers
 from tests.analysis.support import T0, write_run
 from tests.readers.test_following import append, metrics
 from tests.ui.support import Site, site, until
-from trackers.records import Alert, ArtifactFile, ArtifactRecord, Environment, Media, MediaFile, Start, Text
+from trackers.journal.run_directory import RunDirectory, StreamName
+from trackers.journal.stream import StreamWriter
+from trackers.records import (
+    Alert,
+    ArtifactFile,
+    ArtifactRecord,
+    Console,
+    Environment,
+    Media,
+    MediaFile,
+    Start,
+    Text,
+    encode,
+)
 from trackers.training.run import Run
 from trackers.ui import answers, catalogue, media
 from trackers.ui.answers import QUESTIONS
@@ -518,3 +531,22 @@ def test_what_is_sent_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         assert log.endswith("line 99999\n")
         many = ",".join([*(f"x{number}" for number in range(100)), key])
         assert found.ask("curves", runs=many, name="loss")["lines"] == []
+
+
+def test_console_is_answered_by_stream_and_by_a_word() -> None:
+    """The last lines, and all that a word is in; of a run that printed nothing, none."""
+    run = RunDirectory(write_run("printing", [(0, 0, {"loss": 1.0})]))
+    write_run("silent", [(0, 0, {"loss": 1.0})])
+    writer = StreamWriter(run.stream(StreamName("console", 0, 1)))
+    for number in range(1200):
+        writer.write(encode(Console(time=T0 + number, lines=[f"line {number}"])))
+    writer.write(encode(Console(time=T0 + 2000, lines=["Careful"], stream="stderr", rank=3)))
+    writer.release()
+    with site(runs=2) as found:
+        keys = {row["id"]: row["key"] for row in found.ask("runs")["rows"]}
+        shown = found.ask("console", run=keys["printing"])
+        assert (len(shown["lines"]), shown["more"], shown["ranks"]) == (answers.MOST_LINES, 201, 2)
+        assert shown["lines"][-1] == [T0 + 2000, "stderr", 3, "Careful"]
+        assert found.ask("console", run=keys["printing"], find="careful", stream="stdout")["lines"] == []
+        assert len(found.ask("console", run=keys["printing"], find="LINE 11")["lines"]) == 111
+        assert found.ask("console", run=keys["silent"])["lines"] == []

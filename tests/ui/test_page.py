@@ -17,7 +17,9 @@ from tests.analysis.support import T0, write_run
 from tests.browser import Browser
 from tests.plotting.test_presets import NASTY
 from tests.ui.support import Site, site, until
-from trackers.records import Media, MediaFile, Text
+from trackers.journal.run_directory import RunDirectory, StreamName
+from trackers.journal.stream import StreamWriter
+from trackers.records import Console, Media, MediaFile, Text, encode
 from trackers.training.run import Run
 
 pytestmark = pytest.mark.skipif(
@@ -228,6 +230,33 @@ def test_run_page_begins_with_results_and_has_files(window: Browser, run: Run, t
         until((tmp_path / "saved/model.npz").is_file)
         assert (tmp_path / "saved/model.npz").read_bytes() == b"abc"
         assert window.console() == []
+
+
+def test_run_page_shows_what_training_prints(window: Browser) -> None:
+    """Lines as they come, standard error apart, found by a word; markup is text; without any there is no panel."""
+    run = RunDirectory(losses("printing"))
+    with site(runs=1) as found:
+        visit(window, found, "#tab=run")
+        wait(window, "main.dataset.run")
+        assert window.script("return main.innerText.includes('Console')") is False
+        writer = StreamWriter(run.stream(StreamName("console", 0, 1)))
+        lines = [f"step {number} <b>bold</b>" for number in range(100)]
+        writer.write(encode(Console(time=T0, lines=lines)))
+        writer.write(encode(Console(time=T0 + 1, lines=["careful"], stream="stderr")))
+        visit(window, found, "#tab=run")
+        count = "document.querySelectorAll('pre.console > div').length"
+        wait(window, f"{count} === 101")
+        assert window.script("return document.querySelector('pre.console .stderr').textContent") == "careful"
+        at = "document.querySelector('pre.console')"
+        assert window.script(f"return {at}.scrollTop + {at}.clientHeight >= {at}.scrollHeight - 4")
+        window.script(
+            "const box = document.querySelector('[aria-label=\"search the console\"]');"
+            "box.value = 'STEP 7'; box.dispatchEvent(new Event('input'))"
+        )
+        wait(window, f"{count} === 11")
+        assert window.script(f"return {at}.querySelector('div').textContent") == "step 7 <b>bold</b>"
+        assert window.console() == []
+        writer.release()
 
 
 COLOURED = """

@@ -161,6 +161,8 @@ def show(
         if value:
             print(f"  {label:<9}  {printable(value)}")
     print(f"  journal    {printable(info.directory, 4096)} ({view.records:,} records)")
+    if any(name.writer == "console" for name in found[0].stream_names()):
+        print(f"  console    trackers logs {printable(info.id)}")
     _show_values("config", info.config, separator=".")
     _show_values("last values", view.last, f" at step {view.step}" if view.step is not None else "")
     _show_values("results", view.results)

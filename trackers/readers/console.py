@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from trackers.journal.attempts import AttemptHistory
 from trackers.journal.run_directory import RunDirectory, StreamName
-from trackers.journal.stream import StreamReader
+from trackers.journal.stream import StreamReader, tail
 from trackers.records import Console, Record
 from trackers.relay.console_collector import uncollected
 
@@ -74,6 +74,16 @@ class RunConsole:
                 for record in records:
                     if isinstance(record, Console) and record.end:
                         self._ends[name.number, name.attempt, record.source] = record.end
+        return sorted(found, key=lambda record: record.time)
+
+    def last(self, most_bytes: int) -> list[Console]:
+        """Records at the end of each rank's console, by time."""
+        history = AttemptHistory(self._run)
+        found: list[Console] = []
+        for name in self._run.stream_names():
+            if name.writer == "console":
+                kept = history.kept(name, tail(self._run.stream(name), most_bytes))
+                found.extend(record for record in kept if isinstance(record, Console))
         return sorted(found, key=lambda record: record.time)
 
     def waiting(self) -> list[Console]:

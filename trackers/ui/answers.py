@@ -20,7 +20,8 @@ from trackers.journal.run_directory import RunDirectory
 from trackers.metrics import groups, roles
 from trackers.plotting import curve_math, html_page
 from trackers.plotting.curve_math import Curve
-from trackers.records import Alert, ArtifactRecord, Environment, Start, Summary, name_floats, plain_name
+from trackers.readers.console import RunConsole, lines_of
+from trackers.records import Alert, ArtifactRecord, Console, Environment, Start, Summary, name_floats, plain_name
 from trackers.relay.delivery.cursor_file import delivery_report
 from trackers.support import confined
 from trackers.ui import media, table
@@ -42,6 +43,8 @@ MOST_SAVED = 2_000_000
 """Maximum number of values saved as one CSV file."""
 FIRST = ("min", "max", None)
 """Charts of losses come first, then accuracies and the like, then what is neither better nor worse."""
+MOST_LINES = 1000
+"""Maximum number of lines of a console that are shown."""
 MOST_FILES = 200
 """Maximum number of files of an artifact that are listed."""
 
@@ -381,6 +384,27 @@ def _end(path: Any) -> str:
     return text if size <= LOG_BYTES else text.partition("\n")[2]
 
 
+def console(catalogue: Catalogue, given: Given) -> Any:
+    """The last lines of what a run printed: time, stream, rank and text of each.
+
+    Given: ``find``, a text that lines must have, in small or large letters; ``stream``. ``ranks``: how many printed.
+    """
+    key, find, stream = given.get("run", ""), given.get("find", "").lower(), given.get("stream", "")
+    catalogue.row(key)
+    directory = catalogue.directory(key) if catalogue.is_own(key) else None
+    if directory is None:
+        found = [record for record in catalogue.view(key).others if isinstance(record, Console)]
+        lines = list(lines_of(found))
+    else:
+        printed = RunConsole(RunDirectory(directory))
+        # What is looked for may be anywhere; else the end is enough.
+        lines = list(lines_of(printed.read() if find else printed.last(LOG_BYTES), printed.main()))
+    ranks = len({line.rank for line in lines})
+    chosen = [line for line in lines if (not stream or line.stream in (stream, "output")) and find in line.text.lower()]
+    shown = [[line.time, line.stream, line.rank, line.text] for line in chosen[-MOST_LINES:]]
+    return {"lines": shown, "more": len(chosen) - len(shown), "ranks": ranks}
+
+
 def compare(catalogue: Catalogue, given: Given) -> Any:
     """Settings of some runs side by side, those that differ and the others; their results, then their last values.
 
@@ -432,7 +456,7 @@ def _named(value: Any) -> Any:
 
 QUESTIONS: dict[str, Callable[[Catalogue, Given], Any]] = {
     "look": look, "runs": runs, "columns": columns, "pulse": pulse, "names": names, "curves": curves, "run": run,
-    "log": log, "media": media_steps, "items": media_items, "compare": compare, "scatter": scatter,
+    "log": log, "console": console, "media": media_steps, "items": media_items, "compare": compare, "scatter": scatter,
 }  # fmt: skip
 """By their names in an address."""
 FILES: dict[str, Callable[[Catalogue, Given], media.File]] = {

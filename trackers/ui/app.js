@@ -596,8 +596,8 @@
 
   // ---- one run
   function runView() {
-    const top = element("div", main), first = element("div", main, null, "pair"), mediaPlace = element("div", main), rest = element("div", main);
-    let mediaShape = "";
+    const top = element("div", main), first = element("div", main, null, "pair"), mediaPlace = element("div", main), consolePlace = element("div", main), rest = element("div", main);
+    let mediaShape = "", printed = null;
     const refresh = guarded(async () => {
       const turn = ++drawing;
       if (!state.run) {
@@ -624,7 +624,9 @@
       const shapeNow = JSON.stringify([state.run, found.media.map(one => [one.name, one.type])]);
       if (shapeNow !== mediaShape) { mediaShape = shapeNow; mediaPlace.replaceChildren(); if (found.media.length) element("h2", mediaPlace, "Media"); players = found.media.map(one => player(mediaPlace, one)); }
       else players.forEach((play, k) => play(found.media[k]));
-      const boxes = () => [...main.querySelectorAll(".facts .scroll, pre")].filter(one => !mediaPlace.contains(one));
+      const boxes = () => [...main.querySelectorAll(".facts .scroll, pre")].filter(one => !mediaPlace.contains(one) && !consolePlace.contains(one));
+      if (!printed || printed.run !== state.run) { if (printed) printed.end(); printed = consoleOf(consolePlace, state.run); }
+      printed.running(row.status === "running");
       const scrolls = boxes().map(one => one.scrollTop);
       first.replaceChildren();
       rest.replaceChildren();
@@ -658,6 +660,44 @@
         });
         if (more > 0) element("div", cell, `and ${more.toLocaleString("en-US")} more`, "soft");
       });
+    }
+    function consoleOf(parent, run) {
+      parent.replaceChildren();
+      const head = element("h2", parent, "Console"), bar = element("div", parent, null, "bar"), out = element("pre", parent, null, "console");
+      const find = element("input", bar), stream = element("select", bar), label = element("label", bar), follow = element("input", label), said = element("span", bar, "", "soft");
+      find.type = "search"; find.placeholder = "search"; find.setAttribute("aria-label", "search the console");
+      stream.setAttribute("aria-label", "stream");
+      for (const [value, name] of [["", "both streams"], ["stdout", "standard output"], ["stderr", "standard error"]]) element("option", stream, name).value = value;
+      follow.type = "checkbox"; follow.checked = true; label.append(" follow");
+      let turn = 0, timer = 0, shown = "", over = false;
+      for (const one of [head, bar, out]) one.hidden = true;
+      const draw = guarded(async () => {
+        const now = ++turn, found = await ask("console", {run, find: find.value, stream: stream.value});
+        if (now !== turn || over) return;
+        const some = found.lines.length > 0 || find.value || stream.value;
+        for (const one of [head, bar, out]) one.hidden = !some;
+        const key = JSON.stringify([found.lines.length, found.lines[0], found.lines[found.lines.length - 1]]);
+        if (key === shown) return;
+        shown = key;
+        said.textContent = found.more ? `the last ${found.lines.length.toLocaleString("en-US")} lines; trackers logs prints all` : found.lines.length ? "" : "no line has it";
+        const at = out.scrollTop;
+        out.replaceChildren(...found.lines.map(([time, from, rank, words]) => {
+          const line = element("div", null, found.ranks > 1 ? `[rank ${rank}] ${words}` : words || " ", from === "stderr" ? "stderr" : "");
+          line.title = `${new Date(time * 1000).toLocaleString()}, ${from}`;
+          return line;
+        }));
+        out.scrollTop = follow.checked ? out.scrollHeight : at;
+      });
+      out.addEventListener("scroll", () => { follow.checked = out.scrollTop + out.clientHeight >= out.scrollHeight - 4; });
+      follow.addEventListener("change", () => { if (follow.checked) out.scrollTop = out.scrollHeight; });
+      find.addEventListener("input", later(draw, 200));
+      stream.addEventListener("change", draw);
+      draw();
+      return {
+        run,
+        running: goes => { if (goes && !timer) timer = setInterval(() => { if (!document.hidden) draw(); }, TICK_MS * 2); if (!goes && timer) { clearInterval(timer); timer = 0; draw(); } },
+        end: () => { over = true; clearInterval(timer); },
+      };
     }
     let players = [];
     function player(parent, one) {
@@ -705,7 +745,7 @@
       if (item.caption) element("div", box, item.caption, "soft");
       return box;
     }
-    return {refresh, watched: () => state.run ? [state.run] : [], changed: refresh, end: () => { document.title = "trackers"; }};
+    return {refresh, watched: () => state.run ? [state.run] : [], changed: refresh, end: () => { document.title = "trackers"; if (printed) printed.end(); }};
   }
 
   // ---- the frame
