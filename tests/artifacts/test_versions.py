@@ -8,13 +8,18 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from random import Random
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.artifacts.conftest import Begin, log
 from trackers.artifacts import numbers, versions
-from trackers.artifacts.versions import Version
+from trackers.artifacts.versions import Catalog, OfRun, Version
 from trackers.errors import NotFound, UsageError
+from trackers.records import ArtifactFile, ArtifactRecord
+from trackers.support.seekable_zstd import pack, packed_path
 from trackers.training.run import Run
 
 RUNS = Path("runs")
@@ -253,3 +258,74 @@ def test_damaged_records_cost_nothing_else(begin: Begin) -> None:
     (RUNS / "digits/broken").mkdir()
     (RUNS / "digits/broken/run.json").write_text("{")
     assert list(numbered()) == [0]
+
+
+RECORDS = st.lists(
+    st.tuples(
+        st.integers(0, 3),
+        st.floats(0, 10),
+        st.sampled_from("abcd"),
+        st.none() | st.integers(-1, 6),
+        st.lists(st.sampled_from(["best", "prod", "latest", "v3"]), max_size=2),
+    ),
+    max_size=12,
+)
+
+
+@given(RECORDS, st.randoms())
+def test_any_records_make_versions(made: list[tuple[int, float, str, int | None, list[str]]], chance: Random) -> None:
+    """Whatever numbers and times records say: each is in one version, which has its content."""
+    runs: dict[str, OfRun] = {}
+    for run, time, content, number, aliases in made:
+        files = [ArtifactFile(path="a", digest=content)]
+        record = ArtifactRecord(name="x", time=time, files=files, version=number, aliases=aliases)
+        runs.setdefault(f"/runs/p/{run}", OfRun(str(run), f"run {run}")).logged.append(record)
+    found = Catalog(Path("/runs/p"), runs).names.get("x", [])
+    assert sum(len(one.makers) for one in found) == len(made)
+    assert all(versions.digest_of(maker.record.files) == one.digest for one in found for maker in one.makers)
+    assert [one.number for one in found] == sorted({one.number for one in found})
+    assert sum("latest" in one.aliases for one in found) == bool(made)
+    assert not any("v3" in one.aliases for one in found)
+    said = {number for _, _, _, number, _ in made if number is not None and number >= 0}
+    assert said <= {one.number for one in found}
+    mixed = list(runs)
+    chance.shuffle(mixed)
+    again = Catalog(Path("/runs/p"), {path: runs[path] for path in mixed}).names.get("x", [])
+    assert [one.to_dict() for one in again] == [one.to_dict() for one in found]
+
+
+def test_archived_runs_have_versions(begin: Begin) -> None:
+    """Packed streams are read, too."""
+    run = begin()
+    log(run, "a")
+    run.finish()
+    stream = Path(run.path, "streams/rank-0.1.jsonl")
+    pack(stream, packed_path(stream))
+    stream.unlink()
+    assert list(numbered()) == [0]
+
+
+LOGS = """
+import sys
+import trackers
+run = trackers.init("json", project="digits", name=sys.argv[1], mode="offline", options={"TRACKER_RELAY": False})
+sys.stdin.readline()
+for number in range(10):
+    open(f"{sys.argv[1]}.csv", "w").write(f"{sys.argv[1]} {number // 2}")
+    print(run.log_artifact(f"{sys.argv[1]}.csv", name="dataset").version)
+"""
+
+
+def test_runs_that_log_at_once_get_different_versions() -> None:
+    """Two processes, one name: what each was told is what everybody reads, then and after both have ended."""
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
+    started = [subprocess.Popen([sys.executable, "-c", LOGS, name], **pipes) for name in "ab"]  # type: ignore[call-overload]
+    for one in started:
+        one.stdin.write("go\n")
+        one.stdin.flush()
+    told = [one.communicate()[0].split() for one in started]
+    assert len({*told[0], *told[1]}) == 10
+    for name, words in zip("ab", told, strict=True):
+        of_run = [f"v{one.number}" for one in listed() if one.makers[0].name == name]
+        assert sorted({*words}) == sorted(of_run)
+        assert words[::2] == words[1::2]

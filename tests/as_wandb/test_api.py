@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from pathlib import Path
 
 import pytest
 import wandb as real
 
 import trackers as wandb
+from tests import forked
 from tests.artifacts.conftest import Begin, begin, log
 from trackers.errors import NotFound, UsageError
 from trackers.training.wandb_arguments import NotProvided
@@ -62,3 +64,75 @@ def test_queries_are_refused() -> None:
     for name in ("runs", "run", "sweep", "projects", "create_project", "default_entity"):
         with pytest.raises(NotProvided, match=rf"import wandb; wandb\.Api\.{name}\(.*or `trackers show`"):
             getattr(wandb.Api(), name)("x")
+
+
+SCRIPTS = {
+    "prepare.py": """
+import pathlib
+import wandb
+
+run = wandb.init(project="wandb-examples", job_type="prepare")
+pathlib.Path("raw.csv").write_text("1")
+artifact = wandb.Artifact(name="raw_data", type="dataset", metadata={"rows": 1})
+artifact.add_file("raw.csv")
+with artifact.new_file("notes.txt") as file:
+    file.write("notes")
+artifact.add(wandb.Table(columns=["a"], data=[[1], [2]]), "rows")
+run.log_artifact(artifact, aliases=["baseline"]).wait()
+artifact.aliases.append("checked")
+artifact.save()
+print(artifact.version, artifact.type)
+wandb.finish()
+""",
+    "train.py": """
+import os
+import pathlib
+import wandb
+
+wandb.init(project="wandb-examples", job_type="train")
+artifact = wandb.use_artifact("team/wandb-examples/raw_data:checked", type="dataset")
+folder = pathlib.Path(artifact.download())
+path = artifact.get_path("raw.csv").download(root="one")
+table = artifact.get("rows")
+print(sorted(os.listdir(folder)), open(path).read(), table.data, artifact.metadata["rows"])
+wandb.log({"loss": 0.5})
+pathlib.Path("model.pt").write_text("weights")
+wandb.log_model("model.pt", name="net", aliases=["best"])
+wandb.run.link_artifact(artifact, "model-registry/data", aliases=["prod"])
+print(open(wandb.use_model("net:best")).read())
+try:
+    wandb.use_artifact("raw_data:v9")
+except wandb.errors.CommError as error:
+    print("none:", error)
+""",
+    "look.py": """
+import wandb
+
+api = wandb.Api()
+for artifact in api.artifacts("dataset", "wandb-examples/raw_data"):
+    print(artifact.name, sorted(artifact.aliases), artifact.logged_by().project, len(artifact.used_by()))
+print(api.artifact("wandb-examples/data:prod").size)
+""",
+}
+
+
+def test_script_written_for_wandb_runs_unchanged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As W&B's courses have it: a script logs data, another one uses it and logs a model, a third one looks."""
+    monkeypatch.setenv("TRACKER_RELAY", "n")
+    monkeypatch.delenv("WANDB_ARTIFACT_DIR")
+    printed = []
+    for name, text in SCRIPTS.items():
+        Path(name).write_text(text)
+        command = [sys.executable, "-m", "trackers.as_wandb", name]
+        done = forked.run(command, preload=forked.PACKAGE)
+        assert done.returncode == 0, done.stderr
+        printed += done.stdout.splitlines()
+    assert printed == [
+        "v0 dataset",
+        "['notes.txt', 'raw.csv', 'rows.json'] 1 [[1], [2]] 1",
+        "weights",
+        "none: 'raw_data' has no version 'v9': there is v0 (baseline, checked, latest)",
+        "raw_data:v0 ['baseline', 'checked', 'latest'] wandb-examples 1",
+        printed[-1],
+    ]
+    assert int(printed[-1]) > 6

@@ -20,6 +20,7 @@ from trackers.errors import Damaged, NotFound, UsageError, did_you_mean, example
 from trackers.media.base import MediaStore
 from trackers.records import ArtifactFile, check_depth
 from trackers.support import confined
+from trackers.support.progress import counted
 from trackers.support.redaction import mask
 from trackers.values.artifact import Artifact
 
@@ -209,9 +210,8 @@ class StoredArtifact(Artifact):
         folder = self._root(root)
         prefix = os.fspath(path_prefix) if path_prefix is not None else ""
         chosen = [file for file in self._stored.files if file.path.startswith(prefix)]
-        for file in chosen:
-            if file.file:
-                self._write(file, folder)
+        for file in counted([file for file in chosen if file.file], f"download {self.name}", "files"):
+            self._write(file, folder)
         references = [file.uri for file in chosen if not file.file]
         if references and not allow_missing_references:
             logger.warning(f"{self.name}: references are named, not fetched: {examples(references, 3)}")
