@@ -100,8 +100,8 @@ test-theirs: $(DEV_ENV)  ## Accelerate's own tests of its W&B tracker, from its 
 
 test-clients:  ## the tests with the clients that don't go with the others (SwanLab, Comet, ClearML, DVC, Aim) and with an S3 server, in .venv-clients (a minute)
 	@$(MAKE) --no-print-directory VENV=.venv-clients CONSTRAINTS="-c constraints/clients.txt" .venv-clients/.installed-clients
-	@TRACKERS_CLIENTS=y .venv-clients/bin/python -m pytest -n $(CORES) tests/backends/swanlab tests/backends/comet \
-		tests/backends/clearml tests/backends/dvclive tests/readers/aim/test_client.py tests/object_storage $(PYTEST)
+	@TRACKERS_CLIENTS=y .venv-clients/bin/python -m pytest -n $(CORES) $(addprefix tests/backends/, \
+		aim swanlab comet clearml dvclive) tests/readers/aim/test_client.py tests/object_storage $(PYTEST)
 
 check: $(DEV_ENV)  ## style and types only
 	@scripts/check

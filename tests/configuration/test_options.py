@@ -408,7 +408,7 @@ def test_unknown_tracker_is_named_by_the_commands(here: Path, monkeypatch: pytes
     """show-config refuses it with where it was named, doctor calls it a problem, defconfig warns of it."""
     write(here, 'CONFIG_TRACKER="wandbb,json"\n', ".config")
     monkeypatch.setenv("TRACKER_PYTHON", "mlfow=/opt/python")
-    tracker = "trackers: TRACKER (.config:1): unknown tracker 'wandbb': did you mean 'wandb'? Known: benchmark, "
+    tracker = "trackers: TRACKER (.config:1): unknown tracker 'wandbb': did you mean 'wandb'? Known: aim, "
     done = invoke("show-config")
     assert done.exit_code == 2
     assert done.stdout.splitlines()[0].split() == ["TRACKER", '"wandbb,json"', ".config:1"]

@@ -34,7 +34,7 @@ def begin(*arguments: Any, **more: Any) -> Run:
 
 def test_unknown_tracker_names_the_nearest_and_all_known() -> None:
     """A misspelt tracker is an error that helps."""
-    words = r"did you mean 'wandb'.*Known: benchmark, clearml, comet, console, csv, dvclive, json"
+    words = r"did you mean 'wandb'.*Known: aim, benchmark, clearml, comet, console, csv, dvclive, json"
     with pytest.raises(errors.UnknownTracker, match=words) as error:
         trackers.init("wandbb")
     assert "\n" not in str(error.value)

@@ -32,6 +32,7 @@ BUILT_IN: dict[str, str] = {
         "dvclive",
         "clearml",
         "storage",
+        "aim",
     )
 }
 """The built-in trackers, one line each, in the form of entry points, so that both are loaded by one function.

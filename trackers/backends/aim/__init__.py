@@ -1,0 +1,1 @@
+"""Aim as a tracker."""
