@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -203,6 +204,28 @@ def test_names_that_are_not_utf8_have_versions(begin: Begin) -> None:
     assert [one.version for one in found] == ["v0", "v0"]
     assert Path(found[0].download("out"), "caf\\udce9.csv".replace("\\", "/")).read_text() == "a"
     assert [one.number for one in listed("caf\\udce9")] == [0]
+
+
+def test_folder_of_numbers_is_made_whole_or_not(begin: Begin, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk that fills while the numbers of earlier runs are written keeps no part of them; the next call does it."""
+    run = begin()
+    for content in "abc":
+        log(run, content)
+    folder = RUNS / "digits" / numbers.FOLDER
+    shutil.rmtree(folder)
+    real, calls = numbers.confined.write_new, []
+
+    def fail(path: Path, content: bytes, *, root: Path | None = None) -> None:
+        calls.append(path)
+        if len(calls) == 2:
+            raise OSError(errno.ENOSPC, "No space left on device", str(path))
+        real(path, content, root=root)
+
+    monkeypatch.setattr(numbers.confined, "write_new", fail)
+    assert log(run, "d") == "None"
+    assert list((folder / "numbers").iterdir()) == []
+    assert log(run, "e") == "v4"
+    assert list(numbered()) == [0, 1, 2, 3, 4]
 
 
 def test_planted_link_is_not_written_through(begin: Begin, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,14 @@ def test_artifact_itself_can_be_used(begin: Begin) -> None:
     assert run.use_artifact(made[1]).version == "v1"
     assert config(run.path) == {"used_artifacts": {"dataset": "digits/dataset:v1"}}
     assert [one.number for one in versions.catalogs(RUNS.absolute())[0].names["dataset"]] == [0, 1]
+
+
+def test_logged_artifact_can_be_pickled(begin: Begin) -> None:
+    """Other processes find it, too."""
+    Path("rows.csv").write_text("a")
+    found = pickle.loads(pickle.dumps(begin().log_artifact("rows.csv", name="dataset")))
+    assert Path(found.download("out"), "rows.csv").read_text() == "a"
+    assert pickle.loads(pickle.dumps(found.wait())).version == "v0"
 
 
 def test_wrong_type_and_name_raise(begin: Begin) -> None:

@@ -98,16 +98,17 @@ def _make(project: Path, place: Path, known: Mapping[int, Claim]) -> None:
     confined.make_folder(place.parent, root=project)
     aside = place.with_name(f".{secrets.token_hex(8)}.tmp")
     confined.make_folder(aside, root=project)
-    for number, claim in known.items():
-        confined.write_new(aside / f"v{number}", msgspec.json.encode(claim), root=project)
     try:
+        for number, claim in known.items():
+            confined.write_new(aside / f"v{number}", msgspec.json.encode(claim), root=project)
         confined.replace(aside, place, root=project)
     except OSError:
         for number in known:
-            confined.remove(aside / f"v{number}", root=project)
+            with contextlib.suppress(OSError):
+                confined.remove(aside / f"v{number}", root=project)
         with contextlib.suppress(OSError):
             os.rmdir(aside)
-        if not place.is_dir():
+        if not place.is_dir():  # else another run has made it
             raise
 
 

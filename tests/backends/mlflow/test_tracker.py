@@ -479,6 +479,12 @@ def test_artifacts_keep_every_version(info: RunInfo) -> None:
     assert first["files"][1]["uri"] == "s3://b/k"
 
 
+def test_versions_that_a_run_used_are_params(info: RunInfo) -> None:
+    """What ``use_artifact`` recorded stands among them."""
+    deliver(info, Config(time=T0, values={"used_artifacts": {"dataset": "digits/dataset:v3"}}))
+    assert stored(info).data.params["used_artifacts/dataset"] == "digits/dataset:v3"
+
+
 def model(version: int | None = 0, **more: Any) -> ArtifactRecord:
     """A record of a model with one file, ``one.bin``."""
     files = [ArtifactFile(path="model.pt", file="one.bin")]
