@@ -256,7 +256,7 @@ def wait_for_end(directory: Path) -> None:
     from trackers.journal.stream import find_finish
 
     path = RunDirectory(directory).stream(StreamName("node", 0, 1))
-    until = time.monotonic() + 60.0
+    until = time.monotonic() + 150.0
     while find_finish(path) is None and time.monotonic() < until:
         time.sleep(0.05)
 
