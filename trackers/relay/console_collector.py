@@ -164,12 +164,13 @@ class FileSource:
         self._said = said
 
     def read(self, limit: int, found: Found) -> tuple[bytes, float]:
-        """What comes next; and now, for a file doesn't say when it was written."""
+        """What comes next; and when the file was last written to, for it doesn't say more."""
         end = self._end()
         if end < self.offset:  # it was truncated
             self.offset = 0
         try:
-            return os.pread(self._fd, max(0, min(limit, end - self.offset)), self.offset), time.time()
+            written = os.fstat(self._fd).st_mtime
+            return os.pread(self._fd, max(0, min(limit, end - self.offset)), self.offset), written
         except OSError:
             return b"", 0.0
 

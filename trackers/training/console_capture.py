@@ -277,8 +277,10 @@ def own_files() -> dict[str, PrintedFile]:
             getattr(sys, name).flush()
             status = os.fstat(fd)
             if stat.S_ISREG(status.st_mode):
-                os.close(os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC))
-                path = escaped(os.readlink(f"/proc/self/fd/{fd}"))
+                path = os.readlink(f"/proc/self/fd/{fd}")
+                if not os.path.samestat(status, os.stat(path)) or not os.access(path, os.R_OK):
+                    continue  # it has no name any more, or another place than here
+                path = escaped(path)
                 found[name] = PrintedFile(fd, path, status.st_dev, status.st_ino, status.st_size)
         except Exception:  # noqa: S112 - no such stream, or nobody may read it
             continue
