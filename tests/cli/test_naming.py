@@ -63,7 +63,7 @@ SINGLE: tuple[list[str], ...] = (
 MANY: tuple[list[str], ...] = (
     ["compare", "{}"], ["report", "{}"], ["plot", "{}", "--json"], ["keys", "{}"],
     ["best", "{}", "--metric", "val_loss", "-n", "9"], ["sql", "select name from runs", "{}"], ["archive", "{}"],
-    ["restore", "{}"], ["prune", "{}"], ["copy", "{}", "csv:copied"], ["sync", "{}", "--to", "csv"],
+    ["restore", "{}"], ["prune", "{}"], ["copy", "{}", "csv:copied"], ["sync", "{}", "--to", "csv"], ["ls", "{}"],
 )  # fmt: skip
 
 

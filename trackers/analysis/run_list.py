@@ -5,6 +5,7 @@ Lines are kept, so that only what changed is read.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -155,15 +156,15 @@ class Listing(NamedTuple):
     lost: list[str]
 
 
-def listing(root: Path, project: str = "") -> Listing:
+def listing(root: Path, project: str = "", chosen: Iterable[RunDirectory] | None = None) -> Listing:
     """The runs below a directory.
 
     Args:
-        project: only this project's; "": all.
+        project: only this project's; "": all. chosen: only these; None: all.
     """
     shelf = FingerprintCache(f"listing of {root.resolve()}", _VERSION)
     lines, lost, there = [], [], set()
-    for path in run_places(root):
+    for path in run_places(root) if chosen is None else dict.fromkeys(str(run.path) for run in chosen):
         there.add(path)
         mark = mark_of(path, deliveries=True)
         line = shelf.get(path, mark, RunLine)
@@ -180,7 +181,8 @@ def listing(root: Path, project: str = "") -> Listing:
                 shelf.put(path, mark, line)
         if project in ("", line.project):
             lines.append(line)
-    shelf.keep_only(there)
+    if chosen is None:
+        shelf.keep_only(there)
     shelf.save()
     return Listing(sorted(lines, key=lambda line: line.created), lost)
 

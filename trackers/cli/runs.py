@@ -15,6 +15,7 @@ from trackers.cli.common import (
     RUN_HELP,
     AsJson,
     Columns,
+    RunsArgument,
     RunsDir,
     SortBy,
     SourceArgument,
@@ -34,10 +35,12 @@ from trackers.cli.place import runs_root
 
 if TYPE_CHECKING:
     from trackers.analysis.run_list import RunLine
+    from trackers.journal.run_directory import RunDirectory
 
 
 def ls(
     context: typer.Context,
+    runs: RunsArgument = None,
     directory: RunsDir = None,
     project: Annotated[str, typer.Option(help="Only runs of this project.", autocompletion=completion.projects)] = "",
     status: Statuses = "",
@@ -53,7 +56,7 @@ def ls(
 
     On a terminal the columns that fit are shown; the best value of a project's runs is marked.
 
-    Example: trackers ls --project digits --sort final/best_val_loss -n 5
+    Example: trackers ls digits --sort final/best_val_loss -n 5; trackers ls "lr*" "where:config.depth > 2"
     """
     from trackers.analysis import run_table
     from trackers.errors import UsageError
@@ -65,7 +68,7 @@ def ls(
         refuse(context, "is for the table: --json has everything", "columns")
 
     def found(say: Callable[[str], None]) -> list[RunLine]:
-        return _chosen(root, project, status, sort, count, say)
+        return _chosen(root, _directories(runs, directory), project, status, sort, count, say)
 
     def complain(text: str) -> None:
         print(f"trackers: {printable(text)}", file=sys.stderr)
@@ -82,13 +85,29 @@ def ls(
         print(f"no runs in {printable(str(root), 4096)}", file=sys.stderr)
 
 
+def _directories(references: list[str] | None, directory: Path | None) -> list[RunDirectory] | None:
+    """The runs that are named; None: all of them."""
+    from trackers.journal.naming import runs_named
+
+    if not references:
+        return None
+    root = runs_root(directory)
+    return [run for name in named(references, directory) for run in runs_named(name, root)]
+
+
 def _chosen(
-    root: Path, project: str, status: str, sort: str, count: int | None, say: Callable[[str], None]
+    root: Path,
+    directories: list[RunDirectory] | None,
+    project: str,
+    status: str,
+    sort: str,
+    count: int | None,
+    say: Callable[[str], None],
 ) -> list[RunLine]:
     from trackers.analysis import choosing, run_table
     from trackers.analysis.run_list import listing
 
-    listed = listing(root, project)
+    listed = listing(root, project, directories)
     for text in listed.lost:
         say(text)
     lines = choosing.of_status(listed.lines, status, lambda line: line.status)
