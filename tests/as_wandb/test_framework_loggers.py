@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -52,3 +54,34 @@ def lasting(values: dict[str, Any]) -> dict[str, Any]:
         for key, value in values.items()
         if not TIMES.search(key)
     }
+
+
+LIGHTNING = """
+import pathlib
+import trackers
+trackers.install_as_wandb()
+import wandb
+from lightning.pytorch.loggers import WandbLogger
+
+with wandb.init(project="digits", name="maker") as run:
+    pathlib.Path("model.ckpt").write_text("weights")
+    artifact = wandb.Artifact(f"model-{run.id}", type="model")
+    artifact.add_file("model.ckpt")
+    run.log_artifact(artifact, aliases=["latest", "best"])
+    name = artifact.name
+folder = WandbLogger.download_artifact(f"team/digits/{name}:best", artifact_type="model", use_artifact=False)
+print(pathlib.Path(folder, "model.ckpt").read_text(), len(wandb.Api().artifact(f"digits/{name}").used_by()))
+logger = WandbLogger(project="digits")
+found = logger.use_artifact(f"{name}:v0", artifact_type="model")
+again = WandbLogger.download_artifact(f"{name}:latest", save_dir="checkpoints")
+print(found.version, pathlib.Path(again, "model.ckpt").read_text(), len(found.used_by()))
+wandb.finish()
+"""
+
+
+def test_lightning_finds_its_checkpoints(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its logger's ``use_artifact`` and ``download_artifact``, as its documentation has them."""
+    monkeypatch.setenv("TRACKER_RELAY", "n")
+    done = subprocess.run([sys.executable, "-c", LIGHTNING], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == ["weights 0", "v0 weights 1"]

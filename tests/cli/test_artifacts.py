@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -143,3 +144,21 @@ def test_help_names_the_commands() -> None:
     shown = run_cli("--help").stdout
     assert all(word in shown for word in ("ls", "get", "alias", "rm"))
     assert "--keep" in run_cli("rm", "-h").stdout
+
+
+def test_gc_removes_strays(begin: Begin, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing without --yes; a run without strays isn't named."""
+    run = begin()
+    log(run, "a")
+    run.finish()
+    assert lines("gc") == ["nothing to remove: records name every file"]
+    stray = Path(run.path, "media/ab/abcdef.pt")
+    stray.parent.mkdir(parents=True)
+    stray.write_text("stray")
+    tomorrow = time.time() + 2 * 86400
+    monkeypatch.setattr(time, "time", lambda: tomorrow)
+    where = f"runs/digits/{run.id}"
+    assert lines("gc") == [f"{where} 1 files 5 B remove", "nothing was changed; add --yes to do it"]
+    assert json.loads(run_cli("gc", "--json").stdout)[0]["files"] == 1
+    assert lines("gc", run.id, "--yes") == [f"{where} 1 files 5 B removed"]
+    assert not stray.exists()

@@ -64,7 +64,7 @@ def offered(*words: str) -> list[str]:
         (["get", "run0", "sam"], ["samples/x"]),
         (["get", "nothing", "sam"], []),
         (["artifacts", "get", "data"], ["dataset"]),
-        (["artifacts", "g"], ["get"]),
+        (["artifacts", "ge"], ["get"]),
         (["artifacts", "rm", "digits/da"], []),
         (["defconfig", "all-l"], ["all-local"]),
         (["show-config", "--defconfig", "all-l"], ["all-local"]),

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sys
+import time
 from pathlib import Path
 
 import numpy
@@ -15,8 +17,16 @@ from tests import forked
 from tests.artifacts.conftest import Begin, begin, log
 from trackers.artifacts import numbers, versions
 from trackers.artifacts.versions import Version
-from trackers.errors import NotFound
-from trackers.retention.artifacts import out_of_date, remove, why_version_kept
+from trackers.errors import NotFound, UsageError
+from trackers.journal.run_directory import RunDirectory
+from trackers.retention.artifacts import (
+    out_of_date,
+    remove,
+    remove_strays,
+    strays,
+    why_strays_kept,
+    why_version_kept,
+)
 from trackers.training.run import Run
 
 __all__ = ["begin"]
@@ -183,3 +193,36 @@ def test_newest_are_kept(begin: Begin) -> None:
     remove(of()[3])
     assert [one.number for one in out_of_date(of(), 2)] == [0]
     assert out_of_date(of(), 9) == []
+
+
+def aged(path: Path) -> Path:
+    """A file of last week."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("stray")
+    os.utime(path, (time.time() - 7 * 86400,) * 2)
+    return path
+
+
+def test_files_that_no_record_names_are_strays(begin: Begin, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a killed process left goes, from runs that have ended, once it is old; all that records name stays."""
+    run = begin()
+    log(run, "a")
+    picture = trackers.Image(numpy.zeros((2, 2), "uint8"))
+    run.log({"table": trackers.Table(columns=["x"], data=[[picture]] * 400), "image": picture})
+    Path("config.yaml").write_text("lr: 1")
+    run.save("config.yaml")
+    directory = RunDirectory(Path(run.path).absolute())
+    media = Path(run.path, "media")
+    there = {path for path in media.rglob("*") if path.is_file()}
+    stray = [aged(media / ".tmp-1-2-abcd"), aged(media / "ab/abcdef.pt")]
+    assert why_strays_kept(directory) == "it is running"
+    with pytest.raises(UsageError, match="running"):
+        remove_strays(directory)
+    run.finish()
+    assert strays(directory) == {}
+    ahead = time.time() + 2 * 86400
+    monkeypatch.setattr(time, "time", lambda: ahead)
+    assert strays(directory) == {path.absolute(): 5 for path in stray}
+    os.symlink(Path("config.yaml").absolute(), media / "ab/link.pt")
+    assert remove_strays(directory) == 10
+    assert {path for path in media.rglob("*") if path.is_file() and not path.is_symlink()} == there

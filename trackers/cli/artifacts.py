@@ -11,8 +11,9 @@ import typer
 from typer.core import TyperGroup
 
 from trackers.cli import completion
-from trackers.cli.common import AsJson, RunsDir, print_table, printable, show_time
+from trackers.cli.common import AsJson, RunsArgument, RunsDir, named, print_table, printable, show_time
 from trackers.cli.place import runs_root
+from trackers.support.progress import counted
 
 if TYPE_CHECKING:
     from trackers.artifacts.versions import Catalog, Version
@@ -39,7 +40,7 @@ class _Commands(TyperGroup):
 
 
 app = typer.Typer(
-    name="artifacts", cls=_Commands, help="Versions of artifacts: list, get, alias, rm.",
+    name="artifacts", cls=_Commands, help="Versions of artifacts: list, get, alias, rm, gc.",
     context_settings={"help_option_names": ["-h", "--help"]},
 )  # fmt: skip
 
@@ -225,10 +226,10 @@ def rm(
     root = runs_root(directory, change="removed from" if yes else "")
     chosen = _chosen(names, keep, project, root.absolute())
     entries: list[dict[str, Any]] = []
-    for version, named in chosen:
+    for version, itself in chosen:
         entry: dict[str, Any] = {"version": str(version), "size": version.size, "freed": 0, "reason": ""}
         try:
-            kept = why_version_kept(version, named=named, force=force)
+            kept = why_version_kept(version, named=itself, force=force)
             entry["action"] = "keep" if kept else "removed" if yes else "remove"
             entry["reason"] = kept
             if yes and not kept:
@@ -247,6 +248,52 @@ def rm(
         print("nothing to remove")
     elif doable:
         print(f"{doable} to remove; nothing was changed; add --yes to do it")
+    raise typer.Exit(1 if any(entry["action"] == "failed" for entry in entries) else 0)
+
+
+@app.command("gc")
+def gc(
+    runs: RunsArgument = None,
+    yes: Annotated[
+        bool, typer.Option("--yes/--dry-run", help="Carry it out; without it only print what would be done.")
+    ] = False,
+    directory: RunsDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """Remove files that no record names: what was being kept when a process was killed. Younger than a day they stay.
+
+    Example: trackers artifacts gc --yes
+    """
+    from trackers.analysis.tables import show_size
+    from trackers.errors import TrackersError
+    from trackers.retention.artifacts import remove_strays, strays, why_strays_kept
+    from trackers.retention.lock import chosen
+
+    root = runs_root(directory, change="removed from" if yes else "")
+    entries: list[dict[str, Any]] = []
+    for run in counted(chosen(named(runs or [], directory), root), "look", "runs"):
+        entry: dict[str, Any] = {"run": str(run.path), "files": 0, "size": 0, "freed": 0, "reason": ""}
+        try:
+            found = strays(run)
+            entry.update(files=len(found), size=sum(found.values()), reason=why_strays_kept(run) if found else "")
+            entry["action"] = "keep" if entry["reason"] or not found else "removed" if yes else "remove"
+            if entry["action"] == "removed":
+                entry["freed"] = remove_strays(run)
+        except (TrackersError, OSError) as error:
+            entry.update(action="failed", reason=str(error))
+        if entry["files"] or entry["action"] == "failed":
+            entries.append(entry)
+    doable = sum(entry["action"] == "remove" for entry in entries)
+    if as_json:
+        print(json.dumps(entries, indent=2))
+    else:
+        for entry in entries:
+            what = f"{entry['action']}: {entry['reason']}" if entry["reason"] else entry["action"]
+            print(printable(f"{entry['run']}  {entry['files']:,} files  {show_size(entry['size'])}  {what}", 1000))
+        if not entries:
+            print("nothing to remove: records name every file")
+        elif doable:
+            print("nothing was changed; add --yes to do it")
     raise typer.Exit(1 if any(entry["action"] == "failed" for entry in entries) else 0)
 
 

@@ -99,7 +99,9 @@ def artifacts(context: typer.Context, incomplete: str) -> Offer:
     names = [name for _, name in found]
     words = {name if names.count(name) == 1 else f"{project}/{name}": project for project, name in found}
     if context.info_name == "ls":  # the word may as well be a command
-        words.update({"alias": "give an alias", "get": "write the files", "rm": "remove versions"})
+        words.update(
+            {"alias": "give an alias", "gc": "remove strays", "get": "write the files", "rm": "remove versions"}
+        )
     return _matching(words.items(), incomplete)
 
 

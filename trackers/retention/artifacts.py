@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import stat
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from trackers.artifacts import changes, numbers
@@ -14,6 +15,7 @@ from trackers.artifacts.names import LATEST
 from trackers.artifacts.versions import Version, of_project
 from trackers.errors import UsageError
 from trackers.journal.run_directory import RunDirectory
+from trackers.journal.status import observe
 from trackers.media.base import FOLDER
 from trackers.records import ArtifactRecord, CorruptLine, decode
 from trackers.retention.lock import held, why_kept
@@ -23,6 +25,8 @@ from trackers.support.seekable_zstd import open_file
 
 _MEDIA = f'"{FOLDER}/'.encode()
 _NAME = re.compile(rf'"({FOLDER}/[^"\\]{{1,300}})"'.encode())
+STRAY_S = 86400.0
+"""Minimum age of a file that no record names before it is removed, in seconds: copying one takes less."""
 LONGEST_BYTES = 64 * 1024 * 1024
 """Maximum length of a line that is looked at; a run with a longer one keeps its files."""
 
@@ -105,17 +109,71 @@ def _remove_files(run: RunDirectory, version: Version) -> int:
     return freed
 
 
+def why_strays_kept(run: RunDirectory) -> str:
+    """Why nothing may be removed from a run, in a few words; "" if files that nothing names may be."""
+    if run.archived():
+        return ""
+    if observe(run).name == "running":
+        return "it is running"
+    return "its journal can't be read" if not run.stream_names() else ""
+
+
+def strays(run: RunDirectory, older_than_s: float = STRAY_S) -> dict[Path, int]:
+    """Files among a run's media that no record of it names, with their bytes: whoever wrote them was killed before.
+
+    Args:
+        older_than_s: younger ones may be named any moment.
+    """
+    before = time.time() - older_than_s
+    named = _named(run, lambda line: False)
+    found = {}
+    for path in [*run.media.glob(".tmp-*"), *run.media.glob("[0-9a-f][0-9a-f]/*")]:
+        with contextlib.suppress(OSError):
+            about = path.lstat()
+            old = about.st_mtime < before and about.st_ctime < before
+            if stat.S_ISREG(about.st_mode) and old and path.relative_to(run.path).as_posix() not in named:
+                found[path] = about.st_size
+    return found
+
+
+def remove_strays(run: RunDirectory, older_than_s: float = STRAY_S) -> int:
+    """Remove them; return how many bytes were freed.
+
+    Raises:
+        UsageError: somebody works on the run, or it goes on. OSError: the rest goes with the next call.
+    """
+    freed = 0
+    with held(run):
+        kept = why_strays_kept(run)
+        if kept:
+            raise UsageError(f"run {run.path} stays as it is: {kept}")
+        for path, size in strays(run, older_than_s).items():
+            confined.remove(path, root=run.path)
+            freed += size
+    return freed
+
+
 def _needed(run: RunDirectory, version: Version) -> set[str]:
     """Files of the run that other versions have, its other records name, and the tables among its media."""
-    found: set[str] = set()
+    found = _named(run, _has_versions)
     for others in of_project(run.path.parent).names.values():
         for other in others:
             if not other.removed and (other.name, other.number) != (version.name, version.number):
                 records = [maker.record for maker in other.makers if maker.directory == run.path]
                 found.update(file.file for record in records for file in record.files)
+    return found
+
+
+def _named(run: RunDirectory, left_out: Callable[[bytes], bool]) -> set[str]:
+    """Files that the lines of a run's journal name, and the tables among its media.
+
+    Args:
+        left_out: says of a line that it doesn't count.
+    """
+    found: set[str] = set()
     for name in run.stream_names():
         for line in _lines(run.stream(name)):
-            if _MEDIA in line and not _has_versions(line):
+            if _MEDIA in line and not left_out(line):
                 found.update(match.decode("utf-8", "replace") for match in _NAME.findall(line))
     for path in run.media.glob("*/*.json"):
         with contextlib.suppress(OSError):
