@@ -199,8 +199,8 @@ def copy(
         str,
         typer.Argument(
             metavar="DEST",
-            help="wandb:ENTITY/PROJECT, mlflow:URI#EXPERIMENT, trackio:PROJECT, tb:DIR, swanlab:DIR, json:DIR, "
-            "csv:DIR, or a directory, which gets journals.",
+            help="wandb:ENTITY/PROJECT, mlflow:URI#EXPERIMENT, trackio:PROJECT, tb:DIR, swanlab:DIR, aim:DIR, "
+            "json:DIR, csv:DIR, or a directory, which gets journals.",
         ),
     ],
     timeout: Annotated[

@@ -42,12 +42,19 @@ TRACKERS = {
     "trackio": "trackio",
     "tb": "tensorboard",
     "swanlab": "swanlab",
+    "aim": "aim",
     "json": "json",
     "csv": "csv",
 }
 """Schemes that a copy can go to, and the trackers behind them."""
 
-_FOLDERS = {"tb": "TENSORBOARD_DIR", "swanlab": "SWANLAB_LOG_DIR", "json": "JSON_DIR", "csv": "CSV_DIR"}
+_FOLDERS = {
+    "tb": "TENSORBOARD_DIR",
+    "swanlab": "SWANLAB_LOG_DIR",
+    "aim": "AIM_DIR",
+    "json": "JSON_DIR",
+    "csv": "CSV_DIR",
+}
 
 
 class Destination(msgspec.Struct, kw_only=True):
@@ -92,6 +99,8 @@ class Destination(msgspec.Struct, kw_only=True):
             if not found:
                 raise NotFound(f"swanlab: the copy of {info.name!r} isn't in {self.options['SWANLAB_LOG_DIR']}")
             return f"swanlab:{found[0]}"
+        if self.scheme == "aim":
+            return f"aim:{self.options['AIM_DIR']}/{state.get('native_id')}"
         if self.scheme == "tb":
             found = list(Path(self.options["TENSORBOARD_DIR"]).glob(f"*/*-{info.id}"))
             if not found:
@@ -159,8 +168,8 @@ def _project_folder(scheme: str, where: str) -> Destination:
 
 def _listed() -> str:
     return (
-        "wandb:ENTITY/PROJECT, mlflow:URI#EXPERIMENT, trackio:PROJECT, tb:DIR, swanlab:DIR, json:DIR, csv:DIR, or "
-        "a directory for journals"
+        "wandb:ENTITY/PROJECT, mlflow:URI#EXPERIMENT, trackio:PROJECT, tb:DIR, swanlab:DIR, aim:DIR, json:DIR, "
+        "csv:DIR, or a directory for journals"
     )
 
 

@@ -85,13 +85,21 @@ def tally(records: Iterable[Record], keeps: Capabilities | None = None) -> Conte
     found = ContentDigest()
     columns = ColumnBlocks()
     batch: list[Record] = []
+    latest: _Latest | None = {} if keeps is not None and keeps.last else None
     for record in records if keeps is None else _kept(records, keeps):
         batch.append(record)
         if len(batch) >= CHUNK:
-            _count(found, columns, batch, keeps)
-            columns, batch = ColumnBlocks(), []
-    _count(found, columns, batch, keeps)
+            _count(found, columns, batch, keeps, latest)
+            columns, batch = ColumnBlocks(columns.count), []
+    _count(found, columns, batch, keeps, latest)
+    for name, points in (latest or {}).items():
+        series = found.metrics[name]
+        series.count, series.checksum = len(points), sum(word for _, word in points.values()) % WORD
     return found
+
+
+_Latest = dict[str, dict[int, tuple[int, int]]]
+"""By metric and step, the number and the word of the last point."""
 
 
 def _kept(records: Iterable[Record], keeps: Capabilities) -> Iterator[Record]:
@@ -123,7 +131,13 @@ def _kept(records: Iterable[Record], keeps: Capabilities) -> Iterator[Record]:
         yield record
 
 
-def _count(found: ContentDigest, columns: ColumnBlocks, batch: list[Record], keeps: Capabilities | None) -> None:
+def _count(
+    found: ContentDigest,
+    columns: ColumnBlocks,
+    batch: list[Record],
+    keeps: Capabilities | None,
+    latest: _Latest | None,
+) -> None:
     for record in columns.add(batch):
         if isinstance(record, Config):
             merge(found.config, record.values)
@@ -143,10 +157,10 @@ def _count(found: ContentDigest, columns: ColumnBlocks, batch: list[Record], kee
         elif isinstance(record, Finish):
             found.status = record.status
     for block in columns.blocks():
-        _sum(found, block, keeps)
+        _sum(found, block, keeps, latest)
 
 
-def _sum(found: ContentDigest, block: Block, keeps: Capabilities | None) -> None:
+def _sum(found: ContentDigest, block: Block, keeps: Capabilities | None, latest: _Latest | None) -> None:
     """Add a block's points: a sum over a hash of each, so that their order doesn't matter."""
     import numpy as np
 
@@ -165,6 +179,10 @@ def _sum(found: ContentDigest, block: Block, keeps: Capabilities | None) -> None
         if keeps is not None and keeps.once:
             moments = np.round(block.times * 1000).astype(np.int64)
             column = np.unique(np.column_stack([column.view(np.int64), moments]), axis=0)[:, 0].view(np.uint64)
+        if latest is not None:
+            points = latest.setdefault(name, {})
+            for step, number, word in zip(block.steps.tolist(), block.rows.tolist(), column.tolist(), strict=True):
+                points[step] = max(points.get(step, (-1, 0)), (number, word))
         series.count += len(column)
         series.checksum = (series.checksum + int(column.sum(dtype=np.uint64))) % WORD
         series.first, series.last = min(series.first, low), max(series.last, high)
@@ -259,7 +277,7 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
 
     single: numbers are float32. finite: ±inf becomes ±the largest double. wide: integers beyond 64 bits are kept
         (as doubles at least); else skipped, in settings text. once: equal points of one metric at one millisecond are
-        one.
+        one. last: a metric has one value at a step, the last.
     units: of which tracker the samples of the machine have the units there; "" for their own. samples: whether they
         are told from what else has no step.
     axis: what has a step metric lies at that one's value.
@@ -272,6 +290,7 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     finite: bool = False
     wide: bool = True
     once: bool = False
+    last: bool = False
     axis: bool = False
     stepless: Literal["kept", "zero", "last", "top"] = "kept"
     units: Literal["", "mlflow", "trackio"] = ""
@@ -294,6 +313,7 @@ KEEPS: dict[str, Capabilities] = {
         single=True, axis=True, stepless="last", files=False, media=frozenset({"image", "audio", "histogram"})
     ),
     "swanlab": Capabilities(media=frozenset({"image", "audio", "table", "histogram", "html"})),
+    "aim": Capabilities(last=True, media=frozenset({"image", "audio"})),
     "json": Capabilities(
         stepless="top", samples=False, files=False, media=frozenset()
     ),  # it names files, and holds none

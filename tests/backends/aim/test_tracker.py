@@ -28,8 +28,8 @@ from trackers.records import (
     Metrics,
     Record,
     Start,
+    Summary,
     Text,
-    plain_name,
 )
 from trackers.testing import Limits, Point, Stored, check_tracker, checks
 from trackers.testing.checks import one_of_each
@@ -40,17 +40,14 @@ from trackers.tracker import RunInfo
 def read(info: RunInfo, state: Mapping[str, Any] | None = None) -> Stored:
     """The one run of a store, by the reader that knows Aim's database alone."""
     reader, (run,) = registry.open_source(f"aim:{info.option('AIM_DIR') or info.path('aim')}")
-    stored = Stored(summary={}, config={}, texts={}, name=run.name, tags=run.tags)
+    stored = Stored(summary={}, config={}, texts={}, name=run.name, tags=run.tags, group=run.group, status=run.status)
     assert stored.summary is not None
     assert stored.texts is not None
     for record in reader.read(run):
         if isinstance(record, Config):
-            config = dict(record.values)
-            about = config.pop("trackers")
-            stored.status = about.get("status", "running")
-            stored.group = about.get("group")
-            stored.summary = {plain_name(name): value for name, value in config.pop("final", {}).items()}
-            stored.config = config
+            stored.config = record.values
+        elif isinstance(record, Summary):
+            stored.summary = record.values
         elif isinstance(record, Metrics):
             for name, value in record.values.items():
                 stored.metrics.setdefault(name, []).append(Point(record.step, value, record.time))
@@ -184,8 +181,8 @@ def test_record_of_each_kind(tmp_path: Path) -> None:
     }  # fmt: skip
     assert [one.values for one in found if isinstance(one, Metrics)] == [{"note (number)": 3}]
     artifacts = {one.name: one.files[0] for one in found if isinstance(one, ArtifactRecord)}
-    assert artifacts["far/x"].uri == "s3://bucket/x"
-    path = artifacts["checkpoint/weights.bin"].uri.removeprefix("file://")
+    assert artifacts["far"].uri == "s3://bucket/x"
+    path = artifacts["checkpoint"].uri.removeprefix("file://")
     assert Path(path).read_bytes() == bytes(range(256))
     assert [(one.title, one.level) for one in found if isinstance(one, Alert)] == [
         ("slow: half the usual rate", "WARN"),

@@ -20,7 +20,7 @@ from trackers.errors import Damaged, MissingPackage, NotFound, TrackersError, Un
 from trackers.readers import registry
 from trackers.readers.aim import store, tree
 from trackers.readers.aim.reader import AimReader
-from trackers.records import Config, Environment, Finish, Media, Metrics, Start, Text
+from trackers.records import Config, Environment, Finish, Media, Metrics, Start, Summary, Text
 from trackers.testing import check_reader
 from trackers.tracker import RunInfo
 
@@ -53,6 +53,26 @@ def test_run_is_read_as_it_is(tmp_path: Path) -> None:
     assert (run.project, run.notes, run.created, run.note) == ("digits", "why", T0, "")
     for source in (f"aim:{tmp_path}/.aim", f"aim:{tmp_path}/a1b2", f"aim:{tmp_path.parent}", run.source):
         assert [one.id for one in registry.open_source(source)[1]] == ["a1b2"], source
+
+
+def test_run_of_our_own_tracker_has_its_results_and_status(tmp_path: Path) -> None:
+    """What Aim has no field for, the tracker keeps among the parameters; another's parameter of that name is one."""
+    ours = {"id": "k3", "group": "ablation", "status": "failed", "exit_code": 3, "reason": "out of memory"}
+    params = {"lr": 0.1, "trackers": ours, "final": {"best": 0.5}}
+    stand_in.run(tmp_path, params=params, series={("loss", 0): points([1.0])})
+    stand_in.run(tmp_path, "c3d4", params={"trackers": {"id": 3}, "final": 1})
+    stand_in.properties(tmp_path)
+    reader, runs = registry.open_source(f"aim:{tmp_path}")
+    (run,) = [one for one in runs if one.id == "a1b2"]
+    assert (run.group, run.status) == ("ablation", "failed")
+    assert [one for one in reader.read(run) if not isinstance(one, (Start, Metrics))] == [
+        Config(time=T0, values={"lr": 0.1}),
+        Summary(time=T0 + 100, values={"best": 0.5}),
+        Finish(time=T0 + 100, status="failed", exit_code=3, reason="out of memory"),
+    ]
+    (other,) = [one for one in runs if one.id == "c3d4"]
+    (config,) = [one for one in reader.read(other) if isinstance(one, Config)]
+    assert (config.values, other.status) == ({"trackers": {"id": 3}, "final": 1}, "finished")
 
 
 def test_reading_leaves_no_trace(tmp_path: Path) -> None:

@@ -86,6 +86,7 @@ class AimTracker(AimPrecheck):
         digest = hashlib.sha256(f"{info.project}\0{info.id}\0{info.created}".encode()).hexdigest()
         self._hash = digest[:HASH_CHARS]
         self._marks = msgspec.convert(dict(state).get("marks", {}), Marks)
+        state["native_id"] = self._hash
         state["url"] = f"aim up --repo {shlex.quote(str(self._root))}"
         place = self._root / ".aim" / "meta" / "chunks" / self._hash
         lost = self._marks.begun and not place.is_dir()
@@ -95,7 +96,9 @@ class AimTracker(AimPrecheck):
             make_folder(self._root / ".aim", Path(info.directory) if chosen is None else self._root)
             self._run = self._opened(place)
             self._describe(info.name, info.tags, info.notes)
-            self._about(group=info.group, job_type=info.job_type, id=info.id)
+            self._about(
+                id=info.id, **{name: getattr(info, name) for name in ("group", "job_type") if getattr(info, name)}
+            )
         self._marks.begun = True
         return Cursor(0) if lost else None
 
@@ -109,7 +112,7 @@ class AimTracker(AimPrecheck):
         """Close the run; one that has ended gets its end and its status."""
         with self._vendor():
             ended = status.name != "running"
-            self._about(status=status.name, exit_code=status.exit_code, reason=status.reason or None)
+            self._about(status=status.name, exit_code=status.exit_code, reason=status.reason)
             if ended:
                 self._run.meta_run_tree["end_time"] = status.time or self._info.created
             self._run._resources.set_run_end_time = lambda: None  # the client would write its own clock's
@@ -201,7 +204,8 @@ class AimTracker(AimPrecheck):
             self._attribute(PARAMETERS, values.stored(record.values))
         elif isinstance(record, Info):
             self._describe(record.name, record.tags, record.notes)
-            self._about(group=record.group)
+            if record.group is not None:
+                self._about(group=record.group)
 
     def _track(
         self, record: Record, name: str, value: Any, context: dict[str, Any] | None = None, at: int | None = None
@@ -217,9 +221,8 @@ class AimTracker(AimPrecheck):
 
     def _about(self, **fields: Any) -> None:
         for name, value in fields.items():
-            if value is not None:
-                self._run.meta_run_attrs_tree[ABOUT, name] = value
-                self._run.meta_attrs_tree[ABOUT, name] = value
+            self._run.meta_run_attrs_tree[ABOUT, name] = value
+            self._run.meta_attrs_tree[ABOUT, name] = value
 
     def _describe(self, name: str | None, tags: list[str] | None, notes: str | None) -> None:
         run = self._run
@@ -241,7 +244,6 @@ class AimTracker(AimPrecheck):
         folder = self._root / "artifacts" / self._hash
         for file in record.files:
             parts = confined.parts(file.path) or ["file"]
-            about: dict[str, Any] = {"type": record.type, "aliases": record.aliases, **record.metadata}
             if file.file:
                 local = media_files.path(self._info, MediaFile(format="file", file=file.file))
                 path = folder.joinpath(*confined.parts(record.name), *parts)
@@ -250,7 +252,11 @@ class AimTracker(AimPrecheck):
             else:
                 uri, path = file.uri, Path(parts[-1])
             name = "/".join((*confined.parts(record.name), *parts))
-            made = Artifact(str(path), uri=uri, name=name, metadata=values.stored(about))
+            about = {field: getattr(record, field) for field in ("name", "type", "time", "aliases", "description")}
+            about["name"] = "/".join(confined.parts(record.name))
+            made = Artifact(
+                str(path), uri=uri, name=name, **{ABOUT: values.stored({**about, "metadata": record.metadata})}
+            )
             if not file.file:
                 made.storage["uri"] = file.uri
             self._run.meta_run_tree.subtree("artifacts")[name] = made

@@ -20,6 +20,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from trackers.errors import NotFound
 from trackers.readers import helpers as places
 from trackers.readers.aim import tree
@@ -40,6 +42,7 @@ from trackers.records import (
     Metrics,
     Record,
     Start,
+    Summary,
     Text,
 )
 from trackers.support import confined
@@ -50,6 +53,8 @@ GPU = {"gpu": "gpu", "gpu_memory_percent": "memoryAllocated", "gpu_power_watts":
 """aim/ext/resource/stat.py, and W&B's names of the same."""
 NUMBERS = ("int", "float", "float64", "number")
 PARAMETERS = "__system_params"
+OURS, FINAL = "trackers", "final"
+"""Parameters in which this package's own tracker keeps what Aim has no field for, and results."""
 VARIABLES = "env_variables"
 """Variables of the environment: they hold passwords."""
 EPOCH = "epoch"
@@ -111,6 +116,7 @@ def _source_run(path: Path, stores: dict[Path, Properties]) -> SourceRun:
     known = stores[root].of(name)
     with opened(path, root) as store:
         end = store.leaf("meta", "chunks", name, "end_time")
+        ours = _ours(tree.grow(Node(), store.items(tree.key("meta", "chunks", name, "attrs", OURS)), lambda name: None))
     created = known.get("created")
     return SourceRun(
         source=f"aim:{path}",
@@ -120,7 +126,8 @@ def _source_run(path: Path, stores: dict[Path, Properties]) -> SourceRun:
         tags=known.get("tags", []),
         notes=known.get("description") or None,
         created=created if created is not None else path.stat().st_mtime,
-        status="running" if end is None else "finished",
+        group=ours.get("group"),
+        status="running" if end is None else ours.get("status", "finished"),
         native={"root": str(root)},
     )
 
@@ -148,6 +155,10 @@ class _Reading:
             contexts.update(_node(about, "contexts"))
         attributes = tree.plain(_node(about, "attrs"))
         parameters = attributes.pop(PARAMETERS, None)
+        ours = _ours(attributes.get(OURS))
+        results = attributes.pop(FINAL, None) if ours else None
+        if ours:
+            del attributes[OURS]
         if attributes:
             yield Config(time=run.created, values=attributes)
         if isinstance(parameters, dict):
@@ -170,13 +181,23 @@ class _Reading:
             said = f"not read: {left}"
             run.note = f"{run.note}; {said}" if run.note else said
         end = about.get("end_time")
+        if isinstance(results, dict):
+            yield Summary(time=self._time if end is None else end, values=results)
         if end is not None:
-            yield Finish(time=end, status="finished")
+            code = ours.get("exit_code")
+            yield Finish(time=end, status=ours.get("status", "finished"), exit_code=code, reason=ours.get("reason", ""))
 
     def _artifact(self, name: str, about: dict[str, Any]) -> Iterator[Record]:
         """A reference: Aim keeps such files elsewhere."""
         file = ArtifactFile(path=confined.parts(str(about["path"]))[-1], uri=str(about["uri"]))
-        yield ArtifactRecord(name=name, files=[file], time=self._time)
+        known = about.get(OURS)
+        if not isinstance(known, dict):
+            yield ArtifactRecord(name=name, files=[file], time=self._time)
+            return
+        file.path = name.removeprefix(f"{known['name']}/")
+        kept = {field: known[field] for field in ("aliases", "description", "metadata") if known.get(field)}
+        yield msgspec.convert({"kind": "artifact", "name": known["name"], "type": known["type"], "time": known["time"],
+                               "files": [file], **kept}, ArtifactRecord)  # fmt: skip
 
     def _series(self, store: Store, traces: list[tuple[Any, Any, Any]], contexts: Node) -> Iterator[Record]:
         numbers: list[list[_Point]] = []
@@ -300,6 +321,17 @@ class _Reading:
 
 
 _KINDS = {"image": "aim.image", "audio": "aim.audio", "histogram": "aim.distribution"}
+
+
+def _ours(about: Any) -> dict[str, Any]:
+    """What this package's own tracker keeps of a run; {} of another's."""
+    kinds = {"id": str, "group": str, "status": str, "reason": str, "exit_code": int}
+    if not isinstance(about, dict) or not isinstance(about.get("id"), str) or about.get("status") not in _ENDS:
+        return {}
+    return {name: about[name] for name, kind in kinds.items() if isinstance(about.get(name), kind)}
+
+
+_ENDS = (None, "running", "finished", "failed", "crashed", "preempted")
 
 
 def _node(node: dict[Any, Any], name: Any) -> Node:
