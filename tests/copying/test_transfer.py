@@ -423,3 +423,23 @@ def test_tally_compares_what_isn_t_a_number() -> None:
     told = list(differences(want, tally([Finish(time=1.0, status="finished")]), KEEPS[""]))
     assert told == ["artifact file 'w/a': 1, 0 there", "image: 1, 0 there", "tags: ['x'], [] there",
                     "status: failed, finished there"]  # fmt: skip
+
+
+def test_last_value_of_a_step_counts_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a destination with one value at a step, as Aim, the last one is compared, however the records are read."""
+    monkeypatch.setattr("trackers.copying.verify.CHUNK", 7)
+
+    def record(step: int, **values: float) -> Metrics:
+        return Metrics(step=step, time=1e9, values=values)
+
+    early = [record(step, a=1.0, b=2.0) for step in range(10)]
+    late = [record(step, a=3.0) for step in range(5, 15)]
+    wanted = tally([*early, *late], KEEPS["aim"])
+    there = tally(
+        [*(record(step, a=1.0, b=2.0) for step in range(5)), *(record(step, b=2.0) for step in range(5, 10)), *late]
+    )
+    assert list(differences(wanted, there, KEEPS["aim"])) == []
+    assert wanted.metrics["a"].count == 15
+    assert list(differences(tally([*late, *early], KEEPS["aim"]), there, KEEPS["aim"])) == [
+        "metric 'a': the checksums of 15 steps and values differ"
+    ]
