@@ -110,7 +110,7 @@ def test_removal_by_others_is_noticed(begin: Begin) -> None:
     """Content that was removed meanwhile is a new version, also in the run that has seen the old one."""
     run = begin()
     assert [log(run, content) for content in "ab"] == ["v0", "v1"]
-    numbers.forget(RUNS / "digits", "dataset", 0)
+    numbers.forget(RUNS / "digits", "dataset", 0, dict)
     assert [log(run, content) for content in "ba"] == ["v1", "v2"]
 
 

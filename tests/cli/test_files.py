@@ -53,6 +53,7 @@ def test_files_lists_kind_name_step_and_size(made: str) -> None:
     assert len(run_cli("files", made, "--name", "samp*", "--step", "2").stdout.splitlines()) == 2
     found = json.loads(run_cli("files", made, "--kind", "model", "--json").stdout)
     assert sorted(found[0]["paths"]) == ["best.pt", "sub/config.json"]
+    assert found[0]["version"] == "v0"
     nothing = run_cli("files", made, "--kind", "audio")
     assert (nothing.stdout, nothing.exit_code) == ("", 0)
     assert "keeps nothing of this kind; 4 others" in nothing.stderr

@@ -74,6 +74,7 @@ def test_removed_version_without_a_number_stays_removed(begin: Begin) -> None:
     shutil.rmtree(RUNS / "digits" / numbers.FOLDER)
     remove(of()[0])
     assert [(one.number, bool(one.removed)) for one in of()] == [(0, True), (1, False)]
+    assert log(begin("new"), "c") == "v2"
 
 
 def test_shared_files_stay(begin: Begin) -> None:

@@ -53,6 +53,7 @@ class Kept(NamedTuple):
         if isinstance(self.record, ArtifactRecord):
             found["paths"] = [file.path for file in self.record.files]
             found["aliases"] = self.record.aliases
+            found["version"] = None if self.record.version is None else f"v{self.record.version}"
         return found
 
     @property

@@ -81,15 +81,18 @@ def take(
     raise OSError(f"{place}: others took {TRIES} numbers meanwhile")
 
 
-def forget(project: Path, name: str, number: int) -> None:
+def forget(project: Path, name: str, number: int, known: Callable[[], Mapping[int, Claim]]) -> None:
     """Have the number stay taken, but no longer by that content: what has it is logged as a new version.
+
+    Args:
+        known: see :func:`take`.
 
     Raises:
         OSError: it can't be written.
     """
     place = _place(project, name)
     if not place.is_dir():
-        confined.make_folder(place, root=project)
+        _make(project, place, known())
     confined.write_whole(place / f"v{number}", msgspec.json.encode(Claim()), root=project)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from trackers.artifacts import changes, numbers
 from trackers.artifacts.names import LATEST
-from trackers.artifacts.versions import Version, of_project
+from trackers.artifacts.versions import Version, known_numbers, of_project
 from trackers.errors import UsageError
 from trackers.journal.run_directory import RunDirectory
 from trackers.journal.status import observe
@@ -76,7 +76,7 @@ def remove(version: Version) -> int:
             change = changes.Change("removed", version.name, version.number, time.time(), digest=version.digest)
             changes.add(folder, change)
         failpoint("artifact.removed")
-        numbers.forget(folder, version.name, version.number)
+        numbers.forget(folder, version.name, version.number, lambda: known_numbers(folder, version.name))
         return sum(_remove_files(run, version) for run in runs)
 
 
