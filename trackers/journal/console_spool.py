@@ -169,6 +169,31 @@ def forget_files(folder: Path, rank: int, attempt: int) -> None:
         confined.remove(_note(folder, rank, attempt))
 
 
+COPYING = ".copying"
+
+
+def say_copying(folder: Path, rank: int, attempt: int) -> None:
+    """Say that another process brings here what a process prints (:mod:`trackers.relay.console_tee`).
+
+    Raises:
+        OSError: it can't be written.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    confined.make_folder(folder)
+    confined.touch(folder / f"{rank}.{attempt}{COPYING}")
+
+
+def forget_copying(folder: Path, rank: int, attempt: int) -> None:
+    """All of it is here."""
+    with contextlib.suppress(OSError):
+        confined.remove(folder / f"{rank}.{attempt}{COPYING}")
+
+
+def copying(folder: Path, rank: int, attempt: int) -> bool:
+    """Whether some of it may still come."""
+    return (folder / f"{rank}.{attempt}{COPYING}").exists()
+
+
 class ConsoleSpool:
     """Appends what one stream of a process prints. No method raises.
 

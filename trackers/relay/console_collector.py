@@ -27,6 +27,8 @@ from trackers.journal.console_spool import (
     TIME,
     PrintedFile,
     SegmentName,
+    copying,
+    forget_copying,
     forget_ends,
     forget_files,
     has_ended,
@@ -435,6 +437,7 @@ class ConsoleCollector:
         for (number, attempt), rank in self._ranks.items():
             rank.finish(found)
             forget_files(self._run.console, number, attempt)
+            forget_copying(self._run.console, number, attempt)
         with contextlib.suppress(OSError):
             self._run.console.rmdir()
         for _, folder in self._beside:
@@ -486,7 +489,10 @@ class ConsoleCollector:
         return int(found[0]["rank"]) if found and "rank" in found[0] else None
 
     def _print_on(self, found: Found) -> bool:
-        """Whether a rank beside the main one hasn't said that it has ended."""
+        """Whether a rank beside the main one hasn't said that it has ended, or output of the main one still comes."""
+        main = self._main(self._attempt or 0) or 0
+        if copying(self._run.console, main, self._attempt or 0):
+            return True
         return any(
             name.stream == name.source and not has_ended(folder / CONSOLE, name)
             for _, folder in self._beside

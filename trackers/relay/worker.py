@@ -1,5 +1,5 @@
 """Entry of the helper processes: ``relay RUN``, ``delivery RUN TRACKER``, ``sample RUN PLAN``, ``reduce RUN TASK``,
-``outpost FOLDER PLAN NICE``, ``agent DIRECTORY NAME PLAN``, ``sampler DESCRIPTOR``.
+``tee RUN TASK``, ``outpost FOLDER PLAN NICE``, ``agent DIRECTORY NAME PLAN``, ``sampler DESCRIPTOR``.
 """
 
 from __future__ import annotations
@@ -53,6 +53,11 @@ def main(arguments: Sequence[str]) -> int:
     sys.excepthook = print_masked
     if role == "relay":
         return relay(run, messages, json.loads(rest[0]))
+    if role == "tee":
+        from trackers.relay.console_tee import Task as TeeTask
+        from trackers.relay.console_tee import serve as serve_tee
+
+        return serve_tee(msgspec.json.decode(rest[0], type=TeeTask))
     if role == "outpost":
         from trackers.hardware.plan import Plan
         from trackers.relay.sampling.child import serve_agent

@@ -20,10 +20,14 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from trackers.journal.console_spool import ConsoleSpool, PrintedFile, next_attempt, note_files, say_ended
+from trackers.journal.run_directory import RunDirectory
 from trackers.records import escaped
+
+if TYPE_CHECKING:
+    from trackers.training.console_descriptors import DescriptorCapture
 
 LOOK_S = 0.02
 """Maximum time to look for other processes that write to the same file, in seconds."""
@@ -157,17 +161,25 @@ class ConsoleCapture:
         self._files: dict[str, PrintedFile] = {}
         self._folder, self._rank, self._attempt = folder, rank, attempt
         self._buffered: Any = None
+        self._descriptors: DescriptorCapture | None = None
 
-    def begin(self, files: bool = False) -> None:
+    def begin(self, files: bool = False, descriptors: DescriptorCapture | None = None) -> None:
         """Take what is printed from now on.
 
         Args:
             files: leave it to the relay to read what is a regular file that nobody else writes to.
+            descriptors: takes what is written to pipes.
         """
         if files:
             self._note_files()
+        if descriptors is not None:
+            descriptors.begin()
+            self._descriptors = descriptors
+            if "stdout" in descriptors.taken:
+                self._by_line()
+        given = frozenset() if descriptors is None else descriptors.taken
         for name, spool in self._spools.items():
-            if name in self._files or "output" in self._files:
+            if name in self._files or "output" in self._files or name in given:
                 continue
             tap = _tap(getattr(sys, name, None))
             if tap is not None and not any(known is tap for known, _ in self._taken):
@@ -183,28 +195,41 @@ class ConsoleCapture:
         except OSError:
             return
         self._files = found
+        if {"stdout", "output"} & found.keys():
+            self._by_line()
+
+    def _by_line(self) -> None:
+        """Have lines written as they are printed: in the order of both streams, and there after a kill."""
         out = sys.stdout
-        if {"stdout", "output"} & found.keys() and isinstance(out, io.TextIOWrapper) and not out.line_buffering:
-            # Lines are in the file as they are printed, in the order of both streams, and there after a kill.
+        if isinstance(out, io.TextIOWrapper) and not out.line_buffering:
             with contextlib.suppress(Exception):
                 out.reconfigure(line_buffering=True)
                 self._buffered = out
 
     def _end_files(self) -> None:
-        if not self._files or os.getpid() != self._pid:
+        if os.getpid() != self._pid:
             return
+        if self._descriptors is not None:
+            self._descriptors.end()
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(Exception):
                 stream.flush()
         if self._buffered is not None:
             with contextlib.suppress(Exception):
                 self._buffered.reconfigure(line_buffering=False)
+        if not self._files:
+            return
         for file in self._files.values():
             with contextlib.suppress(OSError):
                 file.end = os.fstat(file.fd).st_size
         with contextlib.suppress(OSError):
             note_files(self._folder, self._rank, self._attempt, self._files)
         self._files = {}
+
+    def look(self) -> None:
+        """See now and then that what is printed is shown."""
+        if self._descriptors is not None:
+            self._descriptors.look()
 
     def add_traceback(self, error: BaseException) -> None:
         """Take an exception that ends the run: Python prints it later, if at all."""
@@ -335,5 +360,10 @@ def begin(folder: Path, rank: int, attempt: int | None, options: Any, *, alone: 
     most_bytes = int(options.get("TRACKER_CONSOLE_MAX_MB") or 32) * 1_000_000
     capture = ConsoleCapture(folder, rank, number, most_bytes, attempt is None)
     relayed = bool(options.get("TRACKER_RELAY", True)) and not options.get("TRACKER_INLINE")
-    capture.begin(files=how == "auto" and alone and relayed and attempt is not None)
+    descriptors = None
+    if how == "descriptors" and attempt is not None:
+        from trackers.training.console_descriptors import DescriptorCapture
+
+        descriptors = DescriptorCapture(RunDirectory(folder.parent), rank, number, most_bytes)
+    capture.begin(how in ("auto", "descriptors") and alone and relayed and attempt is not None, descriptors)
     return capture

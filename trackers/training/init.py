@@ -287,6 +287,8 @@ def _begin(
     recorder = Recorder(info, run, writer, relay, clock=clock.now, first_step=first_step, inside=fanout, across=across)
     recorder.late = environment.later(way.ranks, recorder.now)
     capture = console_capture.begin(run.console, way.rank, found.attempt, options, alone=way.ranks <= 1)
+    if capture is not None:
+        recorder.looks.append(capture.look)
     result = Run(recorder, _forget, capture)
     ending.add(result)
     show(Message(now, banner_line(info, names)))

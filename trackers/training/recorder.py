@@ -51,6 +51,7 @@ class Recorder:
         offset: add the monotonic clock to it for Unix time. poll_at: when to look after things next.
         across: the way of values across ranks.
         late: asked now and then, until it answers, for a record of what is known only while training runs.
+        looks: called now and then while training runs.
     """
 
     def __init__(
@@ -84,6 +85,7 @@ class Recorder:
         self.results: dict[str, Any] = {}
         self.across: Transport = across or LocalTransport()
         self.late: Callable[[], Record | None] | None = None
+        self.looks: list[Callable[[], None]] = []
         self.axes = Axes(self.problem)
         self._beside: dict[str, Any] = {}
         self._inside = inside
@@ -445,6 +447,8 @@ class Recorder:
             self._see_stream_whole()
             self._look_late()
             self.relay.look_after()
+            for look in self.looks:
+                look()
             if self._inside is not None:  # values across ranks, and what a tracker does by the clock
                 self._inside.pump()
             self.fast = self._may_be_fast()

@@ -1,0 +1,188 @@
+"""Descriptors 1 and 2 given away, so that what C libraries and other programs write to them is kept, too.
+
+Each becomes a file in memory (memfd_create(2)), which a process beside training copies to where the output went before
+and to the run's spool (:mod:`trackers.relay.console_tee`). A write to such a file waits for nobody and fails for
+nobody's death: should the process die, training shows the rest itself and takes its descriptors back. Children inherit
+them as they would the others.
+
+A terminal isn't given away: programs ask whether it is one, and how wide. Nor is a regular file, which can be read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import stat
+import sys
+from typing import Any
+
+import msgspec
+
+from trackers.journal import helper_process
+from trackers.journal.console_spool import forget_copying, say_copying
+from trackers.journal.run_directory import RunDirectory
+from trackers.relay.console_tee import END, GivenStream, Task
+from trackers.support import process_info
+from trackers.support.descriptors import Descriptor, open_high
+
+END_S = 5.0
+"""Maximum wait at the end for what was printed to be shown and kept, in seconds."""
+BLOCK_BYTES = 64 * 1024
+
+
+class _Given:
+    """One of them, or both where they lead to the same place.
+
+    Attributes:
+        fds: which. before: where they led to. memory: the file in memory.
+    """
+
+    def __init__(self, name: str, fds: list[int]) -> None:
+        self.name = name
+        self.fds = fds
+        self.before = Descriptor(os.dup(fds[0]))
+        made = os.memfd_create(f"trackers-{name}", os.MFD_CLOEXEC)
+        try:
+            self.memory = open_high(f"/proc/self/fd/{made}", os.O_RDWR)
+            self._append = open_high(f"/proc/self/fd/{made}", os.O_WRONLY | os.O_APPEND)
+        finally:
+            os.close(made)
+
+    def give(self) -> None:
+        for fd in self.fds:
+            os.dup2(self._append, fd)
+
+    def take_back(self) -> None:
+        """Where somebody has put another file in its place meanwhile, that stays."""
+        ours = os.fstat(self.memory)
+        for fd in self.fds:
+            with contextlib.suppress(OSError):
+                if os.path.samestat(os.fstat(fd), ours):
+                    os.dup2(self.before.number, fd)
+
+    def show_rest(self) -> None:
+        """Write what the process that died hadn't shown."""
+        with contextlib.suppress(OSError):
+            while data := os.read(self.memory, BLOCK_BYTES):
+                while data:
+                    data = data[os.write(self.before.number, data) :]
+
+    def close(self) -> None:
+        self.before.close()
+        for fd in (self.memory, self._append):
+            with contextlib.suppress(OSError):
+                os.close(fd)
+
+
+class DescriptorCapture:
+    """Gives them away for one run. No method raises.
+
+    Args:
+        run: whose. rank, attempt, most_bytes: of the spools.
+
+    Attributes:
+        taken: the streams whose output is kept.
+    """
+
+    def __init__(self, run: RunDirectory, rank: int, attempt: int, most_bytes: int) -> None:
+        self._run = run
+        self._rank, self._attempt, self._most_bytes = rank, attempt, most_bytes
+        self._pid = os.getpid()
+        self._given: list[_Given] = []
+        self._helper: Any = None
+        self._bell: socket.socket | None = None
+        self.taken: frozenset[str] = frozenset()
+
+    def begin(self) -> None:
+        """Give those away that are pipes or sockets."""
+        if not hasattr(os, "memfd_create"):
+            return
+        try:
+            for name, fds in _pipes():
+                self._given.append(_Given(name, fds))
+            if self._given:
+                say_copying(self._run.console, self._rank, self._attempt)
+                self._start()
+                _flush()
+                for given in self._given:
+                    given.give()
+                self.taken = frozenset(name for given in self._given for name in _names(given))
+        except (OSError, ValueError):
+            self._leave(shown=False)
+
+    def look(self) -> None:
+        """Take them back where nobody shows them any more."""
+        if self._given and os.getpid() == self._pid and self._helper.poll() is not None:
+            self._leave(shown=False)
+
+    def end(self) -> None:
+        """Take them back, once what was printed is shown and kept."""
+        if not self._given or os.getpid() != self._pid:
+            return
+        _flush()
+        for given in self._given:
+            given.take_back()
+        shown = False
+        if self._bell is not None and self._helper.poll() is None:
+            with contextlib.suppress(OSError):
+                self._bell.settimeout(END_S)
+                self._bell.send(END)
+                shown = bool(self._bell.recv(1))
+        self._leave(shown=shown or self._helper.poll() is None)
+
+    def _start(self) -> None:
+        own, theirs = socket.socketpair()
+        with theirs:
+            self._bell = own
+            task = Task(
+                pid=self._pid, pid_start=process_info.process_start(self._pid), folder=str(self._run.console.resolve()),
+                rank=self._rank, attempt=self._attempt, most_bytes=self._most_bytes, bell=theirs.fileno(),
+                streams=[GivenStream(given.name, given.memory, given.before.number) for given in self._given],
+            )  # fmt: skip
+            fds = [theirs.fileno(), *(fd for given in self._given for fd in (given.memory, given.before.number))]
+            arguments = ["tee", str(self._run.path.resolve()), msgspec.json.encode(task).decode()]
+            self._helper = helper_process.start(self._run, arguments, pass_fds=tuple(fds), fresh=True)
+
+    def _leave(self, shown: bool = True) -> None:
+        for given in self._given:
+            given.take_back()
+            if not shown:
+                given.show_rest()
+            given.close()
+        self._given = []
+        if not shown:
+            forget_copying(self._run.console, self._rank, self._attempt)
+        if self._bell is not None:
+            self._bell.close()
+            self._bell = None
+        if self._helper is not None and self._helper.poll() is None:
+            self._helper.returncode = 0  # it ends after this process: no warning that nobody waited for it
+
+
+def _pipes() -> list[tuple[str, list[int]]]:
+    """Which of the descriptors are pipes or sockets; as one where they are the same."""
+    found: list[tuple[str, int, os.stat_result]] = []
+    for name, fd in (("stdout", 1), ("stderr", 2)):
+        with contextlib.suppress(OSError):
+            status = os.fstat(fd)
+            if stat.S_ISFIFO(status.st_mode) or stat.S_ISSOCK(status.st_mode):
+                found.append((name, fd, status))
+    if len(found) == 2 and os.path.samestat(found[0][2], found[1][2]):
+        return [("output", [1, 2])]
+    return [(name, [fd]) for name, fd, _ in found]
+
+
+def _names(given: _Given) -> list[str]:
+    return ["stdout", "stderr"] if given.name == "output" else [given.name]
+
+
+def _flush() -> None:
+    """Have what Python and the C library hold written."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()
+    with contextlib.suppress(Exception):
+        import ctypes
+
+        ctypes.CDLL(None).fflush(None)
