@@ -352,3 +352,15 @@ def test_runs_that_log_at_once_get_different_versions() -> None:
         of_run = [f"v{one.number}" for one in listed() if one.makers[0].name == name]
         assert sorted({*words}) == sorted(of_run)
         assert words[::2] == words[1::2]
+
+
+def test_same_content_changes_neither_type_nor_metadata(begin: Begin) -> None:
+    """As in W&B: only aliases move. New content may be of another type."""
+    run = begin()
+    log(run, "a", metadata={"rows": 1})
+    assert run.log_artifact("rows.csv", name="dataset", type="table", metadata={"rows": 2}).version == "v0"
+    Path("rows.csv").write_text("b")
+    run.log_artifact("rows.csv", name="dataset", type="table")
+    first, second = listed()
+    assert (first.type, first.metadata["rows"], first.aliases) == ("dataset", 1, [])
+    assert (second.type, second.aliases) == ("table", ["latest"])

@@ -85,8 +85,8 @@ class Version:
 
     @property
     def record(self) -> ArtifactRecord:
-        """The last record of it: description and metadata may have changed, the content hasn't."""
-        return self.makers[-1].record
+        """The first record of it: the same content logged again changes neither type nor metadata, as in W&B."""
+        return self.makers[0].record
 
     @property
     def description(self) -> str | None:
