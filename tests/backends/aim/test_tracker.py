@@ -114,6 +114,12 @@ def test_kill_between_a_rewind_and_the_commit(tmp_path: Path) -> None:
     assert found == [(0, 0), (1, 1), *((step, -step) for step in range(2, 40))]
 
 
+def python(code: str, *words: object) -> str:
+    """What a program of its own prints: Aim's client remembers stores and runs as long as a process lives."""
+    command = [sys.executable, "-c", code, *map(str, words)]
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=python_path(), timeout=60).stdout
+
+
 def test_store_that_is_lost_is_filled_anew(tmp_path: Path) -> None:
     """The next process finds no run, and asks for all of it."""
     run = driver(tmp_path)
@@ -127,11 +133,6 @@ def test_store_that_is_lost_is_filled_anew(tmp_path: Path) -> None:
         "print(json.dumps([run.state, run.tracker._hash]))\n"
     )
     then = "import sys, aim; assert aim.Repo.from_path(sys.argv[1]).delete_run(sys.argv[2])"
-
-    def python(code: str, *words: object) -> str:
-        command = [sys.executable, "-c", code, *map(str, words)]
-        done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=python_path(), timeout=60)
-        return done.stdout
 
     run.state, name = json.loads(python(first, tmp_path).splitlines()[-1])
     run.cursor = len(records)
@@ -155,6 +156,31 @@ def test_runs_of_one_store_keep_apart(tmp_path: Path) -> None:
     ends = [list(reader.read(run))[-1] for run in runs]
     assert [end.time for end in ends] == [T0 + 1000] * 2
     assert not (tmp_path / "0/aim").exists()
+
+
+def test_store_whose_index_somebody_holds(tmp_path: Path) -> None:
+    """`aim up` locks the index while it fills it: other processes write runs meanwhile."""
+    options = {"AIM_DIR": str(tmp_path / "store")}
+    deliver = (
+        "import sys\n"
+        "from tests.backends.aim.test_tracker import *\n"
+        "place, name, store = Path(sys.argv[1]), sys.argv[2], {'AIM_DIR': sys.argv[3]}\n"
+        "run = Driver(AimTracker, run_info(place / name, id=name, options=store))\n"
+        "run.deliver(stream([Metrics(step=0, time=T0, values={'a': 1})]))\n"
+    )
+    hold = (
+        "import sys, aimrocks\n"
+        "held = aimrocks.DB(sys.argv[1], aimrocks.Options(create_if_missing=True))\n"
+        "print('held', flush=True)\nsys.stdin.read()\n"
+    )
+    python(deliver, tmp_path, "first", options["AIM_DIR"])
+    command = [sys.executable, "-c", hold, str(tmp_path / "store/.aim/meta/index")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        python(deliver, tmp_path, "second", options["AIM_DIR"])
+        holder.communicate("")
+    assert len(registry.open_source(f"aim:{tmp_path / 'store'}")[1]) == 2
 
 
 def test_record_of_each_kind(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import hashlib
+import logging
 import math
 import shlex
 import sqlite3
@@ -122,8 +123,10 @@ class AimTracker(AimPrecheck):
         import aim
         from aim.sdk.errors import MissingRunError
 
-        repo = aim.Repo.from_path(str(self._root), init=True)
+        made = (self._root / ".aim" / "VERSION").is_file()  # to make a store locks its index, which `aim up` holds
+        repo = aim.Repo.from_path(str(self._root), init=not made)
         place.mkdir(parents=True, exist_ok=True)
+        logging.getLogger("aim.sdk.lock_manager").setLevel(logging.ERROR)  # it warns of the lock that a lease guards
         created = datetime.fromtimestamp(self._info.created, timezone.utc).replace(tzinfo=None)
         repo.request_props(self._hash, False, created)
         for _ in range(5):
