@@ -73,7 +73,8 @@ class Run(Measuring, WandbRun):
     """One training run. Made by ``trackers.init``.
 
     Once it has started, no method raises because of a tracker, a disk or a value, and none waits for a network
-    or an accelerator. What can't be recorded is named in a warning, once.
+    or an accelerator. What can't be recorded is named in a warning, once. ``use_artifact`` and ``use_model`` do raise,
+    for what isn't there can't be gone on without.
 
     Attributes:
         config: the configuration, nested; setting a key records the change.
