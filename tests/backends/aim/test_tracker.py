@@ -217,6 +217,22 @@ def test_record_of_each_kind(tmp_path: Path) -> None:
     assert environment["packages"] == {"trackers-relay": "0.1.0"}
 
 
+def test_nothing_reaches_a_network(tmp_path: Path) -> None:
+    """From the import of Aim to the end of a run, no connection is made and no name is looked up."""
+    code = (
+        "import sys, socket\n"
+        "def refuse(*words, **more):\n"
+        "    print('network', words, flush=True)\n"
+        "    raise OSError('no network')\n"
+        "socket.socket.connect = socket.getaddrinfo = socket.create_connection = refuse\n"
+        "from tests.backends.aim.test_tracker import *\n"
+        "run = driver(Path(sys.argv[1]))\n"
+        "run.deliver(stream(one_of_each(Path(sys.argv[1]) / 'run')))\n"
+        "print('delivered')\n"
+    )
+    assert python(code, tmp_path) == "delivered\n"
+
+
 def test_file_outside_the_run_is_no_artifact(tmp_path: Path) -> None:
     """What the store keeps must lie in the run's directory, through no link."""
     (tmp_path / "run").mkdir()
