@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers import begun_run, made_run
+from tests.helpers import T0, begun_run, made_run
 from trackers.journal import console_spool
 from trackers.journal.console_spool import ConsoleSpool, PrintedFile, note_files, segments
 from trackers.journal.run_directory import RunDirectory, StreamName
@@ -169,6 +169,22 @@ def test_without_a_collector_a_spool_keeps_what_came_last(run: RunDirectory, mon
     found = lines(run)
     assert found[-1] == "000009999"
     assert kept(run)[0].left_out == 100_000 - 10 * len(found)
+
+
+def test_each_file_of_a_spool_says_when_it_begins(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its lines would have the time at which they are read, else."""
+    monkeypatch.setattr(console_spool, "SEGMENT_BYTES", 1000)
+    now = [T0]
+    monkeypatch.setattr(console_spool.time, "time", lambda: now[0])
+    out = spool(run)
+    for number in range(400):
+        now[0] += 0.001
+        out.add(f"{number:09d}\n")
+    out.close()
+    collector(run).end()
+    times = [record.time for record in kept(run)]
+    assert max(times) < T0 + 1
+    assert lines(run) == [f"{number:09d}" for number in range(400)]
 
 
 def test_forked_child_has_a_spool_of_its_own(run: RunDirectory) -> None:

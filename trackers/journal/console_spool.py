@@ -301,6 +301,7 @@ class ConsoleSpool:
             return
         self._file, self._times_file = identity(self._fd), identity(self._times)
         self._name, self._size = name, os.fstat(self._fd).st_size
+        self._timed = 0.0  # each file says when it begins
 
     def _forget_oldest(self) -> None:
         own = [name for name in segments(self._folder) if name[:3] == self._name[:3]]
