@@ -14,6 +14,8 @@ import pytest
 from nbclient import NotebookClient
 
 from tests import ROOT
+from trackers.journal.run_directory import RunDirectory
+from trackers.readers.console import RunConsole, lines_of
 
 CELLS = (
     f"import sys; sys.path.insert(0, {str(ROOT)!r})\nimport threading, trackers\n"
@@ -55,3 +57,26 @@ def test_notebook_shows_runs_and_tables(kernel: str) -> None:
     assert "<td>delivered</td>" in shown
     assert "<td" in html(book.cells[2])
     assert "finished" in html(book.cells[3])
+
+
+PRINTING = (
+    f"import sys; sys.path.insert(0, {str(ROOT)!r})\nimport os, trackers\n"
+    "run = trackers.init('json', project='p', id='printing')\nprint('in the first cell')",
+    "print('careful', file=sys.stderr)\nfor percent in range(3):\n    print(f'\\r{percent}', end='', flush=True)",
+    "print()\nrun.finish()\nprint('after')",
+)
+
+
+@pytest.mark.processes
+def test_notebook_keeps_what_cells_print(kernel: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And shows it as before; what is printed after the end is no part of the run."""
+    monkeypatch.setenv("TRACKER_CONSOLE_CAPTURE", "auto")
+    book = nbformat.v4.new_notebook()
+    book.cells = [nbformat.v4.new_code_cell(text) for text in PRINTING]
+    NotebookClient(book, timeout=150, kernel_name=kernel, resources={"metadata": {"path": os.getcwd()}}).execute()
+    shown = "".join(output["text"] for cell in book.cells for output in cell.outputs if output.get("name") == "stdout")
+    assert shown.startswith("in the first cell\n")
+    assert shown.endswith("after\n")
+    found = lines_of(RunConsole(RunDirectory(Path("runs/p/printing"))).read())
+    lines = [(line.stream, line.text) for line in found if not line.text.startswith("trackers:")]
+    assert lines == [("stdout", "in the first cell"), ("stderr", "careful"), ("stdout", "2")]

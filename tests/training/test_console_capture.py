@@ -150,6 +150,61 @@ def test_others_wrappers_stay_and_go_on_printing(streams: Captured) -> None:
         assert captured.shown() == b"first\nsecond\n"
 
 
+def test_notebook_that_puts_its_own_method_back_is_heard_at_the_next_cell(streams: Captured) -> None:
+    """IPython answers ``write`` itself while a cell runs, and then forgets what was put in its place."""
+
+    class Shell:
+        def __init__(self) -> None:
+            self.events = self
+            self.begun: list[Any] = []
+
+        def register(self, event: str, function: Any) -> None:
+            assert event == "pre_run_cell"
+            self.begun.append(function)
+
+        def unregister(self, event: str, function: Any) -> None:
+            self.begun.remove(function)
+
+        def run(self, *lines: str) -> None:
+            original = sys.stdout.write
+            sys.stdout.write = lambda text: original(text)  # type: ignore[method-assign]
+            for function in list(self.begun):
+                function(None)
+            for line in lines:
+                print(line)
+            sys.stdout.write = original  # type: ignore[method-assign]
+
+    shell = Shell()
+    with streams as captured:
+        captured.capture.begin(shell=shell)
+        shell.run("one", "two")
+        shell.run("three")
+        captured.capture.end()
+        shell.run("four")
+        assert captured.text() == b"one\ntwo\nthree\n"
+        assert captured.shown() == b"one\ntwo\nthree\nfour\n"
+        assert shell.begun == []
+
+
+def test_method_that_somebody_put_back_is_answered_again_at_the_next_look(streams: Captured) -> None:
+    """And where somebody answers it before, each line is kept once."""
+    with streams as captured:
+        before = sys.stdout.write
+        captured.capture.begin()
+        sys.stdout.write = before  # type: ignore[method-assign]
+        print("unheard")
+        captured.capture.look()
+        print("heard")
+        inner = sys.stdout.write
+        sys.stdout.write = lambda text: inner(text)  # type: ignore[method-assign]
+        captured.capture.look()
+        print("once")
+        captured.capture.end()
+        print("after")
+        assert captured.text() == b"heard\nonce\n"
+        assert captured.shown() == b"unheard\nheard\nonce\nafter\n"
+
+
 def test_two_runs_capture_the_same(streams: Captured, tmp_path: Path) -> None:
     """Each gets what is printed while it is open."""
     with streams as captured:
@@ -224,8 +279,9 @@ def test_lines_of_threads_are_whole(streams: Captured) -> None:
 
 def test_nothing_is_captured_where_the_option_says_so(tmp_path: Path) -> None:
     """``TRACKER_CONSOLE_CAPTURE=n``."""
+    before = sys.stdout.write
     assert console_capture.begin(tmp_path, 0, 1, {"TRACKER_CONSOLE_CAPTURE": "n"}) is None
-    assert "write" not in vars(sys.stdout)
+    assert sys.stdout.write == before
 
 
 BEGIN = """
@@ -366,13 +422,18 @@ def test_file_that_others_print_into_is_not_read(tmp_path: Path) -> None:
 
 
 RANKS = """
-import os, sys
+import os, sys, time
 import trackers
 run = trackers.init("json", project="p", id="ranks")
 rank = os.environ["RANK"]
 print("rank", rank, "prints")
 run.log({"loss": trackers.Mean(1.0)}, 1)
+if rank == "0":
+    run.finish(wait=False)
+    open("ended", "w").close()
 if rank == "1":
+    while not os.path.exists("ended"):  # the other ranks of one that fails are ended
+        time.sleep(0.01)
     raise ValueError("rank 1 fails")
 """
 

@@ -71,6 +71,14 @@ class StreamTap:
                 self._replace(stream.buffer, "write", self._binary(stream.buffer.write))
         return True
 
+    def renew(self) -> None:
+        """Answer ``write`` again, where somebody who answered it before has put the former method back."""
+        with contextlib.suppress(Exception):
+            own = vars(self.stream)
+            if not any(own.get("write") is ours for thing, name, ours, _, _ in self._undone if thing is self.stream):
+                self._undone = [one for one in self._undone if one[0] is not self.stream or one[1] != "write"]
+                self._replace(self.stream, "write", self._write(self.stream.write))
+
     def end(self) -> None:
         """Put the object's own methods back, but those that somebody has replaced since."""
         self.spools = ()
@@ -162,11 +170,13 @@ class ConsoleCapture:
         self._folder, self._rank, self._attempt = folder, rank, attempt
         self._buffered: Any = None
         self._descriptors: DescriptorCapture | None = None
+        self._shell: Any = None
 
-    def begin(self, files: bool = False, descriptors: DescriptorCapture | None = None) -> None:
+    def begin(self, files: bool = False, descriptors: DescriptorCapture | None = None, shell: Any = None) -> None:
         """Take what is printed from now on.
 
         Args:
+            shell: IPython's, which runs cells.
             files: leave it to the relay to read what is a regular file that nobody else writes to.
             descriptors: takes what is written to pipes.
         """
@@ -185,7 +195,15 @@ class ConsoleCapture:
             if tap is not None and not any(known is tap for known, _ in self._taken):
                 tap.spools = (*tap.spools, spool)
                 self._taken.append((tap, spool))
+        if shell is not None:
+            with contextlib.suppress(Exception):
+                shell.events.register("pre_run_cell", self._cell_begins)
+                self._shell = shell
         _captures.append(self)
+
+    def _cell_begins(self, *_: object) -> None:
+        for taken in self._taken:
+            taken[0].renew()
 
     def _note_files(self) -> None:
         found = own_files()
@@ -227,7 +245,11 @@ class ConsoleCapture:
         self._files = {}
 
     def look(self) -> None:
-        """See now and then that what is printed is shown."""
+        """See now and then that what is printed is heard and shown."""
+        if os.getpid() != self._pid:
+            return
+        for taken in self._taken:
+            taken[0].renew()
         if self._descriptors is not None:
             self._descriptors.look()
 
@@ -246,6 +268,10 @@ class ConsoleCapture:
         """Take nothing more; what was printed is in the spools."""
         if self in _captures:
             _captures.remove(self)
+        if self._shell is not None:
+            with contextlib.suppress(Exception):
+                self._shell.events.unregister("pre_run_cell", self._cell_begins)
+            self._shell = None
         for tap, spool in self._taken:
             tap.spools = tuple(one for one in tap.spools if one is not spool)
             if not tap.spools:
@@ -365,5 +391,7 @@ def begin(folder: Path, rank: int, attempt: int | None, options: Any, *, alone: 
         from trackers.training.console_descriptors import DescriptorCapture
 
         descriptors = DescriptorCapture(RunDirectory(folder.parent), rank, number, most_bytes)
-    capture.begin(how in ("auto", "descriptors") and alone and relayed and attempt is not None, descriptors)
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    capture.begin(how in ("auto", "descriptors") and alone and relayed and attempt is not None, descriptors, shell)
     return capture
