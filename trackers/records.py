@@ -169,11 +169,16 @@ class Define(Record, tag="define"):
 
 
 class Alert(Record, tag="alert"):
-    """A message to the people who watch the run. level: INFO, WARN, ERROR."""
+    """A message to the people who watch the run. level: INFO, WARN, ERROR.
+
+    rule, key: of one that a rule raised (:mod:`trackers.alerts.rules`): which one, and what it raised it for.
+    """
 
     title: str
     text: str = ""
     level: str = "INFO"
+    rule: str = ""
+    key: str = ""
 
     def line(self) -> str:
         """Level, title and text as a log shows them."""

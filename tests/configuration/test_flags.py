@@ -25,7 +25,10 @@ def parser_with_flags() -> argparse.ArgumentParser:
 
 def example(declaration: Declaration) -> object:
     """A value that the option takes and that isn't its default."""
-    special = {"BASELINE_RUN_ID": "me/gpt2/abc", "TRACKER_RESUME": "must", "TRACKER_RANK": "last"}
+    special = {
+        "BASELINE_RUN_ID": "me/gpt2/abc", "TRACKER_RESUME": "must", "TRACKER_RANK": "last", "TRACKER_ALERTS": "crashed",
+        "TRACKER_ALERT_TO": "desktop", "TRACKER_ALERT_SMTP": "smtp://mail.example.org",
+    }  # fmt: skip
     if declaration.kind == "bool":
         return not declaration.default
     if declaration.choices:

@@ -83,7 +83,7 @@ def test_every_option_is_data_or_instruction() -> None:
     """Each text option is known to be harmless, or comes from the reader: a new one must be put on one side."""
     harmless = {
         "BASELINE_RUN_ID", "JSON_NAN", "MLFLOW_EXPERIMENT", "MLFLOW_TAGS", "MULTIGPU_LOG_LEVEL", "TRACKER",
-        "TRACKER_CONSOLE_CAPTURE", "TRACKER_CONSOLE_STYLE", "TRACKER_FINISH",
+        "TRACKER_ALERTS", "TRACKER_CONSOLE_CAPTURE", "TRACKER_CONSOLE_STYLE", "TRACKER_FINISH",
         "TRACKER_GPU_SCOPE", "TRACKER_GROUP", "TRACKER_JOB_TYPE", "TRACKER_LOGGING_LEVEL",
         "TRACKER_MEMORY_STATISTICS", "TRACKER_MODE",
         "TRACKER_MODULES_TO_FILTER", "TRACKER_NOTES", "TRACKER_PEAK_TFLOPS", "TRACKER_PROJECT", "TRACKER_RANK",

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from trackers import records
+from trackers.analysis.alert_list import RunAlert, with_outcomes
 from trackers.analysis.run_files import kept, summed
 from trackers.errors import TrackersError
 from trackers.journal.attempts import AttemptHistory
@@ -35,7 +36,8 @@ class _Rejected(msgspec.Struct):
 class Overview(msgspec.Struct, kw_only=True):
     """status: as observed now. step: of the last metrics. last: last values by name, as far as the end of the
     streams tells (``complete``: all streams were read). results: by ``final/`` name. trackers: see ``delivery_report``.
-    media, artifacts: see :func:`trackers.analysis.run_files.summed`; empty unless all streams were read.
+    media, artifacts: see :func:`trackers.analysis.run_files.summed`; empty, as ``alerts``, unless all streams were
+    read.
     """
 
     info: RunInfo
@@ -48,6 +50,7 @@ class Overview(msgspec.Struct, kw_only=True):
     trackers: dict[str, dict[str, Any]] = {}
     media: list[dict[str, Any]] = []
     artifacts: list[dict[str, Any]] = []
+    alerts: list[RunAlert] = []
 
     def to_dict(self) -> dict[str, Any]:
         """JSON values, NaN and infinities as the journal writes them."""
@@ -72,13 +75,17 @@ def overview(run: RunDirectory) -> Overview:
     """Complete: reads every record once. What a newer attempt superseded doesn't count."""
     view = Overview(info=run.read_info(), status=observe(run))
     others: list[records.Record] = []
+    raised: list[records.Alert] = []
     for record in AttemptHistory(run).records():
         view.records += 1
         _take(view, record)
         if isinstance(record, (records.Media, records.ArtifactRecord, Text)):
             others.append(record)
+        elif isinstance(record, records.Alert):
+            raised.append(record)
     files = summed(kept(others, run.path))
     view.media, view.artifacts = files["media"], files["artifacts"]
+    view.alerts = with_outcomes(run, view.info.id, raised)
     view.trackers = delivery_report(run, view.info.trackers)
     return view
 

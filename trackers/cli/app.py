@@ -12,6 +12,7 @@ from typer.models import CommandInfo
 
 from trackers._version import __version__
 from trackers.cli import (
+    alerts,
     analysis,
     artifacts,
     config,
@@ -36,8 +37,9 @@ COMMANDS: tuple[tuple[str, tuple[Callable[..., Any], ...]], ...] = (
     ("Hardware", (gpu.gpu,)),
 )  # fmt: skip
 """Panels and their commands; a command is called as its function, with "-" for "_"."""
-GROUPS = {"artifacts": artifacts.app}
+GROUPS = {"alerts": alerts.app, "artifacts": artifacts.app}
 """Commands that have commands of their own."""
+GROUP_PANELS = {"alerts": "Runs", "artifacts": "Sources"}
 KEEPING = (retention.archive, retention.restore, retention.prune)
 
 
@@ -60,7 +62,7 @@ class _Commands(Mapping[str, Any]):
             declared = self._declared[name]
             if isinstance(declared, typer.Typer):
                 self._built[name] = get_group(declared)
-                self._built[name].rich_help_panel = "Sources"
+                self._built[name].rich_help_panel = GROUP_PANELS[name]
             else:
                 self._built[name] = get_command_from_info(
                     declared,

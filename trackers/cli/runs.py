@@ -34,6 +34,7 @@ from trackers.cli.common import (
 from trackers.cli.place import runs_root
 
 if TYPE_CHECKING:
+    from trackers.analysis.alert_list import RunAlert
     from trackers.analysis.run_list import RunLine
     from trackers.journal.run_directory import RunDirectory
 
@@ -187,11 +188,27 @@ def show(
     _show_values("results", view.results)
     _show_files("media", view.media)
     _show_files("artifacts", view.artifacts)
+    _show_alerts(view.alerts)
     print("trackers")
     for name, entry in view.trackers.items():
         print(f"  {printable(name):<12} {entry['state']}, {entry['delivered']:,} records" + _remarks(entry))
         if entry["url"]:
             print(f"  {'':<12} {printable(entry['url'])}")
+
+
+SHOWN_ALERTS = 10
+
+
+def _show_alerts(alerts: list[RunAlert]) -> None:
+    """The last ones, a line each."""
+    if not alerts:
+        return
+    more = f" (the last {SHOWN_ALERTS} of {len(alerts):,}; trackers alerts lists all)"
+    print("alerts" + (more if len(alerts) > SHOWN_ALERTS else ""))
+    for one in alerts[-SHOWN_ALERTS:]:
+        step = f" at step {one.step}" if one.step is not None else ""
+        text = f": {one.text}" if one.text else ""
+        print(f"  {show_time(one.time)}  {printable(f'{one.level}  {one.title}{text}{step}')}")
 
 
 def _remarks(entry: dict[str, Any]) -> str:

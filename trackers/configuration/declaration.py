@@ -8,6 +8,7 @@ import operator
 import os
 import re
 import sys
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from trackers.errors import ConfigError
@@ -18,8 +19,10 @@ BOOLEANS = {
 }  # fmt: skip
 """Spellings of a bool in the environment and on the command line; in files it is y or n."""
 
-PROGRAMS = frozenset({"TRACKER_PYTHON"})
+PROGRAMS = frozenset({"TRACKER_ALERT_TO", "TRACKER_PYTHON"})
 """Options that name programs: files that nobody named, of the directory that somebody happens to be in, can't."""
+_LANGUAGES = frozenset({"TRACKER_ALERTS", "TRACKER_ALERT_TO", "TRACKER_ALERT_SMTP"})
+"""Options with a language of their own (:mod:`trackers.alerts`)."""
 _LISTS = frozenset({"TRACKER", "TRACKER_TAGS"})
 _BASES = {"int": 10, "hex": 16}
 _INT = re.compile(r"-?[0-9]+")
@@ -152,6 +155,17 @@ class Declaration:
             raise ConfigError(f"{source}: {self.symbol} isn't valid UTF-8: {text!r}") from None
         if self.symbol == "TRACKER" and not text.strip(", "):
             raise ConfigError(f'{source}: TRACKER names no tracker: write "none" to track nothing')
+        if text and self.symbol in _LANGUAGES:
+            from trackers.alerts import places, rules
+
+            read: dict[str, Callable[[str], object]] = {
+                "TRACKER_ALERTS": rules.parse, "TRACKER_ALERT_TO": places.parse,
+                "TRACKER_ALERT_SMTP": places.mail_server,
+            }  # fmt: skip
+            try:
+                read[self.symbol](text)
+            except ValueError as error:
+                raise ConfigError(f"{source}: {self.symbol}: {error}") from None
         pattern, words = _PATTERNS.get(self.symbol, (None, ""))
         if text and pattern is not None and pattern.fullmatch(text) is None:
             raise ConfigError(f"{source}: {self.symbol} is {words}, not {text!r}")

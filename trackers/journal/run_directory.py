@@ -27,7 +27,7 @@ from trackers.support.seekable_zstd import SUFFIX, open_file
 from trackers.tracker import RunInfo
 
 _ALPHABET = string.ascii_lowercase + string.digits
-_STREAM = re.compile(r"(?P<writer>rank|node|sampler|reducer|console)-(?P<number>\d+)\.(?P<attempt>\d+)")
+_STREAM = re.compile(r"(?P<writer>rank|node|sampler|reducer|console|alerts)-(?P<number>\d+)\.(?P<attempt>\d+)")
 _SAFE_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._\-]{0,127}")
 
 DOOMED = "run.json.deleting"
@@ -46,7 +46,7 @@ TAIL_BYTES = 65536
 
 
 class StreamName(NamedTuple):
-    """``rank-0.1``: who writes (rank, node, sampler, reducer or console), its number, and the attempt."""
+    """``rank-0.1``: who writes (rank, node, sampler, reducer, console or alerts), its number, and the attempt."""
 
     writer: str
     number: int

@@ -36,6 +36,9 @@ from trackers.relay.agent import elsewhere
 from trackers.relay.agent.places import ENDED, GROWN, NEW
 from trackers.relay.agent.turns import Turns
 from trackers.relay.aggregation.child import Reducing
+from trackers.relay.alerting import watch as alert_watch
+from trackers.relay.alerting.child import Sending
+from trackers.relay.alerting.watch import AlertWatch
 from trackers.relay.console_collector import ConsoleCollector
 from trackers.relay.delivery.cursor_file import read_account
 from trackers.relay.sampling.child import Sampler
@@ -302,6 +305,8 @@ class Supervisor:
         self._sampler: Sampler | None = None
         self._reducing: Reducing | None = None
         self._console: ConsoleCollector | None = None
+        self._alerts: AlertWatch | None = None
+        self._sending: Sending | None = None
         if watch is not None and owner:
             shared = functools.partial(elsewhere.sample, self._turns.name) if self._turns.taken else lambda *_: None
             self._sampler = Sampler(run, self.info, self._attempt, lambda text: say(text, ""), nice=nice, shared=shared)
@@ -309,6 +314,10 @@ class Supervisor:
                 run, self.info, self._attempt, lambda text: say(text, ""), ended=False, own_session=False, nice=nice
             )
             self._console = ConsoleCollector(run, self.info, self._attempt, watch[0])
+            if alert_watch.wanted(self.info):
+                self._alerts = AlertWatch(run, self.info, self._attempt, lambda text: say(text, "alerts"))
+                if self.info.mode != "offline":
+                    self._sending = Sending(run, self.info, lambda text: say(text, "alerts"), own_session=False)
         self._ended_at = 0.0
         self.stopping = False
 
@@ -380,12 +389,14 @@ class Supervisor:
             self._reducing.poll()
         if self._console is not None:
             self._console.poll()
+        self._see_alerts()
         self._see_node_stream()
         if not self._ended_at and self._has_ended():
             self._ended_at = time.monotonic()
         if not self._ended_at or self._awaits_exit():
             return True
         idle = all(child.done or child.stopped for child in self.children)
+        idle = idle and (self._sending is None or self._sending.idle)
         return not idle and time.monotonic() - self._ended_at <= self._limit_s
 
     def end(self) -> None:
@@ -396,7 +407,11 @@ class Supervisor:
             self._reducing.close()
         if self._console is not None:
             self._console.close()
+        if self._alerts is not None:
+            self._alerts.close()
         self._end_children()
+        if self._sending is not None:
+            self._sending.close()
         self._turns.close()
         if self._node is not None:
             self._node.release()
@@ -404,6 +419,12 @@ class Supervisor:
         if self._watched is not None:
             self._watched.close()
         self._close_bell()
+
+    def _see_alerts(self) -> None:
+        if self._alerts is not None and not self._ended_at:
+            self._alerts.poll()
+        if self._sending is not None:
+            self._sending.poll()
 
     def _open_node_stream(self) -> bool:
         """Open it; False if it has what there is to say of this machine, or says that the attempt has ended."""
@@ -485,6 +506,8 @@ class Supervisor:
                 self._left = finish
             else:
                 finish = self._settled(finish, self._watched)
+        if self._alerts is not None:
+            self._alerts.end(finish)
         self._write_finish(finish)
         return True
 
@@ -510,6 +533,8 @@ class Supervisor:
         said, self._left = self._left, None
         finish = self._settled(said, self._watched)
         if finish is not said:
+            if self._alerts is not None:
+                self._alerts.end(finish)
             self._node = StreamWriter(self.run.stream(StreamName("node", 0, self._attempt)))
             self._write_finish(finish)
             self._ended_at = time.monotonic()

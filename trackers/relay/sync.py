@@ -24,13 +24,16 @@ from trackers.journal.status import last_word, observe
 from trackers.journal.stream import StreamWriter, last_record
 from trackers.records import Finish, Start, encode
 from trackers.relay.aggregation.child import Reducing
+from trackers.relay.alerting import watch as alert_watch
+from trackers.relay.alerting.child import Sending
+from trackers.relay.alerting.watch import AlertWatch
 from trackers.relay.console_collector import ConsoleCollector
 from trackers.relay.delivery.cursor_file import delivery_report, read_account
 from trackers.relay.supervisor import Supervisor
 from trackers.support import process_info
 from trackers.support.failpoints import failpoint
 from trackers.support.redaction import reveal
-from trackers.tracker import Status
+from trackers.tracker import RunInfo
 
 
 def record_crash(run: RunDirectory, lease: Lease) -> bool:
@@ -46,25 +49,45 @@ def record_crash(run: RunDirectory, lease: Lease) -> bool:
     try:
         status = observe(run)
         if status.name != "running" and last_word(run) is None:
-            ConsoleCollector(run, run.read_info(), None).end()
-            _write_finish(run, status)
+            info = run.read_info()
+            ConsoleCollector(run, info, None).end()
+            moment = _last_sign(run)
+            finish = Finish(time=moment, status=status.name, exit_code=status.exit_code, reason=status.reason)
+            _see_alerts(run, info, finish, lambda text: None)
+            _write_finish(run, finish)
     finally:
         lease.release()
     return last_word(run) is not None
 
 
-def _write_finish(run: RunDirectory, status: Status) -> None:
+def _see_alerts(run: RunDirectory, info: RunInfo, finish: Finish | None, say: Callable[[str], None]) -> None:
+    """Have the rules see what has come, and how it ended. The caller has the relay's lease."""
+    if not alert_watch.wanted(info):
+        return
+    watch = AlertWatch(run, info, run.attempt(), say)
+    try:
+        watch.poll() if finish is None else watch.end(finish)
+    finally:
+        watch.close()
+
+
+def _last_sign(run: RunDirectory) -> float:
+    """The last sign of life: a record that comes later shows that the run went on."""
     attempt = run.attempt()
-    ends = [last_record(run.stream(name)) for name in run.stream_names() if name.attempt == attempt]
-    # The last sign of life: a record that comes later shows that the run went on.
-    moment = max((record.time for record in ends if record is not None), default=time.time())
+    names = [name for name in run.stream_names() if name.attempt == attempt and name.writer != alert_watch.WRITER]
+    ends = [last_record(run.stream(name)) for name in names]
+    return max((record.time for record in ends if record is not None), default=time.time())
+
+
+def _write_finish(run: RunDirectory, finish: Finish) -> None:
+    attempt, moment = run.attempt(), finish.time
     path = run.stream(StreamName("node", 0, attempt))
     writer = StreamWriter(path)
     try:
         if last_record(path) is None:
             writer.write(encode(Start(time=moment, attempt=attempt, host=process_info.host(), pid=os.getpid())))
         failpoint("relay.finish.before")
-        writer.write(encode(Finish(time=moment, status=status.name, exit_code=status.exit_code, reason=status.reason)))
+        writer.write(encode(finish))
         failpoint("relay.finish.after")
     finally:
         writer.release()
@@ -83,6 +106,10 @@ LACKING = (UnknownTracker, MissingPackage, CredentialsMissing)
 """Errors that concern every run for which a tracker was asked, not one run's files or options."""
 DAMAGE = (OSError, LookupError, TypeError, ValueError, ArithmeticError, AttributeError, RecursionError)
 """Exceptions that a run's damaged files may cause; they don't affect other runs."""
+ALERTS_S = 5.0
+"""Between looks for alerts where no relay looks for them, in seconds."""
+SENDING_S = 30.0
+"""How long a sync waits for alerts when all else is delivered, in seconds."""
 VERDICT_S = 0.5
 """Between looks whether the run's own processes are gone."""
 
@@ -128,6 +155,9 @@ class RunSync:
         self._looked = 0.0
         self._supervisor: Supervisor | None = None
         self._reducing: Reducing | None = None
+        self._sending: Sending | None = None
+        self._alerts_at = self._sending_until = 0.0
+        self._alerts_seen = False
 
     def begin(self) -> None:
         """Start the deliveries. What a tracker needs is checked first.
@@ -182,7 +212,36 @@ class RunSync:
             info=self.info,
             say=lambda text, name: self._messages.say(text, source=name),
         )
+        self._see_alerts()
+        self._sending = Sending(
+            run, self.info, lambda text: self._messages.say(text, source="alerts"), own_session=True
+        )
         self._supervisor.begin()
+
+    def _see_alerts(self) -> None:
+        """Look for alerts, unless a relay does. It has what an end raises before the trackers hear of the end."""
+        now = time.monotonic()
+        if self._alerts_seen or now < self._alerts_at or not alert_watch.wanted(self.info):
+            return
+        self._alerts_at = now + ALERTS_S
+        if not self._lease.acquire():
+            return
+        try:
+            finish = last_word(self.run)
+            _see_alerts(self.run, self.info, finish, lambda text: self._messages.say(text, source="alerts"))
+            self._alerts_seen = finish is not None
+        finally:
+            self._lease.release()
+
+    def _sends(self) -> bool:
+        """Whether alerts are on their way that it waits for."""
+        if self._sending is None:
+            return False
+        self._sending.poll()
+        if self._sending.idle:
+            return False
+        self._sending_until = self._sending_until or time.monotonic() + SENDING_S
+        return time.monotonic() < self._sending_until
 
     def _is_writable(self) -> bool:
         """Whether this account can write what deliveries note of how far they are.
@@ -227,9 +286,13 @@ class RunSync:
         if not self._reduced():
             return True
         self._see_the_end()
+        self._see_alerts()
+        sends = self._sends()
         going = self._supervisor.turn()
         status = self.report()
         self.done = all(entry["state"] == "delivered" or self._caught_up(entry) for entry in status.values())
+        if self.done and sends:
+            return True
         if not going:
             return False
         if all(entry["state"] == "stopped" for entry in status.values()):
@@ -259,6 +322,8 @@ class RunSync:
         """Stop the deliveries and give everything back."""
         if self._reducing is not None:
             self._reducing.close()
+        if self._sending is not None:
+            self._sending.close()
         if self._supervisor is not None:
             self._supervisor.end()
             self._supervisor = None

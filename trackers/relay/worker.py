@@ -1,5 +1,6 @@
 """Entry of the helper processes: ``relay RUN``, ``delivery RUN TRACKER``, ``sample RUN PLAN``, ``reduce RUN TASK``,
-``tee RUN TASK``, ``outpost FOLDER PLAN NICE``, ``agent DIRECTORY NAME PLAN``, ``sampler DESCRIPTOR``.
+``tee RUN TASK``, ``alerts RUN PARENT``, ``outpost FOLDER PLAN NICE``, ``agent DIRECTORY NAME PLAN``,
+``sampler DESCRIPTOR``.
 """
 
 from __future__ import annotations
@@ -73,6 +74,10 @@ def main(arguments: Sequence[str]) -> int:
         from trackers.relay.aggregation.worker import Task, reduce
 
         return reduce(run, messages, msgspec.json.decode(rest[0], type=Task))
+    if role == "alerts":
+        from trackers.relay.alerting.sender import send_all
+
+        return send_all(run, int(rest[0]), lambda text: messages.say(text, source="alerts"))
     with helper_process.seldom_collected():
         name, parent, *more = rest
         attempt = int(more[0]) if more else 0

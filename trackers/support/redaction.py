@@ -38,6 +38,7 @@ _PAIRS = frozenset(
                                     "subscription", "wandb")}
     | {(first, "pass") for first in ("db", "database", "user", "smtp", "mail", "email", "ftp", "ssh", "pg", "mysql",
                                      "postgres", "redis", "proxy", "admin", "root", "http", "login", "my", "sudo")}
+    | {("alert", "to"), ("alert", "smtp")}
     | {("key", "data"), ("connection", "string"), ("conn", "string"), ("seed", "phrase"), ("recovery", "phrase")}
 )  # fmt: skip
 # A number of plain "tokens" or "keys" says what a model works on; "api_keys" and "auth_tokens" are secrets.

@@ -1,0 +1,272 @@
+"""The language of ``TRACKER_ALERTS``: ``"nan(train_loss); stall(10m); val_loss > 10 for 60s; crashed"``.
+
+::
+
+    rules      = rule *(";" rule)
+    rule       = event | nan | stall | comparison
+    event      = "crashed" | "failed" | "finished" | "preempted"
+    nan        = "nan" [ "(" [ pattern *("," pattern) ] ")" ] [ every ]
+    stall      = "stall" "(" duration ")"
+    comparison = pattern operator number [ "for" duration ] [ "until" number ] [ every ]
+    every      = "every" duration
+    operator   = ">" | ">=" | "<" | "<=" | "==" | "!="
+    duration   = number ( "s" | "m" | "h" | "d" )
+
+A pattern is the name of a metric or a result (``final/…``) as ``fnmatch`` has it. A name with spaces or other signs of
+the language stands in quotes.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import re
+from collections.abc import Callable
+from fnmatch import fnmatchcase
+from typing import NoReturn
+
+import msgspec
+
+from trackers.errors import did_you_mean
+
+EVENTS = ("crashed", "failed", "finished", "preempted")
+"""Ends of an attempt."""
+OPERATORS: dict[str, Callable[[float, float], bool]] = {
+    ">=": operator.ge, "<=": operator.le, "==": operator.eq, "!=": operator.ne, ">": operator.gt, "<": operator.lt,
+}  # fmt: skip
+EVERY_S = 600.0
+"""Default minimum time between two alerts of one rule, in seconds."""
+MOST_RULES = 100
+LONGEST = 10_000
+"""Maximum length of all rules, in characters."""
+LONGEST_S = 30 * 86400.0
+"""Maximum duration, in seconds."""
+
+ALIASES: dict[str, tuple[str, ...]] = {
+    "gpu/temp": ("gpu/temp_max_c", "gpu/node*[./]temp_max_c"),
+    "gpu/power": ("gpu/power_total_w", "gpu/node*[./]power_total_w"),
+    "gpu/util": ("gpu/compute_util_avg", "gpu/node*[./]compute_util_avg"),
+    "gpu/memory": ("gpu/memory_used_avg_gb", "gpu/node*[./]memory_used_avg_gb"),
+    "gpu/energy": ("gpu/energy_total_j", "gpu/node*[./]energy_total_j"),
+    "host/cpu": ("system.cpu", "system.node*.cpu"),
+    "host/memory": ("system.memory_percent", "system.node*.memory_percent"),
+    "host/disk": ("system.disk.usagePercent", "system.node*.disk.usagePercent"),
+}
+"""Short names of samples of the machine, and patterns of the names that they are recorded under."""
+
+_UNITS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+_DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)([a-z]*)")
+_TOKEN = re.compile(
+    r"""\s*(?:(?P<quoted>"[^"]*"|'[^']*')|(?P<sign>>=|<=|==|!=|[><();,])|(?P<word>[^\s;,()<>=!"']+)|(?P<odd>\S))"""
+)
+_WORDS = (*EVENTS, "nan", "stall")
+_MODIFIERS = ("for", "until", "every")
+
+
+class Rule(msgspec.Struct, frozen=True):
+    """One rule.
+
+    text: as it was written, spaces made one. kind: "nan", "stall", "compare" or one of :data:`EVENTS`. names: patterns
+    of metrics. sign, value: what a comparison fires at. until: it fires anew only after a value on the other side of
+    this one. hold_s: how long the condition must hold. every_s: minimum time between two alerts.
+    """
+
+    text: str
+    kind: str
+    names: tuple[str, ...] = ()
+    sign: str = ""
+    value: float = 0.0
+    until: float | None = None
+    hold_s: float = 0.0
+    every_s: float = EVERY_S
+
+    @property
+    def level(self) -> str:
+        """Of its alerts: INFO, WARN or ERROR."""
+        if self.kind in ("nan", "crashed", "failed"):
+            return "ERROR"
+        return "INFO" if self.kind == "finished" else "WARN"
+
+    def matches(self, name: str) -> bool:
+        """Whether it is about a metric."""
+        return any(name == pattern or fnmatchcase(name, pattern) for pattern in self.names)
+
+    def holds(self, value: float, active: bool) -> bool:
+        """Whether its condition holds for a value. active: it held for the one before."""
+        if self.kind == "nan":
+            return not math.isfinite(value)
+        if active and self.until is not None and not math.isnan(value):
+            return value > self.until if self.sign in (">", ">=") else value < self.until
+        return OPERATORS[self.sign](value, self.value)
+
+
+def parse(text: str) -> tuple[Rule, ...]:
+    """The rules of an option.
+
+    Raises:
+        ValueError: one of them can't be read; the message has its place and what is known.
+    """
+    if len(text) > LONGEST:
+        raise ValueError(f"its rules are longer than {LONGEST:,} characters")
+    found = _Parser(text).rules()
+    if len(found) > MOST_RULES:
+        raise ValueError(f"it has {len(found)} rules; {MOST_RULES} are the most")
+    return tuple({rule.text: rule for rule in found}.values())
+
+
+class _Token(msgspec.Struct, frozen=True):
+    kind: str
+    text: str
+    begin: int
+    end: int
+
+
+class _Parser:
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._tokens: list[_Token] = []
+        place = 0
+        while (match := _TOKEN.match(text, place)) is not None:
+            kind = str(match.lastgroup)
+            token = _Token(kind, match[kind], match.start(kind), match.end())
+            if kind == "odd":
+                self._refuse(token, f"{match[kind]!r} isn't expected here")
+            self._tokens.append(token)
+            place = match.end()
+        self._at = 0
+
+    def rules(self) -> list[Rule]:
+        found = []
+        while self._at < len(self._tokens):
+            if self._sign(";"):
+                continue
+            found.append(self._rule())
+            if self._at < len(self._tokens) and not self._sign(";"):
+                token = self._peek()
+                hint = did_you_mean(token.text, _MODIFIERS, ": a rule ends with ;")
+                self._refuse(token, f"{token.text!r} isn't expected here{hint}")
+        return found
+
+    def _rule(self) -> Rule:
+        first = self._next("a rule")
+        if first.kind == "sign":
+            self._refuse(first, f"a rule doesn't begin with {first.text!r}")
+        plain = first.kind == "word"
+        if self._sign("("):
+            if not plain or first.text not in ("nan", "stall"):
+                known = did_you_mean(first.text, ("nan", "stall"), ": known are nan(NAME) and stall(DURATION)")
+                self._refuse(first, f"{first.text}(…) is no rule{known}")
+            return self._nan(first, True) if first.text == "nan" else self._stall(first)
+        if self._at < len(self._tokens) and self._peek().text in OPERATORS:
+            return self._comparison(first)
+        if plain and first.text in EVENTS:
+            return Rule(text=first.text, kind=first.text)
+        if plain and first.text == "nan":
+            return self._nan(first, False)
+        known = did_you_mean(
+            first.text, _WORDS, f": known are {', '.join(EVENTS)}, nan(NAME), stall(10m) and NAME > NUMBER"
+        )
+        self._refuse(first, f"{first.text!r} is no rule{known}")
+
+    def _nan(self, first: _Token, opened: bool) -> Rule:
+        names: list[str] = []
+        while opened and not self._sign(")"):
+            names.append(self._name(self._next("a metric's name")))
+            if not self._sign(","):
+                self._expect(")")
+                break
+        every_s = self._modifiers(first, ("every",)).get("every", EVERY_S)
+        return Rule(text=self._said(first), kind="nan", names=resolved(names or ["*"]), every_s=every_s)
+
+    def _stall(self, first: _Token) -> Rule:
+        duration_s = self._duration(self._next("a duration"))
+        self._expect(")")
+        return Rule(text=self._said(first), kind="stall", hold_s=duration_s, every_s=0.0)
+
+    def _comparison(self, first: _Token) -> Rule:
+        name = self._name(first)
+        sign = self._next("an operator").text
+        token = self._next("a number")
+        value = self._number(token)
+        given = self._modifiers(first, _MODIFIERS)
+        until = given.get("until")
+        if until is not None:
+            if sign not in (">", ">=", "<", "<="):
+                self._refuse(first, f"until says when {sign} is over: it goes with > and <")
+            if until > value if sign.startswith(">") else until < value:
+                side = "more" if sign.startswith(">") else "less"
+                self._refuse(token, f"until is where {sign} {token.text} is over: no {side}")
+        return Rule(
+            text=self._said(first), kind="compare", names=resolved([name]), sign=sign, value=value, until=until,
+            hold_s=given.get("for", 0.0), every_s=given.get("every", EVERY_S),
+        )  # fmt: skip
+
+    def _modifiers(self, first: _Token, allowed: tuple[str, ...]) -> dict[str, float]:
+        given: dict[str, float] = {}
+        while self._at < len(self._tokens) and self._peek().kind == "word":
+            token = self._peek()
+            if token.text not in allowed:
+                if token.text in _MODIFIERS:
+                    self._refuse(token, f"{first.text} takes no {token.text!r}")
+                break
+            if token.text in given:
+                self._refuse(token, f"{token.text!r} is there twice")
+            self._at += 1
+            value = self._next("a number" if token.text == "until" else "a duration")
+            given[token.text] = self._number(value) if token.text == "until" else self._duration(value)
+        return given
+
+    def _name(self, token: _Token) -> str:
+        name = token.text[1:-1] if token.kind == "quoted" else token.text
+        if token.kind == "sign" or not name.strip():
+            self._refuse(token, f"{token.text!r} is no metric's name")
+        return name
+
+    def _number(self, token: _Token) -> float:
+        try:
+            value = float(token.text)
+        except ValueError:
+            self._refuse(token, f"{token.text!r} is no number")
+        if math.isnan(value):
+            self._refuse(token, "nothing is compared with NaN: nan(NAME) finds it")
+        return value
+
+    def _duration(self, token: _Token) -> float:
+        match = _DURATION.fullmatch(token.text)
+        if match is None or match[2] not in _UNITS:
+            self._refuse(token, f"{token.text!r} is no duration: 90s, 10m, 2h or 1d")
+        seconds = float(match[1]) * _UNITS[match[2]]
+        if not 0 < seconds <= LONGEST_S:
+            self._refuse(token, f"{token.text} is no duration of more than nothing and at most 30 days")
+        return seconds
+
+    def _said(self, first: _Token) -> str:
+        return " ".join(self._text[first.begin : self._tokens[self._at - 1].end].split())
+
+    def _peek(self) -> _Token:
+        return self._tokens[self._at]
+
+    def _next(self, what: str) -> _Token:
+        if self._at >= len(self._tokens):
+            end = len(self._text.rstrip())
+            self._refuse(_Token("end", "", end, end), f"{what} is missing at its end")
+        self._at += 1
+        return self._tokens[self._at - 1]
+
+    def _sign(self, sign: str) -> bool:
+        found = self._at < len(self._tokens) and self._peek().kind == "sign" and self._peek().text == sign
+        self._at += found
+        return found
+
+    def _expect(self, sign: str) -> None:
+        if not self._sign(sign):
+            token = self._next(f"{sign!r}")
+            self._refuse(token, f"{sign!r} is expected, not {token.text!r}")
+
+    def _refuse(self, token: _Token, why: str) -> NoReturn:
+        raise ValueError(f"character {token.begin + 1}: {why}")
+
+
+def resolved(names: list[str]) -> tuple[str, ...]:
+    """Patterns of the names that metrics are recorded under: short names of samples stand for these."""
+    return tuple(pattern for name in names for pattern in ALIASES.get(name, (name,)))

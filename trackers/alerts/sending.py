@@ -1,0 +1,223 @@
+"""Sends one message to one place, bounded in time, and says what became of it.
+
+Only a whole answer that says so counts as "sent". Nothing here waits longer than :data:`DEADLINE_S`.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import email.utils
+import http.client
+import json
+import os
+import shlex
+import shutil
+import signal
+import smtplib
+import socket
+import ssl
+import subprocess
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import unquote, urlsplit, urlunsplit
+
+import msgspec
+
+from trackers._version import __version__
+from trackers.alerts import payloads
+from trackers.alerts.payloads import Message
+from trackers.alerts.places import WEBHOOKS, MailServer, Place
+from trackers.support.redaction import CARRIER
+
+TIMEOUT_S = 15.0
+"""Maximum silence of a server, in seconds."""
+DEADLINE_S = 40.0
+"""Maximum time for one try, in seconds; after it, whether the message arrived isn't known."""
+COMMAND_S = 30.0
+ANSWER_BYTES = 4096
+LONGEST_WAIT_S = 3600.0
+"""Maximum pause that a server may ask for, in seconds."""
+SENT, REFUSED, AGAIN, UNKNOWN = "sent", "refused", "again", "unknown"
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+_SECRETS = ("TRACKER_ALERT_TO", "TRACKER_ALERT_SMTP")
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """state: SENT; REFUSED, for good; AGAIN: it didn't arrive, and may later; UNKNOWN: it may have arrived.
+
+    reason: in words, without the address. wait_s: the pause that the server asked for.
+    """
+
+    state: str
+    reason: str = ""
+    wait_s: float = 0.0
+
+
+def send(place: Place, message: Message, server: MailServer, deadline_s: float = DEADLINE_S) -> Answer:
+    """Try once. Never raises, and returns at the deadline whatever the place does."""
+    found: list[Answer] = []
+    # A thread, since neither a look-up of a name nor a server that sends one byte now and then can be interrupted.
+    thread = threading.Thread(target=lambda: found.append(_tried(place, message, server)), daemon=True)
+    thread.start()
+    thread.join(deadline_s)
+    return found[0] if found else Answer(UNKNOWN, f"no whole answer within {deadline_s:.0f} s")
+
+
+def _tried(place: Place, message: Message, server: MailServer) -> Answer:
+    how: Callable[[], Answer]
+    if place.kind in WEBHOOKS:
+        how = lambda: _post(payloads.request(place, message))  # noqa: E731
+    elif place.kind == "mail":
+        how = lambda: _mail(place.target, message, server)  # noqa: E731
+    elif place.kind == "command":
+        how = lambda: _command(place.target, message)  # noqa: E731
+    else:
+        how = lambda: _desktop(message)  # noqa: E731
+    try:
+        return how()
+    except Exception as error:  # what is wrong with one place mustn't end the others: said without the address
+        return Answer(AGAIN, type(error).__name__)
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """An alert goes to the address that was given, and nowhere else."""
+
+    def redirect_request(self, *_: Any) -> None:
+        """None: the answer is an error."""
+        return
+
+
+def _post(asked: payloads.Request) -> Answer:
+    url, login = _without_login(asked.url)
+    headers = {"User-Agent": f"trackers/{__version__}", **asked.headers}
+    if login:
+        headers["Authorization"] = f"Basic {base64.b64encode(login.encode()).decode()}"
+    opener = urllib.request.build_opener(_NoRedirect)
+    request = urllib.request.Request(url, asked.body, headers, method="POST")  # noqa: S310 (Place has http and https)
+    try:
+        with opener.open(request, timeout=TIMEOUT_S) as response:
+            response.read(ANSWER_BYTES)
+        return Answer(SENT)
+    except urllib.error.HTTPError as error:
+        with error:
+            return _refusal(error)
+    except urllib.error.URLError as error:  # nothing was sent, or the connection broke while it was
+        broke = isinstance(error.reason, (TimeoutError, ConnectionResetError, BrokenPipeError))
+        return Answer(UNKNOWN if broke else AGAIN, _said(error.reason))
+    except (OSError, http.client.HTTPException) as error:
+        return Answer(UNKNOWN, _said(error))
+
+
+def _refusal(error: urllib.error.HTTPError) -> Answer:
+    code, said = error.code, f"HTTP {error.code}"
+    if 300 <= code < 400:
+        return Answer(REFUSED, f"{said}: it answers with another address, which isn't followed")
+    if code in (408, 425, 429) or code >= 500:
+        return Answer(AGAIN, said, _pause(error.headers.get("Retry-After", "")))
+    return Answer(REFUSED, said)
+
+
+def _pause(text: str) -> float:
+    """``Retry-After`` in seconds (RFC 9110, 10.2.3): a number, or a date; 0 for anything else."""
+    with contextlib.suppress(ValueError, TypeError, OverflowError):
+        return min(LONGEST_WAIT_S, max(0.0, float(text)))
+    with contextlib.suppress(ValueError, TypeError, OverflowError):
+        import time
+
+        at = email.utils.parsedate_to_datetime(text).timestamp()
+        return min(LONGEST_WAIT_S, max(0.0, at - time.time()))
+    return 0.0
+
+
+def _without_login(url: str) -> tuple[str, str]:
+    parts = urlsplit(url)
+    if "@" not in parts.netloc:
+        return url, ""
+    login, _, host = parts.netloc.rpartition("@")
+    return urlunsplit(parts._replace(netloc=host)), unquote(login if ":" in login else login + ":")
+
+
+def _mail(to: str, message: Message, server: MailServer) -> Answer:
+    here = server.host in _LOOPBACK
+    sender = server.user if "@" in server.user else f"trackers@{socket.gethostname() or 'localhost'}"
+    content = payloads.mail(message, sender, to)
+    context = ssl.create_default_context()
+    handed = False
+    try:
+        with (
+            smtplib.SMTP_SSL(server.host, server.port, timeout=TIMEOUT_S, context=context)
+            if server.tls
+            else smtplib.SMTP(server.host, server.port, timeout=TIMEOUT_S)
+        ) as smtp:
+            smtp.ehlo()
+            if not server.tls and not here and smtp.has_extn("starttls"):
+                smtp.starttls(context=context)
+                smtp.ehlo()
+            elif server.user and not server.tls and not here:
+                return Answer(REFUSED, "the mail server offers no encryption: no password is sent to it")
+            if server.user:
+                smtp.login(server.user, server.password)
+            handed = True
+            smtp.send_message(content, sender, [to])
+            return Answer(SENT)
+    except smtplib.SMTPRecipientsRefused as error:
+        code = next(iter(error.recipients.values()), (500, b""))[0]
+        return Answer(AGAIN if 400 <= code < 500 else REFUSED, f"the mail server refused the address: {code}")
+    except smtplib.SMTPAuthenticationError as error:
+        return Answer(REFUSED, f"the mail server refused the login: {error.smtp_code}")
+    except smtplib.SMTPResponseException as error:
+        return Answer(AGAIN if error.smtp_code < 500 else REFUSED, f"the mail server answered {error.smtp_code}")
+    except (OSError, smtplib.SMTPException) as error:
+        return Answer(UNKNOWN if handed else AGAIN, _said(error))
+
+
+def _command(target: str, message: Message) -> Answer:
+    words = shlex.split(target)
+    words[0] = os.path.expanduser(words[0])
+    body = json.dumps(payloads.plain(message)).encode() + b"\n"
+    return _run(words, body, f"command {os.path.basename(words[0])}")
+
+
+def _desktop(message: Message) -> Answer:
+    program = shutil.which("notify-send")
+    if program is None:
+        return Answer(REFUSED, "there is no notify-send")
+    urgency = {"ERROR": "critical", "WARN": "normal"}.get(message.level, "low")
+    return _run([program, "--app-name=trackers", f"--urgency={urgency}", "--", *payloads.note(message)], b"", "it")
+
+
+def _run(words: list[str], body: bytes, name: str) -> Answer:
+    hidden = {variable for variable in os.environ if variable.startswith(CARRIER) or variable in _SECRETS}
+    env = {variable: value for variable, value in os.environ.items() if variable not in hidden}
+    try:
+        process = subprocess.Popen(
+            words, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=env,
+            start_new_session=True,
+        )  # fmt: skip
+    except OSError as error:
+        return Answer(REFUSED, f"{name} can't be run: {error.strerror or type(error).__name__}")
+    try:
+        process.communicate(body, timeout=COMMAND_S)
+    except subprocess.TimeoutExpired:
+        with contextlib.suppress(OSError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        return Answer(UNKNOWN, f"{name} took longer than {COMMAND_S:.0f} s")
+    code = process.returncode
+    if code == 0:
+        return Answer(SENT)
+    return Answer(AGAIN, f"{name} ended by signal {-code}" if code < 0 else f"{name} ended with exit code {code}")
+
+
+def _said(error: BaseException | str) -> str:
+    if isinstance(error, (TimeoutError, socket.timeout)):
+        return "no answer in time"
+    if isinstance(error, ssl.SSLError):
+        return f"no trusted connection: {getattr(error, 'verify_message', '') or error.reason or 'TLS'}"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return type(error).__name__ if isinstance(error, BaseException) else "no connection"

@@ -1,0 +1,57 @@
+"""A run's alerts, and what became of each at each place."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from trackers.journal.attempts import AttemptHistory
+from trackers.journal.run_directory import RunDirectory
+from trackers.records import Alert
+from trackers.relay.alerting.files import alert_id, read_sent
+
+
+class RunAlert(msgspec.Struct, kw_only=True):
+    """One alert. rule: "" where a script raised it. sent: by place as it is shown, what became of it in words."""
+
+    time: float
+    step: int | None
+    level: str
+    title: str
+    text: str
+    rule: str = ""
+    sent: dict[str, str] = {}
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON values."""
+        found: dict[str, Any] = msgspec.to_builtins(self)
+        return found
+
+
+def alerts_of(run: RunDirectory) -> list[RunAlert]:
+    """The alerts of a run that count, by time.
+
+    Raises:
+        NotFound: there is no run.
+    """
+    run_id = run.read_info().id
+    return with_outcomes(run, run_id, [one for one in AttemptHistory(run).records() if isinstance(one, Alert)])
+
+
+def with_outcomes(run: RunDirectory, run_id: str, found: list[Alert]) -> list[RunAlert]:
+    """The same alerts, by time, each with what became of it."""
+    sent = read_sent(run)
+    listed = []
+    for record in sorted(found, key=lambda record: record.time):
+        key = alert_id(run_id, record)
+        outcomes = {sent.shown.get(place, place): by_id[key] for place, by_id in sent.places.items() if key in by_id}
+        words = {
+            place: outcome.state + (f": {outcome.reason}" if outcome.reason and outcome.state != "sent" else "")
+            for place, outcome in outcomes.items()
+        }
+        listed.append(RunAlert(
+            time=record.time, step=record.step, level=record.level, title=record.title, text=record.text,
+            rule=record.rule, sent=words,
+        ))  # fmt: skip
+    return listed

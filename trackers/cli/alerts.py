@@ -1,0 +1,102 @@
+"""``trackers alerts``: the alerts of a run, and a test of the places that alerts go to."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from trackers.cli import completion
+from trackers.cli.common import RUN_HELP, AsJson, RunsDir, named, print_table, printable, show_time
+from trackers.cli.place import runs_root
+
+if TYPE_CHECKING:
+    from trackers.analysis.alert_list import RunAlert
+
+
+class _Commands(TyperGroup):
+    """What is no command is a run."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        return super().resolve_command(ctx, args if args[0] in self.commands else ["ls", *args])
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        own = args and (args[0] in self.commands or args[0] in ("--help", "-h"))
+        return super().parse_args(ctx, args if own else ["ls", *args])
+
+
+app = typer.Typer(
+    name="alerts", cls=_Commands, help="Alerts of a run: ls; of places that they go to: test.",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)  # fmt: skip
+
+
+@app.command("ls")
+def ls(
+    run: Annotated[str, typer.Argument(metavar="RUN", help=f"{RUN_HELP}.", autocompletion=completion.runs)] = "latest",
+    directory: RunsDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """List a run's alerts, and what became of each at each place. "ls" may be left out.
+
+    Example: trackers alerts latest
+    """
+    from trackers.analysis.alert_list import alerts_of
+    from trackers.analysis.tables import TextTable
+    from trackers.errors import UsageError
+    from trackers.journal.naming import find_run
+
+    root = runs_root(directory)
+    found = [find_run(name, root) for name in named([run], directory)]
+    if len(found) > 1:
+        raise UsageError(f"{run!r} names {len(found)} runs: name one, as in {found[0].path}")
+    alerts = alerts_of(found[0])
+    if as_json:
+        print(json.dumps([one.to_dict() for one in alerts], indent=2))
+    elif not alerts:
+        print("trackers: the run has no alerts", file=sys.stderr)
+    else:
+        rows = [[show_time(one.time), one.step, one.level, one.title, one.text, _sent(one)] for one in alerts]
+        print_table(TextTable(["time", "step", "level", "alert", "text", "sent"], rows, texts=6))
+
+
+def _sent(alert: RunAlert) -> str:
+    return "; ".join(f"{place} {words}" for place, words in alert.sent.items())
+
+
+@app.command("test")
+def send_test(
+    to: Annotated[str, typer.Option(help="Places, as in TRACKER_ALERT_TO; default those of the configuration.")] = "",
+) -> None:
+    """Send a test alert to each place once, and say what happened. Exit code 1 if one of them didn't take it.
+
+    Example: trackers alerts test
+    """
+    from trackers import configuration
+    from trackers.alerts import places, sending
+    from trackers.alerts.payloads import Message
+    from trackers.errors import UsageError
+    from trackers.journal.run_directory import new_id
+    from trackers.support import process_info
+
+    options = configuration.resolve({"TRACKER_ALERT_TO": to or None})
+    found = places.parse(str(options["TRACKER_ALERT_TO"]))
+    if not found:
+        raise UsageError("no place is named: set TRACKER_ALERT_TO, or --to; docs/alerts.md lists what it takes")
+    server = places.mail_server(str(options["TRACKER_ALERT_SMTP"]))
+    message = Message(
+        id=f"test-{new_id()}", title="test", text="`trackers alerts test` sent this.", time=time.time(), run="test",
+        run_id="test", project="trackers", host=process_info.host(),
+    )  # fmt: skip
+    failed = 0
+    for place in found:
+        answer = sending.send(place, message, server)
+        words = {sending.AGAIN: "not sent", sending.UNKNOWN: "perhaps sent"}.get(answer.state, answer.state)
+        print(printable(f"{place.shown}: {words}" + (f": {answer.reason}" if answer.reason else ""), 1000))
+        failed += answer.state != sending.SENT
+    if failed:
+        raise typer.Exit(1)

@@ -1,0 +1,1 @@
+"""Alerts of a run: found in its journal beside training, and sent."""

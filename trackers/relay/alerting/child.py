@@ -1,0 +1,91 @@
+"""The process that sends alerts as its supervisor sees it: started when one waits, started again when it dies."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Callable
+
+from trackers.journal import helper_process
+from trackers.journal.helper_process import DONE
+from trackers.journal.run_directory import RunDirectory
+from trackers.relay.alerting.files import outbox
+from trackers.tracker import RunInfo
+
+RESTART_S = (0.5, 5.0, 30.0)
+"""Pauses before a process that died is started again, in seconds."""
+
+
+class Sending:
+    """Looks after the process.
+
+    Args:
+        say: called with one line when it can't be started. own_session: see ``helper_process.start``.
+    """
+
+    def __init__(self, run: RunDirectory, info: RunInfo, say: Callable[[str], None], *, own_session: bool) -> None:
+        self._run = run
+        self._info = info
+        self._say = say
+        self._own_session = own_session
+        self._process: subprocess.Popen[bytes] | None = None
+        self._size = self._done = 0
+        self._at = 0.0
+        self._deaths = 0
+        self._wanted = bool(info.option("TRACKER_ALERT_TO"))
+
+    @property
+    def idle(self) -> bool:
+        """Nothing waits, as far as it is known."""
+        return not self._wanted or (self._process is None and self._length() <= self._done)
+
+    def poll(self) -> None:
+        """Start it when there is something to send. Takes microseconds."""
+        if not self._wanted:
+            return
+        now = time.monotonic()
+        if self._process is not None:
+            code = self._process.poll()
+            if code is not None:
+                self._process = None
+                self._reap(code, now)
+        elif now >= self._at and self._length() > self._done:
+            self._start(now)
+
+    def close(self) -> None:
+        """End it: what it hasn't sent waits for the next one."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def _length(self) -> int:
+        try:
+            return os.stat(outbox(self._run)).st_size
+        except OSError:
+            return 0
+
+    def _start(self, now: float) -> None:
+        self._size = self._length()
+        avoid = (self._info.cwd, os.path.dirname(self._info.program) if self._info.program else "")
+        arguments = ["alerts", str(self._run.path.resolve()), str(os.getpid())]
+        try:
+            self._process = helper_process.start(
+                self._run, arguments, avoid=avoid, new_session=self._own_session, info=self._info,
+                fresh=self._deaths > 0,
+            )  # fmt: skip
+        except OSError as error:
+            self._back_off(now, f"alerts can't be sent: {error}")
+
+    def _reap(self, code: int, now: float) -> None:
+        if code == DONE:
+            self._done, self._deaths = self._size, 0
+        else:
+            self._back_off(now, f"the process that sends alerts died ({code}) and is started again")
+
+    def _back_off(self, now: float, text: str) -> None:
+        self._at = now + RESTART_S[min(self._deaths, len(RESTART_S) - 1)]
+        self._deaths += 1
+        if self._deaths > 2:
+            self._say(f"{text}; see {self._run.relay_log}")

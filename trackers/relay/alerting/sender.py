@@ -1,0 +1,221 @@
+"""The process that sends a run's alerts.
+
+What was sent where is in ``alerts.sent.json``. Before a try the process writes that it begins, after it what became of
+it. Killed in between, it doesn't know whether the alert arrived: it is sent again, with the same id and a line that
+says so. So an alert arrives at least once, and twice only if the process died, or the answer was lost, between the two.
+
+A place that doesn't answer is tried again after growing pauses, for :data:`LATE_S`. In :data:`WINDOW_S` a place gets
+:data:`BURST` messages at most: the last of them has all alerts that wait.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import time
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from trackers.alerts import places as alert_places
+from trackers.alerts import sending
+from trackers.alerts.payloads import Message
+from trackers.alerts.places import MailServer, Place
+from trackers.journal import trust
+from trackers.journal.helper_process import AGAIN, DONE
+from trackers.journal.lease import Lease
+from trackers.journal.run_directory import RunDirectory, replace_file
+from trackers.relay.alerting.files import OutboxEntry, Outcome, digest, outbox, read_outbox, read_sent, sent_path
+from trackers.support.failpoints import failpoint
+from trackers.support.redaction import MASK, mask_source, reveal
+from trackers.tracker import RunInfo
+
+LATE_S = 24 * 3600.0
+"""Age at which an alert isn't sent any more, in seconds: it is news no longer."""
+BURST = 10
+WINDOW_S = 600.0
+RETRY_S = (1.0, 600.0)
+"""First and longest pause between two tries, in seconds."""
+MOST_IN_ONE = 100
+"""Maximum number of alerts in one message."""
+LEVELS = {"INFO": 1, "WARN": 2, "ERROR": 3}
+
+
+def places_of(info: RunInfo) -> tuple[tuple[Place, ...], MailServer]:
+    """Where a run's alerts go, as this process knows it.
+
+    Raises:
+        ValueError: it isn't known here, or can't be understood; the message has no secret.
+    """
+    options = reveal(info.options)
+    text, server = (str(options.get(symbol) or "") for symbol in ("TRACKER_ALERT_TO", "TRACKER_ALERT_SMTP"))
+    if text == MASK:
+        raise ValueError("TRACKER_ALERT_TO isn't set here: where the run's alerts go is known to who started it")
+    return alert_places.parse(text), alert_places.mail_server("" if MASK in server else server)
+
+
+class AlertSender:
+    """Sends what waits in a run's outbox.
+
+    Args:
+        say: called with one line where a place refuses an alert.
+        pause_s: first and longest pause between two tries.
+    """
+
+    def __init__(
+        self, run: RunDirectory, info: RunInfo, places: Sequence[Place], server: MailServer, say: Callable[[str], None],
+        pause_s: tuple[float, float] = RETRY_S,
+    ) -> None:  # fmt: skip
+        self._run = run
+        self._info = info
+        self._places = places
+        self._server = server
+        self._say = say
+        self._pause_s = pause_s
+        self._sent = read_sent(run)
+        self._failed: dict[str, int] = {}
+        self._at: dict[str, float] = {}
+        self._entries: list[OutboxEntry] = []
+        self._size = -1
+
+    def step(self) -> float | None:
+        """Send what is due. Returns how long there is nothing to do, in seconds; None if nothing waits."""
+        self._look()
+        now = time.monotonic()
+        next_at: list[float] = []
+        for place in self._places:
+            waiting = self._waiting(place)
+            if waiting and self._at.get(place.name, 0.0) <= now:
+                self._try(place, waiting)
+                waiting = self._waiting(place)
+            if waiting:
+                next_at.append(max(self._at.get(place.name, 0.0), now + self._full_s(place)))
+        return max(0.0, min(next_at) - time.monotonic()) if next_at else None
+
+    def _look(self) -> None:
+        try:
+            size = os.stat(outbox(self._run)).st_size
+        except OSError:
+            size = 0
+        if size != self._size:
+            self._size = size
+            self._entries = read_outbox(self._run)[0]
+
+    def _waiting(self, place: Place) -> list[OutboxEntry]:
+        outcomes = self._sent.places.setdefault(place.name, {})
+        self._sent.shown[place.name] = place.shown
+        found = []
+        for entry in self._entries:
+            outcome = outcomes.setdefault(entry.id, Outcome())
+            if outcome.state != "waiting":
+                continue
+            if time.time() - entry.time > LATE_S:
+                outcome.state, outcome.reason = "late", outcome.reason or "it was a day old"
+                self._save()
+                continue
+            found.append(entry)
+        return found
+
+    def _full_s(self, place: Place) -> float:
+        """How long the place gets nothing more, in seconds."""
+        times = self._recent(place)
+        return max(0.0, times[0] + WINDOW_S - time.time()) if len(times) >= BURST else 0.0
+
+    def _recent(self, place: Place) -> list[float]:
+        """When messages went there lately, the earliest first."""
+        since = time.time() - WINDOW_S
+        sent = {one.message: one.time for one in self._sent.places[place.name].values() if one.state == "sent"}
+        return sorted(at for at in sent.values() if at > since)
+
+    def _batch(self, place: Place, waiting: list[OutboxEntry]) -> list[OutboxEntry]:
+        """What goes into the next message: what was in one whose answer isn't known, else one, else all."""
+        outcomes = self._sent.places[place.name]
+        begun = [entry for entry in waiting if outcomes[entry.id].began]
+        if begun:
+            message = outcomes[begun[0].id].message
+            return [entry for entry in begun if outcomes[entry.id].message == message]
+        room = BURST - len(self._recent(place))
+        return waiting[:1] if room > 1 else waiting[:MOST_IN_ONE]
+
+    def _try(self, place: Place, waiting: list[OutboxEntry]) -> None:
+        full_s = self._full_s(place)
+        if full_s:
+            self._at[place.name] = time.monotonic() + full_s
+            return
+        batch = self._batch(place, waiting)
+        outcomes = [self._sent.places[place.name][entry.id] for entry in batch]
+        message = self._message(batch, repeat=any(outcome.began for outcome in outcomes))
+        for outcome in outcomes:
+            outcome.tries, outcome.time = outcome.tries + 1, time.time()
+            outcome.began, outcome.message = True, message.id
+        self._save()
+        failpoint("alerts.send.before")
+        answer = sending.send(place, message, self._server)
+        failpoint("alerts.send.after")
+        for outcome in outcomes:
+            outcome.reason = answer.reason
+            outcome.began = answer.state == sending.UNKNOWN
+            if answer.state in (sending.SENT, sending.REFUSED):
+                outcome.state = "sent" if answer.state == sending.SENT else "refused"
+        self._save()
+        if answer.state == sending.SENT:
+            self._failed.pop(place.name, None)
+        elif answer.state == sending.REFUSED:
+            self._say(f"alert {message.title!r} isn't sent to {place.shown}: {answer.reason}")
+        else:
+            self._back_off(place, answer)
+
+    def _back_off(self, place: Place, answer: sending.Answer) -> None:
+        failed = self._failed.get(place.name, 0)
+        self._failed[place.name] = failed + 1
+        low, high = self._pause_s
+        pause = min(high, low * 2 ** min(failed, 20)) * random.uniform(0.7, 1.0)
+        self._at[place.name] = time.monotonic() + max(pause, answer.wait_s)
+        if failed == 2:
+            self._say(f"alerts wait for {place.shown}: {answer.reason}; training goes on, they are tried again")
+
+    def _message(self, batch: list[OutboxEntry], repeat: bool) -> Message:
+        info, first = self._info, batch[0]
+        found = Message(
+            id=first.id, title=first.title, text=first.text, level=first.level, time=first.time, step=first.step,
+            project=info.project, run=info.name, run_id=info.id, host=info.host, rule=first.rule, repeat=repeat,
+        )  # fmt: skip
+        if len(batch) > 1:
+            found.id = digest(*(entry.id for entry in batch))
+            found.title, found.rule, found.step, found.count = f"{len(batch)} alerts", "", None, len(batch)
+            found.text = "\n".join(f"{entry.level}: {entry.title}: {entry.text}" for entry in batch[:20])
+            if len(batch) > 20:
+                found.text += f"\nand {len(batch) - 20} more: trackers alerts {info.project}/{info.id}"
+            found.level = max((entry.level for entry in batch), key=lambda level: LEVELS.get(level, 0))
+        found.title, found.text = mask_source(found.title), mask_source(found.text)
+        return found
+
+    def _save(self) -> None:
+        with contextlib.suppress(OSError):  # a full disk: what was sent may be sent again
+            replace_file(sent_path(self._run), msgspec.json.encode(self._sent))
+
+
+def send_all(run: RunDirectory, parent: int, say: Callable[[str], None]) -> int:
+    """The process: send until nothing waits, or the parent is gone. Returns the exit code."""
+    info = trust.delivered(run)[0]
+    try:
+        places, server = places_of(info)
+    except ValueError as error:
+        say(f"alerts aren't sent: {error}")
+        return DONE
+    lease = Lease(run.path / "alerts.lease")
+    while not lease.acquire():
+        if os.getppid() != parent:
+            return AGAIN
+        time.sleep(0.2)
+    try:
+        sender = AlertSender(run, info, places, server, say)
+        while os.getppid() == parent and lease.beat(2 * sending.DEADLINE_S * max(1, len(places))):
+            pause = sender.step()
+            if pause is None:
+                return DONE
+            time.sleep(min(0.2, max(0.01, pause)))
+        return AGAIN
+    finally:
+        lease.release()

@@ -1,0 +1,368 @@
+"""Looks for alerts while the relay works: follows the journal's streams, applies the rules, writes what they raise.
+
+An alert of a rule is an ``Alert`` record in the stream ``alerts-0.<attempt>``, so that every tracker gets it. Each has
+a key that says what raised it (rule, and the record at which its condition began to hold), and a key is written once:
+the watch that follows one that was killed reads on from its last state, finds the same alerts again, and passes over
+those that are in the stream. Rules look at the times of records, not at the clock, so that both find the same; only
+``stall`` looks at the clock, and its key is the record after which nothing came.
+
+All alerts, those of ``run.alert`` too, are appended to ``alerts.jsonl``, for the process that sends them
+(:mod:`trackers.relay.alerting.sender`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable
+
+import msgspec
+
+from trackers import records
+from trackers.alerts import rules
+from trackers.alerts.rules import Rule
+from trackers.errors import UNDECODABLE, did_you_mean, examples
+from trackers.journal.run_directory import RunDirectory, StreamName, read_small, replace_file
+from trackers.journal.stream import StreamReader, StreamWriter
+from trackers.records import Alert, Finish, Media, Metrics, Record, Start, Summary, Text, final_name
+from trackers.relay.alerting.files import OutboxEntry, alert_id, digest, outbox, read_outbox
+from trackers.support import confined
+from trackers.support.failpoints import failpoint
+from trackers.support.redaction import mask_source
+from trackers.tracker import RunInfo
+
+WRITER = "alerts"
+"""The kind of stream that alerts of rules are in."""
+LOOK_S = 0.5
+"""Between looks at the streams, in seconds."""
+SAVE_S = 10.0
+"""Maximum time between two writings of how far the watch is, in seconds."""
+TURN_RECORDS = 5000
+"""Records read of one stream at a look while training runs."""
+MOST_ALERTS = 1000
+"""Maximum number of alerts that rules raise in a run, and of those that are sent."""
+MOST_WATCHED = 5000
+"""Maximum number of metrics that patterns are followed for."""
+_TRAINING = ("rank", "reducer")
+
+
+class Seen(msgspec.Struct, omit_defaults=True):
+    """What a rule knows of one metric. since, key: when its condition began to hold, and at which record."""
+
+    active: bool = False
+    fired: bool = False
+    since: float = 0.0
+    key: str = ""
+
+
+class Fired(msgspec.Struct, omit_defaults=True):
+    """What a rule has raised. time: of its last alert. held: how many it would have raised since, and the last one."""
+
+    count: int = 0
+    time: float = 0.0
+    held: int = 0
+    last: str = ""
+    last_step: int | None = None
+    last_key: str = ""
+    last_time: float = 0.0
+
+
+class Last(msgspec.Struct, omit_defaults=True):
+    """Time, id and step of a record."""
+
+    time: float
+    id: str
+    step: int | None = None
+
+
+class WatchState(msgspec.Struct, omit_defaults=True):
+    """How far a watch is. offsets: by stream. seen: by rule and metric. fired: by rule. last: by attempt, training's
+    last record. over: attempts that have ended."""
+
+    offsets: dict[str, int] = {}
+    seen: dict[str, dict[str, Seen]] = {}
+    fired: dict[str, Fired] = {}
+    last: dict[str, Last] = {}
+    over: list[str] = []
+
+
+def wanted(info: RunInfo) -> bool:
+    """Whether a run has rules, or places that its alerts go to."""
+    return bool(info.option("TRACKER_ALERTS") or info.option("TRACKER_ALERT_TO"))
+
+
+class AlertWatch:
+    """Watches one run. One process at a time: who has the relay's lease.
+
+    Args:
+        attempt: whose end is watched for; alerts are written for it.
+        say: called with one line for what the user must know.
+    """
+
+    def __init__(self, run: RunDirectory, info: RunInfo, attempt: int, say: Callable[[str], None]) -> None:
+        self._run = run
+        self._attempt = attempt
+        self._say = say
+        self._state_path = run.path / "alerts.state.json"
+        self._rules: tuple[Rule, ...] = ()
+        try:
+            self._rules = rules.parse(str(info.option("TRACKER_ALERTS", "")))
+        except ValueError as error:
+            say(f"TRACKER_ALERTS: {error}: no rule is watched")
+        self._run_id = info.id
+        self._readers: dict[str, StreamReader] = {}
+        self._matching: dict[str, tuple[Rule, ...]] = {}
+        self._names: dict[str, None] = {}
+        self._writer: StreamWriter | None = None
+        self._look_at = self._saved_at = 0.0
+        self._dirty = False
+        entries, self._is_whole = read_outbox(run)
+        self._forwarded = {entry.id for entry in entries}
+        self._state = self._stored()
+        self._keys = self._written()
+
+    def poll(self) -> None:
+        """Take in what has come. Takes microseconds when nothing has."""
+        now = time.monotonic()
+        if now < self._look_at:
+            return
+        self._look_at = now + LOOK_S
+        if self._read(TURN_RECORDS):
+            self._tick(time.time())
+        if self._dirty and now - self._saved_at >= SAVE_S:
+            self._save()
+
+    def end(self, finish: Finish) -> None:
+        """The attempt is over: take in the rest, raise what its end raises. May be called again with another end."""
+        self._read(None)
+        for rule in self._rules:
+            if rule.kind == finish.status:
+                code = f"exit code {finish.exit_code}" if finish.exit_code is not None else ""
+                text = "; ".join(filter(None, (finish.reason, code)))
+                last = self._state.last.get(str(self._attempt))
+                step = last.step if last is not None else None
+                self._raise(rule, f"run {finish.status}", text, finish.time, step, f"end.{self._attempt}")
+            self._sum_up(rule, finish.time)
+        if str(self._attempt) not in self._state.over:
+            self._state.over.append(str(self._attempt))
+            self._tell_unseen()
+        self._save()
+
+    def close(self) -> None:
+        """Leave the stream."""
+        if self._dirty:
+            self._save()
+        if self._writer is not None:
+            self._writer.release()
+            self._writer = None
+
+    def _read(self, limit: int | None) -> bool:
+        """Take in what there is, of each stream at most so many records. True if that is all."""
+        complete = True
+        for name in self._run.stream_names():
+            if name.writer in ("console", WRITER):
+                continue
+            reader = self._reader(str(name))
+            left = limit
+            while left is None or left > 0:
+                if reader.size() == reader.offset:
+                    break
+                found = reader.read(TURN_RECORDS)
+                if reader.cut:  # what is read again raises nothing again
+                    reader.offset = 0
+                    continue
+                if not found:
+                    break
+                for record in found:
+                    self._take(name, record)
+                self._state.offsets[str(name)] = reader.offset
+                self._dirty = True
+                left = None if left is None else left - len(found)
+            complete = complete and (left is None or left > 0)
+        return complete
+
+    def _take(self, name: StreamName, record: Record) -> None:
+        if isinstance(record, Metrics):
+            self._compare(record, record.values)
+        elif isinstance(record, Summary):
+            found = {final_name(key): value for key, value in record.values.items() if _is_number(value)}
+            self._compare(record, found)
+        elif isinstance(record, Alert):
+            self._forward(record)
+        if name.writer in _TRAINING and isinstance(record, (Metrics, Text, Media, Start)):
+            self._step(name, record)
+
+    def _compare(self, record: Record, values: dict[str, records.Number]) -> None:
+        hits: dict[str, tuple[Rule, list[str], str]] = {}
+        for metric, number in values.items():
+            matching = self._matching.get(metric)
+            if matching is None:
+                matching = self._match(metric)
+            for rule in matching:
+                seen = self._state.seen.setdefault(rule.text, {}).setdefault(metric, Seen())
+                if not rule.holds(float(number), seen.active):
+                    seen.active = seen.fired = False
+                    continue
+                if not seen.active:
+                    seen.active, seen.since, seen.key = True, record.time, record.id
+                if not seen.fired and record.time - seen.since >= rule.hold_s:
+                    seen.fired = True
+                    shown = f"{metric} = {_shown(float(number))}"
+                    hits.setdefault(rule.text, (rule, [], f"{seen.key}:{metric}"))[1].append(shown)
+        for rule, shown_values, anchor in hits.values():
+            held = f" for {_time(rule.hold_s)}" if rule.hold_s else ""
+            self._raise(rule, rule.text, examples(shown_values, 5) + held, record.time, record.step, anchor)
+
+    def _match(self, metric: str) -> tuple[Rule, ...]:
+        found = tuple(rule for rule in self._rules if rule.names and rule.matches(metric))
+        if len(self._matching) < MOST_WATCHED:
+            self._matching[metric] = found
+            return found
+        return ()
+
+    def _step(self, name: StreamName, record: Record) -> None:
+        """Training goes on: look whether it had stalled before."""
+        attempt = str(name.attempt)
+        last = self._state.last.get(attempt)
+        if last is not None and record.time < last.time:
+            return
+        if last is not None:
+            self._stalls(attempt, last, record.time, over=True)
+        step = record.step if record.step is not None or last is None else last.step
+        self._state.last[attempt] = Last(record.time, record.id, step)
+
+    def _tick(self, now: float) -> None:
+        attempt = str(self._attempt)
+        last = self._state.last.get(attempt)
+        if last is not None and attempt not in self._state.over:
+            self._stalls(attempt, last, now, over=False)
+        for rule in self._rules:
+            fired = self._state.fired.get(rule.text)
+            if fired is not None and fired.held and now - fired.time >= rule.every_s:
+                self._sum_up(rule, fired.last_time)
+
+    def _stalls(self, attempt: str, last: Last, now: float, over: bool) -> None:
+        for rule in self._rules:
+            if rule.kind == "stall" and now - last.time >= rule.hold_s:
+                text = f"no training record for {_time(rule.hold_s)}"
+                if over:
+                    text = f"no training record for {_time(now - last.time)}; training goes on"
+                self._raise(rule, rule.text, text, last.time + rule.hold_s, last.step, f"{attempt}:{last.id}")
+
+    def _raise(self, rule: Rule, title: str, text: str, at: float, step: int | None, anchor: str) -> None:
+        """A rule's condition holds: write it as an alert, or count it where the rule raised one a short time ago."""
+        key = digest(self._run_id, rule.text, anchor)
+        if key in self._keys:
+            fired = self._state.fired.setdefault(rule.text, Fired())
+            fired.time, fired.count, fired.held = max(fired.time, self._keys[key]), max(fired.count, 1), 0
+            return
+        fired = self._state.fired.setdefault(rule.text, Fired())
+        self._dirty = True
+        if fired.count and at - fired.time < rule.every_s:
+            if fired.last_key != key:
+                fired.held += 1
+                fired.last, fired.last_step, fired.last_key, fired.last_time = text, step, key, at
+            return
+        if fired.held:
+            text = f"{text}; {_times(fired.held)} since the last alert"
+            fired.held = 0
+        self._write(rule, title, text, at, step, key, fired)
+
+    def _sum_up(self, rule: Rule, at: float) -> None:
+        """Say how often a rule's condition held since its last alert."""
+        fired = self._state.fired.get(rule.text)
+        if fired is None or not fired.held:
+            return
+        text = f"{_times(fired.held)} since the last alert, the last: {fired.last}"
+        key = digest(self._run_id, rule.text, f"more.{fired.last_key}")
+        fired.held = 0
+        if key not in self._keys:
+            self._write(rule, rule.text, text, fired.last_time, fired.last_step, key, fired)
+
+    def _write(self, rule: Rule, title: str, text: str, at: float, step: int | None, key: str, fired: Fired) -> None:
+        if len(self._keys) >= MOST_ALERTS:
+            return
+        fired.count, fired.time = fired.count + 1, at
+        last = len(self._keys) == MOST_ALERTS - 1
+        text = mask_source(text) + (f"; this is alert {MOST_ALERTS:,}, the last of this run's rules" if last else "")
+        record = Alert(time=at, step=step, title=title, text=text, level=rule.level, rule=rule.text, key=key)
+        if self._writer is None:
+            path = self._run.stream(StreamName(WRITER, 0, self._attempt))
+            self._writer = StreamWriter(path)
+        self._writer.mend(lambda: confined.make_folder(self._run.streams))
+        failpoint("alerts.record.before")
+        self._writer.write(records.encode(record))
+        failpoint("alerts.record.after")
+        self._keys[key] = at
+        self._forward(record)
+        self._save()
+
+    def _forward(self, record: Alert) -> None:
+        """Put an alert into the outbox, where it isn't there."""
+        own_id = alert_id(self._run_id, record)
+        if own_id in self._forwarded or len(self._forwarded) >= MOST_ALERTS:
+            return
+        self._forwarded.add(own_id)
+        text = record.text
+        if len(self._forwarded) == MOST_ALERTS:
+            text += f"\nThis is alert {MOST_ALERTS:,}: later ones aren't sent; `trackers alerts` lists them."
+        entry = OutboxEntry(own_id, record.time, record.title, text, record.level, record.step, record.rule)
+        line = (b"" if self._is_whole else b"\n") + msgspec.json.encode(entry) + b"\n"
+        with contextlib.suppress(OSError), confined.open_file(outbox(self._run), "ab", buffering=0) as file:
+            self._is_whole = file.write(line) == len(line)
+        failpoint("alerts.outbox.after")
+
+    def _tell_unseen(self) -> None:
+        """Say which rules were about metrics that the run didn't have: most likely a slip of the pen."""
+        known = [name for name in self._matching if not name.startswith("system.")]
+        for rule in self._rules:
+            if rule.names and rule.kind == "compare" and rule.text not in self._state.seen and known:
+                near = did_you_mean(rule.names[0], known, f"; there are {examples(known, 5)}")
+                self._say(f"TRACKER_ALERTS: the run had no metric of rule {rule.text!r}{near}")
+
+    def _reader(self, name: str) -> StreamReader:
+        if name not in self._readers:
+            path = self._run.streams / f"{name}.jsonl"
+            self._readers[name] = StreamReader(path, self._state.offsets.get(name, 0))
+        return self._readers[name]
+
+    def _stored(self) -> WatchState:
+        with contextlib.suppress(OSError, *UNDECODABLE):
+            return msgspec.json.decode(read_small(self._state_path), type=WatchState)
+        return WatchState()
+
+    def _written(self) -> dict[str, float]:
+        """Keys of the alerts that are in the journal, and their times."""
+        found: dict[str, float] = {}
+        for name in self._run.stream_names():
+            if name.writer == WRITER:
+                reader = StreamReader(self._run.stream(name))
+                while block := reader.read():
+                    for record in block:
+                        if isinstance(record, Alert):
+                            found[record.key] = record.time
+                            self._forward(record)
+        return found
+
+    def _save(self) -> None:
+        self._saved_at, self._dirty = time.monotonic(), False
+        with contextlib.suppress(OSError):  # a full disk: what is found again is the same
+            replace_file(self._state_path, msgspec.json.encode(self._state))
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _shown(value: float) -> str:
+    return f"{value:.6g}"
+
+
+def _times(count: int) -> str:
+    return f"{count:,} more time" + ("s" if count != 1 else "")
+
+
+def _time(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:g} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
