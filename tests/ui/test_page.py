@@ -19,7 +19,7 @@ from tests.plotting.test_presets import NASTY
 from tests.ui.support import Site, site, until
 from trackers.journal.run_directory import RunDirectory, StreamName
 from trackers.journal.stream import StreamWriter
-from trackers.records import Console, Media, MediaFile, Text, encode
+from trackers.records import Console, Media, MediaFile, Summary, Text, encode
 from trackers.training.run import Run
 
 pytestmark = pytest.mark.skipif(
@@ -321,6 +321,36 @@ def test_run_page_shows_media_over_steps(window: Browser) -> None:
             slide.value = 0; slide.dispatchEvent(new Event("input"))""")
         wait(window, "document.querySelector('.media pre')?.textContent.startsWith('step 0')")
         assert window.console() == []
+
+
+def test_media_that_can_not_be_had_are_a_line(window: Browser) -> None:
+    """Why a picture can't be shown stands in its place."""
+    item = MediaFile(format="png", file="media/gone.png")
+    losses("one", 5, more=[Media(step=0, time=T0, name="pictures", type="image", items=[item])])
+    with site(runs=1) as found:
+        visit(window, found, f"#tab=run&run={found.key('one')}")
+        line = wait(window, "document.querySelector('.media p')?.textContent")
+        assert line == "media/gone.png can't be read: No such file or directory"
+
+
+def test_results_have_the_name_that_commands_give_them(window: Browser) -> None:
+    """In the table, before last values, on the run's page, in choices and in the search."""
+    for number in range(2):
+        write_run(f"r{number}", [(1, 1, {"loss": 1.0})], config={"lr": number},
+                  more=[Summary(time=T0, values={"final/acc": number / 2})])  # fmt: skip
+    with site(runs=2) as found:
+        visit(window, found, "#q=final/acc>0")
+        assert "1 of 2" in wait(
+            window, "[...document.querySelectorAll('.bar')].map(one => one.innerText).find(one => /1 of 2/.test(one))"
+        )
+        heads = "[...document.querySelectorAll('thead th')].map(one => one.innerText.trim())"
+        names = wait(window, f"{heads}.includes('final/acc') && {heads}")
+        assert names.index("final/acc") < names.index("loss")
+        visit(window, found, f"#tab=run&run={found.key('r1')}")
+        assert wait(window, "document.querySelector('.facts td')?.innerText") == "final/acc"
+        visit(window, found, "#tab=params")
+        chosen = "[...document.querySelectorAll('select')].map(one => one.selectedOptions[0]?.innerText)"
+        assert wait(window, f"{chosen}[1] && {chosen}") == ["config.lr", "final/acc"]
 
 
 def test_nasty_names_are_text(window: Browser) -> None:

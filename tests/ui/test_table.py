@@ -35,6 +35,7 @@ ROWS = [
         ("lr=auto", "c"), ("lr=0.10", "a"), ("lr!=0.1", "bc"), ("acc>=0.9", "c"), ("loss<1.5", "c"), ("loss=nan", "b"),
         ("config.lr>0", "ab"), ("depth>1", ""), ("model.depth>1", "a"), ("json:waiting", "b"), ("step>5", "a"),
         ("-lr>0.05", "bc"), ("name:third", "c"), ("config.name:other", "a"), ("tags:big", "a"), ("nothing>0", ""),
+        ("final/acc>=0.9", "c"), ("-final/acc>=0.9", "ab"), ("final/loss>0", ""),
     ],
 )  # fmt: skip
 def test_condition_chooses(text: str, fits: str) -> None:

@@ -51,7 +51,7 @@ const charting = (() => {
     }
     const rough = (high - low) / most, size = 10 ** Math.floor(Math.log10(rough));
     let step = size * [1, 2, 5, 10].find(k => k * size >= rough), base = 0;
-    if (clock && rough > 0.5) {
+    if ((clock === "time" || clock === "duration") && rough > 0.5) {
       step = SECONDS.find(s => s >= rough) || step;
       if (clock === "time") base = new Date(low * 1000).getTimezoneOffset() * 60;
     }

@@ -14,7 +14,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 
-from trackers.records import Record
+from trackers.records import Media, Record
 
 
 class SourceRun(msgspec.Struct, kw_only=True):
@@ -43,6 +43,33 @@ class SourceRun(msgspec.Struct, kw_only=True):
     native: dict[str, Any] = {}
 
 
+class ServedMedia(Protocol):
+    """Media of one run on a server: all are named, and each file is fetched when somebody looks at it.
+
+    media: what ``read`` leaves out without ``files``. ``file`` of an item says where it lies below ``files``
+    once it is fetched.
+    """
+
+    media: list[Media]
+
+    def whole(self, record: Media, most_bytes: int) -> Media:
+        """The record with what is shown beside files: captions, the content of tables.
+
+        Raises:
+            NotFound: a table isn't there, or has more than ``most_bytes``. Unavailable: the server can't be reached.
+        """
+
+    def fetch(self, record: Media, number: int, most_bytes: int) -> None:
+        """Have the file of an item lie where it says.
+
+        Args:
+            number: of the item in the record.
+
+        Raises:
+            NotFound: it isn't there, or has more than ``most_bytes``. Unavailable: the server can't be reached.
+        """
+
+
 @runtime_checkable
 class Reader(Protocol):
     """One kind of source. Constructed without arguments; may keep a client between calls; used from one thread.
@@ -51,6 +78,8 @@ class Reader(Protocol):
     and as a method ``version(run: SourceRun) -> str``: a word that differs once the run's content does (sizes and
     times of files, a server's last step and heartbeat), found cheaply. With it, what was read is cached as columns;
     "" where it can't be told.
+    Where media lie on a server, also ``served(run: SourceRun, files: Path) -> ServedMedia | None``, with which they can
+    be looked at one by one; None: they lie on this machine's disk.
     """
 
     scheme: str

@@ -8,6 +8,7 @@ import io
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
@@ -242,7 +243,11 @@ def run(catalogue: Catalogue, given: Given) -> Any:
     key = given.get("run", "")
     view = catalogue.view(key)
     row = catalogue.row(key)
-    found: dict[str, Any] = {"row": _row(row), "version": view.version, "media": media.names(view.others)}
+    found: dict[str, Any] = {"row": _row(row), "version": view.version}
+    try:
+        found["media"] = media.names(catalogue.others(key))
+    except TrackersError as error:  # its numbers are there
+        found["media"], found["media_problem"] = media.names(view.others), str(error)[:300]
     config = view.config()
     about: dict[str, Any] = {}
     delivery: dict[str, Any] = {}
@@ -321,17 +326,17 @@ def _safe(value: Any) -> Any:
 
 def media_steps(catalogue: Catalogue, given: Given) -> Any:
     """Steps at which something of a name and type was logged."""
-    view = catalogue.view(given.get("run", ""))
-    found = media.steps(view.others, given.get("name", ""), given.get("type", ""))
-    return {"steps": found, "version": view.version}
+    key = given.get("run", "")
+    found = media.steps(catalogue.others(key), given.get("name", ""), given.get("type", ""))
+    return {"steps": found, "version": catalogue.view(key).version}
 
 
 def media_items(catalogue: Catalogue, given: Given) -> Any:
     """One record of a name: its items; tables and histograms with what they hold."""
     key = given.get("run", "")
-    view = catalogue.view(key)
     place = int(_number(given, "place", -1))
-    return media.items(view.others, given.get("name", ""), given.get("type", ""), place, catalogue.directory(key))
+    name, kind, others = given.get("name", ""), given.get("type", ""), catalogue.others(key)
+    return media.items(others, name, kind, place, catalogue.directory(key), partial(catalogue.whole, key))
 
 
 def media_file(catalogue: Catalogue, given: Given) -> media.File:
@@ -343,7 +348,8 @@ def media_file(catalogue: Catalogue, given: Given) -> media.File:
     key = given.get("run", "")
     name, kind = given.get("name", ""), given.get("type", "")
     place, number = int(_number(given, "place", -1)), int(_number(given, "item", 0))
-    return media.file(catalogue.view(key).others, name, kind, place, number, catalogue.directory(key))
+    others = catalogue.others(key)
+    return media.file(others, name, kind, place, number, catalogue.directory(key), partial(catalogue.fetch, key))
 
 
 def artifact_file(catalogue: Catalogue, given: Given) -> media.File:

@@ -89,7 +89,7 @@
   function fill(select, options, value) {
     select.replaceChildren();
     for (const one of options) {
-      const [id, label] = Array.isArray(one) ? one : [one, one];
+      const [id, label] = Array.isArray(one) ? one : [one, called(one)];
       element("option", select, label).value = id;
     }
     select.value = value;
@@ -101,10 +101,10 @@
     function draw() {
       list.replaceChildren();
       const word = find.value.toLowerCase(), now = chosen();
-      for (const one of options().filter(one => one.toLowerCase().includes(word)).slice(0, 300)) {
+      for (const one of options().filter(one => called(one).toLowerCase().includes(word)).slice(0, 300)) {
         const row = element("label", list), tick = element("input", row);
         tick.type = "checkbox"; tick.checked = now.includes(one);
-        element("span", row, one);
+        element("span", row, called(one));
         tick.addEventListener("change", () => changed(tick.checked ? [...chosen(), one] : chosen().filter(other => other !== one)));
       }
     }
@@ -126,7 +126,8 @@
     for (const [name, value] of rows) { const row = element("tr", table); element("td", row, name); element("td", row, text(value)); }
     return box;
   }
-  const column = name => name.replace(/^result\./, "final/").replace(/^(last|config|tracker)\./, "");
+  const called = column => column.replace(/^result\./, "final/");  // as commands call it
+  const column = name => called(name).replace(/^(last|config|tracker)\./, "");
   const style = key => chosen().filter(one => one !== "none").indexOf(key);  // of a run's curves
   const colour = place => look.colours[place % look.colours.length];
   function save(address, name) {
@@ -249,8 +250,8 @@
       const last = names("last").filter(name => !/^(system|gpu)[./]/.test(name));
       last.sort((a, b) => /loss/i.test(b) - /loss/i.test(a));
       const several = new Set(rows.map(row => row.project)).size > 1;
-      return ["status", ...several ? ["project"] : [], "step", "created", ...last.slice(0, 4).map(n => `last.${n}`),
-        ...names("result").slice(0, 2).map(n => `result.${n}`), ...names("tracker").map(n => `tracker.${n}`)];
+      return ["status", ...several ? ["project"] : [], "step", "created", ...names("result").slice(0, 2).map(n => `result.${n}`),
+        ...last.slice(0, 4).map(n => `last.${n}`), ...names("tracker").map(n => `tracker.${n}`)];
     }
     return {refresh, watched: () => [], changed: refresh};
   }
@@ -500,7 +501,7 @@
       if (words.length) return {place: v => v === null || v === undefined ? NaN : words.length > 1 ? words.indexOf(String(v)) / (words.length - 1) : 0.5, marks: words.slice(0, 20).map((w, k) => [words.length > 1 ? k / (words.length - 1) : 0.5, w])};
       const low = Math.min(...plain), high = Math.max(...plain), log = low > 0 && high / low > 20;
       const to = v => log ? Math.log10(v) : v, [a, b] = [to(low), to(high)];
-      const marks = !plain.length ? [] : a === b ? [[0.5, shown(low)]] : charting.ticks(a, b, log, 6).map(t => [(t - a) / (b - a), shown(log ? 10 ** t : t)]);
+      const marks = !plain.length ? [] : a === b ? [[0.5, shown(low)]] : charting.ticks(a, b, log, 6, null, !log && plain.every(Number.isInteger)).map(t => [(t - a) / (b - a), shown(log ? 10 ** t : t)]);
       return {place: v => { const n = v === null || v === undefined || typeof v === "string" ? NaN : to(Number(v)); return a === b ? isFinite(n) ? 0.5 : NaN : (n - a) / (b - a); }, marks};
     }
     let light = 40;  // of colours, in percent: more on a dark page
@@ -621,8 +622,8 @@
       link({tab: "charts", sel: row.key, zoom: ""}, bar, "charts");
       link({tab: "charts", sel: row.key, zoom: "", axis: "relative", keys: "^system ^gpu ^cpu"}, bar, "system metrics");
       if (row.note) element("p", top, row.note, "soft");
-      const shapeNow = JSON.stringify([state.run, found.media.map(one => [one.name, one.type])]);
-      if (shapeNow !== mediaShape) { mediaShape = shapeNow; mediaPlace.replaceChildren(); if (found.media.length) element("h2", mediaPlace, "Media"); players = found.media.map(one => player(mediaPlace, one)); }
+      const shapeNow = JSON.stringify([state.run, found.media_problem, found.media.map(one => [one.name, one.type])]);
+      if (shapeNow !== mediaShape) { mediaShape = shapeNow; mediaPlace.replaceChildren(); if (found.media.length || found.media_problem) element("h2", mediaPlace, "Media"); if (found.media_problem) element("p", mediaPlace, found.media_problem, "soft"); players = found.media.map(one => player(mediaPlace, one)); }
       else players.forEach((play, k) => play(found.media[k]));
       const boxes = () => [...main.querySelectorAll(".facts .scroll, pre")].filter(one => !mediaPlace.contains(one) && !consolePlace.contains(one));
       if (!printed || printed.run !== state.run) { if (printed) printed.end(); printed = consoleOf(consolePlace, state.run); }
@@ -631,7 +632,7 @@
       first.replaceChildren();
       rest.replaceChildren();
       const pair = element("div", rest, null, "pair");
-      facts(first, "Results", found.results);
+      facts(first, "Results", found.results.map(([name, value]) => [`final/${name}`, value]));
       facts(first, "Last values", Object.entries(row.last));
       facts(first, "Configuration", found.config);
       facts(pair, "About", [...found.about, ...found.environment]);
@@ -739,6 +740,10 @@
       } else if (item.shown) {
         const made = element(one.type === "audio" ? "audio" : one.type === "video" && item.format !== "gif" ? "video" : "img", box);
         if (made instanceof HTMLMediaElement) made.controls = true; else { made.alt = item.caption || `${one.name}, item ${number + 1}`; made.loading = "lazy"; made.addEventListener("load", () => made.classList.toggle("large", made.naturalWidth > 400)); }
+        made.addEventListener("error", async () => {
+          const answer = await fetch(address).catch(() => null), why = answer && !answer.ok && await answer.json().catch(() => null);
+          made.replaceWith(element("p", null, why ? why.error : "it can't be shown", "soft"));
+        });
         made.src = address;
       } else if (item.file) { const save = element("a", box, `save the file (${item.format})`); save.href = address; save.download = ""; }
       else element("p", box, "it isn't on this disk", "soft");

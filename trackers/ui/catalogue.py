@@ -26,7 +26,9 @@ from trackers.readers.following import FollowedRun
 from trackers.readers.journal import JournalReader
 from trackers.readers.reader import Reader, SourceRun
 from trackers.readers.run_data import RunData
+from trackers.records import Media, Record
 from trackers.support import progress
+from trackers.ui.served import LookedAt, Room, in_turn
 from trackers.ui.table import Row, short
 from trackers.ui.views import RunView, WholeRun
 
@@ -46,7 +48,7 @@ PARTS = 500
 """Rows are shown after so many were read, while the first search goes on."""
 SERVERS = ("wandb", "mlflow", "trackio")
 """Schemes of servers and databases."""
-EMBEDDING = ("tb",)
+EMBEDDING = ("tb", "aim")
 """Schemes of files that hold pictures and sounds themselves: those of a run that is looked at are put beside."""
 _VERSION = f"rows 2 of {__version__}"
 
@@ -77,6 +79,7 @@ class Catalogue:
         self._stop = threading.Event()
         self._searched = threading.Event()
         self._files: tempfile.TemporaryDirectory[str] | None = None
+        self._room = Room()
         self._thread = threading.Thread(target=self._work, name="runs", daemon=True)
 
     def open(self) -> None:
@@ -97,7 +100,8 @@ class Catalogue:
                 self._sources.append(_OwnRuns(lambda r=reader, w=where: [str(one.path) for one in r.find(w)], given))
             else:
                 reader_of = registry.load(scheme)()
-                self._sources.append(_OtherRuns(reader_of, where, reader_of.runs(where), Path(self._files.name)))
+                found = reader_of.runs(where)
+                self._sources.append(_OtherRuns(reader_of, where, found, Path(self._files.name), self._room))
         logging.getLogger("trackers.readers").addFilter(self._told)
         progress.hide()  # what is read again and again
         self._thread.start()
@@ -159,6 +163,39 @@ class Catalogue:
         """Where the files of a run lie; None where they are on no disk."""
         source = next((source for source in self._sources if source.has(key)), None)
         return source.directory(key) if source is not None else None
+
+    def others(self, key: str) -> Sequence[Record]:
+        """All of a run's records but metrics; with the media that its server has.
+
+        Raises:
+            TrackersError: see :meth:`view`; or the server doesn't say what there is.
+        """
+        found = self.view(key).others
+        served = self._served(key)
+        return found if served is None else [*found, *served.records]
+
+    def whole(self, key: str, record: Media) -> Media:
+        """A record with what its server has of it beside files: captions, the content of tables.
+
+        Raises:
+            TrackersError: it can't be had.
+        """
+        served = self._served(key)
+        return served.whole(record) if served is not None and served.has(record) else record
+
+    def fetch(self, key: str, record: Media, number: int) -> None:
+        """Have the file of an item be in :meth:`directory`, where it lies on a server.
+
+        Raises:
+            TrackersError: it can't be had.
+        """
+        served = self._served(key)
+        if served is not None and served.has(record):
+            served.fetch(record, number)
+
+    def _served(self, key: str) -> LookedAt | None:
+        source = next((source for source in self._sources if source.has(key)), None)
+        return source.served(key) if isinstance(source, _OtherRuns) else None
 
     def is_own(self, key: str) -> bool:
         """Whether this package recorded the run."""
@@ -347,10 +384,12 @@ def _standing(entry: dict[str, Any]) -> str:
 class _OtherRuns:
     """Runs of another source."""
 
-    def __init__(self, reader: Reader, where: str, runs: list[SourceRun], files: Path) -> None:
+    def __init__(self, reader: Reader, where: str, runs: list[SourceRun], files: Path, room: Room) -> None:
         self.name = f"{reader.scheme}:{where}"
         self.pause_s = SERVER_S if reader.scheme in SERVERS else SCAN_S
-        self._reader, self._where, self._files = reader, where, files
+        self._reader, self._where, self._files, self._room = reader, where, files, room
+        self._looked_at: dict[str, LookedAt | None] = {}
+        self._lock = threading.Lock()
         self._first: list[SourceRun] | None = runs
         self._runs: dict[str, SourceRun] = {}
         self._versions: dict[str, str | None] = {}
@@ -361,6 +400,8 @@ class _OtherRuns:
         self._first = None
         runs = {key_of(run.source): run for run in found}
         self._gone |= self._runs.keys() - runs.keys()
+        for key in self._gone:
+            self._looked_at.pop(key, None)
         self._runs = {**runs, **{key: run for key, run in self._runs.items() if key in runs}}
         for key, run in runs.items():
             if key not in self._versions:
@@ -369,11 +410,12 @@ class _OtherRuns:
         for key, run in runs.items():
             try:
                 version = getattr(self._reader, "version", lambda _: "")(run)
-                if self._versions[key] == version:
+                if version and self._versions[key] == version:
                     continue
                 self._versions[key] = version
                 self._runs[key] = run
                 data = RunData(self._reader, run)
+                self._looked_at.pop(key, None)
                 yield _other_row(key, data.run, data)
             except TrackersError as error:
                 yield str(error)
@@ -393,9 +435,26 @@ class _OtherRuns:
         data = RunData(registry.load(self._reader.scheme)(), self._runs[key])
         return WholeRun(data, data.media(self._files / key) if self._reader.scheme in EMBEDDING else None)
 
+    def served(self, key: str) -> LookedAt | None:
+        """What the run's server has of media; None: they lie here, or the reader can't tell."""
+        if key in self._looked_at:
+            return self._looked_at[key]
+        reader, run, files = registry.load(self._reader.scheme)(), self._runs[key], self._files / key
+        ask = getattr(reader, "served", None)
+        if ask is None:
+            return None
+        with in_turn(self._lock, run.source), boundary(run.source):
+            if key not in self._looked_at:
+                files.mkdir(exist_ok=True)
+                found = ask(run, files)
+                self._looked_at[key] = LookedAt(run.source, found, files, self._room) if found is not None else None
+            return self._looked_at[key]
+
     def directory(self, key: str) -> Path | None:
         directory = self._runs[key].directory
-        return Path(directory) if directory else None
+        if directory:
+            return Path(directory)
+        return self._files / key if self._looked_at.get(key) is not None else None
 
 
 def _other_row(key: str, run: SourceRun, data: RunData | None = None) -> Row:

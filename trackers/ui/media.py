@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 
-from trackers.errors import NotFound
+from trackers.errors import NotFound, TrackersError
 from trackers.formats.pixels import array_as_png
 from trackers.records import ArtifactRecord, Media, MediaFile, Record, Text, name_floats
 from trackers.support import confined
@@ -51,12 +51,20 @@ def steps(others: Iterable[Record], name: str, kind: str) -> list[int | None]:
     return [record.step for record in others if (name, kind) in _keys(record)]
 
 
-def items(others: Iterable[Record], name: str, kind: str, place: int, root: Path | None) -> dict[str, Any]:
+def items(
+    others: Iterable[Record],
+    name: str,
+    kind: str,
+    place: int,
+    root: Path | None,
+    whole: Callable[[Media], Media] = lambda record: record,
+) -> dict[str, Any]:
     """One record of a name: its ``step``, ``time`` and ``items``.
 
     Args:
         place: its number among the name's records; negative from the last.
         root: the directory that files are relative to; None: there are none.
+        whole: gives the record with what a server has of it; see :meth:`trackers.ui.catalogue.Catalogue.whole`.
 
     Raises:
         NotFound: there is none.
@@ -66,12 +74,26 @@ def items(others: Iterable[Record], name: str, kind: str, place: int, root: Path
     if isinstance(record, Text):
         found.append({"text": record.values[name][:LONGEST]})
     elif isinstance(record, Media):
-        found = [_item(record.type, item, root) for item in record.items[:200]]
+        try:
+            found = [_item(record.type, item, root) for item in whole(record).items[:200]]
+        except TrackersError as error:
+            found.append({"problem": str(error)[:300]})
     return {"step": record.step, "time": record.time, "items": found}
 
 
-def file(others: Iterable[Record], name: str, kind: str, place: int, number: int, root: Path | None) -> File:
+def file(
+    others: Iterable[Record],
+    name: str,
+    kind: str,
+    place: int,
+    number: int,
+    root: Path | None,
+    fetch: Callable[[Media, int], None] = lambda record, number: None,
+) -> File:
     """The file of an item, of a type that a browser only shows.
+
+    Args:
+        fetch: has the item's file be there; see :meth:`trackers.ui.catalogue.Catalogue.fetch`.
 
     Raises:
         NotFound: there is none, it is too large, or no regular file below the run's directory.
@@ -80,6 +102,7 @@ def file(others: Iterable[Record], name: str, kind: str, place: int, number: int
     if not isinstance(record, Media) or root is None or not 0 <= number < len(record.items):
         raise NotFound("there is no such file")
     item = record.items[number]
+    fetch(record, number)
     content = _read(item.file, root)
     form = item.format.lower()
     if form == "npy" and record.type == "image":

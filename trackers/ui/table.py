@@ -56,8 +56,13 @@ class Row(msgspec.Struct):
         return getattr(self, column) if column in _ATTRIBUTES else None
 
     def found(self, name: str) -> Any:
-        """The value that somebody means by a name: a column's, else that of a setting, a result or a last value."""
+        """The value that somebody means by a name: a column's, else that of a setting, a result or a last value.
+
+        A result may be called ``final/NAME``, as the commands and the page's columns call it.
+        """
         value = self.cell(name)
+        if value is None and name.startswith("final/"):
+            value = self.result.get(records.plain_name(name))
         for kind in KINDS if value is None else ():
             value = getattr(self, kind).get(name)
             if value is not None:

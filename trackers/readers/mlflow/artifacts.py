@@ -17,9 +17,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from trackers.errors import NotFound
 from trackers.formats.mlflow_names import local_store, reach, refusal, unmap
+from trackers.readers.boundary import Spared
 from trackers.readers.helpers import warn
 from trackers.readers.mlflow import bounded_http
+from trackers.readers.mlflow.translation import translated
 from trackers.records import Alert, ArtifactFile, ArtifactRecord, Media, MediaFile, Record, Text
 from trackers.support import confined
 
@@ -105,9 +108,8 @@ class ArtifactReader:
         local = self._fetch(file)
         if local is None:
             return
-        caption = f"{file.removesuffix(found['ext'])}json"
-        said = self._json(caption) if caption in files else None
-        item = MediaFile(format=found["ext"], file=local, caption=(said or {}).get("caption"))
+        caption = self._caption(local, f"{file.removesuffix(found['ext'])}json", files)
+        item = MediaFile(format=found["ext"], file=local, caption=caption)
         name = unmap(found["name"].replace("~", "/").replace("#", "/"))
         yield Media(name=name, type="image", items=[item], step=int(found["step"]), time=int(found["ms"]) / 1000)
 
@@ -130,10 +132,13 @@ class ArtifactReader:
                 if local is None:
                     continue
                 item = MediaFile(format=format, file=local)
-            caption = posixpath.join(folder, f"{stem}.caption.json")
-            if caption in files:
-                item.caption = (self._json(caption) or {}).get("caption")
+            item.caption = self._caption(item.file, posixpath.join(folder, f"{stem}.caption.json"), files)
             yield Media(name=name, type=kind, items=[item], step=step, time=time)
+
+    def _caption(self, file: str, path: str, files: list[str]) -> str | None:
+        """What stands beside a file, in another one."""
+        said = self._json(path) if path in files else None
+        return said.get("caption") if isinstance(said, dict) else None
 
     def _table(self, path: str, time: float) -> Iterator[Record]:
         said = self._json(path)
@@ -285,6 +290,73 @@ class ArtifactReader:
             return json.loads(self._bytes(path) or b"null")
         except (ValueError, RecursionError):
             return None
+
+
+class ServedArtifacts(ArtifactReader):
+    """Pictures, sounds, videos and pages of a run on a server: see :class:`trackers.readers.reader.ServedMedia`."""
+
+    def __init__(self, client: Any, run: Any, uri: str, files: Path) -> None:
+        super().__init__(client, run, uri, files)
+        self._uri, self._place = uri, files
+        self._captions: dict[str, str] = {}
+        self.on_disk = self._local is not None
+        self.media: list[Media] = []
+
+    def name(self, spared: Spared, time: float) -> None:
+        """Fill ``media``.
+
+        Args:
+            spared: takes what is damaged. time: for what has none of its own.
+        """
+        for folder in [path for path, is_folder in self._top if is_folder]:
+            if folder == "images":
+                files = [file for file, _ in self._list(folder)]
+                parts = [self._image(file, files) for file in files]
+            elif folder in KINDS and KINDS[folder] != "histogram":
+                parts = [self._media(name, KINDS[folder], time) for name, _ in self._list(folder)]
+            else:
+                continue
+            found = [record for part in parts for record in spared.read(part)]
+            self.media.extend(record for record in found if isinstance(record, Media))
+
+    def whole(self, record: Media, most_bytes: int) -> Media:
+        """See :class:`trackers.readers.reader.ServedMedia`."""
+        with translated(self._uri):
+            for item in record.items:
+                path = self._captions.get(item.file)
+                if path is not None:
+                    item.caption = super()._caption(item.file, path, [path])
+                    del self._captions[item.file]
+        return record
+
+    def fetch(self, record: Media, number: int, most_bytes: int) -> None:
+        """See :class:`trackers.readers.reader.ServedMedia`."""
+        path = record.items[number].file
+        target = self._place / path
+        if target.is_file():
+            return
+        size = self._sizes.get(path)
+        if size is not None and size > most_bytes:
+            raise NotFound(f"mlflow: {path} has {size:,} bytes, more than {most_bytes:,}")
+        if folder := posixpath.dirname(path):
+            confined.make_folder(self._place / folder, root=self._place)
+        part = target.with_name(f"{target.name}.part")
+        try:
+            with translated(self._uri):
+                self._download(path, part, most_bytes)
+            part.replace(target)
+        except bounded_http.TooLong as error:
+            raise NotFound(f"mlflow: {path}: {error}") from error
+        finally:
+            part.unlink(missing_ok=True)
+
+    def _fetch(self, path: str) -> str | None:
+        return path
+
+    def _caption(self, file: str, path: str, files: list[str]) -> str | None:
+        if path in files:
+            self._captions[file] = path
+        return None
 
 
 def _name(path: str) -> str:

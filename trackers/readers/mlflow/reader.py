@@ -21,13 +21,14 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote
 
-from trackers.errors import Damaged, NotFound, TrackersError, Unavailable, UsageError, examples
+from trackers.errors import Damaged, NotFound, UsageError, examples
 from trackers.formats import foreign_sqlite, sqlite_address, vendor_system_names
 from trackers.formats.mlflow_names import local_store, map_name, refusal, unmap
 from trackers.readers import helpers as places
 from trackers.readers.boundary import Spared, bounded
-from trackers.readers.mlflow.artifacts import ArtifactReader
+from trackers.readers.mlflow.artifacts import ArtifactReader, ServedArtifacts
 from trackers.readers.mlflow.bounded_http import bound
+from trackers.readers.mlflow.translation import translated
 from trackers.readers.reader import SourceRun
 from trackers.records import SUMMARY_PREFIX, SYSTEM_PREFIX, Config, Environment, Finish, Metrics, Record, Summary
 
@@ -135,6 +136,19 @@ class MlflowReader:
                 yield from spared.read(artifact)
             spared.tell()
             yield from _end(native, place, run)
+
+    def served(self, run: SourceRun, files: Path) -> ServedArtifacts | None:
+        """See :class:`trackers.readers.reader.Reader`."""
+        uri = str(run.native["uri"])
+        with translated(uri):
+            client = self._client(uri)
+            found = ServedArtifacts(client, client.get_run(run.native["run_id"]), uri, files)
+            if found.on_disk:
+                return None
+            spared = Spared(run, "media")
+            found.name(spared, run.created)
+            spared.tell()
+        return found
 
     def _client(self, uri: str) -> Any:
         if uri not in self._clients:
@@ -373,40 +387,3 @@ def _version(uri: str, run: Any) -> str:
         return word
     file = sqlite_address.decoded(uri.removeprefix("sqlite:///").partition("?")[0])
     return word + places.version([path for end in ("", "-wal") if (path := Path(file + end)).exists()])
-
-
-@contextlib.contextmanager
-def translated(uri: str) -> Iterator[None]:
-    """MLflow's and its database's errors as ours."""
-    try:
-        yield
-    except TrackersError:
-        raise
-    except Exception as error:
-        import sqlalchemy.exc
-        from mlflow.exceptions import MlflowException
-
-        if not isinstance(error, (MlflowException, sqlalchemy.exc.SQLAlchemyError, OSError)):
-            raise
-        code = getattr(error, "error_code", "")
-        short = " ".join(str(error).split())[:300]
-        if code == "RESOURCE_DOES_NOT_EXIST":
-            raise NotFound(f"mlflow: {short}") from error
-        if code in ("PERMISSION_DENIED", "UNAUTHENTICATED", "CUSTOMER_UNAUTHORIZED"):
-            raise UsageError(
-                f"mlflow: {uri} refused the login (MLFLOW_TRACKING_USERNAME, MLFLOW_TRACKING_TOKEN): {short}"
-            ) from error
-        if "attempt to write a readonly database" in short and "INTO experiments" in str(error):
-            raise UsageError(
-                f"mlflow: {uri} lacks the experiment 'Default', which MLflow adds, and is only read here: "
-                f"MLFLOW_TRACKING_URI={uri} mlflow experiments search"
-            ) from error
-        other = ("out-of-date database schema", "Can't locate revision", "attempt to write a readonly database")
-        if any(text in short for text in other):
-            raise UsageError(
-                f"mlflow: {uri} belongs to another version of MLflow: install that one, or read a copy that you "
-                f"upgraded: mlflow db upgrade sqlite:///COPY.db"
-            ) from error
-        if "malformed" in short or "not a database" in short:
-            raise Damaged(f"mlflow: {uri} is damaged: {short}") from error
-        raise Unavailable(f"mlflow: {uri} can't be read: {short}") from error

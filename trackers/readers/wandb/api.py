@@ -21,12 +21,12 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from trackers.errors import UNDECODABLE, Damaged, NotFound, TrackersError, Unavailable, UsageError, examples
-from trackers.readers.boundary import bounded
+from trackers.readers.boundary import bounded, why
 from trackers.readers.reader import SourceRun
 from trackers.readers.wandb import fetch
 from trackers.readers.wandb.fetch import RunCache, artifacts, patiently
-from trackers.readers.wandb.rows import RESERVED, STATUS, Decoder, is_ours
-from trackers.records import Config, Environment, Finish, Record, Start
+from trackers.readers.wandb.rows import RESERVED, STATUS, Decoder, is_ours, table
+from trackers.records import Config, Environment, Finish, Media, MediaFile, Record, Start
 from trackers.support import confined
 from trackers.support.progress import progress
 
@@ -37,6 +37,8 @@ LISTED = 20
 """Maximum number of runs named in a message."""
 START_PATIENCE_S = 20.0
 """Maximum wait for an unreachable server, in seconds."""
+LOOK_PATIENCE_S = 5.0
+"""The same where somebody looks at a page and waits."""
 
 
 @bounded
@@ -145,6 +147,15 @@ class WandbReader:
             ended = _time(remote._attrs.get("heartbeatAt")) or decoder.time
             yield Finish(time=max(ended, decoder.time), status=run.status)
 
+    def served(self, run: SourceRun, files: Path) -> _Served:
+        """See :class:`trackers.readers.reader.Reader`."""
+        remote = self._remote(run)
+        cache = self._cache(remote, run)
+        self._complete(remote, cache, run)
+        decoder = Decoder(is_ours(remote.rawconfig.get("_wandb", {}).get("m")), named=True)
+        found = (record for row in cache.history() for record in decoder.row(row) if isinstance(record, Media))
+        return _Served(remote, files, [record for record in found if any(item.file for item in record.items)])
+
     def address(self, where: str) -> tuple[str, str, str]:
         """Entity, project and run ("" for all) of ``where``: ``entity/project[/run]``, ``project``, or an address.
 
@@ -246,6 +257,31 @@ class WandbReader:
         return {}
 
 
+class _Served:
+    """Media of a run, fetched when they are looked at: see :class:`trackers.readers.reader.ServedMedia`."""
+
+    def __init__(self, remote: Any, files: Path, media: list[Media]) -> None:
+        self.media = media
+        self._files = _Files(remote, files)
+
+    def whole(self, record: Media, most_bytes: int) -> Media:
+        """See :class:`trackers.readers.reader.ServedMedia`."""
+        if record.type != "table":
+            return record
+        items = []
+        for item in record.items:
+            path = self._files.fetch(item.file, most_bytes, LOOK_PATIENCE_S)
+            try:
+                items.append(MediaFile(format="json", data=table(path, most_bytes)))
+            except (*UNDECODABLE, KeyError, TypeError) as error:
+                raise Damaged(f"wandb: {item.file} is no table: {why(error)}") from error
+        return Media(name=record.name, type=record.type, items=items, step=record.step, time=record.time)
+
+    def fetch(self, record: Media, number: int, most_bytes: int) -> None:
+        """See :class:`trackers.readers.reader.ServedMedia`."""
+        self._files.fetch(record.items[number].file, most_bytes, LOOK_PATIENCE_S)
+
+
 class _Files:
     """Fetches a run's files, each once."""
 
@@ -254,25 +290,40 @@ class _Files:
         self._directory = directory
 
     def get(self, path: str) -> Path | None:
-        if not confined.inside(path):
-            return None
-        target = self._directory / path
-        if target.is_file():
-            return target
-        target.parent.mkdir(parents=True, exist_ok=True)
+        """The file; None where the run has none of this name."""
         try:
-            patiently(lambda: self._download(path))
+            return self.fetch(path) if confined.inside(path) else None
         except NotFound:
             return None
-        return target if target.is_file() else None
 
-    def _download(self, path: str) -> None:
+    def fetch(self, path: str, most_bytes: int | None = None, patience_s: float | None = None) -> Path:
+        """The file.
+
+        Args:
+            most_bytes: maximum size; None: any. patience_s: see :func:`trackers.readers.wandb.fetch.patiently`.
+
+        Raises:
+            NotFound: the run has none of this name, or it is larger. Unavailable: the server can't be reached.
+        """
+        if not confined.inside(path):
+            raise NotFound(f"wandb: {path!r:.200} is no path inside of the run")
+        target = self._directory / path
+        if not target.is_file():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            patiently(lambda: self._download(path, most_bytes), patience_s)
+        if not target.is_file():
+            raise NotFound(f"wandb: the run has no file {path!r:.200}")
+        return target
+
+    def _download(self, path: str, most_bytes: int | None) -> None:
         found = fetch.listed(self._remote.files(names=[path]), 1, patience_s=0.0)
         if not found:
             raise NotFound(f"wandb: the run has no file {path!r:.200}")
         (file,) = found
         if file.name != path:  # the client writes to the name that the server answers
             raise NotFound(f"wandb: the server gives {file.name!r:.200} for {path!r:.200}")
+        if most_bytes is not None and int(file.size or 0) > most_bytes:
+            raise NotFound(f"wandb: {path!r:.200} has {int(file.size):,} bytes, more than {most_bytes:,}")
         file.download(root=str(self._directory), replace=True).close()
 
 

@@ -45,15 +45,17 @@ class Decoder:
     Args:
         ours: our own tracker wrote the run.
         fetch: gets the files that media lie in; None: such media are left out.
+        named: media are given with the names of their files, though these aren't there.
 
     ``last``: the last value of each name that rows had, for telling a summary's results from last values.
     """
 
-    def __init__(self, ours: bool, fetch: Fetch | None = None) -> None:
+    def __init__(self, ours: bool, fetch: Fetch | None = None, named: bool = False) -> None:
         self.ours = ours
         self.last: dict[str, Any] = {}
         self.time = 0.0
         self._fetch = fetch
+        self._named = named
 
     def row(self, row: Mapping[str, Any]) -> Iterator[Record]:
         """The records of one row of the history."""
@@ -135,7 +137,7 @@ class Decoder:
 
     def _file(self, part: Mapping[str, Any], whole: Mapping[str, Any]) -> MediaFile | None:
         path = str(part.get("path") or "")
-        if not path or self._get(path) is None:
+        if not (self._named and _inside(path)) and self._get(path) is None:
             return None
         return MediaFile(
             format=path.rpartition(".")[2].lower(),
@@ -147,17 +149,31 @@ class Decoder:
         )
 
     def _table(self, value: Mapping[str, Any]) -> list[MediaFile]:
-        """W&B's table file as we have tables: rows are called "rows"."""
-        file = self._get(str(value.get("path") or ""))
+        path = str(value.get("path") or "")
+        if self._named:
+            return [MediaFile(format="json", file=path)] if _inside(path) else []
+        file = self._get(path)
         try:
-            content = json.loads(confined.read(file)) if file is not None else {}
-            return [MediaFile(format="json", data={"columns": content["columns"], "rows": content["data"]})]
+            return [MediaFile(format="json", data=table(file))] if file is not None else []
         except (OSError, *UNDECODABLE, KeyError, TypeError):
             return []
 
     def _get(self, path: str) -> Path | None:
-        inside = path and not path.startswith("/") and ".." not in path.split("/")
-        return self._fetch(path) if self._fetch is not None and inside else None
+        return self._fetch(path) if self._fetch is not None and _inside(path) else None
+
+
+def table(file: Path, most_bytes: int = confined.READ_BYTES) -> dict[str, Any]:
+    """W&B's table file as we have tables: rows are called "rows".
+
+    Raises:
+        OSError: it can't be read. ValueError, RecursionError, KeyError, TypeError: it is no table.
+    """
+    content = json.loads(confined.read(file, most=most_bytes))
+    return {"columns": content["columns"], "rows": content["data"]}
+
+
+def _inside(path: str) -> bool:
+    return bool(path) and not path.startswith("/") and ".." not in path.split("/")
 
 
 def _leaves(name: str, value: Any) -> Iterator[tuple[str, Any]]:
