@@ -13,14 +13,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 import trackers
 from tests import forked
+from trackers.cli.app import app
 from trackers.journal.console_spool import segments
 from trackers.journal.run_directory import RunDirectory
 from trackers.readers.console import RunConsole, lines_of
 from trackers.training import console_capture
 from trackers.training.console_capture import ConsoleCapture
+from trackers.training.wandb_arguments import init_arguments
 
 
 class Captured:
@@ -452,3 +455,33 @@ def test_ranks_are_apart_and_their_spools_gone(tmp_path: Path) -> None:
     assert [text for rank, text in found if rank == 1][:1] == ["rank 1 prints"]
     assert (1, "ValueError: rank 1 fails") in found
     assert not list((tmp_path / "runs").rglob("*.times"))
+
+
+@pytest.mark.parametrize(("console", "wanted"), [("off", "n"), ("redirect", "descriptors"), ("auto", None)])
+def test_setting_of_wandb_says_the_same(console: str, wanted: str | None) -> None:
+    """``wandb.init(settings=wandb.Settings(console=…))``."""
+    found = init_arguments({"settings": {"console": console}})
+    assert found.get("TRACKER_CONSOLE_CAPTURE") == wanted
+
+
+@pytest.mark.processes
+def test_sync_collects_what_a_killed_run_without_a_relay_printed(tmp_path: Path) -> None:
+    """Once, masked, and read when the run is archived, too."""
+    script = tmp_path / "train.py"
+    secret = 'print("token=hf_abcdefghijklmnopqrstuvwxyzabcdefgh")\n'
+    script.write_text(f"{BEGIN}{secret}os.kill(os.getpid(), signal.SIGKILL)")
+    variables = {"TRACKER_CONSOLE_CAPTURE": "auto", "TRACKER_RELAY": "n", "TRACKER_DIR": str(tmp_path / "runs")}
+    forked.run([sys.executable, str(script)], preload=forked.HELPERS, env={**os.environ, **variables})
+    (directory,) = (tmp_path / "runs/p").iterdir()
+    cli = CliRunner()
+    shown = cli.invoke(app, ["logs", str(directory)]).stdout.splitlines()[-2:]
+    assert shown == ["begun", "token=***"]
+    assert (directory / "console").exists()
+    for _ in range(2):
+        assert cli.invoke(app, ["sync", str(directory)]).exit_code == 0
+    assert not (directory / "console").exists()
+    assert cli.invoke(app, ["logs", str(directory)]).stdout.splitlines()[-2:] == shown
+    archived = cli.invoke(app, ["archive", str(directory), "--older-than", "0", "--yes"])
+    assert archived.exit_code == 0, archived.output
+    assert not (directory / "streams/console-0.1.jsonl").exists()
+    assert cli.invoke(app, ["logs", str(directory)]).stdout.splitlines()[-2:] == shown

@@ -75,6 +75,11 @@ SETTINGS = {
 }  # fmt: skip
 """Fields of ``wandb.Settings`` that are options here."""
 
+CONSOLE = {
+    "off": "n", "redirect": "descriptors", "wrap": "python", "wrap_raw": "python", "wrap_emu": "python",
+}  # fmt: skip
+"""Ways in which W&B's client captures the console, and those of :mod:`trackers.training.console_capture`."""
+
 HARMLESS_SETTINGS = frozenset(SETTING_DEFAULTS) - frozenset(SETTINGS) | {
     "allow_val_change", "anonymous", "console_chunk_max_bytes", "console_multipart", "disable_job_creation",
     "ignore_globs", "job_name", "label_disable", "launch", "max_end_of_run_history_metrics", "save_requirements",
@@ -168,6 +173,8 @@ def _settings(settings: Any) -> dict[str, Any]:
         found["sync_tensorboard"] = True
     if values.get("_disable_stats") or values.get("x_disable_stats"):
         found["TRACKER_SAMPLE"] = False
+    if values.get("console") in CONSOLE:
+        found["TRACKER_CONSOLE_CAPTURE"] = CONSOLE[values["console"]]
     return found
 
 
