@@ -99,6 +99,23 @@ def test_secret_printed_in_pieces_and_key_over_lines_are_masked(run: RunDirector
     assert lines(run) == ["key ***", "***", "***", "***", "***", "after"]
 
 
+@pytest.mark.parametrize("ends", [False, True])
+def test_stream_that_somebody_deleted_is_put_back(run: RunDirectory, ends: bool) -> None:
+    """Deliveries wait for it, also where nothing is printed any more."""
+    out = spool(run)
+    out.add("one\n")
+    collecting = collector(run)
+    collecting.poll()
+    run.stream(StreamName("console", 0, 1)).unlink()
+    if ends:
+        out.close()
+        collecting.end()
+    else:
+        collecting.poll()
+    assert lines(run) == ["one"]
+    collecting.close()
+
+
 @pytest.mark.parametrize("torn", [False, True])
 def test_collector_that_was_killed_is_followed_by_one_that_goes_on(run: RunDirectory, torn: bool) -> None:
     """Each line is there once, though the last record was written in part."""

@@ -342,6 +342,11 @@ class RankConsole:
             for source in self.sources.values():
                 source.source.remove(found)
 
+    def mend(self) -> None:
+        """Put the stream back, if somebody deleted it: deliveries wait for it."""
+        if self._writer is not None:
+            self._writer.mend(lambda: confined.make_folder(self._path.parent))
+
     def close(self) -> None:
         """Leave the stream."""
         if self._writer is not None:
@@ -364,7 +369,7 @@ class RankConsole:
         lines = sorted(batch, key=lambda record: record.time)
         if self._writer is None:
             self._writer = StreamWriter(self._path)
-        self._writer.mend(lambda: confined.make_folder(self._path.parent))
+        self.mend()
         self._writer.write(b"".join(map(records.encode, lines)))
 
     def _read_back(self) -> None:
@@ -423,6 +428,7 @@ class ConsoleCollector:
         found = self._found()
         for rank in self._ranks.values():
             rank.take(found)
+            rank.mend()
 
     def end(self) -> bool:
         """Training is over: append the rest. False while other ranks may still print, for :data:`RANKS_S` at most."""
@@ -436,6 +442,7 @@ class ConsoleCollector:
         self._over = True
         for (number, attempt), rank in self._ranks.items():
             rank.finish(found)
+            rank.mend()
             forget_files(self._run.console, number, attempt)
             forget_copying(self._run.console, number, attempt)
         with contextlib.suppress(OSError):
