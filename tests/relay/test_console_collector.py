@@ -99,6 +99,24 @@ def test_secret_printed_in_pieces_and_key_over_lines_are_masked(run: RunDirector
     assert lines(run) == ["key ***", "***", "***", "***", "***", "after"]
 
 
+def test_stream_that_cannot_be_opened_is_said_once_and_tried_again(run: RunDirectory) -> None:
+    """Nothing else of the relay stops, and nothing printed is lost."""
+    said: list[str] = []
+    path = run.stream(StreamName("console", 0, 1))
+    path.mkdir()
+    out = spool(run)
+    out.add("one\n")
+    collecting = ConsoleCollector(run, run.read_info(), 1, 0, said.append)
+    collecting.poll()
+    collecting.poll()
+    assert len(said) == 1
+    assert "what training prints can't be taken into the journal now" in said[0]
+    path.rmdir()
+    collecting.poll()
+    assert lines(run) == ["one"]
+    collecting.close()
+
+
 @pytest.mark.parametrize("ends", [False, True])
 def test_stream_that_somebody_deleted_is_put_back(run: RunDirectory, ends: bool) -> None:
     """Deliveries wait for it, also where nothing is printed any more."""

@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from trackers import records
+from trackers.errors import reason
 from trackers.formats.terminal_text import TerminalLine, TerminalText
 from trackers.journal.console_spool import (
     TIME,
@@ -330,11 +331,21 @@ class RankConsole:
                 self.sources[name.source] = SourceLines(source, name.source, self._rank)
 
     def take(self, found: Found, limit: int = TURN_BYTES) -> None:
-        """Append what has come."""
+        """Append what has come.
+
+        Raises:
+            OSError: the stream can't be opened; nothing was taken.
+        """
+        self._open()
         self._append(record for source in self.sources.values() for record in self._of(source, found, limit))
 
     def finish(self, found: Found) -> None:
-        """Append the rest, and remove the spools, whose content is in the journal."""
+        """Append the rest, and remove the spools, whose content is in the journal.
+
+        Raises:
+            OSError: the stream can't be opened; the spools are left.
+        """
+        self._open()
         self._append(
             record for name, source in self.sources.items() for record in source.finish(found, self._skipped.get(name))
         )
@@ -367,10 +378,14 @@ class RankConsole:
         if not batch:
             return
         lines = sorted(batch, key=lambda record: record.time)
-        if self._writer is None:
-            self._writer = StreamWriter(self._path)
         self.mend()
-        self._writer.write(b"".join(map(records.encode, lines)))
+        if self._writer is not None:
+            self._writer.write(b"".join(map(records.encode, lines)))
+
+    def _open(self) -> None:
+        if self._writer is None and self.sources:
+            confined.make_folder(self._path.parent)
+            self._writer = StreamWriter(self._path)
 
     def _read_back(self) -> None:
         reader = StreamReader(self._path)
@@ -402,10 +417,20 @@ class ConsoleCollector:
     Args:
         attempt: which; None: all of them, none of which goes on.
         watched: pid of training's own process, where this is its own relay; 0: files that it names aren't read.
+        say: called once with a line, if something can't be taken.
     """
 
-    def __init__(self, run: RunDirectory, info: RunInfo, attempt: int | None, watched: int = 0) -> None:
+    def __init__(
+        self,
+        run: RunDirectory,
+        info: RunInfo,
+        attempt: int | None,
+        watched: int = 0,
+        say: Callable[[str], None] = lambda text: None,
+    ) -> None:
         self._watched = watched
+        self._say = say
+        self._complained = False
         self._run = run
         self._info = info
         self._attempt = attempt
@@ -425,10 +450,11 @@ class ConsoleCollector:
         if self._over or now < self._look_at:
             return
         self._look_at = now + LOOK_S
-        found = self._found()
-        for rank in self._ranks.values():
-            rank.take(found)
-            rank.mend()
+        with self._isolated():
+            found = self._found()
+            for rank in self._ranks.values():
+                rank.take(found)
+                rank.mend()
 
     def end(self) -> bool:
         """Training is over: append the rest. False while other ranks may still print, for :data:`RANKS_S` at most."""
@@ -436,10 +462,16 @@ class ConsoleCollector:
             return True
         now = time.monotonic()
         self._end_at = self._end_at or now + RANKS_S
-        found = self._found()
-        if self._attempt is not None and self._print_on(found) and now < self._end_at:
-            return False
+        with self._isolated():
+            found = self._found()
+            if self._attempt is not None and self._print_on(found) and now < self._end_at:
+                return False
+            self._finish(found)
         self._over = True
+        self.close()
+        return True
+
+    def _finish(self, found: Found) -> None:
         for (number, attempt), rank in self._ranks.items():
             rank.finish(found)
             rank.mend()
@@ -451,8 +483,16 @@ class ConsoleCollector:
             if (folder / CONSOLE).is_dir():
                 forget_ends(folder / CONSOLE)
                 launch.tidy(folder)
-        self.close()
-        return True
+
+    @contextlib.contextmanager
+    def _isolated(self) -> Iterator[None]:
+        """Whatever goes wrong here is said once, and is no reason to deliver nothing else."""
+        try:
+            yield
+        except Exception as error:
+            if not self._complained:
+                self._complained = True
+                self._say(f"what training prints can't be taken into the journal now: {reason(error)}")
 
     def close(self) -> None:
         """Leave the streams."""

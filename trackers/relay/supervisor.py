@@ -313,7 +313,7 @@ class Supervisor:
             self._reducing = Reducing(
                 run, self.info, self._attempt, lambda text: say(text, ""), ended=False, own_session=False, nice=nice
             )
-            self._console = ConsoleCollector(run, self.info, self._attempt, watch[0])
+            self._console = ConsoleCollector(run, self.info, self._attempt, watch[0], lambda text: say(text, ""))
             if alert_watch.wanted(self.info):
                 self._alerts = AlertWatch(run, self.info, self._attempt, lambda text: say(text, "alerts"))
                 if self.info.mode != "offline":
