@@ -171,6 +171,25 @@ def test_best_shows_the_columns_asked_for(runs: None) -> None:
     assert lines[1].split()[:3] == ["rate0.1-seed1", "0.25", "0.25"]
 
 
+def test_ls_shows_what_runs_are_sorted_by(runs: None) -> None:
+    """As the first of the values, also where it is none of the usual columns, and where the terminal is narrow."""
+    assert run_cli("ls", "--sort", "-config.seed").stdout.splitlines()[0].split()[5] == "config.seed"
+    text = re.sub(r"\x1b\[[0-9;]*m", "", Terminal("ls", "--sort", "config.seed", columns=72).text())
+    assert [line.split()[3] for line in text.splitlines() if "rate0." in line] == ["0", "0", "1", "1"]
+
+
+def test_comparison_of_many_runs_keeps_results_in_a_narrow_terminal() -> None:
+    """Results go last but for settings; what the runs are sorted by stays."""
+    for number in range(8):
+        config = {"learning_rate": number, "batch_size": number}
+        values = {"train_loss": 1.0 + number, "val_loss": 2.0 - number, "lr": 0.1}
+        write_run(f"r{number}", [(1, 1, values)], config=config, summary={"best_val_loss": 0.125 * number})
+    text = re.sub(r"\x1b\[[0-9;]*m", "", Terminal("compare", "digits", columns=52).text())
+    assert any(line.startswith("r7 ") and line.split()[-1] == "0.875" for line in text.splitlines())
+    text = re.sub(r"\x1b\[[0-9;]*m", "", Terminal("compare", "digits", "--sort", "lr", columns=52).text())
+    assert any(line.startswith("r7 ") and line.split()[-2:] == ["0.875", "0.1"] for line in text.splitlines())
+
+
 @pytest.mark.parametrize("columns", [80, 120, 200])
 def test_tables_fit_the_terminal(runs: None, columns: int) -> None:
     """No line of a table is wider than the terminal; each run has one line; the best result is green."""

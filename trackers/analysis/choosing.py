@@ -132,6 +132,32 @@ def _fitting(patterns: str, headers: Sequence[str]) -> list[int]:
     return list(found)
 
 
+def spared(headers: Sequence[str], sort: str = "") -> list[int]:
+    """The columns of a comparison in the order in which a narrow terminal leaves them out.
+
+    Speed goes first, then metrics, results and settings; the first result, else the first metric, and what the runs are
+    sorted by stay longest.
+
+    Args:
+        sort: as ``--sort`` is given; "": not sorted.
+    """
+    settings, results, metrics, others = [], [], [], []
+    for place, header in enumerate(headers):
+        if header.startswith("config."):
+            settings.append(place)
+        elif header.startswith("final/"):
+            results.append(place)
+        elif without_figure(header) != header:
+            metrics.append(place)
+        elif header not in ("run", "status", "steps"):
+            others.append(place)
+    by = sort.removeprefix("-")
+    stay = {place for place, header in enumerate(headers) if by and (_fits(header, by) or _NAMES.get(header) == by)}
+    stay.update((results or metrics)[:1])
+    order = [place for part in (others, metrics, results, settings[1:]) for place in reversed(part)]
+    return [place for place in order if place not in stay]
+
+
 def without_figure(header: str) -> str:
     """A metric's name in a header: ``val_loss`` of ``val_loss best``."""
     metric, _, what = header.rpartition(" ")

@@ -90,11 +90,14 @@ def ordered(lines: Sequence[RunLine], by: str, glances: Glances) -> list[RunLine
     return choosing.ordered(lines, by, glances.value, lambda: glances.names(lines), direction)
 
 
-def table(lines: Sequence[RunLine], columns: str, glances: Glances, now: float | None = None) -> TextTable:
+def table(
+    lines: Sequence[RunLine], columns: str, glances: Glances, now: float | None = None, sort: str = ""
+) -> TextTable:
     """A row for each run.
 
     Args:
         columns: names and patterns, ``name,config.*``; "": the usual ones. now: Unix seconds; None: the clock's.
+        sort: what the runs are sorted by, as ``--sort`` is given: one of the usual columns, then.
 
     Raises:
         UsageError: there is no such column.
@@ -104,7 +107,8 @@ def table(lines: Sequence[RunLine], columns: str, glances: Glances, now: float |
         names = choosing.columns(columns, exact if len(exact) == len(choosing.words(columns)) else glances.names(lines))
         values = [name for name in names if name not in ABOUT]
     else:
-        values = usual(lines)
+        by = sort.removeprefix("-")
+        values = list(dict.fromkeys([*([by] if by and by not in ABOUT else []), *usual(lines)]))
         several = len({line.project for line in lines}) > 1
         about = ["name", "id", *(["project"] if several else []), "status", "steps", "age"]
         names = [*about, *values, "trackers"]
@@ -123,7 +127,8 @@ def table(lines: Sequence[RunLine], columns: str, glances: Glances, now: float |
             tones |= {(number, at): "best" for number in best_of([row[at] for row in rows], goal)}
     return TextTable(
         names, rows, texts=left, more_texts=frozenset(place for place in texts if place >= left), tones=tones,
-        spare=_spare(names, values), whole=frozenset(at for at, name in enumerate(names) if name in _WHOLE),
+        spare=_spare(names, values, sort.removeprefix("-")),
+        whole=frozenset(at for at, name in enumerate(names) if name in _WHOLE),
         least={at: STANDING for at, name in enumerate(names) if name == "trackers"},
     )  # fmt: skip
 
@@ -146,9 +151,14 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) or (isinstance(value, str) and value in records.FLOAT_NAMES)
 
 
-def _spare(names: list[str], values: list[str]) -> list[int]:
-    """Which columns are left out first: all values but the first, then the age, then the project."""
-    order = [*reversed(values[1:]), "age", "project", *values[:1], "steps"]
+def _spare(names: list[str], values: list[str], by: str) -> list[int]:
+    """Which columns are left out first: all values but the first, then the age, then the project.
+
+    Args:
+        by: what the runs are sorted by, which is left out last.
+    """
+    last = [*values[:1], "steps"]
+    order = [*reversed(values[1:]), "age", "project", *(reversed(last) if by in values else last)]
     return [names.index(name) for name in order if name in names]
 
 

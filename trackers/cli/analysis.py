@@ -208,6 +208,7 @@ def _compared(asked: _Asked, runs: Sequence[RunStats], found: Comparison) -> tup
     else:
         headlines = {key: asked.figures[0] if asked.figures else work.headline(runs, key) for key in found.keys}
         table = work.a_line_each(found, keys, settings, headlines)
+        table.spare = choosing.spared(table.headers, asked.sort)
         table = choosing.of_table(table, asked.columns) if asked.columns else table
     return table, [] if asked.columns else list(work.remarks(found, keys, settings))
 

@@ -75,13 +75,13 @@ def ls(
         print(f"trackers: {printable(text)}", file=sys.stderr)
 
     if watching:
-        watch(lambda: _watched(found(lambda text: None), columns, root))
+        watch(lambda: _watched(found(lambda text: None), columns, sort, root))
         return
     lines = found(complain)
     if as_json:
         print(json.dumps(_views(lines, complain), indent=2))
     elif lines:
-        print_table(run_table.table(lines, columns, run_table.Glances()))
+        print_table(run_table.table(lines, columns, run_table.Glances(), sort=sort))
     else:
         print(f"no runs in {printable(str(root), 4096)}", file=sys.stderr)
 
@@ -121,12 +121,12 @@ def _chosen(
     return lines
 
 
-def _watched(lines: list[RunLine], columns: str, root: Path) -> str:
+def _watched(lines: list[RunLine], columns: str, sort: str, root: Path) -> str:
     from trackers.analysis import run_table
 
     if not lines:
         return f"no runs in {printable(str(root), 4096)}"
-    return terminal_table(run_table.table(lines, columns, run_table.Glances()))[0]
+    return terminal_table(run_table.table(lines, columns, run_table.Glances(), sort=sort))[0]
 
 
 def _views(lines: list[RunLine], say: Callable[[str], None]) -> list[dict[str, Any]]:
