@@ -48,7 +48,7 @@ endef
 # menuconfig, defconfig-NAME and what else makes a .config.
 include config.mk
 
-.PHONY: help demo test test-fast test-slow test-failed test-oldest test-python test-frameworks test-loggers test-theirs test-clients check audit fuzz chaos chaos-crowd chaos-failpoints copy-project bench gpu-check docs docs-pictures new-tracker wheel release-check clean
+.PHONY: help demo test test-fast test-slow test-failed test-oldest test-python test-frameworks test-loggers test-theirs test-clients slurm-check check audit fuzz chaos chaos-crowd chaos-failpoints copy-project bench gpu-check docs docs-pictures new-tracker wheel release-check clean
 
 help:  ## this list
 	@grep -hE '^[a-z][a-z-]*:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 24
@@ -102,6 +102,9 @@ test-clients:  ## the tests with the clients that don't go with the others (Swan
 	@$(MAKE) --no-print-directory VENV=.venv-clients CONSTRAINTS="-c constraints/clients.txt" .venv-clients/.installed-clients
 	@TRACKERS_CLIENTS=y .venv-clients/bin/python -m pytest -n $(CORES) $(addprefix tests/backends/, \
 		aim swanlab comet clearml dvclive) tests/readers/aim/test_client.py tests/object_storage $(PYTEST)
+
+slurm-check: $(DEV_ENV)  ## jobs of a real Slurm of one node: tasks, arrays, signals, requeues, preemption; needs root, slurm-wlm, munge (minutes)
+	@TRACKERS_SLURM=y $(PYTHON) -m pytest -n 0 tests/slurm $(PYTEST)
 
 check: $(DEV_ENV)  ## style and types only
 	@scripts/check

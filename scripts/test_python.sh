@@ -13,7 +13,7 @@
 # process outlives them. The exit status is pytest's.
 set -euo pipefail
 
-packages=(chromium chromium-driver gcc git libc6-dev make postgresql procps python3-dev python3-torch python3-venv)
+packages=(chromium chromium-driver gcc git jq libc6-dev make postgresql procps python3-dev python3-torch python3-venv)
 
 fail() {
     echo "$(basename "$0"): $1" >&2

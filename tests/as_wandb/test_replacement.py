@@ -111,14 +111,14 @@ print("done")
 
 def test_checks_for_wandb_say_yes_with_and_without_it(tmp_path: Path) -> None:
     """find_spec, the distribution's version, and what Lightning asks, also where wandb isn't installed."""
-    for folder in map(Path, dict.fromkeys(path for path in sys.path if "site-packages" in path)):
+    for folder in map(Path, dict.fromkeys(path for path in sys.path if "-packages" in path)):
         for entry in folder.iterdir():
             if not entry.name.startswith("wandb") and not (tmp_path / entry.name).exists():
                 (tmp_path / entry.name).symlink_to(entry)
     code = """
 import sys
 if sys.argv[1]:
-    sys.path[:] = [path for path in sys.path if "site-packages" not in path] + [sys.argv[1]]
+    sys.path[:] = [path for path in sys.path if "-packages" not in path] + [sys.argv[1]]
 import importlib.metadata, importlib.util
 if sys.argv[1]:
     assert importlib.util.find_spec("wandb") is None

@@ -267,12 +267,13 @@ def test_descriptor_lost_just_before_the_end_disturbs_nobody(taken: bool, tmp_pa
     writer = StreamWriter(tmp_path / "rank-0.1.jsonl")
     writer.write(_line(0))
     number = writer.fd
-    os.close(number)
     (tmp_path / "data").write_bytes(b"theirs")
+    theirs = os.open(tmp_path / "data", os.O_RDONLY)
     if taken:
-        theirs = os.open(tmp_path / "data", os.O_RDONLY)
         os.dup2(theirs, number)
-        os.close(theirs)
+    else:
+        os.close(number)
+    os.close(theirs)
     writer.write(_line(1))
     writer.release()
     if taken:

@@ -262,7 +262,6 @@ def test_descriptor_that_somebody_closed_is_not_written_to(run: RunDirectory, tm
     out = spool(run)
     out.add("before\n")
     fd = out._fd
-    os.close(fd)
     other = os.open(tmp_path / "other", os.O_RDWR | os.O_CREAT)
     os.dup2(other, fd)
     out._timed = out._tried = 0.0

@@ -26,8 +26,8 @@ from trackers.journal import helper_process
 PREFIXES = (
     "PYTHON", "_PYTHON", "LC_", "LD_", "GLIBC_", "MALLOC_", "XDG_", "SSL", "OPENSSL_", "SQLITE_",
     "WANDB_", "MLFLOW_", "_MLFLOW", "DATABRICKS_", "TRACKIO_", "GRADIO_", "HF_", "HUGGINGFACE_", "FSSPEC_", "OTEL_",
-    "OMP_", "MKL_", "OPENBLAS_", "NUMEXPR_", "VECLIB_", "NUMPY_", "NPY_", "PANDAS_", "PILLOW_", "PYDANTIC_",
-    "PROTOCOL_BUFFERS_", "ARROW_", "JE_",
+    "OMP_", "MKL_", "OPENBLAS_", "GOTOBLAS_", "NUMEXPR_", "VECLIB_", "NUMPY_", "NPY_", "PANDAS_", "PILLOW_",
+    "PYDANTIC_", "PROTOCOL_BUFFERS_", "ARROW_", "JE_",
 )  # fmt: skip
 NAMES = frozenset({
     "HOME", "PATH", "LANG", "LANGUAGE", "TZ", "TMPDIR", "TEMP", "TMP", "CI", "DO_NOT_TRACK", "DISABLE_TELEMETRY",
