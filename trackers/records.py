@@ -244,16 +244,17 @@ class RankRow(Record, tag="row"):
 class Console(Record, tag="console"):
     """Lines that a process of training wrote, escape sequences removed and secrets masked.
 
-    ``time`` is that of the first line; the others were written within a tenth of a second of it. stream: "stdout",
-    "stderr", or "output" for a file that both go to. rank: None for the main one. partial: none of the lines has ended
-    yet (a progress bar): what follows in the same source repeats them as they are then. left_out: bytes of the source
-    before these lines that are kept nowhere. source, end: which of the rank's sources it is, and where in it the lines
-    after these begin.
+    ``time`` is that of the first line that was taken together with these; after: seconds from then to each line, where
+    that isn't 0. stream: "stdout", "stderr", or "output" for a file that both go to. rank: None for the main one.
+    partial: none of the lines has ended yet (a progress bar): what follows in the same source repeats them as they are
+    then. left_out: bytes of the source before these lines that are kept nowhere. source, end: which of the rank's
+    sources it is, and where in it the lines after these begin.
 
     No part of :data:`KINDS`: a tracker names it among what it accepts.
     """
 
     lines: list[str] = []
+    after: list[float] = []
     stream: str = "stdout"
     rank: int | None = None
     partial: bool = False

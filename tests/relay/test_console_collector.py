@@ -14,6 +14,7 @@ from trackers.journal.console_spool import ConsoleSpool, PrintedFile, note_files
 from trackers.journal.run_directory import RunDirectory, StreamName
 from trackers.journal.stream import StreamReader
 from trackers.ranks import launch
+from trackers.readers.console import lines_of
 from trackers.records import Console
 from trackers.relay import console_collector
 from trackers.relay.console_collector import ConsoleCollector
@@ -44,7 +45,7 @@ def lines(run: RunDirectory, rank: int = 0) -> list[str]:
 
 @pytest.fixture(autouse=True)
 def _at_each_look(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(console_collector, "LOOK_S", 0.0)
+    monkeypatch.setattr(console_collector, "LOOK_S", (0.0, 0.0))
 
 
 @pytest.fixture
@@ -68,8 +69,28 @@ def test_lines_are_in_the_journal_and_the_spools_are_gone(run: RunDirectory) -> 
     out.close()
     assert collecting.end()
     assert lines(run) == ["one", "two", "careful", "three", "no newline"]
-    assert [record.stream for record in kept(run)] == ["stdout", "stderr", "stdout", "stdout"]
+    assert [record.stream for record in kept(run)] == ["stdout", "stderr", "stdout"]
     assert not run.console.exists()
+
+
+def test_lines_of_one_look_are_few_records_with_the_times_of_lines(
+    run: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each change between the journal's streams costs every delivery a line: lines don't alternate with metrics."""
+    now = [T0]
+    monkeypatch.setattr(console_spool.time, "time", lambda: now[0])
+    last: list[object] = [None]
+    out = ConsoleSpool(run.console, 0, 1, "stdout", MANY, last)
+    err = ConsoleSpool(run.console, 0, 1, "stderr", MANY, last)
+    for number in range(20):
+        now[0] = T0 + number
+        (err if number == 10 else out).add(f"{number}\n")
+    out.close()
+    err.close()
+    collector(run).end()
+    assert [(record.time, len(record.lines)) for record in kept(run)] == [(T0, 10), (T0, 1), (T0, 9)]
+    found = [(round(line.time - T0, 3), line.text) for line in lines_of(kept(run))]
+    assert found == [(float(number), str(number)) for number in range(20)]
 
 
 def test_raw_text_is_for_its_owner_alone(run: RunDirectory) -> None:

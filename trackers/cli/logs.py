@@ -86,7 +86,7 @@ def _lines(reader: Reader, run: SourceRun) -> Iterable[ConsoleLine]:
         return lines_of(reader.read(run))
     console = _console(run)
     found = console.read()
-    return lines_of([*found, *console.waiting()], console.main())
+    return sorted(lines_of([*found, *console.waiting()], console.main()), key=lambda line: line.time)
 
 
 def _console(run: SourceRun) -> RunConsole:

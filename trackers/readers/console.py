@@ -37,7 +37,11 @@ def lines_of(found: Iterable[Record], rank: int = 0) -> Iterator[ConsoleLine]:
             continue
         own = rank if record.rank is None else record.rank
         source = record.rank, record.source
-        lines = [ConsoleLine(record.time, record.stream, own, text, record.partial) for text in record.lines]
+        after = record.after if len(record.after) == len(record.lines) else [0.0] * len(record.lines)
+        lines = [
+            ConsoleLine(record.time + late, record.stream, own, text, record.partial)
+            for text, late in zip(record.lines, after, strict=True)
+        ]
         if record.left_out:
             yield ConsoleLine(record.time, record.stream, own, f"… {record.left_out:,} bytes left out …")
         if record.partial:

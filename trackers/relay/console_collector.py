@@ -49,12 +49,13 @@ from trackers.tracker import RunInfo
 PARTIAL_S = (5.0, 60.0)
 """Time after which a line that hasn't ended is recorded as it is, at first and at most, in seconds."""
 BLOCK_BYTES = 64 * 1024
-TURN_BYTES = 256 * 1024
+TURN_BYTES = 512 * 1024
 """Bytes taken of one source at a turn while training runs, so that the relay sees to other things, too."""
 TAIL_BYTES = 64 * 1024
 MAX_MB = 32
-LOOK_S = 0.5
-"""Between looks for new spools, in seconds."""
+LOOK_S = (0.5, 5.0)
+"""Between looks, in seconds: the longer, the longer lines have come without a pause."""
+RECORD_CHARACTERS = 128_000
 RANKS_S = 2.0
 """Maximum wait for other ranks when the main one has ended, in seconds."""
 
@@ -226,12 +227,16 @@ class SourceLines:
 
     Args:
         name: of the source, among those of its rank. rank: as records have it.
+
+    Attributes:
+        behind: there was more than was to be taken at once.
     """
 
     def __init__(self, source: SpoolSource | FileSource, name: str, rank: int | None) -> None:
         self.source = source
         self.name = name
         self._rank = rank
+        self.behind = False
         self._text = TerminalText(source.offset)
         self._mask = LineMask()
         self._waiting: tuple[TerminalLine, ...] = ()
@@ -255,6 +260,7 @@ class SourceLines:
                 self._text.skip(self.source.offset)
             else:
                 yield from self._records(self._text.feed(block, written))
+        self.behind = taken >= limit
         if not skipping:
             yield from self._unfinished()
 
@@ -300,6 +306,33 @@ class SourceLines:
         )  # fmt: skip
 
 
+def together(made: list[Console]) -> list[Console]:
+    """Records of one look as few records of one time: each change between the journal's streams is written down by
+    every delivery, so that lines and metrics that alternate would cost more than they are."""
+    found: list[Console] = []
+    begin = min(record.time for record in made)
+    for record in sorted(made, key=lambda record: record.time):
+        after = max(0.0, round(record.time - begin, 3))
+        last = found[-1] if found else None
+        joins = last is not None and not (last.partial or record.partial or record.left_out)
+        if last is not None and joins and last.source == record.source and _characters(last) < RECORD_CHARACTERS:
+            if after and not last.after:
+                last.after = [0.0] * len(last.lines)
+            last.lines += record.lines
+            if last.after:
+                last.after += [after] * len(record.lines)
+            last.end = record.end or last.end
+            continue
+        record.time = begin
+        record.after = [after] * len(record.lines) if after else []
+        found.append(record)
+    return found
+
+
+def _characters(record: Console) -> int:
+    return sum(map(len, record.lines))
+
+
 class RankConsole:
     """The console of one rank: its sources, and the stream that they go to."""
 
@@ -330,14 +363,14 @@ class RankConsole:
                 source = FileSource(fd, name, self._ends.get(name.source, file.begin), said)
                 self.sources[name.source] = SourceLines(source, name.source, self._rank)
 
-    def take(self, found: Found, limit: int = TURN_BYTES) -> None:
-        """Append what has come.
+    def take(self, found: Found, limit: int = TURN_BYTES) -> bool:
+        """Append what has come. False if that was nothing.
 
         Raises:
             OSError: the stream can't be opened; nothing was taken.
         """
         self._open()
-        self._append(record for source in self.sources.values() for record in self._of(source, found, limit))
+        return self._append(record for source in self.sources.values() for record in self._of(source, found, limit))
 
     def finish(self, found: Found) -> None:
         """Append the rest, and remove the spools, whose content is in the journal.
@@ -370,17 +403,17 @@ class RankConsole:
             self._skipped.setdefault(source.name, source.source.offset)
         yield from source.take(limit, found, full)
 
-    def _append(self, made: Iterator[Console]) -> None:
+    def _append(self, made: Iterator[Console]) -> bool:
         batch = []
         for record in made:
             batch.append(record)
             self._size += sum(map(len, record.lines))
         if not batch:
-            return
-        lines = sorted(batch, key=lambda record: record.time)
+            return False
         self.mend()
         if self._writer is not None:
-            self._writer.write(b"".join(map(records.encode, lines)))
+            self._writer.write(b"".join(map(records.encode, together(batch))))
+        return True
 
     def _open(self) -> None:
         if self._writer is None and self.sources:
@@ -437,6 +470,7 @@ class ConsoleCollector:
         self._most_bytes = int(info.option("TRACKER_CONSOLE_MAX_MB", MAX_MB)) * 1_000_000
         self._ranks: dict[tuple[int, int], RankConsole] = {}
         self._look_at = 0.0
+        self._pause_s = LOOK_S[0]
         self._end_at = 0.0
         self._over = False
         self._files: dict[str, PrintedFile] = {}
@@ -449,12 +483,15 @@ class ConsoleCollector:
         now = time.monotonic()
         if self._over or now < self._look_at:
             return
-        self._look_at = now + LOOK_S
+        self._look_at = now + self._pause_s
         with self._isolated():
             found = self._found()
+            came = False
             for rank in self._ranks.values():
-                rank.take(found)
+                came = rank.take(found) or came
                 rank.mend()
+            behind = any(source.behind for rank in self._ranks.values() for source in rank.sources.values())
+            self._pause_s = min(LOOK_S[1], 1.5 * self._pause_s) if came and not behind else LOOK_S[0]
 
     def end(self) -> bool:
         """Training is over: append the rest. False while other ranks may still print, for :data:`RANKS_S` at most."""

@@ -404,7 +404,8 @@ def console(catalogue: Catalogue, given: Given) -> Any:
     else:
         printed = RunConsole(RunDirectory(directory))
         # What is looked for may be anywhere; else the end is enough.
-        lines = list(lines_of(printed.read() if find else printed.last(LOG_BYTES), printed.main()))
+        taken = printed.read() if find else printed.last(LOG_BYTES)
+        lines = sorted(lines_of(taken, printed.main()), key=lambda line: line.time)
     ranks = len({line.rank for line in lines})
     chosen = [line for line in lines if (not stream or line.stream in (stream, "output")) and find in line.text.lower()]
     shown = [[line.time, line.stream, line.rank, line.text] for line in chosen[-MOST_LINES:]]
