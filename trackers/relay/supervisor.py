@@ -317,7 +317,9 @@ class Supervisor:
             if alert_watch.wanted(self.info):
                 self._alerts = AlertWatch(run, self.info, self._attempt, lambda text: say(text, "alerts"))
                 if self.info.mode != "offline":
-                    self._sending = Sending(run, self.info, lambda text: say(text, "alerts"), own_session=False)
+                    self._sending = Sending(
+                        run, self.info, lambda text: say(text, "alerts"), own_session=False, nice=nice
+                    )
         self._ended_at = 0.0
         self.stopping = False
 

@@ -21,14 +21,16 @@ class Sending:
     """Looks after the process.
 
     Args:
-        say: called with one line when it can't be started. own_session: see ``helper_process.start``.
+        say: called with one line when it can't be started. own_session, nice: see ``helper_process.start``.
     """
 
-    def __init__(self, run: RunDirectory, info: RunInfo, say: Callable[[str], None], *, own_session: bool) -> None:
+    def __init__(self, run: RunDirectory, info: RunInfo, say: Callable[[str], None], *,
+                 own_session: bool, nice: int = 0) -> None:  # fmt: skip
         self._run = run
         self._info = info
         self._say = say
         self._own_session = own_session
+        self._nice = nice
         self._process: subprocess.Popen[bytes] | None = None
         self._size = self._done = 0
         self._at = 0.0
@@ -74,6 +76,7 @@ class Sending:
             self._process = helper_process.start(
                 self._run, arguments, avoid=avoid, new_session=self._own_session, info=self._info,
                 fresh=self._deaths > 0,
+                nice=self._nice,
             )  # fmt: skip
         except OSError as error:
             self._back_off(now, f"alerts can't be sent: {error}")

@@ -105,16 +105,15 @@ class AlertSender:
     def _waiting(self, place: Place) -> list[OutboxEntry]:
         outcomes = self._sent.places.setdefault(place.name, {})
         self._sent.shown[place.name] = place.shown
-        found = []
+        found, late = [], False
         for entry in self._entries:
             outcome = outcomes.setdefault(entry.id, Outcome())
-            if outcome.state != "waiting":
-                continue
-            if time.time() - entry.time > LATE_S:
-                outcome.state, outcome.reason = "late", outcome.reason or "it was a day old"
-                self._save()
-                continue
-            found.append(entry)
+            if outcome.state == "waiting" and time.time() - entry.time > LATE_S:
+                outcome.state, outcome.reason, late = "late", outcome.reason or "it was a day old", True
+            if outcome.state == "waiting":
+                found.append(entry)
+        if late:
+            self._save()
         return found
 
     def _full_s(self, place: Place) -> float:

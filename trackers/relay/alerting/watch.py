@@ -13,6 +13,7 @@ All alerts, those of ``run.alert`` too, are appended to ``alerts.jsonl``, for th
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections.abc import Callable
 
@@ -47,12 +48,11 @@ _TRAINING = ("rank", "reducer")
 
 
 class Seen(msgspec.Struct, omit_defaults=True):
-    """What a rule knows of one metric. since, key: when its condition began to hold, and at which record."""
+    """A metric for which a rule's condition holds. since, key: since when, and at which record it began."""
 
-    active: bool = False
+    since: float
+    key: str
     fired: bool = False
-    since: float = 0.0
-    key: str = ""
 
 
 class Fired(msgspec.Struct, omit_defaults=True):
@@ -76,11 +76,12 @@ class Last(msgspec.Struct, omit_defaults=True):
 
 
 class WatchState(msgspec.Struct, omit_defaults=True):
-    """How far a watch is. offsets: by stream. seen: by rule and metric. fired: by rule. last: by attempt, training's
-    last record. over: attempts that have ended."""
+    """How far a watch is. offsets: by stream. seen: by rule and metric, where the condition holds. met: rules that a
+    metric was there for. fired: by rule. last: by attempt, training's last record. over: attempts that have ended."""
 
     offsets: dict[str, int] = {}
     seen: dict[str, dict[str, Seen]] = {}
+    met: list[str] = []
     fired: dict[str, Fired] = {}
     last: dict[str, Last] = {}
     over: list[str] = []
@@ -112,7 +113,8 @@ class AlertWatch:
         self._run_id = info.id
         self._readers: dict[str, StreamReader] = {}
         self._matching: dict[str, tuple[Rule, ...]] = {}
-        self._names: dict[str, None] = {}
+        self._lines: list[bytes] = []
+        self._waiting: list[bytes] = []
         self._writer: StreamWriter | None = None
         self._look_at = self._saved_at = 0.0
         self._dirty = False
@@ -127,6 +129,8 @@ class AlertWatch:
         if now < self._look_at:
             return
         self._look_at = now + LOOK_S
+        self._write_lines()
+        self._flush()
         if self._read(TURN_RECORDS):
             self._tick(time.time())
         if self._dirty and now - self._saved_at >= SAVE_S:
@@ -160,26 +164,31 @@ class AlertWatch:
         """Take in what there is, of each stream at most so many records. True if that is all."""
         complete = True
         for name in self._run.stream_names():
-            if name.writer in ("console", WRITER):
-                continue
-            reader = self._reader(str(name))
-            left = limit
-            while left is None or left > 0:
-                if reader.size() == reader.offset:
-                    break
-                found = reader.read(TURN_RECORDS)
-                if reader.cut:  # what is read again raises nothing again
-                    reader.offset = 0
-                    continue
-                if not found:
-                    break
-                for record in found:
-                    self._take(name, record)
-                self._state.offsets[str(name)] = reader.offset
-                self._dirty = True
-                left = None if left is None else left - len(found)
-            complete = complete and (left is None or left > 0)
+            if name.writer not in ("console", WRITER):
+                try:
+                    complete = self._read_stream(name, limit) and complete
+                except OSError:  # a file server that doesn't answer now: the next look does
+                    complete = False
         return complete
+
+    def _read_stream(self, name: StreamName, limit: int | None) -> bool:
+        reader = self._reader(str(name))
+        left = limit
+        while left is None or left > 0:
+            if reader.size() == reader.offset:
+                return True
+            found = reader.read(TURN_RECORDS)
+            if reader.cut:  # what is read again raises nothing again
+                reader.offset = 0
+                continue
+            if not found:
+                return True
+            for record in found:
+                self._take(name, record)
+            self._state.offsets[str(name)] = reader.offset
+            self._dirty = True
+            left = None if left is None else left - len(found)
+        return False
 
     def _take(self, name: StreamName, record: Record) -> None:
         if isinstance(record, Metrics):
@@ -199,15 +208,17 @@ class AlertWatch:
             if matching is None:
                 matching = self._match(metric)
             for rule in matching:
-                seen = self._state.seen.setdefault(rule.text, {}).setdefault(metric, Seen())
-                if not rule.holds(float(number), seen.active):
-                    seen.active = seen.fired = False
+                of_rule = self._state.seen.setdefault(rule.text, {})
+                seen = of_rule.get(metric)
+                value = _float(number)
+                if not rule.holds(value, seen is not None):
+                    of_rule.pop(metric, None)
                     continue
-                if not seen.active:
-                    seen.active, seen.since, seen.key = True, record.time, record.id
+                if seen is None:
+                    seen = of_rule[metric] = Seen(record.time, record.id)
                 if not seen.fired and record.time - seen.since >= rule.hold_s:
                     seen.fired = True
-                    shown = f"{metric} = {_shown(float(number))}"
+                    shown = f"{metric} = {value:.6g}"
                     hits.setdefault(rule.text, (rule, [], f"{seen.key}:{metric}"))[1].append(shown)
         for rule, shown_values, anchor in hits.values():
             held = f" for {_time(rule.hold_s)}" if rule.hold_s else ""
@@ -215,10 +226,11 @@ class AlertWatch:
 
     def _match(self, metric: str) -> tuple[Rule, ...]:
         found = tuple(rule for rule in self._rules if rule.names and rule.matches(metric))
-        if len(self._matching) < MOST_WATCHED:
-            self._matching[metric] = found
-            return found
-        return ()
+        if len(self._matching) >= MOST_WATCHED:
+            return ()
+        self._matching[metric] = found
+        self._state.met.extend(rule.text for rule in found if rule.text not in self._state.met)
+        return found
 
     def _step(self, name: StreamName, record: Record) -> None:
         """Training goes on: look whether it had stalled before."""
@@ -286,16 +298,23 @@ class AlertWatch:
         last = len(self._keys) == MOST_ALERTS - 1
         text = mask_source(text) + (f"; this is alert {MOST_ALERTS:,}, the last of this run's rules" if last else "")
         record = Alert(time=at, step=step, title=title, text=text, level=rule.level, rule=rule.text, key=key)
-        if self._writer is None:
-            path = self._run.stream(StreamName(WRITER, 0, self._attempt))
-            self._writer = StreamWriter(path)
-        self._writer.mend(lambda: confined.make_folder(self._run.streams))
-        failpoint("alerts.record.before")
-        self._writer.write(records.encode(record))
-        failpoint("alerts.record.after")
+        self._lines.append(records.encode(record))
         self._keys[key] = at
+        self._write_lines()
         self._forward(record)
         self._save()
+
+    def _write_lines(self) -> None:
+        """Append to the stream what waits for it, or leave it for the next look."""
+        with contextlib.suppress(OSError):
+            while self._lines:
+                if self._writer is None:
+                    self._writer = StreamWriter(self._run.stream(StreamName(WRITER, 0, self._attempt)))
+                self._writer.mend(lambda: confined.make_folder(self._run.streams))
+                failpoint("alerts.record.before")
+                self._writer.write(self._lines[0])
+                self._lines.pop(0)
+                failpoint("alerts.record.after")
 
     def _forward(self, record: Alert) -> None:
         """Put an alert into the outbox, where it isn't there."""
@@ -303,20 +322,30 @@ class AlertWatch:
         if own_id in self._forwarded or len(self._forwarded) >= MOST_ALERTS:
             return
         self._forwarded.add(own_id)
+        self._dirty = True
         text = record.text
         if len(self._forwarded) == MOST_ALERTS:
             text += f"\nThis is alert {MOST_ALERTS:,}: later ones aren't sent; `trackers alerts` lists them."
         entry = OutboxEntry(own_id, record.time, record.title, text, record.level, record.step, record.rule)
-        line = (b"" if self._is_whole else b"\n") + msgspec.json.encode(entry) + b"\n"
-        with contextlib.suppress(OSError), confined.open_file(outbox(self._run), "ab", buffering=0) as file:
-            self._is_whole = file.write(line) == len(line)
+        self._waiting.append(msgspec.json.encode(entry) + b"\n")
+        self._flush()
+
+    def _flush(self) -> None:
+        """Append to the outbox what waits for it: where the disk is full, it waits for the next look."""
+        with contextlib.suppress(OSError):
+            while self._waiting:
+                line = (b"" if self._is_whole else b"\n") + self._waiting[0]
+                with confined.open_file(outbox(self._run), "ab", buffering=0) as file:
+                    self._is_whole = file.write(line) == len(line)
+                if self._is_whole:
+                    self._waiting.pop(0)
         failpoint("alerts.outbox.after")
 
     def _tell_unseen(self) -> None:
         """Say which rules were about metrics that the run didn't have: most likely a slip of the pen."""
         known = [name for name in self._matching if not name.startswith("system.")]
         for rule in self._rules:
-            if rule.names and rule.kind == "compare" and rule.text not in self._state.seen and known:
+            if rule.names and rule.kind == "compare" and rule.text not in self._state.met and known:
                 near = did_you_mean(rule.names[0], known, f"; there are {examples(known, 5)}")
                 self._say(f"TRACKER_ALERTS: the run had no metric of rule {rule.text!r}{near}")
 
@@ -345,7 +374,10 @@ class AlertWatch:
         return found
 
     def _save(self) -> None:
-        self._saved_at, self._dirty = time.monotonic(), False
+        self._saved_at = time.monotonic()
+        if self._lines or self._waiting or not (self._writer is None or self._writer.retry(force=True)):
+            return  # a state that is ahead of what was written would lose that
+        self._dirty = False
         with contextlib.suppress(OSError):  # a full disk: what is found again is the same
             replace_file(self._state_path, msgspec.json.encode(self._state))
 
@@ -354,8 +386,11 @@ def _is_number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def _shown(value: float) -> str:
-    return f"{value:.6g}"
+def _float(number: records.Number) -> float:
+    try:
+        return float(number)
+    except OverflowError:  # an integer of hundreds of digits
+        return math.inf if number > 0 else -math.inf
 
 
 def _times(count: int) -> str:
