@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests import forked
 from tests.fakes.receivers import webhook
 from tests.helpers import wait_for
 from trackers.errors import ConfigError
@@ -37,6 +39,11 @@ def train(more: str, **options: str) -> subprocess.Popen[str]:
     """A script in the current directory."""
     env = {**os.environ, **options}
     return subprocess.Popen([sys.executable, "-c", TRAINING + more], env=env, stdout=subprocess.PIPE, text=True)
+
+
+def program(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    """The command line."""
+    return forked.run([sys.executable, "-m", "trackers", *arguments], env={**os.environ, **environ})
 
 
 def the_run() -> RunDirectory:
@@ -100,6 +107,125 @@ def test_hung_training_raises_stall(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     (alert,) = [alert for alert in alerts(the_run()) if alert.rule]
     assert alert.text == "no training record for 2 s"
     assert alert.step == 3
+
+
+@pytest.mark.parametrize("where", ["alerts.record.after", "alerts.outbox.after", "relay.finish.before"])
+def test_relay_that_is_killed_is_followed_by_one_that_goes_on(
+    where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At any point: what rules raised is in the journal once, and everything is sent."""
+    monkeypatch.chdir(tmp_path)
+    more = """
+os.environ.pop("TRACKERS_FAILPOINT")  # for the relay that follows
+deadline = time.monotonic() + 100
+while not os.path.exists("done") and time.monotonic() < deadline:
+    run.log({"other": 1.0}); time.sleep(0.1)
+run.finish()
+"""
+    with webhook() as place:
+        process = train(more, TRACKER_ALERTS="nan(train_loss); val_loss > 10; finished", TRACKER_ALERT_TO=place.url,
+                        TRACKER_AGENT="n", TRACKERS_FAILPOINT=f"{where}=kill")  # fmt: skip
+        wait_for(lambda: len({body["id"] for body in place.bodies}) >= 3)
+        Path("done").touch()
+        process.communicate()
+        wait_for(lambda: len({body["id"] for body in place.bodies}) >= 4)
+    assert sorted(alert.rule for alert in alerts(the_run()) if alert.rule) == [
+        "finished", "nan(train_loss)", "val_loss > 10",
+    ]  # fmt: skip
+    assert len({body["id"] for body in place.bodies}) == 4
+
+
+def test_sync_raises_and_sends_what_no_relay_could(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run without a relay, whose process was killed; once, however often; only where it is known to whom."""
+    monkeypatch.chdir(tmp_path)
+    with webhook() as place:
+        rules = "nan(train_loss); crashed; finished"
+        process = train("os.kill(os.getpid(), 9)", TRACKER_ALERTS=rules, TRACKER_ALERT_TO=place.url, TRACKER_RELAY="n")
+        process.communicate()
+        run = the_run()
+        assert [alert.title for alert in alerts(run)] == ["by hand"]
+        done = program("sync", str(run.path))
+        assert "TRACKER_ALERT_TO isn't set here" in done.stderr
+        assert place.got == []
+        (run.path / "alerts.sent.json").unlink(missing_ok=True)
+        for _ in range(2):
+            done = program("sync", str(run.path), TRACKER_ALERT_TO=place.url)
+            assert done.returncode == 0, done.stderr
+        assert sorted(body["title"] for body in place.bodies) == ["by hand", "nan(train_loss)", "run crashed"]
+    assert sorted(alert.rule for alert in alerts(run)) == ["", "crashed", "nan(train_loss)"]
+    written = json.loads(next(iter(run.path.glob("*_*.json"))).read_text())
+    assert sorted(alert["title"] for alert in written["alerts"]) == ["by hand", "nan(train_loss)", "run crashed"]
+
+
+def test_offline_run_sends_nothing_until_it_is_synchronised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its rules are looked at all the same."""
+    monkeypatch.chdir(tmp_path)
+    with webhook() as place:
+        process = train(
+            "run.finish()", TRACKER_ALERTS="nan(train_loss)", TRACKER_ALERT_TO=place.url, TRACKER_MODE="offline"
+        )
+        process.communicate()
+        wait_for(lambda: [alert for alert in alerts(the_run()) if alert.rule])
+        wait_for(lambda: not (the_run().path / "relay.lease").exists())
+        assert place.got == []
+        done = program("sync", str(the_run().path), TRACKER_ALERT_TO=place.url)
+        assert done.returncode == 0, done.stderr
+        assert sorted(body["title"] for body in place.bodies) == ["by hand", "nan(train_loss)"]
+
+
+def test_run_of_somebody_else_runs_no_program_and_calls_no_address(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its places are the reader's, whatever its ``run.json`` says."""
+    monkeypatch.chdir(tmp_path)
+    evil = tmp_path / "evil.sh"
+    evil.write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\n")
+    evil.chmod(0o755)
+    process = train("run.finish()", TRACKER_ALERTS="finished", TRACKER_RELAY="n")
+    process.communicate()
+    run = the_run()
+    with webhook() as place, webhook() as own:
+        told = json.loads(run.identity.read_text())
+        told["options"]["TRACKER_ALERT_TO"] = f"command:{evil}; {place.url}"
+        run.identity.write_text(json.dumps(told))
+        done = program("sync", str(run.path))
+        assert done.returncode == 0, done.stderr
+        assert "TRACKER_ALERT_TO comes from your configuration, not the run's" in done.stderr
+        done = program("sync", str(run.path), TRACKER_ALERT_TO=own.url)
+        assert done.returncode == 0, done.stderr
+        assert place.got == []
+        assert sorted(body["title"] for body in own.bodies) == ["by hand", "run finished"]
+    assert not (tmp_path / "ran").exists()
+
+
+def test_file_of_a_directory_names_no_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever clones a repository and trains in it doesn't tell its author, nor run his program."""
+    from trackers import configuration
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / ".config").write_text('CONFIG_TRACKER_ALERT_TO="command:/evil"\nCONFIG_TRACKER_ALERTS="crashed"\n')
+    options = configuration.resolve()
+    assert (options["TRACKER_ALERT_TO"], options["TRACKER_ALERTS"]) == ("", "crashed")
+
+
+def test_places_on_a_command_line_are_masked_in_the_run() -> None:
+    """As options of a script are recorded."""
+    from trackers.support.redaction import hide, mask_argv
+
+    assert mask_argv(["--tracker-alert-to", "desktop; https://x/s3cr3t"]) == ["--tracker-alert-to", "***"]
+    assert mask_argv(["--tracker-alert-smtp=smtp://u:p@x"]) == ["--tracker-alert-smtp=***"]
+    assert hide({"TRACKER_ALERT_TO": "desktop", "TRACKER_ALERT_SMTP": "smtp://h"}) == {
+        "TRACKER_ALERT_TO": "***", "TRACKER_ALERT_SMTP": "***",
+    }  # fmt: skip
+
+
+def test_run_without_rules_and_places_has_none_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No file, no process, nothing read."""
+    monkeypatch.chdir(tmp_path)
+    train("run.finish()").communicate()
+    assert [
+        path.name for path in (*the_run().path.iterdir(), *the_run().streams.iterdir()) if "alert" in path.name
+    ] == []
 
 
 def test_bad_rule_ends_init_before_the_first_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -208,7 +208,7 @@ def _show_alerts(alerts: list[RunAlert]) -> None:
     for one in alerts[-SHOWN_ALERTS:]:
         step = f" at step {one.step}" if one.step is not None else ""
         text = f": {one.text}" if one.text else ""
-        print(f"  {show_time(one.time)}  {printable(f'{one.level}  {one.title}{text}{step}')}")
+        print(f"  {show_time(one.time)}  {printable(f'{one.level}: {one.title}{text}{step}')}")
 
 
 def _remarks(entry: dict[str, Any]) -> str:

@@ -7,14 +7,30 @@ import subprocess
 import time
 from collections.abc import Callable
 
+from trackers.alerts import places as alert_places
+from trackers.alerts.places import MailServer, Place
 from trackers.journal import helper_process
 from trackers.journal.helper_process import DONE
 from trackers.journal.run_directory import RunDirectory
 from trackers.relay.alerting.files import outbox
+from trackers.support.redaction import MASK, reveal
 from trackers.tracker import RunInfo
 
 RESTART_S = (0.5, 5.0, 30.0)
 """Pauses before a process that died is started again, in seconds."""
+
+
+def places_of(info: RunInfo) -> tuple[tuple[Place, ...], MailServer]:
+    """Where a run's alerts go, as this process knows it.
+
+    Raises:
+        ValueError: it isn't known here, or can't be understood; the message has no secret.
+    """
+    options = reveal(info.options)
+    text, server = (str(options.get(symbol) or "") for symbol in ("TRACKER_ALERT_TO", "TRACKER_ALERT_SMTP"))
+    if text == MASK:
+        raise ValueError("TRACKER_ALERT_TO isn't set here: where the run's alerts go is known to who started it")
+    return alert_places.parse(text), alert_places.mail_server("" if MASK in server else server)
 
 
 class Sending:
@@ -53,7 +69,13 @@ class Sending:
                 self._process = None
                 self._reap(code, now)
         elif now >= self._at and self._length() > self._done:
-            self._start(now)
+            try:
+                places_of(self._info)
+            except ValueError as error:
+                self._wanted = False
+                self._say(f"alerts aren't sent: {error}")
+            else:
+                self._start(now)
 
     def close(self) -> None:
         """End it: what it hasn't sent waits for the next one."""

@@ -18,7 +18,6 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from trackers.alerts import places as alert_places
 from trackers.alerts import sending
 from trackers.alerts.payloads import Message
 from trackers.alerts.places import MailServer, Place
@@ -26,9 +25,10 @@ from trackers.journal import trust
 from trackers.journal.helper_process import AGAIN, DONE
 from trackers.journal.lease import Lease
 from trackers.journal.run_directory import RunDirectory, replace_file
+from trackers.relay.alerting.child import places_of
 from trackers.relay.alerting.files import OutboxEntry, Outcome, digest, outbox, read_outbox, read_sent, sent_path
 from trackers.support.failpoints import failpoint
-from trackers.support.redaction import MASK, mask_source, reveal
+from trackers.support.redaction import mask_source
 from trackers.tracker import RunInfo
 
 LATE_S = 24 * 3600.0
@@ -40,19 +40,6 @@ RETRY_S = (1.0, 600.0)
 MOST_IN_ONE = 100
 """Maximum number of alerts in one message."""
 LEVELS = {"INFO": 1, "WARN": 2, "ERROR": 3}
-
-
-def places_of(info: RunInfo) -> tuple[tuple[Place, ...], MailServer]:
-    """Where a run's alerts go, as this process knows it.
-
-    Raises:
-        ValueError: it isn't known here, or can't be understood; the message has no secret.
-    """
-    options = reveal(info.options)
-    text, server = (str(options.get(symbol) or "") for symbol in ("TRACKER_ALERT_TO", "TRACKER_ALERT_SMTP"))
-    if text == MASK:
-        raise ValueError("TRACKER_ALERT_TO isn't set here: where the run's alerts go is known to who started it")
-    return alert_places.parse(text), alert_places.mail_server("" if MASK in server else server)
 
 
 class AlertSender:
@@ -198,11 +185,7 @@ class AlertSender:
 def send_all(run: RunDirectory, parent: int, say: Callable[[str], None]) -> int:
     """The process: send until nothing waits, or the parent is gone. Returns the exit code."""
     info = trust.delivered(run)[0]
-    try:
-        places, server = places_of(info)
-    except ValueError as error:
-        say(f"alerts aren't sent: {error}")
-        return DONE
+    places, server = places_of(info)
     lease = Lease(run.path / "alerts.lease")
     while not lease.acquire():
         if os.getppid() != parent:

@@ -1,0 +1,98 @@
+"""``trackers alerts``: a run's alerts with what became of them, and the test of places."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+from typer.testing import CliRunner, Result
+
+import trackers
+from tests.fakes.receivers import webhook
+from trackers.cli.app import app
+from trackers.errors import UsageError
+from trackers.journal.attempts import AttemptHistory
+from trackers.journal.run_directory import RunDirectory, find_runs
+from trackers.records import Alert
+from trackers.relay.alerting.files import Outcome, Sent, alert_id, sent_path
+
+
+def run_cli(*words: str) -> Result:
+    """A command, as typer runs it."""
+    return CliRunner().invoke(app, ["alerts", *words], catch_exceptions=True)
+
+
+@pytest.fixture
+def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunDirectory:
+    """A run with two alerts, one of which was sent and one refused."""
+    monkeypatch.chdir(tmp_path)
+    run = trackers.init("json", mode="offline", project="p", name="one", id="one")
+    run.log({"loss": 1.0}, step=3)
+    run.alert("first", "text of it", level="WARN")
+    run.alert("second\n\x1b[2J")
+    run.finish()
+    (directory,) = find_runs(Path("runs"))
+    ids = [alert_id("one", one) for one in AttemptHistory(directory).records() if isinstance(one, Alert)]
+    sent = Sent(
+        places={"webhook-1": {ids[0]: Outcome(state="sent"), ids[1]: Outcome(state="refused", reason="HTTP 404")}},
+        shown={"webhook-1": "webhook (x.org)"},
+    )  # fmt: skip
+    sent_path(directory).write_bytes(msgspec.json.encode(sent))
+    return directory
+
+
+def test_alerts_of_a_run_are_listed(made: RunDirectory) -> None:
+    """With time, step, level, text, and what became of each; no escape sequence of a text reaches the terminal."""
+    for words in ((), ("latest",), ("ls", "one"), ("p/one",)):
+        result = run_cli(*words)
+        assert result.exit_code == 0, result.output
+        head, first, second = result.stdout.splitlines()
+        assert head.split() == ["time", "step", "level", "alert", "text", "sent"]
+        assert first.split()[2:] == ["3", "WARN", "first", "text", "of", "it", "webhook", "(x.org)", "sent"]
+        assert "webhook (x.org) refused: HTTP 404" in second
+        assert "\x1b" not in result.stdout
+    found = json.loads(run_cli("latest", "--json").stdout)
+    assert [one["title"] for one in found] == ["first", "second\n\x1b[2J"]
+    assert found[1]["sent"] == {"webhook (x.org)": "refused: HTTP 404"}
+
+
+def test_show_lists_alerts(made: RunDirectory) -> None:
+    """A line each."""
+    lines = CliRunner().invoke(app, ["show", "latest"]).stdout.splitlines()
+    place = lines.index("alerts")
+    assert lines[place + 1].endswith("  WARN: first: text of it at step 3")
+    assert "second" in lines[place + 2]
+    shown = json.loads(CliRunner().invoke(app, ["show", "latest", "--json"]).stdout)
+    assert [one["title"] for one in shown["alerts"]] == ["first", "second\n\x1b[2J"]
+
+
+def test_run_without_alerts_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On stderr: a pipe gets nothing."""
+    monkeypatch.chdir(tmp_path)
+    trackers.init("json", mode="offline", project="p").finish()
+    result = run_cli()
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert "the run has no alerts" in result.stderr
+    assert "alerts\n" not in CliRunner().invoke(app, ["show", "latest"]).stdout
+
+
+def test_places_are_tried_and_what_happened_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line each, without the address; exit code 1 if one didn't take it."""
+    with webhook() as good, webhook(404) as bad:
+        monkeypatch.setenv("TRACKER_ALERT_TO", f"slack:{good.url}/s3cr3t; {bad.url}/s3cr3t")
+        result = run_cli("test")
+        assert result.stdout.splitlines() == ["slack (127.0.0.1): sent", "webhook (127.0.0.1): refused: HTTP 404"]
+        assert result.exit_code == 1
+        assert "`trackers alerts test` sent this." in good.bodies[0]["text"]
+        result = run_cli("test", "--to", f"{good.url}/other")
+        assert (result.exit_code, result.stdout) == (0, "webhook (127.0.0.1): sent\n")
+        assert good.got[-1][0] == "/other"
+
+
+def test_no_place_is_an_error() -> None:
+    """With the option to set."""
+    result = run_cli("test")
+    assert isinstance(result.exception, UsageError)
+    assert "no place is named: set TRACKER_ALERT_TO, or --to" in str(result.exception)
