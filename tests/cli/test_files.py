@@ -57,12 +57,14 @@ def test_files_lists_kind_name_step_and_size(made: str) -> None:
     nothing = run_cli("files", made, "--kind", "audio")
     assert (nothing.stdout, nothing.exit_code) == ("", 0)
     assert "keeps nothing of this kind; 4 others" in nothing.stderr
+    assert "did you mean 'image'" in run_cli("files", made, "--kind", "imgae").stderr
+    assert "did you mean 'samples/x'" in run_cli("files", made, "--name", "sample/x").stderr
 
 
 def test_get_fetches_media_texts_and_artifacts(made: str) -> None:
     """Each by its name, one file by its path; the last unless told otherwise; a second time nothing is written."""
-    for name in ("samples/x", "note", "model"):
-        assert run_cli("get", made, name, "-o", "out").exit_code == 0
+    assert run_cli("get", made, "samples/x", "note", "-o", "out").exit_code == 0
+    assert run_cli("get", made, "model", "-o", "out").exit_code == 0
     found = sorted(str(path.relative_to("out")) for path in Path("out").rglob("*") if path.is_file())
     assert found == ["model/best.pt", "model/sub/config.json", "note-3.txt", "samples/x-2.png"]
     assert Path("out/note-3.txt").read_text() == "hello"
@@ -87,13 +89,18 @@ def test_get_of_what_is_not_there_is_one_line(made: str) -> None:
 
 
 def test_get_from_another_source(tmp_path: Path) -> None:
-    """Media inside TensorBoard's files are fetched, and nothing else is left behind."""
+    """Media inside TensorBoard's files are listed and fetched, and nothing else is left behind."""
     run = trackers.init(
         "tensorboard", project="digits", name="one", inline=True, options={"TENSORBOARD_DIR": str(tmp_path / "tb")}
     )
     log(run)
     run.finish()
-    done = run_cli("get", f"tb:{tmp_path / 'tb'}", "samples/x", "-o", "out")
+    source = f"tb:{tmp_path / 'tb'}"
+    assert [line.split()[:3] for line in run_cli("files", source, "--kind", "image").stdout.splitlines()[1:]] == [
+        ["image", "samples/x", "1"], ["image", "samples/x", "2"],
+    ]  # fmt: skip
+    assert "samples/x  image, 2 logged, steps 1 to 2, " in run_cli("keys", source).stdout
+    done = run_cli("get", source, "samples/x", "-o", "out")
     assert done.exit_code == 0, (done.output, done.exception)
     assert [path.name for path in Path("out").rglob("*") if path.is_file()] == ["x-2.png"]
 

@@ -12,6 +12,7 @@ from urllib.parse import urlencode
 import numpy as np
 import pytest
 from PIL import Image
+from typer.testing import CliRunner
 
 from tests.backends.wandb.support import picture, server
 from tests.fakes import servers
@@ -21,6 +22,7 @@ from tests.readers.aim import stand_in
 from tests.ui.support import Site, site, until
 from trackers.backends.mlflow.tracker import MlflowTracker
 from trackers.backends.wandb.tracker import WandbTracker
+from trackers.cli.app import app
 from trackers.errors import Unavailable
 from trackers.readers.wandb import api
 from trackers.records import Media, MediaFile, Metrics, Record, Start
@@ -34,7 +36,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExc
 
 
 def logged(info: RunInfo) -> list[Record]:
-    """Two pictures, the first with a caption, a sound and a table."""
+    """Two pictures, the first with a caption, a sound at two steps and a table."""
     np.save(info.path("other.npy"), np.zeros((6, 8, 3), np.uint8))
     np.save(info.path("sound.npy"), np.zeros(100))
     sound = MediaFile(format="npy", file="sound.npy", sample_rate=100)
@@ -44,7 +46,8 @@ def logged(info: RunInfo) -> list[Record]:
         Metrics(step=1, time=T0, values={"loss": 0.5}),
         Media(step=1, time=T0, name="img", type="image", items=[picture(Path(info.directory))]),
         Media(step=2, time=T0 + 1, name="img", type="image", items=[MediaFile(format="npy", file="other.npy")]),
-        Media(step=2, time=T0 + 1, name="sound", type="audio", items=[sound]),
+        Media(step=9, time=T0 + 1, name="sound", type="audio", items=[sound]),
+        Media(step=10, time=T0 + 2, name="sound", type="audio", items=[sound]),
         Media(step=2, time=T0 + 1, name="tab", type="table", items=[table]),
     ])  # fmt: skip
 
@@ -66,8 +69,9 @@ def items(found: Site, key: str, name: str, kind: str, place: int = -1) -> list[
 def assert_shown(found: Site, key: str) -> None:
     """Everything of :func:`logged` is on the page."""
     there = {(one["name"], one["type"]): one["count"] for one in found.ask("run", run=key)["media"]}
-    assert there == {("img", "image"): 2, ("sound", "audio"): 1, ("tab", "table"): 1}
+    assert there == {("img", "image"): 2, ("sound", "audio"): 2, ("tab", "table"): 1}
     assert found.ask("media", run=key, name="img", type="image")["steps"] == [1, 2]
+    assert found.ask("media", run=key, name="sound", type="audio")["steps"] == [9, 10]
     assert [image(found, key, place) for place in (0, 1)] == [(4, 4), (8, 6)]
     assert [items(found, key, "img", "image", place)[0]["caption"] for place in (0, 1)] == ["four by four", ""]
     assert items(found, key, "img", "image")[0]["shown"]
@@ -87,9 +91,15 @@ def test_media_on_an_mlflow_server_are_shown(tmp_path: Path, monkeypatch: pytest
         with site(f"mlflow:{running.url}#{info.project}", runs=1) as found:
             key = until(lambda: found.rows()[0]["key"] if found.rows()[0]["last"] else "")
             assert_shown(found, key)
+            source = f"mlflow:{running.url}#{info.project}/{info.id}"
+            listed = json.loads(CliRunner().invoke(app, ["files", source, "--json"]).stdout)
+            assert [(one["name"], one["step"]) for one in listed if one["kind"] == "audio"] == [
+                ("sound", 9),
+                ("sound", 10),
+            ]
             running.stop()
             assert image(found, key, 0) == (4, 4)
-            asked = urlencode({"run": key, "name": "sound", "type": "audio", "place": 0, "item": 0})
+            asked = urlencode({"run": key, "name": "sound", "type": "audio", "place": 1, "item": 0})
             status, _, content = found.get(f"media?{asked}")
             assert status == 400
             assert "can't be read" in json.loads(content)["error"]

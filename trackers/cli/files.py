@@ -35,6 +35,7 @@ def files(
     """
     from trackers.analysis.choosing import words
     from trackers.analysis.tables import TextTable, show_size
+    from trackers.errors import did_you_mean
 
     with _opened(source, directory, fetch=False) as (found, _):
         chosen = [
@@ -46,19 +47,26 @@ def files(
         print(json.dumps([one.to_dict() for one in chosen], indent=2))
         return
     if not chosen:
-        what = "keeps no media, texts or artifacts" if not found else f"keeps nothing of this kind; {len(found)} others"
-        print(f"trackers: {printable(source)} {what}", file=sys.stderr)
+        what = "keeps no media, texts or artifacts"
+        if found:
+            given = [*words(name), *words(kind)]
+            known = dict.fromkeys([*(one.name for one in found), *(one.kind for one in found)])
+            near = did_you_mean(given[0], known, "") if len(given) == 1 else ""
+            what = f"keeps nothing of this kind; {len(found)} others{near}"
+        print(f"trackers: {printable(source)} {printable(what)}", file=sys.stderr)
         return
-    rows = [[one.kind, one.name, one.step, one.files, show_size(one.size)] for one in chosen]
+    # What lies on a server has a size only there.
+    rows = [[one.kind, one.name, one.step, one.files, show_size(one.size) if one.size else None] for one in chosen]
     print_table(TextTable(["kind", "name", "step", "files", "size"], rows, texts=2))
 
 
 def get(
     source: OneRun,
-    name: Annotated[
-        str,
+    names: Annotated[
+        list[str],
         typer.Argument(
-            help="A name that `trackers files` lists, a pattern as in samples/*, or a file: model/best.pt.",
+            metavar="NAME…",
+            help="Names that `trackers files` lists, patterns as in samples/*, or files: model/best.pt.",
             autocompletion=completion.files,
         ),
     ],
@@ -75,13 +83,13 @@ def get(
     Nothing is written outside of the output directory, whatever the run calls its files. A second call writes nothing
     that is there.
 
-    Example: trackers get latest samples/misread -o pictures; trackers get latest model/best.pt
+    Example: trackers get latest samples/misread mistakes -o pictures; trackers get latest model/best.pt
     """
     from trackers.analysis import run_files as work
     from trackers.analysis.tables import show_size
 
     with _opened(source, directory, fetch=True) as (found, root):
-        choices = work.chosen(found, name, step, every)
+        choices = [choice for name in dict.fromkeys(names) for choice in work.chosen(found, name, step, every)]
         fetched, lost = work.fetch(choices, root, output, numbered=every or step is not None, raw=raw, force=force)
     for reason in lost:
         print(f"trackers: {printable(reason)}", file=sys.stderr)
@@ -119,8 +127,10 @@ def _opened(source: str, directory: Path | None, *, fetch: bool) -> Iterator[tup
     reader, runs = opened(source, directory, one=True)
     data = RunData(reader, runs[0])
     with tempfile.TemporaryDirectory(prefix="trackers-get-") as staging:
-        place = staging if fetch else None
-        records = [*data.media(place), *data.texts(), *data.artifacts(place)]
+        if fetch:
+            records = [*data.media(staging), *data.texts(), *data.artifacts(staging)]
+        else:
+            records = [*data.every_media(Path(staging)), *data.texts(), *data.artifacts()]
         root = Path(data.run.directory) if data.run.directory else None
         found = kept(records, root)
         found.sort(key=lambda one: one.time)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -304,8 +305,10 @@ def _names_of(data: Any) -> dict[str, Any]:
     }
     run = data.run
     about = {"source": run.source, "id": run.id, "name": run.name, "project": run.project, "status": data.status}
-    root = Path(run.directory) if run.directory else None
-    files = summed(kept([*data.media(), *data.texts(), *data.artifacts()], root))
+    with tempfile.TemporaryDirectory(prefix="trackers-keys-") as staging:
+        media = data.every_media(Path(staging))
+        root = Path(run.directory) if run.directory else None
+        files = summed(kept([*media, *data.texts(), *data.artifacts()], root))
     return {**about, "note": run.note, "groups": groups, **files}
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from trackers import records
 from trackers.errors import NotFound, UsageError
 from trackers.readers import frames, helpers, registry
+from trackers.readers.boundary import boundary
 from trackers.readers.cache import Cache
 from trackers.readers.columns import Block, ColumnBlocks, need_analysis
 from trackers.readers.frames import Frame, MetricOverview
@@ -130,6 +131,15 @@ class RunData:
         if files is None or self.run.directory:
             return found
         return [record for record in self._again(files) if isinstance(record, Media)]
+
+    def every_media(self, files: Path) -> list[Media]:
+        """All media: those of a server named, not fetched; those inside of other files put into ``files``."""
+        served = getattr(self._reader, "served", None)
+        if served is None or self.run.directory:
+            return self.media(files)
+        with boundary(self.run.source):
+            found = served(self.run, files)
+        return [*self.media(), *(found.media if found is not None else [])]
 
     def artifacts(self, files: Path | str | None = None) -> list[ArtifactRecord]:
         """Files kept with the run, relative to ``run.directory``.

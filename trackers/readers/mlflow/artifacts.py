@@ -91,7 +91,7 @@ class ArtifactReader:
                 yield from (self._text(file, time) for file, _ in self._list(path))
             elif path == "images":
                 files = [file for file, _ in self._list(path)]
-                yield from (self._image(file, files) for file in files)
+                yield from (self._image(file, files) for file in sorted(files, key=_logged))
             elif path == "artifacts":
                 for name, _ in self._list(path):
                     yield from (self._artifact(version, time) for version, _ in self._list(name))
@@ -116,7 +116,7 @@ class ArtifactReader:
     def _media(self, folder: str, kind: str, time: float) -> Iterator[Record]:
         name = _name(folder)
         files = [file for file, _ in self._list(folder)]
-        for file in files:
+        for file in sorted(files, key=_logged):
             stem, _, format = posixpath.basename(file).partition(".")
             found = _VERSION.fullmatch(stem)
             if found is None or format == "caption.json":
@@ -210,6 +210,7 @@ class ArtifactReader:
         paths = [path for path in paths if confined.inside(path)]
         if any(path == "tables" for path, _ in self._top):  # the tag has room for the newest only
             paths += [file for file in self._walk("tables") if file not in paths]
+            paths.sort(key=_logged)  # stable: what has no step stays where it is, before all others
         return paths
 
     def _list(self, folder: str | None) -> list[tuple[str, bool]]:
@@ -311,7 +312,7 @@ class ServedArtifacts(ArtifactReader):
         for folder in [path for path, is_folder in self._top if is_folder]:
             if folder == "images":
                 files = [file for file, _ in self._list(folder)]
-                parts = [self._image(file, files) for file in files]
+                parts = [self._image(file, files) for file in sorted(files, key=_logged)]
             elif folder in KINDS and KINDS[folder] != "histogram":
                 parts = [self._media(name, KINDS[folder], time) for name, _ in self._list(folder)]
             else:
@@ -357,6 +358,16 @@ class ServedArtifacts(ArtifactReader):
         if path in files:
             self._captions[file] = path
         return None
+
+
+def _logged(path: str) -> tuple[int, int]:
+    """The time (ms) and step that a file's name gives it, by which names aren't sorted: ``step-99``, ``step-149``."""
+    name = posixpath.basename(path)
+    image = _IMAGE.fullmatch(name)
+    if image is not None:
+        return int(image["ms"]), int(image["step"])
+    found = _VERSION.match(name)
+    return 0, int(found[1]) if found is not None else -1
 
 
 def _name(path: str) -> str:
