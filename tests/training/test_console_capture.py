@@ -208,6 +208,32 @@ def test_method_that_somebody_put_back_is_answered_again_at_the_next_look(stream
         assert captured.shown() == b"unheard\nheard\nonce\nafter\n"
 
 
+def test_object_around_another_one_is_heard_once(streams: Captured) -> None:
+    """One that scripts put around standard output, which has everything else of it, whoever flushes what is below."""
+
+    class Logger:
+        def __init__(self, terminal: Any) -> None:
+            self.terminal = terminal
+
+        def write(self, text: str) -> int:
+            return int(self.terminal.write(text))
+
+        def flush(self) -> None:
+            pass
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.terminal, name)
+
+    with streams as captured:
+        sys.stdout = Logger(captured.out)
+        captured.capture.begin()
+        print("once")
+        captured.out.flush()
+        captured.capture.end()
+    assert streams.text() == b"once\n"
+    assert streams.shown() == b"once\n"
+
+
 def test_two_runs_capture_the_same(streams: Captured, tmp_path: Path) -> None:
     """Each gets what is printed while it is open."""
     with streams as captured:

@@ -66,8 +66,8 @@ class StreamTap:
         except Exception:  # no such method, or no place for another one
             self.end()
             return False
-        if os.linesep == "\n":
-            with contextlib.suppress(Exception):  # what has no binary buffer prints text only
+        if os.linesep == "\n" and isinstance(stream, io.TextIOWrapper):  # else the buffer may be another object's
+            with contextlib.suppress(Exception):
                 self._replace(stream.buffer, "write", self._binary(stream.buffer.write))
         return True
 
