@@ -12,9 +12,11 @@ import sys
 from pathlib import Path
 
 import pytest
+import typer
 
 import trackers
 from tests import forked
+from trackers.cli.app import app
 from trackers.training.run import Run
 
 
@@ -203,6 +205,17 @@ def test_every_command_has_help_with_an_example() -> None:
         done = program(command, "--help")
         assert done.returncode == 0
         assert "Example: trackers" in done.stdout
+
+
+def test_help_is_broken_where_the_terminal_ends() -> None:
+    """No paragraph of any command has line breaks of its own, which make ragged lines on a narrow terminal."""
+    commands = dict(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
+    commands.update({f"artifacts {name}": one for name, one in commands["artifacts"].commands.items()})
+    assert {"ls", "sql", "prune", "doctor", "show-config", "artifacts rm"} <= commands.keys()
+    for name, command in commands.items():
+        first, *others = (command.help or "").split("\n\n")
+        assert not [part for part in others if "\n" in part], name
+        assert not first.endswith(":"), name
 
 
 def test_doctor_reports_versions_logins_libraries_and_places() -> None:

@@ -105,6 +105,8 @@ def test_every_flag_begins_with_the_prefix() -> None:
         (["--tracker-projct", "x"], "--tracker-projct x: did you mean --tracker-project? --tracker-help lists all"),
         (["--tracker-tag=x"], None),  # short for --tracker-tags, as argparse has it
         (["--no-tracker-relays"], "did you mean --no-tracker-relay?"),
+        (["--trackr", "json"], "--trackr json: did you mean --tracker?"),
+        (["--traker-project", "x"], "did you mean --tracker-project?"),
         (["--wandb-entity", "me"], "did you mean --tracker-wandb-entity?"),
         (["--no-wandb-offline"], "did you mean --no-tracker-wandb-offline?"),
         (["--json-dir=out"], "did you mean --tracker-json-dir?"),

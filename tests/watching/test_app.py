@@ -174,7 +174,7 @@ def test_all_about_a_run() -> None:
     with catalogue() as found:
         (key,) = found.shown().rows
         text = about(found, key).plain
-    for part in ("status   failed", "json  not begun", "acc  0.9", "loss  1.5", "red"):
+    for part in ("status   failed", "json  not begun", "final/acc  0.9", "loss  1.5", "red"):
         assert part in text
     assert "\x1b" not in text
 

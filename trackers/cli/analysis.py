@@ -490,7 +490,7 @@ def sql(
     directory: RunsDir = None,
     as_json: AsJson = False,
 ) -> None:
-    """Query runs with SQL. The query reads these tables, in memory, and no file:
+    """Query runs with SQL, in memory: it can read these tables, and no file.
 
     runs: run, source, name, project, group_name, tags, notes, status, created, steps, attempts, gpus, gpu_name,
     steps_per_s, samples_per_s, tokens_per_s, gpu_percent, memory_gb, memory_kind, energy_j

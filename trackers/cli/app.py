@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Any
 
@@ -61,9 +62,12 @@ class _Commands(Mapping[str, Any]):
         if name not in self._built:
             declared = self._declared[name]
             if isinstance(declared, typer.Typer):
+                for one in declared.registered_commands:
+                    one.help = one.help or _in_paragraphs(one.callback)
                 self._built[name] = get_group(declared)
                 self._built[name].rich_help_panel = GROUP_PANELS[name]
             else:
+                declared.help = declared.help or _in_paragraphs(declared.callback)
                 self._built[name] = get_command_from_info(
                     declared,
                     pretty_exceptions_short=app.pretty_exceptions_short,
@@ -76,6 +80,11 @@ class _Commands(Mapping[str, Any]):
 
     def __len__(self) -> int:
         return len(self._declared)
+
+
+def _in_paragraphs(function: Callable[..., Any] | None) -> str:
+    """A docstring with each paragraph on one line: typer keeps its line breaks, which no terminal's width knows."""
+    return "\n\n".join(" ".join(part.split("\n")) for part in (inspect.getdoc(function) or "").split("\n\n"))
 
 
 class _Program(TyperGroup):

@@ -123,6 +123,10 @@ def all_flags(program: str) -> str:
     return whole.format_help()
 
 
+LIKE, ALIKE = 0.6, 0.85
+"""How similar a flag of ours must be to what was given; the latter where the script may have been meant."""
+
+
 def _name_nearest(parser: argparse.ArgumentParser, flags: list[str]) -> None:
     """Let the parser's error about flags that nobody knows name the nearest of ours."""
     refuse = parser.error
@@ -134,7 +138,8 @@ def _name_nearest(parser: argparse.ArgumentParser, flags: list[str]) -> None:
             flag = word.partition("=")[0]
             if flag.startswith("--") and flag not in flags and "unrecognized" in message:
                 ours = flag.startswith(("--tracker", "--no-tracker"))
-                near = old.get(flag) or next(iter(difflib.get_close_matches(flag, flags, n=1) if ours else []), None)
+                like = LIKE if ours else ALIKE
+                near = old.get(flag) or next(iter(difflib.get_close_matches(flag, flags, n=1, cutoff=like)), None)
                 hints += [f"did you mean {near}?"] if near else []
         refuse(f"{message}: {' '.join(hints)} {HELP} lists all" if hints else message)
 

@@ -495,7 +495,7 @@ def about(catalogue: Catalogue, key: str) -> Text:
     part("Run", [("id", row["id"]), ("project", row["project"]), ("status", row["status"] + note),
                  ("step", show(row["step"])), ("tags", ", ".join(row["tags"])), ("source", row["source"])])  # fmt: skip
     part("Delivery", [(name, _standing(entry)) for name, entry in found["delivery"].items()])
-    part("Results", [(name, show(value)) for name, value in found["results"]])
+    part("Results", [(f"final/{name}", show(value)) for name, value in found["results"]])
     part("Last values", [(name, show(value)) for name, value in row["last"].items()])
     part("Settings", [(name, show(value)) for name, value in found["config"]])
     part("Messages", [(level, f"{source}: {line}" if source else line)
