@@ -19,6 +19,7 @@ import psutil
 import pytest
 
 import trackers
+from tests.fakes.receivers import webhook
 from tests.helpers import wait_for
 from tests.stores import read_json, read_tensorboard
 from trackers.journal import helper_process
@@ -459,3 +460,24 @@ def test_only_one_agent_of_a_key_lives(agents: Place) -> None:
     codes = [process.wait(LIMIT_S) for process in started]
     assert codes == [0, 0, 0]
     assert not agents.path.exists()
+
+
+@pytest.mark.processes
+def test_alerts_of_an_agents_run_are_sent(agents: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fork that sends has the secret address of its own run, and the same command line as others: without it."""
+    first_run()
+    agents.agent()
+    with webhook("hang") as place:
+        run = trackers.init(
+            NAMES, project="p", options={"TRACKER_ALERTS": "loss > 1", "TRACKER_ALERT_TO": f"{place.url}/s3cr3t"}
+        )
+        assert isinstance(relay(run), AgentsRelay)
+        run.log({"loss": 2.0}, step=0)
+        until(lambda: place.got)
+        senders = [one for one in psutil.Process(relay(run).pid).children() if "alerts" in one.cmdline()]
+        assert [one.cmdline()[3:5] for one in senders] == [["alerts", str(Path(run.dir).resolve())]]
+        assert "s3cr3t" not in " ".join(senders[0].cmdline())
+        place.ended.set()
+        run.finish()
+        assert is_delivered(run)
+        assert [(path, body["title"]) for path, _, body in place.got][:1] == [("/s3cr3t", "loss > 1")]

@@ -17,6 +17,7 @@ from tests.fakes.receivers import webhook
 from tests.helpers import wait_for
 from trackers.errors import ConfigError
 from trackers.journal.attempts import AttemptHistory
+from trackers.journal.lease import read_holder
 from trackers.journal.run_directory import RunDirectory, find_runs
 from trackers.records import Alert
 
@@ -133,6 +134,34 @@ run.finish()
         "finished", "nan(train_loss)", "val_loss > 10",
     ]  # fmt: skip
     assert len({body["id"] for body in place.bodies}) == 4
+
+
+@pytest.mark.parametrize("whom", ["sender", "relay"])
+def test_alert_whose_sender_was_killed_is_sent_again_and_says_so(
+    whom: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server had it and hadn't answered: the second one has the same id, and is marked."""
+    monkeypatch.chdir(tmp_path)
+    more = """
+deadline = time.monotonic() + 100
+while not os.path.exists("done") and time.monotonic() < deadline:
+    run.log({"other": 1.0}); time.sleep(0.1)
+run.finish()
+"""
+    with webhook("hang") as place:
+        process = train(more, TRACKER_ALERTS="nan(train_loss)", TRACKER_ALERT_TO=place.url, TRACKER_AGENT="n")
+        wait_for(lambda: place.got)
+        lease = the_run().path / ("alerts.lease" if whom == "sender" else "relay.lease")
+        holder = read_holder(lease)
+        assert holder is not None
+        os.kill(holder.pid, signal.SIGKILL)
+        wait_for(lambda: len({body["id"] for body in place.bodies}) == 2 and len(place.got) >= 3)
+        Path("done").touch()
+        process.communicate()
+    first, second = place.bodies[:2]
+    assert (first["id"], first["repeat"]) == (second["id"], False)
+    assert second["repeat"] is True
+    assert [body["repeat"] for body in place.bodies[2:]] == [False] * len(place.bodies[2:])
 
 
 def test_sync_raises_and_sends_what_no_relay_could(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
