@@ -36,6 +36,8 @@ def shown(*pieces: bytes) -> list[str]:
         (b"a\x00b\x07c\td\n", ["abc\td"]),
         (b"first\nsecond\n\x1b[2Aone\x1b[K\ntwo\x1b[K\n", ["one", "two"]),
         (b"\x1b[2J\x1b[Hcleared\n", ["cleared"]),
+        (b"a bar\r     \r\nnext\n   \n\nend\n", ["next", "", "", "end"]),
+        (b"a bar\r\x1b[2K\nnext\n", ["next"]),
         ("été ✓\n".encode(), ["été ✓"]),
     ],
 )

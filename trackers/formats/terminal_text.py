@@ -41,12 +41,13 @@ class TerminalLine(NamedTuple):
 
 
 class _Row:
-    __slots__ = ("left", "text", "time")
+    __slots__ = ("erased", "left", "text", "time")
 
     def __init__(self) -> None:
         self.text = ""
         self.time = 0.0
         self.left = 0
+        self.erased = False
 
     def put(self, text: str, column: int, time: float) -> int:
         """Write over what is there from a column on; the column behind it."""
@@ -58,8 +59,13 @@ class _Row:
         if column == len(self.text):
             self.text += text
         elif text:
+            self.erased = True
             self.text = self.text.ljust(column)[:column] + text + self.text[column + len(text) :]
         return end
+
+    def gone(self) -> bool:
+        """Whether what was here, as a progress bar that doesn't stay, was erased."""
+        return self.erased and not self.text.strip(" ")
 
     def line(self) -> TerminalLine:
         text = _OTHER.sub("", self.text).rstrip(" ")
@@ -106,7 +112,7 @@ class TerminalText:
 
     def unfinished(self) -> list[TerminalLine]:
         """The rows that may still change, as they are now, without empty ones."""
-        return [row.line() for row in self._rows if row.text]
+        return [row.line() for row in self._rows if row.text.strip(" ")]
 
     def finish(self) -> list[TerminalLine]:
         """Nothing more comes: what is left counts as finished."""
@@ -129,7 +135,8 @@ class TerminalText:
         for following in more:
             row = self._rows[0]
             row.time = row.time or time
-            found.append(row.line())
+            if not row.gone():
+                found.append(row.line())
             self._rows[0] = row = _Row()
             self._column = row.put(following, 0, time) if following else 0
         return found
@@ -148,7 +155,7 @@ class TerminalText:
                 self._column = 0
             elif token["final"] and _ROWS.fullmatch(token["final"]):
                 self._move(token["final"], token["numbers"])
-        found = [row.line() for row in self._rows[: self._row]]
+        found = [row.line() for row in self._rows[: self._row] if not row.gone()]
         del self._rows[: self._row]
         self._row = 0
         while len(self._rows) > ROWS:
@@ -176,11 +183,11 @@ class TerminalText:
                 row.text = row.text[: self._column]
             elif count == 2:
                 row.text = ""
-            row.left = 0
+            row.left, row.erased = 0, True
         elif final == "J":
-            row.text = row.text[: self._column] if count == 0 else ""
+            row.text, row.erased = row.text[: self._column] if count == 0 else "", True
             for below in self._rows[self._row + 1 :]:
-                below.text, below.left = "", 0
+                below.text, below.left, below.erased = "", 0, True
         elif final == "H":
             self._row = 0
         if final in "EFH":
