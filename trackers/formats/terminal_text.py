@@ -64,7 +64,7 @@ class _Row:
         return end
 
     def gone(self) -> bool:
-        """Whether what was here, as a progress bar that doesn't stay, was erased."""
+        """Whether the row was written to and then erased, as by a progress bar that leaves nothing."""
         return self.erased and not self.text.strip(" ")
 
     def line(self) -> TerminalLine:
