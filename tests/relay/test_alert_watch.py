@@ -12,7 +12,7 @@ import pytest
 from tests.helpers import T0, begun_run
 from trackers.journal.run_directory import RunDirectory, StreamName
 from trackers.journal.stream import StreamReader, StreamWriter
-from trackers.records import Alert, Finish, Metrics, Record, Summary, encode
+from trackers.records import Alert, Finish, Metrics, Record, Start, Summary, encode
 from trackers.relay.alerting import watch as module
 from trackers.relay.alerting.files import outbox, read_outbox
 from trackers.relay.alerting.watch import AlertWatch
@@ -61,9 +61,9 @@ class Watched:
         return [alert.text for alert in self.alerts]
 
 
-def journal(run: RunDirectory) -> list[Alert]:
+def journal(run: RunDirectory, attempt: int = 1) -> list[Alert]:
     """Alerts of rules."""
-    found = StreamReader(run.stream(StreamName("alerts", 0, 1))).read(100_000)
+    found = StreamReader(run.stream(StreamName("alerts", 0, attempt))).read(100_000)
     return [record for record in found if isinstance(record, Alert)]
 
 
@@ -132,6 +132,31 @@ def test_hysteresis_keeps_a_wavering_value_at_one_alert(watched: Make) -> None:
     one.look()
     found = [alert.rule for alert in one.alerts]
     assert (found.count("loss > 10 until 8 every 1s"), found.count("loss > 10 every 1s")) == (1, 3)
+
+
+def test_plateau_is_so_many_values_without_a_new_best_one(watched: Make) -> None:
+    """In the direction that the name says, or that is given; once, until there is a better one."""
+    one = watched("plateau(val_loss, 3 ); plateau(acc, 3); plateau(x, 3, max)")
+    for at, loss in enumerate([5.0, 4.0, 4.0, math.nan, 4.5, 9.0, 3.0, 3.1, 3.1]):
+        one.log(at, step=at, val_loss=loss, acc=-loss, x=-loss)
+    one.look()
+    assert [(alert.step, alert.text) for alert in one.alerts] == [
+        (4, "val_loss: none of 3 values is below 4"),
+        (4, "acc: none of 3 values is above -4"),
+        (4, "x: none of 3 values is above -4"),
+    ]
+
+
+def test_attempts_that_crash_soon_after_each_other_are_both_said(watched: Make) -> None:
+    """The time between two alerts of a rule isn't for ends: each is of another attempt."""
+    one = watched("crashed")
+    one.log(1, loss=1)
+    one.end("crashed")
+    StreamWriter(one.run.stream(StreamName("rank", 0, 2))).write(encode(Start(time=T0 + 30, attempt=2)))
+    second = AlertWatch(one.run, one.run.read_info(), 2, print)
+    second.end(Finish(time=T0 + 60, status="crashed"))
+    second.close()
+    assert [alert.time for alert in journal(one.run) + journal(one.run, 2)] == [T0 + 1, T0 + 60]
 
 
 def test_many_metrics_at_once_are_one_alert(watched: Make) -> None:

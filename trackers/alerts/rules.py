@@ -3,10 +3,11 @@
 ::
 
     rules      = rule *(";" rule)
-    rule       = event | nan | stall | comparison
+    rule       = event | nan | stall | plateau | comparison
     event      = "crashed" | "failed" | "finished" | "preempted"
     nan        = "nan" [ "(" [ pattern *("," pattern) ] ")" ] [ every ]
     stall      = "stall" "(" duration ")"
+    plateau    = "plateau" "(" pattern "," count [ "," ( "min" | "max" ) ] ")"
     comparison = pattern operator number [ "for" duration ] [ "until" number ] [ every ]
     every      = "every" duration
     operator   = ">" | ">=" | "<" | "<=" | "==" | "!="
@@ -59,16 +60,19 @@ _DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)([a-z]*)")
 _TOKEN = re.compile(
     r"""\s*(?:(?P<quoted>"[^"]*"|'[^']*')|(?P<sign>>=|<=|==|!=|[><();,])|(?P<word>[^\s;,()<>=!"']+)|(?P<odd>\S))"""
 )
-_WORDS = (*EVENTS, "nan", "stall")
+_CALLS = ("nan", "stall", "plateau")
+_WORDS = (*EVENTS, *_CALLS)
+MOST_VALUES = 1_000_000_000
 _MODIFIERS = ("for", "until", "every")
 
 
 class Rule(msgspec.Struct, frozen=True):
     """One rule.
 
-    text: as it was written, spaces made one. kind: "nan", "stall", "compare" or one of :data:`EVENTS`. names: patterns
-    of metrics. sign, value: what a comparison fires at. until: it fires anew only after a value on the other side of
-    this one. hold_s: how long the condition must hold. every_s: minimum time between two alerts.
+    text: as it was written, spaces made one. kind: "nan", "stall", "plateau", "compare" or one of :data:`EVENTS`.
+    names: patterns of metrics. sign, value: what a comparison fires at; of a plateau the better direction, if it was
+    given, and the number of values. until: it fires anew only after a value on the other side of this one. hold_s: how
+    long the condition must hold. every_s: minimum time between two alerts.
     """
 
     text: str
@@ -153,14 +157,16 @@ class _Parser:
             self._refuse(first, f"a rule doesn't begin with {first.text!r}")
         plain = first.kind == "word"
         if self._sign("("):
-            if not plain or first.text not in ("nan", "stall"):
-                known = did_you_mean(first.text, ("nan", "stall"), ": known are nan(NAME) and stall(DURATION)")
+            if not plain or first.text not in _CALLS:
+                known = did_you_mean(first.text, _CALLS, ": known are nan(NAME), stall(10m) and plateau(NAME, 20)")
                 self._refuse(first, f"{first.text}(…) is no rule{known}")
+            if first.text == "plateau":
+                return self._plateau(first)
             return self._nan(first, True) if first.text == "nan" else self._stall(first)
         if self._at < len(self._tokens) and self._peek().text in OPERATORS:
             return self._comparison(first)
         if plain and first.text in EVENTS:
-            return Rule(text=first.text, kind=first.text)
+            return Rule(text=first.text, kind=first.text, every_s=0.0)
         if plain and first.text == "nan":
             return self._nan(first, False)
         known = did_you_mean(
@@ -182,6 +188,24 @@ class _Parser:
         duration_s = self._duration(self._next("a duration"))
         self._expect(")")
         return Rule(text=self._said(first), kind="stall", hold_s=duration_s, every_s=0.0)
+
+    def _plateau(self, first: _Token) -> Rule:
+        name = self._name(self._next("a metric's name"))
+        self._expect(",")
+        token = self._next("a number of values")
+        count = self._number(token)
+        if not (1 <= count <= MOST_VALUES and count == int(count)):
+            self._refuse(token, f"{token.text} is no number of values")
+        sign = ""
+        if self._sign(","):
+            token = self._next("min or max")
+            sign = token.text
+            if sign not in ("min", "max"):
+                self._refuse(token, f"{sign!r} isn't min or max, the better direction")
+        self._expect(")")
+        every_s = self._modifiers(first, ("every",)).get("every", EVERY_S)
+        names = resolved([name])
+        return Rule(text=self._said(first), kind="plateau", names=names, sign=sign, value=count, every_s=every_s)
 
     def _comparison(self, first: _Token) -> Rule:
         name = self._name(first)

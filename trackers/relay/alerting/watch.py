@@ -25,6 +25,7 @@ from trackers.alerts.rules import Rule
 from trackers.errors import UNDECODABLE, did_you_mean, examples
 from trackers.journal.run_directory import RunDirectory, StreamName, read_small, replace_file
 from trackers.journal.stream import StreamReader, StreamWriter
+from trackers.metrics.roles import direction
 from trackers.records import Alert, Finish, Media, Metrics, Record, Start, Summary, Text, final_name
 from trackers.relay.alerting.files import OutboxEntry, alert_id, digest, outbox, read_outbox
 from trackers.support import confined
@@ -55,6 +56,13 @@ class Seen(msgspec.Struct, omit_defaults=True):
     fired: bool = False
 
 
+class Best(msgspec.Struct, omit_defaults=True):
+    """The best value of a metric so far. since: number of values after it."""
+
+    value: float
+    since: int = 0
+
+
 class Fired(msgspec.Struct, omit_defaults=True):
     """What a rule has raised. time: of its last alert. held: how many it would have raised since, and the last one."""
 
@@ -76,11 +84,14 @@ class Last(msgspec.Struct, omit_defaults=True):
 
 
 class WatchState(msgspec.Struct, omit_defaults=True):
-    """How far a watch is. offsets: by stream. seen: by rule and metric, where the condition holds. met: rules that a
-    metric was there for. fired: by rule. last: by attempt, training's last record. over: attempts that have ended."""
+    """How far a watch is. offsets: by stream. seen: by rule and metric, where the condition holds. best: of plateaus.
+    met: rules that a metric was there for. fired: by rule. last: by attempt, training's last record. over: attempts
+    that have ended.
+    """
 
     offsets: dict[str, int] = {}
     seen: dict[str, dict[str, Seen]] = {}
+    best: dict[str, dict[str, Best]] = {}
     met: list[str] = []
     fired: dict[str, Fired] = {}
     last: dict[str, Last] = {}
@@ -208,6 +219,11 @@ class AlertWatch:
             if matching is None:
                 matching = self._match(metric)
             for rule in matching:
+                if rule.kind == "plateau":
+                    text = self._plateau(rule, metric, _float(number))
+                    if text:
+                        hits.setdefault(rule.text, (rule, [], f"{record.id}:{metric}"))[1].append(text)
+                    continue
                 of_rule = self._state.seen.setdefault(rule.text, {})
                 seen = of_rule.get(metric)
                 value = _float(number)
@@ -223,6 +239,19 @@ class AlertWatch:
         for rule, shown_values, anchor in hits.values():
             held = f" for {_time(rule.hold_s)}" if rule.hold_s else ""
             self._raise(rule, rule.text, examples(shown_values, 5) + held, record.time, record.step, anchor)
+
+    def _plateau(self, rule: Rule, metric: str, value: float) -> str:
+        """Take a value; what to say where it is the last of so many without a new best one, else ""."""
+        falls = (rule.sign or direction(metric) or "min") == "min"
+        bests = self._state.best.setdefault(rule.text, {})
+        best = bests.get(metric)
+        if best is None or (value < best.value if falls else value > best.value):
+            if math.isfinite(value):
+                bests[metric] = Best(value)
+            return ""
+        best.since += 1
+        side = "below" if falls else "above"
+        return f"{metric}: none of {best.since:,} values is {side} {best.value:.6g}" if best.since == rule.value else ""
 
     def _match(self, metric: str) -> tuple[Rule, ...]:
         found = tuple(rule for rule in self._rules if rule.names and rule.matches(metric))
