@@ -323,6 +323,28 @@ def test_run_page_shows_media_over_steps(window: Browser) -> None:
         assert window.console() == []
 
 
+def test_long_captions_and_names_fit_phones(window: Browser) -> None:
+    """A caption, a text or a name of thousands of characters makes nothing wider than the screen, nor very long."""
+    path = losses("one", 5)
+    Image.new("RGB", (30, 20), "red").save(path / "one.png")
+    long = "c" * 5000
+    item = MediaFile(format="png", file="one.png", caption=long)
+    table = MediaFile(format="json", data={"columns": ["a"], "rows": [[long]]})
+    more = [
+        Media(step=0, time=T0, name="pictures", type="image", items=[item]),
+        Text(step=0, time=T0, values={"t": long}),
+        Media(step=0, time=T0, name=f"table {long}", type="table", items=[table]),
+    ]
+    losses("one", 5, name=long[:300], config={"long": long}, more=more)
+    window.emulate(390, 844)
+    with site(runs=1) as found:
+        visit(window, found, f"#tab=run&run={found.key('one')}")
+        wait(window, "document.querySelectorAll('.media pre, .media td, .media img').length === 3")
+        assert window.script("return document.documentElement.scrollWidth") == 390
+        assert window.script("return document.querySelector('.media img').parentElement.clientHeight") < 400
+        assert window.console() == []
+
+
 def test_media_that_can_not_be_had_are_a_line(window: Browser) -> None:
     """Why a picture can't be shown stands in its place."""
     item = MediaFile(format="png", file="media/gone.png")

@@ -59,13 +59,15 @@ def metrics(context: typer.Context, incomplete: str) -> Offer:
 
 
 def columns(context: typer.Context, incomplete: str) -> Offer:
-    """Names of columns: of runs, metrics, results; after a comma the next one."""
+    """Names of columns: of runs, metrics, results, settings; after a comma the next one."""
     from trackers.analysis.choosing import words
     from trackers.analysis.run_table import ABOUT
 
     about = ["name", "id", "status", "steps"] if context.info_name != "ls" else [*ABOUT]
     there = set(words(incomplete))
-    return _listed((name for name in [*about, *_values(_lines(context))] if name not in there), incomplete)
+    # Settings are read from the runs themselves.
+    settings = _settings(context) if incomplete.rpartition(",")[2].startswith("c") else []
+    return _listed((name for name in [*about, *_values(_lines(context)), *settings] if name not in there), incomplete)
 
 
 def files(context: typer.Context, incomplete: str) -> Offer:
