@@ -122,7 +122,7 @@ def test_result_of_gpt2_is_what_its_journal_says(ranks: int) -> None:
     words = [sys.executable, *GPT2, *options, "--tracker-run-name", "bench"]
     done = forked.run(words, preload=forked.TORCH, ranks=ranks if ranks > 1 else 0, timeout=170)
     assert done.returncode == 0, done.stderr
-    (run,) = Path("runs").glob("*/*")
+    (run,) = Path("runs").glob("*/[!.]*")
     document = only()
     check_against_journal(document, run, ranks)
     assert document["source"]["status"] == "finished"
@@ -157,7 +157,7 @@ def test_killed_run_has_its_result() -> None:
     while not list(RESULTS.glob("*.json")):
         assert time.monotonic() < until
         time.sleep(0.05)
-    (run,) = Path("runs").glob("*/*")
+    (run,) = Path("runs").glob("*/[!.]*")
     document = only()
     logged = [record["values"]["perf/iter_time_sec"] for record in journal(run)
               if "perf/iter_time_sec" in record.get("values", {})]  # fmt: skip

@@ -131,7 +131,7 @@ def document(
 def artifact_name(name: str, taken: Collection[str]) -> str:
     """A name that DVC takes for an artifact: small letters, digits, "-" and "/"."""
     plain = re.sub(r"[^a-z0-9/-]+", "-", name.casefold()).strip("-/") or "artifact"
-    plain = re.sub(r"[-/]*/[-/]*", "/", plain)
+    plain = "/".join(part for part in (part.strip("-") for part in plain.split("/")) if part)
     if plain in taken:
         plain = f"{plain}-{hashlib.sha256(name.encode('utf-8', 'replace')).hexdigest()[:8]}"
     return plain

@@ -41,6 +41,7 @@ from trackers.backends.shared.append_file import (
 )
 from trackers.backends.shared.directory import option_directory
 from trackers.backends.shared.kept_file import keep
+from trackers.errors import UNDECODABLE
 from trackers.formats.yaml_text import yaml_text
 from trackers.records import (
     SUMMARY_PREFIX,
@@ -349,7 +350,7 @@ class DvcliveTracker(DvclivePrecheck):
             with confined.open_file(self._index, root=self._root) as file:
                 file.readline()
                 self._kept = {one.path: one for one in map(_kept, file)}
-        except (ValueError, msgspec.DecodeError) as error:
+        except UNDECODABLE as error:
             raise FileShrunk(f"{self._index} isn't what was committed") from error
         for series in self._marks.series.values():
             OwnedFile(self._directory / series.path, self._root).open(series.length).close()
