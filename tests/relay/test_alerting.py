@@ -186,6 +186,32 @@ def test_sync_raises_and_sends_what_no_relay_could(tmp_path: Path, monkeypatch: 
     assert sorted(alert["title"] for alert in written["alerts"]) == ["by hand", "nan(train_loss)", "run crashed"]
 
 
+def test_sync_that_follows_raises_alerts_while_training_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A login node's, for compute nodes without a network: also when training is killed there."""
+    monkeypatch.chdir(tmp_path)
+    with webhook() as place:
+        process = train("time.sleep(600)", TRACKER_ALERTS="nan(train_loss); crashed", TRACKER_RELAY="n")
+        assert process.stdout is not None
+        process.stdout.readline()
+        env = {**os.environ, "TRACKER_ALERT_TO": place.url}
+        words = [sys.executable, "-m", "trackers", "sync", "--follow", str(the_run().path)]
+        with subprocess.Popen(words, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as follower:
+            try:
+                wait_for(lambda: [body for body in place.bodies if body["title"] == "nan(train_loss)"])
+                assert process.poll() is None
+                process.kill()
+                process.wait()
+                wait_for(lambda: [body for body in place.bodies if body["title"] == "run crashed"])
+            finally:
+                process.kill()
+                process.wait()
+                process.stdout.close()
+                follower.terminate()
+    assert sorted(body["title"] for body in place.bodies) == ["by hand", "nan(train_loss)", "run crashed"]
+
+
 def test_offline_run_sends_nothing_until_it_is_synchronised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its rules are looked at all the same."""
     monkeypatch.chdir(tmp_path)

@@ -214,7 +214,7 @@ class RunSync:
         )
         self._see_alerts()
         self._sending = Sending(
-            run, self.info, lambda text: self._messages.say(text, source="alerts"), own_session=True
+            run, self.info, lambda text: self._messages.say(text, source="alerts"), own_session=True, by_hand=True
         )
         self._supervisor.begin()
 

@@ -27,7 +27,8 @@ def places_of(info: RunInfo) -> tuple[tuple[Place, ...], MailServer]:
         ValueError: it isn't known here, or can't be understood; the message has no secret.
     """
     options = reveal(info.options)
-    text, server = (str(options.get(symbol) or "") for symbol in ("TRACKER_ALERT_TO", "TRACKER_ALERT_SMTP"))
+    symbols = ("TRACKER_ALERT_TO", "TRACKER_ALERT_SMTP")
+    text, server = (str(options.get(symbol) or os.environ.get(symbol, "")) for symbol in symbols)
     if text == MASK:
         raise ValueError("TRACKER_ALERT_TO isn't set here: where the run's alerts go is known to who started it")
     return alert_places.parse(text), alert_places.mail_server("" if MASK in server else server)
@@ -38,10 +39,11 @@ class Sending:
 
     Args:
         say: called with one line when it can't be started. own_session, nice: see ``helper_process.start``.
+        by_hand: who delivers may name places where the run has none.
     """
 
     def __init__(self, run: RunDirectory, info: RunInfo, say: Callable[[str], None], *,
-                 own_session: bool, nice: int = 0) -> None:  # fmt: skip
+                 own_session: bool, nice: int = 0, by_hand: bool = False) -> None:  # fmt: skip
         self._run = run
         self._info = info
         self._say = say
@@ -51,7 +53,7 @@ class Sending:
         self._size = self._done = 0
         self._at = 0.0
         self._deaths = 0
-        self._wanted = bool(info.option("TRACKER_ALERT_TO"))
+        self._wanted = bool(info.option("TRACKER_ALERT_TO")) or (by_hand and bool(os.environ.get("TRACKER_ALERT_TO")))
 
     @property
     def idle(self) -> bool:
