@@ -107,6 +107,15 @@ def test_commands_of_many_runs_take_projects_patterns_and_conditions(words: list
         assert all(f"lr{rate}" in shown or f"run{number}" in shown for number, rate in enumerate((0.1, 0.01))), shown
 
 
+@pytest.mark.parametrize("option", ["--keys", "--metrics"])
+@pytest.mark.parametrize("command", ["compare", "plot", "watch"])
+def test_metrics_are_chosen_by_the_same_options(command: str, option: str) -> None:
+    """Whichever of the two names somebody knows from another command."""
+    done = run_cli(command, "digits", option, "val_*")
+    assert done.exit_code == 0, done.output or done.exception
+    assert "val_loss" in done.output
+
+
 def test_follow_of_a_project_takes_its_directory(monkeypatch: pytest.MonkeyPatch) -> None:
     """``sync --follow PROJECT`` follows the project's directory, where new runs will lie; a pattern the runs."""
     seen: list[list[Path]] = []

@@ -69,6 +69,8 @@ def compare(
     keys: Annotated[
         str,
         typer.Option(
+            "--keys",
+            "--metrics",
             help="Metrics, a,b; patterns as in val_*. Default training's and validation's.",
             autocompletion=completion.metrics,
         ),

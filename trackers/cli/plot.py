@@ -26,7 +26,10 @@ def plot(
     keys: Annotated[
         str,
         typer.Option(
-            help="Metrics, a,b; patterns as in val_*. Default losses first.", autocompletion=completion.metrics
+            "--keys",
+            "--metrics",
+            help="Metrics, a,b; patterns as in val_*. Default losses first.",
+            autocompletion=completion.metrics,
         ),
     ] = "",
     panel: Annotated[

@@ -29,6 +29,7 @@ def watch(
         str,
         typer.Option(
             "--metrics",
+            "--keys",
             help="Metrics, a,b; patterns as in val_*. Default losses first.",
             autocompletion=completion.metrics,
         ),
