@@ -64,10 +64,12 @@ def test_other_address_is_not_followed(code: int) -> None:
 @pytest.mark.parametrize(
     ("header", "least", "most"),
     [("7", 7, 7), ("0.5", 0.5, 0.5), ("-3", 0, 0), ("1e9", 3600, 3600), ("soon", 0, 0), ("nan", 0, 0),
-     (email.utils.formatdate(time.time() + 120, usegmt=True), 1, 120), ("Wed, 21 Oct 2015 07:28:00 GMT", 0, 0)],
+     ("in two minutes", 60, 120), ("Wed, 21 Oct 2015 07:28:00 GMT", 0, 0)],
 )  # fmt: skip
 def test_pause_that_a_server_asks_for_is_kept(header: str, least: float, most: float) -> None:
     """Seconds or a date, an hour at most."""
+    if header == "in two minutes":
+        header = email.utils.formatdate(time.time() + 120, usegmt=True)
     with webhook((429, {"Retry-After": header})) as place:
         assert least <= tried(place.url).wait_s <= most
 

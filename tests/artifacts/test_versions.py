@@ -12,7 +12,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.artifacts.conftest import Begin, log
@@ -296,6 +296,7 @@ RECORDS = st.lists(
 
 
 @given(RECORDS, st.randoms())
+@example([(0, 0.0, "a", None, []), (0, 0.0, "b", None, [])], Random(0))
 def test_any_records_make_versions(made: list[tuple[int, float, str, int | None, list[str]]], chance: Random) -> None:
     """Whatever numbers and times records say: each is in one version, which has its content."""
     runs: dict[str, OfRun] = {}

@@ -322,9 +322,8 @@ def _versions(
     removed = {digest: (number, time) for (number, digest), time in gone.items()}
     free = (number for number in itertools.count() if number not in found and number not in claimed)
     for maker, digest in loose:
-        number, time = removed.get(digest, (-1, 0.0))
-        if digest not in by_digest and maker.record.time <= time:
-            add(number, digest, maker)
+        if digest not in by_digest and digest in removed and maker.record.time <= removed[digest][1]:
+            add(removed[digest][0], digest, maker)
             continue
         if digest not in by_digest:
             by_digest[digest] = next(free)
