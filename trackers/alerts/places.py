@@ -16,14 +16,19 @@ WEBHOOKS = ("slack", "discord", "teams", "ntfy", "webhook")
 KINDS = (*WEBHOOKS, "mail", "command", "desktop")
 MOST = 20
 """Maximum number of places."""
-_HOSTS = (
-    (re.compile(r"hooks\.slack(-gov)?\.com"), "slack"),
-    (re.compile(r"(\w+\.)?discord(app)?\.com"), "discord"),
-    (re.compile(r".*\.(webhook\.office\.com|logic\.azure\.(com|us)|api\.powerplatform\.com)"), "teams"),
-    (re.compile(r"ntfy\.sh"), "ntfy"),
-)
+_HOSTS = {
+    "hooks.slack.com": "slack", "hooks.slack-gov.com": "slack",
+    "discord.com": "discord", "discordapp.com": "discord",
+    "webhook.office.com": "teams", "logic.azure.com": "teams", "logic.azure.us": "teams",
+    "api.powerplatform.com": "teams",
+    "ntfy.sh": "ntfy",
+}  # fmt: skip
 """Hosts of addresses without a prefix, and whose they are; any other one gets plain JSON."""
 _ADDRESS = re.compile(r"[^\s@,;<>\"]{1,64}@[^\s@,;<>\"]{1,255}")
+
+
+def _of_host(host: str) -> str:
+    return next((kind for name, kind in _HOSTS.items() if f".{host}".endswith(f".{name}")), "webhook")
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -68,7 +73,7 @@ def _place(part: str, where: str) -> Place:
     kind, target = kind.strip().lower(), target.strip()
     if kind in ("http", "https"):
         host = _url(part, where).hostname or ""
-        kind, target = next((kind for pattern, kind in _HOSTS if pattern.fullmatch(host)), "webhook"), part
+        kind, target = _of_host(host), part
     kind = "mail" if kind == "mailto" else kind
     if kind not in KINDS:
         known = did_you_mean(kind, KINDS, f": known are {', '.join(KINDS)}") if colon or kind.isalpha() else ""
