@@ -433,7 +433,9 @@ def test_output_into_a_file_is_whole_with_children_and_c(end: str, tmp_path: Pat
         out.flush()
         # No fork: another one of the process that forks may have the file open at this moment.
         subprocess.run([sys.executable, str(script)], env=variables, stdout=out, check=False)
-    assert lines_of_run(tmp_path) == ["begun", "from a child", "from C", "careful"]
+    found = lines_of_run(tmp_path)
+    assert [text for text in found if text != "careful"] == ["begun", "from a child", "from C"]
+    assert found.count("careful") == 1  # on stderr, whose lines may come before those of a file that is read later
 
 
 @pytest.mark.processes
