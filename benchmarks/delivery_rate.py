@@ -40,7 +40,7 @@ def processor_s(trackers: Sequence[str]) -> dict[str, float]:
     """Processor seconds that each tracker's delivery has used, its own helpers included."""
     spent = dict.fromkeys(trackers, 0.0)
     for process in psutil.Process().children(recursive=True):
-        with contextlib.suppress(psutil.Error, ValueError):
+        with contextlib.suppress(psutil.Error, ValueError, KeyError):  # KeyError: of another run
             words = process.cmdline()
             name = words[words.index("delivery") + 2]
             family = [process, *process.children(recursive=True)]

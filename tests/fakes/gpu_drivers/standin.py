@@ -46,7 +46,8 @@ def _compile(cc: str, sources: list[Path], library: Path, flags: list[str]) -> N
 def _other_functions() -> str:
     """C for each function that the real amdsmi binds and amdsmi.c lacks: "not supported"."""
     spec = find_spec("amdsmi")
-    assert spec is not None
+    if spec is None:  # where Ray is, it isn't: no test binds those functions there
+        return ""
     assert spec.submodule_search_locations
     wrapper = Path(spec.submodule_search_locations[0], "amdsmi_wrapper.py").read_text()
     bound = set(re.findall(r"_libraries\['libamd_smi\.so'\]\.(\w+)", wrapper))

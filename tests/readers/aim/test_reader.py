@@ -39,6 +39,8 @@ def points(values: list[Any], **more: Any) -> list[tuple[Any, ...]]:
 
 def test_run_is_read_as_it_is(tmp_path: Path) -> None:
     """Settings, points in the order of their times though their keys are hashes, and what SQLite says of the run."""
+    tmp_path = tmp_path / "project"
+    tmp_path.mkdir()
     losses, scores = [1 / (step + 1) for step in range(20)], [math.inf, -0.0, math.nan]
     params = {"hparams": {"lr": 0.1, "layers": [1, [2, {"a": None}]], "big": 2**62}, "amp": True}
     stand_in.run(tmp_path, params=params, series={("loss", 0): points(losses), ("score", 0): points(scores)})
