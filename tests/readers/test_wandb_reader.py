@@ -282,6 +282,7 @@ def test_what_is_missing_is_said(server: WandbServer) -> None:
 def test_missing_login_is_said(server: WandbServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a key the message names the command; so it does where the key is refused."""
     monkeypatch.delenv("WANDB_API_KEY")
+    monkeypatch.setenv("WANDB_HTTP_TIMEOUT", "60")  # the client's helper process starts meanwhile, beside other tests
     with pytest.raises(CredentialsMissing, match="wandb login"):
         WandbReader().runs("someone/digits")
     monkeypatch.setenv("WANDB_API_KEY", "k" * 40)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import os
 import pty
-import select
 import signal
 import struct
 import subprocess
@@ -17,6 +16,7 @@ from collections.abc import Callable
 import pytest
 
 from tests import forked
+from trackers.support.process_info import readable
 from trackers.training.run import Run
 
 ENDS: dict[str, Callable[[int, subprocess.Popen[str]], object]] = {
@@ -31,7 +31,7 @@ def read_until(terminal: int, word: str, seen: str = "") -> str:
     until = time.monotonic() + 60
     while word not in seen:
         assert time.monotonic() < until, seen[-2000:]
-        if select.select([terminal], [], [], 0.1)[0]:
+        if readable(terminal, 0.1):
             seen += os.read(terminal, 65536).decode(errors="replace")
     return seen
 
@@ -55,7 +55,7 @@ def test_live_run_in_a_terminal(end: str, run: Run) -> None:
         ENDS[end](terminal, process)
         seen = read_until(terminal, "\x1b[?1049l", seen)
         assert process.wait(60) == 0
-        seen += os.read(terminal, 65536).decode(errors="replace") if select.select([terminal], [], [], 0)[0] else ""
+        seen += os.read(terminal, 65536).decode(errors="replace") if readable(terminal, 0) else ""
         assert "\x1b[?25h" in seen
         assert termios.tcgetattr(inside) == before
     finally:
