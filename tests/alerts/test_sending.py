@@ -155,6 +155,7 @@ def script(path: Path, text: str) -> str:
     return f"command:'{path}' word"
 
 
+@pytest.mark.processes
 def test_command_gets_the_alert_on_its_standard_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A line of JSON; no word of it is an argument, and no secret is in its environment."""
     monkeypatch.setenv("TRACKER_ALERT_TO", "https://x/s3cr3t")
@@ -166,6 +167,7 @@ def test_command_gets_the_alert_on_its_standard_input(tmp_path: Path, monkeypatc
     assert "s3cr3t" not in (tmp_path / "env").read_text()
 
 
+@pytest.mark.processes
 def test_command_that_fails_is_tried_again(tmp_path: Path) -> None:
     """By its exit code; one that can't be run isn't."""
     assert tried(script(tmp_path / "x.sh", "exit 3")) == Answer(AGAIN, "command x.sh ended with exit code 3")
@@ -174,6 +176,7 @@ def test_command_that_fails_is_tried_again(tmp_path: Path) -> None:
     )  # fmt: skip
 
 
+@pytest.mark.processes
 def test_command_that_hangs_is_ended_with_what_it_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its whole session; whether it did what it should isn't known."""
     monkeypatch.setattr(sending, "COMMAND_S", 0.3)
@@ -188,6 +191,7 @@ def test_command_that_hangs_is_ended_with_what_it_started(tmp_path: Path, monkey
     pytest.fail("what it started lives on")
 
 
+@pytest.mark.processes
 def test_desktop_note_is_shown_by_notify_send(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where there is one; no text is an option of it."""
     monkeypatch.setenv("PATH", str(tmp_path))

@@ -43,6 +43,7 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunDirectory:
     return directory
 
 
+@pytest.mark.processes
 def test_alerts_of_a_run_are_listed(made: RunDirectory) -> None:
     """With time, step, level, text, and what became of each; no escape sequence of a text reaches the terminal."""
     for words in ((), ("latest",), ("ls", "one"), ("p/one",)):
@@ -58,6 +59,7 @@ def test_alerts_of_a_run_are_listed(made: RunDirectory) -> None:
     assert found[1]["sent"] == {"webhook (x.org)": "refused: HTTP 404"}
 
 
+@pytest.mark.processes
 def test_show_lists_alerts(made: RunDirectory) -> None:
     """A line each."""
     lines = CliRunner().invoke(app, ["show", "latest"]).stdout.splitlines()
@@ -68,6 +70,7 @@ def test_show_lists_alerts(made: RunDirectory) -> None:
     assert [one["title"] for one in shown["alerts"]] == ["first", "second\n\x1b[2J"]
 
 
+@pytest.mark.processes
 def test_run_without_alerts_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On stderr: a pipe gets nothing."""
     monkeypatch.chdir(tmp_path)

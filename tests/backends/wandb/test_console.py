@@ -57,6 +57,7 @@ def lines_at(server: WandbServer) -> list[str]:
     return [re.sub(r"^(ERROR )?\S+T\S+ ", "", line) for line in server.runs[ID].console]
 
 
+@pytest.mark.processes
 def test_lines_are_in_the_offline_file(tmp_path: Path) -> None:
     """As records of W&B's own console capture, with time and stream."""
     driver(tmp_path).deliver(printed())
@@ -68,6 +69,7 @@ def test_lines_are_in_the_offline_file(tmp_path: Path) -> None:
     assert [one.output_type for one in found[2:5]] == [kinds.STDOUT, kinds.STDERR, kinds.STDOUT]
 
 
+@pytest.mark.processes
 def test_offline_lines_are_there_once_after_kills(tmp_path: Path) -> None:
     """With the cursor stored and without, with rows between the lines and lines alone."""
     for place, rows in (("a", True), ("b", False)):
