@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from trackers.object_storage import place
+
 
 def runs_root(given: Path | None, *, copy: bool = True, change: str = "") -> Path:
     """The directory of all runs: the option, else what the configuration says.
@@ -28,14 +30,10 @@ def runs_root(given: Path | None, *, copy: bool = True, change: str = "") -> Pat
         where, base = os.environ.get("TRACKER_DIR", "runs"), os.environ.get("TRACKER_STORE_DIR", "")
     where = str(given) if given is not None else where
     root = given if given is not None else Path(where).expanduser()
-    if ":/" in where:
-        from trackers.object_storage import place
+    if store := place.store_of(where):
+        from trackers.object_storage import mirror
 
-        if place.is_address(where):
-            from trackers.object_storage import mirror
-
-            address = place.address(where)
-            root = mirror.here(address, base, follow=True) if copy else place.copied(address, base)
-    if change and (root / ".copy-of-a-store").is_file():
+        root = mirror.here(store, base, follow=True) if copy else place.copied(store, base)
+    if change and (root / place.COPY).is_file():
         raise UsageError(f"{root} is a copy of a store's runs, and can't be {change}: do that where they are written")
     return root

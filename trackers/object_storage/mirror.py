@@ -33,8 +33,6 @@ KEPT_FREE = 64 * 1024 * 1024
 MOST_FILE = 1 << 40
 THREADS = 8
 VERSIONS = ".versions"
-MARK = ".copy-of-a-store"
-"""A file in the directory of a copy, which nobody is to change: what is done there isn't sent back."""
 FOLLOW_S = 2.0
 
 
@@ -232,7 +230,7 @@ class Following(threading.Thread):
 def _refresh(where: str, root: Path) -> None:
     """Copy what is new, and remove what the store hasn't any more."""
     kept = set(copy(where, root))
-    confined.write_whole(root / MARK, f"{where}\n".encode(), root=root)
+    confined.write_whole(root / place.COPY, f"{where}\n".encode(), root=root)
     for versions in root.glob(f"*/*/{VERSIONS}"):
         if str(versions.parent) not in kept and not versions.parent.is_symlink():
             shutil.rmtree(versions.parent, ignore_errors=True)
@@ -251,13 +249,15 @@ def here(where: str, base: str = "", *, follow: bool = False) -> Path:
         Unavailable, Refused: the store can't be read, and there is no copy. Where there is one, stderr says so.
     """
     root = place.copied(where, base)
+    if where in _following:  # a command asks several times, and its copy is new
+        return root
     try:
         _refresh(where, root)
     except (DeliveryError, OSError) as error:
         if not root.is_dir() or not os.listdir(root):
             raise
         print(f"trackers: {one_line(str(error), 300)}; what was copied before is shown", file=sys.stderr)
-    if follow and where not in _following:
+    if follow:
         _following[where] = Following(where, root)
         _following[where].start()
     return root

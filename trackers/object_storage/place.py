@@ -18,6 +18,8 @@ SCHEMES = {
     "file": "file",
 }  # fmt: skip
 """Schemes of addresses, and how obstore spells them."""
+COPY = ".copy-of-a-store"
+"""A file in the directory of a copy, which nobody is to change: what is done there isn't sent back."""
 _ADDRESS = re.compile(r"(?P<scheme>[a-z][a-z0-9]*):/+(?P<rest>.*)", re.IGNORECASE | re.DOTALL)
 
 
@@ -49,6 +51,16 @@ def address(text: str | os.PathLike[str]) -> str:
     if any(sign in rest for sign in "?#\n\r\0") or ".." in rest.split("/"):
         raise UsageError(f"{scheme}://{rest[:200]!r}: give a prefix without '?', '#', '..' and line ends")
     return f"{scheme}://{rest}"
+
+
+def store_of(directory: object) -> str:
+    """The address of the store that a directory of runs is; "" for a directory of this machine.
+
+    Raises:
+        UsageError: it is meant for one, and can't be.
+    """
+    text = str(directory or "")
+    return address(text) if ":/" in text and is_address(text) else ""
 
 
 def written(where: str, base: str = "") -> Path:

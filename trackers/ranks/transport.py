@@ -18,6 +18,7 @@ from typing import Any
 from trackers.errors import MissingPackage, UsageError
 from trackers.journal.run_directory import StreamName
 from trackers.journal.stream import StreamWriter
+from trackers.object_storage import place
 from trackers.ranks import launch
 from trackers.ranks.contribution import NUMBERS, DisconnectedTransport, LocalTransport, ReductionRow, Transport
 from trackers.records import Finish, Number, RankColumns, RankRow, Record, Start, encode, line_encoder
@@ -219,10 +220,6 @@ class RankTransport:
 
 def runs_root(options: Mapping[str, Any]) -> Path:
     """Where runs lie on this machine, also those that are sent to a store."""
-    where = str(options.get("TRACKER_DIR") or "")
-    if ":/" in where:
-        from trackers.object_storage import place
-
-        if place.is_address(where):
-            return place.written(where, str(options.get("TRACKER_STORE_DIR") or ""))
+    if store := place.store_of(options.get("TRACKER_DIR")):
+        return place.written(store, str(options.get("TRACKER_STORE_DIR") or ""))
     return Path(local(str(options.get("TRACKER_DIR") or "runs"))).expanduser().absolute()

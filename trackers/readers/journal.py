@@ -17,6 +17,7 @@ from trackers.journal.naming import runs_named
 from trackers.journal.run_directory import RunDirectory, StreamName
 from trackers.journal.status import observe
 from trackers.journal.stream import BLOCK_BYTES, HOLE_BYTES, MARK_BYTES, StreamReader
+from trackers.object_storage import place
 from trackers.readers import helpers as places
 from trackers.readers.boundary import bounded
 from trackers.readers.cache import Cache
@@ -104,11 +105,12 @@ class JournalReader:
 
 def in_store(where: str, base: str = "") -> Path | None:
     """The copy of a store's runs on this machine; None where ``where`` is no store's address."""
-    if ":/" not in where:
+    store = place.store_of(where)
+    if not store:
         return None
-    from trackers.object_storage import mirror, place
+    from trackers.object_storage import mirror
 
-    return mirror.here(place.address(where), base) if place.is_address(where) else None
+    return mirror.here(store, base)
 
 
 def blocks(path: Path, offset: int = 0) -> Iterator[tuple[list[Record], int]]:

@@ -22,6 +22,7 @@ from trackers.journal.attempts import AttemptHistory
 from trackers.journal.helper_process import python_for
 from trackers.journal.messages import Message, show
 from trackers.journal.run_directory import CONSOLE, RunDirectory, check_id, in_journal
+from trackers.object_storage.place import store_of
 from trackers.ranks import launch
 from trackers.ranks.transport import RankTransport, runs_root
 from trackers.records import MAX_STEP, Config, Environment, Record, Start
@@ -149,7 +150,7 @@ def init(
     apply_logging(resolved)
     mode = str(resolved["TRACKER_MODE"])
     names = registry.parse(str(resolved["TRACKER"]))
-    store = stores.of(resolved)
+    store = store_of(resolved["TRACKER_DIR"])
     names = stores.with_tracker(names, store, resolved)
     if isinstance(config, (str, os.PathLike)):
         from trackers.training.wandb_arguments import read_config
@@ -235,7 +236,7 @@ def _begin(
         git=process_info.git(os.path.dirname(program) if os.path.isabs(program) else str(cwd)),
     )
     hint = way.found.run_id() if way.found is not None else ""
-    store = stores.of(options)
+    store = store_of(options["TRACKER_DIR"])
     brought = stores.bring(store, root, project, run_id, resume) if store and (run_id or resume) else []
     found = resumption.place(root, run_id, resume, mask_source(name) if wanted else "", info, hint)
     run, writer = found.run, found.writer

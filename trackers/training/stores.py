@@ -7,25 +7,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from trackers.errors import DeliveryError, Fatal, UsageError
+from trackers.errors import DeliveryError, UsageError
 from trackers.journal.run_directory import project_folder
 
 TRACKER = "storage"
 """The tracker that sends them."""
-
-
-def of(options: Mapping[str, Any]) -> str:
-    """The store's address; "" for a directory of this machine.
-
-    Raises:
-        UsageError: it can't be an address.
-    """
-    where = str(options.get("TRACKER_DIR") or "")
-    if ":/" not in where:
-        return ""
-    from trackers.object_storage import place
-
-    return place.address(where) if place.is_address(where) else ""
 
 
 def with_tracker(names: list[str], where: str, options: Mapping[str, Any]) -> list[str]:
@@ -72,7 +58,7 @@ def claim(where: str, run: Path, attempt: int, discard: Callable[[], None]) -> N
 
     try:
         take(Store(where), run, "/".join(run.parts[-2:]), attempt)
-    except (DeliveryError, Fatal) as error:
+    except DeliveryError as error:
         discard()
         raise UsageError(f"{error}; begin again, or begin a new run") from None
 
