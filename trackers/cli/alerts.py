@@ -5,32 +5,20 @@ from __future__ import annotations
 import json
 import sys
 import time
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from typer.core import TyperGroup
 
 from trackers.cli import completion
-from trackers.cli.common import RUN_HELP, AsJson, RunsDir, named, print_table, printable, show_time
+from trackers.cli.common import RUN_HELP, AsJson, ListedByDefault, RunsDir, named, print_table, printable, show_time
 from trackers.cli.place import runs_root
 
 if TYPE_CHECKING:
     from trackers.analysis.alert_list import RunAlert
 
 
-class _Commands(TyperGroup):
-    """What is no command is a run."""
-
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        return super().resolve_command(ctx, args if args[0] in self.commands else ["ls", *args])
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        own = args and (args[0] in self.commands or args[0] in ("--help", "-h"))
-        return super().parse_args(ctx, args if own else ["ls", *args])
-
-
 app = typer.Typer(
-    name="alerts", cls=_Commands, help="Alerts of a run: ls; of places that they go to: test.",
+    name="alerts", cls=ListedByDefault, help="Alerts of a run: ls; of places that they go to: test.",
     context_settings={"help_option_names": ["-h", "--help"]},
 )  # fmt: skip
 

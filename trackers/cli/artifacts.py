@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
 from trackers.cli import completion
-from trackers.cli.common import AsJson, RunsArgument, RunsDir, named, print_table, printable, show_time
+from trackers.cli.common import AsJson, ListedByDefault, RunsArgument, RunsDir, named, print_table, printable, show_time
 from trackers.cli.place import runs_root
 from trackers.support.progress import counted
 
@@ -28,19 +27,8 @@ Named = Annotated[
 ]  # fmt: skip
 
 
-class _Commands(TyperGroup):
-    """What is no command is the name of an artifact."""
-
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        return super().resolve_command(ctx, args if args[0] in self.commands else ["ls", *args])
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        own = args and (args[0] in self.commands or args[0] in ("--help", "-h"))
-        return super().parse_args(ctx, args if own else ["ls", *args])
-
-
 app = typer.Typer(
-    name="artifacts", cls=_Commands, help="Versions of artifacts: list, get, alias, rm, gc.",
+    name="artifacts", cls=ListedByDefault, help="Versions of artifacts: list, get, alias, rm, gc.",
     context_settings={"help_option_names": ["-h", "--help"]},
 )  # fmt: skip
 

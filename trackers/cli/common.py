@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
+from typer.core import TyperGroup
 
 from trackers.cli import completion
 from trackers.cli.place import runs_root
@@ -151,6 +152,17 @@ def run_program(name: str, program: Callable[[], int]) -> NoReturn:
 
 WHERE = "where:"
 """What begins a reference that is a condition, as ``--where`` of ``trackers best`` takes it."""
+
+
+class ListedByDefault(TyperGroup):
+    """Commands of which ``ls`` may be left out: what is no command is what to list."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        return super().resolve_command(ctx, args if args[0] in self.commands else ["ls", *args])
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        own = args and (args[0] in self.commands or args[0] in ("--help", "-h"))
+        return super().parse_args(ctx, args if own else ["ls", *args])
 
 
 def named(sources: Sequence[str], directory: Path | None) -> list[str]:
