@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -180,11 +181,12 @@ class Store:
         except theirs.BaseError as error:
             if "NoSuchBucket" in str(error):
                 raise Refused(f"{self.where}: there is no such bucket") from None
-            raise Unavailable(f"{self.where}: {_line(error)}") from None
+            raise Unavailable(f"{self.where} can't be reached, or fails: {_line(error)}") from None
         except OSError as error:
             raise Unavailable(f"{self.where}: {error.strerror or error}") from None
 
 
 def _line(error: BaseException) -> str:
+    """What went wrong, without the layers that it came through: the client's message names each of them."""
     text = " ".join(str(error).split("Debug source:")[0].split())
-    return text[:300]
+    return re.sub(r"Generic \w{1,20} error: |Error performing \w{1,20} request: ", "", text)[:300]
