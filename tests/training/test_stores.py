@@ -182,6 +182,7 @@ def test_without_a_store_a_new_run_begins_and_an_old_one_doesn_t(where: str, mon
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        ({"TRACKER_DIR": "s4://bucket"}, "'s4://bucket' is no store: give s3://"),
         ({"TRACKER_DIR": "s3://"}, "names no bucket: give"),
         ({"TRACKER_DIR": "s3://key:secret@bucket"}, "holds no keys: give s3://bucket/prefix"),
         ({"TRACKER_STORE_EVERY": "soon"}, "TRACKER_STORE_EVERY"),

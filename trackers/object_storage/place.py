@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 from pathlib import Path
@@ -20,13 +19,11 @@ SCHEMES = {
 """Schemes of addresses, and how obstore spells them."""
 COPY = ".copy-of-a-store"
 """A file in the directory of a copy, which nobody is to change: what is done there isn't sent back."""
-_ADDRESS = re.compile(r"(?P<scheme>[a-z][a-z0-9]*):/+(?P<rest>.*)", re.IGNORECASE | re.DOTALL)
 
 
 def is_address(text: object) -> bool:
     """Whether a directory of runs is a store's address. ``s3:/bucket`` is one, too: ``Path`` makes that of it."""
-    match = _ADDRESS.fullmatch(os.fspath(text)) if isinstance(text, (str, os.PathLike)) else None
-    return match is not None and match["scheme"].lower() in SCHEMES
+    return isinstance(text, (str, os.PathLike)) and _parts(os.fspath(text)) is not None
 
 
 def address(text: str | os.PathLike[str]) -> str:
@@ -35,11 +32,10 @@ def address(text: str | os.PathLike[str]) -> str:
     Raises:
         UsageError: it names no bucket, or holds a password.
     """
-    match = _ADDRESS.fullmatch(os.fspath(text))
-    if match is None or match["scheme"].lower() not in SCHEMES:
+    parts = _parts(os.fspath(text))
+    if parts is None:
         raise UsageError(f"{os.fspath(text)!r} is no store: give s3://, gs://, az:// or file:// and a path")
-    scheme = SCHEMES[match["scheme"].lower()]
-    rest = match["rest"].rstrip("/")
+    scheme, rest = parts
     if scheme == "file":
         return f"file:///{rest}"
     if not rest:
@@ -53,14 +49,21 @@ def address(text: str | os.PathLike[str]) -> str:
     return f"{scheme}://{rest}"
 
 
+def _parts(text: str) -> tuple[str, str] | None:
+    """Scheme and rest of an address; None for a path of this machine."""
+    scheme, separator, rest = text.partition(":/")
+    known = SCHEMES.get(scheme.lower())
+    return (known, rest.strip("/")) if separator and known is not None else None
+
+
 def store_of(directory: object) -> str:
     """The address of the store that a directory of runs is; "" for a directory of this machine.
 
     Raises:
-        UsageError: it is meant for one, and can't be.
+        UsageError: it is meant for one, and can't be: ``s4://bucket`` isn't taken for a directory of that name.
     """
     text = str(directory or "")
-    return address(text) if ":/" in text and is_address(text) else ""
+    return address(text) if is_address(text) or "://" in text else ""
 
 
 def written(where: str, base: str = "") -> Path:
@@ -78,6 +81,8 @@ def copied(where: str, base: str = "") -> Path:
 
 
 def _beside(where: str, base: str, what: str) -> Path:
+    import hashlib  # not where a run begins in a directory
+
     base = base or os.path.join(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "trackers", "stores")
     where = address(where)
     name = re.sub(r"[^A-Za-z0-9.-]+", "-", where.rpartition("/")[2])[:60].strip("-.") or "store"
