@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import decimal
 import json
 import math
@@ -561,6 +562,17 @@ def test_other_names_of_the_same_calls(run: Run) -> None:
     assert run.config.as_dict() == {"lr": 0.5, "depth": 2}
     run.close()
     assert isinstance(journal(run)[-1], Finish)
+
+
+def test_alerts_of_a_title_wait_as_long_as_they_are_told(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    """``wait_duration`` in seconds or as a timedelta; without it each one counts, and one that is no time is named."""
+    for title, wait in (("a", 600), ("a", 600), ("b", datetime.timedelta(hours=1)), ("b", datetime.timedelta(hours=1)),
+                        ("a", 0), ("c", None), ("c", None), ("d", "soon")):  # fmt: skip
+        run.alert(title, wait_duration=wait)
+    run.finish()
+    found = [record.title for record in journal(run) if isinstance(record, records.Alert)]
+    assert found == ["a", "b", "a", "c", "c", "d"]
+    assert "alert: wait_duration='soon': give seconds or a timedelta" in capsys.readouterr().err
 
 
 def test_attributes_and_alerts_are_records(run: Run) -> None:

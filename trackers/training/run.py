@@ -98,6 +98,7 @@ class Run(Measuring, WandbRun):
         self.config = RunConfig(self._info.config, recorder.config, recorder.problem)
         self._options = self._info.options
         self._versions_seen: dict[tuple[str, int], str] = {}
+        self._alerted: dict[str, float] = {}
         self.summary = RunSummary(recorder.summarize, recorder.last_logged, recorder.results, recorder.problem)
         # Bound once: each lookup that log() saves is a twentieth of what it costs.
         self._encode = records.line_encoder
@@ -307,10 +308,24 @@ class Run(Measuring, WandbRun):
         self._recorder.guard("define_metric", self._recorder.define, define)
 
     def alert(self, title: str, text: str = "", level: Any = None, wait_duration: Any = None) -> None:
-        """Send a message to the people who watch the run, by the trackers that can. level: INFO, WARN, ERROR."""
+        """Send a message to the people who watch the run, by the trackers that can.
+
+        Args:
+            level: INFO, WARN, ERROR.
+            wait_duration: seconds or a ``timedelta``: within that of the last alert of this title, none is sent.
+        """
         word = "INFO" if level is None else _text(level).upper()
-        title, body = _text(title), _text(text)
-        self._recorder.record(Alert(time=self._recorder.now(), step=self.step, title=title, text=body, level=word))
+        title, body, now = _text(title), _text(text), self._recorder.now()
+        if wait_duration is not None:
+            try:
+                wait_s = float(getattr(wait_duration, "total_seconds", lambda: wait_duration)())
+            except (TypeError, ValueError):
+                self._recorder.problem(f"alert: wait_duration={wait_duration!r}: give seconds or a timedelta")
+            else:
+                if now - self._alerted.get(title, -math.inf) < wait_s:
+                    return
+        self._alerted[title] = now
+        self._recorder.record(Alert(time=now, step=self.step, title=title, text=body, level=word))
 
     def log_artifact(
         self,
